@@ -1,0 +1,34 @@
+# What a person does with this repository. Every target sets up its own environment first.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: demo test check format bench clean
+
+demo: .venv/.done  ## the main job, offline, in a few minutes: train, prove, search
+	$(BIN)/python -m nearfar.demo --output demo
+
+test: .venv/.done  ## all tests; those on real data run where NEARFAR_DATA names a data folder
+	$(BIN)/python -m pytest
+
+check: .venv/.done  ## what every commit must pass
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest
+
+format: .venv/.done  ## rewrite the code in the one style
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/.done  ## encoding and training speed on this machine, against sentence-transformers
+	$(BIN)/python benchmarks/speed.py
+
+clean:  ## forget the environment and what the demo made
+	rm -rf .venv demo
+
+# torch first and pinned: left to itself, pip takes a build with gigabytes of CUDA.
+.venv/.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,offline]'
+	touch $@

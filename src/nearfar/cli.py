@@ -1,0 +1,239 @@
+"""The command line: parses flags and TOML, calls a composition, prints what came out. Nothing else.
+
+``nearfar --help`` and every ``nearfar VERB --help`` cost no torch: a verb's modules are imported when it runs.
+"""
+
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import tyro
+from rich.console import Console
+
+from nearfar.config import METHODS, CompareConfig, EncodeConfig, EvaluateConfig, TrainConfig, build, load_toml, nearest
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.train import Plan
+
+OVERVIEW = """nearfar fine-tunes sentence encoders by contrastive learning and proves that they got better.
+
+  nearfar train METHOD --output RUN [flags]     train an encoder; METHOD is one of {methods}
+  nearfar train FILE.toml [flags]               the same, settings from a file; flags override it
+  nearfar evaluate MODEL ... [flags]            score encoders on semantic textual similarity
+  nearfar compare FIRST SECOND [flags]          is the first better? models, result files or folders of them
+  nearfar encode MODEL --input FILE --output FILE.npy
+
+Each has its own --help, for example: nearfar train scl --help
+"""
+
+Parsed = TypeVar("Parsed")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status: 0, 2 for a mistake that the user can mend, 130 after Ctrl-C."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    console, errors = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+    show = warnings.showwarning
+    warnings.showwarning = lambda message, *_, **__: errors.print(f"warning: {message}", markup=False, highlight=False)
+    try:
+        if not given or given[0] in ("-h", "--help", "help"):
+            console.print(OVERVIEW.format(methods=", ".join(METHODS)), markup=False, highlight=False)
+            return 0 if given else 2
+        if given[0] not in VERBS:
+            raise NearfarError(nearest(given[0], VERBS, what="command"))
+        return VERBS[given[0]](given[1:], console)
+    except NearfarError as error:
+        errors.print(f"nearfar: {error}", markup=False, highlight=False, style="red")
+        return 2
+    except KeyboardInterrupt:
+        errors.print("nearfar: stopped.")
+        return 130
+    finally:
+        warnings.showwarning = show
+
+
+def _train(given: list[str], console: Console) -> int:
+    if not given or given[0] in ("-h", "--help"):
+        usage = "usage: nearfar train METHOD|FILE.toml --output RUN [--resume] [--dry-run] [flags]\n\n"
+        lines = [(kind.__doc__ or "").strip().splitlines()[0] for kind in METHODS.values()]
+        console.print(usage + "\n".join(lines), markup=False, highlight=False)
+        console.print("\nAll flags of a method: nearfar train METHOD --help", markup=False, highlight=False)
+        return 0 if given else 2
+    config, resume, dry_run = _parse_train(given[0], given[1:])
+
+    from nearfar.train import plan, train
+    from nearfar.training.loop import Interrupted
+
+    if dry_run:
+        _print_plan(plan(config), console)
+        return 0
+    try:
+        trained = train(config, resume=resume, console=console)
+    except Interrupted:
+        again = " ".join(["nearfar", "train", *given, *([] if resume else ["--resume"])])
+        console.print(f"\nStopped after a whole step; everything is saved. Go on with:\n  {again}", markup=False)
+        return 130
+    console.print(
+        f"Spearman on {config.evaluate_on}: {100 * trained.start_score:.2f} before, {100 * trained.best_score:.2f} at "
+        f"step {trained.best_step}, the best. The {config.keep} weights are in {trained.model}",
+        highlight=False,
+    )
+    return 0
+
+
+def _parse_train(method_or_file: str, flags: list[str]) -> tuple[TrainConfig, bool, bool]:
+    """Config, --resume, --dry-run; flags override the file's values."""
+    if method_or_file.endswith(".toml"):
+        kind, values = load_toml(method_or_file)
+    elif method_or_file in METHODS:
+        kind, values = METHODS[method_or_file], {}
+    else:
+        raise NearfarError(nearest(method_or_file, METHODS, what="method"))
+    default = build(kind, {"output": "", **values}, source=method_or_file)
+    if "output" not in values:
+        default = replace(default, output=tyro.MISSING)
+
+    def command(
+        config: Annotated[kind, tyro.conf.arg(name="")] = default,  # type: ignore[valid-type]
+        resume: bool = False,
+        dry_run: bool = False,
+    ) -> tuple[TrainConfig, bool, bool]:
+        """Parse.
+
+        Args:
+            config: Settings of the run.
+            resume: Go on with the run in OUTPUT, which must have the same settings.
+            dry_run: Count rows, labels, tokens, steps and memory, and show three batches in words; train nothing.
+        """
+        return config, resume, dry_run
+
+    return _parse(command, flags, prog=f"nearfar train {method_or_file}", description=(kind.__doc__ or ""))
+
+
+def _print_plan(plan: "Plan", console: Console) -> None:
+    labels = ", ".join(f"{count:,} {label}" for label, count in plan.labels.items())
+    lines = [
+        *plan.notes,
+        f"{sum(plan.labels.values()):,} rows: {labels}",
+        f"{plan.premises:,} premises, {plan.sentences:,} distinct sentences, {plan.tokens:,} tokens",
+        f"{plan.steps:,} steps, {plan.parameters / 1e6:.1f} million parameters, about {plan.memory_gib:.1f} GiB memory",
+    ]
+    for number, batch in enumerate(plan.batches, start=1):
+        lines += ["", f"batch {number}", *(f"  {line}" for line in batch)]
+    console.print("\n".join(lines), markup=False, highlight=False)
+
+
+def _evaluate(given: list[str], console: Console) -> int:
+    def command(
+        models: tyro.conf.Positional[tuple[str, ...]], config: Annotated[EvaluateConfig, tyro.conf.arg(name="")]
+    ) -> tuple[tuple[str, ...], EvaluateConfig]:
+        """Parse.
+
+        Args:
+            models: Model folders, training runs' folders, or owner/name on the hub.
+            config: How they are scored.
+        """
+        return models, config
+
+    models, config = _parse(command, given, prog="nearfar evaluate", description=EvaluateConfig.__doc__ or "")
+    if not models:
+        raise NearfarError("evaluate what? nearfar evaluate MODEL [MODEL ...]")
+    if config.output and len(models) > 1:
+        raise NearfarError("--output takes one model's result; evaluate the models one by one.")
+
+    from nearfar.evaluate import evaluate
+    from nearfar.evaluation.tables import evaluation_table
+
+    for model in models:
+        result = evaluate(
+            model,
+            tasks=config.tasks,
+            pooling=config.pooling,
+            max_length=config.max_length,
+            device=config.device,
+            resamples=config.resamples,
+            seed=config.seed,
+            name=config.name,
+            output=config.output,
+        )
+        console.print(evaluation_table(result), soft_wrap=False)
+    return 0
+
+
+def _compare(given: list[str], console: Console) -> int:
+    def command(
+        first: tyro.conf.Positional[str],
+        second: tyro.conf.Positional[str],
+        config: Annotated[CompareConfig, tyro.conf.arg(name="")],
+    ) -> tuple[str, str, CompareConfig]:
+        """Parse.
+
+        Args:
+            first: A model, a result file, or a folder of result files (the seeds of one setting).
+            second: What it is compared with.
+            config: How.
+        """
+        return first, second, config
+
+    first, second, config = _parse(command, given, prog="nearfar compare", description=CompareConfig.__doc__ or "")
+
+    from nearfar.compare import compare
+    from nearfar.evaluation.tables import comparison_table
+
+    comparison = compare(
+        first,
+        second,
+        tasks=config.tasks,
+        aggregate=config.aggregate,
+        resamples=config.resamples,
+        seed=config.seed,
+        output=config.output,
+    )
+    console.print(comparison_table(comparison), soft_wrap=False)
+    return 0
+
+
+def _encode(given: list[str], console: Console) -> int:
+    def command(
+        model: tyro.conf.Positional[str], config: Annotated[EncodeConfig, tyro.conf.arg(name="")]
+    ) -> tuple[str, EncodeConfig]:
+        """Parse.
+
+        Args:
+            model: A folder, or owner/name on the hub.
+            config: What is encoded, and where to.
+        """
+        return model, config
+
+    model, config = _parse(command, given, prog="nearfar encode", description=EncodeConfig.__doc__ or "")
+
+    from nearfar.encode import encode_file
+
+    shape = encode_file(
+        model,
+        config.input,
+        config.output,
+        column=config.column,
+        normalize=config.normalize,
+        pooling=config.pooling,
+        max_length=config.max_length,
+        device=config.device,
+    )
+    console.print(f"{shape[0]:,} vectors of {shape[1]} numbers in {config.output}", highlight=False)
+    return 0
+
+
+def _parse(command: Callable[..., Parsed], flags: list[str], *, prog: str, description: str) -> Parsed:
+    settings = (tyro.conf.FlagCreatePairsOff,)
+    return tyro.cli(command, args=flags, prog=prog, description=description, config=settings)
+
+
+VERBS: dict[str, Callable[[list[str], Console], int]] = {
+    "train": _train,
+    "evaluate": _evaluate,
+    "compare": _compare,
+    "encode": _encode,
+}

@@ -1,0 +1,102 @@
+"""One comparison put together: sides opened or evaluated, tests, file. What ``nearfar compare`` and notebooks call."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from nearfar.config import STS_TASKS
+from nearfar.evaluate import evaluate
+from nearfar.evaluation import results
+from nearfar.evaluation.comparison import Run, check_comparison, compare_runs, shared_tasks
+from nearfar.evaluation.correlation import Aggregate
+from nearfar.evaluation.tables import comparison_markdown
+from nearfar.types import Encode, NearfarError
+
+Side: TypeAlias = "str | Path | Encode | Mapping[str, Any] | Sequence[Side]"
+"""A model (folder, hub name, function), a result file or its content, or several runs: a list, a folder of files."""
+
+
+def compare(
+    first: Side,
+    second: Side,
+    *,
+    tasks: Sequence[str] | None = None,
+    aggregate: Aggregate = "all",
+    resamples: int = 10_000,
+    seed: int = 0,
+    output: str | Path | None = None,
+    progress: bool = True,
+) -> results.Result:
+    """Test whether the first side is better than the second, on each task and on the average over tasks.
+
+    Result files are compared as they are; models are evaluated on the same tasks first. A side of several runs, the
+    same method with different training seeds, has the mean of their scores. See
+    :func:`nearfar.evaluation.comparison.compare_runs` for the tests.
+
+    Args:
+        first: one side.
+        second: the other; differences are first minus second.
+        tasks: by default those that all runs have, and the standard ones for two models.
+        aggregate: how a task with subsets becomes one number: ``all``, ``mean`` or ``wmean``.
+        resamples: bootstrap resamples.
+        seed: of the bootstrap.
+        output: file to write, ending in .json; a Markdown table is written beside it.
+        progress: show progress bars.
+
+    Returns:
+        The content of the comparison's file (see :mod:`nearfar.evaluation.comparison`).
+
+    Raises:
+        NearfarError: a side cannot be read or evaluated, the sides were scored on different data or share no task, or
+            the output cannot be written.
+    """
+    file = None if output is None else results.check_output(output)
+    check_comparison(aggregate, resamples, seed)
+    tasks = (tasks,) if isinstance(tasks, str) else tasks
+    opened = [[_open(item) for item in _items(side)] for side in (first, second)]
+    held = [item for side in opened for item in side if isinstance(item, Run)]
+    wanted = tasks or (shared_tasks(held) if held else STS_TASKS)
+    sides = [
+        [item if isinstance(item, Run) else _evaluate(item, wanted, progress=progress) for item in side]
+        for side in opened
+    ]
+    comparison = compare_runs(
+        *sides, tasks=tasks, aggregate=aggregate, resamples=resamples, seed=seed, progress=progress
+    )
+    if file:
+        results.write_result(comparison, file, markdown=comparison_markdown(comparison))
+    return comparison
+
+
+def _items(side: Side) -> list[Any]:
+    """The runs of a side, one by one: a folder of result files is its files, a list is its items."""
+    if isinstance(side, str | Path):
+        folder = Path(side)
+        if not folder.is_dir() or any((folder / name).exists() for name in ("modules.json", "config.json")):
+            return [side]
+        files = sorted(folder.glob("*.json"))
+        if not files:
+            raise NearfarError(
+                f"{folder}: neither a model (no modules.json or config.json) nor a folder of result files."
+            )
+        return list(files)
+    if isinstance(side, Sequence):
+        if not side:
+            raise NearfarError("a side of the comparison is an empty list.")
+        return [item for one in side for item in _items(one)]
+    return [side]
+
+
+def _open(item: Any) -> Any:
+    """A :class:`Run` where the item is a result file or its content, else the model itself."""
+    if isinstance(item, Mapping):
+        results.validate(item, source="the result")
+        return Run(item["model"], dict(item))
+    if isinstance(item, str | Path) and str(item).endswith(".json"):
+        return Run(str(item), results.read_result(item))
+    return item
+
+
+def _evaluate(model: "str | Path | Encode", tasks: Sequence[str], *, progress: bool) -> Run:
+    result = evaluate(model, tasks=tuple(tasks), resamples=0, progress=progress)
+    return Run(result["model"], result)

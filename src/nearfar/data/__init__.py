@@ -1,0 +1,1 @@
+"""Text on disk, on the hub or generated -> rows -> batches. No model."""

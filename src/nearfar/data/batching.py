@@ -1,0 +1,124 @@
+"""NLI rows -> batches: in a seeded order that can be taken up at any step, each distinct sentence named once."""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, TypeAlias, get_args
+
+from nearfar.types import NearfarError, NliRow
+
+Order: TypeAlias = Literal["premise", "file", "rows"]
+
+
+@dataclass(frozen=True)
+class NliBatch:
+    """Pairs of a batch, as indices into its distinct sentences; two texts are equal exactly if their indices are."""
+
+    sentences: list[str]
+    """The distinct texts, in order of first appearance."""
+    premises: list[int]
+    """Index of each pair's premise in ``sentences``."""
+    hypotheses: list[int]
+    """Index of each pair's hypothesis in ``sentences``."""
+    labels: list[int]
+    """Label of each pair."""
+    rows: list[int]
+    """Where each pair stands in the rows that the batches were made of."""
+
+
+@dataclass(frozen=True)
+class NliBatches:
+    """The batches of every epoch, a pure function of the fields below and the epoch's number.
+
+    Orders:
+
+    - ``premise``: all rows with the same premise text, wherever they stand, share a batch. Premises are shuffled
+      anew each epoch and fill one batch after the other up to ``batch_size`` rows; a premise that does not fit starts
+      the next. One with more than ``batch_size`` rows is a batch by itself, and counted in :attr:`oversized`.
+    - ``file``: the rows as they stand, never shuffled, cut every ``batch_size`` rows (the authors' code of Liao 2021).
+    - ``rows``: rows shuffled anew each epoch, whatever their premise.
+
+    No row is left out: the last batch may be small.
+
+    Raises NearfarError for no rows, a batch size below 1 or above the number of rows, and an unknown order.
+
+    >>> rows = [NliRow("p", "a", 0), NliRow("q", "b", 1), NliRow("p", "c", 2)]
+    >>> [batch.rows for batch in NliBatches(rows, batch_size=2, order="file").epoch(0)]
+    [[0, 1], [2]]
+    >>> NliBatches(rows, batch_size=2, order="premise").steps(epoch=0)
+    2
+    """
+
+    rows: Sequence[NliRow]
+    batch_size: int = 64  # Liao 2021, section 4.2
+    seed: int = 0
+    order: Order = "premise"
+
+    def __post_init__(self) -> None:
+        if self.order not in get_args(Order):
+            raise NearfarError(f"order must be one of {', '.join(get_args(Order))}, not {self.order!r}")
+        if not self.rows:
+            raise NearfarError("there are no NLI rows to train on")
+        if not 1 <= self.batch_size <= len(self.rows):
+            raise NearfarError(
+                f"--batch-size is {self.batch_size}, but must be from 1 to the number of rows, {len(self.rows)}"
+            )
+
+    def steps(self, epoch: int) -> int:
+        """How many batches this epoch has; with order ``premise`` it may differ a little from epoch to epoch."""
+        return len(self._plan(epoch))
+
+    def total_steps(self, epochs: int) -> int:
+        """How many batches epochs 0 .. ``epochs`` - 1 have together, exactly."""
+        return sum(self.steps(epoch) for epoch in range(epochs))
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[NliBatch]:
+        """Yield the batches of one epoch, from step ``start`` of it on."""
+        for rows in self._plan(epoch)[start:]:
+            yield self._batch(rows)
+
+    @cached_property
+    def premises(self) -> list[list[int]]:
+        """The rows of each distinct premise text, premises and rows in order of appearance."""
+        groups: dict[str, list[int]] = {}
+        for number, row in enumerate(self.rows):
+            groups.setdefault(row.premise, []).append(number)
+        return list(groups.values())
+
+    @property
+    def oversized(self) -> int:
+        """How many premises have more rows than a batch holds (order ``premise`` only)."""
+        return sum(len(group) > self.batch_size for group in self.premises) if self.order == "premise" else 0
+
+    def _plan(self, epoch: int) -> list[list[int]]:
+        """Row numbers of each batch of the epoch."""
+        # Seeded by text: random.Random hashes it with SHA-512, so neighbouring seeds and epochs share nothing.
+        shuffle = random.Random(f"{self.seed} {epoch}").shuffle
+        if self.order == "premise":
+            groups = self.premises.copy()
+            shuffle(groups)
+            return _fill(groups, self.batch_size)
+        rows = list(range(len(self.rows)))
+        if self.order == "rows":
+            shuffle(rows)
+        return [rows[first : first + self.batch_size] for first in range(0, len(rows), self.batch_size)]
+
+    def _batch(self, rows: list[int]) -> NliBatch:
+        numbers: dict[str, int] = {}
+        premises, hypotheses = [], []
+        for row in rows:
+            premises.append(numbers.setdefault(self.rows[row].premise, len(numbers)))
+            hypotheses.append(numbers.setdefault(self.rows[row].hypothesis, len(numbers)))
+        return NliBatch(list(numbers), premises, hypotheses, [self.rows[row].label for row in rows], list(rows))
+
+
+def _fill(groups: list[list[int]], batch_size: int) -> list[list[int]]:
+    """Join consecutive groups as long as they fit; a group is never cut."""
+    batches: list[list[int]] = []
+    for group in groups:
+        if batches and len(batches[-1]) + len(group) <= batch_size:
+            batches[-1].extend(group)
+        else:
+            batches.append(list(group))
+    return batches

@@ -1,0 +1,221 @@
+"""Where each named data set lives: a local data folder first, else the hub; never another set in its place.
+
+A data set is named by a *spec*:
+
+==============================  ====================================================================================
+``snli``, ``sts12``             a named set; alone, the split or subsets that people mean by it (:data:`CATALOG`)
+``snli:dev``, ``snli:dev+test`` some of its splits, or subsets (``sts12:MSRpar``)
+``path/to/rows.tsv``            a file, or a folder written by ``datasets``' ``save_to_disk`` (``folder:validation``)
+``hub:owner/name:train``        a hub data set, ``hub:owner/name/config:train`` where it has several configs; ``hub:``
+                                may be left out where no file has that name
+==============================  ====================================================================================
+
+The local folder is what the environment variable ``NEARFAR_DATA`` names: it has ``nli/SNLI/dev.tsv``,
+``sts/STS12/MSRpar.tsv`` and so on. A named set wins over a file of the same name; write ``./snli`` for the file.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+
+from nearfar.data import files, hub
+from nearfar.data.sources import Table, open_table
+from nearfar.types import NearfarError
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedSet:
+    """A data set that has a name here: where it is, and what its name alone means."""
+
+    folder: str
+    """Under the local data folder; it has one TSV for each split or subset."""
+    splits: tuple[str, ...]
+    """The splits (or subsets, where an STS set has several) that the name alone means."""
+    hub: str | None = None
+    hub_splits: Mapping[str, str] = field(default_factory=dict)
+    """Split here -> split there. The split ``all``, where there is one, holds all of ``splits``, not told apart."""
+    scale: tuple[float, float] | None = None
+    """Lowest and highest gold score."""
+    advice: str = ""
+
+
+_SEMEVAL_SCALE = (0.0, 5.0)
+_NO_SICK_TEST = (
+    "No hub copy of the official test split is known (mteb/sickr-sts mixes all 9,927 pairs; that is sickr-full). "
+    "SemEval-2014 Task 1 publishes it as SICK_test_annotated.txt: save it as the file above, with the columns score, "
+    "sentence1 and sentence2."
+)
+
+
+def _semeval(year: int, *subsets: str) -> NamedSet:
+    return NamedSet(
+        folder=f"sts/STS{year}",
+        splits=subsets,
+        hub=f"mteb/sts{year}-sts",
+        hub_splits={"all": "test"},
+        scale=_SEMEVAL_SCALE,
+    )
+
+
+CATALOG: Mapping[str, NamedSet] = {
+    "snli": NamedSet(
+        folder="nli/SNLI",
+        splits=("train",),
+        hub="stanfordnlp/snli",
+        hub_splits={"train": "train", "dev": "validation", "test": "test"},
+    ),
+    "mnli": NamedSet(
+        folder="nli/MNLI",
+        splits=("train",),
+        hub="nyu-mll/multi_nli",
+        hub_splits={
+            "train": "train",
+            "dev_matched": "validation_matched",
+            "dev_mismatched": "validation_mismatched",
+        },
+    ),
+    "sts12": _semeval(12, "MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
+    "sts13": _semeval(13, "FNWN", "headlines", "OnWN"),  # SMT is left out, as in SentEval: its licence forbids copies
+    "sts14": _semeval(14, "deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
+    "sts15": _semeval(15, "answers-forums", "answers-students", "belief", "headlines", "images"),
+    "sts16": _semeval(16, "answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
+    "stsb": NamedSet(
+        folder="sts/STSB",
+        splits=("test",),
+        hub="mteb/stsbenchmark-sts",
+        hub_splits={"train": "train", "dev": "validation", "test": "test"},
+        scale=_SEMEVAL_SCALE,
+    ),
+    "sickr": NamedSet(folder="sts/SICK", splits=("test",), scale=(1.0, 5.0), advice=_NO_SICK_TEST),
+    "sickr-full": NamedSet(
+        folder="sts/SICK",
+        splits=("train", "dev", "test"),
+        hub="mteb/sickr-sts",
+        hub_splits={"all": "test"},
+        scale=(1.0, 5.0),
+    ),
+}
+MIXTURES: Mapping[str, tuple[str, ...]] = {"snli+mnli": ("snli", "mnli")}
+
+
+@dataclass(frozen=True)
+class Found:
+    """One table that a spec names: ``name`` is its split, its subset or its file's stem."""
+
+    name: str
+    table: Table
+    scale: tuple[float, float] | None = None
+
+
+def find(spec: str) -> list[Found]:
+    """Return the tables that ``spec`` names (module docstring), each split or subset in the order asked for.
+
+    Raises:
+        NearfarError: a table is in none of its places. The message names each place tried, what is there, and what
+            to do.
+
+    """
+    name = spec.partition(":")[0]
+    if name in MIXTURES:
+        return [found for member in MIXTURES[name] for found in _find_named(member, parse(spec)[1])]
+    if name in CATALOG:
+        return _find_named(*parse(spec))
+    return _find_unnamed(spec)
+
+
+def parse(spec: str) -> tuple[str, tuple[str, ...]]:
+    """Split ``name:split+split`` into the name and its splits (none where the name stands alone)."""
+    name, colon, rest = spec.partition(":")
+    return name, _splits(rest, spec) if colon else ()
+
+
+def _splits(names: str, spec: str) -> tuple[str, ...]:
+    splits = tuple(names.split("+"))
+    if "" in splits or len(set(splits)) < len(splits):
+        raise NearfarError(f"{spec}: after the colon, name each split once, as in snli:dev or snli:dev+test.")
+    return splits
+
+
+def check_splits(name: str, asked: Sequence[str], there: Sequence[str]) -> None:
+    """Raise unless each split asked for is there."""
+    for split in asked:
+        if split not in there:
+            raise NearfarError(f"{name} has no split {split!r}. It has: {', '.join(there)}.")
+
+
+def _find_named(name: str, asked: tuple[str, ...]) -> list[Found]:
+    entry = CATALOG[name]
+    splits = asked or entry.splits
+    root = os.environ.get("NEARFAR_DATA")
+    folder = Path(root).expanduser() / entry.folder if root else None
+    local = {split: folder / f"{split}.tsv" for split in splits if folder and (folder / f"{split}.tsv").is_file()}
+    if "all" in entry.hub_splits and not asked and len(local) < len(splits):
+        return [_find_on_hub(name, "all", folder, missing=[split for split in splits if split not in local])]
+    return [
+        Found(split, open_table(local[split]), entry.scale)
+        if split in local
+        else _find_on_hub(name, split, folder, missing=[split])
+        for split in splits
+    ]
+
+
+def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequence[str]) -> Found:
+    entry = CATALOG[name]
+    if entry.hub is None:
+        tried = entry.advice if split in entry.splits else "No hub copy of that split is known."
+    elif split not in entry.hub_splits:
+        tried = f"The hub data set {entry.hub} has no such split; it has: {', '.join(entry.hub_splits)}."
+    else:
+        try:
+            table = open_table(f"hub:{entry.hub}", split=entry.hub_splits[split])
+            return Found(split, table, entry.scale)
+        except NearfarError as error:
+            tried = f"{error} Go online once to fetch it into the cache, or set NEARFAR_DATA to a folder that has it."
+    if folder is None:
+        local, instead = "NEARFAR_DATA is not set, so no local folder was searched.", ""
+    else:
+        there = sorted(path.stem for path in folder.glob("*.tsv"))
+        names = ", ".join(f"{folder / part}.tsv" for part in missing)
+        local = f"Not there: {names}{'' if folder.is_dir() else ' (nor the folder)'}."
+        instead = f" What is there: {name}:{'+'.join(there)}." if there else ""
+    raise NearfarError(f"{name}:{'+'.join(missing)} was not found.\n  {local}{instead}\n  {tried}")
+
+
+def _find_unnamed(spec: str) -> list[Found]:
+    path = Path(spec).expanduser()
+    if path.exists():
+        return [Found(files.stem(path), open_table(path))]
+    head, colon, rest = spec.rpartition(":")  # the last colon: a path may have others
+    if colon and Path(head).expanduser().exists():
+        return _open_splits(head, _splits(rest, spec))
+    name, colon, rest = spec.removeprefix("hub:").partition(":")  # the first colon: train[:1000] has another
+    splits = _splits(rest, spec) if colon else ()
+    if spec.startswith("hub:"):
+        return _open_splits(f"hub:{name}", splits)
+    _check_hub_name(name)
+    try:
+        return _open_splits(f"hub:{name}", splits)
+    except NearfarError as error:
+        raise NearfarError(f"{name}: no such file or folder.\n  {error}") from error
+
+
+def _open_splits(source: str, splits: tuple[str, ...]) -> list[Found]:
+    if not splits:
+        return [Found(source.rpartition("/")[2], open_table(source))]
+    return [Found(split, open_table(source, split=split)) for split in splits]
+
+
+def _check_hub_name(name: str) -> None:
+    # A mistyped path or name is a mistake to report at once, not a question to the hub.
+    path = Path(name)
+    if path.name == name and not files.is_known(path):
+        close = get_close_matches(name, [*CATALOG, *MIXTURES], n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise NearfarError(
+            f"{name}: neither a file nor a named data set.{hint} Named: {', '.join([*CATALOG, *MIXTURES])} and "
+            "microworld; a hub data set is owner/name."
+        )
+    if files.is_known(path) or path.parent.is_dir() or not hub.NAME.fullmatch(name):
+        raise files.no_such_file(path)

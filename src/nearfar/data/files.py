@@ -1,0 +1,214 @@
+"""One file of rows, read by column name: TSV, CSV, JSON lines (each also gzipped) or Parquet.
+
+TSV has *no quoting* (a ``"`` is an ordinary character, no field holds a tab or a line break); CSV has the standard
+quoting, so that a record may span lines and is known by its first. Lines that are wholly blank are skipped.
+"""
+
+import csv
+import gzip
+import json
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from nearfar.types import NearfarError
+
+
+class Location(NamedTuple):
+    """Where a row stands, counted from 1: a line of a text file, or a row of a Parquet file or data set."""
+
+    source: str
+    number: int
+    unit: str = "line"
+
+    def __str__(self) -> str:
+        return f"{self.source}, {self.unit} {self.number}"
+
+
+Rows: TypeAlias = Iterator[tuple[Location, tuple[object, ...]]]
+"""Rows as they are asked for: where each stands, and its values in the order of the columns asked for."""
+
+
+def read_file(path: Path, columns: Sequence[str]) -> Rows:
+    """Yield the ``columns`` of each row of ``path``; the extension says the format (see :data:`EXTENSIONS`).
+
+    Text files yield strings (JSON lines: whatever JSON holds); Parquet yields Python values, and the names of classes
+    where ``datasets`` wrote the file and its features name them.
+
+    Raises:
+        NearfarError: no such file, unknown extension, an empty or damaged file, text that is not UTF-8, a missing or
+            doubled column, a line that has too many or too few fields or is not a JSON object. It names file and line.
+
+    """
+    if not path.exists():
+        raise no_such_file(path)
+    reader = _READERS.get(_extension(path))
+    if reader is None:
+        raise NearfarError(f"{path}: unknown extension. Files of rows end in {', '.join(EXTENSIONS)}.")
+    return reader(path, columns)
+
+
+def no_such_file(path: Path) -> NearfarError:
+    """Return the error for a missing file; it names the nearest file in that folder, or says that there is none."""
+    if not path.parent.is_dir():
+        return NearfarError(f"{path}: no such file, nor the folder {path.parent}.")
+    return NearfarError(f"{path}: no such file.{_nearest(path.name, [entry.name for entry in path.parent.iterdir()])}")
+
+
+def is_known(path: Path) -> bool:
+    """Whether the extension of ``path`` is one that :func:`read_file` reads."""
+    return _extension(path) in _READERS
+
+
+def stem(path: Path) -> str:
+    """Return the file name without the extension of its format: ``dev`` for ``sets/dev.tsv.gz``."""
+    return path.name[: -len(_extension(path))] if is_known(path) else path.name
+
+
+def column_indices(names: Sequence[str], columns: Sequence[str], where: object) -> list[int]:
+    """Return the index of each of ``columns`` in ``names``; an error at ``where`` lists the names there."""
+    for column in columns:
+        if (count := names.count(column)) != 1:
+            there = ", ".join(name[:40] for name in names[:20]) + (", ..." if len(names) > 20 else "")
+            problem = f"{count} columns named" if count else "no column"
+            raise NearfarError(
+                f"{where}: {problem} {column!r}. The columns there: {there}.{_nearest(column, names)} "
+                "Rename it, or say which column to read instead."
+            )
+    return [names.index(column) for column in columns]
+
+
+def _nearest(name: str, names: Sequence[str]) -> str:
+    close = get_close_matches(name, names, n=1)
+    return f" Did you mean {close[0]!r}?" if close else ""
+
+
+def _extension(path: Path) -> str:
+    suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
+    return "".join(suffixes) if suffixes[-1:] == [".gz"] else "".join(suffixes[-1:])
+
+
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    # Split on \n alone and decode line by line, so that an error names the line, and a stray \r stays in its field.
+    try:
+        with gzip.open(path) if _extension(path).endswith(".gz") else path.open("rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
+                except UnicodeDecodeError as error:
+                    raise NearfarError(
+                        f"{Location(str(path), number)}: not UTF-8 (byte {error.start + 1} of the line is "
+                        f"0x{line[error.start]:02x}). Save the file as UTF-8."
+                    ) from None
+    except (OSError, EOFError, zlib.error) as error:
+        raise NearfarError(f"{path} cannot be read: {error}.") from None
+
+
+def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    for number, line in _lines(path):
+        if line.strip("\r\n"):
+            yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
+
+
+def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    # strict: a quote that never closes would otherwise swallow the rest of the file in silence.
+    reader = csv.reader((line for _, line in _lines(path)), strict=True)
+    start = 1
+    try:
+        for fields in reader:
+            if fields:
+                yield start, fields
+            start = reader.line_num + 1
+    except csv.Error as error:
+        raise NearfarError(f"{Location(str(path), start)}: not well-formed CSV: {error}.") from None
+
+
+def _read_delimited(
+    path: Path, columns: Sequence[str], records_of: Callable[[Path], Iterator[tuple[int, list[str]]]]
+) -> Rows:
+    records = records_of(path)
+    number, header = next(records, (0, []))
+    if not header:
+        raise NearfarError(f"{path} is empty; its first line should name the columns.")
+    indices = column_indices(header, columns, Location(str(path), number))
+    for number, fields in records:
+        where = Location(str(path), number)
+        if len(fields) != len(header):
+            raise NearfarError(f"{where}: {len(fields)} fields, where the header names {len(header)} columns.")
+        yield where, tuple(fields[index] for index in indices)
+
+
+def _read_tsv(path: Path, columns: Sequence[str]) -> Rows:
+    return _read_delimited(path, columns, _tsv_records)
+
+
+def _read_csv(path: Path, columns: Sequence[str]) -> Rows:
+    return _read_delimited(path, columns, _csv_records)
+
+
+def _read_json_lines(path: Path, columns: Sequence[str]) -> Rows:
+    empty = True
+    for number, line in _lines(path):
+        if not line.strip():
+            continue
+        empty, where = False, Location(str(path), number)
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise NearfarError(f"{where}: not a JSON object: {error}. Write one object per line.") from None
+        if not isinstance(record, dict):
+            raise NearfarError(f"{where}: a JSON {type(record).__name__}, not an object. Write one object per line.")
+        column_indices(list(record), columns, where)
+        yield where, tuple(record[column] for column in columns)
+    if empty:
+        raise NearfarError(f"{path} is empty; each line should be a JSON object.")
+
+
+def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            column_indices(file.schema_arrow.names, columns, path)
+            class_names = _class_names(file.schema_arrow, columns)
+            number = 0
+            for batch in file.iter_batches(columns=list(columns), batch_size=1024):
+                for values in zip(*(batch.column(column).to_pylist() for column in columns), strict=True):
+                    number += 1
+                    yield Location(str(path), number, "row"), name_classes(values, class_names)
+    except (pyarrow.ArrowException, OSError) as error:
+        raise NearfarError(f"{path} cannot be read as Parquet: {error}.") from None
+
+
+def _class_names(schema: object, columns: Sequence[str]) -> list[list[str] | None]:
+    if b"huggingface" not in (getattr(schema, "metadata", None) or {}):
+        return [None for _ in columns]
+    import datasets
+
+    features = datasets.Features.from_arrow_schema(schema)
+    return [getattr(features[column], "names", None) for column in columns]
+
+
+def name_classes(values: tuple[object, ...], class_names: Sequence[Sequence[str] | None]) -> tuple[object, ...]:
+    """Replace class indices by their names where a data set declares them; -1, a missing class, stays."""
+    return tuple(
+        names[value] if names and isinstance(value, int) and 0 <= value < len(names) else value
+        for value, names in zip(values, class_names, strict=True)
+    )
+
+
+_READERS: dict[str, Callable[[Path, Sequence[str]], Rows]] = {
+    ".tsv": _read_tsv,
+    ".tsv.gz": _read_tsv,
+    ".csv": _read_csv,
+    ".csv.gz": _read_csv,
+    ".jsonl": _read_json_lines,
+    ".jsonl.gz": _read_json_lines,
+    ".json": _read_json_lines,
+    ".json.gz": _read_json_lines,
+    ".parquet": _read_parquet,
+}
+EXTENSIONS = tuple(_READERS)

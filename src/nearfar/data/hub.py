@@ -1,0 +1,107 @@
+"""Data sets of the ``datasets`` library: from the hub, or from a folder that ``save_to_disk`` wrote."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearfar.data.files import Location, Rows, column_indices, name_classes
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from datasets import Dataset, DatasetDict
+
+NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?")
+"""How a hub data set is named: ``owner/name``, or ``owner/name/config`` where it has several."""
+
+PATIENCE = 10.0
+"""Seconds that the hub has for its first answer; ``datasets`` alone retries an unreachable one for half a minute."""
+
+
+def load_hub(name: str, *, split: str | None = None) -> "Dataset":
+    """Return a split of the hub data set ``owner/name[/config]``, from the local cache where the hub is out of reach.
+
+    ``split`` is a split's name or any expression of ``datasets`` (``train[:1000]``); it may be left out where there is
+    only one.
+
+    Raises:
+        NearfarError: the hub is unreachable and nothing is cached, or it has no such data set, config or split.
+
+    """
+    import datasets
+
+    match = NAME.fullmatch(name)
+    if match is None:
+        raise NearfarError(f"hub:{name}: a hub data set is named owner/name, or owner/name/config.")
+    repository, config = match.groups()
+    if Path(repository).is_dir():
+        # load_dataset would read that folder, whatever it holds.
+        raise NearfarError(f"hub:{name}: the folder {repository} in the working directory hides it; work elsewhere.")
+    try:
+        _check_reachable(repository)
+        return _choose(datasets.load_dataset(repository, config, split=split), split, f"hub:{name}")
+    except NearfarError:
+        raise
+    except Exception as error:  # datasets raises whatever its parts raise; for us each means the same
+        raise NearfarError(f"hub:{name}: {type(error).__name__}: {_first_line(error)}.") from error
+
+
+def load_folder(path: Path, *, split: str | None = None) -> "Dataset":
+    """Return the data set, or the split of a dictionary of them, that ``save_to_disk`` wrote to the folder ``path``."""
+    import datasets
+
+    if not any((path / marker).is_file() for marker in ("state.json", "dataset_dict.json")):
+        there = sorted(entry.name for entry in path.iterdir())[:12]
+        raise NearfarError(
+            f"{path} is a folder, not saved by datasets' save_to_disk. Name one file of rows in it, such as: "
+            f"{', '.join(there) or 'it is empty'}."
+        )
+    try:
+        data = datasets.load_from_disk(str(path))
+    except Exception as error:  # as above
+        raise NearfarError(f"{path} cannot be read: {type(error).__name__}: {_first_line(error)}.") from error
+    if split is not None and isinstance(data, datasets.Dataset):
+        raise NearfarError(f"{path} holds one data set without splits; leave out {split!r}.")
+    return _choose(data, split, str(path))
+
+
+def read_dataset(dataset: "Dataset", columns: Sequence[str], *, title: str) -> Rows:
+    """Yield the ``columns`` of each row; class indices come as the class names that the data set declares."""
+    column_indices(dataset.column_names, columns, title)
+    class_names = [getattr(dataset.features[column], "names", None) for column in columns]
+    number = 0
+    for batch in dataset.with_format(None).select_columns(list(columns)).iter(batch_size=1024):
+        for values in zip(*(batch[column] for column in columns), strict=True):
+            number += 1
+            yield Location(title, number, "row"), name_classes(values, class_names)
+
+
+def _check_reachable(repository: str) -> None:
+    import datasets
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
+
+    try:
+        HfApi().dataset_info(repository, timeout=PATIENCE)
+    except (HfHubHTTPError, OfflineModeIsEnabled):
+        pass  # an answer at once, of which load_dataset makes the best
+    except Exception as error:
+        if not (Path(datasets.config.HF_DATASETS_CACHE) / repository.replace("/", "___")).is_dir():
+            raise NearfarError(f"hub:{repository}: out of reach ({_first_line(error)}), and not cached.") from error
+
+
+def _choose(data: "Dataset | DatasetDict", split: str | None, title: str) -> "Dataset":
+    import datasets
+
+    if isinstance(data, datasets.Dataset):
+        return data
+    if split is None and len(data) == 1:
+        return next(iter(data.values()))
+    if split is None or split not in data:
+        asked = "has several splits" if split is None else f"has no split {split!r}"
+        raise NearfarError(f"{title} {asked}. Say which: {', '.join(f'{title}:{name}' for name in data)}.")
+    return data[split]
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0][:200].rstrip(". ")

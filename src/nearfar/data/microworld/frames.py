@@ -1,0 +1,191 @@
+"""What a sentence means: a frame of roles; whether one frame follows from another, and how much two have in common."""
+
+from dataclasses import dataclass, replace
+
+from nearfar.data.microworld.lexicon import Action, Concept
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL
+
+SOME = 0  # a count: more than one, unknown how many
+
+
+@dataclass(frozen=True)
+class Entity:
+    """Who or what takes a role: ``count`` of them (or :data:`SOME`), perhaps with an attribute."""
+
+    noun: Concept
+    count: int = 1
+    attribute: Concept | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One scene: an action, who takes its roles, and where; ``negated`` says that this is not what happens."""
+
+    action: Action
+    agent: Entity
+    patient: Entity | None = None
+    recipient: Entity | None = None
+    place: Concept | None = None
+    negated: bool = False
+
+    @property
+    def roles(self) -> dict[str, Entity]:
+        """The roles that are filled, and by whom."""
+        roles = {"agent": self.agent, "patient": self.patient, "recipient": self.recipient}
+        return {role: entity for role, entity in roles.items() if entity}
+
+
+def relation(premise: Frame, hypothesis: Frame) -> int:
+    """Label of a hypothesis, given that both speak of the same scene (the reading of SNLI).
+
+    Affirmed frames are compared role by role. The hypothesis' value of a role is entailed where it is the premise's
+    or a wider one, or is left open; neutral where it tells more; and contradicts the premise where both can't hold (dog
+    and cat, red and blue, two and four, park and kitchen, push and pull). The frame takes the worst of its roles.
+
+    A denial is entailed by what contradicts the frame denied, and contradicts what entails it. A denied premise
+    entails the denial of what would have entailed it, and contradicts its affirmation.
+    """
+    if premise.negated:
+        follows = relation(replace(hypothesis, negated=False), replace(premise, negated=False)) == ENTAILMENT
+        return (ENTAILMENT if hypothesis.negated else CONTRADICTION) if follows else NEUTRAL
+    if hypothesis.negated:
+        return _DENIAL[relation(premise, replace(hypothesis, negated=False))]
+    return min(_compare(premise, told) for told in _tellings(hypothesis))
+
+
+def similarity(first: Frame, second: Frame) -> float:
+    """Graded similarity of two frames, 0 (nothing shared) to 5 (the same meaning); symmetric.
+
+    ``5 * c * sum_role(weight * likeness) / sum_role(weight)`` over the roles that either frame has, with weights 4
+    for the action, 2 for agent, patient and recipient, 1 for the place.
+
+    - ``c`` is 0.6 where one frame contradicts the other (see :func:`relation`), else 1.
+    - Concepts: 1 the same, 0.75 one is a kind of the other, 0.25 both of one kind (dog and cat), 0 otherwise.
+    - Actions likewise; 0.25 for a shared topic or for contraries. Where only one frame is denied: 0.25 for contraries
+      ("sleeps" and "does not run"), else 0.
+    - Entities: the likeness of the nouns, times 0.6 for different counts (0.9 if one is "some"), times 0.5 for
+      attributes that exclude each other and 0.8 for an attribute that only one has.
+    - A role that only one frame fills counts 0.5. Someone who takes part in both frames in different roles counts
+      half in each, if that is more than the two who share the role count.
+    """
+    total = shared = 0.0
+    for weight, likeness in _likenesses(first, second):
+        total += weight
+        shared += weight * likeness
+    clash = relation(first, second) == CONTRADICTION
+    return round(5.0 * (0.6 if clash else 1.0) * shared / total, 3)
+
+
+_DENIAL = {ENTAILMENT: CONTRADICTION, NEUTRAL: NEUTRAL, CONTRADICTION: ENTAILMENT}
+
+
+def _tellings(frame: Frame) -> tuple[Frame, ...]:
+    """The frames that say the same: "A talks with B" is also "B talks with A"."""
+    if frame.action.mutual and frame.patient:
+        return frame, replace(frame, agent=frame.patient, patient=frame.agent)
+    return (frame,)
+
+
+def _compare(premise: Frame, hypothesis: Frame) -> int:
+    """The worst label of any role; labels are ordered from entailment to contradiction."""
+    return max(
+        _action_label(premise.action, hypothesis.action),
+        _entity_label(premise.agent, hypothesis.agent),
+        _entity_label(premise.patient, hypothesis.patient),
+        _entity_label(premise.recipient, hypothesis.recipient),
+        _concept_label(premise.place, hypothesis.place),
+    )
+
+
+def _action_label(premise: Action, hypothesis: Action) -> int:
+    if hypothesis.name in (premise.name, premise.kind_of):
+        return ENTAILMENT
+    return CONTRADICTION if premise.excludes(hypothesis) else NEUTRAL
+
+
+def _entity_label(premise: Entity | None, hypothesis: Entity | None) -> int:
+    if hypothesis is None:
+        return ENTAILMENT
+    if premise is None:
+        return NEUTRAL
+    return max(
+        _concept_label(premise.noun, hypothesis.noun),
+        _count_label(premise.count, hypothesis.count),
+        _attribute_label(premise.attribute, hypothesis.attribute),
+    )
+
+
+def _concept_label(premise: Concept | None, hypothesis: Concept | None) -> int:
+    if hypothesis is None or (premise and hypothesis in premise.lineage):
+        return ENTAILMENT
+    if premise is None or premise in hypothesis.lineage:
+        return NEUTRAL
+    return CONTRADICTION
+
+
+def _count_label(premise: int, hypothesis: int) -> int:
+    if hypothesis in (premise, SOME) and premise != 1:
+        return ENTAILMENT
+    if premise == SOME and hypothesis != 1:
+        return NEUTRAL
+    return ENTAILMENT if premise == hypothesis else CONTRADICTION
+
+
+def _attribute_label(premise: Concept | None, hypothesis: Concept | None) -> int:
+    if premise and hypothesis and premise.parent != hypothesis.parent:
+        return NEUTRAL  # big and red: another scale
+    return _concept_label(premise, hypothesis)
+
+
+def _likenesses(first: Frame, second: Frame) -> list[tuple[int, float]]:
+    """Weight and likeness of each role that either frame fills."""
+    return max(
+        (_told_likenesses(first, told) for told in _tellings(second)), key=lambda roles: sum(w * x for w, x in roles)
+    )
+
+
+def _told_likenesses(first: Frame, second: Frame) -> list[tuple[int, float]]:
+    parts = [(4, _action_likeness(first, second))]
+    for role in ("agent", "patient", "recipient"):
+        mine, theirs = first.roles.get(role), second.roles.get(role)
+        if mine and theirs:
+            crossed = min(
+                max(_entity_likeness(mine, other) for other in second.roles.values()),
+                max(_entity_likeness(other, theirs) for other in first.roles.values()),
+            )
+            parts.append((2, max(_entity_likeness(mine, theirs), crossed / 2)))
+        elif mine or theirs:
+            parts.append((2, 0.5))
+    if first.place and second.place:
+        parts.append((1, _concept_likeness(first.place, second.place)))
+    elif first.place or second.place:
+        parts.append((1, 0.5))
+    return parts
+
+
+def _action_likeness(first: Frame, second: Frame) -> float:
+    one, other = first.action, second.action
+    if first.negated != second.negated:
+        return 0.25 if one.excludes(other) else 0.0
+    if one.name == other.name:
+        return 1.0
+    if one.name == other.kind_of or other.name == one.kind_of:
+        return 0.75
+    return 0.25 if one.topic == other.topic or one.excludes(other) else 0.0
+
+
+def _entity_likeness(first: Entity, second: Entity) -> float:
+    likeness = _concept_likeness(first.noun, second.noun)
+    if first.count != second.count:
+        likeness *= 0.9 if SOME in (first.count, second.count) and 1 not in (first.count, second.count) else 0.6
+    if first.attribute and second.attribute and first.attribute.parent == second.attribute.parent:
+        return likeness * (1.0 if first.attribute == second.attribute else 0.5)
+    return likeness * (0.8 if first.attribute != second.attribute else 1.0)
+
+
+def _concept_likeness(first: Concept, second: Concept) -> float:
+    if first == second:
+        return 1.0
+    if first in second.lineage or second in first.lineage:
+        return 0.75
+    return 0.25 if first.lineage[-1] == second.lineage[-1] else 0.0

@@ -1,0 +1,204 @@
+"""Draw a whole microworld: rows, scored pairs, labelled sentences and text; write it as files."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from nearfar.data.microworld import changes
+from nearfar.data.microworld.frames import Frame, relation, similarity
+from nearfar.data.microworld.lexicon import Lexicon
+from nearfar.data.microworld.scenes import draw_frame
+from nearfar.data.microworld.sentences import TEST_STYLE, TRAIN_STYLE, Style, realise
+from nearfar.data.microworld.vocabulary import TEST, TRAIN
+from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, NliRow, ScoredPair
+
+
+@dataclass(frozen=True)
+class Microworld:
+    """A generated corpus; scores are 0 to 5, labels of ``labelled`` name the kind of activity.
+
+    ``nli``, ``sts_dev``, ``labelled`` and ``text`` share a vocabulary, but no sentence of ``sts_dev`` occurs in the
+    others. ``nli_test`` and ``sts_test`` share no content word with them.
+    """
+
+    nli: list[NliRow]
+    nli_test: list[NliRow]
+    sts_dev: list[ScoredPair]
+    sts_test: list[ScoredPair]
+    labelled: list[tuple[str, str]]
+    text: list[str]
+
+    def write(self, folder: Path) -> None:
+        """Write tab-separated files (and one of plain lines) under ``folder``, laid out as in the data folder.
+
+        ``nli/microworld/{train,test}.tsv`` (premise, hypothesis, label), ``sts/microworld/{dev,test}.tsv`` (score,
+        sentence1, sentence2), ``labelled/microworld.tsv`` (label, text) and ``text/microworld.txt``.
+        """
+        for name, rows in (("train", self.nli), ("test", self.nli_test)):
+            named = ((row.premise, row.hypothesis, LABEL_NAMES[row.label]) for row in rows)
+            _write_tsv(folder / "nli" / "microworld" / f"{name}.tsv", ("premise", "hypothesis", "label"), named)
+        for name, pairs in (("dev", self.sts_dev), ("test", self.sts_test)):
+            scored = ((f"{pair.score:.3f}", pair.first, pair.second) for pair in pairs)
+            _write_tsv(folder / "sts" / "microworld" / f"{name}.tsv", ("score", "sentence1", "sentence2"), scored)
+        _write_tsv(folder / "labelled.tsv", ("label", "text"), ((label, text) for text, label in self.labelled))
+        (folder / "text.txt").write_text("".join(f"{line}\n" for line in self.text), encoding="utf-8")
+
+
+def generate(
+    seed: int = 0,
+    *,
+    premises: int = 1300,
+    test_premises: int = 250,
+    dev_pairs: int = 400,
+    test_pairs: int = 800,
+    labelled: int = 600,
+    text: int = 2000,
+) -> Microworld:
+    """Generate a microworld: a pure function of its arguments, the same on every machine and Python version.
+
+    Each part has its own stream of random numbers; ``premises`` have three to five hypotheses each.
+    """
+    train = _Corner(TRAIN, TRAIN_STYLE)
+    test = _Corner(TEST, TEST_STYLE)
+    sts_dev = train.pairs(dev_pairs, Random(f"{seed} sts dev"))
+    held_out = {sentence for pair in sts_dev for sentence in (pair.first, pair.second)}
+    return Microworld(
+        nli=train.rows(premises, Random(f"{seed} nli"), held_out),
+        nli_test=test.rows(test_premises, Random(f"{seed} nli test"), set()),
+        sts_dev=sts_dev,
+        sts_test=test.pairs(test_pairs, Random(f"{seed} sts test")),
+        labelled=train.sentences(labelled, Random(f"{seed} labelled"), held_out),
+        text=[sentence for sentence, _ in train.sentences(text, Random(f"{seed} text"), held_out)],
+    )
+
+
+# Weights of the ways in which a scored pair's second frame comes from its first: labels of the changes applied in
+# turn, or None for another scene.
+_PAIRINGS: dict[tuple[int, ...] | None, int] = {
+    (): 20,
+    (ENTAILMENT,): 10,
+    (ENTAILMENT, ENTAILMENT): 8,
+    (NEUTRAL,): 6,
+    (ENTAILMENT, NEUTRAL): 6,
+    (CONTRADICTION,): 20,
+    (ENTAILMENT, CONTRADICTION): 10,
+    (CONTRADICTION, CONTRADICTION): 5,
+    None: 20,
+}
+
+
+@dataclass(frozen=True)
+class _Corner:
+    """A part of the world: what it speaks of, and how."""
+
+    lexicon: Lexicon
+    style: Style
+
+    def say(self, frame: Frame, rng: Random) -> str:
+        return realise(frame, self.lexicon, self.style, rng)
+
+    def say_beside(self, sentence: str, frame: Frame, other: Frame, rng: Random) -> str:
+        """Say ``other`` beside a sentence that says ``frame``, so that shared words are a poor guide to shared meaning.
+
+        Of four ways to say it, mostly the one with the most words in common if the frames contradict each other, and
+        with the fewest if not.
+        """
+        alike = rng.random() < (0.7 if relation(frame, other) == CONTRADICTION else 0.3)
+        ways = sorted((self.say(other, rng) for _ in range(4)), key=lambda way: _overlap(way, sentence))
+        return ways[-1] if alike else ways[0]
+
+    def sentences(self, count: int, rng: Random, held_out: set[str]) -> list[tuple[str, str]]:
+        """Distinct sentences with the topics of their actions."""
+        found: dict[str, str] = {}
+        while len(found) < count:
+            frame = draw_frame(self.lexicon, rng)
+            sentence = self.say(frame, rng)
+            if sentence not in held_out:
+                found[sentence] = frame.action.topic
+        return list(found.items())
+
+    def rows(self, premises: int, rng: Random, held_out: set[str]) -> list[NliRow]:
+        """Rows of distinct premises, each followed by its hypotheses: of every label that a change leads to."""
+        rows: list[NliRow] = []
+        seen = set(held_out)
+        while premises:
+            frame = draw_frame(self.lexicon, rng)
+            premise = self.say(frame, rng)
+            if premise in seen:
+                continue
+            seen.add(premise)
+            premises -= 1
+            rows += self.hypotheses(frame, premise, rng, held_out)
+        return rows
+
+    def hypotheses(self, frame: Frame, premise: str, rng: Random, held_out: set[str]) -> list[NliRow]:
+        labels = [ENTAILMENT, NEUTRAL, CONTRADICTION]
+        labels += [label for label in (ENTAILMENT, CONTRADICTION) if rng.random() < 0.3]
+        rows: dict[str, NliRow] = {}
+        for label in labels:
+            hypothesis = self.hypothesis(frame, label, rng)
+            if hypothesis is None:
+                continue
+            sentence = self.say_beside(premise, frame, hypothesis, rng)
+            if sentence != premise and sentence not in held_out:
+                rows.setdefault(sentence, NliRow(premise, sentence, label))
+        return list(rows.values())
+
+    def hypothesis(self, frame: Frame, label: int, rng: Random) -> Frame | None:
+        """A frame in this relation to ``frame``: the same for a third of the entailments, else one to three changes."""
+        if label == ENTAILMENT and rng.random() < 0.35:
+            return frame
+        if label == CONTRADICTION and rng.random() < 0.3:
+            other = self.other_scene(frame, rng)
+            if relation(frame, other) == CONTRADICTION:
+                return other
+        told = frame
+        while rng.random() < 0.3:
+            told = changes.apply(ENTAILMENT, frame, self.lexicon, rng, told=told) or told
+        return changes.apply(label, frame, self.lexicon, rng, told=told)
+
+    def pairs(self, count: int, rng: Random) -> list[ScoredPair]:
+        """Distinct scored pairs of every pairing."""
+        pairs: dict[tuple[str, str], ScoredPair] = {}
+        while len(pairs) < count:
+            first = draw_frame(self.lexicon, rng)
+            steps = rng.choices(list(_PAIRINGS), list(_PAIRINGS.values()))[0]
+            second = self.other_scene(first, rng) if steps is None else self.changed(first, steps, rng)
+            if second is None:
+                continue
+            one = self.say(first, rng)
+            other = self.say_beside(one, first, second, rng)
+            if one != other:
+                pair = (one, other) if rng.random() < 0.5 else (other, one)
+                pairs.setdefault(pair, ScoredPair(*pair, similarity(first, second)))
+        return list(pairs.values())
+
+    def changed(self, frame: Frame, labels: Iterable[int], rng: Random) -> Frame | None:
+        """The frame after changes of these labels, one after the other."""
+        result: Frame | None = frame
+        for label in labels:
+            result = result and changes.apply(label, result, self.lexicon, rng)
+        return result
+
+    def other_scene(self, frame: Frame, rng: Random) -> Frame:
+        """Another scene with the same action, with the same agent, or neither."""
+        same = rng.choice(("action", "agent", "neither"))
+        return draw_frame(
+            self.lexicon,
+            rng,
+            action=frame.action if same == "action" else None,
+            agent=frame.agent if same == "agent" else None,
+        )
+
+
+def _overlap(first: str, second: str) -> float:
+    """Shared words as a part of all words of two sentences."""
+    one, other = set(first.lower().strip(".").split()), set(second.lower().strip(".").split())
+    return len(one & other) / len(one | other)
+
+
+def _write_tsv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["\t".join(row) + "\n" for row in (header, *rows)]
+    path.write_text("".join(lines), encoding="utf-8")

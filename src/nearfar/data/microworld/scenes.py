@@ -1,0 +1,64 @@
+"""Which frames make sense in the small world, and how one is drawn."""
+
+from functools import cache
+from random import Random
+
+from nearfar.data.microworld.frames import SOME, Entity, Frame
+from nearfar.data.microworld.lexicon import Action, Concept, Lexicon
+
+
+def makes_sense(frame: Frame, lexicon: Lexicon) -> bool:
+    """Whether the participants can take their roles, the attributes fit, and the place is one where it happens."""
+    action, kinds = frame.action, {"agent": frame.action.agents, "patient": frame.action.patients}
+    kinds["recipient"] = action.recipients
+    entities = list(frame.roles.values())
+    if not all(could_be(entity.noun, kinds[role], lexicon) for role, entity in frame.roles.items()):
+        return False
+    if any(one is not other and one.noun in other.noun.lineage for one in entities for other in entities):
+        return False  # "a man is hugging a person" leaves open who is who
+    if not all(could_be(one.noun, one.attribute.fits, lexicon) for one in entities if one.attribute):
+        return False
+    return frame.place is None or _happens_at(action, frame.place, entities, lexicon)
+
+
+@cache
+def could_be(noun: Concept, kinds: tuple[str, ...], lexicon: Lexicon) -> bool:
+    """Whether a noun is of one of these kinds, or is so general that it may be: an animal could be a dog."""
+    return any(noun in known.lineage for known in lexicon.nouns if known.is_a(*kinds))
+
+
+def draw_frame(lexicon: Lexicon, rng: Random, *, action: Action | None = None, agent: Entity | None = None) -> Frame:
+    """Draw a frame that makes sense; ``action`` or ``agent`` fix that part of it."""
+    while True:
+        done = action or rng.choice(lexicon.actions)
+        frame = Frame(
+            action=done,
+            agent=agent or _draw_entity(done.agents, lexicon, rng, plural=0.25),
+            patient=_draw_entity(done.patients, lexicon, rng, plural=0.2) if done.patients else None,
+            recipient=_draw_entity(done.recipients, lexicon, rng, plural=0.1) if done.recipients else None,
+            place=rng.choice([place for place in lexicon.places if place.spoken]) if rng.random() < 0.5 else None,
+            negated=rng.random() < 0.08,
+        )
+        if makes_sense(frame, lexicon):
+            return frame
+
+
+def _draw_entity(kinds: tuple[str, ...], lexicon: Lexicon, rng: Random, *, plural: float) -> Entity:
+    noun = rng.choice(_nouns_of(kinds, lexicon))
+    fitting = [attribute for attribute in lexicon.attributes if noun.is_a(*attribute.fits)]
+    return Entity(
+        noun,
+        count=rng.choice([SOME, *lexicon.numbers]) if rng.random() < plural else 1,
+        attribute=rng.choice(fitting) if fitting and rng.random() < 0.3 else None,
+    )
+
+
+@cache
+def _nouns_of(kinds: tuple[str, ...], lexicon: Lexicon) -> list[Concept]:
+    return [noun for noun in lexicon.nouns if noun.spoken and noun.is_a(*kinds)]
+
+
+def _happens_at(action: Action, place: Concept, entities: list[Entity], lexicon: Lexicon) -> bool:
+    if place.is_a("(roofed)") and any(one.noun.is_a(*lexicon.outdoor_kinds) for one in entities):
+        return False
+    return place.is_a(*action.places) if action.places else not place.is_a("(water)")

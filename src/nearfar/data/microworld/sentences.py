@@ -1,0 +1,166 @@
+"""From a frame to a sentence that says it: a choice of words, of voice, and of sentence template."""
+
+from dataclasses import dataclass, replace
+from random import Random
+
+from nearfar.data.microworld.english import (
+    past_participle,
+    plural,
+    present_participle,
+    third_person,
+    with_article,
+)
+from nearfar.data.microworld.frames import SOME, Entity, Frame
+from nearfar.data.microworld.lexicon import Lexicon
+
+
+@dataclass(frozen=True)
+class Style:
+    """Sentence templates for affirmed and denied frames, and how it is said that two do something mutually.
+
+    Templates name the ``subject`` (``a_subject`` where it must be indefinite), what it ``is`` ``doing``, ``does`` or
+    ``does_not``, and the ``place``.
+    """
+
+    affirmed: tuple[str, ...]
+    denied: tuple[str, ...]
+    mutually: str
+
+
+TRAIN_STYLE = Style(
+    affirmed=(
+        "{subject} {is} {doing} {place}",
+        "{subject} {does} {place}",
+        "{subject} {doing} {place}",
+        "there {is} {a_subject} {doing} {place}",
+    ),
+    denied=(
+        "{subject} {is} not {doing} {place}",
+        "{subject} {does_not} {place}",
+    ),
+    mutually="together",
+)
+
+TEST_STYLE = Style(
+    affirmed=(
+        "{subject} {is} {doing} {place}",
+        "{place}, {subject} {is} {doing}",
+        "{subject} can be seen {doing} {place}",
+        "it is {subject} that {is} {doing} {place}",
+        "here {is} {a_subject} {doing} {place}",
+    ),
+    denied=(
+        "{subject} {is} not {doing} {place}",
+        "{subject} {is}n't {doing} {place}",
+        "it is not true that {subject} {is} {doing} {place}",
+    ),
+    mutually="with each other",
+)
+
+
+@dataclass(frozen=True)
+class _Clause:
+    """A subject and what it does, in three verb forms."""
+
+    subject: tuple[Entity, ...]
+    plural: bool
+    doing: str
+    does: str
+    does_not: str
+
+
+def realise(frame: Frame, lexicon: Lexicon, style: Style, rng: Random) -> str:
+    """Say a frame in one of the many ways that the lexicon and the style allow."""
+    speaker = _Speaker(lexicon, style, rng, definite=frame.negated or rng.random() < 0.35)
+    clause = rng.choice(speaker.clauses(frame))
+    templates = style.denied if frame.negated else style.affirmed
+    template = rng.choice([template for template in templates if _suits(template, frame, clause)])
+    sentence = template.format(
+        subject=" and ".join(map(speaker.phrase, clause.subject)),
+        a_subject=replace(speaker, definite=False).phrase(clause.subject[0]),
+        doing=clause.doing,
+        does=clause.does,
+        does_not=clause.does_not,
+        place=rng.choice(frame.place.words) if frame.place else "",
+        **{"is": "are" if clause.plural else "is"},
+    )
+    return sentence[0].upper() + sentence[1:].rstrip() + "."
+
+
+@dataclass(frozen=True)
+class _Speaker:
+    """Finds the words of one sentence, in which it speaks of "the dog" or of "a dog" throughout.
+
+    What is denied is always of "the" dog: "a dog is not running" could mean another one.
+    """
+
+    lexicon: Lexicon
+    style: Style
+    rng: Random
+    definite: bool
+
+    def clauses(self, frame: Frame) -> list[_Clause]:
+        """The clauses that tell a frame: active, passive, from the other side, or with both as the subject."""
+        action, patient, recipient = frame.action, frame.patient, frame.recipient
+        if patient is None:
+            # of "cook, prepare" only the first verb does without its object
+            return [
+                _active(
+                    self.rng.choice(action.words[:1] if action.patients else action.words + action.active), frame.agent
+                )
+            ]
+        by_whom, what, to_whom = (self.phrase(one) if one else "" for one in (frame.agent, patient, recipient))
+        verb = self.rng.choice(action.words + action.active)
+        passive_verb = self.rng.choice(action.words)
+        if action.mutual:
+            mutually = f"{verb.removesuffix(' with')} {self.style.mutually}"
+            return [_active(f"{verb} {what}", frame.agent), _active(mutually, frame.agent, patient)]
+        if recipient:
+            objects = self.rng.choice((f"{what} to {to_whom}", f"{to_whom} {what}"))
+            clauses = [
+                _active(f"{verb} {objects}", frame.agent),
+                _passive(passive_verb, patient, f"to {to_whom} by {by_whom}"),
+            ]
+        else:
+            clauses = [_active(f"{verb} {what}", frame.agent), _passive(passive_verb, patient, f"by {by_whom}")]
+        if action.converse:
+            told = self.rng.choice(action.converse) + (f" {what} from {by_whom}" if recipient else f" {by_whom}")
+            clauses.append(_active(told, recipient or patient))
+        return clauses
+
+    def phrase(self, entity: Entity) -> str:
+        """The noun phrase of an entity: "the two black dogs", "an old man", "some apples"."""
+        noun = self.rng.choice(entity.noun.words)
+        attribute = self.rng.choice(entity.attribute.words) + " " if entity.attribute else ""
+        number = self.lexicon.numbers[entity.count] + " " if entity.count in self.lexicon.numbers else ""
+        bare = number + attribute + (noun if entity.count == 1 else plural(noun))
+        if self.definite:
+            return f"the {bare}"
+        if entity.count == 1:
+            return with_article(bare)
+        return f"{self.lexicon.some} {bare}" if entity.count == SOME else bare
+
+
+def _active(verb_phrase: str, *subject: Entity) -> _Clause:
+    if _is_plural(subject):
+        return _Clause(subject, True, present_participle(verb_phrase), verb_phrase, f"do not {verb_phrase}")
+    return _Clause(
+        subject, False, present_participle(verb_phrase), third_person(verb_phrase), f"does not {verb_phrase}"
+    )
+
+
+def _passive(verb: str, patient: Entity, rest: str) -> _Clause:
+    done = f"{past_participle(verb)} {rest}"
+    verb_be = "are" if _is_plural((patient,)) else "is"
+    return _Clause((patient,), verb_be == "are", f"being {done}", f"{verb_be} {done}", f"{verb_be} not {done}")
+
+
+def _is_plural(subject: tuple[Entity, ...]) -> bool:
+    return len(subject) > 1 or subject[0].count != 1
+
+
+def _suits(template: str, frame: Frame, clause: _Clause) -> bool:
+    """Whether a template can say this: a fronted place needs one, and "there is" needs a single subject."""
+    return bool(frame.place or not template.startswith("{place}")) and (
+        "a_subject" not in template or len(clause.subject) == 1
+    )

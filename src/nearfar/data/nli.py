@@ -1,0 +1,114 @@
+"""Natural language inference rows: premise, hypothesis, label, from any source that the catalog can find."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from nearfar.data.catalog import check_splits, find, parse
+from nearfar.data.files import Location
+from nearfar.data.sources import text_field
+from nearfar.types import LABEL_NAMES, NearfarError, NliRow
+
+UNLABELLED = ("", "-", "-1")
+"""How sets mark a row whose annotators did not agree: SNLI's files by ``-``, its hub copy by -1, others by nothing."""
+
+
+@dataclass(frozen=True)
+class NliData:
+    """Labelled rows in the order of their sources, and the account of what was read."""
+
+    rows: list[NliRow]
+    dropped: int
+    """Rows left out because they have no label (:data:`UNLABELLED`)."""
+    counts: Mapping[str, int]
+    """Rows of each label, by its name."""
+    sources: tuple[str, ...]
+    """Where each table was found and how many rows it gave, for people to read."""
+    repaired: int
+    """Fields of ``rows`` whose control characters or irregular white space became single spaces."""
+
+
+def load_nli(
+    specs: str | Sequence[str],
+    *,
+    premise_column: str = "premise",
+    hypothesis_column: str = "hypothesis",
+    label_column: str = "label",
+    label_order: Sequence[str] | None = None,
+) -> NliData:
+    """Read the tables that ``specs`` name (see :mod:`nearfar.data.catalog`), one after the other.
+
+    A label is entailment, neutral or contradiction, in any case, or the integer 0, 1 or 2. Integers mean these three in
+    this order, as in SNLI and MultiNLI on the hub, unless ``label_order`` lists the names in another. Data sets that
+    name their own classes are read by those names. ``microworld`` and ``microworld:test`` are the generated world.
+
+    Raises:
+        NearfarError: a source cannot be found or read, an unknown label, an empty or non-string text (each with file
+            and line), a table without a labelled row.
+
+    """
+    known = _known_labels(LABEL_NAMES if label_order is None else label_order)
+    columns = (premise_column, hypothesis_column, label_column)
+    rows: list[NliRow] = []
+    sources: list[str] = []
+    dropped = repaired = 0
+    for spec in [specs] if isinstance(specs, str) else specs:
+        if spec.partition(":")[0] == "microworld":
+            generated = _microworld(spec)
+            rows += generated
+            sources.append(f"{spec}, generated: {len(generated)} rows")
+            continue
+        for found in find(spec):
+            before, unlabelled = len(rows), 0
+            for where, (premise, hypothesis, value) in found.table.rows(columns):
+                label = _label(value, known, where)
+                if label is None:
+                    unlabelled += 1
+                    continue
+                texts = text_field(premise, premise_column, where), text_field(hypothesis, hypothesis_column, where)
+                repaired += (texts[0] != premise) + (texts[1] != hypothesis)
+                rows.append(NliRow(*texts, label))
+            if len(rows) == before:
+                raise NearfarError(
+                    f"{found.table.title}: no labelled rows ({unlabelled} without a label were dropped)."
+                )
+            dropped += unlabelled
+            sources.append(f"{found.table.title}: {len(rows) - before} rows, {unlabelled} more without a label dropped")
+    if not rows:
+        raise NearfarError("No NLI data set was named; name at least one, such as snli or microworld.")
+    tally = Counter(row.label for row in rows)
+    counts = {name: tally[label] for label, name in enumerate(LABEL_NAMES)}
+    return NliData(rows, dropped, counts, tuple(sources), repaired)
+
+
+def _known_labels(label_order: Sequence[str]) -> dict[str, int]:
+    order = [name.lower() for name in label_order]
+    if sorted(order) != sorted(LABEL_NAMES):
+        raise NearfarError(f"label_order {list(label_order)} should list {', '.join(LABEL_NAMES)}, each once.")
+    names = {name: label for label, name in enumerate(LABEL_NAMES)}
+    return names | {str(integer): names[name] for integer, name in enumerate(order)}
+
+
+def _label(value: object, known: Mapping[str, int], where: Location) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # what a column of integers with gaps becomes in Parquet
+    text = "" if value is None else str(value).strip().lower()
+    if text in UNLABELLED:
+        return None
+    if text not in known:
+        integers = ", ".join(f"{key} as {LABEL_NAMES[label]}" for key, label in known.items() if key.isdigit())
+        raise NearfarError(
+            f"{where}: unknown label {value!r}. Known: {', '.join(LABEL_NAMES)}; and integers, as label_order says or "
+            f"else as in SNLI: {integers}. '-', -1 and empty mark a row without a label, which is dropped."
+        )
+    return known[text]
+
+
+def _microworld(spec: str) -> list[NliRow]:
+    from nearfar.data.microworld import generate
+
+    name, splits = parse(spec)
+    check_splits(name, splits, ("train", "test"))
+    world = generate(seed=0)
+    tables = {"train": world.nli, "test": world.nli_test}
+    return [row for split in splits or ("train",) for row in tables[split]]

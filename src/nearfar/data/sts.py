@@ -1,0 +1,88 @@
+"""Scored pairs: the tasks of semantic textual similarity, and one's own files of the same shape."""
+
+import math
+from itertools import chain
+
+from nearfar.data.catalog import Found, check_splits, find, parse
+from nearfar.data.files import Location
+from nearfar.data.sources import text_field
+from nearfar.types import NearfarError, ScoredPair
+
+
+def load_task(
+    spec: str,
+    *,
+    first: str = "sentence1",
+    second: str = "sentence2",
+    score: str = "score",
+    scale: tuple[float, float] | None = None,
+) -> dict[str, list[ScoredPair]]:
+    """Return the pairs of each subset of a task, by the subset's name.
+
+    ``spec`` (see :mod:`nearfar.data.catalog`) is
+
+    - ``sts12`` to ``sts16``: the SemEval test sets, by their official subsets. The hub's copies do not tell subsets
+      apart: found there, a task has the one subset ``all``, so that its subset aggregates say nothing;
+    - ``stsb`` (the test split), ``stsb:dev``, ``stsb:train``;
+    - ``sickr``, the official 4,927 test pairs, or ``sickr-full``, all 9,927, as MTEB counts. The two give different
+      numbers; always say which. Scores are 1 to 5, elsewhere 0 to 5;
+    - ``microworld`` (its test pairs) or ``microworld:dev``, generated, 0 to 5;
+    - a path or hub data set with columns ``first``, ``second``, ``score``: one subset, named by the file or split.
+
+    ``scale`` is the lowest and highest score that a row may have; a named set knows its own. Scores are returned as
+    they are. Texts are tidied as :func:`nearfar.data.sources.text_field` says.
+
+    Raises:
+        NearfarError: a source cannot be found or read; a text that is empty or not a string, a score that is not a
+            number or off the scale (each with file and line); a subset without a pair.
+
+    """
+    if spec.partition(":")[0] == "microworld":
+        return _microworld(spec)
+    return {found.name: _read_pairs(found, first, second, score, scale or found.scale) for found in find(spec)}
+
+
+def load_pairs(
+    spec: str,
+    *,
+    first: str = "sentence1",
+    second: str = "sentence2",
+    score: str = "score",
+    scale: tuple[float, float] | None = None,
+) -> list[ScoredPair]:
+    """Return the pairs of all subsets of :func:`load_task`, one subset after the other."""
+    return list(chain(*load_task(spec, first=first, second=second, score=score, scale=scale).values()))
+
+
+def _read_pairs(
+    found: Found, first: str, second: str, score: str, scale: tuple[float, float] | None
+) -> list[ScoredPair]:
+    pairs = [
+        ScoredPair(text_field(left, first, where), text_field(right, second, where), _score(gold, score, where, scale))
+        for where, (left, right, gold) in found.table.rows((first, second, score))
+    ]
+    if not pairs:
+        raise NearfarError(f"{found.table.title}: no pairs, only the names of the columns.")
+    return pairs
+
+
+def _score(value: object, column: str, where: Location, scale: tuple[float, float] | None) -> float:
+    try:
+        number = float(str(value))  # by way of text, so that True is no score and a decimal is one
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise NearfarError(f"{where}: column {column!r} holds {value!r}, not a number. Remove pairs without a score.")
+    if scale is not None and not scale[0] <= number <= scale[1]:
+        raise NearfarError(f"{where}: score {number:g} is outside {scale[0]:g} to {scale[1]:g}.")
+    return number
+
+
+def _microworld(spec: str) -> dict[str, list[ScoredPair]]:
+    from nearfar.data.microworld import generate
+
+    name, splits = parse(spec)
+    check_splits(name, splits, ("dev", "test"))
+    world = generate(seed=0)
+    tables = {"dev": world.sts_dev, "test": world.sts_test}
+    return {split: tables[split] for split in splits or ("test",)}

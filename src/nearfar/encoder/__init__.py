@@ -1,0 +1,1 @@
+"""Text -> vectors: backbones, ragged batches, pooling, and the sentence-transformers folder."""

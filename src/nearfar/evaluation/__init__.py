@@ -1,0 +1,1 @@
+"""Encode -> numbers: similarity tasks and the statistics that say what the numbers mean."""

@@ -1,0 +1,245 @@
+"""Correlations with gold scores, on the data and on bootstrap resamples of it; pure numpy, no sort per resample.
+
+A resample of n pairs is told by how often each pair was drawn. These *multiplicities* are all that a weighted
+correlation needs: the values are sorted once, and the mid-ranks of every resample are running sums of multiplicities
+in that order.
+
+Axes: ``pairs`` are laid out subset after subset, ``sizes`` giving the length of each; ``systems`` are the models (or
+the seeds of one model) whose cosines are correlated with the same gold scores.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nearfar.types import NearfarError
+
+Floats: TypeAlias = NDArray[np.float64]
+Places: TypeAlias = NDArray[np.intp]
+Correlate: TypeAlias = Callable[[Floats], Floats]
+"""Multiplicities [resamples, pairs] -> correlations [systems, resamples], NaN where undefined."""
+Weighted: TypeAlias = Callable[[Floats, Floats], Correlate]
+"""gold [pairs], cosines [systems, pairs] -> the function that correlates them on any resample."""
+
+Aggregate: TypeAlias = Literal["all", "mean", "wmean"]
+AGGREGATES: tuple[Aggregate, ...] = ("all", "mean", "wmean")
+
+MIN_PAIRS = 3  # through two points every correlation is 1 or -1
+_CHUNK = 2**15  # numbers in a block of multiplicities; a block stays in the processor's cache
+
+
+def weighted_spearman(gold: Floats, systems: Floats) -> Correlate:
+    """Spearman's rank correlation, ties by average ranks: Pearson's correlation of the ranks.
+
+    Ranks are held as 2 rank - (n + 1), whole numbers around 0, so that all sums are exact up to some 10^5 pairs.
+    """
+    gold_runs = _Runs.of(gold)
+    by_system = []
+    for system in systems:
+        runs = _Runs.of(system)
+        run = runs.run_of[runs.order]
+        by_system.append((runs.order, runs.starts[run], runs.ends[run], gold_runs.run_of[runs.order]))
+
+    def correlate(counts: Floats) -> Floats:
+        below = _running_sums(counts, gold_runs.order)
+        drawn, gold_ranks = _ranks(below, gold_runs.starts, gold_runs.ends)
+        gold_squares = np.einsum("ij,ij,ij->i", drawn, gold_ranks, gold_ranks)
+        correlations = np.full((len(by_system), len(counts)), np.nan)
+        for row, (order, starts, ends, gold_run) in zip(correlations, by_system, strict=True):
+            below = _running_sums(counts, order)
+            _, ranks = _ranks(below, starts, ends)
+            weighted_ranks = np.diff(below, axis=1) * ranks
+            squares = gold_squares * np.einsum("ij,ij->i", weighted_ranks, ranks)
+            products = np.einsum("ij,ij->i", weighted_ranks, np.take(gold_ranks, gold_run, axis=1))
+            np.divide(products, np.sqrt(squares), out=row, where=squares > 0)
+        return correlations
+
+    return correlate
+
+
+def weighted_pearson(gold: Floats, systems: Floats) -> Correlate:
+    """Pearson's correlation, from the weighted first and second moments."""
+    x, y = _centred(gold), np.stack([_centred(system) for system in systems])
+
+    def correlate(counts: Floats) -> Floats:
+        n = counts.sum(axis=1)
+        x_mean, x_square = x @ counts.T / n, x**2 @ counts.T / n
+        y_mean, y_square = y @ counts.T / n, y**2 @ counts.T / n
+        x_variance, y_variance = x_square - x_mean**2, y_square - y_mean**2
+        # A resample of one value drawn n times has a variance of rounding errors, not of zero.
+        varies = (x_variance > 1e-13 * x_square) & (y_variance > 1e-13 * y_square)
+        covariance = (x * y) @ counts.T / n - x_mean * y_mean
+        correlations = np.full_like(covariance, np.nan)
+        return np.divide(covariance, np.sqrt(np.abs(x_variance * y_variance)), out=correlations, where=varies)
+
+    return correlate
+
+
+def spearman(first: ArrayLike, second: ArrayLike) -> float:
+    """Spearman's rank correlation in [-1, 1], ties by average ranks; NaN for a constant vector or under 3 pairs."""
+    return _once(weighted_spearman, first, second)
+
+
+def pearson(first: ArrayLike, second: ArrayLike) -> float:
+    """Pearson's correlation in [-1, 1]; NaN for a constant vector or under 3 pairs."""
+    return _once(weighted_pearson, first, second)
+
+
+class Scores(NamedTuple):
+    """Correlations with gold: over all pairs [systems, resamples] and per subset [systems, subsets, resamples]."""
+
+    all: Floats
+    subsets: Floats
+    sizes: tuple[int, ...]
+
+    def aggregate(self, kind: Aggregate) -> Floats:
+        """One number per system and resample [systems, resamples].
+
+        ``all``: the correlation over all subsets' pairs together; ``mean``: the plain average of the subsets'
+        correlations; ``wmean``: their average weighted by pairs (SentEval's names, ``all`` being SimCSE's).
+        """
+        if kind == "all":
+            return self.all
+        if not sum(self.sizes):
+            return np.full_like(self.all, np.nan)
+        weights = np.asarray(self.sizes) if kind == "wmean" else np.ones(len(self.sizes))
+        return np.einsum("xsr,s->xr", self.subsets, weights / weights.sum())
+
+
+def scores(weighted: Weighted, gold: Floats, systems: Floats, *, sizes: Sequence[int]) -> Scores:
+    """Correlate each of ``systems`` [systems, pairs] with ``gold`` [pairs]; the result has one resample, the data."""
+    return _score(weighted, gold, systems, sizes, [np.ones((1, len(gold)))], per_subset=True)
+
+
+def bootstrap_scores(
+    weighted: Weighted,
+    gold: Floats,
+    systems: Floats,
+    *,
+    sizes: Sequence[int],
+    resamples: int,
+    seed: int | Sequence[int],
+    per_subset: bool = True,
+) -> Scores:
+    """:func:`scores` on bootstrap resamples, each of them the same for all systems.
+
+    Pairs are drawn with replacement within their subset, so that each subset keeps its size and ``mean`` and
+    ``wmean`` mean the same on every resample. Without ``per_subset`` only ``all`` is there, at half the cost.
+
+    Raises:
+        NearfarError: negative ``resamples`` or ``seed``.
+    """
+    check_resampling(resamples, seed)
+    blocks = _multiplicities(sizes, resamples, np.random.default_rng(seed))
+    return _score(weighted, gold, systems, sizes, blocks, per_subset=per_subset)
+
+
+def check_resampling(resamples: int, seed: int | Sequence[int], *, at_least: int = 0) -> None:
+    """Refuse what no bootstrap can run with.
+
+    Raises:
+        NearfarError: too few ``resamples``, or a negative ``seed``.
+    """
+    if resamples < at_least:
+        raise NearfarError(f"resamples {resamples}: must be {at_least} or more.")
+    if np.min(seed) < 0:
+        raise NearfarError(f"seed {seed}: must be 0 or more.")
+
+
+def undefined_because(gold: ArrayLike, cosines: ArrayLike) -> str | None:
+    """Why these pairs have no correlation, or None where they have one."""
+    gold, cosines = np.asarray(gold), np.asarray(cosines)
+    if len(gold) < MIN_PAIRS:
+        return f"{len(gold)} pair{'s' * (len(gold) != 1)}, where a correlation needs {MIN_PAIRS}"
+    if np.ptp(gold) == 0:
+        return "all gold scores are equal"
+    if np.ptp(cosines) == 0:
+        return "all cosines are equal"
+    return None
+
+
+class _Runs(NamedTuple):
+    """The order that sorts a vector; where each run of ties starts and ends in it; the run of each element."""
+
+    order: Places
+    starts: Places
+    ends: Places
+    run_of: Places
+
+    @classmethod
+    def of(cls, values: Floats) -> "_Runs":
+        order = np.argsort(values, kind="stable")
+        ranked = values[order]
+        breaks = np.flatnonzero(ranked[1:] != ranked[:-1]) + 1
+        starts, ends = np.r_[0, breaks], np.r_[breaks, len(values)]
+        run_of = np.empty_like(order)
+        run_of[order] = np.repeat(np.arange(len(starts)), ends - starts)
+        return cls(order, starts, ends, run_of)
+
+
+def _running_sums(counts: Floats, order: Places) -> Floats:
+    """How often the first k values in ``order`` were drawn, k from 0 on: [resamples, pairs + 1]."""
+    sums = np.zeros((counts.shape[0], counts.shape[1] + 1))
+    np.cumsum(np.take(counts, order, axis=1), axis=1, out=sums[:, 1:])
+    return sums
+
+
+def _ranks(below: Floats, starts: Places, ends: Places) -> tuple[Floats, Floats]:
+    """How often each run was drawn, and 2 rank - (n + 1) for the mid-rank of the run: both [resamples, runs]."""
+    lower, upper = np.take(below, starts, axis=1), np.take(below, ends, axis=1)
+    return upper - lower, upper + lower - below[:, -1:]
+
+
+def _centred(values: Floats) -> Floats:
+    if np.ptp(values) == 0:  # the mean of equal numbers need not equal them
+        return np.zeros_like(values)
+    return values - values.mean()
+
+
+def _correlate(weighted: Weighted, gold: Floats, systems: Floats) -> Correlate:
+    if len(gold) < MIN_PAIRS:
+        return lambda counts: np.full((len(systems), len(counts)), np.nan)
+    return weighted(gold, systems)
+
+
+def _once(weighted: Weighted, first: ArrayLike, second: ArrayLike) -> float:
+    gold, system = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    return float(scores(weighted, gold, system[None], sizes=[len(gold)]).all[0, 0])
+
+
+def _multiplicities(sizes: Sequence[int], resamples: int, rng: np.random.Generator) -> Iterator[Floats]:
+    """Blocks [some resamples, pairs] of how often each pair is drawn, each subset keeping its size."""
+    rows = max(1, _CHUNK // max(1, sum(sizes)))
+    for start in range(0, resamples, rows):
+        block = min(rows, resamples - start)
+        offsets = np.arange(block)[:, None]
+        parts = []
+        for size in sizes:
+            drawn = rng.integers(0, max(1, size), size=(block, size)) + offsets * size
+            parts.append(np.bincount(drawn.ravel(), minlength=block * size).reshape(block, size))
+        yield np.concatenate(parts, axis=1).astype(np.float64)
+
+
+def _score(
+    weighted: Weighted,
+    gold: Floats,
+    systems: Floats,
+    sizes: Sequence[int],
+    blocks: Iterable[Floats],
+    *,
+    per_subset: bool,
+) -> Scores:
+    ends = np.cumsum(sizes)
+    parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)] if per_subset else []
+    together = _correlate(weighted, gold, systems)
+    apart = [_correlate(weighted, gold[part], systems[:, part]) for part in parts] if len(parts) > 1 else [together]
+    whole, split = [np.empty((len(systems), 0))], [np.empty((len(systems), len(parts), 0))]
+    for counts in blocks:
+        whole.append(together(counts))
+        if len(parts) == 1:
+            split.append(whole[-1][:, None])
+        elif parts:
+            split.append(np.stack([on(counts[:, part]) for on, part in zip(apart, parts, strict=True)], axis=1))
+    return Scores(np.concatenate(whole, axis=-1), np.concatenate(split, axis=-1), tuple(sizes))

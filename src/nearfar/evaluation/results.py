@@ -1,0 +1,199 @@
+"""Result files: a number is a JSON file that says where it came from, and that other numbers can be tested against.
+
+Schema 1. Scores are correlations x 100. An *estimate* is ``{"score", "low", "high"}``, the last two the 95%
+bootstrap interval; where a correlation is undefined all three are null and ``"reason"`` says why. ::
+
+    {
+      "schema": 1,
+      "kind": "sts",
+      "model": name or folder,
+      "config": {"tasks": [...], "pooling", "max_length", "resamples", "seed", "training_seed"},
+      "provenance": {"date", "command", "commit", "versions": {...}, "hardware": {...}},
+      "texts": distinct texts encoded, "dim": width of an embedding,
+      "unavailable": {task: why its data could not be had},
+      "averages": {name: {"tasks": [...], "spearman": {"all", "mean", "wmean": estimates}, "pearson": the same}},
+      "tasks": {task: {
+        "pairs": number, "zero_vectors": pairs with a zero vector, whose cosine is taken as 0,
+        "spearman": {"all", "mean", "wmean": estimates}, "pearson": the same,
+        "subsets": {subset: {
+          "pairs": number, "digest": of texts and gold scores in order,
+          "spearman": estimate, "pearson": estimate,
+          "gold": [scores], "cosines_e6": [cosines in millionths, whole numbers]
+        }}
+      }}
+    }
+
+Six decimals are what float32 embeddings carry. The scores are computed from the cosines as they are written, so that
+a file alone gives its scores again, and two files a paired test. A comparison's file (``"kind": "comparison"``) is
+described in :mod:`nearfar.compare`; it has the same ``schema`` and ``provenance``.
+"""
+
+import hashlib
+import json
+import math
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from nearfar.disk import write_text
+from nearfar.evaluation.correlation import AGGREGATES
+from nearfar.types import NearfarError, ScoredPair
+
+SCHEMA = 1
+Result: TypeAlias = dict[str, Any]
+
+_PACKAGES = ("nearfar", "numpy", "scipy", "torch", "transformers", "tokenizers", "sentence-transformers")
+
+
+def provenance() -> dict[str, Any]:
+    """Date, command line, commit of this package, versions and hardware, as a result file tells them."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": shlex.join(sys.argv),
+        "commit": _commit(),
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
+        "hardware": {
+            "machine": platform.machine(),
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "accelerator": _accelerator(),
+        },
+    }
+
+
+def digest(pairs: Iterable[ScoredPair]) -> str:
+    """Fingerprint of texts and gold scores in their order; equal digests make two files comparable pair by pair."""
+    lines = (json.dumps([first, second, float(score)]) for first, second, score in pairs)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def check_output(output: str | Path) -> Path:
+    """Refuse a result file that could not be written, before hours are spent on what it would hold.
+
+    Raises:
+        NearfarError: the name does not end in .json, it is a folder, or its folder cannot be made or written to.
+    """
+    file = Path(output)
+    if file.suffix != ".json":
+        raise NearfarError(f"{file}: a result file ends in .json (its Markdown table is written beside it).")
+    if file.is_dir():
+        raise NearfarError(f"{file}: is a folder; name a file.")
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NearfarError(f"{file.parent}: cannot be made ({error.strerror}).") from error
+    if not os.access(file.parent, os.W_OK):
+        raise NearfarError(f"{file.parent}: cannot be written to; choose another place.")
+    return file
+
+
+def write_result(result: Result, file: Path, *, markdown: str) -> None:
+    """Write ``file`` and, beside it, its Markdown table; each whole or not at all.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written.
+    """
+    write_text(file, _json(result) + "\n")
+    write_text(file.with_suffix(".md"), markdown)
+
+
+def read_result(file: str | Path) -> Result:
+    """Read back an evaluation that :func:`write_result` wrote.
+
+    Raises:
+        NearfarError: no such file, no JSON, another kind of file, or one that is damaged; it names file and place.
+    """
+    try:
+        result = json.loads(Path(file).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error
+    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise NearfarError(f"{file}: is not a whole JSON file ({error}). Evaluate again to replace it.") from error
+    validate(result, source=file)
+    return result
+
+
+def validate(result: object, *, source: str | Path) -> None:
+    """Check that ``result`` holds what a comparison reads of it.
+
+    Raises:
+        NearfarError: it does not; says what is missing where.
+    """
+
+    def demand(condition: bool, problem: str) -> None:
+        if not condition:
+            raise NearfarError(f"{source}: is not a result file of nearfar evaluate: {problem}.")
+
+    demand(isinstance(result, dict) and "schema" in result, "it has no 'schema'")
+    assert isinstance(result, dict)
+    if result["schema"] != SCHEMA:
+        raise NearfarError(f"{source}: has schema {result['schema']!r}; this version of nearfar reads {SCHEMA}.")
+    demand(result.get("kind") == "sts", f"its kind is {result.get('kind')!r}, not 'sts'")
+    demand(isinstance(result.get("model"), str), "it names no model")
+    demand(isinstance(result.get("config"), dict), "it has no config")
+    demand(isinstance(result.get("tasks"), dict), "it has no tasks")
+    for task, scored in result["tasks"].items():
+        subsets = scored.get("subsets") if isinstance(scored, dict) else None
+        demand(isinstance(subsets, dict) and bool(subsets), f"task {task} has no subsets")
+        estimates = [(scored.get("spearman") or {}).get(kind) for kind in AGGREGATES]
+        demand(all(isinstance(estimate, dict) for estimate in estimates), f"task {task} has no Spearman estimates")
+        for subset, held in scored["subsets"].items():
+            where = f"task {task}, subset {subset}"
+            demand(isinstance(held, dict) and isinstance(held.get("digest"), str), f"{where} has no digest")
+            for key in ("gold", "cosines_e6"):
+                numbers = held.get(key)
+                demand(_are_numbers(numbers), f"{where}: {key!r} is no list of numbers")
+                demand(len(numbers) == held.get("pairs"), f"{where}: {key!r} has {len(numbers)} numbers, not 'pairs'")
+
+
+def _json(value: object, indent: str = "") -> str:
+    """JSON with nested objects on lines of their own, and what holds only scalars (an estimate, an array) on one."""
+    if not isinstance(value, dict) or not any(isinstance(item, dict | list) for item in value.values()):
+        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    deeper = indent + " "
+    items = (f"\n{deeper}{json.dumps(key, ensure_ascii=False)}: {_json(item, deeper)}" for key, item in value.items())
+    return "{" + ",".join(items) + f"\n{indent}}}"
+
+
+def _are_numbers(value: object) -> bool:
+    return isinstance(value, list) and all(type(item) in (int, float) and math.isfinite(item) for item in value)
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    """The commit of the checkout that this file is tracked in, with -dirty where it was changed; else None."""
+    here = Path(__file__)
+    git = ["git", "--no-optional-locks", "-C", str(here.parent)]
+    for arguments in (["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--dirty", "--abbrev=40"]):
+        try:
+            answer = subprocess.run([*git, *arguments], capture_output=True, text=True, check=True, timeout=10)
+        except (OSError, subprocess.SubprocessError):
+            return None
+    return answer.stdout.strip()
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(names, platform.processor())
+
+
+def _accelerator() -> str | None:
+    torch = sys.modules.get("torch")  # what was never imported was not computed with
+    return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None

@@ -1,0 +1,112 @@
+"""What a difference of scores is worth: bootstrap intervals, paired tests over pairs, tests over seeds, Holm."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy import stats
+
+from nearfar.evaluation.correlation import Aggregate, Floats, bootstrap_scores, scores, weighted_spearman
+
+CONFIDENCE = 0.95
+
+
+def interval(draws: Floats) -> tuple[float, float] | None:
+    """The 95% percentile interval of bootstrap draws; undefined draws are left out, and None says that all are."""
+    defined = draws[np.isfinite(draws)]
+    if not defined.size:
+        return None
+    low, high = np.quantile(defined, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+    return float(low), float(high)
+
+
+class Difference(NamedTuple):
+    """``first - second``, its 95% interval, the two-sided p of no difference, and the test that gave the two."""
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    test: str
+
+
+def paired_test(point: float, draws: Floats) -> Difference | None:
+    """Judge a difference by its values on paired bootstrap resamples ``draws`` [resamples].
+
+    p = min(1, 2 min(P(d* <= 0), P(d* >= 0))), each probability as (1 + count) / (1 + resamples), so that p is never
+    0 and two equal systems have p = 1. None where no resample has a defined difference.
+    """
+    bounds = interval(draws)
+    if bounds is None:
+        return None
+    defined = draws[np.isfinite(draws)]
+    tails = [(1 + int(np.sum(side))) / (1 + len(defined)) for side in (defined <= 0, defined >= 0)]
+    return Difference(point, *bounds, min(1.0, 2 * min(tails)), "paired bootstrap over pairs")
+
+
+def paired_bootstrap(
+    gold: ArrayLike,
+    first: ArrayLike,
+    second: ArrayLike,
+    *,
+    sizes: Sequence[int] | None = None,
+    aggregate: Aggregate = "all",
+    resamples: int = 10_000,
+    seed: int | Sequence[int] = 0,
+) -> Difference | None:
+    """Test Spearman(gold, first) - Spearman(gold, second) by resampling pairs, the same ones for both sides.
+
+    ``first`` and ``second`` are [pairs], or [seeds, pairs] with any number of seeds, whose correlations are averaged
+    on each resample. ``sizes`` splits the pairs into subsets (default: one). The p (see :func:`paired_test`) speaks
+    of other pairs, not of other training runs; for those see :func:`seeds_test`.
+    """
+    gold = np.asarray(gold, dtype=np.float64)
+    a, b = (np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in (first, second))
+    sizes = [len(gold)] if sizes is None else sizes
+    systems = np.concatenate([a, b])
+    point = scores(weighted_spearman, gold, systems, sizes=sizes).aggregate(aggregate)
+    draws = bootstrap_scores(
+        weighted_spearman,
+        gold,
+        systems,
+        sizes=sizes,
+        resamples=resamples,
+        seed=seed,
+        per_subset=aggregate != "all",
+    ).aggregate(aggregate)
+    return paired_test(float(between_sides(point, len(a))[0]), between_sides(draws, len(a)))
+
+
+def between_sides(values: Floats, first: int) -> Floats:
+    """Mean over the ``first`` systems minus mean over the others: [systems, resamples] -> [resamples]."""
+    return values[:first].mean(axis=0) - values[first:].mean(axis=0)
+
+
+def seeds_test(first: ArrayLike, second: ArrayLike, *, paired: bool) -> Difference | None:
+    """Test mean(first) - mean(second) over training runs: a t-test on paired runs, else Welch's t-test.
+
+    None where a side has fewer than two runs, or where the runs do not differ at all, so that t has no scale.
+    """
+    a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
+    if min(len(a), len(b)) < 2:
+        return None
+    spread = np.ptp(a - b) if paired else max(np.ptp(a), np.ptp(b))
+    if not spread > 1e-9 * max(np.abs(a).max(), np.abs(b).max()):
+        return None
+    if paired:
+        outcome, name = stats.ttest_rel(a, b), "paired t-test over seeds"
+    else:
+        outcome, name = stats.ttest_ind(a, b, equal_var=False), "Welch's t-test over seeds"
+    bounds = outcome.confidence_interval(CONFIDENCE)
+    return Difference(float(a.mean() - b.mean()), float(bounds.low), float(bounds.high), float(outcome.pvalue), name)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's step-down correction, in the given order: below 0.05 means separable with a 5% family-wise error."""
+    p = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(p, kind="stable")
+    steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))
+    adjusted = np.empty_like(p)
+    adjusted[order] = np.minimum(steps, 1.0)
+    return adjusted.tolist()

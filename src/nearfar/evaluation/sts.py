@@ -1,0 +1,186 @@
+"""Semantic textual similarity: correlate the cosines of an encoder's embeddings with people's scores, no regressor.
+
+The protocol of SentEval and SimCSE (Gao et al. 2021, appendix B): all pairs of a task's test set, cosine similarity,
+Spearman and Pearson. A task with subsets becomes one number in three ways that differ by points, so all three are
+always given: ``all`` (SBERT, SimCSE, MTEB), ``mean`` and ``wmean`` (BERT-flow, Liao 2021).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import track
+
+from nearfar.evaluation.correlation import (
+    AGGREGATES,
+    Aggregate,
+    Floats,
+    bootstrap_scores,
+    check_resampling,
+    scores,
+    undefined_because,
+    weighted_pearson,
+    weighted_spearman,
+)
+from nearfar.evaluation.results import Result, digest
+from nearfar.evaluation.statistics import interval
+from nearfar.types import Encode, NearfarError, ScoredPair
+
+METRICS = {"spearman": weighted_spearman, "pearson": weighted_pearson}
+COSINE_UNIT = 1e-6
+
+SEMEVAL = ("sts12", "sts13", "sts14", "sts15", "sts16")
+AVERAGES = {
+    "seven tasks, SICK-R test": (*SEMEVAL, "stsb", "sickr"),
+    "seven tasks, SICK-R full": (*SEMEVAL, "stsb", "sickr-full"),
+}
+"""The two averages that circulate: SimCSE's, with SICK-R's 4,927 test pairs, and MTEB's, with all 9,927."""
+
+Subsets: TypeAlias = Mapping[str, Sequence[ScoredPair]]
+Draws: TypeAlias = dict[str, dict[Aggregate, Floats]]
+"""Metric -> aggregate -> its bootstrap draws [resamples]."""
+
+
+def evaluate_sts(
+    encode: Encode, tasks: Mapping[str, Subsets], *, resamples: int = 1000, seed: int = 0, progress: bool = False
+) -> Result:
+    """Score ``encode`` on ``tasks`` (task -> subset -> pairs); all their distinct texts are encoded in one call.
+
+    A pair with a zero vector has cosine 0, as in SentEval, and is counted. An interval is the 95% percentile
+    interval over ``resamples`` draws of pairs with replacement, each subset keeping its size; it depends on the task's
+    name and ``seed`` but not on the other tasks. With ``resamples=0`` there are no intervals.
+
+    Returns:
+        ``texts``, ``dim``, ``averages`` and ``tasks`` of a result file; see :mod:`nearfar.evaluation.results`.
+
+    Raises:
+        NearfarError: no tasks or no pairs; a gold score that is not finite; ``encode`` returns anything but one
+            finite vector per text. It names task and text.
+    """
+    check_resampling(resamples, seed)
+    _check_gold(tasks)
+    rows = {text: row for row, text in enumerate(dict.fromkeys(_texts(tasks)))}
+    embeddings = _embed(encode, list(rows), tasks)
+    scored: dict[str, Any] = {}
+    draws: dict[str, Draws] = {}
+    bar = track(tasks.items(), "bootstrap", console=Console(stderr=True), transient=True, disable=not progress)
+    for task, subsets in bar:
+        pairs = [pair for held in subsets.values() for pair in held]
+        first, second = [rows[pair.first] for pair in pairs], [rows[pair.second] for pair in pairs]
+        cosines, zeros = _cosines(embeddings[first], embeddings[second])
+        result, draws[task] = _score_task(task, subsets, cosines, resamples=resamples, seed=seed)
+        scored[task] = {"pairs": len(pairs), "zero_vectors": zeros} | result
+    averages = {
+        name: _average(members, scored, draws) for name, members in AVERAGES.items() if set(members) <= set(scored)
+    }
+    return {"texts": len(rows), "dim": embeddings.shape[1], "averages": averages, "tasks": scored}
+
+
+def _estimate(score: float, draws: Floats, reason: str | None) -> dict[str, Any]:
+    """A score x 100 with its interval, or nulls with the reason why it is undefined."""
+    if reason is not None:
+        return {"score": None, "low": None, "high": None, "reason": reason}
+    low, high = interval(draws) or (None, None)
+    values = {"score": score, "low": low, "high": high}
+    return {key: None if value is None else round(100 * float(value), 4) for key, value in values.items()}
+
+
+def _score_task(
+    task: str, subsets: Subsets, cosines: Floats, *, resamples: int, seed: int
+) -> tuple[dict[str, Any], Draws]:
+    sizes = [len(pairs) for pairs in subsets.values()]
+    gold = np.array([pair.score for pairs in subsets.values() for pair in pairs], dtype=np.float64)
+    parts = [slice(start, end) for start, end in pairwise(np.cumsum([0, *sizes]))]
+    because = {name: undefined_because(gold[p], cosines[p]) for name, p in zip(subsets, parts, strict=True)}
+    mean_because = _no_mean_because(task, because)
+    reasons = {"all": undefined_because(gold, cosines), "mean": mean_because, "wmean": mean_because}
+
+    result: dict[str, Any] = {}
+    held: dict[str, Any] = {name: {"pairs": len(pairs), "digest": digest(pairs)} for name, pairs in subsets.items()}
+    draws: Draws = {}
+    for metric, weighted in METRICS.items():
+        point = scores(weighted, gold, cosines[None], sizes=sizes)
+        drawn = bootstrap_scores(
+            weighted, gold, cosines[None], sizes=sizes, resamples=resamples, seed=[seed, *task.encode()]
+        )
+        draws[metric] = {kind: drawn.aggregate(kind)[0] for kind in AGGREGATES}
+        result[metric] = {
+            kind: _estimate(point.aggregate(kind)[0, 0], draws[metric][kind], reasons[kind]) for kind in AGGREGATES
+        }
+        for number, (name, why) in enumerate(because.items()):
+            held[name][metric] = _estimate(point.subsets[0, number, 0], drawn.subsets[0, number], why)
+    for name, part in zip(subsets, parts, strict=True):
+        held[name]["gold"] = [int(score) if score.is_integer() else score for score in gold[part].tolist()]
+        held[name]["cosines_e6"] = cosines[part].astype(int).tolist()
+    return result | {"subsets": held}, draws
+
+
+def _no_mean_because(task: str, because: Mapping[str, str | None]) -> str | None:
+    """Why a task has no mean over its subsets, given why each of them has no correlation."""
+    if len(because) == 1:
+        if task in SEMEVAL:
+            return "this copy of the data does not tell the subsets apart"
+        return next(iter(because.values()))
+    return next((f"undefined on {name}: {why}" for name, why in because.items() if why), None)
+
+
+def _average(members: Sequence[str], scored: Mapping[str, Any], draws: Mapping[str, Draws]) -> dict[str, Any]:
+    average: dict[str, Any] = {"tasks": list(members)}
+    for metric in METRICS:
+        average[metric] = {}
+        for kind in AGGREGATES:
+            estimates = {task: scored[task][metric][kind] for task in members}
+            reason = next(
+                (f"undefined on {task}: {e['reason']}" for task, e in estimates.items() if "reason" in e), None
+            )
+            score = math.nan if reason else float(np.mean([e["score"] for e in estimates.values()])) / 100
+            drawn = np.mean([draws[task][metric][kind] for task in members], axis=0)
+            average[metric][kind] = _estimate(score, drawn, reason)
+    return average
+
+
+def _texts(tasks: Mapping[str, Subsets]) -> Iterable[str]:
+    return (text for subsets in tasks.values() for pairs in subsets.values() for pair in pairs for text in pair[:2])
+
+
+def _check_gold(tasks: Mapping[str, Subsets]) -> None:
+    if not tasks:
+        raise NearfarError("no tasks to evaluate on.")
+    for task, subsets in tasks.items():
+        if not any(subsets.values()):
+            raise NearfarError(f"task {task} has no pairs.")
+        for subset, pairs in subsets.items():
+            for number, pair in enumerate(pairs, start=1):
+                if not math.isfinite(pair.score):
+                    raise NearfarError(f"task {task}, subset {subset}, pair {number}: the score is {pair.score}.")
+
+
+def _embed(encode: Encode, texts: list[str], tasks: Mapping[str, Subsets]) -> NDArray[Any]:
+    embeddings = np.asarray(encode(texts))
+    if embeddings.ndim != 2 or len(embeddings) != len(texts) or embeddings.dtype.kind not in "fiu":
+        raise NearfarError(
+            f"encode returned {embeddings.dtype} of shape {embeddings.shape} for {len(texts)} texts; "
+            f"it must return one vector of numbers per text, [{len(texts)}, dim]."
+        )
+    broken = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
+    if broken.size:
+        text = texts[broken[0]]
+        task = next(task for task, subsets in tasks.items() if text in set(_texts({task: subsets})))
+        raise NearfarError(
+            f"encode returned NaN or infinity for {broken.size} of {len(texts)} texts, "
+            f"the first of them in task {task}: {text!r}."
+        )
+    return embeddings
+
+
+def _cosines(first: NDArray[Any], second: NDArray[Any]) -> tuple[Floats, int]:
+    """Cosines in units of :data:`COSINE_UNIT`, whole numbers, and how many pairs have a zero vector."""
+    a, b = first.astype(np.float64), second.astype(np.float64)
+    dots = np.einsum("pd,pd->p", a, b)
+    lengths = np.sqrt(np.einsum("pd,pd->p", a, a) * np.einsum("pd,pd->p", b, b))
+    cosines = np.divide(dots, lengths, out=np.zeros_like(dots), where=lengths > 0)
+    return np.rint(cosines / COSINE_UNIT), int(np.sum(lengths == 0))

@@ -1,0 +1,64 @@
+"""A batch of NLI pairs in words, line by line, for a look at what a method would do with it. Encodes nothing."""
+
+import torch
+
+from nearfar.data.batching import NliBatch
+from nearfar.objectives import premise_sets
+from nearfar.types import LABEL_NAMES
+
+
+def describe_labels(batch: NliBatch) -> list[str]:
+    """Name each premise, and below it its labelled hypotheses."""
+    lines: list[str] = []
+    for premise in dict.fromkeys(batch.premises):
+        lines.append(f"{'premise':<15}  {batch.sentences[premise]}")
+        for pair, hypothesis in enumerate(batch.hypotheses):
+            if batch.premises[pair] == premise:
+                lines.append(f"  {LABEL_NAMES[batch.labels[pair]]:<13}  {batch.sentences[hypothesis]}")
+    return lines
+
+
+def describe_anchors(batch: NliBatch, *, max_positives: int | None, max_negatives: int | None) -> list[str]:
+    """Name each anchor premise, and below it its positives, its own negatives, and the number of the others.
+
+    All candidates are shown; a last line says how many of them the caps let through at each step.
+    """
+    sets = premise_sets(
+        torch.tensor(batch.premises), torch.tensor(batch.labels), hypothesis_ids=torch.tensor(batch.hypotheses)
+    )
+    # Entailment pairs of one premise have the same sets, so each premise is shown once.
+    anchors = {batch.premises[pair]: anchor for anchor, pair in enumerate(sets.anchors.tolist())}
+    lines: list[str] = []
+    for premise, anchor in anchors.items():
+        lines.append(f"{'anchor':<10}  {batch.sentences[premise]}")
+        negatives: list[str] = []
+        elsewhere = left_out = 0
+        for pair, hypothesis in enumerate(batch.hypotheses):
+            if sets.positives[anchor, pair]:
+                lines.append(f"  positive  {batch.sentences[hypothesis]}")
+            elif not sets.negatives[anchor, pair]:
+                left_out += 1
+            elif batch.premises[pair] == premise:
+                negatives.append(f"  negative  {batch.sentences[hypothesis]} ({LABEL_NAMES[batch.labels[pair]]})")
+            else:
+                elsewhere += 1
+        lines += negatives
+        lines.append(f"  negative  {_count(elsewhere, 'hypothesis', 'hypotheses')} of other premises")
+        if left_out:
+            lines.append(
+                f"  left out  {_count(left_out, 'hypothesis', 'hypotheses')} equal to the anchor or a positive"
+            )
+    silent = len(set(batch.premises)) - len(anchors)
+    if silent:
+        lines.append(
+            f"no anchor   {_count(silent, 'premise', 'premises')} without an entailed hypothesis in this batch"
+        )
+    caps = {"positive": max_positives, "negative": max_negatives}
+    drawn = " and ".join(_count(cap, name, f"{name}s") for name, cap in caps.items() if cap is not None)
+    if drawn:
+        lines.append(f"at each step, {drawn} at most, drawn from these for each entailed pair")
+    return lines
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number} {one if number == 1 else many}"

@@ -1,0 +1,181 @@
+"""Premise-anchored supervised contrastive learning: which hypotheses are near a premise, which far, and the loss."""
+
+import math
+from typing import Literal, NamedTuple, TypeAlias, get_args
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from nearfar.types import ENTAILMENT, LABEL_NAMES, NearfarError
+
+Similarity: TypeAlias = Literal["dot", "cosine"]
+
+
+class PremiseSets(NamedTuple):
+    """Who is compared with whom: P(i) and N(i) of Liao 2021, section 3, for every anchor i of a batch."""
+
+    anchors: Int[Tensor, " anchors"]
+    """The entailment pairs, as indices into the batch's pairs, in their order."""
+    positives: Bool[Tensor, "anchors pairs"]
+    """P(i): the hypotheses that the anchor's premise entails, its own among them."""
+    negatives: Bool[Tensor, "anchors pairs"]
+    """N(i): the hypotheses that the anchor is pushed away from."""
+
+
+def premise_sets(
+    premise_ids: Int[Tensor, " pairs"],
+    labels: Int[Tensor, " pairs"],
+    *,
+    max_positives: int | None = None,
+    max_negatives: int | None = None,
+    generator: torch.Generator | None = None,
+    hypothesis_ids: Int[Tensor, " pairs"] | None = None,
+) -> PremiseSets:
+    """Find the anchors of a batch of NLI pairs, and the positives and negatives of each.
+
+    Every entailment pair is an anchor. Its positives are all entailed hypotheses of the same premise, its negatives all
+    other hypotheses of the batch: the neutral and contradicted ones of its premise, and those of other premises.
+
+    ``hypothesis_ids`` number the texts in the id space of ``premise_ids``. Where given, a hypothesis whose text is that
+    of the anchor's premise or of one of its positives is known not to be a negative, and is left out.
+
+    ``max_positives`` and ``max_negatives`` cap each anchor's sets by drawing without replacement from ``generator``
+    (on the device of the ids; torch's global one if None). The pair's own hypothesis is always kept, and counts
+    towards ``max_positives``. A positive that was not drawn does not become a negative.
+
+    Raises NearfarError for a cap below 1, a label outside 0..2, and lengths that do not match.
+
+    >>> sets = premise_sets(torch.tensor([7, 7, 7, 9]), torch.tensor([0, 2, 0, 1]))
+    >>> sets.anchors.tolist()
+    [0, 2]
+    >>> sets.positives.int().tolist()
+    [[1, 0, 1, 0], [1, 0, 1, 0]]
+    >>> sets.negatives.int().tolist()
+    [[0, 1, 0, 1], [0, 1, 0, 1]]
+    """
+    for name, cap in (("max_positives", max_positives), ("max_negatives", max_negatives)):
+        if cap is not None and cap < 1:
+            raise NearfarError(f"{name} must be at least 1, or None for all, not {cap}")
+    if premise_ids.shape != labels.shape or (hypothesis_ids is not None and hypothesis_ids.shape != labels.shape):
+        shapes = [None if ids is None else tuple(ids.shape) for ids in (premise_ids, labels, hypothesis_ids)]
+        raise NearfarError("premise_ids {}, labels {} and hypothesis_ids {} must have as many pairs".format(*shapes))
+    if ((labels < 0) | (labels >= len(LABEL_NAMES))).any():
+        raise NearfarError(f"labels must lie in 0..2 {LABEL_NAMES}, found {labels.min()}..{labels.max()}")
+
+    entailed = labels == ENTAILMENT
+    anchors = entailed.nonzero().squeeze(1)
+    positives = (premise_ids[anchors, None] == premise_ids) & entailed
+    near = positives if hypothesis_ids is None else _near(premise_ids, hypothesis_ids, entailed)[anchors]
+    negatives = ~near
+    if max_positives is not None:
+        positives = _draw(positives, max_positives, generator, always=anchors)
+    if max_negatives is not None:
+        negatives = _draw(negatives, max_negatives, generator)
+    return PremiseSets(anchors, positives, negatives)
+
+
+def premise_scl(
+    premises: Float[Tensor, "pairs dim"],
+    hypotheses: Float[Tensor, "pairs dim"],
+    premise_ids: Int[Tensor, " pairs"],
+    labels: Int[Tensor, " pairs"],
+    *,
+    temperature: float = 1.0,
+    similarity: Similarity = "dot",
+    max_positives: int | None = None,
+    max_negatives: int | None = None,
+    generator: torch.Generator | None = None,
+    hypothesis_ids: Int[Tensor, " pairs"] | None = None,
+) -> Float[Tensor, " anchors"]:
+    """Pull each premise towards what it entails and away from the other hypotheses of the batch.
+
+    l_i = -1/|P(i)| sum_{j in P(i)} log[ exp(s_ij / t) / sum_{k in P(i) u N(i)} exp(s_ik / t) ]
+
+    with s_ij the similarity of premise i and hypothesis j, t the temperature, and P and N as :func:`premise_sets`
+    finds them; the arguments that the two share are explained there. One value for each entailment pair, in the pairs'
+    order; none, though still attached to the graph, if there is no such pair.
+
+    ``similarity`` is the raw dot product, as in the paper, or the cosine, which is 0 to a zero vector. float16 and
+    bfloat16 vectors are compared in float32, under autocast too, and give float32 values; others give their own dtype.
+
+    Raises NearfarError for a temperature that is not positive, an unknown similarity, shapes that do not match, and
+    whatever :func:`premise_sets` refuses.
+
+    Source: Liao 2021, eq. 2. The positives cap counts the pair's own hypothesis, as the authors' code does. Leaving
+    out known false negatives is ours; without ``hypothesis_ids`` the sets are the paper's.
+
+    >>> same = torch.ones(4, 2)
+    >>> premise_scl(same, same, torch.tensor([7, 7, 7, 9]), torch.tensor([0, 2, 0, 1]))  # log 4, the candidates
+    tensor([1.3863, 1.3863])
+    """
+    if not 0 < temperature < math.inf:
+        raise NearfarError(f"temperature must be a positive number, not {temperature}")
+    if similarity not in get_args(Similarity):
+        raise NearfarError(f"similarity must be one of {', '.join(get_args(Similarity))}, not {similarity!r}")
+    if premises.shape != hypotheses.shape or premises.shape[:1] != labels.shape:
+        raise NearfarError(
+            f"premises {tuple(premises.shape)} and hypotheses {tuple(hypotheses.shape)} must have the same shape, "
+            f"with one row for each of the labels {tuple(labels.shape)}"
+        )
+    sets = premise_sets(
+        premise_ids,
+        labels,
+        max_positives=max_positives,
+        max_negatives=max_negatives,
+        generator=generator,
+        hypothesis_ids=hypothesis_ids,
+    )
+    logits = _similarities(premises[sets.anchors], hypotheses, similarity) / temperature
+    candidates = sets.positives | sets.negatives
+    log_shares = logits.masked_fill(~candidates, -math.inf).log_softmax(dim=1)
+    # Selected by where, not multiplied by the mask: -inf times 0 would be NaN.
+    return -torch.where(sets.positives, log_shares, 0.0).sum(dim=1) / sets.positives.sum(dim=1)
+
+
+def _near(
+    premise_ids: Int[Tensor, " pairs"], hypothesis_ids: Int[Tensor, " pairs"], entailed: Bool[Tensor, " pairs"]
+) -> Bool[Tensor, "pairs pairs"]:
+    """Whether hypothesis j has the text of premise i itself or of a hypothesis that premise i entails."""
+    texts, numbers = torch.cat([premise_ids, hypothesis_ids]).unique(return_inverse=True)
+    premises, hypotheses = numbers.chunk(2)
+    near = torch.zeros(len(texts), len(texts), dtype=torch.bool, device=numbers.device)
+    near[premises, premises] = True
+    near[premises[entailed], hypotheses[entailed]] = True
+    return near[premises[:, None], hypotheses]
+
+
+def _draw(
+    candidates: Bool[Tensor, "anchors pairs"],
+    count: int,
+    generator: torch.Generator | None,
+    *,
+    always: Int[Tensor, " anchors"] | None = None,
+) -> Bool[Tensor, "anchors pairs"]:
+    """Keep at most ``count`` candidates of each row, drawn without replacement after the one in ``always``."""
+    keys = torch.rand(candidates.shape, generator=generator, device=candidates.device)
+    if always is not None:
+        keys.scatter_(1, always[:, None], 1.0)  # above every key drawn
+    keys.masked_fill_(~candidates, -1.0)
+    drawn = keys.topk(min(count, keys.shape[1]), dim=1).indices
+    return torch.zeros_like(candidates).scatter_(1, drawn, value=True) & candidates
+
+
+def _similarities(
+    anchors: Float[Tensor, "anchors dim"], candidates: Float[Tensor, "candidates dim"], similarity: Similarity
+) -> Float[Tensor, "anchors candidates"]:
+    """Similarity of every anchor with every candidate, in float32 or better."""
+    exact = torch.promote_types(anchors.dtype, torch.float32)
+    anchors, candidates = anchors.to(exact), candidates.to(exact)
+    if similarity == "cosine":
+        anchors, candidates = _unit(anchors), _unit(candidates)
+    # Autocast would round the products to bfloat16: three digits, and raw dot products reach hundreds.
+    with torch.autocast(anchors.device.type, enabled=False):
+        return anchors @ candidates.T
+
+
+def _unit(vectors: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
+    """Scale to length 1. A zero vector stays zero, with zero gradient: an epsilon would make its gradient huge."""
+    norms = vectors.norm(dim=1, keepdim=True)
+    zero = norms == 0
+    return torch.where(zero, 0.0, vectors / torch.where(zero, 1.0, norms))

@@ -1,0 +1,153 @@
+"""Checkpoints: all that a run needs to go on as if it had never stopped, written so that a kill leaves one whole.
+
+A checkpoint is a folder with safetensors and JSON only: the weights of encoder and head, AdamW's moments, the random
+generators, and the run's position. It is written beside the old one and renamed into place, after its bytes have
+reached the disk; the old one goes last.
+"""
+
+import json
+import shutil
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from nearfar.disk import disk_errors, flush
+
+
+@dataclass
+class Progress:
+    """Where a run is."""
+
+    step: int = 0
+    """Optimiser steps taken."""
+    epoch: int = 0
+    batch: int = 0
+    """Batches taken of this epoch."""
+    best_score: float | None = None
+    best_step: int | None = None
+    without_best: int = 0
+    """Evaluations since the best one."""
+    start_score: float | None = None
+    """The untrained encoder's score."""
+    seconds: float = 0.0
+    """Time spent in steps."""
+    sentences: int = 0
+    """Distinct sentences encoded in steps."""
+    finished: bool = False
+    history: list[tuple[int, float]] = field(default_factory=list)
+    """Step and score of each evaluation."""
+
+
+class Checkpoints:
+    """The latest checkpoint, and the best weights, of one run folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.latest = folder / "checkpoint"
+        self.best = folder / "best.safetensors"
+
+    def save(self, progress: Progress, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> None:
+        """Replace the latest checkpoint.
+
+        Raises:
+            NearfarError: the disk is full or cannot be written; the previous checkpoint is untouched.
+        """
+        fresh, old = self.latest.with_name("checkpoint.new"), self.latest.with_name("checkpoint.old")
+        with disk_errors(self.latest):
+            shutil.rmtree(fresh, ignore_errors=True)
+            fresh.mkdir(parents=True)
+            save_file(_weights(modules), fresh / "weights.safetensors")
+            save_file(_moments(modules, optimiser), fresh / "optimiser.safetensors")
+            save_file(_generators(), fresh / "generators.safetensors")
+            (fresh / "progress.json").write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            flush(fresh)
+            if self.latest.exists():
+                self.latest.rename(old)
+            fresh.rename(self.latest)
+            shutil.rmtree(old, ignore_errors=True)
+
+    def load(self, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> Progress:
+        """Put everything back as it was; a fresh :class:`Progress` where there is no checkpoint yet."""
+        old = self.latest.with_name("checkpoint.old")
+        if not self.latest.exists() and old.exists():  # killed between the two renames
+            old.rename(self.latest)
+        if not self.latest.exists():
+            return Progress()
+        _load_weights(modules, load_file(self.latest / "weights.safetensors"))
+        _load_moments(modules, optimiser, load_file(self.latest / "optimiser.safetensors"))
+        _load_generators(load_file(self.latest / "generators.safetensors"))
+        values = json.loads((self.latest / "progress.json").read_text(encoding="utf-8"))
+        return Progress(**values | {"history": [(step, score) for step, score in values["history"]]})
+
+    def save_best(self, modules: dict[str, nn.Module]) -> None:
+        """Keep the current weights as the best so far."""
+        with disk_errors(self.best):
+            fresh = self.best.with_name("best.new")
+            save_file(_weights(modules), fresh)
+            flush(fresh)
+            fresh.rename(self.best)
+
+    def load_best(self, modules: dict[str, nn.Module]) -> None:
+        """Put the best weights back."""
+        _load_weights(modules, load_file(self.best))
+
+    def clear(self) -> None:
+        """Remove checkpoint and best weights of a run that is over."""
+        shutil.rmtree(self.latest, ignore_errors=True)
+        self.best.unlink(missing_ok=True)
+
+
+def _weights(modules: dict[str, nn.Module]) -> dict[str, Tensor]:
+    """Each distinct tensor once: tied weights come back through their first name."""
+    tensors: dict[str, Tensor] = {}
+    seen: set[int] = set()
+    for prefix, module in modules.items():
+        for name, tensor in module.state_dict().items():
+            if tensor.data_ptr() not in seen or tensor.numel() == 0:
+                tensors[f"{prefix}.{name}"] = tensor.contiguous()
+                seen.add(tensor.data_ptr())
+    return tensors
+
+
+def _load_weights(modules: dict[str, nn.Module], tensors: dict[str, Tensor]) -> None:
+    for prefix, module in modules.items():
+        state = module.state_dict()
+        with torch.no_grad():
+            for name, tensor in state.items():
+                if f"{prefix}.{name}" in tensors:
+                    tensor.copy_(tensors[f"{prefix}.{name}"])
+
+
+def _named_parameters(modules: dict[str, nn.Module]) -> dict[str, nn.Parameter]:
+    return {f"{prefix}.{name}": p for prefix, module in modules.items() for name, p in module.named_parameters()}
+
+
+def _moments(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    return {
+        f"{name}:{key}": value.contiguous()
+        for name, parameter in _named_parameters(modules).items()
+        for key, value in optimiser.state.get(parameter, {}).items()
+    }
+
+
+def _load_moments(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    parameters = _named_parameters(modules)
+    for name, tensor in tensors.items():
+        owner, key = name.rsplit(":", 1)
+        optimiser.state[parameters[owner]][key] = tensor.to(parameters[owner].device)
+
+
+def _generators() -> dict[str, Tensor]:
+    states = {"cpu": torch.get_rng_state()}
+    if torch.cuda.is_available():
+        states |= {f"cuda{number}": state for number, state in enumerate(torch.cuda.get_rng_state_all())}
+    return states
+
+
+def _load_generators(states: dict[str, Tensor]) -> None:
+    torch.set_rng_state(states["cpu"])
+    for name, state in states.items():
+        if name.startswith("cuda"):
+            torch.cuda.set_rng_state(state, int(name.removeprefix("cuda")))

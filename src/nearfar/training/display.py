@@ -1,0 +1,79 @@
+"""What a run shows while it goes, and what it writes down: a live bar (or plain lines), and metrics.jsonl."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from nearfar.disk import disk_errors, write_text
+from nearfar.training.loop import StepReport
+
+
+class Display:
+    """Loss terms, learning rate, sentences a second and time left; a line about twenty times a run without a terminal.
+
+    A context manager: the bar is there while inside.
+    """
+
+    def __init__(self, console: Console, *, total_steps: int, start: int = 0) -> None:
+        self.console = console
+        self.every = max(1, total_steps // 20)
+        columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}"))
+        self.bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
+        self.task = self.bar.add_task("starting", total=total_steps, completed=start)
+
+    def __enter__(self) -> "Display":
+        self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bar.stop()
+
+    def stepped(self, report: StepReport) -> None:
+        """Move the bar."""
+        terms = "  ".join(f"{name} {value:.3f}" for name, value in report.terms.items())
+        line = f"{terms}  lr {report.learning_rate:.1e}  {report.sentences_per_second:.0f} sentences/s"
+        self.bar.update(self.task, completed=report.step, description=line)
+        if not self.console.is_terminal and report.step % self.every == 0:
+            self.console.print(f"step {report.step}: {line}", highlight=False)
+
+    def evaluated(self, step: int, score: float, *, best: bool) -> None:
+        """Print the score."""
+        note = "before training" if step == 0 else "the best so far" if best else ""
+        self.bar.console.print(
+            f"step {step}: Spearman {100 * score:.2f} on the dev pairs  {note}".rstrip(), highlight=False
+        )
+
+
+class MetricsFile:
+    """``metrics.jsonl``: one JSON object a step or evaluation; lines beyond the step that a run resumes at go."""
+
+    def __init__(self, file: Path, *, resume_at: int) -> None:
+        self.file = file
+        kept = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        kept = [line for line in kept if line.endswith("}") and json.loads(line)["step"] <= resume_at]
+        write_text(file, "".join(line + "\n" for line in kept))
+
+    def stepped(self, report: StepReport) -> None:
+        """Append a step."""
+        rounded = {name: round(value, 6) for name, value in report.terms.items()}
+        self._append(
+            {"step": report.step, "epoch": report.epoch, **rounded, "learning_rate": report.learning_rate}
+            | {
+                "gradient_norm": round(report.gradient_norm, 6),
+                "sentences_per_second": round(report.sentences_per_second, 1),
+            }
+        )
+
+    def evaluated(self, step: int, score: float, *, best: bool) -> None:
+        """Append an evaluation."""
+        self._append({"step": step, "spearman": score, "best": best})
+
+    def _append(self, record: Mapping[str, object]) -> None:
+        with disk_errors(self.file), self.file.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(record) + "\n")

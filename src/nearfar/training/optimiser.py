@@ -1,0 +1,50 @@
+"""AdamW with the papers' parameter groups, and the learning rate as a pure function of the step."""
+
+from typing import Literal
+
+import torch
+from torch import nn
+
+
+def learning_rate_factor(
+    step: int, total_steps: int, *, warmup: float, schedule: Literal["linear", "constant"]
+) -> float:
+    """Share of the peak learning rate at a step, counted from 0.
+
+    With w = round(warmup * total_steps): (step + 1) / w while step < w, so that no step is spent at 0; afterwards 1
+    (``constant``) or (total_steps - step) / (total_steps - w) (``linear``, which would reach 0 after the last step).
+    """
+    rising = round(warmup * total_steps)
+    if step < rising:
+        return (step + 1) / rising
+    return 1.0 if schedule == "constant" else (total_steps - step) / (total_steps - rising)
+
+
+def adamw(
+    encoder: nn.Module,
+    head: nn.Module | None,
+    *,
+    learning_rate: float,
+    head_learning_rate: float | None,
+    weight_decay: float,
+) -> torch.optim.AdamW:
+    """AdamW over encoder and head; biases and one-dimensional weights (LayerNorm) do not decay.
+
+    Each group keeps its peak rate as ``peak``; :func:`set_learning_rate` scales it.
+    """
+    groups = []
+    for module, rate in ((encoder, learning_rate), (head, head_learning_rate or learning_rate)):
+        trained = [parameter for parameter in (module.parameters() if module else ()) if parameter.requires_grad]
+        for parameters, decay in (
+            ([parameter for parameter in trained if parameter.ndim > 1], weight_decay),
+            ([parameter for parameter in trained if parameter.ndim <= 1], 0.0),
+        ):
+            if parameters:
+                groups.append({"params": parameters, "weight_decay": decay, "peak": rate, "lr": rate})
+    return torch.optim.AdamW(groups, lr=learning_rate, fused=True)
+
+
+def set_learning_rate(optimiser: torch.optim.Optimizer, factor: float) -> None:
+    """Scale each group's peak rate."""
+    for group in optimiser.param_groups:
+        group["lr"] = group["peak"] * factor

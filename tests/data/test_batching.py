@@ -1,0 +1,171 @@
+"""NLI batches: every row once, premises together, the same order from the same seed, from any step on."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from nearfar.data.batching import NliBatches
+from nearfar.types import NearfarError, NliRow
+
+# Few texts, so that premises recur, far apart too, and a text can be both premise and hypothesis.
+texts = st.sampled_from([f"text {n}" for n in range(9)])
+row_lists = st.lists(st.builds(NliRow, texts, texts, st.integers(0, 2)), min_size=1, max_size=40)
+orders = st.sampled_from(["premise", "file", "rows"])
+
+
+def rows_of(sizes):
+    """Rows in which premise k has sizes[k] hypotheses, all texts distinct, the rows of a premise not together."""
+    rows = [NliRow(f"premise {k}", f"hypothesis {k} {n}", n % 3) for k, size in enumerate(sizes) for n in range(size)]
+    return rows[::2] + rows[1::2]
+
+
+@st.composite
+def batchings(draw):
+    rows = draw(row_lists)
+    return NliBatches(rows, draw(st.integers(1, len(rows))), draw(st.integers(0, 99)), draw(orders))
+
+
+@given(batchings(), st.integers(0, 3))
+@settings(max_examples=100, deadline=None)
+def test_every_row_once_an_epoch_and_indices_lead_back_to_it(batches, epoch):
+    seen = []
+    for batch in batches.epoch(epoch):
+        assert len(set(batch.sentences)) == len(batch.sentences)
+        for premise, hypothesis, label, row in zip(
+            batch.premises, batch.hypotheses, batch.labels, batch.rows, strict=True
+        ):
+            assert batches.rows[row] == (batch.sentences[premise], batch.sentences[hypothesis], label)
+        assert set(batch.premises) | set(batch.hypotheses) == set(range(len(batch.sentences)))
+        seen += batch.rows
+    assert sorted(seen) == list(range(len(batches.rows)))
+
+
+@given(batchings(), st.integers(0, 3), st.integers(0, 10))
+@settings(max_examples=50, deadline=None)
+def test_an_epoch_can_be_taken_up_at_any_step_by_another_object(batches, epoch, start):
+    again = NliBatches(list(batches.rows), batches.batch_size, batches.seed, batches.order)
+    list(batches.epoch(epoch + 1))  # what was asked before does not matter
+    assert list(again.epoch(epoch, start)) == list(batches.epoch(epoch))[start:]
+
+
+@given(batchings(), st.integers(0, 4))
+@settings(max_examples=50, deadline=None)
+def test_steps_are_known_beforehand(batches, epochs):
+    lengths = [len(list(batches.epoch(epoch))) for epoch in range(epochs)]
+    assert [batches.steps(epoch) for epoch in range(epochs)] == lengths
+    assert batches.total_steps(epochs) == sum(lengths)
+
+
+@given(batchings(), st.integers(0, 3))
+@settings(max_examples=50, deadline=None)
+def test_a_batch_is_full_at_most_unless_it_is_one_large_premise(batches, epoch):
+    oversized = 0
+    for batch in batches.epoch(epoch):
+        if len(batch.rows) > batches.batch_size:
+            assert len(set(batch.premises)) == 1
+            oversized += 1
+    assert batches.oversized == oversized
+    if batches.order != "premise":
+        assert oversized == 0
+
+
+@given(row_lists, st.data())
+@settings(max_examples=50, deadline=None)
+def test_rows_of_a_premise_share_a_batch(rows, data):
+    batches = NliBatches(rows, data.draw(st.integers(1, len(rows))))
+    home = {}
+    for step, batch in enumerate(batches.epoch(0)):
+        for row in batch.rows:
+            assert home.setdefault(rows[row].premise, step) == step
+
+
+def test_premises_fill_a_batch_as_long_as_they_fit():
+    batches = NliBatches(rows_of([3] * 10), batch_size=10)
+    assert [len(batch.rows) for batch in batches.epoch(0)] == [9, 9, 9, 3]
+    # Consecutive batches could not have been one: neither order nor batch size leaves room.
+    batches = NliBatches(rows_of([1, 2, 3, 4, 5, 6, 7]), batch_size=8)
+    for epoch in range(5):
+        plan = [batch.rows for batch in batches.epoch(epoch)]
+        first_premises = [
+            [row for row in rows if batches.rows[row].premise == batches.rows[rows[0]].premise] for rows in plan
+        ]
+        for rows, following in zip(plan, first_premises[1:], strict=False):
+            assert len(rows) + len(following) > 8
+
+
+def test_a_premise_larger_than_a_batch_is_a_batch_and_is_counted():
+    batches = NliBatches(rows_of([2, 7, 2, 9]), batch_size=4)
+    assert sorted(len(batch.rows) for batch in batches.epoch(0)) in ([2, 2, 7, 9], [4, 7, 9])
+    assert batches.oversized == 2
+    assert NliBatches(rows_of([2, 7, 2, 9]), batch_size=4, order="rows").oversized == 0
+
+
+def test_file_order_is_the_files_and_is_cut_anywhere():
+    batches = NliBatches(rows_of([3, 3, 3]), batch_size=4, order="file")
+    for epoch in range(2):
+        assert [batch.rows for batch in batches.epoch(epoch)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
+
+
+@pytest.mark.parametrize("order", ["premise", "rows"])
+def test_each_epoch_and_each_seed_has_its_own_order(order):
+    rows = rows_of([3] * 20)
+    orders = {
+        tuple(row for batch in NliBatches(rows, 10, seed, order).epoch(epoch) for row in batch.rows)
+        for seed in range(3)
+        for epoch in range(3)
+    }
+    assert len(orders) == 9
+
+
+def test_shuffling_moves_every_premise_about_evenly():
+    batches, epochs = NliBatches(rows_of([1] * 10), batch_size=1), 400
+    first = [next(batches.epoch(epoch)).rows[0] for epoch in range(epochs)]
+    spread = (epochs * 0.1 * 0.9) ** 0.5
+    assert all(abs(first.count(row) - epochs / 10) < 4 * spread for row in range(10))
+
+
+def test_the_order_is_the_same_in_another_process():
+    code = (
+        "from nearfar.data.batching import NliBatches; from nearfar.types import NliRow; "
+        "rows = [NliRow(f'p{n % 7}', f'h{n}', 0) for n in range(30)]; "
+        "print([batch.rows for batch in NliBatches(rows, 8, 5).epoch(2)])"
+    )
+    # String hashing, and so the order of sets, differs between processes; the batches must not.
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    rows = [NliRow(f"p{n % 7}", f"h{n}", 0) for n in range(30)]
+    assert printed == {f"{[batch.rows for batch in NliBatches(rows, 8, 5).epoch(2)]}\n"}
+
+
+def test_premises_are_grouped_by_text_in_order_of_appearance():
+    rows = [NliRow("b", "x", 0), NliRow("a", "y", 1), NliRow("b", "z", 2)]
+    assert NliBatches(rows, 2).premises == [[0, 2], [1]]
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "message"),
+    [(7, "--batch-size is 7, but must be from 1 to the number of rows, 6"), (0, "--batch-size is 0"), (-1, "is -1")],
+)
+def test_an_impossible_batch_size_is_refused(batch_size, message):
+    with pytest.raises(NearfarError, match=message):
+        NliBatches(rows_of([3, 3]), batch_size)
+    NliBatches(rows_of([3, 3]), 6)
+
+
+def test_no_rows_and_unknown_orders_are_refused():
+    with pytest.raises(NearfarError, match="no NLI rows"):
+        NliBatches([], 1)
+    with pytest.raises(NearfarError, match="order must be one of premise, file, rows, not 'random'"):
+        NliBatches(rows_of([3]), 1, order="random")

@@ -1,0 +1,204 @@
+"""Named sets: found in the local folder, else on the hub, and never another set in their place."""
+
+import os
+import subprocess
+import sys
+
+import datasets
+import huggingface_hub
+import pytest
+
+from nearfar.data.catalog import CATALOG, check_splits, find, parse
+from nearfar.types import NearfarError
+
+TABLE = datasets.Dataset.from_dict({"text": ["from the hub"]})
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A local data folder with SNLI dev and test, two subsets of STS12, and SICK test."""
+    for name in ("nli/SNLI/dev", "nli/SNLI/test", "sts/STS12/MSRpar", "sts/STS12/MSRvid", "sts/SICK/test"):
+        path = tmp_path / "data" / f"{name}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"text\n{name}\n")
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "data"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A hub that has everything; the list gets name, config and split of what was fetched."""
+    calls = []
+
+    def load_dataset(name, config, *, split):
+        calls.append((name, config, split))
+        return TABLE
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return calls
+
+
+@pytest.fixture
+def no_hub(monkeypatch):
+    def load_dataset(name, config, *, split):
+        raise ConnectionError(f"Couldn't reach '{name}'")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+
+
+def texts(spec):
+    return [row[0] for found in find(spec) for _, row in found.table.rows(["text"])]
+
+
+def names(spec):
+    return [found.name for found in find(spec)]
+
+
+def error(spec):
+    with pytest.raises(NearfarError) as caught:
+        find(spec)
+    return str(caught.value)
+
+
+def test_local_splits_come_first_and_in_the_order_asked(folder, hub):
+    assert texts("snli:test+dev") == ["nli/SNLI/test", "nli/SNLI/dev"]
+    assert names("sts12:MSRvid") == ["MSRvid"]
+    assert texts("sickr") == ["sts/SICK/test"]
+    assert find("sickr")[0].scale == (1.0, 5.0)
+    assert hub == []
+
+
+def test_what_is_not_local_comes_from_the_hub(folder, hub):
+    assert texts("snli") == ["from the hub"]
+    assert texts("snli:dev+train") == ["nli/SNLI/dev", "from the hub"]
+    assert hub == [("stanfordnlp/snli", None, "train")] * 2
+
+
+def test_the_hub_has_names_of_its_own_for_splits(folder, hub, monkeypatch):
+    assert names("mnli:dev_matched+dev_mismatched") == ["dev_matched", "dev_mismatched"]
+    assert [call[2] for call in hub] == ["validation_matched", "validation_mismatched"]
+    monkeypatch.delenv("NEARFAR_DATA")
+    assert find("stsb:dev")[0].table.title == "hub:mteb/stsbenchmark-sts:validation"
+
+
+def test_snli_and_mnli(folder, hub):
+    assert texts("snli+mnli") == ["from the hub"] * 2
+    assert hub == [("stanfordnlp/snli", None, "train"), ("nyu-mll/multi_nli", None, "train")]
+
+
+def test_a_task_lacking_a_subset_comes_whole_from_the_hub(folder, hub):
+    assert names("sts12") == ["all"]
+    assert names("sickr-full") == ["all"]
+    assert hub == [("mteb/sts12-sts", None, "test"), ("mteb/sickr-sts", None, "test")]
+
+
+def test_a_complete_task_is_local(folder, hub):
+    for subset in CATALOG["sts12"].splits:
+        (folder / "sts" / "STS12" / f"{subset}.tsv").write_text("text\nx\n")
+    assert names("sts12") == ["MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"]
+    assert hub == []
+
+
+def test_nothing_is_put_in_the_place_of_what_is_missing(folder, no_hub):
+    message = error("snli")
+    for part in (
+        "snli:train was not found",
+        str(folder / "nli" / "SNLI" / "train.tsv"),
+        "hub:stanfordnlp/snli: ConnectionError: Couldn't reach 'stanfordnlp/snli'",
+        "What is there: snli:dev+test.",
+    ):
+        assert part in message
+    message = error("sts12")
+    assert "sts12:SMTeuroparl+surprise.OnWN+surprise.SMTnews was not found" in message
+    assert str(folder / "sts" / "STS12" / "SMTeuroparl.tsv") in message
+
+
+def test_without_a_local_folder(folder, no_hub, monkeypatch):
+    monkeypatch.setenv("NEARFAR_DATA", str(folder / "nowhere"))
+    assert f"{folder / 'nowhere' / 'nli' / 'SNLI' / 'train.tsv'} (nor the folder)" in error("snli")
+    monkeypatch.delenv("NEARFAR_DATA")
+    assert "NEARFAR_DATA is not set" in error("snli")
+
+
+def test_the_official_sick_test_is_not_the_hubs(folder, hub):
+    (folder / "sts" / "SICK" / "test.tsv").unlink()
+    message = error("sickr")
+    assert str(folder / "sts" / "SICK" / "test.tsv") in message
+    assert "SICK_test_annotated.txt" in message
+    assert "No hub copy" in error("sickr:dev")
+    assert hub == []
+
+
+def test_splits_that_exist_nowhere(folder, hub):
+    assert "has no such split; it has: train, dev, test" in error("snli:validation")
+    assert "What is there: sts12:MSRpar+MSRvid" in error("sts12:headlines")
+    for spec in ("snli:", "snli:dev+", "snli:dev+dev"):
+        assert "name each split once" in error(spec)
+    assert hub == []
+
+
+def test_paths(folder, hub):
+    path = folder / "my.rows.csv"
+    path.write_text("text\nmine\n")
+    (folder / "odd:name.tsv").write_text("text\nodd\n")
+    assert (names(str(path)), texts(str(path))) == (["my.rows"], ["mine"])
+    assert texts(str(folder / "odd:name.tsv")) == ["odd"]
+    assert "a file has no splits" in error(f"{path}:dev")
+    assert "no such file" in error("data/my.row.csv")
+    assert "Did you mean 'my.rows.csv'?" in error("data/my.row.csv")
+    assert "nor the folder" in error("elsewhere/deep/er/rows.csv")
+    assert "no such file" in error("rows.csv")
+    assert hub == []
+
+
+def test_a_named_set_wins_over_a_file(folder, hub):
+    (folder.parent / "snli").write_text("text\n")
+    assert texts("snli:dev") == ["nli/SNLI/dev"]
+    with pytest.raises(NearfarError, match="unknown extension"):
+        texts("./snli")
+
+
+def test_saved_folders(folder, hub):
+    datasets.DatasetDict(train=TABLE, test=TABLE).save_to_disk(str(folder / "saved"))
+    assert names(f"{folder / 'saved'}:test+train") == ["test", "train"]
+    assert "has several splits" in error(str(folder / "saved"))
+
+
+def test_hub_names(folder, hub):
+    assert names("hub:owner/name") == ["name"]
+    assert names("owner/name:train+test") == ["train", "test"]
+    assert names("hub:owner/name/config:train[:1000]") == ["train[:1000]"]
+    assert hub == [
+        ("owner/name", None, None),
+        ("owner/name", None, "train"),
+        ("owner/name", None, "test"),
+        ("owner/name", "config", "train[:1000]"),
+    ]
+
+
+def test_a_name_that_is_neither_file_nor_hub_data_set(folder, no_hub):
+    message = error("owner/name")
+    assert "owner/name: no such file or folder" in message
+    assert "Couldn't reach 'owner/name'" in message
+    assert "Did you mean 'snli'?" in error("snil")
+    assert "Did you mean 'snli'?" in error("snil:dev")
+
+
+def test_parse_and_check():
+    assert parse("microworld") == ("microworld", ())
+    assert parse("microworld:dev+test") == ("microworld", ("dev", "test"))
+    check_splits("microworld", ("dev",), ("dev", "test"))
+    with pytest.raises(NearfarError, match=r"microworld has no split 'train'. It has: dev, test"):
+        check_splits("microworld", ("train",), ("dev", "test"))
+
+
+def test_offline_names_each_place_for_real(folder):
+    script = "from nearfar.data.catalog import find\ntry: find('snli')\nexcept Exception as error: print(error)"
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    assert str(folder / "nli" / "SNLI" / "train.tsv") in done.stdout
+    assert "Couldn't reach 'stanfordnlp/snli'" in done.stdout
+    assert "snli:dev+test" in done.stdout

@@ -1,0 +1,195 @@
+"""Files of rows: each format read back as written, and each fault named by file and line."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearfar.data.files import EXTENSIONS, Location, is_known, read_file, stem
+from nearfar.types import NearfarError
+
+ROWS = [("0", 'He said "no".', "tab-free"), ("1", "naïve 👩‍👩‍👧 \u2028 text", "back\\slash"), ("2", '"', "''")]
+HEADER = ("label", "premise", "hypothesis")
+WANTED = ("hypothesis", "label")  # another order than the file's, and not all of it
+
+
+def values(path: Path, columns=WANTED) -> list[tuple[object, ...]]:
+    return [row for _, row in read_file(path, columns)]
+
+
+def places(path: Path, columns=WANTED) -> list[str]:
+    return [str(where) for where, _ in read_file(path, columns)]
+
+
+def write_tsv(path: Path, rows, header=HEADER, end="\n") -> Path:
+    text = end.join("\t".join(row) for row in [header, *rows]) + end
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def write_csv(path: Path, rows, header=HEADER) -> Path:
+    with (
+        gzip.open(path, "wt", newline="", encoding="utf-8")
+        if path.suffix == ".gz"
+        else path.open("w", newline="", encoding="utf-8") as file
+    ):
+        csv.writer(file).writerows([header, *rows])
+    return path
+
+
+def write_json_lines(path: Path, rows, header=HEADER) -> Path:
+    text = "".join(json.dumps(dict(zip(header, row, strict=True)), ensure_ascii=False) + "\n" for row in rows)
+    path.write_bytes(gzip.compress(text.encode()) if path.suffix == ".gz" else text.encode())
+    return path
+
+
+def write_parquet(path: Path, rows, header=HEADER) -> Path:
+    pq.write_table(pa.table(dict(zip(header, map(list, zip(*rows, strict=True)), strict=True))), path)
+    return path
+
+
+WRITERS = {"tsv": write_tsv, "csv": write_csv, "jsonl": write_json_lines, "json": write_json_lines}
+WRITERS |= {f"{extension}.gz": writer for extension, writer in WRITERS.items()} | {"parquet": write_parquet}
+
+
+def test_every_extension_is_tried_here():
+    assert sorted(EXTENSIONS) == sorted(f".{extension}" for extension in WRITERS)
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+def test_columns_come_by_name_in_the_order_asked(extension, tmp_path):
+    path = WRITERS[extension](tmp_path / f"rows.{extension}", ROWS)
+    assert values(path) == [(hypothesis, label) for label, _, hypothesis in ROWS]
+    assert [row[0] for row in values(path, ["premise"])] == [premise for _, premise, _ in ROWS]
+    first = {"parquet": "row 1", "j": "line 1"}.get(extension if extension == "parquet" else extension[0], "line 2")
+    assert places(path)[0] == f"{path}, {first}"
+
+
+@pytest.mark.parametrize("extension", WRITERS)
+def test_a_missing_column_lists_the_columns_there_and_the_nearest(extension, tmp_path):
+    path = WRITERS[extension](tmp_path / f"rows.{extension}", ROWS)
+    with pytest.raises(NearfarError) as caught:
+        values(path, ["premises"])
+    for part in (str(path), "'premises'", "label, premise, hypothesis", "Did you mean 'premise'?"):
+        assert part in str(caught.value)
+
+
+FIELD = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+TSV_FIELD = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t\n\r"), min_size=1, max_size=12)
+
+
+@given(rows=st.lists(st.tuples(TSV_FIELD, TSV_FIELD, TSV_FIELD), max_size=5), end=st.sampled_from(["\n", "\r\n"]))
+def test_tsv_round_trip(rows, end, tmp_path_factory):
+    path = write_tsv(tmp_path_factory.mktemp("tsv") / "rows.tsv", rows, end=end)
+    assert values(path, HEADER) == rows
+
+
+@given(rows=st.lists(st.tuples(FIELD, FIELD, FIELD), max_size=5))
+def test_csv_round_trip_and_lines(rows, tmp_path_factory):
+    path = write_csv(tmp_path_factory.mktemp("csv") / "rows.csv", rows)
+    assert values(path, HEADER) == rows
+    # A record begins one line after all line feeds of what stands before it: its terminator is the last of them.
+    starts = [2 + sum(1 + "".join(before).count("\n") for before in rows[:index]) for index in range(len(rows))]
+    assert [where.number for where, _ in read_file(path, HEADER)] == starts
+
+
+@given(rows=st.lists(st.tuples(FIELD, FIELD, FIELD), min_size=1, max_size=5))
+def test_json_lines_round_trip(rows, tmp_path_factory):
+    path = write_json_lines(tmp_path_factory.mktemp("json") / "rows.jsonl", rows)
+    assert values(path, HEADER) == rows
+
+
+def test_json_keeps_types_and_parquet_too(tmp_path):
+    rows = [(1, 2.5, None), (2, 3.5, None)]
+    assert values(write_json_lines(tmp_path / "rows.jsonl", rows), HEADER) == rows
+    assert values(write_parquet(tmp_path / "rows.parquet", rows), HEADER) == rows
+
+
+def test_parquet_written_by_datasets_gives_class_names(tmp_path):
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
+    table = datasets.Dataset.from_dict({"text": ["a", "b", "c"], "label": [1, 0, -1]}, features=features)
+    table.to_parquet(str(tmp_path / "rows.parquet"))
+    assert values(tmp_path / "rows.parquet", ["label", "text"]) == [("yes", "a"), ("no", "b"), (-1, "c")]
+
+
+def test_parquet_rows_are_counted_over_its_batches(tmp_path):
+    path = write_parquet(tmp_path / "rows.parquet", [(str(n), "p", "h") for n in range(3000)])
+    assert [(where.number, row[0]) for where, row in read_file(path, ["label"])] == [
+        (n + 1, str(n)) for n in range(3000)
+    ]
+
+
+def test_byte_order_mark_and_blank_lines_are_skipped_but_counted(tmp_path):
+    path = tmp_path / "rows.tsv"
+    path.write_bytes(b"\xef\xbb\xbflabel\thypothesis\n\n1\tx\n\r\n2\ty")
+    assert values(path) == [("x", "1"), ("y", "2")]
+    assert [where.number for where, _ in read_file(path, WANTED)] == [3, 5]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.tsv", b"label\thypothesis\n1\tx\n2\n", "line 3: 1 fields, where the header names 2 columns"),
+        ("a.tsv", b"label\thypothesis\n1\tx\ty\n", "line 2: 3 fields"),
+        ("a.tsv", b"label\thypothesis\n1\tx\n2\t\xe9t\xe9\n", "line 3: not UTF-8 (byte 3 of the line is 0xe9)"),
+        ("a.tsv", "label\thypothesis\n".encode("utf-16"), "line 1: not UTF-8 (byte 1 of the line is 0xff)"),
+        ("a.tsv", b"label\tlabel\thypothesis\n", "line 1: 2 columns named 'label'"),
+        ("a.tsv", b"", "is empty"),
+        ("a.csv", b"\n\n", "is empty"),
+        ("a.csv", b'label,hypothesis\n1,"x\ny"\n2\n', "line 4: 1 fields"),
+        ("a.csv", b'label,hypothesis\n1,x\n2,"never closed\n3,y\n', "line 3: not well-formed CSV"),
+        ("a.csv", b'label,hypothesis\n1,"x" y\n', "line 2: not well-formed CSV"),
+        ("a.jsonl", b"", "is empty"),
+        ("a.jsonl", b'{"label": 1, "hypothesis": "x"}\n{"label": 1\n', "line 2: not a JSON object"),
+        ("a.jsonl", b'{"label": 1, "hypothesis": "x"}\n{"label": 1}\n', "line 2: no column 'hypothesis'"),
+        ("a.json", b'[{"label": 1, "hypothesis": "x"}]\n', "line 1: a JSON list, not an object"),
+        ("a.json", b'[\n{"label": 1, "hypothesis": "x"}\n]\n', "line 1: not a JSON object"),
+        ("a.tsv.gz", b"label\thypothesis\n", "cannot be read: Not a gzipped file"),
+        ("a.tsv.gz", gzip.compress(b"label\thypothesis\n")[:-4], "cannot be read: Compressed file ended"),
+        ("a.parquet", b"label", "cannot be read as Parquet"),
+        ("a.txt", b"label", "unknown extension. Files of rows end in .tsv, .tsv.gz, .csv"),
+        ("a.parquet.gz", b"label", "unknown extension"),
+        ("dev", b"label", "unknown extension"),
+    ],
+)
+def test_faults_name_file_and_line(name, content, message, tmp_path):
+    path = tmp_path / name
+    path.write_bytes(content)
+    with pytest.raises(NearfarError) as caught:
+        values(path)
+    assert str(path) in str(caught.value)
+    assert message in str(caught.value)
+
+
+def test_a_missing_file_names_its_nearest_neighbour(tmp_path):
+    (tmp_path / "train_partial.tsv").touch()
+    with pytest.raises(NearfarError, match=r"train_partail.tsv: no such file. Did you mean 'train_partial.tsv'?"):
+        read_file(tmp_path / "train_partail.tsv", WANTED)
+    with pytest.raises(NearfarError, match=r"nor the folder .*nowhere"):
+        read_file(tmp_path / "nowhere" / "dev.tsv", WANTED)
+
+
+def test_rows_are_streamed(tmp_path):
+    # The fault of the last line is not met by one who stops before it.
+    path = tmp_path / "rows.tsv"
+    path.write_text("label\n" + "1\n" * 10 + "1\t1\n")
+    rows = read_file(path, ["label"])
+    assert [next(rows)[1] for _ in range(10)] == [("1",)] * 10
+    with pytest.raises(NearfarError, match="line 12"):
+        next(rows)
+
+
+def test_names():
+    assert str(Location("a.tsv", 7)) == "a.tsv, line 7"
+    assert stem(Path("sets/surprise.OnWN.tsv")) == "surprise.OnWN"
+    assert stem(Path("dev.jsonl.gz")) == "dev"
+    assert stem(Path("sets/saved")) == "saved"
+    assert is_known(Path("A.TSV.GZ"))
+    assert not is_known(Path("a.gz"))

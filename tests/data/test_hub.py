@@ -1,0 +1,136 @@
+"""Hub data sets and saved folders: splits, class names, and what is said when the hub does not answer."""
+
+import os
+import subprocess
+import sys
+
+import datasets
+import huggingface_hub
+import pytest
+
+from nearfar.data.hub import load_folder, load_hub, read_dataset
+from nearfar.types import NearfarError
+
+FEATURES = datasets.Features(
+    {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["entailment", "contradiction"])}
+)
+TRAIN = datasets.Dataset.from_dict({"text": ["a", "b", "c"], "label": [1, -1, 0]}, features=FEATURES)
+TEST = datasets.Dataset.from_dict({"text": ["d"], "label": [0]}, features=FEATURES)
+SPLITS = datasets.DatasetDict(train=TRAIN, test=TEST)
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A hub that answers; the list gets the arguments of each call of ``load_dataset``."""
+    calls = []
+
+    def load_dataset(name, config, *, split):
+        calls.append((name, config, split))
+        return SPLITS if split is None else SPLITS[split]
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    return calls
+
+
+def test_names_configs_and_splits_are_passed_on(hub):
+    assert load_hub("owner/name", split="test").to_list() == TEST.to_list()
+    assert load_hub("owner/name/config", split="train").to_list() == TRAIN.to_list()
+    assert hub == [("owner/name", None, "test"), ("owner/name", "config", "train")]
+
+
+def test_several_splits_need_a_choice(hub):
+    with pytest.raises(NearfarError, match=r"has several splits. Say which: hub:owner/name:train, hub:owner/name:test"):
+        load_hub("owner/name")
+
+
+def test_a_name_without_owner(hub):
+    with pytest.raises(NearfarError, match="hub:squad: a hub data set is named owner/name"):
+        load_hub("squad")
+    assert hub == []
+
+
+def test_a_folder_of_the_same_name_is_not_read_in_its_place(hub, tmp_path, monkeypatch):
+    (tmp_path / "owner" / "name").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(NearfarError, match="the folder owner/name in the working directory hides it"):
+        load_hub("owner/name", split="train")
+    assert hub == []
+
+
+def test_errors_of_the_library_become_one_line(hub, monkeypatch):
+    def load_dataset(name, config, *, split):
+        raise ValueError('Unknown split "dev".\nmore')
+
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    with pytest.raises(NearfarError) as caught:
+        load_hub("owner/name", split="dev")
+    assert str(caught.value) == 'hub:owner/name: ValueError: Unknown split "dev".'
+
+
+def refuse(self, name, timeout):
+    raise OSError("Name or service not known")
+
+
+def test_an_unreachable_hub_is_asked_once(hub, monkeypatch, tmp_path):
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    with pytest.raises(NearfarError, match=r"out of reach \(Name or service not known\), and not cached"):
+        load_hub("owner/name", split="train")
+    assert hub == []
+
+
+def test_an_unreachable_hub_leaves_the_cache(hub, monkeypatch, tmp_path):
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
+    (tmp_path / "owner___name").mkdir()
+    assert len(load_hub("owner/name", split="train")) == 3
+
+
+def test_offline_fails_fast_for_real(tmp_path):
+    script = (
+        "import time; from nearfar.data.hub import load_hub; from nearfar.types import NearfarError\n"
+        "import datasets; start = time.monotonic()\n"
+        "try: load_hub('stanfordnlp/snli', split='train')\n"
+        "except NearfarError as error: print(error, '|', time.monotonic() - start)\n"
+    )
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    message, seconds = done.stdout.split(" | ")
+    assert message.startswith("hub:stanfordnlp/snli: ConnectionError: Couldn't reach 'stanfordnlp/snli'")
+    assert float(seconds) < 5
+
+
+def test_rows_come_with_class_names_whatever_the_format_that_is_set():
+    rows = list(read_dataset(TRAIN.with_format("numpy"), ["label", "text"], title="here"))
+    assert [row for _, row in rows] == [("contradiction", "a"), (-1, "b"), ("entailment", "c")]
+    assert [str(where) for where, _ in rows] == ["here, row 1", "here, row 2", "here, row 3"]
+
+
+def test_a_missing_column():
+    with pytest.raises(NearfarError, match=r"here: no column 'texts'. The columns there: text, label. Did you mean"):
+        list(read_dataset(TRAIN, ["texts"], title="here"))
+
+
+def test_saved_folders(tmp_path):
+    TRAIN.save_to_disk(str(tmp_path / "one"))
+    SPLITS.save_to_disk(str(tmp_path / "many"))
+    assert load_folder(tmp_path / "one").to_list() == TRAIN.to_list()
+    assert load_folder(tmp_path / "many", split="test").to_list() == TEST.to_list()
+    with pytest.raises(NearfarError, match="holds one data set without splits; leave out 'test'"):
+        load_folder(tmp_path / "one", split="test")
+    with pytest.raises(NearfarError, match=r"many has several splits. Say which: .*many:train, .*many:test"):
+        load_folder(tmp_path / "many")
+    with pytest.raises(NearfarError, match=r"has no split 'dev'. Say which: "):
+        load_folder(tmp_path / "many", split="dev")
+
+
+def test_other_folders(tmp_path):
+    with pytest.raises(NearfarError, match=r"is a folder, .* it is empty"):
+        load_folder(tmp_path)
+    (tmp_path / "dev.tsv").touch()
+    with pytest.raises(NearfarError, match=r"is a folder, .* such as: dev.tsv"):
+        load_folder(tmp_path)
+    (tmp_path / "state.json").write_text("{")
+    with pytest.raises(NearfarError, match="cannot be read: "):
+        load_folder(tmp_path)

@@ -1,0 +1,139 @@
+"""Scored pairs: the tasks by subset, the two SICK-R, and scores that are no scores."""
+
+import sys
+from decimal import Decimal
+from types import ModuleType, SimpleNamespace
+
+import datasets
+import huggingface_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from nearfar.data.sts import load_pairs, load_task
+from nearfar.types import NearfarError, ScoredPair
+
+HEADER = "score\tsentence1\tsentence2\n"
+SUBSETS = {
+    "sts12": {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459, "surprise.OnWN": 750, "surprise.SMTnews": 399},
+    "sts13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
+    "sts14": {"deft-forum": 450, "deft-news": 300, "headlines": 750, "images": 750, "OnWN": 750, "tweet-news": 750},
+    "sts15": {"answers-forums": 375, "answers-students": 750, "belief": 375, "headlines": 750, "images": 750},
+    "sts16": {
+        "answer-answer": 254,
+        "headlines": 249,
+        "plagiarism": 230,
+        "postediting": 244,
+        "question-question": 209,
+    },
+    "stsb": {"test": 1379},
+    "stsb:train+dev": {"train": 5749, "dev": 1500},
+    "sickr": {"test": 4927},
+    "sickr-full": {"train": 4500, "dev": 500, "test": 4927},
+}
+
+
+def error(*args, **kwargs):
+    with pytest.raises(NearfarError) as caught:
+        load_task(*args, **kwargs)
+    return str(caught.value)
+
+
+def test_a_file_is_a_task_named_by_its_stem(tmp_path):
+    (tmp_path / "mine.tsv").write_text(HEADER + "4.5\ta\tb  c\n-1e1\td\te\n")
+    pairs = [ScoredPair("a", "b c", 4.5), ScoredPair("d", "e", -10.0)]
+    assert load_task(str(tmp_path / "mine.tsv")) == {"mine": pairs}
+    assert load_pairs(str(tmp_path / "mine.tsv")) == pairs
+
+
+def test_columns_and_scale_are_the_callers(tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("a,b,gold,score\nx,y,0.5,9\n")
+    names = {"first": "a", "second": "b", "score": "gold"}
+    assert load_pairs(str(path), **names, scale=(0, 1)) == [ScoredPair("x", "y", 0.5)]
+    assert "line 2: score 0.5 is outside 1 to 5" in error(str(path), **names, scale=(1, 5))
+    assert "no column 'sentence1'. The columns there: a, b, gold, score" in error(str(path))
+
+
+def test_a_named_set_knows_its_scale(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    for folder, low in (("STSB", "0"), ("SICK", "1")):
+        (tmp_path / "sts" / folder).mkdir(parents=True)
+        (tmp_path / "sts" / folder / "test.tsv").write_text(HEADER + f"{low}\ta\tb\n5\ta\tb\n")
+    assert [pair.score for pair in load_pairs("stsb")] == [0.0, 5.0]
+    assert [pair.score for pair in load_pairs("sickr")] == [1.0, 5.0]
+    (tmp_path / "sts" / "SICK" / "test.tsv").write_text(HEADER + "3\ta\tb\n0.9\ta\tb\n")
+    assert f"{tmp_path / 'sts' / 'SICK' / 'test.tsv'}, line 3: score 0.9 is outside 1 to 5" in error("sickr")
+
+
+def test_the_hubs_copy_of_a_task_is_one_subset(monkeypatch, tmp_path):
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    table = datasets.Dataset.from_dict({"sentence1": ["a"], "sentence2": ["b"], "score": [2.5]})
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, split: table)
+    assert load_task("sts14") == {"all": [ScoredPair("a", "b", 2.5)]}
+    assert load_task("stsb:dev") == {"dev": [ScoredPair("a", "b", 2.5)]}
+    assert load_task("owner/name:train") == {"train": [ScoredPair("a", "b", 2.5)]}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("five\ta\tb", "mine.tsv, line 3: column 'score' holds 'five', not a number"),
+        ("\ta\tb", "mine.tsv, line 3: column 'score' holds '', not a number"),
+        ("nan\ta\tb", "mine.tsv, line 3: column 'score' holds 'nan'"),
+        ("inf\ta\tb", "mine.tsv, line 3: column 'score' holds 'inf'"),
+        ("1\t\tb", "mine.tsv, line 3: column 'sentence1' is empty"),
+        ("1\ta\t\x00", "mine.tsv, line 3: column 'sentence2' is empty"),
+        ("1\ta", "mine.tsv, line 3: 2 fields"),
+    ],
+)
+def test_faults(line, message, tmp_path):
+    (tmp_path / "mine.tsv").write_text(f"{HEADER}1\ta\tb\n{line}\n")
+    assert message in error(str(tmp_path / "mine.tsv"))
+
+
+def test_a_file_without_pairs(tmp_path):
+    (tmp_path / "mine.tsv").write_text(HEADER)
+    assert "mine.tsv: no pairs" in error(str(tmp_path / "mine.tsv"))
+
+
+def test_numbers_of_other_types(tmp_path):
+    def write(scores):
+        columns = {"sentence1": ["a"] * len(scores), "sentence2": ["b"] * len(scores), "score": scores}
+        pq.write_table(pa.table(columns), tmp_path / "mine.parquet")
+        return str(tmp_path / "mine.parquet")
+
+    assert [pair.score for pair in load_pairs(write([1, 2]))] == [1.0, 2.0]
+    assert [pair.score for pair in load_pairs(write([Decimal("3.25")]))] == [3.25]
+    assert "mine.parquet, row 2: column 'score' holds None" in error(write([1.5, None]))
+    assert "row 1: column 'score' holds True" in error(write([True]))
+
+
+def test_microworld_is_generated(monkeypatch):
+    # Stands in for the generator: what matters here is which of its tables a spec names.
+    module = ModuleType("nearfar.data.microworld")
+    dev, test = [ScoredPair("a", "b", 1.0)], [ScoredPair("c", "d", 2.0)]
+    module.generate = lambda seed: SimpleNamespace(sts_dev=dev, sts_test=test) if seed == 0 else None
+    monkeypatch.setitem(sys.modules, "nearfar.data.microworld", module)
+    assert load_task("microworld") == {"test": test}
+    assert load_task("microworld:dev") == {"dev": dev}
+    assert load_pairs("microworld:dev+test") == dev + test
+    assert "microworld has no split 'train'. It has: dev, test" in error("microworld:train")
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("spec", SUBSETS)
+def test_real_tasks_have_their_official_subsets(spec, nearfar_data):
+    task = load_task(spec)
+    assert list(task) == list(SUBSETS[spec])
+    assert {subset: len(pairs) for subset, pairs in task.items()} == SUBSETS[spec]
+    assert len(load_pairs(spec)) == sum(SUBSETS[spec].values())
+
+
+@pytest.mark.realdata
+def test_real_scores_use_their_scale(nearfar_data):
+    sick = [pair.score for pair in load_pairs("sickr-full")]
+    stsb = [pair.score for pair in load_pairs("stsb")]
+    assert (min(sick), max(sick), min(stsb), max(stsb)) == (1.0, 5.0, 0.0, 5.0)

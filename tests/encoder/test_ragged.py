@@ -1,0 +1,102 @@
+"""Ragged equals padded, in values and gradients, for every architecture; and texts do not see each other."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModel
+
+from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.ragged import LengthGroup, Ragged, Route, choose_route, hidden_states
+from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
+
+
+def both_ways(encoder: Encoder, token_ids: list[list[int]]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    """All layers' hidden states, by the encoder's route and by plain attention on a padded batch."""
+    batch = Ragged.pack(token_ids)
+    ours = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
+    implementation = encoder.backbone.config._attn_implementation
+    encoder.backbone.set_attn_implementation("eager")
+    ordered = sorted(token_ids, key=len)
+    longest = len(ordered[-1])
+    pad = encoder.backbone.config.pad_token_id
+    ids = torch.tensor([ids + [pad] * (longest - len(ids)) for ids in ordered])
+    mask = torch.tensor([[1] * len(ids) + [0] * (longest - len(ids)) for ids in ordered])
+    output = encoder.backbone(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+    theirs = [layer[mask.bool()] for layer in output.hidden_states]
+    encoder.backbone.set_attn_implementation(implementation)
+    return ours, theirs
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_ragged_equals_padded(architecture: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
+    assert encoder.route.ragged == (architecture not in PADDED)
+    token_ids = encoder.tokenize([*sentences(9, longest=5), *sentences(3, seed=1, longest=40)]).ids
+    ours, theirs = both_ways(encoder, token_ids)
+    assert len(ours) == len(theirs) == encoder.backbone.config.num_hidden_layers + 1
+    for layer, expected in zip(ours, theirs, strict=True):
+        assert expected.abs().max() > 0.1
+        torch.testing.assert_close(layer, expected, atol=1e-5, rtol=0)
+
+    weights = torch.randn(ours[-1].shape, generator=torch.Generator().manual_seed(0))
+    gradients = []
+    for states in (ours[-1], theirs[-1]):
+        encoder.backbone.zero_grad()
+        (states * weights).sum().backward()
+        gradients.append(
+            {name: p.grad.clone() for name, p in encoder.backbone.named_parameters() if p.grad is not None}
+        )
+    assert gradients[0].keys() == gradients[1].keys()
+    largest = max(gradient.abs().max() for gradient in gradients[1].values())
+    assert largest > 0.1
+    for name, expected in gradients[1].items():
+        scale = max(expected.abs().max(), 1e-3 * largest)  # some gradients, as a key's bias, are 0 but for rounding
+        assert (gradients[0][name] - expected).abs().max() <= 1e-4 * scale, name
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_a_text_does_not_depend_on_its_batch(architecture: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
+    texts = sentences(20, longest=30)
+    together = encoder.encode(texts)
+    for text, vector in zip(texts, together, strict=True):
+        assert abs(encoder.encode([text])[0] - vector).max() < 1e-5
+
+
+def test_an_ignored_attention_function_is_found_out(tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, "mpnet"))
+    assert choose_route(encoder.backbone) == Route(ragged=False)
+
+
+def test_positions_start_where_the_backbone_counts_from(tmp_path: Path) -> None:
+    assert Encoder.from_pretrained(save_tiny(tmp_path / "b", "bert")).route == Route(ragged=True, first_position=0)
+    assert Encoder.from_pretrained(save_tiny(tmp_path / "r", "roberta")).route == Route(ragged=True, first_position=2)
+
+
+def test_choosing_a_route_draws_no_random_numbers(tmp_path: Path) -> None:
+    backbone = AutoModel.from_pretrained(save_tiny(tmp_path)).train()
+    state = torch.get_rng_state()
+    assert choose_route(backbone).ragged
+    assert torch.equal(torch.get_rng_state(), state)
+    assert backbone.training
+
+
+def test_pack_sorts_by_length_and_returns_in_the_callers_order() -> None:
+    batch = Ragged.pack([[1, 2, 3], [4], [5, 6, 7], [8, 9]])
+    assert batch.ids.tolist() == [4, 8, 9, 1, 2, 3, 5, 6, 7]
+    assert batch.groups == [LengthGroup(0, 1, 1), LengthGroup(1, 1, 2), LengthGroup(3, 2, 3)]
+    assert batch.positions().tolist() == [0, 0, 1, 0, 1, 2, 0, 1, 2]
+    packed = torch.tensor([[1.0], [3.0], [0.0], [2.0]])  # by caller's index: 1, 3, 0, 2
+    assert batch.to_caller(packed).flatten().tolist() == [0, 1, 2, 3]
+
+
+def test_attention_dropout_is_on_in_training_only(tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path))
+    for module in encoder.backbone.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5 if "attention" in type(module).__name__.lower() else module.p
+    ids = encoder.tokenize(sentences(5)).ids
+    torch.testing.assert_close(encoder(ids), encoder(ids), atol=0, rtol=0)
+    encoder.train()
+    assert (encoder(ids) - encoder(ids)).abs().max() > 1e-3

@@ -1,0 +1,131 @@
+"""Correlations against scipy, on data and on resamples that are written out and sorted the plain way."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nearfar.evaluation import correlation
+from nearfar.evaluation.correlation import (
+    bootstrap_scores,
+    pearson,
+    scores,
+    spearman,
+    undefined_because,
+    weighted_pearson,
+    weighted_spearman,
+)
+from nearfar.types import NearfarError
+
+SCIPY = [(weighted_spearman, stats.spearmanr), (weighted_pearson, stats.pearsonr)]
+
+
+def graded(pairs: int, *, systems: int = 1, levels: int = 6, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Gold scores with many ties, and cosines (whole numbers, some tied) that follow them."""
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(0, levels, pairs).astype(float)
+    return gold, np.rint(20 * (gold + rng.normal(size=(systems, pairs))))
+
+
+@pytest.mark.parametrize("pairs", [3, 4, 17, 250, 3000])
+def test_spearman_and_pearson_are_scipys(pairs):
+    gold, cosines = graded(pairs, seed=pairs)
+    assert len(set(cosines[0])) < pairs or pairs < 250  # ties on both sides
+    assert spearman(gold, cosines[0]) == pytest.approx(stats.spearmanr(gold, cosines[0]).statistic, abs=1e-13)
+    assert pearson(gold, cosines[0]) == pytest.approx(stats.pearsonr(gold, cosines[0]).statistic, abs=1e-13)
+
+
+def test_spearman_of_tied_values_by_hand():
+    # ranks 1.5 1.5 3 4 against 1 2 3 4: covariance 4.5, sums of squares 4.5 and 5
+    assert spearman([1, 1, 2, 3], [10, 20, 30, 40]) == pytest.approx(4.5 / np.sqrt(4.5 * 5), abs=1e-15)
+    assert spearman([1, 2, 3], [3, 2, 1]) == -1
+    assert spearman([1, 2, 3], [1e-300, 1, 1e300]) == 1
+
+
+def test_pearson_keeps_its_digits_on_a_narrow_range_far_from_zero():
+    x = np.arange(50.0)
+    assert pearson(x, 1e6 + 1e-3 * x) == pytest.approx(1, abs=1e-9)
+
+
+@pytest.mark.parametrize("correlate", [spearman, pearson])
+@pytest.mark.parametrize("constant", [0.0, 0.1, 1e6])
+def test_a_constant_has_no_correlation(correlate, constant):
+    assert np.isnan(correlate([1.0, 2.0, 3.0, 4.0, 7.0], [constant] * 5))
+    assert np.isnan(correlate([constant] * 5, [1.0, 2.0, 3.0, 4.0, 7.0]))
+
+
+@pytest.mark.parametrize("pairs", [0, 1, 2])
+def test_under_three_pairs_there_is_no_correlation(pairs):
+    assert np.isnan(spearman(range(pairs), range(pairs)))
+    assert np.isnan(pearson(range(pairs), range(pairs)))
+
+
+@pytest.mark.parametrize(("weighted", "reference"), SCIPY)
+def test_bootstrap_equals_scipy_on_written_out_resamples(weighted, reference, monkeypatch):
+    monkeypatch.setattr(correlation, "_CHUNK", 300)  # blocks of 3 resamples, the last one shorter
+    sizes = [40, 25, 33]
+    gold, systems = graded(sum(sizes), systems=2)
+    drawn = bootstrap_scores(weighted, gold, systems, sizes=sizes, resamples=20, seed=5)
+    counts = np.concatenate(list(correlation._multiplicities(sizes, 20, np.random.default_rng(5))))
+    assert counts.shape == (20, 98)
+    parts = [slice(0, 40), slice(40, 65), slice(65, 98)]
+    for resample, count in enumerate(counts.astype(int)):
+        for number, system in enumerate(systems):
+            expected = reference(np.repeat(gold, count), np.repeat(system, count)).statistic
+            assert drawn.all[number, resample] == pytest.approx(expected, abs=1e-13)
+            by_subset = [
+                reference(np.repeat(gold[p], count[p]), np.repeat(system[p], count[p])).statistic for p in parts
+            ]
+            assert drawn.subsets[number, :, resample] == pytest.approx(by_subset, abs=1e-13)
+            assert drawn.aggregate("mean")[number, resample] == pytest.approx(sum(by_subset) / 3, abs=1e-13)
+            by_pairs = (40 * by_subset[0] + 25 * by_subset[1] + 33 * by_subset[2]) / 98
+            assert drawn.aggregate("wmean")[number, resample] == pytest.approx(by_pairs, abs=1e-13)
+
+
+def test_resamples_draw_with_replacement_within_each_subset():
+    counts = np.concatenate(list(correlation._multiplicities([10, 300], 2000, np.random.default_rng(0))))
+    assert (counts[:, :10].sum(axis=1) == 10).all()
+    assert (counts[:, 10:].sum(axis=1) == 300).all()
+    assert len(np.unique(counts, axis=0)) == 2000
+    # each count is binomial(n, 1/n): mean 1, variance 1 - 1/n
+    assert counts[:, :10].mean(axis=0) == pytest.approx(np.ones(10), abs=0.1)
+    assert counts[:, :10].var() == pytest.approx(0.9, abs=0.03)
+    assert counts[:, 10:].var() == pytest.approx(299 / 300, abs=0.01)
+
+
+def test_all_alone_is_the_same_without_subsets():
+    gold, systems = graded(90, systems=2)
+    settings = {"sizes": [30, 60], "resamples": 50, "seed": [1, 2]}
+    full = bootstrap_scores(weighted_spearman, gold, systems, **settings)
+    fast = bootstrap_scores(weighted_spearman, gold, systems, **settings, per_subset=False)
+    assert np.array_equal(full.all, fast.all)
+    assert np.ptp(fast.all) > 0
+
+
+def test_one_subset_has_three_equal_aggregates():
+    gold, systems = graded(50)
+    point = scores(weighted_spearman, gold, systems, sizes=[50])
+    assert point.aggregate("all") == point.aggregate("mean") == point.aggregate("wmean")
+
+
+@pytest.mark.parametrize("weighted", [weighted_spearman, weighted_pearson])
+def test_a_resample_of_one_value_is_undefined_and_says_so_quietly(weighted):
+    gold, systems = np.array([0.1, 0.2, 0.7]), np.array([[0.3, 0.1, 0.9]])
+    drawn = bootstrap_scores(weighted, gold, systems, sizes=[3], resamples=500, seed=0).all[0]
+    counts = np.concatenate(list(correlation._multiplicities([3], 500, np.random.default_rng(0))))
+    assert np.array_equal(np.isnan(drawn), counts.max(axis=1) == 3)
+    assert np.isnan(drawn).any()
+
+
+@pytest.mark.parametrize(("setting", "value"), [("resamples", -1), ("seed", -3), ("seed", [-1, 2])])
+def test_impossible_resampling_is_refused(setting, value):
+    gold, systems = graded(5)
+    with pytest.raises(NearfarError, match=setting):
+        bootstrap_scores(weighted_spearman, gold, systems, **{"sizes": [5], "resamples": 2, "seed": 0, setting: value})
+
+
+def test_reasons_why_there_is_no_correlation():
+    assert undefined_because([1, 2, 3], [1, 2, 4]) is None
+    assert undefined_because([1], [1]) == "1 pair, where a correlation needs 3"
+    assert undefined_because([], []) == "0 pairs, where a correlation needs 3"
+    assert undefined_because([2, 2, 2], [1, 2, 3]) == "all gold scores are equal"
+    assert undefined_because([1, 2, 3], [5, 5, 5]) == "all cosines are equal"

@@ -1,0 +1,137 @@
+"""Intervals and tests against formulas, plain loops and simulations."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from nearfar.evaluation import correlation
+from nearfar.evaluation.correlation import bootstrap_scores, weighted_pearson
+from nearfar.evaluation.statistics import holm, interval, paired_bootstrap, paired_test, seeds_test
+
+
+def test_interval_is_the_middle_95_percent_of_what_is_defined():
+    draws = np.r_[np.nan, np.arange(1001.0), np.nan]
+    assert interval(draws) == pytest.approx((25, 975))
+    assert interval(np.array([np.nan])) is None
+    assert interval(np.array([])) is None
+
+
+def test_bootstrap_interval_has_the_width_of_normal_theory():
+    # Pearson's standard error on bivariate normal data is (1 - r^2) / sqrt(n).
+    rng = np.random.default_rng(3)
+    gold = rng.normal(size=4000)
+    system = 0.6 * gold + 0.8 * rng.normal(size=4000)
+    r = np.corrcoef(gold, system)[0, 1]
+    drawn = bootstrap_scores(weighted_pearson, gold, system[None], sizes=[4000], resamples=2000, seed=0)
+    low, high = interval(drawn.all[0])
+    error = (1 - r**2) / np.sqrt(4000)
+    assert high - low == pytest.approx(2 * 1.96 * error, rel=0.1)
+    assert (low + high) / 2 == pytest.approx(r, abs=error / 4)
+
+
+def test_p_counts_both_tails_and_adds_one():
+    # 3 of 9 draws at or below 0, 7 at or above: 2 * (1 + 3) / (1 + 9)
+    draws = np.array([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    assert paired_test(2.0, draws).p == pytest.approx(2 * 4 / 10)
+    assert paired_test(-2.0, -draws).p == pytest.approx(2 * 4 / 10)
+    assert paired_test(1.0, np.arange(1.0, 100.0)).p == pytest.approx(2 * 1 / 100)
+    assert paired_test(0.0, np.zeros(99)).p == 1
+    assert paired_test(1.0, np.r_[np.nan, np.arange(1.0, 100.0)]).p == pytest.approx(2 * 1 / 100)
+    assert paired_test(0.0, np.full(5, np.nan)) is None
+
+
+def two_sides(pairs: int, noise: tuple[float, float], *, seeds: int = 1, seed: int = 0):
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(0, 11, pairs) / 2
+    first, second = (gold + scale * rng.normal(size=(seeds, pairs)) for scale in noise)
+    return gold, first, second
+
+
+def test_a_clear_difference_has_the_smallest_p_and_swapping_sides_turns_it_around():
+    gold, first, second = two_sides(400, (1.0, 3.0))
+    found = paired_bootstrap(gold, first[0], second[0], resamples=999)
+    expected = stats.spearmanr(gold, first[0]).statistic - stats.spearmanr(gold, second[0]).statistic
+    assert found.difference == pytest.approx(expected, abs=1e-12)
+    assert 0 < found.low < found.difference < found.high
+    assert found.p == pytest.approx(2 / 1000)
+    turned = paired_bootstrap(gold, second[0], first[0], resamples=999)
+    assert turned[:4] == pytest.approx((-found.difference, -found.high, -found.low, found.p), abs=1e-12)
+
+
+def test_equal_sides_do_not_differ():
+    gold, first, _ = two_sides(60, (1.0, 1.0))
+    assert paired_bootstrap(gold, first, np.exp(first), resamples=99)[:4] == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize("aggregate", ["all", "mean", "wmean"])
+def test_seeds_are_averaged_on_the_same_resamples(aggregate):
+    gold, first, second = two_sides(50, (1.0, 1.5), seeds=3)
+    second = second[:2]  # the sides may have different numbers of runs
+    found = paired_bootstrap(gold, first, second, sizes=[20, 30], aggregate=aggregate, resamples=40, seed=9)
+
+    def score(system, count):
+        def rho(part):
+            x, y = np.repeat(gold[part], count[part]), np.repeat(system[part], count[part])
+            return stats.spearmanr(x, y).statistic
+
+        a, b = rho(slice(0, 20)), rho(slice(20, 50))
+        return {"all": rho(slice(0, 50)), "mean": (a + b) / 2, "wmean": (20 * a + 30 * b) / 50}[aggregate]
+
+    def difference(count):
+        return np.mean([score(s, count) for s in first]) - np.mean([score(s, count) for s in second])
+
+    counts = np.concatenate(list(correlation._multiplicities([20, 30], 40, np.random.default_rng(9)))).astype(int)
+    draws = np.array([difference(count) for count in counts])
+    assert found.difference == pytest.approx(difference(np.ones(50, dtype=int)), abs=1e-12)
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=1e-12)
+    tails = min((1 + np.sum(draws <= 0)) / 41, (1 + np.sum(draws >= 0)) / 41)
+    assert found.p == pytest.approx(min(1, 2 * tails))
+
+
+def test_under_no_difference_small_p_values_are_as_rare_as_they_should_be():
+    p = [paired_bootstrap(*two_sides(80, (1.0, 1.0), seed=s), resamples=199).p for s in range(300)]
+    # binomial(300, 0.05): 15 expected, standard deviation 3.8
+    assert 4 <= np.sum(np.array(p) < 0.05) <= 28
+
+
+def test_p_is_deterministic_given_the_seed():
+    sides = two_sides(80, (1.0, 1.2))
+    assert paired_bootstrap(*sides, resamples=99, seed=1) == paired_bootstrap(*sides, resamples=99, seed=1)
+    assert paired_bootstrap(*sides, resamples=99, seed=1) != paired_bootstrap(*sides, resamples=99, seed=2)
+
+
+def test_welch_by_its_formula():
+    a, b = np.array([0.70, 0.72, 0.75]), np.array([0.66, 0.69, 0.65, 0.68])
+    found = seeds_test(a, b, paired=False)
+    parts = a.var(ddof=1) / 3, b.var(ddof=1) / 4
+    freedom = sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2 / 3)
+    t = (a.mean() - b.mean()) / np.sqrt(sum(parts))
+    half = stats.t.ppf(0.975, freedom) * np.sqrt(sum(parts))
+    assert found[:4] == pytest.approx(
+        (a.mean() - b.mean(), a.mean() - b.mean() - half, a.mean() - b.mean() + half, 2 * stats.t.sf(t, freedom))
+    )
+    assert found.test == "Welch's t-test over seeds"
+
+
+def test_paired_runs_are_tested_on_their_differences():
+    a, b = np.array([0.70, 0.60, 0.80]), np.array([0.68, 0.59, 0.79])
+    found = seeds_test(a, b, paired=True)
+    t = (a - b).mean() / ((a - b).std(ddof=1) / np.sqrt(3))
+    assert found.p == pytest.approx(2 * stats.t.sf(t, 2))
+    assert found.p < seeds_test(a, b, paired=False).p
+    assert found.test == "paired t-test over seeds"
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "paired"),
+    [([0.7], [0.6, 0.5], False), ([0.7, 0.8], [0.6, 0.7], True), ([0.7, 0.7], [0.6, 0.6], False)],
+)
+def test_without_spread_there_is_no_test_over_seeds(first, second, paired):
+    assert seeds_test(first, second, paired=paired) is None
+
+
+def test_holm_by_hand():
+    # sorted 0.01 0.03 0.04 times 3 2 1: 0.03 0.06 0.04, then never falling
+    assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []

@@ -1,0 +1,136 @@
+"""Tables of results written by hand: every number, and every reason for a missing one, has its place."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from nearfar.evaluation.tables import comparison_markdown, comparison_table, evaluation_markdown, evaluation_table
+
+PROVENANCE = {
+    "date": "2024-01-02T03:04:05+00:00",
+    "command": "nearfar evaluate m",
+    "commit": "abc",
+    "versions": {"python": "3.11", "torch": None},
+    "hardware": {"processor": "fast", "cores": 2, "accelerator": None},
+}
+
+
+def estimate(score):
+    return {"score": score, "low": score - 1.25, "high": score + 2}
+
+
+def undefined(reason):
+    return {"score": None, "low": None, "high": None, "reason": reason}
+
+
+@pytest.fixture
+def result():
+    three = {
+        "all": estimate(70.126),
+        "mean": undefined("undefined on b: why"),
+        "wmean": undefined("undefined on b: why"),
+    }
+    subsets = {
+        "a|b": {"pairs": 7, "spearman": estimate(60.0), "pearson": estimate(50.0)},
+        "b": {"pairs": 2, "spearman": undefined("why"), "pearson": undefined("why")},
+    }
+    task = {"pairs": 9, "zero_vectors": 4, "spearman": three, "pearson": three, "subsets": subsets}
+    alike = {kind: {"score": 33.333, "low": None, "high": None} for kind in ("all", "mean", "wmean")}
+    average = {"tasks": ["mine"], "spearman": alike, "pearson": alike}
+    return {
+        "model": "my [bold]model[/bold]",
+        "config": {"resamples": 1000, "pooling": "mean"},
+        "provenance": PROVENANCE,
+        "unavailable": {"sts12": "no such folder."},
+        "averages": {"seven": average},
+        "tasks": {"mine": task},
+    }
+
+
+@pytest.fixture
+def comparison():
+    row = {"pairs": 9, "first": 71.0, "second": 69.5, "difference": 1.5, "low": 0.25, "high": 2.75, "p": 0.01}
+    row |= {"p_holm": 0.02, "separable": True, "seeds": {"p": 0.3, "test": "Welch's t-test over seeds"}}
+    none = dict.fromkeys(("second", "difference", "low", "high", "p", "separable", "seeds"))
+    overall = {key: value for key, value in row.items() if key not in ("pairs", "p_holm")}
+    return {
+        "first": {"name": "A", "models": ["A", "A"]},
+        "second": {"name": "B", "models": ["B"]},
+        "config": {"aggregate": "wmean", "resamples": 10_000, "level": 0.05},
+        "provenance": PROVENANCE,
+        "not_compared": ["sts16"],
+        "tasks": {
+            "one": row,
+            "two": row | {"difference": -1.5, "low": -2.75, "high": -0.25},
+            "three": row | {"separable": False},
+            "four": {"pairs": 2, "first": 50.0, "reason": "undefined for B: why"} | none,
+        },
+        "overall": {"tasks": ["one", "two"]} | overall,
+    }
+
+
+def shown(table, width=200):
+    stream = io.StringIO()
+    Console(file=stream, width=width).print(table)
+    return stream.getvalue()
+
+
+def test_an_evaluation_in_markdown(result):
+    lines = evaluation_markdown(result).splitlines()
+    assert lines[0] == "# Evaluation of my [bold]model[/bold]"
+    assert "| task | pairs | all | mean | wmean |" in lines
+    assert "| mine | 9 | 70.13 [68.9, 72.1] | undefined | undefined |" in lines
+    assert "| mine / a\\|b | 7 | 60.00 [58.8, 62.0] |  |  |" in lines
+    assert "| mine / a\\|b | 7 | 50.00 [48.8, 52.0] |  |  |" in lines  # Pearson's table
+    assert "| average of seven |  | 33.33 | 33.33 | 33.33 |" in lines
+    for note in (
+        "mine, mean and wmean: undefined on b: why.",
+        "mine: 4 pairs with a zero vector, their cosine taken as 0.",
+        "sts12: not evaluated. no such folder.",
+        "Intervals: 95%, over 1000 bootstrap resamples of pairs.",
+        "Pooling: mean.",
+    ):
+        assert lines.count(note) == 2
+    assert lines[-1] == "`nearfar evaluate m`, 2024-01-02T03:04:05+00:00, commit abc; python 3.11; fast, 2."
+
+
+def test_an_evaluation_on_screen(result):
+    text = shown(evaluation_table(result))
+    assert "my [bold]model[/bold]: Spearman x 100" in text  # names are no markup
+    assert "70.13 [68.9, 72.1]" in text
+    assert "a|b" not in text
+    assert "undefined on b: why" in text
+    assert "50.00 [48.8, 52.0]" in shown(evaluation_table(result, metric="pearson", subsets=True))
+
+
+def test_without_resamples_nothing_is_said_of_intervals(result):
+    result["config"] = {"resamples": 0, "pooling": None}
+    text = evaluation_markdown(result)
+    assert "Intervals" not in text
+    assert "Pooling" not in text
+
+
+def test_a_comparison_in_markdown(comparison):
+    lines = comparison_markdown(comparison).splitlines()
+    assert lines[0] == "# A against B"
+    assert "## Spearman x 100 (wmean): first A (mean of 2 runs), second B" in lines
+    assert "| one | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 | 0.0200 | 0.3000 | first better |" in lines
+    assert "| two | 71.00 | 69.50 | -1.50 [-2.75, -0.25] | 0.0100 | 0.0200 | 0.3000 | second better |" in lines
+    assert "| three | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 | 0.0200 | 0.3000 | not separable |" in lines
+    assert "| four | 50.00 | undefined |  |  |  |  | undefined |" in lines
+    assert "| average | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 |  | 0.3000 | first better |" in lines
+    assert "average: over one, two." in lines
+    assert "four: undefined for B: why." in lines
+    assert "Not compared, as not all have them: sts16." in lines
+
+
+def test_a_comparison_on_screen(comparison):
+    text = shown(comparison_table(comparison))
+    assert "+1.50 [+0.25, +2.75]" in text
+    assert "p over seeds" in text
+    for row in (*comparison["tasks"].values(), comparison["overall"]):
+        row["seeds"] = None
+    text = shown(comparison_table(comparison))
+    assert "p over seeds" not in text
+    assert "second better" in text

@@ -1,0 +1,327 @@
+"""sbert, scl and augment: losses put together from the reference loops, gradients, learning, mistakes, and words."""
+
+import pytest
+import torch
+from torch import nn
+
+from nearfar.data.batching import NliBatches
+from nearfar.methods.liao import Pairs, augment, augmented_pairs, sbert, scl
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
+from tests import references
+
+DIM = 6
+ROWS = [
+    NliRow("A dog runs.", "An animal moves.", ENTAILMENT),
+    NliRow("A dog runs.", "The dog is fast.", NEUTRAL),
+    NliRow("A dog runs.", "A dog sleeps.", CONTRADICTION),
+    NliRow("Two men sing.", "People make music.", ENTAILMENT),
+    NliRow("Two men sing.", "Nobody sings.", CONTRADICTION),
+    NliRow("Two men sing.", "There are singers.", ENTAILMENT),
+    NliRow("A cat waits.", "An animal moves.", NEUTRAL),
+    NliRow("A cat waits.", "A cat is hungry.", NEUTRAL),
+]
+
+
+class Table(nn.Module):
+    """The smallest encoder: a vector for each text. Keeps what it was asked for."""
+
+    def __init__(self, rows, dtype=torch.float64):
+        super().__init__()
+        texts = dict.fromkeys(text for row in rows for text in (row.premise, row.hypothesis))
+        self.numbers = {text: number for number, text in enumerate(texts)}
+        self.vectors = nn.Embedding(len(texts), DIM, dtype=dtype)
+        self.asked = []
+
+    def forward(self, texts):
+        self.asked.append(list(texts))
+        return self.vectors(torch.tensor([self.numbers[text] for text in texts]))
+
+
+def build(method, rows=ROWS, batch_size=None, seed=0, order="premise", **settings):
+    torch.manual_seed(0)
+    table = Table(rows)
+    built = method(table, DIM, NliBatches(rows, batch_size or len(rows), seed, order), **settings)
+    if built.head is not None:
+        built.head.double()
+    return table, built
+
+
+def pair_vectors(table, pairs):
+    """Vectors of premises and hypotheses, one text at a time."""
+    premises = torch.stack([table.vectors.weight[table.numbers[premise]] for premise, _ in pairs])
+    hypotheses = torch.stack([table.vectors.weight[table.numbers[hypothesis]] for _, hypothesis in pairs])
+    return premises, hypotheses
+
+
+def cross_entropy(table, head, triples):
+    """Mean cross-entropy of (premise, hypothesis, label) by the reference loops."""
+    features = references.nli_softmax_features(*pair_vectors(table, [triple[:2] for triple in triples]))
+    return references.nli_softmax(head(features), torch.tensor([label for *_, label in triples])).mean()
+
+
+def contrast(table, rows, temperature=1.0, similarity="dot"):
+    """Mean SCL over the anchors by the reference loops."""
+    ids = torch.tensor([[table.numbers[row.premise], table.numbers[row.hypothesis]] for row in rows])
+    labels = torch.tensor([row.label for row in rows])
+    premises, hypotheses = pair_vectors(table, [row[:2] for row in rows])
+    values = references.premise_scl(premises, hypotheses, ids[:, 0], labels, temperature, similarity, ids[:, 1])
+    return torch.stack(values).mean()
+
+
+def only_batch(method):
+    (batch,) = method.batches.epoch(0)
+    return batch
+
+
+def gradients(loss, modules):
+    return torch.autograd.grad(loss, [weights for module in modules for weights in module.parameters()])
+
+
+# --- the losses ---
+
+
+@pytest.mark.parametrize("head_layers", [1, 2])
+def test_sbert_is_the_mean_cross_entropy_in_value_and_gradient(head_layers):
+    table, method = build(sbert, head_layers=head_layers)
+    loss = method.loss_of(only_batch(method))
+    expected = cross_entropy(table, method.head, ROWS)
+    torch.testing.assert_close(loss.total, expected)
+    torch.testing.assert_close(loss.terms["ce"], expected)
+    ours, theirs = gradients(loss.total, [table, method.head]), gradients(expected, [table, method.head])
+    assert all(gradient.norm() > 1e-3 for gradient in theirs)
+    torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize(
+    ("weight", "temperature", "similarity"), [(0.3, 1.0, "dot"), (0.0, 1.0, "dot"), (0.9, 0.1, "cosine")]
+)
+def test_scl_mixes_cross_entropy_and_contrast_in_value_and_gradient(weight, temperature, similarity):
+    table, method = build(scl, scl_weight=weight, temperature=temperature, similarity=similarity)
+    loss = method.loss_of(only_batch(method))
+    ce, contrasts = cross_entropy(table, method.head, ROWS), contrast(table, ROWS, temperature, similarity)
+    expected = (1 - weight) * ce + weight * contrasts
+    torch.testing.assert_close(loss.total, expected)
+    torch.testing.assert_close(loss.terms["ce"], ce)
+    torch.testing.assert_close(loss.terms["scl"], contrasts)
+    assert contrasts > 0.1
+    ours, theirs = gradients(loss.total, [table, method.head]), gradients(expected, [table, method.head])
+    assert all(gradient.norm() > 1e-3 for gradient in theirs)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_scl_alone_has_no_head():
+    table, method = build(scl, scl_weight=1.0)
+    loss = method.loss_of(only_batch(method))
+    assert method.head is None
+    assert set(loss.terms) == {"scl"}
+    torch.testing.assert_close(loss.total, contrast(table, ROWS))
+
+
+@pytest.mark.parametrize("weight", [0.3, 1.0])
+def test_the_contrast_of_a_batch_without_an_anchor_is_0(weight):
+    # In file order the first two rows have no entailment.
+    rows = [ROWS[1], ROWS[2], *ROWS[3:5]]
+    table, method = build(scl, rows, batch_size=2, order="file", scl_weight=weight)
+    first = next(method.batches.epoch(0))
+    loss = method.loss_of(first)
+    assert loss.terms["scl"] == 0
+    expected = 0.0 if weight == 1 else (1 - weight) * cross_entropy(table, method.head, rows[:2]).item()
+    assert loss.total.item() == pytest.approx(expected)
+    loss.total.backward()
+    assert table.vectors.weight.grad.isfinite().all()
+
+
+def test_caps_are_drawn_from_the_global_generator():
+    _, method = build(scl, max_positives=1, max_negatives=2)
+    batch = only_batch(method)
+
+    def total(seed):
+        torch.manual_seed(seed)
+        return method.loss_of(batch).total.item()
+
+    assert total(1) == total(1)
+    assert len({total(seed) for seed in range(5)}) > 1
+
+
+@pytest.mark.parametrize("caps", [(None, None), (1, None), (3, 3)])
+def test_augment_is_the_cross_entropy_over_rows_and_added_pairs(caps):
+    table, method = build(augment, max_positives=caps[0], max_negatives=caps[1])
+    batch = only_batch(method)
+    own = Pairs(*map(torch.tensor, (batch.premises, batch.hypotheses, batch.labels)))
+    torch.manual_seed(5)
+    added = augmented_pairs(own, max_positives=caps[0], max_negatives=caps[1])
+    triples = [
+        (batch.sentences[premise], batch.sentences[hypothesis], label)
+        for premise, hypothesis, label in zip(*(column.tolist() for column in added), strict=True)
+    ]
+    assert triples
+    torch.manual_seed(5)
+    loss = method.loss_of(batch)
+    torch.testing.assert_close(loss.total, cross_entropy(table, method.head, [*ROWS, *triples]))
+
+
+@pytest.mark.parametrize("method", [sbert, scl, augment])
+def test_accuracy_is_that_of_the_batchs_rows(method):
+    table, built = build(method)
+    features = references.nli_softmax_features(*pair_vectors(table, [row[:2] for row in ROWS]))
+    right = [int(logits.argmax()) == row.label for logits, row in zip(built.head(features), ROWS, strict=True)]
+    assert built.loss_of(only_batch(built)).terms["accuracy"].item() == pytest.approx(sum(right) / len(ROWS))
+
+
+@pytest.mark.parametrize("method", [sbert, scl, augment])
+def test_each_distinct_sentence_is_encoded_once_and_terms_carry_no_gradient(method):
+    table, built = build(method)
+    loss = built.loss_of(only_batch(built))
+    assert [sorted(asked) for asked in table.asked] == [sorted(table.numbers)]
+    assert loss.total.requires_grad
+    assert all(term.shape == () and not term.requires_grad for term in loss.terms.values())
+
+
+# --- added pairs ---
+
+
+def test_augmented_pairs_of_a_batch_by_hand():
+    #         pair 0 .. 2: premise 0 with 10 (entailed), 11 (entailed), 12 (contradicted);
+    #         pair 3, 4: premise 1 with 13 (entailed), 10 (neutral)
+    pairs = Pairs(*map(torch.tensor, ([0, 0, 0, 1, 1], [10, 11, 12, 13, 10], [0, 0, 2, 0, 1])))
+    added = augmented_pairs(pairs, max_positives=None, max_negatives=None)
+    assert list(zip(*(column.tolist() for column in added), strict=True)) == [
+        (0, 11, ENTAILMENT),  # anchor 0: its other positive; 12 is a row already; 10, of premise 1, is its own positive
+        (0, 13, CONTRADICTION),
+        (0, 10, ENTAILMENT),  # anchor 1
+        (0, 13, CONTRADICTION),
+        (1, 10, CONTRADICTION),  # anchor 3: 10 as premise 0's; as premise 1's own it is a row already
+        (1, 11, CONTRADICTION),
+        (1, 12, CONTRADICTION),
+    ]
+
+
+def test_augmented_pairs_keep_to_the_caps():
+    rows = [(premise, 100 + 10 * premise + n, n % 3) for premise in range(6) for n in range(6)]
+    pairs = Pairs(*(torch.tensor(column) for column in zip(*rows, strict=True)))
+    added = augmented_pairs(pairs, max_positives=1, max_negatives=None)
+    assert (added.labels == CONTRADICTION).all()
+    assert len(added.labels) == 12 * 30  # 12 anchors, 30 hypotheses of other premises
+    added = augmented_pairs(pairs, max_positives=None, max_negatives=3)
+    assert (added.labels == ENTAILMENT).sum() == 12  # each anchor's one other positive
+    assert 0 < (added.labels == CONTRADICTION).sum() <= 12 * 3
+
+
+def test_no_anchor_adds_no_pairs():
+    pairs = Pairs(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([NEUTRAL, NEUTRAL]))
+    assert all(len(column) == 0 for column in augmented_pairs(pairs, max_positives=3, max_negatives=3))
+
+
+# --- learning ---
+
+
+@pytest.mark.parametrize("method", [sbert, scl, augment])
+def test_thirty_steps_learn_the_rows(method):
+    table, built = build(method)
+    batch = only_batch(built)
+    optimizer = torch.optim.Adam([*table.parameters(), *built.head.parameters()], lr=0.03)
+    before = built.loss_of(batch)
+    for _ in range(30):
+        optimizer.zero_grad()
+        built.loss_of(batch).total.backward()
+        optimizer.step()
+    after = built.loss_of(batch)
+    assert after.total < 0.5 * before.total
+    assert after.terms["accuracy"] == 1
+    assert before.terms["accuracy"] < 1
+
+
+def test_scl_brings_positives_nearer_than_negatives():
+    table, method = build(scl, scl_weight=1.0, similarity="cosine", temperature=0.1)
+    optimizer = torch.optim.Adam(table.parameters(), lr=0.03)
+    for _ in range(60):
+        optimizer.zero_grad()
+        method.loss_of(only_batch(method)).total.backward()
+        optimizer.step()
+    premise, *others = table(["A dog runs.", "An animal moves.", "A dog sleeps.", "Nobody sings."])
+    near, *far = (torch.cosine_similarity(premise, other, dim=0).item() for other in others)
+    assert near > 0.7
+    assert max(far) < near - 0.5
+
+
+# --- settings and mistakes ---
+
+
+@pytest.mark.parametrize("method", [sbert, scl, augment])
+def test_a_method_keeps_its_batches_and_name(method):
+    _, built = build(method, batch_size=3, order="rows", seed=7)
+    assert built.batches == NliBatches(ROWS, 3, 7, "rows")
+    assert built.name == method.__name__
+
+
+@pytest.mark.parametrize("method", [scl, augment])
+def test_rows_without_an_entailment_are_refused(method):
+    with pytest.raises(NearfarError, match="none of the 2 rows is an entailment"):
+        build(method, ROWS[1:3])
+    build(sbert, ROWS[1:3])
+
+
+@pytest.mark.parametrize("method", [scl, augment])
+def test_a_single_premise_is_refused(method):
+    with pytest.raises(NearfarError, match=r"all 3 rows have the same premise, 'A dog runs\.'"):
+        build(method, ROWS[:3])
+    build(sbert, ROWS[:3])
+
+
+def test_a_single_label_is_refused_where_it_is_to_be_classified():
+    entailments = [ROWS[0], ROWS[3], ROWS[5]]
+    with pytest.raises(NearfarError, match="all 3 rows are labelled entailment"):
+        build(sbert, entailments)
+    with pytest.raises(NearfarError, match="--scl-weight 1"):
+        build(scl, entailments)
+    build(scl, entailments, scl_weight=1.0)
+    build(augment, entailments)  # adds contradictions
+
+
+@pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
+def test_a_weight_outside_0_to_1_is_refused(weight):
+    with pytest.raises(NearfarError, match="--scl-weight must be from 0 to 1"):
+        build(scl, scl_weight=weight)
+
+
+# --- words ---
+
+
+def test_sbert_describes_premises_and_labels():
+    _, method = build(sbert, ROWS[:4], order="file")
+    assert method.describe(only_batch(method)) == [
+        "premise          A dog runs.",
+        "  entailment     An animal moves.",
+        "  neutral        The dog is fast.",
+        "  contradiction  A dog sleeps.",
+        "premise          Two men sing.",
+        "  entailment     People make music.",
+    ]
+
+
+def test_scl_describes_anchors_positives_and_negatives():
+    table, method = build(scl, order="file", max_negatives=3)
+    assert method.describe(only_batch(method)) == [
+        "anchor      A dog runs.",
+        "  positive  An animal moves.",
+        "  negative  The dog is fast. (neutral)",
+        "  negative  A dog sleeps. (contradiction)",
+        "  negative  4 hypotheses of other premises",
+        "  left out  1 hypothesis equal to the anchor or a positive",
+        "anchor      Two men sing.",
+        "  positive  People make music.",
+        "  positive  There are singers.",
+        "  negative  Nobody sings. (contradiction)",
+        "  negative  5 hypotheses of other premises",
+        "no anchor   1 premise without an entailed hypothesis in this batch",
+        "at each step, 3 negatives at most, drawn from these for each entailed pair",
+    ]
+    assert table.asked == []
+
+
+def test_augment_describes_the_added_pairs_too():
+    _, method = build(augment, order="file", max_positives=1)
+    *lines, caps, note = method.describe(only_batch(method))
+    assert lines[0] == "anchor      A dog runs."
+    assert caps == "at each step, 1 positive and 3 negatives at most, drawn from these for each entailed pair"
+    assert note == "added pairs: other positives as entailment, hypotheses of other premises as contradiction"

@@ -1,0 +1,67 @@
+"""Anchors, positives and negatives of a batch: which they are, and how the capped ones are drawn."""
+
+import torch
+
+from nearfar.objectives import premise_sets
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL
+
+
+def tensors(ids, labels):
+    return torch.tensor(ids), torch.tensor(labels)
+
+
+def test_a_hypothesis_labelled_both_ways_is_no_negative_of_its_premise():
+    ids, labels = tensors([0, 0, 1], [ENTAILMENT, CONTRADICTION, NEUTRAL])
+    sets = premise_sets(ids, labels, hypothesis_ids=torch.tensor([5, 5, 6]))
+    assert sets.negatives.tolist() == [[False, False, True]]
+
+
+def test_texts_are_told_apart_by_anchor():
+    # Hypothesis 5 is entailed by premise 0 alone, so for premise 1 it stays a negative.
+    ids, labels = tensors([0, 1, 2], [ENTAILMENT, ENTAILMENT, NEUTRAL])
+    sets = premise_sets(ids, labels, hypothesis_ids=torch.tensor([5, 6, 5]))
+    assert sets.anchors.tolist() == [0, 1]
+    assert sets.positives.int().tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert sets.negatives.int().tolist() == [[0, 1, 0], [1, 0, 1]]
+
+
+def test_each_negative_is_drawn_equally_often_and_never_twice():
+    negatives, kept, trials = 10, 3, 400
+    # 400 anchors of one premise that share their ten negatives are 400 independent draws.
+    ids, labels = tensors([0] * trials + [1] * negatives, [ENTAILMENT] * trials + [NEUTRAL] * negatives)
+    sets = premise_sets(ids, labels, max_negatives=kept, generator=torch.Generator().manual_seed(0))
+    drawn = sets.negatives[:, trials:]
+    assert not sets.negatives[:, :trials].any()
+    assert (drawn.sum(dim=1) == kept).all()
+    share = kept / negatives
+    spread = (trials * share * (1 - share)) ** 0.5
+    assert ((drawn.sum(dim=0) - trials * share).abs() < 4 * spread).all()
+    assert len(drawn.unique(dim=0)) > 60  # of 120 possible sets
+
+
+def test_the_own_hypothesis_is_always_kept_and_the_other_positives_are_drawn_equally_often():
+    count, kept = 200, 51
+    ids, labels = tensors([0] * count, [ENTAILMENT] * count)
+    sets = premise_sets(ids, labels, max_positives=kept, generator=torch.Generator().manual_seed(0))
+    assert sets.positives.diagonal().all()
+    assert (sets.positives.sum(dim=1) == kept).all()
+    share = (kept - 1) / (count - 1)
+    spread = ((count - 1) * share * (1 - share)) ** 0.5
+    assert ((sets.positives.sum(dim=0) - 1 - (count - 1) * share).abs() < 5 * spread).all()
+
+
+def test_positives_that_were_not_drawn_are_no_negatives():
+    ids, labels = tensors([0, 0, 0, 1], [ENTAILMENT, ENTAILMENT, ENTAILMENT, NEUTRAL])
+    sets = premise_sets(ids, labels, max_positives=1)
+    assert sets.positives.int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
+    assert sets.negatives.int().tolist() == [[0, 0, 0, 1]] * 3
+
+
+def test_known_false_negatives_are_never_drawn():
+    ids, labels = tensors([0, 1, 1, 1], [ENTAILMENT, NEUTRAL, NEUTRAL, NEUTRAL])
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        sets = premise_sets(
+            ids, labels, max_negatives=2, generator=generator, hypothesis_ids=torch.tensor([5, 0, 6, 7])
+        )
+        assert sets.negatives.int().tolist() == [[0, 0, 1, 1]]

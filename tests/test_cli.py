@@ -1,0 +1,158 @@
+"""The command line as a user meets it: help at once, mistakes in one line, and each verb from flag to file."""
+
+import re
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearfar import Encoder
+from nearfar.cli import VERBS, main
+from nearfar.config import METHODS, build, dump_toml, load_toml
+from tests.tiny import save_tiny, sentences, write_nli, write_pairs
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a tiny encoder, NLI rows and scored pairs; the working directory."""
+    save_tiny(tmp_path / "tiny")
+    write_nli(tmp_path / "nli.tsv")
+    write_pairs(tmp_path / "pairs.tsv")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+TRAIN = "--model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10".split()
+
+
+def test_help_is_instant_and_costs_no_torch() -> None:
+    for words in ([], ["--help"], *([verb, "--help"] for verb in VERBS), ["train", "scl", "--help"]):
+        code = (
+            "import sys; from nearfar.cli import main\n"
+            f"try: main({words!r})\nexcept SystemExit: pass\n"
+            "heavy = {'torch', 'transformers', 'numpy', 'datasets'} & set(sys.modules)\n"
+            "sys.exit(f'imported {heavy}' if heavy else 0)"
+        )
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        assert done.returncode == 0, done.stderr
+        assert "nearfar" in done.stdout
+        assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5, words  # processor time
+
+
+def test_train_evaluate_compare_encode(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "scl", *TRAIN, "--output", "run", "--learning-rate", "1e-3"]) == 0
+    assert re.search(r"Spearman on pairs\.tsv: [-\d.]+ before, [-\d.]+ at step \d+, the best", capsys.readouterr().out)
+
+    assert main(["evaluate", "run", "--tasks", "pairs.tsv", "--output", "after.json"]) == 0
+    assert main(["evaluate", "tiny", "--tasks", "pairs.tsv", "--output", "before.json", "--name", "untrained"]) == 0
+    assert "untrained" in capsys.readouterr().out
+    assert main(["compare", "after.json", "before.json", "--resamples", "200", "--output", "difference.json"]) == 0
+    assert "untrained" in capsys.readouterr().out
+    assert {path.name for path in world.glob("*.md")} == {"after.md", "before.md", "difference.md"}
+
+    lines = [*sentences(4), "", "dog 🐶"]
+    (world / "texts.txt").write_text("\n".join(lines) + "\n")
+    assert main(["encode", "run/model", "--input", "texts.txt", "--output", "texts.npy", "--normalize"]) == 0
+    assert "6 vectors of 32 numbers in texts.npy" in capsys.readouterr().out
+    expected = Encoder.from_pretrained("run/model").encode(lines, normalize=True)
+    np.testing.assert_array_equal(np.load("texts.npy"), expected)
+    assert main(["encode", "tiny", "--input", "pairs.tsv", "--column", "sentence2", "--output", "column.npy"]) == 0
+    assert np.load("column.npy").shape == (30, 32)
+
+
+def test_dry_run_shows_batches_in_words(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "scl", *TRAIN, "--output", "run", "--dry-run"]) == 0
+    printed = capsys.readouterr().out
+    assert "120 rows: 40 entailment, 40 neutral, 40 contradiction" in printed
+    assert "14 steps" in printed
+    assert printed.count("batch ") == 3
+    assert "  anchor" in printed
+    assert not (world / "run").exists()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_config_file_is_the_flags(world: Path, method: str) -> None:
+    config = METHODS[method](output="run", learning_rate=1e-3, seed=5, patience=2)
+    (world / "run.toml").write_text(dump_toml(config))
+    kind, values = load_toml("run.toml")
+    assert build(kind, values, source="run.toml") == config
+
+
+def test_flags_override_the_file(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (world / "run.toml").write_text('method = "sbert"\nmodel = "tiny"\ndata = ["nli.tsv"]\nbatch_size = 10\n')
+    assert main(["train", "run.toml", "--batch-size", "40", "--output", "run", "--dry-run"]) == 0
+    assert "4 steps" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("trian", "no command is called 'trian'. Did you mean 'train'?"),
+        ("train slc --output run", "no method is called 'slc'. Did you mean 'scl'?"),
+        ("train nowhere.toml", "nowhere.toml: cannot be read as TOML"),
+        ("train scl --output run --temperature 0", "--temperature 0.0: must be above 0"),
+        ("train scl --output run --batch-size 0", "--batch-size 0: must be at least 1"),
+        ("train scl --output run --scl-weight 1.5", "--scl-weight 1.5: must be between 0 and 1"),
+        (
+            "train scl --output run --evaluate-on pairs.tsv --data nli.tsv --model nowhere/at/all",
+            "nowhere/at/all: there is no such model folder",
+        ),
+        ("train scl --output run --model tiny --data nowhere.tsv --evaluate-on pairs.tsv", "nowhere.tsv"),
+        ("evaluate", "evaluate what?"),
+        ("evaluate tiny tiny --output x.json", "--output takes one model's result"),
+        ("evaluate tiny --tasks nowhere.tsv", "nowhere.tsv"),
+        ("compare tiny nowhere.json", "nowhere.json"),
+        ("encode tiny --input pairs.tsv --output x.txt", "--output x.txt: must end in .npy"),
+        ("encode tiny --input nowhere.txt --output x.npy", "nowhere.txt: cannot be read"),
+        ("encode tiny --input empty.txt --output x.npy", "empty.txt: holds no texts"),
+        ("encode tiny --input pairs.tsv --column sentense1 --output x.npy", "sentence1"),
+    ],
+)
+def test_mistakes_are_one_message_without_a_traceback(
+    world: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (world / "empty.txt").write_text("")
+    assert main(words.split()) == 2
+    captured = capsys.readouterr()
+    assert message in captured.err
+    assert "Traceback" not in captured.err
+
+
+def test_unknown_flags_name_the_nearest(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", "scl", "--output", "run", "--temprature", "0.1"])
+    assert stopped.value.code == 2
+    assert "--temperature" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            'method = "scl"\noutput = "x"\ntemprature = 0.1',
+            "no key is called 'temprature'. Did you mean 'temperature'?",
+        ),
+        ('method = "sbert"\noutput = "x"\ntemperature = 0.1', "no key is called 'temperature'"),
+        ('method = "scl"\noutput = "x"\nbatch_size = "many"', "batch_size = 'many'"),
+        ('method = "scl"\noutput = "x"\nschedule = "cosine"', "schedule = 'cosine'"),
+        ('output = "x"', "lacks the key 'method'"),
+        ('method = "sclx"\noutput = "x"', "no method is called 'sclx'. Did you mean 'scl'?"),
+        ("method = ", "cannot be read as TOML"),
+    ],
+)
+def test_mistakes_in_a_config_file(world: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (world / "run.toml").write_text(text)
+    assert main(["train", "run.toml"]) == 2
+    assert f"run.toml: {message}" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("default")  # as on the command line; the tests make errors of warnings
+def test_long_texts_are_one_warning(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (world / "long.txt").write_text("a dog runs by the river\na dog\n")
+    assert main("encode tiny --input long.txt --output x.npy --max-length 5".split()) == 0
+    assert "warning: 1 of 2 distinct texts are longer than 5 tokens and were cut there." in capsys.readouterr().err

@@ -1,0 +1,116 @@
+"""Tiny encoders with random weights, one for each architecture, and tiny data, made on the spot."""
+
+import random
+from pathlib import Path
+
+import torch
+import transformers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+from nearfar.types import LABEL_NAMES, NliRow
+
+WORDS = (
+    "a the one two dog dogs cat bird man woman child red blue big small runs sleeps eats sees is not by in on under "
+    "park house river ball apple and with no who seen eaten ."
+).split()
+ARCHITECTURES = ("bert", "roberta", "xlm-roberta", "distilbert", "mpnet", "electra", "modernbert")
+PADDED = ("mpnet",)
+"""The architectures that can't run ragged."""
+
+
+def sentences(count: int, *, seed: int = 0, longest: int = 12) -> list[str]:
+    """Made-up sentences of 1 to ``longest`` words."""
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randint(1, longest))) for _ in range(count)]
+
+
+def save_tiny(folder: Path, architecture: str = "bert", *, seed: int = 0, dropout: float = 0.1) -> Path:
+    """Write a two-layer encoder, 32 wide, and its tokenizer into ``folder``."""
+    roberta_like = architecture in ("roberta", "xlm-roberta", "mpnet")
+    special = (
+        ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] if roberta_like else ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    )
+    names = dict(zip(("cls", "pad", "sep", "unk", "mask"), special, strict=True))
+    if not roberta_like:
+        names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
+    vocabulary = {word: place for place, word in enumerate([*special, *WORDS])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=names["unk"]))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"{names['cls']} $A {names['sep']}",
+        special_tokens=[(names["cls"], vocabulary[names["cls"]]), (names["sep"], vocabulary[names["sep"]])],
+    )
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_max_length=62, **{f"{name}_token": token for name, token in names.items()}
+    )
+    fast.save_pretrained(folder)
+    shared = {"vocab_size": len(vocabulary), "pad_token_id": vocabulary[names["pad"]]}
+    torch.manual_seed(seed)
+    if architecture == "distilbert":
+        sizes = {
+            "dim": 32,
+            "n_layers": 2,
+            "n_heads": 2,
+            "hidden_dim": 48,
+            "dropout": dropout,
+            "attention_dropout": dropout,
+        }
+        config = transformers.DistilBertConfig(**shared, **sizes, max_position_embeddings=64)
+    elif architecture == "modernbert":
+        sizes = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 2, "intermediate_size": 48}
+        windows = {"local_attention": 8, "global_attn_every_n_layers": 3, "max_position_embeddings": 64}
+        tokens = {
+            f"{role}_token_id": vocabulary[names[key]]
+            for role, key in {"cls": "cls", "sep": "sep", "bos": "cls", "eos": "sep"}.items()
+        }
+        config = transformers.ModernBertConfig(**shared, **sizes, **windows, **tokens)
+    else:
+        kind = {
+            "bert": transformers.BertConfig,
+            "roberta": transformers.RobertaConfig,
+            "xlm-roberta": transformers.XLMRobertaConfig,
+            "mpnet": transformers.MPNetConfig,
+            "electra": transformers.ElectraConfig,
+        }[architecture]
+        sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 48}
+        dropouts = {"hidden_dropout_prob": dropout, "attention_probs_dropout_prob": dropout}
+        extra = {"embedding_size": 16} if architecture == "electra" else {}
+        config = kind(**shared, **sizes, **dropouts, **extra, max_position_embeddings=64 + 2 * roberta_like)
+    model = transformers.AutoModel.from_config(config)
+    with torch.no_grad():  # the default start is so small that all embeddings look alike
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(8)
+    model.save_pretrained(folder)
+    return folder
+
+
+def nli_rows(premises: int, *, seed: int = 0) -> list[NliRow]:
+    """Three rows a premise: a part of it is entailed, a text of its own words and others neutral, others contradict."""
+    rows = []
+    for number, premise in enumerate(sentences(premises, seed=seed, longest=9)):
+        words = premise.split()
+        entailed, neutral, contradicted = words[: len(words) // 2 + 1], words[:1], []
+        for label, kept in enumerate((entailed, neutral, contradicted)):
+            rest = sentences(1, seed=1000 * seed + 3 * number + label, longest=3)[0] if label else ""
+            rows.append(NliRow(f"{premise} {number}", " ".join([*kept, rest]).strip(), label))
+    return rows
+
+
+def write_nli(file: Path, premises: int = 40, *, seed: int = 0) -> Path:
+    """The rows as a TSV file."""
+    lines = [f"{row.premise}\t{row.hypothesis}\t{LABEL_NAMES[row.label]}" for row in nli_rows(premises, seed=seed)]
+    file.write_text("premise\thypothesis\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def write_pairs(file: Path, count: int = 30, *, seed: int = 7) -> Path:
+    """Pairs scored by the share of words in common, 0 to 5, as a TSV file."""
+    texts = sentences(2 * count, seed=seed)
+    lines = []
+    for first, second in zip(texts[:count], texts[count:], strict=True):
+        one, two = set(first.split()), set(second.split())
+        lines.append(f"{5 * len(one & two) / len(one | two):.3f}\t{first}\t{second}")
+    file.write_text("score\tsentence1\tsentence2\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return file

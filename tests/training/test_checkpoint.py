@@ -1,0 +1,119 @@
+"""A checkpoint brings everything back to the bit, and a write that fails leaves the one before."""
+
+import resource
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from nearfar.disk import write_text
+from nearfar.training.checkpoint import Checkpoints, Progress
+from nearfar.types import NearfarError
+
+
+def network(seed: int) -> dict[str, nn.Module]:
+    torch.manual_seed(seed)
+    encoder = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4, bias=False))
+    encoder[1].weight = encoder[0].weight  # tied, as embeddings often are
+    return {"encoder": encoder, "head": nn.Linear(4, 2)}
+
+
+def optimiser_of(modules: dict[str, nn.Module]) -> torch.optim.AdamW:
+    return torch.optim.AdamW([p for module in modules.values() for p in module.parameters()], lr=0.1, fused=True)
+
+
+def steps(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, count: int) -> None:
+    """Steps that draw random numbers."""
+    for _ in range(count):
+        hidden = modules["encoder"](nn.functional.dropout(torch.randn(3, 4), 0.5))
+        modules["head"](hidden).square().sum().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+
+def values(modules: dict[str, nn.Module]) -> list[torch.Tensor]:
+    return [p.detach().clone() for module in modules.values() for p in module.parameters()]
+
+
+def test_going_on_after_a_load_is_going_on(tmp_path: Path) -> None:
+    modules = network(0)
+    optimiser = optimiser_of(modules)
+    steps(modules, optimiser, 3)
+    Checkpoints(tmp_path).save(Progress(step=3, history=[(2, 0.5)], best_score=0.5), modules, optimiser)
+    steps(modules, optimiser, 4)
+
+    other = network(1)
+    other_optimiser = optimiser_of(other)
+    torch.manual_seed(77)
+    progress = Checkpoints(tmp_path).load(other, other_optimiser)
+    assert progress == Progress(step=3, history=[(2, 0.5)], best_score=0.5)
+    steps(other, other_optimiser, 4)
+    for ours, theirs in zip(values(other), values(modules), strict=True):
+        assert torch.equal(ours, theirs)
+
+
+def test_best_weights_come_back(tmp_path: Path) -> None:
+    modules = network(0)
+    before = values(modules)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save_best(modules)
+    steps(modules, optimiser_of(modules), 2)
+    assert not torch.equal(values(modules)[0], before[0])
+    checkpoints.load_best(modules)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(modules), before, strict=True))
+
+
+def test_nothing_saved_is_a_fresh_start(tmp_path: Path) -> None:
+    modules = network(0)
+    assert Checkpoints(tmp_path).load(modules, optimiser_of(modules)) == Progress()
+
+
+def test_a_kill_between_the_renames_is_mended(tmp_path: Path) -> None:
+    modules = network(0)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(Progress(step=1), modules, optimiser_of(modules))
+    checkpoints.latest.rename(tmp_path / "checkpoint.old")
+    (tmp_path / "checkpoint.new").mkdir()  # half written
+    assert checkpoints.load(modules, optimiser_of(modules)).step == 1
+
+
+def test_only_safetensors_and_json(tmp_path: Path) -> None:
+    modules = network(0)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(Progress(), modules, optimiser_of(modules))
+    checkpoints.save_best(modules)
+    names = {path.suffix for path in tmp_path.rglob("*") if path.is_file()}
+    assert names == {".safetensors", ".json"}
+
+
+def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+    modules = network(0)
+    optimiser = optimiser_of(modules)
+    checkpoints = Checkpoints(tmp_path)
+    checkpoints.save(Progress(step=1), modules, optimiser)
+    kept = values(modules)
+    steps(modules, optimiser, 2)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # the kernel refuses any byte beyond
+    try:
+        with pytest.raises(NearfarError, match=r"checkpoint: cannot be written \(.*What was saved before is untouched"):
+            checkpoints.save(Progress(step=2), modules, optimiser)
+        with pytest.raises(NearfarError, match=r"best.safetensors: cannot be written"):
+            checkpoints.save_best(modules)
+        (tmp_path / "note.txt").write_text("old")
+        with pytest.raises(NearfarError, match=r"note.txt: cannot be written \(File too large\)"):
+            write_text(tmp_path / "note.txt", "x" * 200)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (tmp_path / "note.txt").read_text() == "old"
+    again = network(5)
+    assert Checkpoints(tmp_path).load(again, optimiser_of(again)).step == 1
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(again), kept, strict=True))
+
+
+def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    modules = network(0)
+    with pytest.raises(NearfarError, match=r"file/run/checkpoint: cannot be written \(Not a directory\)"):
+        Checkpoints(tmp_path / "file" / "run").save(Progress(), modules, optimiser_of(modules))

@@ -1,0 +1,54 @@
+"""The learning rate at every step, and which weights decay."""
+
+import pytest
+import torch
+from torch import nn
+
+from nearfar.training.optimiser import adamw, learning_rate_factor, set_learning_rate
+
+
+def factors(total: int, **settings: object) -> list[float]:
+    return [learning_rate_factor(step, total, **settings) for step in range(total)]  # type: ignore[arg-type]
+
+
+def test_linear() -> None:
+    assert factors(5, warmup=0.4, schedule="linear") == [1 / 2, 1, 1, 2 / 3, 1 / 3]
+    assert factors(3, warmup=0.0, schedule="linear") == [1, 2 / 3, 1 / 3]
+
+
+def test_constant() -> None:
+    assert factors(5, warmup=0.4, schedule="constant") == [1 / 2, 1, 1, 1, 1]
+
+
+def test_all_warmup_never_divides_by_zero() -> None:
+    assert factors(2, warmup=1.0, schedule="linear") == [1 / 2, 1]
+
+
+def test_no_step_is_wasted_at_zero() -> None:
+    for total in (1, 2, 7, 100):
+        assert min(factors(total, warmup=0.1, schedule="linear")) > 0
+
+
+def test_groups() -> None:
+    encoder, head = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)), nn.Linear(3, 2)
+    encoder[0].weight.requires_grad_(False)
+    optimiser = adamw(encoder, head, learning_rate=0.1, head_learning_rate=0.3, weight_decay=0.5)
+    groups = [(len(group["params"]), group["weight_decay"], group["lr"]) for group in optimiser.param_groups]
+    assert groups == [(3, 0.0, 0.1), (1, 0.5, 0.3), (1, 0.0, 0.3)]
+    set_learning_rate(optimiser, 0.5)
+    assert [group["lr"] for group in optimiser.param_groups] == pytest.approx([0.05, 0.15, 0.15])
+    assert [
+        group["lr"]
+        for group in adamw(encoder, None, learning_rate=0.1, head_learning_rate=None, weight_decay=0).param_groups
+    ] == [0.1]
+
+
+def test_one_step_is_adamw() -> None:
+    layer = nn.Linear(2, 1, bias=False)
+    start = layer.weight.detach().clone()
+    optimiser = adamw(layer, None, learning_rate=0.1, head_learning_rate=None, weight_decay=0.0)
+    set_learning_rate(optimiser, 0.5)
+    layer(torch.tensor([[1.0, -2.0]])).sum().backward()
+    optimiser.step()
+    # the first AdamW step moves every weight by lr * sign(gradient)
+    torch.testing.assert_close(layer.weight.detach(), start - 0.05 * torch.tensor([[1.0, -1.0]]), atol=1e-6, rtol=0)
