@@ -1,6 +1,7 @@
 """Evaluations from the task's name to the file on disk, with functions for models."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,3 +125,21 @@ def test_all_tasks_fit_a_small_file(nearfar_data, tmp_path):
     assert len(result["averages"]) == 2
     assert file.stat().st_size < 350_000
     assert json.loads(file.read_text(encoding="utf-8")) == result
+
+
+PUBLISHED = {  # Spearman over all pairs, from MTEB's results repository
+    "sts12": 72.37,
+    "sts13": 80.60,
+    "sts14": 75.59,
+    "sts15": 85.39,
+    "sts16": 78.99,
+    "stsb": 82.03,
+    "sickr-full": 77.58,
+}
+
+
+@pytest.mark.realdata
+def test_all_minilm_has_its_published_scores(nearfar_data: Path) -> None:
+    result = evaluate("sentence-transformers/all-MiniLM-L6-v2", tasks=tuple(PUBLISHED), resamples=0, progress=False)
+    for task, published in PUBLISHED.items():
+        assert result["tasks"][task]["spearman"]["all"]["score"] == pytest.approx(published, abs=0.03), task

@@ -56,7 +56,7 @@ def provenance() -> dict[str, Any]:
     """Date, command line, commit of this package, versions and hardware, as a result file tells them."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "command": shlex.join(sys.argv),
+        "command": shlex.join([_program(), *sys.argv[1:]]),
         "commit": _commit(),
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
         "hardware": {
@@ -164,6 +164,12 @@ def _json(value: object, indent: str = "") -> str:
 
 def _are_numbers(value: object) -> bool:
     return isinstance(value, list) and all(type(item) in (int, float) and math.isfinite(item) for item in value)
+
+
+def _program() -> str:
+    """What was run, without the folder that it is installed in."""
+    name = Path(sys.argv[0]).name
+    return "nearfar" if name == "__main__.py" else name
 
 
 def _version(package: str) -> str | None:

@@ -41,24 +41,8 @@ _PAST_PARTICIPLES = {
     "write": "written",
 }
 
-_DOUBLING = {
-    "chat",
-    "cut",
-    "get",
-    "grin",
-    "hop",
-    "hug",
-    "hum",
-    "jog",
-    "nap",
-    "pet",
-    "put",
-    "run",
-    "shut",
-    "sit",
-    "swim",
-}
-_DOUBLING |= {"tug"}  # verbs whose last consonant doubles before -ing and -ed
+# verbs whose last consonant doubles before -ing and -ed
+_DOUBLING = set("chat cut get grin hop hug hum jog nap pet put run shut sit snap swim tug".split())
 
 
 def plural(noun: str) -> str:

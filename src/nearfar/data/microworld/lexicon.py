@@ -77,8 +77,9 @@ class Action:
         return self.words[0]
 
     def excludes(self, other: "Action") -> bool:
-        """Whether nobody can be doing both at once."""
-        return other.name in self.contraries or self.name in other.contraries
+        """Whether nobody can be doing both at once; what excludes sleeping excludes snoring."""
+        one, two = {self.name, self.kind_of}, {other.name, other.kind_of}
+        return not (two.isdisjoint(self.contraries) and one.isdisjoint(other.contraries))
 
 
 @dataclass(frozen=True, eq=False)

@@ -87,7 +87,7 @@ piece of clothing
   short: person
 (wear)
   brand-new, new: vehicle, toy, instrument, piece of clothing, piece of furniture
-  broken, damaged: vehicle, toy, instrument, piece of furniture
+  shabby, worn-out: vehicle, toy, instrument, piece of clothing, piece of furniture
 """),
     places=read_concepts("""
 (open)
@@ -313,8 +313,8 @@ container
         action("motion", "wander, roam", "individual, mammal, reptile", contraries="doze, kneel, sprint"),
         action("motion", "float, drift", "individual, bird, turtle", places="(water)"),
         action("motion", "pursue", "individual, mammal", "individual, mammal, bird", active="go after"),
-        action("motion", "fly, pilot", "individual", "aircraft", places="(open)", contraries="inspect, doze"),
-        action("motion", "row, paddle", "individual", "canoe", places="(open)", contraries="doze, inspect"),
+        action("motion", "fly, pilot", "individual", "aircraft", places="(open)", contraries="examine, doze"),
+        action("motion", "row, paddle", "individual", "canoe", places="(open)", contraries="doze"),
         action("motion", "raise, lift", "individual", "container, bag, tool", contraries="lower, doze"),
         action("motion", "lower", "individual", "container, bag, tool", contraries="doze"),
         action("rest", "doze, nap", "individual, mammal, bird, reptile"),
