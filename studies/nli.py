@@ -61,11 +61,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("run", "report"))
     parser.add_argument("--raw", help="folder of the second start")
+    parser.add_argument("--workers", type=int, default=2, help="runs side by side, one thread each")
+    parser.add_argument("--only", nargs="*", help="settings to run, by default all")
     parser.add_argument("--runs", type=Path, default=Path("runs/nli"), help="where run folders go")
     options = parser.parse_args()
     if options.what == "run":
-        with ThreadPoolExecutor(2) as pool:
-            list(pool.map(lambda job: _run(job, options.runs), _jobs(options.raw)))
+        jobs = [job for job in _jobs(options.raw) if not options.only or _setting(job[0]) in options.only]
+        with ThreadPoolExecutor(options.workers) as pool:
+            list(pool.map(lambda job: _run(job, options.runs), jobs))
     else:
         report()
 
@@ -84,6 +87,12 @@ def _jobs(raw: str | None) -> Iterator[tuple[str, list[str], list[str]]]:
                 if model is not None:
                     train = [*flags, "--model", model, *ROWS, "--seed", str(seed)]
                     yield f"{start}-{setting}-{seed}", train, ["--tasks", *TASKS]
+
+
+def _setting(name: str) -> str:
+    """``minilm-scl-cosine-2`` -> ``scl-cosine``."""
+    setting = name.split("-", 1)[1]
+    return setting.rsplit("-", 1)[0] if setting[-1].isdecimal() else setting
 
 
 def _run(job: tuple[str, list[str], list[str]], runs: Path) -> None:

@@ -159,7 +159,7 @@ def _evaluate(given: list[str], console: Console) -> int:
             name=config.name,
             output=config.output,
         )
-        console.print(evaluation_table(result), soft_wrap=False)
+        console.print(evaluation_table(result, metric=config.metric, subsets=config.subsets), soft_wrap=False)
     return 0
 
 

@@ -156,6 +156,10 @@ class EvaluateConfig:
     """Result file to write (JSON; a Markdown table beside it)."""
     name: str | None = None
     """What to call the model in the result; by default what it is called here."""
+    metric: Literal["spearman", "pearson"] = "spearman"
+    """What the table on screen shows; result files hold both."""
+    subsets: bool = False
+    """Show each subset on screen too; result files always hold them."""
 
 
 @dataclass(frozen=True, kw_only=True)
