@@ -21,7 +21,7 @@ from typing import Any
 from nearfar.compare import compare
 from nearfar.disk import write_text
 
-HERE = Path(__file__).parent
+HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, as result files tell the command
 RESULTS = HERE / "results" / "nli"
 PAGE = HERE.parent / "docs" / "results.md"
 

@@ -1,5 +1,7 @@
 """English inflection, as far as the small world needs it: plurals, articles and verb forms."""
 
+import re
+
 _PLURALS = {
     "person": "people",
     "man": "men",
@@ -17,7 +19,7 @@ _PLURALS = {
 _PAST_PARTICIPLES = {
     "bite": "bitten",
     "break": "broken",
-    "buy": "bought",
+    "build": "built",
     "catch": "caught",
     "cut": "cut",
     "drive": "driven",
@@ -27,7 +29,6 @@ _PAST_PARTICIPLES = {
     "give": "given",
     "lead": "led",
     "lend": "lent",
-    "put": "put",
     "read": "read",
     "ride": "ridden",
     "sell": "sold",
@@ -41,8 +42,7 @@ _PAST_PARTICIPLES = {
     "write": "written",
 }
 
-# verbs whose last consonant doubles before -ing and -ed
-_DOUBLING = set("chat cut get grin hop hug hum jog nap pet put run shut sit snap swim tug".split())
+_DOUBLES = re.compile("[^aeiou]*[aeiou][^aeiouwxy]")  # "run", "swim": the last consonant doubles
 
 
 def plural(noun: str) -> str:
@@ -60,7 +60,7 @@ def with_article(phrase: str) -> str:
 def present_participle(verb: str) -> str:
     """``run after`` -> ``running after``."""
     stem, space, rest = verb.partition(" ")
-    if stem in _DOUBLING:
+    if _DOUBLES.fullmatch(stem):
         stem += stem[-1]
     elif stem.endswith("e"):
         stem = stem[:-1]
@@ -72,7 +72,7 @@ def past_participle(verb: str) -> str:
     stem, space, rest = verb.partition(" ")
     if stem in _PAST_PARTICIPLES:
         form = _PAST_PARTICIPLES[stem]
-    elif stem in _DOUBLING:
+    elif _DOUBLES.fullmatch(stem):
         form = stem + stem[-1] + "ed"
     elif stem[-1] == "y" and stem[-2] not in "aeiou":
         form = stem[:-1] + "ied"

@@ -1,6 +1,7 @@
 """What a sentence means: a frame of roles; whether one frame follows from another, and how much two have in common."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 
 from nearfar.data.microworld.lexicon import Action, Concept
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL
@@ -36,7 +37,7 @@ class Frame:
 
 
 def relation(premise: Frame, hypothesis: Frame) -> int:
-    """Label of a hypothesis, given that both speak of the same scene (the reading of SNLI).
+    """Label of a hypothesis, given that both speak of one and the same event (the reading of SNLI).
 
     Affirmed frames are compared role by role. The hypothesis' value of a role is entailed where it is the premise's
     or a wider one, or is left open; neutral where it tells more; and contradicts the premise where both can't hold (dog
@@ -50,21 +51,21 @@ def relation(premise: Frame, hypothesis: Frame) -> int:
         return (ENTAILMENT if hypothesis.negated else CONTRADICTION) if follows else NEUTRAL
     if hypothesis.negated:
         return _DENIAL[relation(premise, replace(hypothesis, negated=False))]
-    return min(_compare(premise, told) for told in _tellings(hypothesis))
+    return min(_compare(*both) for both in product(_tellings(premise), _tellings(hypothesis)))
 
 
 def similarity(first: Frame, second: Frame) -> float:
     """Graded similarity of two frames, 0 (nothing shared) to 5 (the same meaning); symmetric.
 
-    ``5 * c * sum_role(weight * likeness) / sum_role(weight)`` over the roles that either frame has, with weights 4
-    for the action, 2 for agent, patient and recipient, 1 for the place.
+    ``5 * c * sum_role(weight * likeness) / sum_role(weight)`` over the roles that either frame has, with weight 4 for
+    the action and 2 for agent, patient, recipient and place.
 
     - ``c`` is 0.6 where one frame contradicts the other (see :func:`relation`), else 1.
-    - Concepts: 1 the same, 0.75 one is a kind of the other, 0.25 both of one kind (dog and cat), 0 otherwise.
+    - Concepts: 1 the same, 0.6 one is a kind of the other, 0.25 both of one kind (dog and cat), 0 otherwise.
     - Actions likewise; 0.25 for a shared topic or for contraries. Where only one frame is denied: 0.25 for contraries
       ("sleeps" and "does not run"), else 0.
-    - Entities: the likeness of the nouns, times 0.6 for different counts (0.9 if one is "some"), times 0.5 for
-      attributes that exclude each other and 0.8 for an attribute that only one has.
+    - Entities: the likeness of the nouns, times 0.6 for different counts (0.8 if one is "some"), times 0.5 for
+      attributes that exclude each other and 0.75 for an attribute that only one has.
     - A role that only one frame fills counts 0.5. Someone who takes part in both frames in different roles counts
       half in each, if that is more than the two who share the role count.
     """
@@ -124,11 +125,11 @@ def _concept_label(premise: Concept | None, hypothesis: Concept | None) -> int:
 
 
 def _count_label(premise: int, hypothesis: int) -> int:
-    if hypothesis in (premise, SOME) and premise != 1:
+    if premise == hypothesis:
         return ENTAILMENT
-    if premise == SOME and hypothesis != 1:
-        return NEUTRAL
-    return ENTAILMENT if premise == hypothesis else CONTRADICTION
+    if 1 in (premise, hypothesis) or SOME not in (premise, hypothesis):
+        return CONTRADICTION
+    return ENTAILMENT if hypothesis == SOME else NEUTRAL
 
 
 def _attribute_label(premise: Concept | None, hypothesis: Concept | None) -> int:
@@ -139,9 +140,8 @@ def _attribute_label(premise: Concept | None, hypothesis: Concept | None) -> int
 
 def _likenesses(first: Frame, second: Frame) -> list[tuple[int, float]]:
     """Weight and likeness of each role that either frame fills."""
-    return max(
-        (_told_likenesses(first, told) for told in _tellings(second)), key=lambda roles: sum(w * x for w, x in roles)
-    )
+    tellings = [_told_likenesses(*both) for both in product(_tellings(first), _tellings(second))]
+    return max(tellings, key=lambda parts: sum(weight * likeness for weight, likeness in parts))
 
 
 def _told_likenesses(first: Frame, second: Frame) -> list[tuple[int, float]]:
@@ -157,9 +157,9 @@ def _told_likenesses(first: Frame, second: Frame) -> list[tuple[int, float]]:
         elif mine or theirs:
             parts.append((2, 0.5))
     if first.place and second.place:
-        parts.append((1, _concept_likeness(first.place, second.place)))
+        parts.append((2, _concept_likeness(first.place, second.place)))
     elif first.place or second.place:
-        parts.append((1, 0.5))
+        parts.append((2, 0.5))
     return parts
 
 
@@ -170,22 +170,22 @@ def _action_likeness(first: Frame, second: Frame) -> float:
     if one.name == other.name:
         return 1.0
     if one.name == other.kind_of or other.name == one.kind_of:
-        return 0.75
+        return 0.6
     return 0.25 if one.topic == other.topic or one.excludes(other) else 0.0
 
 
 def _entity_likeness(first: Entity, second: Entity) -> float:
     likeness = _concept_likeness(first.noun, second.noun)
     if first.count != second.count:
-        likeness *= 0.9 if SOME in (first.count, second.count) and 1 not in (first.count, second.count) else 0.6
+        likeness *= 0.8 if SOME in (first.count, second.count) and 1 not in (first.count, second.count) else 0.6
     if first.attribute and second.attribute and first.attribute.parent == second.attribute.parent:
         return likeness * (1.0 if first.attribute == second.attribute else 0.5)
-    return likeness * (0.8 if first.attribute != second.attribute else 1.0)
+    return likeness * (0.75 if first.attribute != second.attribute else 1.0)
 
 
 def _concept_likeness(first: Concept, second: Concept) -> float:
     if first == second:
         return 1.0
     if first in second.lineage or second in first.lineage:
-        return 0.75
+        return 0.6
     return 0.25 if first.lineage[-1] == second.lineage[-1] else 0.0

@@ -1,17 +1,20 @@
 """Draw a whole microworld: rows, scored pairs, labelled sentences and text; write it as files."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from os import PathLike
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from nearfar.data.microworld import changes
 from nearfar.data.microworld.frames import Frame, relation, similarity
+from nearfar.data.microworld.held_out_words import TEST
 from nearfar.data.microworld.lexicon import Lexicon
 from nearfar.data.microworld.scenes import draw_frame
 from nearfar.data.microworld.sentences import TEST_STYLE, TRAIN_STYLE, Style, realise
-from nearfar.data.microworld.vocabulary import TEST, TRAIN
-from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, NliRow, ScoredPair
+from nearfar.data.microworld.training_words import TRAIN
+from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, NearfarError, NliRow, ScoredPair
 
 
 @dataclass(frozen=True)
@@ -29,12 +32,18 @@ class Microworld:
     labelled: list[tuple[str, str]]
     text: list[str]
 
-    def write(self, folder: Path) -> None:
-        """Write tab-separated files (and one of plain lines) under ``folder``, laid out as in the data folder.
+    def write(self, folder: str | PathLike[str]) -> None:
+        """Write the parts under ``folder``, laid out as the data folder that ``NEARFAR_DATA`` names.
 
-        ``nli/microworld/{train,test}.tsv`` (premise, hypothesis, label), ``sts/microworld/{dev,test}.tsv`` (score,
-        sentence1, sentence2), ``labelled/microworld.tsv`` (label, text) and ``text/microworld.txt``.
+        Tab-separated with a header: ``nli/microworld/train.tsv`` and ``test.tsv`` (premise, hypothesis, label by name),
+        ``sts/microworld/dev.tsv`` and ``test.tsv`` (score, sentence1, sentence2), ``labelled.tsv`` (label, text); and
+        ``text.txt``, one sentence a line.
+
+        Raises:
+            NearfarError: a file can't be written.
+
         """
+        folder = Path(folder)
         for name, rows in (("train", self.nli), ("test", self.nli_test)):
             named = ((row.premise, row.hypothesis, LABEL_NAMES[row.label]) for row in rows)
             _write_tsv(folder / "nli" / "microworld" / f"{name}.tsv", ("premise", "hypothesis", "label"), named)
@@ -42,7 +51,7 @@ class Microworld:
             scored = ((f"{pair.score:.3f}", pair.first, pair.second) for pair in pairs)
             _write_tsv(folder / "sts" / "microworld" / f"{name}.tsv", ("score", "sentence1", "sentence2"), scored)
         _write_tsv(folder / "labelled.tsv", ("label", "text"), ((label, text) for text, label in self.labelled))
-        (folder / "text.txt").write_text("".join(f"{line}\n" for line in self.text), encoding="utf-8")
+        _write_lines(folder / "text.txt", self.text)
 
 
 def generate(
@@ -57,7 +66,9 @@ def generate(
 ) -> Microworld:
     """Generate a microworld: a pure function of its arguments, the same on every machine and Python version.
 
-    Each part has its own stream of random numbers; ``premises`` have three to five hypotheses each.
+    ``premises`` and ``test_premises`` have three to five hypotheses each, a few only one or two. Each part draws from
+    its own stream of random numbers, so that the size of one changes no other (but that of ``dev_pairs``, whose
+    sentences are kept out of the training parts).
     """
     train = _Corner(TRAIN, TRAIN_STYLE)
     test = _Corner(TEST, TEST_STYLE)
@@ -78,7 +89,8 @@ def generate(
 _PAIRINGS: dict[tuple[int, ...] | None, int] = {
     (): 20,
     (ENTAILMENT,): 10,
-    (ENTAILMENT, ENTAILMENT): 8,
+    (ENTAILMENT, ENTAILMENT): 7,
+    (ENTAILMENT, ENTAILMENT, ENTAILMENT): 5,
     (NEUTRAL,): 6,
     (ENTAILMENT, NEUTRAL): 6,
     (CONTRADICTION,): 20,
@@ -120,29 +132,27 @@ class _Corner:
 
     def rows(self, premises: int, rng: Random, held_out: set[str]) -> list[NliRow]:
         """Rows of distinct premises, each followed by its hypotheses: of every label that a change leads to."""
-        rows: list[NliRow] = []
-        seen = set(held_out)
-        while premises:
+        rows: dict[str, list[NliRow]] = {}
+        while len(rows) < premises:
             frame = draw_frame(self.lexicon, rng)
             premise = self.say(frame, rng)
-            if premise in seen:
-                continue
-            seen.add(premise)
-            premises -= 1
-            rows += self.hypotheses(frame, premise, rng, held_out)
-        return rows
+            if premise not in rows and premise not in held_out:
+                found = self.hypotheses(frame, premise, rng, held_out)
+                if found:
+                    rows[premise] = found
+        return [row for found in rows.values() for row in found]
 
     def hypotheses(self, frame: Frame, premise: str, rng: Random, held_out: set[str]) -> list[NliRow]:
+        """Rows of one premise: of each label that a change leads to, sometimes two entailments or contradictions."""
         labels = [ENTAILMENT, NEUTRAL, CONTRADICTION]
         labels += [label for label in (ENTAILMENT, CONTRADICTION) if rng.random() < 0.3]
         rows: dict[str, NliRow] = {}
         for label in labels:
             hypothesis = self.hypothesis(frame, label, rng)
-            if hypothesis is None:
-                continue
-            sentence = self.say_beside(premise, frame, hypothesis, rng)
-            if sentence != premise and sentence not in held_out:
-                rows.setdefault(sentence, NliRow(premise, sentence, label))
+            if hypothesis:
+                sentence = self.say_beside(premise, frame, hypothesis, rng)
+                if sentence != premise and sentence not in held_out:
+                    rows.setdefault(sentence, NliRow(premise, sentence, label))
         return list(rows.values())
 
     def hypothesis(self, frame: Frame, label: int, rng: Random) -> Frame | None:
@@ -151,7 +161,7 @@ class _Corner:
             return frame
         if label == CONTRADICTION and rng.random() < 0.3:
             other = self.other_scene(frame, rng)
-            if relation(frame, other) == CONTRADICTION:
+            if relation(_uncounted(frame), _uncounted(other)) == CONTRADICTION:
                 return other
         told = frame
         while rng.random() < 0.3:
@@ -192,6 +202,12 @@ class _Corner:
         )
 
 
+def _uncounted(frame: Frame) -> Frame:
+    """The frame with one of each: in another scene, "a man" might be one of the two men of this one."""
+    single: dict[str, Any] = {role: replace(entity, count=1) for role, entity in frame.roles.items()}
+    return replace(frame, **single)
+
+
 def _overlap(first: str, second: str) -> float:
     """Shared words as a part of all words of two sentences."""
     one, other = set(first.lower().strip(".").split()), set(second.lower().strip(".").split())
@@ -199,6 +215,12 @@ def _overlap(first: str, second: str) -> float:
 
 
 def _write_tsv(path: Path, header: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ["\t".join(row) + "\n" for row in (header, *rows)]
-    path.write_text("".join(lines), encoding="utf-8")
+    _write_lines(path, ("\t".join(row) for row in (header, *rows)))
+
+
+def _write_lines(path: Path, lines: Iterable[str]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+    except OSError as error:
+        raise NearfarError(f"{path}: cannot be written: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""What a vocabulary of the small world is made of: concepts, actions, and the tables that they are read from."""
+"""What a lexicon of the small world is made of: concepts and actions, and the tables that they are read from."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -84,7 +84,7 @@ class Action:
 
 @dataclass(frozen=True, eq=False)
 class Lexicon:
-    """All that can be spoken of in one part of the world. Two lexicons share no content word.
+    """All that can be spoken of in one part of the world.
 
     ``numbers`` maps the exact counts that occur to their words; ``some`` is the word for an unknown plural count;
     ``outdoor_kinds`` are kinds of noun that are not found inside a building.

@@ -9,8 +9,8 @@ from nearfar.data.microworld.lexicon import Action, Concept, Lexicon
 
 def makes_sense(frame: Frame, lexicon: Lexicon) -> bool:
     """Whether the participants can take their roles, the attributes fit, and the place is one where it happens."""
-    action, kinds = frame.action, {"agent": frame.action.agents, "patient": frame.action.patients}
-    kinds["recipient"] = action.recipients
+    action = frame.action
+    kinds = {"agent": action.agents, "patient": action.patients, "recipient": action.recipients}
     entities = list(frame.roles.values())
     if not all(could_be(entity.noun, kinds[role], lexicon) for role, entity in frame.roles.items()):
         return False
@@ -54,8 +54,8 @@ def _draw_entity(kinds: tuple[str, ...], lexicon: Lexicon, rng: Random, *, plura
 
 
 @cache
-def _nouns_of(kinds: tuple[str, ...], lexicon: Lexicon) -> list[Concept]:
-    return [noun for noun in lexicon.nouns if noun.spoken and noun.is_a(*kinds)]
+def _nouns_of(kinds: tuple[str, ...], lexicon: Lexicon) -> tuple[Concept, ...]:
+    return tuple(noun for noun in lexicon.nouns if noun.spoken and noun.is_a(*kinds))
 
 
 def _happens_at(action: Action, place: Concept, entities: list[Entity], lexicon: Lexicon) -> bool:

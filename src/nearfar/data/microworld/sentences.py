@@ -3,13 +3,7 @@
 from dataclasses import dataclass, replace
 from random import Random
 
-from nearfar.data.microworld.english import (
-    past_participle,
-    plural,
-    present_participle,
-    third_person,
-    with_article,
-)
+from nearfar.data.microworld.english import past_participle, plural, present_participle, third_person, with_article
 from nearfar.data.microworld.frames import SOME, Entity, Frame
 from nearfar.data.microworld.lexicon import Lexicon
 
@@ -104,25 +98,19 @@ class _Speaker:
         action, patient, recipient = frame.action, frame.patient, frame.recipient
         if patient is None:
             # of "cook, prepare" only the first verb does without its object
-            return [
-                _active(
-                    self.rng.choice(action.words[:1] if action.patients else action.words + action.active), frame.agent
-                )
-            ]
+            verbs = action.words[:1] if action.patients else action.words + action.active
+            return [_active(self.rng.choice(verbs), frame.agent)]
         by_whom, what, to_whom = (self.phrase(one) if one else "" for one in (frame.agent, patient, recipient))
         verb = self.rng.choice(action.words + action.active)
         passive_verb = self.rng.choice(action.words)
         if action.mutual:
             mutually = f"{verb.removesuffix(' with')} {self.style.mutually}"
             return [_active(f"{verb} {what}", frame.agent), _active(mutually, frame.agent, patient)]
+        objects, to_and_by = what, f"by {by_whom}"
         if recipient:
             objects = self.rng.choice((f"{what} to {to_whom}", f"{to_whom} {what}"))
-            clauses = [
-                _active(f"{verb} {objects}", frame.agent),
-                _passive(passive_verb, patient, f"to {to_whom} by {by_whom}"),
-            ]
-        else:
-            clauses = [_active(f"{verb} {what}", frame.agent), _passive(passive_verb, patient, f"by {by_whom}")]
+            to_and_by = f"to {to_whom} by {by_whom}"
+        clauses = [_active(f"{verb} {objects}", frame.agent), _passive(passive_verb, patient, to_and_by)]
         if action.converse:
             told = self.rng.choice(action.converse) + (f" {what} from {by_whom}" if recipient else f" {by_whom}")
             clauses.append(_active(told, recipient or patient))
@@ -141,26 +129,25 @@ class _Speaker:
         return f"{self.lexicon.some} {bare}" if entity.count == SOME else bare
 
 
-def _active(verb_phrase: str, *subject: Entity) -> _Clause:
-    if _is_plural(subject):
-        return _Clause(subject, True, present_participle(verb_phrase), verb_phrase, f"do not {verb_phrase}")
-    return _Clause(
-        subject, False, present_participle(verb_phrase), third_person(verb_phrase), f"does not {verb_phrase}"
-    )
+def _active(verb: str, *subject: Entity) -> _Clause:
+    if _is_plural(*subject):
+        return _Clause(subject, True, present_participle(verb), verb, f"do not {verb}")
+    return _Clause(subject, False, present_participle(verb), third_person(verb), f"does not {verb}")
 
 
 def _passive(verb: str, patient: Entity, rest: str) -> _Clause:
     done = f"{past_participle(verb)} {rest}"
-    verb_be = "are" if _is_plural((patient,)) else "is"
-    return _Clause((patient,), verb_be == "are", f"being {done}", f"{verb_be} {done}", f"{verb_be} not {done}")
+    if _is_plural(patient):
+        return _Clause((patient,), True, f"being {done}", f"are {done}", f"are not {done}")
+    return _Clause((patient,), False, f"being {done}", f"is {done}", f"is not {done}")
 
 
-def _is_plural(subject: tuple[Entity, ...]) -> bool:
+def _is_plural(*subject: Entity) -> bool:
     return len(subject) > 1 or subject[0].count != 1
 
 
 def _suits(template: str, frame: Frame, clause: _Clause) -> bool:
-    """Whether a template can say this: a fronted place needs one, and "there is" needs a single subject."""
-    return bool(frame.place or not template.startswith("{place}")) and (
-        "a_subject" not in template or len(clause.subject) == 1
-    )
+    """Whether a template can say this: a fronted place needs one, and "there is" a single subject."""
+    if template.startswith("{place}"):
+        return frame.place is not None
+    return "a_subject" not in template or len(clause.subject) == 1
