@@ -55,6 +55,9 @@ def test_train_evaluate_compare_encode(world: Path, capsys: pytest.CaptureFixtur
     assert "untrained" in capsys.readouterr().out
     assert {path.name for path in world.glob("*.md")} == {"after.md", "before.md", "difference.md"}
 
+    assert main(["compare", "run", "before.json", "--resamples", "200"]) == 0  # a run's folder is its model
+    assert "run" in capsys.readouterr().out
+
     lines = [*sentences(4), "", "dog 🐶"]
     (world / "texts.txt").write_text("\n".join(lines) + "\n")
     assert main(["encode", "run/model", "--input", "texts.txt", "--output", "texts.npy", "--normalize"]) == 0

@@ -119,7 +119,8 @@ def _print_plan(plan: "Plan", console: Console) -> None:
         *plan.notes,
         f"{sum(plan.labels.values()):,} rows: {labels}",
         f"{plan.premises:,} premises, {plan.sentences:,} distinct sentences, {plan.tokens:,} tokens",
-        f"{plan.steps:,} steps, {plan.parameters / 1e6:.1f} million parameters, about {plan.memory_gib:.1f} GiB memory",
+        f"{plan.steps:,} steps, {plan.parameters / 1e6:.1f} million parameters",
+        f"about {plan.memory_gib:.1f} GiB for weights, gradients, moments and activations, beside the program itself",
     ]
     for number, batch in enumerate(plan.batches, start=1):
         lines += ["", f"batch {number}", *(f"  {line}" for line in batch)]

@@ -15,6 +15,9 @@ from nearfar.types import Encode, NearfarError
 Side: TypeAlias = "str | Path | Encode | Mapping[str, Any] | Sequence[Side]"
 """A model (folder, hub name, function), a result file or its content, or several runs: a list, a folder of files."""
 
+MODEL_FILES = ("modules.json", "config.json", "run.json")
+"""What marks a folder as a model, or as a training run, which holds one."""
+
 
 def compare(
     first: Side,
@@ -72,12 +75,13 @@ def _items(side: Side) -> list[Any]:
     """The runs of a side, one by one: a folder of result files is its files, a list is its items."""
     if isinstance(side, str | Path):
         folder = Path(side)
-        if not folder.is_dir() or any((folder / name).exists() for name in ("modules.json", "config.json")):
+        if not folder.is_dir() or any((folder / name).exists() for name in MODEL_FILES):
             return [side]
         files = sorted(folder.glob("*.json"))
         if not files:
             raise NearfarError(
-                f"{folder}: neither a model (no modules.json or config.json) nor a folder of result files."
+                f"{folder}: neither a model (no modules.json or config.json), nor a finished run, nor a folder of "
+                "result files."
             )
         return list(files)
     if isinstance(side, Sequence):
