@@ -166,12 +166,22 @@ def _study() -> list[str]:
             rows.append([setting, *(_spread(column) for column in zip(*scores, strict=True))])
         lines += ["", f"### From {_title(start)}", "", *_table(["setting", *TASKS, "average"], rows), ""]
         lines += _differences(start)
+        lines += ["", "STS-B dev by step, mean over the seeds:", "", *(_trajectory(start, name) for name in settings)]
     hardware = account["hardware"]
     lines += ["", "Rows: " + "; ".join(line.split("/")[-1] for line in account["data"]) + "."]
     lines += [
         f"Versions: {json.dumps(account['versions'])}. Hardware: {json.dumps(hardware)}. Commit {account['commit']}."
     ]
     return lines
+
+
+def _trajectory(start: str, setting: str) -> str:
+    """The dev score of a setting as it trained."""
+    accounts = [_load(f"{file.stem}.run") for file in _files(start, setting)]
+    points = [(0, mean(100 * account["start_score"] for account in accounts))]
+    for place, (step, _) in enumerate(accounts[0]["history"]):
+        points.append((step, mean(100 * account["history"][place][1] for account in accounts)))
+    return f"- {setting}: " + ", ".join(f"{score:.2f} at {step}" for step, score in points)
 
 
 def _differences(start: str) -> list[str]:

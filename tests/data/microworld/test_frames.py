@@ -88,7 +88,7 @@ def test_what_two_do_mutually_may_be_told_from_either_side() -> None:
             0.6 * 5 * (4 + 2 * 0.8 * 0.5) / 6,
         ),
         (SLEEP, told(SLEEP, action=ACTIONS["run"]), 0.6 * 5 * (4 * 0.25 + 2) / 6),
-        (SLEEP, told(SLEEP, action=ACTIONS["run"], negated=True), 5 * (4 * 0.25 + 2) / 6),
+        (SLEEP, told(SLEEP, action=ACTIONS["run"], negated=True), 5 * (0 + 2) / 6),
         (told(CHASE, action=ACTIONS["chase"]), told(CHASE, action=ACTIONS["run"], patient=None), 5 * (1 + 2 + 1) / 8),
         (
             SLEEP,

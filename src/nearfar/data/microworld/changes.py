@@ -187,7 +187,7 @@ AFFIRMED: dict[int, dict[Change, float]] = {
         forget_number: 1,
         forget_place: 1,
         forget_patient: 2,
-        deny_contrary: 1,
+        deny_contrary: 0.4,
         swap_roles: 4,  # of what two do mutually
     },
     NEUTRAL: {narrow_noun: 3, narrow_action: 4, add_attribute: 1, add_place: 1, name_number: 2},

@@ -62,8 +62,7 @@ def similarity(first: Frame, second: Frame) -> float:
 
     - ``c`` is 0.6 where one frame contradicts the other (see :func:`relation`), else 1.
     - Concepts: 1 the same, 0.6 one is a kind of the other, 0.25 both of one kind (dog and cat), 0 otherwise.
-    - Actions likewise; 0.25 for a shared topic or for contraries. Where only one frame is denied: 0.25 for contraries
-      ("sleeps" and "does not run"), else 0.
+    - Actions likewise; 0.25 for a shared topic or for contraries; 0 where only one of the frames is denied.
     - Entities: the likeness of the nouns, times 0.6 for different counts (0.8 if one is "some"), times 0.5 for
       attributes that exclude each other and 0.75 for an attribute that only one has.
     - A role that only one frame fills counts 0.5. Someone who takes part in both frames in different roles counts
@@ -166,7 +165,7 @@ def _told_likenesses(first: Frame, second: Frame) -> list[tuple[int, float]]:
 def _action_likeness(first: Frame, second: Frame) -> float:
     one, other = first.action, second.action
     if first.negated != second.negated:
-        return 0.25 if one.excludes(other) else 0.0
+        return 0.0
     if one.name == other.name:
         return 1.0
     if one.name == other.kind_of or other.name == one.kind_of:

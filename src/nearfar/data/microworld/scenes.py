@@ -37,7 +37,7 @@ def draw_frame(lexicon: Lexicon, rng: Random, *, action: Action | None = None, a
             patient=_draw_entity(done.patients, lexicon, rng, plural=0.2) if done.patients else None,
             recipient=_draw_entity(done.recipients, lexicon, rng, plural=0.1) if done.recipients else None,
             place=rng.choice([place for place in lexicon.places if place.spoken]) if rng.random() < 0.5 else None,
-            negated=rng.random() < 0.08,
+            negated=rng.random() < 0.12,
         )
         if makes_sense(frame, lexicon):
             return frame
