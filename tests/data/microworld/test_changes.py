@@ -44,7 +44,7 @@ def test_a_change_of_an_affirmed_frame_gives_its_label(label: int, lexicon: Lexi
     rng = Random(0)
     for change in ALWAYS[label]:
         seen = 0
-        for _ in range(3000):
+        for _ in range(1500):
             frame = draw_frame(lexicon, rng)
             if not frame.negated:
                 for changed in islice(change(frame, lexicon), 5):
