@@ -155,7 +155,8 @@ def _published() -> list[str]:
 
 def _study() -> list[str]:
     account = _load("minilm-scl-1.run")
-    lines = ["## sbert and scl on SNLI rows", "", (HERE / "nli.md").read_text(encoding="utf-8").strip(), ""]
+    before, seen = (HERE / "nli.md").read_text(encoding="utf-8").split("<!-- tables -->")
+    lines = ["## sbert and scl on SNLI rows", "", before.strip(), ""]
     lines += ["Spearman x 100, `all`; mean and standard deviation over the seeds. The average is over the seven tasks."]
     for start, settings in SETTINGS.items():
         rows = []
@@ -167,6 +168,7 @@ def _study() -> list[str]:
         lines += ["", f"### From {_title(start)}", "", *_table(["setting", *TASKS, "average"], rows), ""]
         lines += _differences(start)
         lines += ["", "STS-B dev by step, mean over the seeds:", "", *(_trajectory(start, name) for name in settings)]
+    lines += ["", "### What was seen", "", seen.strip()]
     hardware = account["hardware"]
     lines += ["", "Rows: " + "; ".join(line.split("/")[-1] for line in account["data"]) + "."]
     lines += [

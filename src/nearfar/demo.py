@@ -75,8 +75,8 @@ def demo(folder: Path, model: str, max_steps: int | None, console: Console) -> N
 
     console.rule("2. train")
     configs = {config.output.rsplit("/", 1)[-1]: config for config in _configs(folder, model, max_steps)}
-    for name, config in configs.items():
-        console.print(f"{name}: {(config.__doc__ or '').strip()}", highlight=False)
+    for config in configs.values():
+        console.print((config.__doc__ or "").strip(), highlight=False)
         train(config, console=console)
 
     console.rule("3. prove")
@@ -184,7 +184,8 @@ def _write_report(folder: Path, scores: Grid, differences: Grid, found: list[str
         lines += ["", f"## {title}", ""]
         lines += [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
     lines += ["", "## Training", "", "![Loss and dev score by step](training.png)"]
-    lines += ["", "## The space before and after", "", "![t-SNE of labelled sentences](tsne.png)"]
+    lines += ["", "## The space before and after", "", "![t-SNE of sentences by activity](tsne.png)"]
+    lines += ["", "Sentences of the training vocabulary, coloured by activity; no label was seen in training."]
     lines += ["", "## Search", "", "```", *found, "```", "", "## Where this comes from", ""]
     lines += [f"- {key}: {value}" for key, value in provenance.items()]
     write_text(folder / "report.md", "\n".join(lines) + "\n")
