@@ -1,7 +1,7 @@
 """The main job on a small generated world, offline: ``make demo``, or ``python -m nearfar.demo``.
 
-Generate NLI rows and scored pairs, score an encoder, train it by sbert and by scl, score again on pairs whose words and
-sentence patterns were never trained on, compare, plot, and search with the new encoder.
+Generate NLI rows and scored pairs, score an encoder, train it by sbert and by scl, score again on pairs whose words,
+and most of whose sentence patterns, were never trained on, compare, plot, and search with the new encoder.
 """
 
 import argparse
