@@ -53,8 +53,12 @@ def test_a_name_and_a_training_seed_are_kept_and_one_task_needs_no_list(pairs_fi
 
 
 def test_the_same_seed_gives_the_same_scores(pairs_file):
-    runs = [evaluate(letters, tasks=[pairs_file], resamples=50, seed=s, progress=False)["tasks"] for s in (1, 1, 2)]
-    assert runs[0] == runs[1] != runs[2]
+    seeds = (1, 1, *range(2, 20))
+    first, again, *others = (
+        evaluate(letters, tasks=[pairs_file], resamples=50, seed=seed, progress=False)["tasks"] for seed in seeds
+    )
+    assert first == again
+    assert any(first != other for other in others)  # so few pairs may give two seeds the same interval by chance
 
 
 def test_a_named_task_must_be_there(monkeypatch, tmp_path):
