@@ -4,6 +4,8 @@ Slow and short on purpose. They take the same tensors, but compute with one scal
 compared as well.
 """
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -38,8 +40,12 @@ def premise_scl(
     temperature: float,
     similarity: str = "dot",
     hypothesis_ids: Tensor | None = None,
+    margin: float | None = None,
 ) -> list[Tensor]:
-    """Liao 2021, eq. 2, a value for each entailment pair; without the texts that ``hypothesis_ids`` show to be near."""
+    """Liao 2021, eq. 2, a value for each entailment pair; without the texts that ``hypothesis_ids`` show to be near.
+
+    With a margin, also without those that are nearer than the nearest positive by more than it.
+    """
     ids, y = premise_ids.tolist(), labels.tolist()
     texts = [("hypothesis", j) for j in range(len(y))] if hypothesis_ids is None else hypothesis_ids.tolist()
     losses = []
@@ -49,10 +55,158 @@ def premise_scl(
         positives = [j for j in range(len(y)) if ids[j] == ids[i] and y[j] == ENTAILMENT]
         near = {ids[i]} | {texts[j] for j in positives}
         negatives = [j for j in range(len(y)) if j not in positives and texts[j] not in near]
-        share = {j: torch.exp(_similarity(premises[i], hypotheses[j], similarity) / temperature) for j in range(len(y))}
+        s = [_similarity(premises[i], hypotheses[j], similarity) for j in range(len(y))]
+        if margin is not None:
+            nearest = max(s[j].item() for j in positives)
+            negatives = [j for j in negatives if s[j].item() <= nearest + margin]
+        share = {j: torch.exp(s[j] / temperature) for j in range(len(y))}
         denominator = sum(share[k] for k in positives + negatives)
         losses.append(-sum(torch.log(share[j] / denominator) for j in positives) / len(positives))
     return losses
+
+
+def info_nce(
+    h: Tensor,
+    h_plus: Tensor,
+    h_minus: Tensor | None,
+    temperature: float,
+    log_alpha: float = 0.0,
+    similarity: str = "cosine",
+    mask: Tensor | None = None,
+) -> Tensor:
+    """SimCSE, with or without hard negatives (Gao et al. 2021); alpha weighs h_minus_i for h_i."""
+    losses = []
+    for i in range(len(h)):
+        numerator = torch.exp(_similarity(h[i], h_plus[i], similarity) / temperature)
+        denominator = numerator
+        for j in range(len(h)):
+            if j != i and (mask is None or mask[i, j]):
+                denominator = denominator + torch.exp(_similarity(h[i], h_plus[j], similarity) / temperature)
+        for j in range(0 if h_minus is None else len(h_minus)):
+            if mask is None or mask[i, len(h) + j]:
+                term = torch.exp(_similarity(h[i], h_minus[j], similarity) / temperature)
+                denominator = denominator + (math.exp(log_alpha) * term if i == j else term)
+        losses.append(-torch.log(numerator / denominator))
+    return torch.stack(losses)
+
+
+def nt_xent(first: Tensor, second: Tensor, temperature: float, mask: Tensor | None = None) -> Tensor:
+    """-log phi(x, mu(x)) / sum_{y in X - {x}} phi(x, y) for every x in X, the 2b vectors (Kim et al. 2021, 3.1)."""
+    b = len(first)
+    x = [*first, *second]
+    losses = []
+    for m in range(2 * b):
+        numerator, denominator = None, 0.0
+        for n in range(2 * b):
+            if m == n:
+                continue
+            if n % b == m % b:  # the other view of the same row
+                numerator = _phi(x[m], x[n], temperature)
+                denominator = denominator + numerator
+            elif mask is None or mask[m % b, n % b]:
+                denominator = denominator + _phi(x[m], x[n], temperature)
+        losses.append(-torch.log(numerator / denominator))
+    return torch.stack(losses)
+
+
+def supcon(z: Tensor, labels: Tensor, temperature: float) -> list[Tensor]:
+    """Gunel et al. 2021, the SCL loss, a value for each example with another of its label."""
+    y = labels.tolist()
+    losses = []
+    for i in range(len(y)):
+        if y.count(y[i]) == 1:
+            continue
+        denominator = sum(_phi(z[i], z[k], temperature) for k in range(len(y)) if k != i)
+        logs = [
+            torch.log(_phi(z[i], z[j], temperature) / denominator) for j in range(len(y)) if j != i and y[j] == y[i]
+        ]
+        losses.append(-sum(logs) / (y.count(y[i]) - 1))
+    return losses
+
+
+def sg_opt1(c: Tensor, h: Tensor, temperature: float, mask: Tensor | None = None) -> Tensor:
+    """Kim et al. 2021, section 3.2: without the h as anchors, and so without h against h."""
+    losses = []
+    for i in range(len(c)):
+        others = [j for j in range(len(c)) if j != i and (mask is None or mask[i, j])]
+        numerator = _phi(c[i], h[i], temperature)
+        denominator = sum(_phi(c[i], c[j], temperature) for j in others)
+        denominator = denominator + numerator + sum(_phi(c[i], h[j], temperature) for j in others)
+        losses.append(-torch.log(numerator / denominator))
+    return torch.stack(losses)
+
+
+def sg_opt2(c: Tensor, h: Tensor, temperature: float, mask: Tensor | None = None) -> Tensor:
+    """Kim et al. 2021, section 3.2: opt1 without c against c."""
+    losses = []
+    for i in range(len(c)):
+        numerator = _phi(c[i], h[i], temperature)
+        others = [j for j in range(len(c)) if j != i and (mask is None or mask[i, j])]
+        denominator = numerator + sum(_phi(c[i], h[j], temperature) for j in others)
+        losses.append(-torch.log(numerator / denominator))
+    return torch.stack(losses)
+
+
+def sg_opt3(c: Tensor, h: Tensor, temperature: float, mask: Tensor | None = None) -> Tensor:
+    """Kim et al. 2021, section 3.2 (SG-OPT): each layer's view a positive of its own, h_{i,k}; mean over the layers."""
+    b, layers = h.shape[:2]
+    losses = []
+    for i in range(b):
+        others = [m for m in range(b) if m != i and (mask is None or mask[i, m])]
+        z = sum(_phi(c[i], h[m, n], temperature) for m in others for n in range(layers))
+        phis = [_phi(c[i], h[i, k], temperature) for k in range(layers)]
+        losses.append(sum(-torch.log(phi / (phi + z)) for phi in phis) / layers)
+    return torch.stack(losses)
+
+
+def parameter_drift(theta_t: dict[str, Tensor], theta_f: dict[str, Tensor]) -> Tensor:
+    """||theta_F - theta_T||_2^2, number by number (Kim et al. 2021, section 3.1)."""
+    terms = [
+        (t - f.detach()) ** 2
+        for name in theta_t
+        for t, f in zip(theta_t[name].flatten(), theta_f[name].flatten(), strict=True)
+    ]
+    return sum(terms)
+
+
+def masked_lm(logits: Tensor, tokens: Tensor) -> Tensor:
+    """-log p(w) of each hidden word (Devlin et al. 2019, section 3.1)."""
+    return nli_softmax(logits, tokens)
+
+
+def cosine_regression(u: Tensor, v: Tensor, targets: Tensor) -> Tensor:
+    """(cos(u, v) - y)^2 of each pair (Reimers & Gurevych 2019, section 3)."""
+    return torch.stack([(_similarity(u[i], v[i], "cosine") - targets[i]) ** 2 for i in range(len(u))])
+
+
+def regression_features(u: Tensor, v: Tensor) -> Tensor:
+    """[|u - v|; u * v] of each pair (Tai et al. 2015, section 4.2)."""
+    rows = []
+    for i in range(len(u)):
+        row = [u[i, k] - v[i, k] if u[i, k] > v[i, k] else v[i, k] - u[i, k] for k in range(u.shape[1])]
+        rows.append(torch.stack(row + [u[i, k] * v[i, k] for k in range(u.shape[1])]))
+    return torch.stack(rows)
+
+
+def below_positive(a: Tensor, p: Tensor, x: Tensor, margin: float, similarity: str = "cosine") -> list[list[bool]]:
+    """Whether candidate k is no nearer to anchor i than its positive, plus the margin."""
+    return [
+        [
+            _similarity(a[i], x[k], similarity).item() <= _similarity(a[i], p[i], similarity).item() + margin
+            for k in range(len(x))
+        ]
+        for i in range(len(a))
+    ]
+
+
+def distinct_rows(*ids: Tensor) -> list[list[bool]]:
+    """Whether two rows have no text in common."""
+    rows = [set(row) for row in zip(*(column.tolist() for column in ids), strict=True)]
+    return [[not (one & other) for other in rows] for one in rows]
+
+
+def _phi(u: Tensor, v: Tensor, temperature: float) -> Tensor:
+    return torch.exp(_similarity(u, v, "cosine") / temperature)
 
 
 def _similarity(a: Tensor, b: Tensor, similarity: str) -> Tensor:

@@ -4,7 +4,32 @@ Each returns one value per pair or per anchor; the caller takes the mean, becaus
 belongs to it.
 """
 
-from nearfar.objectives._premise_scl import PremiseSets, Similarity, premise_scl, premise_sets
+from nearfar.objectives._info_nce import info_nce, nt_xent
+from nearfar.objectives._masked_lm import masked_lm
+from nearfar.objectives._masks import below_positive, distinct_rows
+from nearfar.objectives._premise_scl import PremiseSets, premise_scl, premise_sets
+from nearfar.objectives._regression import cosine_regression, regression_features
+from nearfar.objectives._self_guided import SelfGuidedVariant, parameter_drift, self_guided
+from nearfar.objectives._similarity import Similarity
 from nearfar.objectives._softmax import nli_softmax, nli_softmax_features
+from nearfar.objectives._supcon import supcon
 
-__all__ = ["PremiseSets", "Similarity", "nli_softmax", "nli_softmax_features", "premise_scl", "premise_sets"]
+__all__ = [
+    "PremiseSets",
+    "SelfGuidedVariant",
+    "Similarity",
+    "below_positive",
+    "cosine_regression",
+    "distinct_rows",
+    "info_nce",
+    "masked_lm",
+    "nli_softmax",
+    "nli_softmax_features",
+    "nt_xent",
+    "parameter_drift",
+    "premise_scl",
+    "premise_sets",
+    "regression_features",
+    "self_guided",
+    "supcon",
+]

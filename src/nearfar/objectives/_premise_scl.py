@@ -1,15 +1,20 @@
 """Premise-anchored supervised contrastive learning: which hypotheses are near a premise, which far, and the loss."""
 
 import math
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nearfar.objectives._similarity import (
+    Similarity,
+    check_similarity,
+    check_temperature,
+    negative_log_shares,
+    similarities,
+)
 from nearfar.types import ENTAILMENT, LABEL_NAMES, NearfarError
-
-Similarity: TypeAlias = Literal["dot", "cosine"]
 
 
 class PremiseSets(NamedTuple):
@@ -87,6 +92,7 @@ def premise_scl(
     max_negatives: int | None = None,
     generator: torch.Generator | None = None,
     hypothesis_ids: Int[Tensor, " pairs"] | None = None,
+    false_negative_margin: float | None = None,
 ) -> Float[Tensor, " anchors"]:
     """Pull each premise towards what it entails and away from the other hypotheses of the batch.
 
@@ -99,20 +105,25 @@ def premise_scl(
     ``similarity`` is the raw dot product, as in the paper, or the cosine, which is 0 to a zero vector. float16 and
     bfloat16 vectors are compared in float32, under autocast too, and give float32 values; others give their own dtype.
 
-    Raises NearfarError for a temperature that is not positive, an unknown similarity, shapes that do not match, and
-    whatever :func:`premise_sets` refuses.
+    With ``false_negative_margin``, a hypothesis that is nearer to the premise than the most similar of its positives
+    by more than the margin, s_ik > max_{j in P(i)} s_ij + margin, is taken for an entailment that nobody marked, and
+    is left out of N(i), after the caps. The margin is in units of the similarity, before the temperature; which
+    hypotheses are left out has no gradient.
+
+    Raises NearfarError for a temperature that is not positive, an unknown similarity, a margin that is not finite,
+    shapes that do not match, and whatever :func:`premise_sets` refuses.
 
     Source: Liao 2021, eq. 2. The positives cap counts the pair's own hypothesis, as the authors' code does. Leaving
-    out known false negatives is ours; without ``hypothesis_ids`` the sets are the paper's.
+    out false negatives is ours; without ``hypothesis_ids`` and ``false_negative_margin`` the sets are the paper's.
 
     >>> same = torch.ones(4, 2)
     >>> premise_scl(same, same, torch.tensor([7, 7, 7, 9]), torch.tensor([0, 2, 0, 1]))  # log 4, the candidates
     tensor([1.3863, 1.3863])
     """
-    if not 0 < temperature < math.inf:
-        raise NearfarError(f"temperature must be a positive number, not {temperature}")
-    if similarity not in get_args(Similarity):
-        raise NearfarError(f"similarity must be one of {', '.join(get_args(Similarity))}, not {similarity!r}")
+    check_temperature(temperature)
+    check_similarity(similarity)
+    if false_negative_margin is not None and not math.isfinite(false_negative_margin):
+        raise NearfarError(f"false_negative_margin must be a finite number or None, not {false_negative_margin}")
     if premises.shape != hypotheses.shape or premises.shape[:1] != labels.shape:
         raise NearfarError(
             f"premises {tuple(premises.shape)} and hypotheses {tuple(hypotheses.shape)} must have the same shape, "
@@ -126,11 +137,21 @@ def premise_scl(
         generator=generator,
         hypothesis_ids=hypothesis_ids,
     )
-    logits = _similarities(premises[sets.anchors], hypotheses, similarity) / temperature
-    candidates = sets.positives | sets.negatives
-    log_shares = logits.masked_fill(~candidates, -math.inf).log_softmax(dim=1)
-    # Selected by where, not multiplied by the mask: -inf times 0 would be NaN.
-    return -torch.where(sets.positives, log_shares, 0.0).sum(dim=1) / sets.positives.sum(dim=1)
+    similar = similarities(premises[sets.anchors], hypotheses, similarity)
+    negatives = sets.negatives
+    if false_negative_margin is not None:
+        negatives = negatives & ~_too_near(similar.detach(), sets.positives, false_negative_margin)
+    return negative_log_shares(similar / temperature, sets.positives, sets.positives | negatives)
+
+
+def _too_near(
+    similar: Float[Tensor, "anchors pairs"], positives: Bool[Tensor, "anchors pairs"], margin: float
+) -> Bool[Tensor, "anchors pairs"]:
+    """Whether a hypothesis is nearer to the anchor than the nearest of its positives, by more than the margin."""
+    if not len(similar):
+        return torch.zeros_like(positives)
+    nearest = similar.masked_fill(~positives, -math.inf).amax(dim=1, keepdim=True)
+    return similar > nearest + margin
 
 
 def _near(
@@ -159,23 +180,3 @@ def _draw(
     keys.masked_fill_(~candidates, -1.0)
     drawn = keys.topk(min(count, keys.shape[1]), dim=1).indices
     return torch.zeros_like(candidates).scatter_(1, drawn, value=True) & candidates
-
-
-def _similarities(
-    anchors: Float[Tensor, "anchors dim"], candidates: Float[Tensor, "candidates dim"], similarity: Similarity
-) -> Float[Tensor, "anchors candidates"]:
-    """Similarity of every anchor with every candidate, in float32 or better."""
-    exact = torch.promote_types(anchors.dtype, torch.float32)
-    anchors, candidates = anchors.to(exact), candidates.to(exact)
-    if similarity == "cosine":
-        anchors, candidates = _unit(anchors), _unit(candidates)
-    # Autocast would round the products to bfloat16: three digits, and raw dot products reach hundreds.
-    with torch.autocast(anchors.device.type, enabled=False):
-        return anchors @ candidates.T
-
-
-def _unit(vectors: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
-    """Scale to length 1. A zero vector stays zero, with zero gradient: an epsilon would make its gradient huge."""
-    norms = vectors.norm(dim=1, keepdim=True)
-    zero = norms == 0
-    return torch.where(zero, 0.0, vectors / torch.where(zero, 1.0, norms))

@@ -1,0 +1,116 @@
+"""Self-guided contrastive learning: a sentence's vector against what the layers of a frozen clone say of it."""
+
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from nearfar.objectives._info_nce import info_nce, nt_xent
+from nearfar.objectives._similarity import check_mask, check_temperature, similarities
+from nearfar.types import NearfarError
+
+SelfGuidedVariant: TypeAlias = Literal["sg", "opt1", "opt2", "opt3"]
+
+
+def self_guided(
+    cls: Float[Tensor, "batch dim"],
+    views: Float[Tensor, "batch dim"] | Float[Tensor, "batch layers dim"],
+    *,
+    temperature: float,
+    variant: SelfGuidedVariant,
+    mask: Bool[Tensor, "batch batch"] | None = None,
+) -> Float[Tensor, " values"]:
+    """Pull each sentence's vector towards its own views and away from what belongs to the batch's other sentences.
+
+    With phi(u, v) = exp(cos(u, v) / t), c_i the vector of sentence i, h_i its view, h_{i,k} its views layer by layer:
+
+    - sg: NT-Xent of the vectors c and the views h (:func:`nt_xent`), two values for each sentence
+    - opt1: l_i = -log[ phi(c_i, h_i) / ( sum_{j != i} phi(c_i, c_j) + sum_j phi(c_i, h_j) ) ]
+    - opt2: l_i = -log[ phi(c_i, h_i) / sum_j phi(c_i, h_j) ]
+    - opt3: l_{i,k} = -log[ phi(c_i, h_{i,k}) / ( phi(c_i, h_{i,k}) + sum_{m != i} sum_n phi(c_i, h_{m,n}) ) ],
+      and l_i its mean over k
+
+    ``cls`` and ``views`` have been through the projection head. ``views`` is [batch, layers, dim] for opt3 and
+    [batch, dim] for the others. Values are [2 * batch] for sg, those of ``cls`` first, and [batch] otherwise.
+
+    ``mask`` False at [i, j] leaves all that belongs to sentence j, its vector and its views, out of the denominators
+    of sentence i; a sentence's own positives always stay. Precision is that of :func:`info_nce`.
+
+    Raises NearfarError for a temperature that is not positive, an unknown variant, and shapes that do not match the
+    variant or one another.
+
+    Source: Kim et al. 2021, sections 3.1 (sg) and 3.2 (the others; Table 5 compares them). opt2 keeps all negatives
+    of the formula, of which the authors' code leaves one out. The mask is ours.
+
+    >>> cls = torch.eye(3)
+    >>> views = cls[:, None].expand(3, 2, 3)  # two layers
+    >>> self_guided(cls, views, temperature=1.0, variant="opt3")  # log(1 + 2 layers * 2 others / e)
+    tensor([0.9048, 0.9048, 0.9048])
+    """
+    check_temperature(temperature)
+    if variant not in get_args(SelfGuidedVariant):
+        raise NearfarError(f"variant must be one of {', '.join(get_args(SelfGuidedVariant))}, not {variant!r}")
+    shape = "[batch, layers, dim]" if variant == "opt3" else "[batch, dim]"
+    matching = views.shape[:1] + views.shape[2:] if variant == "opt3" else views.shape
+    if cls.ndim != 2 or matching != cls.shape or (variant == "opt3" and views.shape[1] == 0):
+        raise NearfarError(
+            f"variant {variant} compares cls [batch, dim] with views {shape}, "
+            f"but cls is {tuple(cls.shape)} and views {tuple(views.shape)}"
+        )
+    check_mask(mask, len(cls), len(cls))
+
+    if variant == "sg":
+        return nt_xent(cls, views, temperature=temperature, mask=mask)
+    if variant == "opt2":
+        return info_nce(cls, views, temperature=temperature, mask=mask)
+    others = ~torch.eye(len(cls), dtype=torch.bool, device=cls.device)
+    kept = others if mask is None else others & mask
+    if variant == "opt1":
+        return info_nce(cls, views, cls, temperature=temperature, mask=torch.cat([kept, kept], dim=1))
+    return _all_layers(cls, views, temperature, kept)
+
+
+def parameter_drift(module: nn.Module, reference: nn.Module) -> Float[Tensor, ""]:
+    """How far a module has gone from another of the same form: sum of (theta - theta')^2 over all parameters.
+
+    ``reference`` is a constant: gradients reach ``module`` alone. float16 and bfloat16 parameters are compared in
+    float32. Raises NearfarError unless both have the same parameters, by name and shape.
+
+    Source: Kim et al. 2021, section 3.1, the regulariser ||theta_F - theta_T||_2^2.
+
+    >>> one, other = nn.Linear(2, 2, bias=False), nn.Linear(2, 2, bias=False)
+    >>> _ = nn.init.constant_(one.weight, 1.0), nn.init.constant_(other.weight, 4.0)
+    >>> parameter_drift(one, other).item()  # 4 * 3^2
+    36.0
+    """
+    tuned, start = dict(module.named_parameters()), dict(reference.named_parameters())
+    for name in sorted(tuned.keys() ^ start.keys()):
+        owner = "module" if name in tuned else "reference"
+        raise NearfarError(f"module and reference must have the same parameters, but only the {owner} has {name}")
+    total = torch.zeros(())
+    for name, parameter in tuned.items():
+        other = start[name].detach()
+        if parameter.shape != other.shape:
+            raise NearfarError(
+                f"parameter {name} is {tuple(parameter.shape)} in the module but {tuple(other.shape)} in the reference"
+            )
+        exact = torch.promote_types(parameter.dtype, torch.float32)
+        total = total.to(parameter.device) + (parameter.to(exact) - other.to(exact)).square().sum()
+    return total
+
+
+def _all_layers(
+    cls: Float[Tensor, "batch dim"],
+    views: Float[Tensor, "batch layers dim"],
+    temperature: float,
+    kept: Bool[Tensor, "batch batch"],
+) -> Float[Tensor, " batch"]:
+    """opt3, with the other sentences that each one is compared with; a sentence's own other layers are not."""
+    logits = similarities(cls, views.flatten(0, 1), "cosine") / temperature
+    logits = logits.unflatten(1, views.shape[:2])  # [batch, batch, layers]
+    own = logits.diagonal(dim1=0, dim2=1).T
+    # Not -inf: the logarithm of no negatives at all would have a NaN gradient.
+    negatives = logits.masked_fill(~kept[:, :, None], torch.finfo(logits.dtype).min).logsumexp(dim=(1, 2))
+    # -log(e^own / (e^own + e^negatives)) = log(1 + e^(negatives - own)), to full precision however far apart they are.
+    return torch.logaddexp(negatives[:, None] - own, torch.zeros_like(own)).mean(dim=1)

@@ -1,0 +1,86 @@
+"""What the contrastive objectives share: how alike vectors are, the shares that the losses are made of, and checks."""
+
+import math
+from typing import Literal, TypeAlias, get_args
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from nearfar.types import NearfarError
+
+Similarity: TypeAlias = Literal["dot", "cosine"]
+
+
+def similarities(
+    anchors: Float[Tensor, "anchors dim"], candidates: Float[Tensor, "candidates dim"], similarity: Similarity
+) -> Float[Tensor, "anchors candidates"]:
+    """Similarity of every anchor with every candidate, in float32 or better."""
+    anchors, candidates = _comparable(anchors, candidates, similarity)
+    # Autocast would round the products to bfloat16: three digits, and raw dot products reach hundreds.
+    with torch.autocast(anchors.device.type, enabled=False):
+        return anchors @ candidates.T
+
+
+def row_similarities(
+    first: Float[Tensor, "batch dim"], second: Float[Tensor, "batch dim"], similarity: Similarity
+) -> Float[Tensor, " batch"]:
+    """Similarity of each row of one with the same row of the other, in float32 or better."""
+    first, second = _comparable(first, second, similarity)
+    return (first * second).sum(dim=1)
+
+
+def unit(vectors: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
+    """Scale to length 1. A zero vector stays zero, with zero gradient: an epsilon would make its gradient huge."""
+    norms = vectors.norm(dim=1, keepdim=True)
+    zero = norms == 0
+    return torch.where(zero, 0.0, vectors / torch.where(zero, 1.0, norms))
+
+
+def negative_log_shares(
+    logits: Float[Tensor, "anchors candidates"],
+    positives: Bool[Tensor, "anchors candidates"],
+    candidates: Bool[Tensor, "anchors candidates"] | None = None,
+) -> Float[Tensor, " anchors"]:
+    """-1/|P| sum_{j in P} log( exp(x_j) / sum_{k in C} exp(x_k) ) of each anchor, P within C; C is all if None."""
+    if candidates is not None:
+        logits = logits.masked_fill(~candidates, -math.inf)
+    log_shares = logits.log_softmax(dim=1)
+    # Selected by where, not multiplied by the mask: -inf times 0 would be NaN.
+    return torch.where(positives, -log_shares, 0.0).sum(dim=1) / positives.sum(dim=1)
+
+
+def check_temperature(temperature: float) -> None:
+    """Raise NearfarError unless the temperature is a positive number."""
+    if not 0 < temperature < math.inf:
+        raise NearfarError(f"temperature must be a positive number, not {temperature}")
+
+
+def check_similarity(similarity: str) -> None:
+    """Raise NearfarError unless the similarity is one that :data:`Similarity` names."""
+    if similarity not in get_args(Similarity):
+        raise NearfarError(f"similarity must be one of {', '.join(get_args(Similarity))}, not {similarity!r}")
+
+
+def check_alike(names: str, first: Tensor, second: Tensor) -> None:
+    """Raise NearfarError unless both are matrices of the same shape. ``names``, as "anchors positives", are theirs."""
+    if first.ndim != 2 or first.shape != second.shape:
+        one, other = names.split()
+        raise NearfarError(
+            f"{one} {tuple(first.shape)} and {other} {tuple(second.shape)} must have the same shape [batch, dim]"
+        )
+
+
+def check_mask(mask: Tensor | None, rows: int, columns: int) -> None:
+    """Raise NearfarError unless the mask is None or a boolean tensor [rows, columns]."""
+    if mask is not None and (mask.dtype != torch.bool or mask.shape != (rows, columns)):
+        raise NearfarError(
+            f"mask must be a bool tensor of shape {(rows, columns)}, not {mask.dtype} of shape {tuple(mask.shape)}"
+        )
+
+
+def _comparable(first: Tensor, second: Tensor, similarity: Similarity) -> tuple[Tensor, Tensor]:
+    """Both in one precision, float32 or better, and of length 1 where only their directions count."""
+    exact = torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
+    first, second = first.to(exact), second.to(exact)
+    return (unit(first), unit(second)) if similarity == "cosine" else (first, second)

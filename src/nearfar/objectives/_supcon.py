@@ -1,0 +1,44 @@
+"""Supervised contrastive learning for fine-tuning: examples of one label come together."""
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nearfar.objectives._similarity import check_temperature, negative_log_shares, similarities
+from nearfar.types import NearfarError
+
+
+def supcon(
+    embeddings: Float[Tensor, "batch dim"], labels: Int[Tensor, " batch"], *, temperature: float
+) -> Float[Tensor, " anchors"]:
+    """Pull each example towards the batch's others of its label and away from the rest.
+
+    l_i = -1/(N_{y_i} - 1) sum_{j != i, y_j = y_i} log[ exp(cos(z_i, z_j) / t) / sum_{k != i} exp(cos(z_i, z_k) / t) ]
+
+    with N_y the number of examples of label y and t the temperature; the embeddings are scaled to length 1 here. One
+    value for each example that has another of its label, in the batch's order; none, though still attached to the
+    graph, if there is no such example. The paper adds these values up.
+
+    float16 and bfloat16 vectors are compared in float32, under autocast too, and give float32 values; others give
+    their own dtype. A zero vector has cosine 0 to everything, and no gradient.
+
+    Raises NearfarError for a temperature that is not positive and shapes that do not match.
+
+    Source: Gunel et al. 2021, the SCL loss.
+
+    >>> supcon(torch.eye(4), torch.tensor([5, 5, 5, 5]), temperature=0.3)  # log 3, all but the anchor
+    tensor([1.0986, 1.0986, 1.0986, 1.0986])
+    >>> supcon(torch.eye(4), torch.tensor([0, 1, 2, 0]), temperature=0.3).shape
+    torch.Size([2])
+    """
+    check_temperature(temperature)
+    if embeddings.ndim != 2 or labels.shape != embeddings.shape[:1]:
+        raise NearfarError(
+            f"embeddings {tuple(embeddings.shape)} must be [batch, dim], with one label each, "
+            f"but labels are {tuple(labels.shape)}"
+        )
+    others = ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    positives = (labels[:, None] == labels) & others
+    anchors = positives.any(dim=1).nonzero().squeeze(1)
+    logits = similarities(embeddings[anchors], embeddings, "cosine") / temperature
+    return negative_log_shares(logits, positives[anchors], others[anchors])

@@ -1,0 +1,28 @@
+"""Random vectors for the objectives' tests, and the comparison of an objective with its loops."""
+
+import torch
+
+
+def vectors(*shape, seed=0):
+    """Float64 normal numbers."""
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def some_mask(rows, columns, seed=0):
+    """True and False in about equal parts, without regard to the diagonal."""
+    return torch.rand(rows, columns, generator=torch.Generator().manual_seed(seed)) < 0.5
+
+
+def assert_same(objective, loops, *inputs, trivial=False):
+    """Both give the same values, and the same gradients, which are not zero unless there is nothing to learn."""
+    ours = [tensor.clone().requires_grad_() for tensor in inputs]
+    theirs = [tensor.clone().requires_grad_() for tensor in inputs]
+    value, expected = objective(*ours), loops(*theirs)
+    torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-10)
+    # Weights that differ, so that values in another order would have other gradients.
+    weights = 1 + torch.arange(expected.numel(), dtype=torch.float64).view(expected.shape)
+    (value * weights).sum().backward()
+    (expected * weights).sum().backward()
+    for one, other in zip(ours, theirs, strict=True):
+        assert (other.grad.norm() > 1e-6) != trivial
+        torch.testing.assert_close(one.grad, other.grad, rtol=1e-8, atol=1e-9)

@@ -1,0 +1,245 @@
+"""InfoNCE and NT-Xent: against loops, in closed form, with masks and hard negatives, and their mistakes."""
+
+import inspect
+from math import exp, log
+
+import pytest
+import torch
+
+from nearfar.objectives import info_nce, nt_xent
+from nearfar.types import NearfarError
+from tests import references
+from tests.objectives.checks import assert_same, some_mask, vectors
+
+counts = pytest.mark.parametrize("count", [1, 2, 7])
+temperatures = pytest.mark.parametrize("temperature", [1.0, 0.1])
+masked = pytest.mark.parametrize("masked", [False, True])
+
+
+# --- the same values and gradients as other code ---
+
+
+@counts
+@temperatures
+@masked
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_without_negatives_it_equals_the_loops(count, temperature, similarity, masked):
+    mask = some_mask(count, count) if masked else None
+    anchors, positives = 0.5 * vectors(2, count, 5)
+    assert_same(
+        lambda a, p: info_nce(a, p, temperature=temperature, similarity=similarity, mask=mask),
+        lambda a, p: references.info_nce(a, p, None, temperature, similarity=similarity, mask=mask),
+        anchors,
+        positives,
+        trivial=count == 1 or (masked and not (mask & ~torch.eye(count, dtype=torch.bool)).any()),
+    )
+
+
+@counts
+@temperatures
+@masked
+@pytest.mark.parametrize("weight", [0.0, 1.5, -0.7])
+def test_with_a_hard_negative_each_it_equals_the_loops(count, temperature, weight, masked):
+    mask = some_mask(count, 2 * count, seed=3) if masked else None
+    assert_same(
+        lambda *x: info_nce(*x, temperature=temperature, hard_negative_weight=weight, mask=mask),
+        lambda *x: references.info_nce(*x, temperature, weight, mask=mask),
+        *vectors(3, count, 5),
+    )
+
+
+@pytest.mark.parametrize("negatives", [1, 9])
+def test_any_number_of_negatives_equals_the_loops(negatives):
+    anchors, positives = vectors(2, 4, 5)
+    mask = some_mask(4, 4 + negatives)
+    assert_same(
+        lambda *x: info_nce(*x, temperature=0.3, mask=mask),
+        lambda *x: references.info_nce(*x, 0.3, mask=mask),
+        anchors,
+        positives,
+        vectors(negatives, 5, seed=1),
+    )
+
+
+@counts
+@temperatures
+@masked
+def test_nt_xent_equals_the_loops(count, temperature, masked):
+    mask = some_mask(count, count) if masked else None
+    assert_same(
+        lambda *x: nt_xent(*x, temperature=temperature, mask=mask),
+        lambda *x: references.nt_xent(*x, temperature, mask),
+        *vectors(2, count, 5),
+        trivial=count == 1 or (masked and not (mask & ~torch.eye(count, dtype=torch.bool)).any()),
+    )
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_gradients_match_finite_differences(similarity):
+    mask = some_mask(4, 8)
+
+    def loss(*x):
+        return info_nce(*x, temperature=0.5, hard_negative_weight=0.3, similarity=similarity, mask=mask)
+
+    assert torch.autograd.gradcheck(loss, [x.requires_grad_() for x in vectors(3, 4, 3).unbind()])
+
+
+def test_nt_xent_gradients_match_finite_differences():
+    first, second = (x.requires_grad_() for x in vectors(2, 4, 3).unbind())
+    assert torch.autograd.gradcheck(lambda *x: nt_xent(*x, temperature=0.5, mask=some_mask(4, 4)), (first, second))
+
+
+# --- closed forms ---
+
+
+@counts
+@temperatures
+def test_equal_embeddings_cost_log_of_the_candidates(count, temperature):
+    same = torch.ones(count, 3, dtype=torch.float64)
+    assert info_nce(same, same, temperature=temperature).tolist() == pytest.approx([log(count)] * count)
+    assert info_nce(same, same, same, temperature=temperature).tolist() == pytest.approx([log(2 * count)] * count)
+    expected = [log(2 * count - 1)] * 2 * count
+    assert nt_xent(same, same, temperature=temperature).tolist() == pytest.approx(expected)
+
+
+@counts
+@temperatures
+def test_equal_positives_with_all_else_orthogonal(count, temperature):
+    axes = torch.eye(2 * count, dtype=torch.float64)
+    texts, hard, e = axes[:count], axes[count:], exp(-1 / temperature)
+    value = info_nce(texts, 2 * texts, temperature=temperature)
+    assert value.tolist() == pytest.approx([log(1 + (count - 1) * e)] * count)
+    value = info_nce(texts, 2 * texts, hard, temperature=temperature)
+    assert value.tolist() == pytest.approx([log(1 + (2 * count - 1) * e)] * count)
+    value = nt_xent(texts, 2 * texts, temperature=temperature)
+    assert value.tolist() == pytest.approx([log(1 + (2 * count - 2) * e)] * 2 * count)
+
+
+def test_the_weight_multiplies_the_own_hard_negative_alone():
+    same = torch.ones(4, 3, dtype=torch.float64)
+    value = info_nce(same, same, same, hard_negative_weight=log(5))
+    assert value.tolist() == pytest.approx([log(4 + 3 + 5)] * 4)
+
+
+def test_temperature_divides_the_dot_product():
+    anchors, positives = vectors(2, 5, 3)
+    torch.testing.assert_close(
+        info_nce(anchors, positives, temperature=0.25, similarity="dot"),
+        info_nce(4 * anchors, positives, temperature=1.0, similarity="dot"),
+    )
+
+
+# --- masks ---
+
+
+def test_a_full_mask_is_no_mask():
+    anchors, positives, negatives = vectors(3, 5, 4)
+    full = torch.ones(5, 10, dtype=torch.bool)
+    masked = info_nce(anchors, positives, negatives, mask=full)
+    torch.testing.assert_close(masked, info_nce(anchors, positives, negatives), rtol=0, atol=0)
+    masked = nt_xent(anchors, positives, temperature=0.1, mask=full[:, :5])
+    torch.testing.assert_close(masked, nt_xent(anchors, positives, temperature=0.1), rtol=0, atol=0)
+
+
+def test_leaving_out_equals_deleting():
+    anchors, positives, negatives = vectors(3, 5, 4)
+    kept = torch.ones(5, 10, dtype=torch.bool)
+    kept[:, [7, 9]] = False
+    masked = info_nce(anchors, positives, negatives, mask=kept)
+    torch.testing.assert_close(masked, info_nce(anchors, positives, negatives[[0, 1, 3]]))
+    rows = torch.ones(5, 5, dtype=torch.bool)
+    rows[:4, 4] = False
+    masked = nt_xent(anchors, positives, temperature=0.1, mask=rows)
+    alone = nt_xent(anchors[:4], positives[:4], temperature=0.1)
+    torch.testing.assert_close(masked[[0, 1, 2, 3, 5, 6, 7, 8]], alone)
+
+
+def test_what_is_left_out_has_no_gradient():
+    anchors, positives = (x.requires_grad_() for x in vectors(2, 4, 3).unbind())
+    kept = torch.ones(4, 4, dtype=torch.bool)
+    kept[0, 2] = False
+    info_nce(anchors, positives, mask=kept)[0].backward()
+    assert positives.grad[2].abs().max() == 0
+    assert positives.grad[1].abs().max() > 0
+
+
+def test_an_anchor_left_with_its_positive_has_nothing_to_learn():
+    anchors, positives, negatives = (x.requires_grad_() for x in vectors(3, 4, 3).unbind())
+    kept = torch.zeros(4, 8, dtype=torch.bool)
+    kept[1, 6] = True
+    value = info_nce(anchors, positives, negatives, hard_negative_weight=1.0, mask=kept)
+    assert value[[0, 2, 3]].tolist() == [0, 0, 0]
+    assert value[1] > 0
+    value.sum().backward()
+    for x in (anchors, positives, negatives):
+        assert x.grad.isfinite().all()
+    assert anchors.grad[[0, 2, 3]].abs().max() == 0
+    assert anchors.grad[1].abs().max() > 0
+
+
+def test_nt_xent_with_nothing_kept_is_zero():
+    first, second = (x.requires_grad_() for x in vectors(2, 3, 3).unbind())
+    value = nt_xent(first, second, temperature=0.1, mask=torch.zeros(3, 3, dtype=torch.bool))
+    value.sum().backward()
+    assert value.tolist() == [0] * 6
+    assert first.grad.abs().max() == 0
+
+
+def test_no_rows_give_no_values_but_a_graph():
+    empty = torch.zeros(0, 3, requires_grad=True)
+    value = torch.cat([info_nce(empty, empty), nt_xent(empty, empty, temperature=0.1)])
+    value.sum().backward()
+    assert value.shape == (0,)
+    assert empty.grad.shape == (0, 3)
+
+
+# --- mistakes ---
+
+
+@pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_temperature_must_be_positive(temperature):
+    x = torch.ones(2, 3)
+    for objective in (info_nce, nt_xent):
+        with pytest.raises(NearfarError, match=f"temperature must be a positive number, not {temperature}"):
+            objective(x, x, temperature=temperature)
+
+
+def test_an_unknown_similarity_is_refused():
+    with pytest.raises(NearfarError, match="similarity must be one of dot, cosine, not 'euclid'"):
+        inspect.unwrap(info_nce)(torch.ones(2, 3), torch.ones(2, 3), similarity="euclid")
+
+
+@pytest.mark.parametrize(
+    ("negatives", "weight", "message"),
+    [
+        (None, 1.0, "2 anchors need 2 negatives, but there are none"),
+        (3, 1.0, "2 anchors need 2 negatives, but there are 3"),
+        (2, float("nan"), "hard_negative_weight must be a finite number, not nan"),
+        (2, float("-inf"), "hard_negative_weight must be a finite number"),
+    ],
+)
+def test_a_weight_needs_a_negative_for_each_anchor(negatives, weight, message):
+    x = torch.ones(2, 3)
+    with pytest.raises(NearfarError, match=message):
+        info_nce(x, x, None if negatives is None else torch.ones(negatives, 3), hard_negative_weight=weight)
+
+
+def test_shapes_that_do_not_match_are_refused():
+    # The functions under their annotations, for where a run checks shapes through those.
+    x, info, nt = torch.ones(4, 3), inspect.unwrap(info_nce), inspect.unwrap(nt_xent)
+    with pytest.raises(NearfarError, match=r"anchors \(4, 3\) and positives \(2, 3\) must have the same shape"):
+        info(x, x[:2])
+    with pytest.raises(NearfarError, match=r"first \(4, 3\) and second \(4, 2\) must have the same shape"):
+        nt(x, x[:, :2], temperature=0.1)
+    with pytest.raises(NearfarError, match=r"anchors \(3,\)"):
+        info(x[0], x[0])
+    with pytest.raises(
+        NearfarError, match=r"negatives \(4, 2\) must be \[negatives, dim\], as wide as anchors \(4, 3\)"
+    ):
+        info(x, x, x[:, :2])
+    with pytest.raises(NearfarError, match=r"mask must be a bool tensor of shape \(4, 8\), .* of shape \(4, 4\)"):
+        info(x, x, x, mask=torch.ones(4, 4, dtype=torch.bool))
+    with pytest.raises(NearfarError, match=r"mask must be a bool tensor of shape \(4, 4\), not torch.float32"):
+        info(x, x, mask=torch.ones(4, 4))
+    with pytest.raises(NearfarError, match=r"shape \(4, 4\), .* of shape \(8, 8\)"):
+        nt(x, x, temperature=0.1, mask=torch.ones(8, 8, dtype=torch.bool))

@@ -1,0 +1,119 @@
+"""Masks of likely positives: against loops, at work in an objective, and their mistakes."""
+
+import inspect
+
+import pytest
+import torch
+
+from nearfar.objectives import below_positive, distinct_rows, info_nce
+from nearfar.types import NearfarError
+from tests import references
+from tests.objectives.checks import vectors
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+@pytest.mark.parametrize("margin", [-0.2, 0.0, 0.3])
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_below_positive_equals_the_loops(count, margin, similarity):
+    anchors, positives = vectors(2, count, 5)
+    candidates = vectors(9, 5, seed=1)
+    mask = below_positive(anchors, positives, candidates, margin=margin, similarity=similarity)
+    assert mask.tolist() == references.below_positive(anchors, positives, candidates, margin, similarity)
+    assert count == 1 or mask.any() != mask.all()  # some of each
+
+
+def test_the_margin_is_added_to_the_positive():
+    anchors, positives = torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0, 4.0]])  # cosine 0.6
+    candidates = torch.tensor([[1.0, 0.0], [4.0, 3.0], [5.0, 12.0]])  # 1, 0.8, 0.38
+    for margin, expected in [(0.0, [0, 0, 1]), (0.25, [0, 1, 1]), (0.5, [1, 1, 1]), (-0.3, [0, 0, 0])]:
+        assert below_positive(anchors, positives, candidates, margin=margin).int().tolist() == [expected]
+
+
+@pytest.mark.parametrize("scale", [1e-2, 1.0, 30.0])
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_rounding_does_not_set_a_positive_above_itself(similarity, scale):
+    anchors, positives = (scale * vectors(2, 64, 384)).float()
+    candidates = torch.cat([positives, vectors(9, 384, seed=1).float(), positives])
+    kept = below_positive(anchors, positives, candidates, margin=0.0, similarity=similarity)
+    assert kept[:, :64].diagonal().all()
+    assert kept[:, 73:].diagonal().all()
+    # A thousandth of the way to the anchor is more than rounding.
+    nearer = below_positive(anchors, positives, 0.999 * positives + 0.001 * anchors, margin=0.0, similarity=similarity)
+    assert not nearer.diagonal().any()
+
+
+def test_below_positive_has_no_gradient():
+    x = vectors(3, 4).requires_grad_()
+    assert not below_positive(x, x, x, margin=0.1).requires_grad
+
+
+def test_half_precision_is_compared_in_float32():
+    anchors, positives, candidates = (100 * vectors(3, 6, 5)).half()  # dot products beyond float16
+    mask = below_positive(anchors, positives, candidates, margin=1.0, similarity="dot")
+    exact = below_positive(anchors.double(), positives.double(), candidates.double(), margin=1.0, similarity="dot")
+    assert torch.equal(mask, exact)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(below_positive(anchors, positives, candidates, margin=1.0, similarity="dot"), exact)
+
+
+def test_a_near_candidate_is_not_pushed_away():
+    anchors, positives = vectors(2, 4, 5)
+    positives = positives.clone()
+    positives[2] = anchors[0]  # another row's positive that equals this anchor
+    positives.requires_grad_()
+    mask = below_positive(anchors, positives, positives, margin=0.1)
+    info_nce(anchors, positives, temperature=0.5, mask=mask)[0].backward()
+    assert not mask[0, 2]
+    assert positives.grad[2].abs().max() == 0
+    assert positives.grad[0].abs().max() > 0
+
+
+def test_distinct_rows_equal_the_loops():
+    generator = torch.Generator().manual_seed(0)
+    for columns, count in [(1, 1), (1, 7), (2, 7), (3, 9)]:
+        ids = torch.randint(12, (columns, count), generator=generator).unbind()
+        mask = distinct_rows(*ids)
+        assert mask.tolist() == references.distinct_rows(*ids)
+        assert torch.equal(mask, mask.T)
+        assert not mask.diagonal().any()
+
+
+def test_rows_are_matched_across_columns():
+    anchors, positives = torch.tensor([0, 1, 2, 3]), torch.tensor([4, 5, 1, 4])
+    expected = [[0, 1, 1, 0], [1, 0, 0, 1], [1, 0, 0, 1], [0, 1, 1, 0]]
+    assert distinct_rows(anchors, positives).int().tolist() == expected
+    assert distinct_rows(anchors).int().tolist() == (1 - torch.eye(4, dtype=torch.int)).tolist()
+
+
+def test_duplicate_texts_are_no_negatives_of_each_other():
+    anchors, positives = vectors(2, 4, 5)
+    anchors[3] = anchors[0]
+    mask = distinct_rows(torch.tensor([0, 1, 2, 0]), torch.tensor([3, 4, 5, 6]))
+    masked = info_nce(anchors, positives, temperature=0.1, mask=mask)
+    without = info_nce(anchors[:3], positives[:3], temperature=0.1)
+    torch.testing.assert_close(masked[0], without[0])
+    assert masked[0] < info_nce(anchors, positives, temperature=0.1)[0]
+
+
+def test_impossible_settings_are_refused():
+    x = torch.ones(2, 3)
+    for margin in (float("nan"), float("inf")):
+        with pytest.raises(NearfarError, match=f"margin must be a finite number, not {margin}"):
+            below_positive(x, x, x, margin=margin)
+    with pytest.raises(NearfarError, match="similarity must be one of dot, cosine, not 'euclid'"):
+        inspect.unwrap(below_positive)(x, x, x, margin=0.1, similarity="euclid")
+
+
+def test_shapes_that_do_not_match_are_refused():
+    x, ids = torch.ones(2, 3), torch.arange(4)
+    unchecked = inspect.unwrap(below_positive)
+    with pytest.raises(NearfarError, match=r"anchors \(2, 3\) and positives \(1, 3\)"):
+        unchecked(x, x[:1], x, margin=0.1)
+    with pytest.raises(
+        NearfarError, match=r"candidates \(2, 2\) must be \[candidates, dim\], as wide as anchors \(2, 3\)"
+    ):
+        unchecked(x, x, x[:, :2], margin=0.1)
+    with pytest.raises(NearfarError, match=r"ids must be one or more columns of the same length, not \[\]"):
+        distinct_rows()
+    with pytest.raises(NearfarError, match=r"not \[\(4,\), \(3,\)\]"):
+        inspect.unwrap(distinct_rows)(ids, ids[:3])

@@ -1,0 +1,83 @@
+"""Learning from scores: against loops, in closed form, and its mistakes."""
+
+import inspect
+
+import pytest
+import torch
+
+from nearfar.objectives import cosine_regression, regression_features
+from nearfar.types import NearfarError
+from tests import references
+from tests.objectives.checks import assert_same, vectors
+
+
+def targets(count):
+    return torch.linspace(-1, 1, count + 2, dtype=torch.float64)[1:-1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_cosine_regression_equals_the_loops(count):
+    y = targets(count)
+    assert_same(
+        lambda *x: cosine_regression(*x, y), lambda *x: references.cosine_regression(*x, y), *vectors(2, count, 5)
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_features_equal_the_loops(count):
+    assert_same(regression_features, references.regression_features, *vectors(2, count, 4))
+
+
+def test_gradients_match_finite_differences():
+    u, v = (x.requires_grad_() for x in vectors(2, 4, 3).unbind())
+    assert torch.autograd.gradcheck(lambda *x: cosine_regression(*x, targets(4)), (u, v))
+    assert torch.autograd.gradcheck(regression_features, (u, v))
+
+
+def test_closed_forms():
+    u = torch.tensor([[2.0, 0.0], [1.0, 1.0], [0.0, 3.0]], dtype=torch.float64)
+    y = torch.tensor([0.5, -1.0, 1.0], dtype=torch.float64)
+    assert cosine_regression(u, 5 * u, y).tolist() == pytest.approx([0.25, 4, 0])
+    assert cosine_regression(u, -u, y).tolist() == pytest.approx([2.25, 0, 4])
+    assert cosine_regression(u, u.flip(1), y).tolist() == pytest.approx([0.25, 4, 1])
+
+
+def test_features_do_not_tell_the_two_texts_apart():
+    u, v = vectors(2, 5, 4)
+    assert torch.equal(regression_features(u, v), regression_features(v, u))
+
+
+def test_targets_take_the_precision_of_the_vectors():
+    u, v = vectors(2, 3, 4)
+    assert cosine_regression(u.float(), v.float(), targets(3)).dtype == torch.float32
+    assert cosine_regression(u, v, targets(3).float()).dtype == torch.float64
+
+
+def test_equal_vectors_have_finite_gradients():
+    u = torch.ones(2, 3, requires_grad=True)
+    (cosine_regression(u, u, torch.tensor([1.0, 0.0])).sum() + regression_features(u, u).sum()).backward()
+    assert u.grad.isfinite().all()
+
+
+def test_no_pairs_give_no_values():
+    empty = torch.zeros(0, 4)
+    assert cosine_regression(empty, empty, torch.zeros(0)).shape == (0,)
+    assert regression_features(empty, empty).shape == (0, 8)
+
+
+@pytest.mark.parametrize("target", [1.01, -2.0, 5.0, float("nan")])
+def test_targets_beyond_a_cosine_are_refused(target):
+    u = torch.ones(2, 3)
+    with pytest.raises(NearfarError, match=r"targets must lie in -1\.\.1 as cosines do, found"):
+        cosine_regression(u, u, torch.tensor([0.5, target]))
+
+
+def test_shapes_that_do_not_match_are_refused():
+    u, y = torch.ones(2, 3), torch.zeros(2)
+    unchecked, features = inspect.unwrap(cosine_regression), inspect.unwrap(regression_features)
+    with pytest.raises(NearfarError, match=r"first \(2, 3\) and second \(1, 3\)"):
+        unchecked(u, u[:1], y)
+    with pytest.raises(NearfarError, match=r"targets \(1,\) must be one for each of the 2 pairs"):
+        unchecked(u, u, y[:1])
+    with pytest.raises(NearfarError, match=r"first \(2, 3\) and second \(2, 2\)"):
+        features(u, u[:, :2])

@@ -1,0 +1,241 @@
+"""Self-guided contrastive learning and the parameters' drift: against loops, in closed form, with masks."""
+
+import inspect
+from math import exp, log
+
+import pytest
+import torch
+from torch import nn
+
+from nearfar.objectives import nt_xent, parameter_drift, self_guided
+from nearfar.types import NearfarError
+from tests import references
+from tests.objectives.checks import assert_same, some_mask, vectors
+
+LOOPS = {
+    "sg": references.nt_xent,
+    "opt1": references.sg_opt1,
+    "opt2": references.sg_opt2,
+    "opt3": references.sg_opt3,
+}
+VARIANTS = sorted(LOOPS)
+counts = pytest.mark.parametrize("count", [1, 2, 7])
+temperatures = pytest.mark.parametrize("temperature", [1.0, 0.1])
+variants = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def inputs(variant, count, layers=3, dim=5):
+    """c and h of the form that the variant takes."""
+    return vectors(count, dim), vectors(count, layers, dim, seed=1) if variant == "opt3" else vectors(
+        count, dim, seed=1
+    )
+
+
+# --- the same values and gradients as other code ---
+
+
+@variants
+@counts
+@temperatures
+@pytest.mark.parametrize("masked", [False, True])
+def test_equals_the_loops(variant, count, temperature, masked):
+    mask = some_mask(count, count) if masked else None
+    assert_same(
+        lambda c, h: self_guided(c, h, temperature=temperature, variant=variant, mask=mask),
+        lambda c, h: LOOPS[variant](c, h, temperature, mask),
+        *inputs(variant, count),
+        trivial=count == 1 or (masked and not (mask & ~torch.eye(count, dtype=torch.bool)).any()),
+    )
+
+
+@variants
+def test_gradients_match_finite_differences(variant):
+    def loss(c, h):
+        return self_guided(c, h, temperature=0.5, variant=variant, mask=some_mask(4, 4))
+
+    assert torch.autograd.gradcheck(loss, [x.requires_grad_() for x in inputs(variant, 4, layers=2, dim=3)])
+
+
+def test_sg_is_nt_xent():
+    c, h = vectors(2, 5, 4)
+    assert torch.equal(self_guided(c, h, temperature=0.1, variant="sg"), nt_xent(c, h, temperature=0.1))
+
+
+def test_one_layer_of_opt3_is_opt2():
+    c, h = vectors(2, 5, 4)
+    one_layer = self_guided(c, h[:, None], temperature=0.1, variant="opt3")
+    torch.testing.assert_close(one_layer, self_guided(c, h, temperature=0.1, variant="opt2"))
+
+
+# --- closed forms ---
+
+
+@counts
+@temperatures
+@pytest.mark.parametrize("layers", [1, 4])
+def test_equal_embeddings_cost_log_of_the_candidates(count, temperature, layers):
+    c, h = torch.ones(count, 3, dtype=torch.float64), torch.ones(count, layers, 3, dtype=torch.float64)
+    candidates = {"sg": 2 * count - 1, "opt1": 2 * count - 1, "opt2": count, "opt3": 1 + layers * (count - 1)}
+    for variant, number in candidates.items():
+        value = self_guided(c, h if variant == "opt3" else h[:, 0], temperature=temperature, variant=variant)
+        values = 2 * count if variant == "sg" else count
+        assert value.tolist() == pytest.approx([log(number)] * values)
+
+
+@counts
+@temperatures
+@pytest.mark.parametrize("layers", [1, 4])
+def test_equal_positives_with_all_else_orthogonal(count, temperature, layers):
+    c = torch.eye(count, dtype=torch.float64)
+    h = 3 * c[:, None].repeat(1, layers, 1)
+    # -log( e^(1/t) / (e^(1/t) + n e^0) ) = log(1 + n e^(-1/t)), with n negatives
+    negatives = {"sg": 2 * (count - 1), "opt1": 2 * (count - 1), "opt2": count - 1, "opt3": layers * (count - 1)}
+    for variant, number in negatives.items():
+        value = self_guided(c, h if variant == "opt3" else h[:, 0], temperature=temperature, variant=variant)
+        values = 2 * count if variant == "sg" else count
+        assert value.tolist() == pytest.approx([log(1 + number * exp(-1 / temperature))] * values)
+
+
+def test_opt3_is_a_mean_over_layers_that_see_the_same_negatives():
+    # Layer 0 of each sentence is its vector, layer 1 is orthogonal to everything.
+    axes = torch.eye(6, dtype=torch.float64)
+    c, h = axes[:3], torch.stack([axes[:3], axes[3:]], dim=1)
+    value = self_guided(c, h, temperature=1.0, variant="opt3")
+    assert value.tolist() == pytest.approx([(log(1 + 4 * exp(-1)) + log(1 + 4)) / 2] * 3)
+
+
+# --- masks ---
+
+
+@variants
+def test_leaving_a_sentence_out_equals_deleting_it(variant):
+    c, h = inputs(variant, 5)
+    mask = torch.ones(5, 5, dtype=torch.bool)
+    mask[:4, 4] = False
+    masked = self_guided(c, h, temperature=0.2, variant=variant, mask=mask)
+    alone = self_guided(c[:4], h[:4], temperature=0.2, variant=variant)
+    torch.testing.assert_close(masked.view(-1, 5)[:, :4].flatten(), alone)
+    assert not torch.allclose(masked, self_guided(c, h, temperature=0.2, variant=variant))
+
+
+@variants
+def test_a_full_mask_is_no_mask(variant):
+    c, h = inputs(variant, 5)
+    masked = self_guided(c, h, temperature=0.2, variant=variant, mask=torch.ones(5, 5, dtype=torch.bool))
+    assert torch.equal(masked, self_guided(c, h, temperature=0.2, variant=variant))
+
+
+@variants
+def test_a_sentence_left_alone_has_nothing_to_learn(variant):
+    c, h = (x.requires_grad_() for x in inputs(variant, 4))
+    mask = torch.zeros(4, 4, dtype=torch.bool)
+    mask[1, 2] = True
+    with torch.autograd.set_detect_anomaly(mode=True, check_nan=True):  # no NaN on the way, either
+        value = self_guided(c, h, temperature=0.1, variant=variant, mask=mask)
+        value.sum().backward()
+    values = value.view(-1, 4)
+    assert values[:, [0, 2, 3]].abs().max() == 0
+    assert values[0, 1] > 0
+    assert c.grad.isfinite().all()
+    assert h.grad.isfinite().all()
+    assert c.grad[[0, 3]].abs().max() == 0
+    assert c.grad[1].abs().max() > 0
+
+
+@variants
+def test_no_sentences_give_no_values_but_a_graph(variant):
+    c, h = (x.requires_grad_() for x in inputs(variant, 0))
+    value = self_guided(c, h, temperature=0.1, variant=variant)
+    value.sum().backward()
+    assert value.shape == (0,)
+    assert c.grad.shape == c.shape
+
+
+# --- drift ---
+
+
+def small(seed):
+    torch.manual_seed(seed)
+    return nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)).double()
+
+
+def test_drift_equals_the_loops():
+    module, other, reference = small(0), small(0), small(1)
+    value = parameter_drift(module, reference)
+    expected = references.parameter_drift(dict(other.named_parameters()), dict(reference.named_parameters()))
+    torch.testing.assert_close(value, expected)
+    value.backward()
+    expected.backward()
+    for one, two in zip(module.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(one.grad, two.grad)
+    assert module[0].weight.grad.abs().min() > 0
+    assert all(parameter.grad is None for parameter in reference.parameters())
+
+
+def test_no_drift_from_oneself():
+    assert parameter_drift(small(0), small(0)).item() == 0
+
+
+def test_drift_adds_up_over_frozen_parameters_too():
+    module, reference = small(0), small(0)
+    with torch.no_grad():
+        module[0].bias.add_(3.0)
+    module[0].bias.requires_grad_(False)
+    assert parameter_drift(module, reference).item() == pytest.approx(2 * 9)
+
+
+def test_drift_of_half_precision_is_computed_in_float32():
+    module, reference = nn.Linear(64, 64, bias=False).half(), nn.Linear(64, 64, bias=False).half()
+    nn.init.constant_(module.weight, 8.0)
+    nn.init.constant_(reference.weight, 0.0)
+    value = parameter_drift(module, reference)
+    assert value.dtype == torch.float32
+    assert value.item() == 64 * 64 * 64  # beyond float16
+
+
+def test_drift_between_modules_of_other_forms_is_refused():
+    with pytest.raises(NearfarError, match="only the module has bias"):
+        parameter_drift(nn.Linear(2, 2), nn.Linear(2, 2, bias=False))
+    with pytest.raises(NearfarError, match="only the reference has bias"):
+        parameter_drift(nn.Linear(2, 2, bias=False), nn.Linear(2, 2))
+    with pytest.raises(NearfarError, match=r"weight is \(2, 3\) in the module but \(2, 1\) in the reference"):
+        parameter_drift(nn.Linear(3, 2), nn.Linear(1, 2))  # which would broadcast
+
+
+# --- mistakes ---
+
+
+@variants
+@pytest.mark.parametrize("temperature", [0.0, float("inf")])
+def test_a_temperature_must_be_positive(variant, temperature):
+    with pytest.raises(NearfarError, match="temperature must be a positive number"):
+        self_guided(*inputs(variant, 2), temperature=temperature, variant=variant)
+
+
+def test_an_unknown_variant_is_refused():
+    with pytest.raises(NearfarError, match="variant must be one of sg, opt1, opt2, opt3, not 'opt4'"):
+        inspect.unwrap(self_guided)(*inputs("sg", 2), temperature=0.1, variant="opt4")
+
+
+@variants
+def test_views_of_the_wrong_rank_are_refused(variant):
+    c, wrong = inputs("sg" if variant == "opt3" else "opt3", 4)
+    form = r"\[batch, layers, dim\]" if variant == "opt3" else r"\[batch, dim\]"
+    with pytest.raises(NearfarError, match=f"variant {variant} compares cls .* with views {form}, but cls is .4, 5"):
+        self_guided(c, wrong, temperature=0.1, variant=variant)
+
+
+@variants
+def test_shapes_that_do_not_match_are_refused(variant):
+    c, h = inputs(variant, 4)
+    unchecked = inspect.unwrap(self_guided)
+    for cls, views in [(c[:3], h), (c[:, :2], h), (c[0], h[0])]:
+        with pytest.raises(NearfarError, match=f"variant {variant} compares"):
+            unchecked(cls, views, temperature=0.1, variant=variant)
+    with pytest.raises(NearfarError, match=r"mask must be a bool tensor of shape \(4, 4\)"):
+        unchecked(c, h, temperature=0.1, variant=variant, mask=torch.ones(4, 8, dtype=torch.bool))
+
+
+def test_no_layers_are_refused():
+    with pytest.raises(NearfarError, match=r"views \(4, 0, 5\)"):
+        self_guided(vectors(4, 5), vectors(4, 0, 5), temperature=0.1, variant="opt3")
