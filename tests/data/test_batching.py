@@ -1,4 +1,4 @@
-"""NLI batches: every row once, premises together, the same order from the same seed, from any step on."""
+"""Batches: every row once, premises together, the same order from the same seed, from any step on."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.data.batching import NliBatches
+from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.types import NearfarError, NliRow
 
 # Few texts, so that premises recur, far apart too, and a text can be both premise and hypothesis.
@@ -169,3 +169,104 @@ def test_no_rows_and_unknown_orders_are_refused():
         NliBatches([], 1)
     with pytest.raises(NearfarError, match="order must be one of premise, file, rows, not 'random'"):
         NliBatches(rows_of([3]), 1, order="random")
+
+
+@st.composite
+def text_batchings(draw):
+    width = draw(st.integers(1, 3))
+    rows = draw(st.lists(st.tuples(*[texts] * width), min_size=2, max_size=40))
+    targets = draw(st.none() | st.just([float(number) for number in range(len(rows))]))
+    smallest = draw(st.integers(1, 2))
+    size = draw(st.integers(smallest, len(rows)))
+    return TextBatches(rows, size, draw(st.integers(0, 99)), targets, smallest=smallest)
+
+
+def read_back(batch):
+    """The rows of a batch, by its indices."""
+    return [tuple(batch.sentences[index] for index in indices) for indices in zip(*batch.columns, strict=True)]
+
+
+@given(text_batchings(), st.integers(0, 3))
+@settings(max_examples=100, deadline=None)
+def test_every_text_row_once_an_epoch_and_indices_lead_back_to_it(batches, epoch):
+    seen = []
+    for batch in batches.epoch(epoch):
+        assert read_back(batch) == [batches.texts[row] for row in batch.rows]
+        # In order of first appearance, row by row; the indices hold neither gap nor repetition of a text.
+        appearance = [text for row in batch.rows for text in batches.texts[row]]
+        assert batch.sentences == sorted(set(appearance), key=appearance.index)
+        assert batch.targets == ([] if batches.targets is None else [float(row) for row in batch.rows])
+        seen += batch.rows
+    assert sorted(seen) == list(range(len(batches.texts)))
+
+
+@given(text_batchings(), st.integers(0, 3), st.integers(0, 10))
+@settings(max_examples=50, deadline=None)
+def test_text_batches_are_cut_evenly_and_can_be_taken_up_at_any_step(batches, epoch, start):
+    again = TextBatches(
+        list(batches.texts), batches.batch_size, batches.seed, batches.targets, smallest=batches.smallest
+    )
+    list(batches.epoch(epoch + 1))
+    every = list(batches.epoch(epoch))
+    assert list(again.epoch(epoch, start)) == every[start:]
+    sizes = [len(batch.rows) for batch in every]
+    assert sizes[:-1] == [batches.batch_size] * (len(sizes) - 1)
+    assert batches.smallest <= sizes[-1] < batches.batch_size + batches.smallest
+    assert batches.steps(epoch) == len(every)
+    assert batches.total_steps(3) == sum(len(list(batches.epoch(number))) for number in range(3))
+
+
+def singles(count):
+    return [(f"text {number}",) for number in range(count)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "smallest", "sizes"), [(8, 2, [4, 4]), (9, 2, [4, 5]), (10, 2, [4, 4, 2]), (9, 1, [4, 4, 1]), (4, 2, [4])]
+)
+def test_a_row_is_never_left_alone_unless_it_may_be(rows, smallest, sizes):
+    batches = TextBatches(singles(rows), 4, smallest=smallest)
+    assert [len(batch.rows) for batch in batches.epoch(0)] == sizes
+
+
+def test_each_epoch_and_each_seed_has_its_own_order_of_texts():
+    orders = {
+        tuple(row for batch in TextBatches(singles(40), 8, seed).epoch(epoch) for row in batch.rows)
+        for seed in range(3)
+        for epoch in range(3)
+    }
+    assert len(orders) == 9
+    assert tuple(range(40)) not in orders
+
+
+def test_a_text_that_rows_share_is_named_once():
+    (batch,) = TextBatches([("a", "b", "c"), ("c", "b", "d")], 2, targets=[0.5, 1]).epoch(0)
+    assert sorted(batch.sentences) == ["a", "b", "c", "d"]
+    anchors, positives, negatives = batch.columns
+    first = batch.rows.index(0)
+    assert positives[0] == positives[1]
+    assert negatives[first] == anchors[1 - first]
+    assert batch.targets[first] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("batch_size", "message"),
+    [
+        (
+            1,
+            r"--batch-size is 1, but must be from 2 to the number of rows, 6 \(contrast needs other rows",
+        ),
+        (7, "--batch-size is 7, but must be from 2 to the number of rows, 6$"),
+        (0, "--batch-size is 0"),
+    ],
+)
+def test_an_impossible_batch_size_of_texts_is_refused(batch_size, message):
+    with pytest.raises(NearfarError, match=message):
+        TextBatches(singles(6), batch_size)
+    assert TextBatches(singles(6), 1, smallest=1).steps(0) == 6
+
+
+def test_no_texts_and_stray_targets_are_refused():
+    with pytest.raises(NearfarError, match="no rows"):
+        TextBatches([], 2)
+    with pytest.raises(NearfarError, match="there are 2 targets for 3 rows"):
+        TextBatches(singles(3), 2, targets=[0, 1])

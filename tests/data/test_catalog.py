@@ -187,6 +187,55 @@ def test_a_name_that_is_neither_file_nor_hub_data_set(folder, no_hub):
     assert "Did you mean 'snli'?" in error("snil:dev")
 
 
+def test_sets_of_one_file_have_no_splits(folder, hub):
+    for name in ("text/wiki.txt", "text/sentences.txt.gz", "senteval/MR.tsv", "senteval/CR.tsv"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"text\n{name}\n")
+    assert texts("mr") == ["senteval/MR.tsv"]
+    assert [found.table.data for found in find("wiki") + find("sentences")] == [
+        folder / "text" / "wiki.txt",
+        folder / "text" / "sentences.txt.gz",
+    ]
+    assert error("mr:CR") == "mr has no split 'CR'. It has: all."
+    message = error("mpqa")
+    assert message.startswith(f"mpqa was not found.\n  Not there: {folder / 'senteval' / 'MPQA.tsv'}.\n")
+    assert "What is there" not in message
+    assert hub == []
+
+
+def test_labelled_sets_have_splits_where_they_are_official(folder, hub):
+    for split in ("train", "test"):
+        path = folder / "senteval" / "TREC" / f"{split}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"text\n{split}\n")
+    assert texts("trec") == ["train"]
+    assert texts("trec:test") == ["test"]
+    assert "What is there: trec:test+train" in error("trec:dev")
+    assert "any with the columns text and label will do" in error("sst5")
+    assert hub == []
+
+
+def test_what_is_not_fetched_says_where_it_is(folder, hub):
+    message = error("wiki1m")
+    assert str(folder / "text" / "wiki1m_for_simcse.txt") in message
+    assert "princeton-nlp/datasets-for-simcse" in message
+    assert hub == []
+
+
+def test_the_text_of_stsb_is_all_of_it(folder, hub):
+    assert names("stsb-text") == ["train", "dev", "test"]
+    assert {found.sentences for found in find("stsb-text")} == {("sentence1", "sentence2")}
+    assert [call[2] for call in hub[:3]] == ["train", "validation", "test"]
+    assert names("stsb-text:train") == ["train"]
+
+
+def test_plain_text_files(folder, hub):
+    (folder / "mine.txt").write_text("a\n")
+    assert find(str(folder / "mine.txt"))[0].table.data == folder / "mine.txt"
+    assert "Did you mean 'mine.txt'?" in error(str(folder / "min.txt"))
+    assert "no such file" in error("mine.txt")
+
+
 def test_parse_and_check():
     assert parse("microworld") == ("microworld", ())
     assert parse("microworld:dev+test") == ("microworld", ("dev", "test"))

@@ -1,11 +1,13 @@
-"""NLI rows -> batches: in a seeded order that can be taken up at any step, each distinct sentence named once."""
+"""Rows -> batches: in a seeded order that can be taken up at any step, each distinct sentence named once."""
 
 import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
+from nearfar.data.balancing import check_classes, deal, distinct_by_class
 from nearfar.types import NearfarError, NliRow
 
 Order: TypeAlias = Literal["premise", "file", "rows"]
@@ -122,3 +124,97 @@ def _fill(groups: list[list[int]], batch_size: int) -> list[list[int]]:
         else:
             batches.append(list(group))
     return batches
+
+
+@dataclass(frozen=True)
+class TextBatch:
+    """Rows of a batch, as indices into its distinct sentences; two texts are equal exactly if their indices are."""
+
+    sentences: list[str]
+    """The distinct texts, in order of first appearance."""
+    columns: tuple[list[int], ...]
+    """For each column (text; or anchor, positive, negative), the index in ``sentences`` of each row's text."""
+    targets: list[float]
+    """Label or score of each row; empty if the rows have none."""
+    rows: list[int]
+    """Where each row stands in the texts that the batches were made of."""
+
+
+@dataclass(frozen=True)
+class TextBatches:
+    """The batches of every epoch, a pure function of the fields below and the epoch's number.
+
+    ``texts`` are rows of one text each, or pairs, or triplets; ``targets`` their labels or scores. Rows are shuffled
+    anew each epoch and cut every ``batch_size`` rows, no row left out. A rest of fewer than ``smallest`` rows joins the
+    batch before it: a row alone has nothing to be contrasted with. Regression, which contrasts nothing, may set 1.
+
+    With ``balanced`` the targets are labels, and each batch holds as many texts of each class as fit evenly
+    (:mod:`nearfar.data.balancing`); an epoch then has as many batches as the rows would fill, but a large class may be
+    seen in part and a small one repeatedly. Rows that repeat a text of their class count once.
+
+    Raises NearfarError for no rows, a batch size below ``smallest`` or above the number of rows, a number of targets
+    that is not that of the rows; and with ``balanced`` as :func:`nearfar.data.balancing.check_classes` says.
+
+    >>> rows = [("a", "b"), ("c", "b"), ("d", "a"), ("e", "f"), ("g", "h")]
+    >>> [len(batch.rows) for batch in TextBatches(rows, batch_size=2).epoch(0)]
+    [2, 3]
+    >>> next(TextBatches(rows[:2], batch_size=2, seed=1).epoch(0)).columns
+    ([0, 2], [1, 1])
+    """
+
+    texts: Sequence[tuple[str, ...]]
+    batch_size: int = 64
+    seed: int = 0
+    targets: Sequence[float] | None = None
+    balanced: bool = False
+    smallest: int = 2
+
+    def __post_init__(self) -> None:
+        if not self.texts:
+            raise NearfarError("there are no rows to train on")
+        if not self.smallest <= self.batch_size <= len(self.texts):
+            why = "" if self.batch_size >= self.smallest else " (contrast needs other rows in the batch)"
+            raise NearfarError(
+                f"--batch-size is {self.batch_size}, but must be from {self.smallest} to the number of rows, "
+                f"{len(self.texts)}{why}"
+            )
+        if self.targets is not None and len(self.targets) != len(self.texts):
+            raise NearfarError(f"there are {len(self.targets)} targets for {len(self.texts)} rows")
+        if self.balanced:
+            check_classes(self.classes, self.texts, self.batch_size)
+
+    def steps(self, epoch: int) -> int:  # noqa: ARG002, the same question that other batches are asked
+        """How many batches this epoch has: as many as any other."""
+        full, rest = divmod(len(self.texts), self.batch_size)
+        return full + (rest > 0 if self.balanced else rest >= self.smallest)
+
+    def total_steps(self, epochs: int) -> int:
+        """How many batches epochs 0 .. ``epochs`` - 1 have together, exactly."""
+        return sum(self.steps(epoch) for epoch in range(epochs))
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[TextBatch]:
+        """Yield the batches of one epoch, from step ``start`` of it on."""
+        for rows in self._plan(epoch)[start:]:
+            yield self._batch(rows)
+
+    @cached_property
+    def classes(self) -> dict[float, list[int]]:
+        """Label -> the first row of each distinct text of that class, labels and rows in order of appearance."""
+        return {} if self.targets is None else distinct_by_class(self.texts, self.targets)
+
+    def _plan(self, epoch: int) -> list[list[int]]:
+        """Row numbers of each batch of the epoch."""
+        generator = random.Random(f"{self.seed} {epoch}")  # by text, for the reason given above
+        if self.balanced:
+            return deal(self.classes, self.batch_size, self.steps(epoch), generator)
+        rows = list(range(len(self.texts)))
+        generator.shuffle(rows)
+        cuts = [step * self.batch_size for step in range(self.steps(epoch))] + [len(rows)]
+        return [rows[first:end] for first, end in pairwise(cuts)]
+
+    def _batch(self, rows: list[int]) -> TextBatch:
+        numbers: dict[str, int] = {}
+        indices = [[numbers.setdefault(text, len(numbers)) for text in self.texts[row]] for row in rows]
+        columns = tuple(list(column) for column in zip(*indices, strict=True))
+        targets = [] if self.targets is None else [self.targets[row] for row in rows]
+        return TextBatch(list(numbers), columns, targets, list(rows))

@@ -5,6 +5,7 @@ A data set is named by a *spec*:
 ==============================  ====================================================================================
 ``snli``, ``sts12``             a named set; alone, the split or subsets that people mean by it (:data:`CATALOG`)
 ``snli:dev``, ``snli:dev+test`` some of its splits, or subsets (``sts12:MSRpar``)
+``mr``, ``wiki``                a named set that is one file, without splits
 ``path/to/rows.tsv``            a file, or a folder written by ``datasets``' ``save_to_disk`` (``folder:validation``)
 ``hub:owner/name:train``        a hub data set, ``hub:owner/name/config:train`` where it has several configs; ``hub:``
                                 may be left out where no file has that name
@@ -16,7 +17,7 @@ The local folder is what the environment variable ``NEARFAR_DATA`` names: it has
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -30,7 +31,7 @@ class NamedSet:
     """A data set that has a name here: where it is, and what its name alone means."""
 
     folder: str
-    """Under the local data folder; it has one TSV for each split or subset."""
+    """Under the local data folder; it has one TSV for each split or subset, or :attr:`files`."""
     splits: tuple[str, ...]
     """The splits (or subsets, where an STS set has several) that the name alone means."""
     hub: str | None = None
@@ -39,14 +40,29 @@ class NamedSet:
     scale: tuple[float, float] | None = None
     """Lowest and highest gold score."""
     advice: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Split -> file, of a set whose files are not named by their splits; it then has no others."""
+    sentences: tuple[str, ...] = ("text",)
+    """The columns that hold the sentences of the set, when no more than sentences is asked for."""
 
 
 _SEMEVAL_SCALE = (0.0, 5.0)
+_PAIR = ("sentence1", "sentence2")
 _NO_SICK_TEST = (
     "No hub copy of the official test split is known (mteb/sickr-sts mixes all 9,927 pairs; that is sickr-full). "
     "SemEval-2014 Task 1 publishes it as SICK_test_annotated.txt: save it as the file above, with the columns score, "
     "sentence1 and sentence2."
 )
+_NO_LABELLED = (
+    "No hub copy is known here. Save it as the file above, or name another file or hub data set: any with the columns "
+    "text and label will do."
+)
+_NO_TEXT = "It is on no hub. Name a file of your own instead, with one sentence a line."
+_NO_WIKI1M = (
+    "It is not fetched from the hub, where it is one file among others of princeton-nlp/datasets-for-simcse: download "
+    "wiki1m_for_simcse.txt from there once, and save it as the file above or name the file itself."
+)
+_NO_FLICKR8K = "No hub copy is known here. Save the captions as the file above, with the columns image and caption."
 
 
 def _semeval(year: int, *subsets: str) -> NamedSet:
@@ -56,15 +72,32 @@ def _semeval(year: int, *subsets: str) -> NamedSet:
         hub=f"mteb/sts{year}-sts",
         hub_splits={"all": "test"},
         scale=_SEMEVAL_SCALE,
+        sentences=_PAIR,
     )
 
 
+def _one_file(path: str, advice: str, *sentences: str) -> NamedSet:
+    folder, _, name = path.rpartition("/")
+    return NamedSet(
+        folder=folder, splits=("all",), files={"all": name}, advice=advice, sentences=sentences or ("text",)
+    )
+
+
+_STSB = NamedSet(
+    folder="sts/STSB",
+    splits=("test",),
+    hub="mteb/stsbenchmark-sts",
+    hub_splits={"train": "train", "dev": "validation", "test": "test"},
+    scale=_SEMEVAL_SCALE,
+    sentences=_PAIR,
+)
 CATALOG: Mapping[str, NamedSet] = {
     "snli": NamedSet(
         folder="nli/SNLI",
         splits=("train",),
         hub="stanfordnlp/snli",
         hub_splits={"train": "train", "dev": "validation", "test": "test"},
+        sentences=("premise", "hypothesis"),
     ),
     "mnli": NamedSet(
         folder="nli/MNLI",
@@ -75,27 +108,35 @@ CATALOG: Mapping[str, NamedSet] = {
             "dev_matched": "validation_matched",
             "dev_mismatched": "validation_mismatched",
         },
+        sentences=("premise", "hypothesis"),
     ),
     "sts12": _semeval(12, "MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
     "sts13": _semeval(13, "FNWN", "headlines", "OnWN"),  # SMT is left out, as in SentEval: its licence forbids copies
     "sts14": _semeval(14, "deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
     "sts15": _semeval(15, "answers-forums", "answers-students", "belief", "headlines", "images"),
     "sts16": _semeval(16, "answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
-    "stsb": NamedSet(
-        folder="sts/STSB",
-        splits=("test",),
-        hub="mteb/stsbenchmark-sts",
-        hub_splits={"train": "train", "dev": "validation", "test": "test"},
-        scale=_SEMEVAL_SCALE,
-    ),
-    "sickr": NamedSet(folder="sts/SICK", splits=("test",), scale=(1.0, 5.0), advice=_NO_SICK_TEST),
+    "stsb": _STSB,
+    "stsb-text": replace(_STSB, splits=("train", "dev", "test")),  # the text that Kim et al. 2021 train on
+    "sickr": NamedSet(folder="sts/SICK", splits=("test",), scale=(1.0, 5.0), advice=_NO_SICK_TEST, sentences=_PAIR),
     "sickr-full": NamedSet(
         folder="sts/SICK",
         splits=("train", "dev", "test"),
         hub="mteb/sickr-sts",
         hub_splits={"all": "test"},
         scale=(1.0, 5.0),
+        sentences=_PAIR,
     ),
+    "trec": NamedSet(folder="senteval/TREC", splits=("train",), advice=_NO_LABELLED),
+    "sst2": NamedSet(folder="senteval/SST2", splits=("train",), advice=_NO_LABELLED),
+    "sst5": NamedSet(folder="senteval/SST5", splits=("train",), advice=_NO_LABELLED),
+    "mr": _one_file("senteval/MR.tsv", _NO_LABELLED),
+    "cr": _one_file("senteval/CR.tsv", _NO_LABELLED),
+    "subj": _one_file("senteval/SUBJ.tsv", _NO_LABELLED),
+    "mpqa": _one_file("senteval/MPQA.tsv", _NO_LABELLED),
+    "sentences": _one_file("text/sentences.txt.gz", _NO_TEXT),
+    "wiki": _one_file("text/wiki.txt", _NO_TEXT),
+    "wiki1m": _one_file("text/wiki1m_for_simcse.txt", _NO_WIKI1M),
+    "flickr8k": _one_file("text/flickr8k_captions.tsv", _NO_FLICKR8K, "caption"),
 }
 MIXTURES: Mapping[str, tuple[str, ...]] = {"snli+mnli": ("snli", "mnli")}
 
@@ -107,6 +148,8 @@ class Found:
     name: str
     table: Table
     scale: tuple[float, float] | None = None
+    sentences: tuple[str, ...] | None = None
+    """The columns that hold its sentences, where it is a named set."""
 
 
 def find(spec: str) -> list[Found]:
@@ -147,18 +190,25 @@ def check_splits(name: str, asked: Sequence[str], there: Sequence[str]) -> None:
 
 def _find_named(name: str, asked: tuple[str, ...]) -> list[Found]:
     entry = CATALOG[name]
+    if entry.files:
+        check_splits(name, asked, list(entry.files))
     splits = asked or entry.splits
     root = os.environ.get("NEARFAR_DATA")
     folder = Path(root).expanduser() / entry.folder if root else None
-    local = {split: folder / f"{split}.tsv" for split in splits if folder and (folder / f"{split}.tsv").is_file()}
+    paths = {split: folder / _file_name(entry, split) for split in splits} if folder else {}
+    local = {split: path for split, path in paths.items() if path.is_file()}
     if "all" in entry.hub_splits and not asked and len(local) < len(splits):
         return [_find_on_hub(name, "all", folder, missing=[split for split in splits if split not in local])]
     return [
-        Found(split, open_table(local[split]), entry.scale)
+        Found(split, open_table(local[split]), entry.scale, entry.sentences)
         if split in local
         else _find_on_hub(name, split, folder, missing=[split])
         for split in splits
     ]
+
+
+def _file_name(entry: NamedSet, split: str) -> str:
+    return entry.files.get(split, f"{split}.tsv")
 
 
 def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequence[str]) -> Found:
@@ -170,17 +220,18 @@ def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequenc
     else:
         try:
             table = open_table(f"hub:{entry.hub}", split=entry.hub_splits[split])
-            return Found(split, table, entry.scale)
+            return Found(split, table, entry.scale, entry.sentences)
         except NearfarError as error:
             tried = f"{error} Go online once to fetch it into the cache, or set NEARFAR_DATA to a folder that has it."
     if folder is None:
         local, instead = "NEARFAR_DATA is not set, so no local folder was searched.", ""
     else:
-        there = sorted(path.stem for path in folder.glob("*.tsv"))
-        names = ", ".join(f"{folder / part}.tsv" for part in missing)
+        there = [] if entry.files else sorted(path.stem for path in folder.glob("*.tsv"))
+        names = ", ".join(str(folder / _file_name(entry, split)) for split in missing)
         local = f"Not there: {names}{'' if folder.is_dir() else ' (nor the folder)'}."
         instead = f" What is there: {name}:{'+'.join(there)}." if there else ""
-    raise NearfarError(f"{name}:{'+'.join(missing)} was not found.\n  {local}{instead}\n  {tried}")
+    title = name if entry.files else f"{name}:{'+'.join(missing)}"
+    raise NearfarError(f"{title} was not found.\n  {local}{instead}\n  {tried}")
 
 
 def _find_unnamed(spec: str) -> list[Found]:
@@ -210,12 +261,13 @@ def _open_splits(source: str, splits: tuple[str, ...]) -> list[Found]:
 def _check_hub_name(name: str) -> None:
     # A mistyped path or name is a mistake to report at once, not a question to the hub.
     path = Path(name)
-    if path.name == name and not files.is_known(path):
+    known = files.is_known(path) or files.is_plain_text(path)
+    if path.name == name and not known:
         close = get_close_matches(name, [*CATALOG, *MIXTURES], n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise NearfarError(
             f"{name}: neither a file nor a named data set.{hint} Named: {', '.join([*CATALOG, *MIXTURES])} and "
             "microworld; a hub data set is owner/name."
         )
-    if files.is_known(path) or path.parent.is_dir() or not hub.NAME.fullmatch(name):
+    if known or path.parent.is_dir() or not hub.NAME.fullmatch(name):
         raise files.no_such_file(path)

@@ -1,4 +1,4 @@
-"""One file of rows, read by column name: TSV, CSV, JSON lines (each also gzipped) or Parquet.
+"""One file of rows, read by column name: TSV, CSV, JSON lines (each also gzipped) or Parquet; or of lines: plain text.
 
 TSV has *no quoting* (a ``"`` is an ordinary character, no field holds a tab or a line break); CSV has the standard
 quoting, so that a record may span lines and is known by its first. Lines that are wholly blank are skipped.
@@ -14,6 +14,10 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from nearfar.types import NearfarError
+
+
+class MissingColumnError(NearfarError):
+    """A table has no column of the name asked for."""
 
 
 class Location(NamedTuple):
@@ -50,6 +54,25 @@ def read_file(path: Path, columns: Sequence[str]) -> Rows:
     return reader(path, columns)
 
 
+def read_lines(path: Path) -> Iterator[tuple[Location, str]]:
+    """Yield the lines of a plain text file (:data:`PLAIN_TEXT`) that are not blank, without their line ends.
+
+    Raises:
+        NearfarError: no such file, a damaged one, or text that is not UTF-8; it names file and line.
+
+    """
+    if not path.exists():
+        raise no_such_file(path)
+    for number, line in _lines(path):
+        if line.strip():
+            yield Location(str(path), number), line.removesuffix("\n").removesuffix("\r")
+
+
+def is_plain_text(path: Path) -> bool:
+    """Whether :func:`read_lines` is the one to read ``path``."""
+    return _extension(path) in PLAIN_TEXT
+
+
 def no_such_file(path: Path) -> NearfarError:
     """Return the error for a missing file; it names the nearest file in that folder, or says that there is none."""
     if not path.parent.is_dir():
@@ -73,7 +96,8 @@ def column_indices(names: Sequence[str], columns: Sequence[str], where: object) 
         if (count := names.count(column)) != 1:
             there = ", ".join(name[:40] for name in names[:20]) + (", ..." if len(names) > 20 else "")
             problem = f"{count} columns named" if count else "no column"
-            raise NearfarError(
+            kind = NearfarError if count else MissingColumnError
+            raise kind(
                 f"{where}: {problem} {column!r}. The columns there: {there}.{_nearest(column, names)} "
                 "Rename it, or say which column to read instead."
             )
@@ -212,3 +236,5 @@ _READERS: dict[str, Callable[[Path, Sequence[str]], Rows]] = {
     ".parquet": _read_parquet,
 }
 EXTENSIONS = tuple(_READERS)
+PLAIN_TEXT = (".txt", ".txt.gz")
+"""Extensions of files that have one text a line, and no columns."""

@@ -1,0 +1,269 @@
+"""Rows of texts: sentences, labelled texts and scored pairs, from any source that the catalog can find.
+
+Pairs and triplets are read by :mod:`nearfar.data.triplets`. Every loader reads the tables that its ``specs`` name (see
+:mod:`nearfar.data.catalog`), one after the other, tidies texts as :func:`nearfar.data.sources.text_field` says, and
+with ``limit`` stops at the first so many rows, in the order of the files.
+"""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import NamedTuple
+
+from nearfar.data.catalog import Found, check_splits, find, parse
+from nearfar.data.files import Location, is_plain_text, read_lines
+from nearfar.data.nli import load_nli
+from nearfar.data.sources import text_field
+from nearfar.data.sts import load_task
+from nearfar.types import NearfarError, ScoredPair
+
+_MICROWORLD_SCALE = (0.0, 5.0)
+
+
+@dataclass(frozen=True)
+class Texts:
+    """Rows in the order of their sources, and the account of what was read."""
+
+    rows: list[tuple[str, ...]]
+    """One text (sentences, labelled), two (pairs) or three (anchor, positive, negative)."""
+    targets: list[float] | list[int] | None
+    """Label number or score (0 to 1) of each row; None where rows have neither."""
+    sources: tuple[str, ...]
+    """Where each table was found and how many rows it gave, for people to read."""
+    repaired: int
+    """Fields whose control characters or irregular white space became single spaces."""
+    dropped: int
+    """Rows left out: repeated sentences, pairs and triplets, and those that have one text twice."""
+    label_names: tuple[str, ...] = ()
+    """The name of each label number."""
+
+
+class Entry(NamedTuple):
+    """A row as it is read."""
+
+    texts: tuple[str, ...]
+    target: str | float = ""
+    repaired: int = 0
+    """How many of its fields were tidied."""
+
+
+class Gathered:
+    """The rows of several tables, as they are gathered: repetitions dropped, cut at a limit, all of it counted.
+
+    ``kind`` names the rows in messages. Without ``distinct`` rows are kept however often they come.
+    """
+
+    def __init__(self, kind: str, limit: int | None, *, distinct: bool = True) -> None:
+        if limit is not None and limit < 2:
+            raise NearfarError(f"The number of {kind} is limited to {limit}, but must be at least 2.")
+        self._kind, self._limit, self._distinct = kind, limit, distinct
+        self._seen: set[tuple[str, ...]] = set()
+        self._sources: list[str] = []
+        self._dropped = self.repaired = 0
+        self.rows: list[tuple[str, ...]] = []
+        self.targets: list[str | float] = []
+
+    def add(self, title: str, entries: Iterable[Entry], note: str = "") -> None:
+        """Add the rows of a table, unless there are enough already. ``note`` ends what is said of it."""
+        if self._is_full():
+            return
+        before, dropped = len(self.rows), self._dropped
+        for entry in entries:
+            if self._distinct and (entry.texts in self._seen or len(set(entry.texts)) < len(entry.texts)):
+                self._dropped += 1
+                continue
+            self._seen.add(entry.texts)
+            self.rows.append(entry.texts)
+            self.targets.append(entry.target)
+            self.repaired += entry.repaired
+            if self._is_full():
+                break
+        if (len(self.rows), self._dropped) == (before, dropped):
+            raise NearfarError(f"{title}: no {self._kind}.")
+        left_out = f", {self._dropped - dropped} more dropped (repetitions)" if self._distinct else ""
+        self._sources.append(f"{title}: {len(self.rows) - before} {self._kind}{left_out}{note}")
+
+    def texts(self, targets: list[float] | list[int] | None = None, label_names: Sequence[str] = ()) -> Texts:
+        """Return all that was gathered; an error if there is nothing, or nothing to tell apart."""
+        if not self._sources:
+            raise NearfarError(f"No source of {self._kind} was named; name at least one.")
+        distinct = {text for row in self.rows[:1000] for text in row}
+        if len(distinct) < 2 and len({text for row in self.rows for text in row}) < 2:
+            text = f" ({next(iter(distinct))!r})" if distinct else ""
+            raise NearfarError(f"All {self._kind} are equal{text}: there is nothing to tell apart. {self._sources[0]}.")
+        return Texts(self.rows, targets, tuple(self._sources), self.repaired, self._dropped, tuple(label_names))
+
+    def _is_full(self) -> bool:
+        return self._limit is not None and len(self.rows) >= self._limit
+
+
+def as_specs(specs: str | Sequence[str]) -> Sequence[str]:
+    """Return ``specs`` as a list, of one where it is one."""
+    return [specs] if isinstance(specs, str) else specs
+
+
+def load_sentences(specs: str | Sequence[str], *, column: str = "text", limit: int | None = None) -> Texts:
+    """Read sentences: plain text files (``.txt``, ``.txt.gz``: one a line), or tables with the column ``column``.
+
+    A named set knows its own columns: ``snli`` gives premises and hypotheses, ``stsb-text`` both sentences of every
+    STS-B row (the 17,256 that Kim et al. 2021 train on), ``microworld`` those of its generated NLI rows. ``wiki1m``
+    is the million Wikipedia sentences of Gao et al. 2021. A sentence that was read before is dropped.
+
+    Raises:
+        NearfarError: a source cannot be found or read, an empty or non-string text (with file and line), a source
+            without a sentence, sentences that are all equal, a ``limit`` below 2.
+
+    """
+    gathered = Gathered("sentences", limit)
+    for spec in as_specs(specs):
+        if _is_microworld(spec):
+            texts = chain.from_iterable((row.premise, row.hypothesis) for row in load_nli(spec).rows)
+            gathered.add(f"{spec}, generated", (Entry((text,)) for text in texts))
+            continue
+        for found in find(spec):
+            note = ". It is evaluation text: scores on it are transductive" if _is_evaluation(found) else ""
+            gathered.add(found.table.title, _sentences(found, column), note)
+    return gathered.texts()
+
+
+def load_labelled(
+    specs: str | Sequence[str], *, text_column: str = "text", label_column: str = "label", limit: int | None = None
+) -> Texts:
+    """Read texts with labels: ``trec``, ``sst2``, ``sst5``, ``mr``, ``cr``, ``subj``, ``mpqa``, or one's own tables.
+
+    Labels are strings or integers, and are numbered in their order: by value where all are integers, else as text.
+    ``microworld`` gives its generated sentences by kind of activity. Rows that recur are kept, as in the sets' counts.
+
+    Raises:
+        NearfarError: a source cannot be found or read; a text that is empty or not a string, a label that is empty or
+            neither string nor integer (each with file and line); a source without a row, texts that are all equal, a
+            single label, a label with a single text (contrast needs two), a ``limit`` below 2.
+
+    """
+    gathered = Gathered("labelled texts", limit, distinct=False)
+    for spec in as_specs(specs):
+        if _is_microworld(spec):
+            gathered.add(f"{spec}, generated", _microworld_labelled(spec))
+            continue
+        for found in find(spec):
+            gathered.add(found.table.title, _labelled(found, text_column, label_column))
+    labels = [str(target) for target in gathered.targets]
+    texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in _in_order(set(labels))}
+    for row, label in zip(gathered.rows, labels, strict=True):
+        texts_of[label].add(row)
+    numbers = {name: number for number, name in enumerate(texts_of)}
+    loaded = gathered.texts([numbers[label] for label in labels], list(texts_of))
+    if len(texts_of) < 2:
+        raise NearfarError(f"Every text has the label {labels[0]!r}; there must be at least two labels.")
+    for name, texts in texts_of.items():
+        if len(texts) < 2:
+            raise NearfarError(
+                f"The label {name!r} has a single text, {min(texts)[0]!r}; contrast needs two of each label. "
+                "Add another, or remove that one."
+            )
+    return loaded
+
+
+def load_scored(
+    specs: str | Sequence[str],
+    *,
+    columns: Sequence[str] = ("sentence1", "sentence2", "score"),
+    limit: int | None = None,
+) -> Texts:
+    """Read scored pairs to train on, by :func:`nearfar.data.sts.load_task`, with scores scaled to 0..1.
+
+    The scale of a named set (``stsb:train``, ``sickr:train``) is known; that of one's own is taken to reach from the
+    lowest to the highest score read from the spec, and is noted in ``sources``. Pairs that recur are kept.
+
+    Raises:
+        NearfarError: as ``load_task``; also for scores or texts that are all equal and for a ``limit`` below 2.
+
+    """
+    if len(columns) != 3:
+        raise NearfarError(f"Scored pairs have three columns: two texts and a score, not {', '.join(columns)}.")
+    first, second, score = columns
+    gathered = Gathered("scored pairs", limit, distinct=False)
+    for spec in as_specs(specs):
+        task = load_task(spec, first=first, second=second, score=score)
+        tables = [] if _is_microworld(spec) else find(spec)
+        scale = tables[0].scale if tables else _MICROWORLD_SCALE
+        scores = [pair.score for pairs in task.values() for pair in pairs]
+        low, high = scale or (min(scores), max(scores))
+        if low == high:
+            raise NearfarError(f"{spec}: every score is {low:g}; there is nothing to learn from equal scores.")
+        note = "" if scale else f", whose scores of {low:g} to {high:g} became 0 to 1"
+        for found, pairs in zip_longest(tables, task.values()):
+            if found is None:
+                entries = (Entry((pair.first, pair.second), (pair.score - low) / (high - low)) for pair in pairs)
+                gathered.add(f"{spec}, generated", entries)
+                continue
+            warning = (
+                ". They are for evaluation: scores on them say nothing afterwards" if _is_evaluation(found) else ""
+            )
+            gathered.add(found.table.title, _scored(found, pairs, (first, second), low, high), note + warning)
+    return gathered.texts([float(target) for target in gathered.targets])
+
+
+def _is_microworld(spec: str) -> bool:
+    return spec.partition(":")[0] == "microworld"
+
+
+def _is_evaluation(found: Found) -> bool:
+    return found.scale is not None and found.name != "train"  # only sets of STS tasks have a scale
+
+
+def _sentences(found: Found, column: str) -> Iterator[Entry]:
+    data = found.table.data
+    if isinstance(data, Path) and is_plain_text(data):
+        for where, line in read_lines(data):
+            text = text_field(line, column, where)
+            yield Entry((text,), repaired=text != line)
+        return
+    columns = found.sentences or (column,)
+    for where, values in found.table.rows(columns):
+        for name, value in zip(columns, values, strict=True):
+            text = text_field(value, name, where)
+            yield Entry((text,), repaired=text != value)
+
+
+def _labelled(found: Found, text_column: str, label_column: str) -> Iterator[Entry]:
+    for where, (value, label) in found.table.rows((text_column, label_column)):
+        text = text_field(value, text_column, where)
+        yield Entry((text,), _label(label, label_column, where), repaired=text != value)
+
+
+def _label(value: object, column: str, where: Location) -> str:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # what a column of integers with gaps becomes in Parquet
+    if value is not None and not isinstance(value, str | int):
+        raise NearfarError(f"{where}: column {column!r} holds {value!r}. A label is a string or an integer.")
+    name = "" if value is None else " ".join(str(value).split())
+    if not name:
+        raise NearfarError(f"{where}: column {column!r} is empty. Fill in a label, or remove the row.")
+    return name
+
+
+def _in_order(names: Collection[str]) -> list[str]:
+    """Integers by value, everything else as text."""
+    try:
+        return sorted(names, key=int)
+    except ValueError:
+        return sorted(names)
+
+
+def _scored(
+    found: Found, pairs: Sequence[ScoredPair], columns: tuple[str, str], low: float, high: float
+) -> Iterator[Entry]:
+    # The pairs once more as they stand in the table, to count what load_task tidied.
+    for pair, (_, as_read) in zip(pairs, found.table.rows(columns), strict=True):
+        texts = (pair.first, pair.second)
+        repaired = sum(text != value for text, value in zip(texts, as_read, strict=True))
+        yield Entry(texts, (pair.score - low) / (high - low), repaired)
+
+
+def _microworld_labelled(spec: str) -> Iterator[Entry]:
+    from nearfar.data.microworld import generate
+
+    check_splits(*parse(spec), ("train",))
+    return (Entry((text,), label) for text, label in generate(seed=0).labelled)

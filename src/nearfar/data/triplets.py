@@ -1,0 +1,153 @@
+"""Pairs and triplets: of one's own, of an image's captions, and out of NLI rows. See :mod:`nearfar.data.rows`."""
+
+from collections.abc import Iterator, Sequence
+from itertools import cycle, groupby
+
+from nearfar.data.catalog import Found, find
+from nearfar.data.files import MissingColumnError
+from nearfar.data.nli import load_nli
+from nearfar.data.rows import Entry, Gathered, Texts, as_specs
+from nearfar.data.sources import Table, text_field
+from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
+
+SIMCSE_COLUMNS = ("sent0", "sent1", "hard_neg")
+"""How the triplets that Gao et al. 2021 publish name their columns."""
+
+
+def load_tuples(
+    specs: str | Sequence[str], *, columns: Sequence[str] = ("anchor", "positive"), limit: int | None = None
+) -> Texts:
+    """Read pairs (two ``columns``) or triplets (three: anchor, positive, negative) from tables.
+
+    Any two columns whose texts belong together are pairs: a sentence and its translation back from another language,
+    a question and its answer. Two named sets give pairs:
+
+    - ``flickr8k``: captions of one image, by five people, in the order of the file: the first with the second, the
+      third with the fourth; the odd one is left over, so that no caption comes twice;
+    - ``microworld``, ``microworld:test``: premises and what they entail, generated.
+
+    A row that was read before is dropped, and so is one that has a text twice, which says nothing.
+
+    Raises:
+        NearfarError: a source cannot be found or read, a missing column, an empty or non-string text (with file and
+            line), a source without a row, texts that are all equal, a ``limit`` below 2.
+
+    """
+    if len(columns) not in (2, 3):
+        raise NearfarError(
+            f"Name two columns (anchor, positive) or three (anchor, positive, negative), not {len(columns)}: "
+            f"{', '.join(columns) or 'none'}."
+        )
+    gathered = Gathered("pairs" if len(columns) == 2 else "triplets", limit)
+    for spec in as_specs(specs):
+        name = spec.partition(":")[0]
+        if name in ("flickr8k", "microworld") and len(columns) == 3:
+            raise NearfarError(f"{name} gives pairs, and no negative for them: name two columns only.")
+        if name == "microworld":
+            rows = (row for row in load_nli(spec).rows if row.label == ENTAILMENT)
+            gathered.add(f"{spec}, generated", (Entry((row.premise, row.hypothesis)) for row in rows))
+            continue
+        for found in find(spec):
+            entries = _captions(found.table) if name == "flickr8k" else _tuples(found.table, columns)
+            gathered.add(found.table.title, entries)
+    return gathered.texts()
+
+
+def load_triplets(
+    specs: str | Sequence[str],
+    *,
+    columns: Sequence[str] = ("anchor", "positive", "negative"),
+    premise_column: str = "premise",
+    hypothesis_column: str = "hypothesis",
+    label_column: str = "label",
+    label_order: Sequence[str] | None = None,
+    limit: int | None = None,
+) -> Texts:
+    """Read triplets: from tables that have ``columns`` or :data:`SIMCSE_COLUMNS`, else by :func:`nli_triplets`.
+
+    The latter takes NLI rows as :func:`nearfar.data.nli.load_nli` reads them (``snli``, ``snli+mnli``, ``microworld``,
+    one's own), each spec by itself. Repetitions are dropped as in :func:`load_tuples`.
+
+    Raises:
+        NearfarError: as ``load_tuples`` and ``load_nli``; also for a table that has neither the columns of triplets nor
+            those of NLI rows, and for NLI rows that give no triplet.
+
+    """
+    nli_columns = (premise_column, hypothesis_column, label_column)
+    gathered = Gathered("triplets", limit)
+    for spec in as_specs(specs):
+        tables = [] if spec.partition(":")[0] == "microworld" else find(spec)
+        there = _first_there(tables[0], [tuple(columns), SIMCSE_COLUMNS, nli_columns]) if tables else nli_columns
+        if there != nli_columns:
+            for found in tables:
+                gathered.add(found.table.title, _tuples(found.table, there))
+            continue
+        nli = load_nli(
+            spec,
+            premise_column=premise_column,
+            hypothesis_column=hypothesis_column,
+            label_column=label_column,
+            label_order=label_order,
+        )
+        triplets = nli_triplets(nli.rows)
+        gathered.repaired += nli.repaired
+        gathered.add(f"{spec} ({'; '.join(nli.sources)})", (Entry(triplet) for triplet in triplets))
+    return gathered.texts()
+
+
+def nli_triplets(rows: Sequence[NliRow]) -> list[tuple[str, str, str]]:
+    """Return (premise, entailed, contradicted) for every entailment whose premise has a contradiction as well.
+
+    The entailed hypotheses of a premise text, in the order of ``rows``, take its contradicted ones in turn, from the
+    first again when they are used up. SimCSE's 275,601 triplets are of this form (Gao et al. 2021, section 4.1).
+
+    >>> nli_triplets([NliRow("p", "a", 0), NliRow("p", "x", 2), NliRow("p", "b", 0), NliRow("q", "c", 0)])
+    [('p', 'a', 'x'), ('p', 'b', 'x')]
+
+    Raises:
+        NearfarError: no premise has both.
+
+    """
+    entailed: dict[str, list[str]] = {}
+    contradicted: dict[str, list[str]] = {}
+    for row in rows:
+        if row.label in (ENTAILMENT, CONTRADICTION):
+            of_label = entailed if row.label == ENTAILMENT else contradicted
+            of_label.setdefault(row.premise, []).append(row.hypothesis)
+    triplets = [
+        (premise, positive, negative)
+        for premise, positives in entailed.items()
+        if premise in contradicted
+        for positive, negative in zip(positives, cycle(contradicted[premise]), strict=False)
+    ]
+    if not triplets:
+        raise NearfarError(
+            f"None of the {len(entailed)} premises with an entailment has a contradiction too; a triplet needs both."
+        )
+    return triplets
+
+
+def _tuples(table: Table, columns: Sequence[str]) -> Iterator[Entry]:
+    for where, values in table.rows(columns):
+        texts = tuple(text_field(value, column, where) for value, column in zip(values, columns, strict=True))
+        yield Entry(texts, repaired=sum(text != value for text, value in zip(texts, values, strict=True)))
+
+
+def _captions(table: Table) -> Iterator[Entry]:
+    for _, of_image in groupby(table.rows(("image", "caption")), key=lambda row: row[1][0]):
+        captions = [(text_field(caption, "caption", where), caption) for where, (_, caption) in of_image]
+        for (first, first_read), (second, second_read) in zip(captions[::2], captions[1::2], strict=False):
+            yield Entry((first, second), repaired=(first != first_read) + (second != second_read))
+
+
+def _first_there(found: Found, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the first of ``choices`` whose columns are all in the table."""
+    for columns in choices:
+        try:
+            next(found.table.rows(columns), None)
+        except MissingColumnError as error:
+            last = error
+        else:
+            return columns
+    named = "; or ".join(", ".join(columns) for columns in choices)
+    raise NearfarError(f"{found.table.title}: triplets need the columns {named}.\n  {last}")

@@ -1,0 +1,250 @@
+"""Sentences, labelled texts and scored pairs: whatever they come from, counted, and faults named by file and line."""
+
+import gzip
+
+import datasets
+import pytest
+
+from nearfar.data.nli import load_nli
+from nearfar.data.rows import load_labelled, load_scored, load_sentences
+from nearfar.types import NearfarError
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+    return str(path)
+
+
+def error(load, *args, **kwargs):
+    with pytest.raises(NearfarError) as caught:
+        load(*args, **kwargs)
+    return str(caught.value)
+
+
+def sentences(*args, **kwargs):
+    return [row[0] for row in load_sentences(*args, **kwargs).rows]
+
+
+def test_a_plain_text_file_has_a_sentence_a_line(tmp_path):
+    path = write(tmp_path / "a.txt", '\ufefffirst "one"\r\n\n   \nsecond\tone\nfirst "one"\nlast')
+    data = load_sentences(path)
+    assert data.rows == [('first "one"',), ("second one",), ("last",)]
+    assert (data.repaired, data.dropped, data.targets, data.label_names) == (1, 1, None, ())
+    assert data.sources == (f"{path}: 3 sentences, 1 more dropped (repetitions)",)
+    with gzip.open(tmp_path / "a.txt.gz", "wb") as file:
+        file.write((tmp_path / "a.txt").read_bytes())
+    assert load_sentences(str(tmp_path / "a.txt.gz")).rows == data.rows
+
+
+def test_sentences_of_tables_and_several_sources(tmp_path):
+    table = write(tmp_path / "a.tsv", "n\ttext\n1\tone\n2\ttwo\n")
+    lines = write(tmp_path / "b.txt", "two\nthree\n")
+    datasets.Dataset.from_dict({"text": ["four"]}).save_to_disk(str(tmp_path / "saved"))
+    data = load_sentences([table, lines, str(tmp_path / "saved")])
+    assert data.rows == [("one",), ("two",), ("three",), ("four",)]
+    assert data.dropped == 1
+    assert [source.rpartition(": ")[2] for source in data.sources] == [
+        "2 sentences, 0 more dropped (repetitions)",
+        "1 sentences, 1 more dropped (repetitions)",
+        "1 sentences, 0 more dropped (repetitions)",
+    ]
+    assert sentences(table, column="n") == ["1", "2"]
+
+
+def test_a_limit_takes_the_first_rows_and_reads_no_further(tmp_path):
+    first = write(tmp_path / "a.txt", "one\none\ntwo\n")
+    second = write(tmp_path / "b.txt", "three\nfour\n")
+    (tmp_path / "c.txt").write_bytes(b"\xff")
+    specs = [first, second, str(tmp_path / "c.txt")]
+    data = load_sentences(specs, limit=3)
+    assert data.rows == [("one",), ("two",), ("three",)]
+    assert (data.dropped, len(data.sources)) == (1, 2)
+    assert sentences(specs, limit=2) == ["one", "two"]
+    assert "c.txt, line 1: not UTF-8" in error(load_sentences, specs)
+    assert "limited to 1, but must be at least 2" in error(load_sentences, first, limit=1)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "one\n\x00\n", "a.txt, line 2: column 'text' is empty"),
+        ("a.txt", "\n \n", "a.txt: no sentences."),
+        ("a.txt", "same\nsame\n", "All sentences are equal ('same')"),
+        ("a.tsv", "text\n", "a.tsv: no sentences."),
+        ("a.tsv", "texts\none\n", "a.tsv, line 1: no column 'text'. The columns there: texts. Did you mean 'texts'?"),
+        ("a.jsonl", '{"text": "a"}\n{"text": 3}\n', "a.jsonl, line 2: column 'text' holds 3 (int), not text"),
+    ],
+)
+def test_faults_of_sentences(name, content, message, tmp_path):
+    assert message in error(load_sentences, write(tmp_path / name, content))
+
+
+def test_sentences_from_nowhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "mine.txt", "a\nb\n")
+    assert "No source of sentences was named" in error(load_sentences, [])
+    assert "mine.text.txt: no such file. Did you mean 'mine.txt'?" in error(load_sentences, "mine.text.txt")
+
+
+def test_a_named_set_knows_its_columns_and_what_it_is_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    for split in ("train", "dev", "test"):
+        write(tmp_path / f"sts/STSB/{split}.tsv", f"score\tsentence1\tsentence2\n5\ta\tb {split}\n")
+    data = load_sentences("stsb-text")
+    assert data.rows == [("a",), ("b train",), ("b dev",), ("b test",)]
+    assert data.dropped == 2
+    assert ["transductive" in source for source in data.sources] == [False, True, True]
+    write(tmp_path / "nli/SNLI/dev.tsv", "premise\thypothesis\tlabel\np\th\t-\n")
+    assert sentences("snli:dev") == ["p", "h"]
+    write(tmp_path / "text/flickr8k_captions.tsv", "image\tcaption\nx.jpg\ta dog\nx.jpg\ta cat\n")
+    assert sentences("flickr8k") == ["a dog", "a cat"]
+
+
+def test_sentences_of_microworld_are_those_of_its_nli_rows():
+    data = load_sentences("microworld")
+    texts = {text for row in load_nli("microworld").rows for text in row[:2]}
+    assert {row[0] for row in data.rows} == texts
+    assert len(data.rows) == len(texts) > 4000
+    assert data.sources[0].startswith("microworld, generated: ")
+
+
+def test_labels_are_numbered_in_their_order(tmp_path):
+    path = write(tmp_path / "a.tsv", "label\ttext\nlow\ta\nhigh\tb  b\nlow\tc\nhigh\td\nhigh\td\n")
+    data = load_labelled(path)
+    assert data.rows == [("a",), ("b b",), ("c",), ("d",), ("d",)]
+    assert (data.targets, data.label_names) == ([1, 0, 1, 0, 0], ("high", "low"))
+    assert (data.repaired, data.dropped) == (1, 0)
+    assert data.sources == (f"{path}: 5 labelled texts",)
+    numbers = "".join(f'{{"text": "{label} {n}", "label": {label}}}\n' for label in (10, 9.0, -1) for n in range(2))
+    data = load_labelled(write(tmp_path / "a.jsonl", numbers))
+    assert (data.targets, data.label_names) == ([2, 2, 1, 1, 0, 0], ("-1", "9", "10"))
+
+
+def test_labelled_texts_from_columns_of_other_names_and_the_first_of_them(tmp_path):
+    path = write(tmp_path / "a.csv", "said,tone\na,x\nb,y\nc,x\nd,y\ne,z\n")
+    data = load_labelled(path, text_column="said", label_column="tone", limit=4)
+    assert (data.targets, data.label_names) == ([0, 1, 0, 1], ("x", "y"))
+    assert "The label 'z' has a single text, 'e'" in error(load_labelled, path, text_column="said", label_column="tone")
+    assert "no column 'text'. The columns there: said, tone" in error(load_labelled, path)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (["x\ta", " \tb"], "a.tsv, line 3: column 'label' is empty"),
+        (["x\ta", "y\t"], "a.tsv, line 3: column 'text' is empty"),
+        (["x\ta", "x\tb"], "Every text has the label 'x'"),
+        (["x\ta", "x\tb", "y\tc", "y\tc"], "The label 'y' has a single text, 'c'; contrast needs two"),
+        (["x\ta", "y\ta"], "All labelled texts are equal ('a')"),
+        ([], "a.tsv: no labelled texts"),
+    ],
+)
+def test_faults_of_labelled_texts(rows, message, tmp_path):
+    assert message in error(load_labelled, write(tmp_path / "a.tsv", "\n".join(["label\ttext", *rows]) + "\n"))
+
+
+@pytest.mark.parametrize("label", ["0.5", "[1]", "null"])
+def test_what_is_no_label(label, tmp_path):
+    path = write(tmp_path / "a.jsonl", f'{{"text": "a", "label": {label}}}\n')
+    assert "a.jsonl, line 1: column 'label'" in error(load_labelled, path)
+
+
+def test_labelled_microworld():
+    data = load_labelled("microworld")
+    assert len(data.rows) == len(data.targets) == 600
+    assert len(data.label_names) == max(data.targets) + 1
+    assert "microworld has no split 'test'" in error(load_labelled, "microworld:test")
+
+
+SCORED = "score\tsentence1\tsentence2\n"
+
+
+def test_scores_are_scaled_by_what_is_known_of_the_set(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    rows = SCORED + "4\ta\tb  b\n2\ta\tc\n2\ta\tc\n"
+    stsb, sick = (write(tmp_path / f"sts/{name}/train.tsv", rows) for name in ("STSB", "SICK"))
+    write(tmp_path / "sts/STSB/dev.tsv", rows)
+    data = load_scored("stsb:train")
+    assert data.rows == [("a", "b b"), ("a", "c"), ("a", "c")]
+    assert data.targets == pytest.approx([0.8, 0.4, 0.4])
+    assert (data.repaired, data.dropped, data.sources) == (1, 0, (f"{stsb}: 3 scored pairs",))
+    data = load_scored(["sickr:train", "stsb:train"], limit=5)
+    assert data.targets == pytest.approx([0.75, 0.25, 0.25, 0.8, 0.4])
+    assert data.sources == (f"{sick}: 3 scored pairs", f"{stsb}: 2 scored pairs")
+    assert "say nothing afterwards" in load_scored("stsb:dev").sources[0]
+
+
+def test_scores_of_ones_own_are_scaled_by_their_range(tmp_path):
+    path = write(tmp_path / "a.csv", "u,v,gold\na,b,-1\na,c,3\nb,c,0\n")
+    data = load_scored(path, columns=("u", "v", "gold"))
+    assert data.targets == [0.0, 1.0, 0.25]
+    assert data.sources == (f"{path}: 3 scored pairs, whose scores of -1 to 3 became 0 to 1",)
+
+
+def test_scored_microworld():
+    data = load_scored("microworld:dev")
+    assert len(data.rows) == len(data.targets) == 400
+    assert 0 <= min(data.targets) < 0.2 < 0.8 < max(data.targets) <= 1
+
+
+def test_faults_of_scored_pairs(tmp_path):
+    path = tmp_path / "a.tsv"
+    assert "a.tsv: every score is 3;" in error(load_scored, write(path, SCORED + "3\ta\tb\n3\ta\tc\n"))
+    assert "All scored pairs are equal ('a')" in error(load_scored, write(path, SCORED + "3\ta\ta\n4\ta\ta\n"))
+    assert "line 2: column 'score' holds 'x', not a number" in error(load_scored, write(path, SCORED + "x\ta\tb\n"))
+    assert "line 2: column 'sentence2' is empty" in error(load_scored, write(path, SCORED + "1\ta\t\n"))
+    assert "a.tsv: no pairs" in error(load_scored, write(path, SCORED))
+    assert "Scored pairs have three columns" in error(load_scored, str(path), columns=("a", "b"))
+    assert "No source of scored pairs was named" in error(load_scored, [])
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    ("spec", "read", "dropped"),
+    [("stsb-text", 17256, 1801), ("wiki", 34502, 0), ("sentences", 121446, 0), ("flickr8k", 37196, 141)],
+)
+def test_real_sentences(spec, read, dropped, nearfar_data):
+    data = load_sentences(spec)
+    assert (len(data.rows) + data.dropped, data.dropped) == (read, dropped)
+
+
+@pytest.mark.realdata
+def test_the_million_sentences_are_asked_for_where_they_are_not(nearfar_data):
+    if (nearfar_data / "text" / "wiki1m_for_simcse.txt").is_file():
+        assert len(sentences("wiki1m", limit=10)) == 10
+    else:
+        message = error(load_sentences, "wiki1m")
+        assert str(nearfar_data / "text" / "wiki1m_for_simcse.txt") in message
+        assert "princeton-nlp/datasets-for-simcse" in message
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    ("spec", "rows", "labels"),
+    [
+        ("trec", 5452, 6),
+        ("trec:test", 500, 6),
+        ("sst2", 6920, 2),
+        ("sst2:dev+test", 872 + 1821, 2),
+        ("sst5", 8544, 5),
+        ("mr", 10662, 2),
+        ("cr", 3771, 2),
+        ("subj", 10000, 2),
+        ("mpqa", 10603, 2),
+    ],
+)
+def test_real_labelled_sets(spec, rows, labels, nearfar_data):
+    data = load_labelled(spec)
+    assert (len(data.rows), len(data.targets), data.dropped) == (rows, rows, 0)
+    assert set(data.targets) == set(range(labels))
+    if spec.startswith("trec"):
+        assert data.label_names == ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(("spec", "rows"), [("stsb:train", 5749), ("sickr:train", 4500)])
+def test_real_scored_sets(spec, rows, nearfar_data):
+    data = load_scored(spec)
+    assert len(data.rows) == rows
+    assert (min(data.targets), max(data.targets)) == (0, 1)

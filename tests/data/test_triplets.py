@@ -1,0 +1,158 @@
+"""Pairs and triplets: from tables, captions and NLI rows; what says nothing is dropped and counted."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nearfar.data.nli import load_nli
+from nearfar.data.triplets import load_triplets, load_tuples, nli_triplets
+from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
+
+texts = st.sampled_from(["a", "b", "c", "d"])
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return str(path)
+
+
+def error(load, *args, **kwargs):
+    with pytest.raises(NearfarError) as caught:
+        load(*args, **kwargs)
+    return str(caught.value)
+
+
+def test_pairs_and_triplets_of_a_table(tmp_path):
+    path = write(tmp_path / "a.tsv", "negative\tpositive\tanchor\nn\tp  p\ta\nn\tq\tb\n")
+    assert load_tuples(path).rows == [("a", "p p"), ("b", "q")]
+    data = load_tuples(path, columns=("anchor", "positive", "negative"))
+    assert data.rows == [("a", "p p", "n"), ("b", "q", "n")]
+    assert (data.repaired, data.dropped, data.targets) == (1, 0, None)
+    assert data.sources == (f"{path}: 2 triplets, 0 more dropped (repetitions)",)
+
+
+def test_what_was_read_before_or_says_nothing_is_dropped(tmp_path):
+    path = write(tmp_path / "a.csv", "sentence,translation\na,b\nb,a\nc,c\na,b\nc, c\nd,e\n")
+    data = load_tuples([path, path], columns=("sentence", "translation"))
+    assert data.rows == [("a", "b"), ("b", "a"), ("d", "e")]
+    assert data.dropped == 3 + 6
+    path = write(tmp_path / "b.csv", "anchor,positive,negative\na,b,c\na,b,b\na,b,a\na,b,d\n")
+    data = load_tuples(path, columns=("anchor", "positive", "negative"))
+    assert (data.rows, data.dropped) == ([("a", "b", "c"), ("a", "b", "d")], 2)
+    assert "All pairs are equal" in error(load_tuples, write(tmp_path / "c.csv", "anchor,positive\na,a\n"))
+
+
+def test_faults_of_tuples(tmp_path):
+    pairs = write(tmp_path / "a.tsv", "anchor\tpositive\na\tb\nc\t\n")
+    assert "a.tsv, line 3: column 'positive' is empty" in error(load_tuples, pairs)
+    message = error(load_tuples, pairs, columns=("anchor", "positive", "negative"))
+    assert "a.tsv, line 1: no column 'negative'. The columns there: anchor, positive." in message
+    assert "not 1: anchor" in error(load_tuples, pairs, columns=("anchor",))
+    assert "a.tsv: no pairs." in error(load_tuples, write(tmp_path / "a.tsv", "anchor\tpositive\n"))
+    assert "unknown extension" in error(load_tuples, write(tmp_path / "a.txt", "a\nb\n"))
+    assert "No source of pairs was named" in error(load_tuples, [])
+    for name in ("flickr8k", "microworld"):
+        assert f"{name} gives pairs" in error(load_tuples, name, columns=("a", "b", "c"))
+
+
+def test_captions_of_one_image_are_paired_in_order(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    captions = {"x.jpg": "abcde", "y.jpg": "fg", "z.jpg": "h", "w.jpg": ["i", "j ", "k", "l"]}
+    lines = "".join(f"{image}\t{caption}\n" for image, of_image in captions.items() for caption in of_image)
+    path = write(tmp_path / "text" / "flickr8k_captions.tsv", "image\tcaption\n" + lines)
+    data = load_tuples("flickr8k")
+    assert data.rows == [("a", "b"), ("c", "d"), ("f", "g"), ("i", "j"), ("k", "l")]
+    assert data.repaired == 1
+    assert load_tuples("flickr8k", limit=3).rows == data.rows[:3]
+    write(tmp_path / "text" / "flickr8k_captions.tsv", "image\tcaption\nx\ta\nx\t \n")
+    assert f"{path}, line 3: column 'caption' is empty" in error(load_tuples, "flickr8k")
+
+
+def test_pairs_of_microworld_are_its_entailments():
+    rows = [row for row in load_nli("microworld").rows if row.label == ENTAILMENT]
+    data = load_tuples("microworld")
+    assert len(data.rows) + data.dropped == len(rows) > 1000
+    assert set(data.rows) <= {(row.premise, row.hypothesis) for row in rows}
+
+
+@given(st.lists(st.builds(NliRow, texts, texts, st.integers(0, 2)), max_size=30))
+def test_every_entailment_of_a_premise_that_is_contradicted_gives_one_triplet(rows):
+    of = {
+        (premise, label): [row.hypothesis for row in rows if (row.premise, row.label) == (premise, label)]
+        for premise in "abcd"
+        for label in (ENTAILMENT, CONTRADICTION)
+    }
+    expected = []
+    for premise in dict.fromkeys(row.premise for row in rows if row.label == ENTAILMENT):
+        negatives = of[premise, CONTRADICTION]
+        for number, positive in enumerate(of[premise, ENTAILMENT]):
+            if negatives:
+                expected.append((premise, positive, negatives[number % len(negatives)]))
+    if expected:
+        assert nli_triplets(rows) == expected
+    else:
+        with pytest.raises(NearfarError, match="a triplet needs both"):
+            nli_triplets(rows)
+
+
+NLI = "premise\thypothesis\tlabel\np\te\t0\np\tf\tentailment\np\tn\t1\np\tc\t2\np\t?\t-\nq\tq\t0\nq\tx\t2\n"
+
+
+def test_a_table_is_read_by_the_columns_that_it_has(tmp_path):
+    nli = write(tmp_path / "nli.tsv", NLI)
+    own = write(tmp_path / "own.tsv", "label\tpremise\thypothesis\tanchor\tpositive\tnegative\n0\tx\ty\ta\tb\tc\n")
+    simcse = write(tmp_path / "simcse.csv", "sent0,sent1,hard_neg\ns,t,u\n")
+    data = load_triplets([nli, own, simcse])
+    assert data.rows == [("p", "e", "c"), ("p", "f", "c"), ("a", "b", "c"), ("s", "t", "u")]
+    assert data.dropped == 1  # what q entails is q itself
+    assert data.sources == (
+        f"{nli} ({nli}: 6 rows, 1 more without a label dropped): 2 triplets, 1 more dropped (repetitions)",
+        f"{own}: 1 triplets, 0 more dropped (repetitions)",
+        f"{simcse}: 1 triplets, 0 more dropped (repetitions)",
+    )
+    assert load_triplets([nli, own], limit=2).rows == data.rows[:2]
+
+
+def test_columns_of_other_names(tmp_path):
+    path = write(tmp_path / "a.csv", "u,v,w,gold\np,e,c,1\np,c,e,0\np,f,e,1\n")
+    assert load_triplets(path, columns=("u", "v", "w")).rows == [("p", "e", "c"), ("p", "c", "e"), ("p", "f", "e")]
+    names = {"premise_column": "u", "hypothesis_column": "v", "label_column": "gold"}
+    order = ("contradiction", "entailment", "neutral")
+    assert load_triplets(path, **names, label_order=order).rows == [("p", "e", "c"), ("p", "f", "c")]
+
+
+def test_faults_of_triplets(tmp_path):
+    message = error(load_triplets, write(tmp_path / "a.csv", "anchor,positive\na,b\n"))
+    assert (
+        "a.csv: triplets need the columns anchor, positive, negative; or sent0, sent1, hard_neg; or premise" in message
+    )
+    assert "The columns there: anchor, positive" in message
+    # What is wrong with a file is not mistaken for columns that it lacks.
+    assert "line 2: 2 fields" in error(load_triplets, write(tmp_path / "a.csv", "sent0,sent1,hard_neg\na,b\n"))
+    message = error(load_triplets, write(tmp_path / "a.tsv", "anchor\tpositive\tnegative\na\tb\t\n"))
+    assert "a.tsv, line 2: column 'negative' is empty" in message
+    neutral = write(tmp_path / "b.tsv", "premise\thypothesis\tlabel\np\th\t0\nq\th\t2\n")
+    assert "None of the 1 premises with an entailment has a contradiction" in error(load_triplets, neutral)
+    assert "No source of triplets was named" in error(load_triplets, [])
+
+
+def test_triplets_of_microworld():
+    labels = {(row.premise, row.hypothesis): row.label for row in load_nli("microworld").rows}
+    rows = load_triplets("microworld").rows
+    assert len(rows) > 1000
+    for anchor, positive, negative in rows:
+        assert (labels[anchor, positive], labels[anchor, negative]) == (ENTAILMENT, CONTRADICTION)
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(("spec", "triplets", "dropped"), [("snli:dev+test", 6335, 4), ("mnli:dev_matched", 3238, 5)])
+def test_real_triplets(spec, triplets, dropped, nearfar_data):
+    data = load_triplets(spec)
+    assert (len(data.rows), data.dropped) == (triplets, dropped)
+
+
+@pytest.mark.realdata
+def test_real_captions(nearfar_data):
+    data = load_tuples("flickr8k")
+    assert (len(data.rows), data.dropped) == (15545, 3)
