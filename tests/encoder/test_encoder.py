@@ -68,6 +68,60 @@ def test_a_sentence_transformers_folder_with_dense_and_normalize(folder: Path, t
     assert not np.allclose(encoder(encoder.tokenize(texts).ids).norm(dim=1).detach(), 1)  # training sees it unscaled
 
 
+@pytest.mark.parametrize("architecture", ["bert", "mpnet"])
+def test_hidden_is_each_texts_last_layer_in_the_callers_order(architecture: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny", architecture))
+    ids = encoder.tokenize([*sentences(7, longest=20), "a dog", "a cat"]).ids
+    assert [*map(len, ids)] != sorted(map(len, ids))
+    together = encoder.hidden(ids)
+    one_by_one = torch.cat(
+        [encoder.backbone(input_ids=torch.tensor([text])).last_hidden_state[0] for text in ids]
+        if architecture == "mpnet"
+        else [encoder.hidden([text]) for text in ids]
+    )
+    assert one_by_one.abs().max() > 0.1
+    torch.testing.assert_close(together, one_by_one, atol=1e-5, rtol=0)
+    pooled = torch.stack([states.mean(0) for states in together.split([*map(len, ids)])])
+    torch.testing.assert_close(pooled, encoder(ids), atol=1e-5, rtol=0)
+    together[0].square()[:5].sum().backward()  # of the first text, so of its words alone
+    learned = encoder.backbone.get_input_embeddings().weight.grad.abs().amax(1).nonzero().flatten().tolist()
+    assert learned == sorted(set(ids[0]))
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean_without_cls", "first_last"])
+def test_an_added_dense_is_trained_and_saved(folder: Path, pooling: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(folder, pooling=pooling)
+    texts = sentences(6)
+    before = encoder.encode(texts)
+    torch.manual_seed(3)
+    encoder.add_dense()
+    torch.manual_seed(3)
+    linear = torch.nn.Linear(32, 32)
+    with torch.no_grad():
+        expected = linear(torch.from_numpy(before)).tanh().numpy()
+    np.testing.assert_allclose(encoder.encode(texts), expected, atol=1e-6)
+    assert encoder.dim == 32
+    encoder.embed(texts).square().sum().backward()
+    gradients = [parameter.grad for parameter in encoder.tail.parameters()]
+    assert len(gradients) == 2
+    assert all(gradient.abs().max() > 0 for gradient in gradients)
+    torch.optim.SGD(encoder.parameters(), lr=0.01).step()
+    trained = encoder.encode(texts)
+    assert np.abs(trained - expected).max() > 1e-3
+    encoder.save_pretrained(tmp_path / "saved")
+    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(texts)
+    assert np.abs(theirs - trained).max() <= 1e-6
+    np.testing.assert_array_equal(Encoder.from_pretrained(tmp_path / "saved").encode(texts), trained)
+
+
+def test_an_added_dense_has_the_encoders_precision_and_mode(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder, dtype="bfloat16")
+    encoder.add_dense()
+    assert {parameter.dtype for parameter in encoder.tail.parameters()} == {torch.bfloat16}
+    assert not any(module.training for module in encoder.modules())
+    assert encoder.encode(["a dog"]).shape == (1, 32)
+
+
 def test_poolings_by_hand(folder: Path) -> None:
     text = "the big red dog runs"
     layers = None

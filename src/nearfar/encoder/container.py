@@ -86,9 +86,16 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Par
 
 
 def write(folder: Path, parts: Parts, pooling: Pooling) -> None:
-    """Save through sentence-transformers, so that ``SentenceTransformer(folder).encode`` equals ours."""
+    """Save through sentence-transformers, so that ``SentenceTransformer(folder).encode`` equals ours.
+
+    Raises:
+        NearfarError: the backbone still has LoRA adapters, which a plain transformers folder has no place for.
+    """
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer import modules as st
+
+    if hasattr(parts.backbone, "peft_config"):
+        raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
 
     dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
     with tempfile.TemporaryDirectory() as plain, _quiet():
@@ -159,6 +166,13 @@ def _load_module(kind: str, folder: Path) -> nn.Module:
 
     module = getattr(modules, kind)
     return module.load(str(folder)) if folder.is_dir() else module()
+
+
+def tanh_dense(dim: int) -> nn.Module:
+    """A new module of the ``tail``: Linear(dim, dim), then tanh."""
+    from sentence_transformers.sentence_transformer import modules
+
+    return modules.Dense(dim, dim, activation_function=nn.Tanh())
 
 
 def _pooling_name(folder: Path, modules: Sequence[tuple[str, str]]) -> str:

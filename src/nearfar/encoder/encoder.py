@@ -102,11 +102,12 @@ class Encoder(nn.Module):
         """Where it computes."""
         return self.backbone.device
 
-    def tokenize(self, texts: Sequence[str]) -> Tokenized:
-        """Texts -> token ids, at most :attr:`max_length` each."""
+    def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> Tokenized:
+        """Texts -> token ids, at most ``max_length`` each, or :attr:`max_length` where that is None or less."""
         if not texts:
             return Tokenized([], 0)
-        batch = self.tokenizer(list(texts), truncation=True, max_length=self.max_length, return_attention_mask=False)
+        length = min(max_length or self.max_length, self.max_length)
+        batch = self.tokenizer(list(texts), truncation=True, max_length=length, return_attention_mask=False)
         encodings = batch.encodings or []
         return Tokenized(batch["input_ids"], sum(bool(encoding.overflowing) for encoding in encodings))
 
@@ -119,9 +120,24 @@ class Encoder(nn.Module):
             embedding = module({"sentence_embedding": embedding})["sentence_embedding"]
         return embedding
 
+    def hidden(self, token_ids: Sequence[Sequence[int]]) -> Float[Tensor, "tokens dim"]:
+        """Last hidden states of every real token with gradient, text after text in the caller's order, end to end."""
+        batch = Ragged.pack(token_ids, device=self.device)
+        return batch.tokens_to_caller(hidden_states(self.backbone, batch, self.route)[0])
+
     def embed(self, texts: Sequence[str]) -> Float[Tensor, "batch dim"]:
         """:meth:`tokenize`, then :meth:`forward`: what training calls on a batch's distinct sentences."""
         return self(self.tokenize(texts).ids)
+
+    def add_dense(self) -> None:
+        """Append a new Dense with tanh, as wide as the embedding, that is trained, used and saved with the rest.
+
+        SimCSE's MLP where it is kept (Gao et al. 2021, section 6.3: in the supervised setting); where it is dropped
+        after training, it is :class:`nearfar.encoder.heads.TanhHead`. Weights start from torch's default
+        initialisation, drawn from its global generator.
+        """
+        dense = container.tanh_dense(self.dim)
+        self.tail.append(dense.to(self.device, self.backbone.dtype).train(self.training))
 
     @torch.inference_mode()
     def encode(

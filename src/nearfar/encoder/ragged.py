@@ -6,17 +6,19 @@ that an encoder of the hub runs unpadded without a model class of our own. Some 
 the texts); therefore each backbone is tried on a few made-up tokens before it is trusted, and falls back to padding.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from transformers import AttentionInterface, PreTrainedModel
+
+from nearfar.types import NearfarError
 
 ATTENTION = "nearfar_ragged"
 
@@ -70,6 +72,11 @@ class Ragged:
         place[self.order] = torch.arange(len(self.order), device=self.order.device)
         return packed[place]
 
+    def tokens_to_caller(self, packed: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
+        """Tokens of the texts in packed order -> of the texts in the caller's order, still end to end."""
+        owner = torch.repeat_interleave(self.order, torch.tensor(self.lengths, device=self.order.device))
+        return packed[owner.argsort(stable=True)]
+
 
 class Route(NamedTuple):
     """How a backbone is run: ragged, with positions from ``first_position`` on, or padded."""
@@ -82,22 +89,65 @@ def hidden_states(
     backbone: PreTrainedModel, batch: Ragged, route: Route, *, all_layers: bool = False
 ) -> list[Float[Tensor, "tokens dim"]]:
     """Hidden states of every real token: the last layer's, or (``all_layers``) all, the embedding layer first."""
-    if route.ragged:
-        output = backbone(
-            input_ids=batch.ids[None],
-            position_ids=batch.positions()[None] + route.first_position,
-            output_hidden_states=all_layers,
-            segments=batch,
-        )
-        layers = output.hidden_states if all_layers else (output.last_hidden_state,)
-        return [layer[0] for layer in layers]
-    texts = torch.split(batch.ids, list(batch.lengths))
-    padding = backbone.config.pad_token_id or 0
-    ids = torch.nn.utils.rnn.pad_sequence(list(texts), batch_first=True, padding_value=padding)
-    real = torch.arange(ids.shape[1], device=ids.device) < torch.tensor(batch.lengths, device=ids.device)[:, None]
-    output = backbone(input_ids=ids, attention_mask=real.long(), output_hidden_states=all_layers)
+    arguments, real = _arguments(backbone, batch, route)
+    output = backbone(**arguments, output_hidden_states=all_layers)
     layers = output.hidden_states if all_layers else (output.last_hidden_state,)
     return [layer[real] for layer in layers]
+
+
+def visit_hidden_states(
+    backbone: PreTrainedModel, batch: Ragged, route: Route, visit: Callable[[int, Tensor], None]
+) -> None:
+    """Call ``visit(layer, states)``, states being [tokens, dim], on what :func:`hidden_states` gives for all layers.
+
+    Each layer's come as soon as they are computed, the embedding layer's (0) first, so that one layer's states are
+    alive at a time unless ``visit`` keeps them. Read where a transformer layer takes them in, the last ones where the
+    backbone hands them out, which is behind ModernBERT's final norm.
+
+    Raises:
+        NearfarError: the backbone keeps no list of its layers.
+    """
+    arguments, real = _arguments(backbone, batch, route)
+
+    def taken_in(number: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        visit(number, (args[0] if args else kwargs["hidden_states"])[real])
+
+    layers = transformer_layers(backbone)
+    hooks = [
+        layer.register_forward_pre_hook(partial(taken_in, number), with_kwargs=True)
+        for number, layer in enumerate(layers)
+    ]
+    try:
+        last = backbone(**arguments, output_hidden_states=False).last_hidden_state
+    finally:
+        for hook in hooks:
+            hook.remove()
+    visit(len(layers), last[real])
+
+
+def transformer_layers(backbone: PreTrainedModel) -> nn.ModuleList:
+    """The backbone's transformer layers, first to last, whatever its architecture calls them.
+
+    Raises:
+        NearfarError: it keeps no list of as many layers as its config says.
+    """
+    count = backbone.config.num_hidden_layers
+    for module in backbone.modules():
+        if isinstance(module, nn.ModuleList) and len(module) == count:
+            return module
+    raise NearfarError(f"{type(backbone).__name__} keeps no list of its {count} layers, so they cannot be reached.")
+
+
+def _arguments(backbone: PreTrainedModel, batch: Ragged, route: Route) -> tuple[dict[str, Any], Any]:
+    """What to call the backbone with, and the index that takes the real tokens, end to end, out of its states."""
+    if route.ragged:
+        positions = batch.positions()[None] + route.first_position
+        return {"input_ids": batch.ids[None], "position_ids": positions, "segments": batch}, 0
+    texts = torch.split(batch.ids, list(batch.lengths))
+    padding = backbone.config.pad_token_id or 0
+    ids = nn.utils.rnn.pad_sequence(list(texts), batch_first=True, padding_value=padding)
+    real = torch.arange(ids.shape[1], device=ids.device) < torch.tensor(batch.lengths, device=ids.device)[:, None]
+    return {"input_ids": ids, "attention_mask": real.long()}, real
 
 
 def choose_route(backbone: PreTrainedModel) -> Route:
@@ -139,7 +189,7 @@ def _agrees(backbone: PreTrainedModel, batch: Ragged, route: Route, expected: Fl
 
 
 def ragged_attention(
-    module: torch.nn.Module,
+    module: nn.Module,
     query: Float[Tensor, "1 heads tokens head_dim"],
     key: Float[Tensor, "1 heads tokens head_dim"],
     value: Float[Tensor, "1 heads tokens head_dim"],

@@ -1,0 +1,182 @@
+"""The guide: its views equal the pooled hidden states, it stays frozen, keeps its mode, and remembers."""
+
+import gc
+import weakref
+from pathlib import Path
+
+import pytest
+import torch
+
+from nearfar import Encoder, NearfarError
+from nearfar.encoder import guide as guide_module
+from nearfar.encoder.guide import Guide, freeze_embeddings
+from nearfar.encoder.ragged import Ragged, hidden_states, transformer_layers, visit_hidden_states
+from tests.tiny import ARCHITECTURES, save_tiny, sentences
+
+TEXTS = [*sentences(5, longest=5), "a dog", "a dog", *sentences(2, seed=1, longest=40)]
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> Encoder:
+    return Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
+
+
+def views_by_hand(encoder: Encoder, token_ids: list[list[int]], pooling: str) -> torch.Tensor:
+    """Text by text, from the backbone's own list of hidden states."""
+    rows = []
+    for ids in token_ids:
+        with torch.no_grad():
+            layers = hidden_states(encoder.backbone, Ragged.pack([ids]), encoder.route, all_layers=True)
+        rows.append(torch.stack([layer.max(0).values if pooling == "max" else layer.mean(0) for layer in layers]))
+    return torch.stack(rows)
+
+
+@pytest.mark.parametrize("pooling", ["max", "mean"])
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_views_are_the_pooled_hidden_states(architecture: str, pooling: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
+    ids = encoder.tokenize(TEXTS).ids
+    expected = views_by_hand(encoder, ids, pooling)
+    count = encoder.backbone.config.num_hidden_layers
+    whole = Guide(encoder.backbone, encoder.route, pooling=pooling)
+    found = whole.views(ids)
+    assert whole.layers == (0, count)
+    assert found.shape == (len(TEXTS), count + 1, 32)
+    assert expected.abs().amax(dim=(0, 2)).min() > 0.1
+    assert (expected[:, 0] - expected[:, 1]).abs().max() > 0.1
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+    for first, last in ((0, 0), (1, count), (1, 1), (count, count)):
+        part = Guide(encoder.backbone, encoder.route, pooling=pooling, layers=(first, last))
+        torch.testing.assert_close(part.views(ids), expected[:, first : last + 1], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
+def test_one_layers_states_are_alive_at_a_time(architecture: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
+    batch = Ragged.pack(encoder.tokenize(TEXTS).ids)
+    outputs: list[weakref.ref[torch.Tensor]] = []
+    alive: list[int] = []
+    for layer in transformer_layers(encoder.backbone):
+        layer.register_forward_hook(
+            lambda _, args, output: outputs.append(weakref.ref(output[0] if isinstance(output, tuple) else output))
+        )
+
+    def visit(layer: int, states: torch.Tensor) -> None:
+        assert layer == len(outputs)
+        gc.collect()
+        alive.append(sum(output() is not None for output in outputs))
+
+    count = encoder.backbone.config.num_hidden_layers
+    with torch.no_grad():
+        together = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
+        if encoder.route.ragged:  # elsewhere these are copies
+            assert sum(output() is not None for output in outputs) >= count - 1
+        del together
+        outputs.clear()
+        visit_hidden_states(encoder.backbone, batch, encoder.route, visit)
+    assert len(alive) == count + 1
+    assert max(alive) == 1
+    assert not any(layer._forward_pre_hooks for layer in transformer_layers(encoder.backbone))
+
+
+def test_the_copy_is_frozen_and_does_not_follow(encoder: Encoder) -> None:
+    ids = encoder.tokenize(TEXTS).ids
+    encoder(ids).sum().backward()
+    guide = Guide(encoder.backbone, encoder.route)
+    before = guide.views(ids)
+    with torch.no_grad():
+        for parameter in encoder.backbone.parameters():
+            parameter.add_(1.0)
+    assert torch.equal(guide.views(ids), before)
+    assert not before.requires_grad
+    assert all(not p.requires_grad and p.grad is None for p in guide.parameters())
+    assert all(p.requires_grad for p in encoder.backbone.parameters())
+    (before * encoder(ids)[:, None]).sum().backward()  # usable in a loss: no inference tensor
+
+
+@pytest.mark.parametrize("dropout", [False, True])
+def test_it_keeps_its_mode_whatever_a_parent_says(encoder: Encoder, dropout: bool) -> None:
+    ids = encoder.tokenize(TEXTS).ids
+    guide = Guide(encoder.train().backbone, encoder.route, dropout=dropout)
+    parent = torch.nn.ModuleList([guide])
+    for mode in (True, False):
+        parent.train(mode)
+        assert all(module.training == dropout for module in guide.modules())
+        assert torch.equal(guide.views(ids), guide.views(ids)) != dropout
+    assert guide.eval() is guide
+
+
+def test_views_are_kept_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = encoder.tokenize(TEXTS).ids
+    expected = Guide(encoder.backbone, encoder.route).views(ids)
+    runs: list[int] = []
+    visit = guide_module.visit_hidden_states
+
+    def counting(backbone, batch, route, visitor):
+        runs.append(len(batch.lengths))
+        visit(backbone, batch, route, visitor)
+
+    monkeypatch.setattr(guide_module, "visit_hidden_states", counting)
+    guide = Guide(encoder.backbone, encoder.route, keep=True)
+    first = guide.views(ids[:6])
+    distinct = len({*map(tuple, ids)})
+    assert distinct < len(ids)
+    assert len(runs) == len({*map(tuple, ids[:6])})
+    whole = guide.views(ids)
+    assert sum(runs) == distinct
+    assert torch.equal(whole[:6], first)
+    torch.testing.assert_close(whole, expected, atol=1e-5, rtol=0)
+    later = Guide(encoder.backbone, encoder.route, keep=True)  # as after a resume: asked in another batch
+    assert torch.equal(later.views(ids[::-1]), whole.flip(0))
+    assert not guide.state_dict().keys() - guide.backbone.state_dict(prefix="backbone.").keys()
+
+    runs.clear()
+    monkeypatch.setattr(guide_module, "TEXTS_AT_ONCE", 3)
+    ahead = Guide(encoder.backbone, encoder.route, keep=True)
+    ahead.remember(ids)
+    assert runs == [3] * (distinct // 3) + [distinct % 3] * (distinct % 3 > 0)
+    runs.clear()
+    torch.testing.assert_close(ahead.views(ids), expected, atol=1e-5, rtol=0)
+    ahead.remember(ids)
+    Guide(encoder.backbone, encoder.route).remember(ids)
+    assert runs == []
+
+
+def test_autocast_changes_nothing(encoder: Encoder) -> None:
+    ids = encoder.tokenize(TEXTS).ids
+    guide = Guide(encoder.backbone, encoder.route)
+    before, exact = guide.views(ids), encoder(ids)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert (encoder(ids) - exact).abs().max() > 1e-3
+        assert torch.equal(guide.views(ids), before)
+    assert Guide(encoder.backbone.to(torch.bfloat16), encoder.route).views(ids).dtype == torch.float32
+
+
+def test_contradictions_and_missing_layers_are_named(encoder: Encoder) -> None:
+    with pytest.raises(NearfarError, match=r"--keep-views and --guide-dropout"):
+        Guide(encoder.backbone, encoder.route, keep=True, dropout=True)
+    for layers in ((0, 3), (-1, 2), (2, 1)):
+        with pytest.raises(NearfarError, match=rf"--views {layers[0]} to {layers[1]}: .*0 \(the embedding.* to 2,"):
+            Guide(encoder.backbone, encoder.route, layers=layers)
+    encoder.backbone.encoder.layer = torch.nn.ModuleList(list(encoder.backbone.encoder.layer)[:1])
+    with pytest.raises(NearfarError, match="BertModel keeps no list of its 2 layers"):
+        Guide(encoder.backbone, encoder.route)
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_frozen_embeddings_do_not_learn(architecture: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
+    freeze_embeddings(encoder.backbone)
+    encoder(encoder.tokenize(TEXTS).ids).square().sum().backward()
+    learning = {
+        name for name, p in encoder.backbone.named_parameters() if p.grad is not None and p.grad.abs().max() > 0
+    }
+    assert any("layer" in name for name in learning)
+    assert not any(name.startswith("embeddings.") for name in learning)
+    assert not encoder.backbone.get_input_embeddings().weight.requires_grad
+
+
+def test_no_embedding_layer_to_freeze(encoder: Encoder) -> None:
+    del encoder.backbone.embeddings
+    with pytest.raises(NearfarError, match="BertModel has no embedding layer"):
+        freeze_embeddings(encoder.backbone)
