@@ -1,0 +1,164 @@
+"""The shape of an embedding space: alignment, uniformity, mean cosine, effective rank, and a word when it collapses.
+
+All of them look at directions only: each embedding is divided by its length first. A zero vector has no direction and
+stays zero, so that its cosine with anything is 0, as in :mod:`nearfar.evaluation.sts`.
+"""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nearfar.types import NearfarError
+
+PAIRS = 20_000
+COLLAPSED_COSINE = 0.95
+COLLAPSED_RANK = 5.0
+
+
+def alignment(first: ArrayLike, second: ArrayLike) -> float:
+    """How near positive pairs are: the mean of ``||x - y||^2`` over pairs of l2-normalised rows; 0 is the best.
+
+    Wang & Isola 2020, section 4.1, with alpha = 2; Gao et al. 2021, section 5, where lower goes with better scores.
+
+    Args:
+        first: one text of each pair [pairs, dim].
+        second: the other [pairs, dim].
+
+    Raises:
+        NearfarError: no pairs, shapes that differ, or a NaN or infinity.
+
+    Example:
+        >>> alignment([[1.0, 0.0], [0.0, 2.0]], [[3.0, 0.0], [1.0, 0.0]])  # equal, and at a right angle: (0 + 2) / 2
+        1.0
+    """
+    x, y = _directions(first, at_least=1, what="positive pairs"), _directions(second, at_least=1, what="positive pairs")
+    if x.shape != y.shape:
+        raise NearfarError(f"positive pairs: {x.shape} embeddings on one side and {y.shape} on the other.")
+    return float(np.square(x - y).sum(axis=1).mean())
+
+
+def uniformity(embeddings: ArrayLike, *, seed: int = 0, pairs: int = PAIRS) -> float:
+    """How evenly texts fill the sphere: the log of the mean of ``exp(-2 ||x - y||^2)`` over pairs of rows.
+
+    0 where all rows are equal, -4 where all are orthogonal; lower is more even (Wang & Isola 2020, section 4.1, with
+    t = 2; Gao et al. 2021, section 5). A pair is two different rows; rows should be distinct texts, since a text that
+    comes twice counts as two texts that the encoder confuses.
+
+    Args:
+        embeddings: [texts, dim].
+        seed: of the sample.
+        pairs: so many are drawn, with replacement, where there are more of them; else all are used.
+
+    Raises:
+        NearfarError: fewer than two texts, fewer than one pair, or a NaN or infinity.
+
+    Example:
+        >>> round(uniformity([[1.0, 0.0], [0.0, 1.0]]), 6)  # one pair, ||x - y||^2 = 2: log(exp(-4))
+        -4.0
+    """
+    if pairs < 1:
+        raise NearfarError(f"pairs {pairs}: must be 1 or more.")
+    x = _directions(embeddings, at_least=2)
+    if len(x) * (len(x) - 1) // 2 <= pairs:
+        i, j = np.triu_indices(len(x), k=1)
+    else:
+        rng = np.random.default_rng(seed)
+        i = rng.integers(len(x), size=pairs)
+        j = (i + rng.integers(1, len(x), size=pairs)) % len(x)  # any row but i
+    return float(np.log(np.mean(np.exp(-2 * np.square(x[i] - x[j]).sum(axis=1)))))
+
+
+def mean_cosine(embeddings: ArrayLike) -> float:
+    """The mean cosine of two different rows: 0 in an even space, 1 in a collapsed one (Ethayarajh 2019's anisotropy).
+
+    It is exact, over all pairs: ``(||sum of x||^2 - sum of ||x||^2) / (texts (texts - 1))``.
+
+    Raises:
+        NearfarError: fewer than two texts, or a NaN or infinity.
+
+    Example:
+        >>> mean_cosine([[1.0, 0.0], [2.0, 0.0], [-1.0, 0.0]])  # (1 - 1 - 1) / 3
+        -0.333...
+    """
+    x = _directions(embeddings, at_least=2)
+    total = x.sum(axis=0)
+    return float((total @ total - np.square(x).sum()) / (len(x) * (len(x) - 1)))
+
+
+def effective_rank(embeddings: ArrayLike) -> float:
+    """How many directions the rows use: exp of the entropy of ``s / sum(s)``, s the singular values of [texts, dim].
+
+    Roy & Vetterli 2007, definition 1; between 1 and the lesser of texts and dim. The rows are l2-normalised and *not*
+    centred: a collapsed space is one direction that all texts share, which gives 1 here, while centring would take
+    that direction away and measure the noise that is left, whose rank is high. All rows zero is no direction: 0.
+
+    Raises:
+        NearfarError: no texts, or a NaN or infinity.
+
+    Example:
+        >>> round(effective_rank([[1.0, 0.0], [0.0, 1.0]]), 6), round(effective_rank([[1.0, 1.0], [2.0, 2.0]]), 6)
+        (2.0, 1.0)
+    """
+    x = _directions(embeddings, at_least=1)
+    # Not from the eigenvalues of the Gram matrix: their square roots carry errors of 1e-8, hundreds of them.
+    values = np.linalg.svd(x, compute_uv=False)
+    if not values.any():
+        return 0.0
+    shares = values[values > 0] / values.sum()
+    return float(np.exp(-np.sum(shares * np.log(shares))))
+
+
+def geometry(
+    embeddings: ArrayLike, positives: tuple[ArrayLike, ArrayLike] | None = None, *, seed: int = 0
+) -> dict[str, float]:
+    """All four measures by name; ``alignment`` only with ``positives``, the embeddings of the two sides [pairs, dim].
+
+    ``embeddings`` [texts, dim] are of distinct texts, some hundreds of them: the effective rank is never above their
+    number. ``seed`` is of uniformity's sample.
+
+    Raises:
+        NearfarError: what the four refuse.
+    """
+    measures = {} if positives is None else {"alignment": alignment(*positives)}
+    return measures | {
+        "uniformity": uniformity(embeddings, seed=seed),
+        "mean_cosine": mean_cosine(embeddings),
+        "effective_rank": effective_rank(embeddings),
+    }
+
+
+def collapse_warning(measures: Mapping[str, float]) -> str | None:
+    """What to say where the space has collapsed (mean cosine above 0.95 or effective rank below 5), else None.
+
+    ``measures`` are those of :func:`geometry`; one that is missing or NaN says nothing.
+    """
+    found = []
+    if (cosine := measures.get("mean_cosine", math.nan)) > COLLAPSED_COSINE:
+        found.append(f"two random texts have a mean cosine of {cosine:.2f}")
+    if (rank := measures.get("effective_rank", math.nan)) < COLLAPSED_RANK:
+        found.append(f"the embeddings use only about {rank:.1f} directions")
+    if not found:
+        return None
+    return (
+        f"The embeddings have collapsed: {' and '.join(found)}. What usually helps is a lower learning rate, a higher "
+        "temperature, a larger batch, another pooling, or a projection head that is dropped after training. "
+        "Look for duplicate texts in the data too: as each other's negatives they can't be told apart."
+    )
+
+
+def _directions(embeddings: ArrayLike, *, at_least: int, what: str = "embeddings") -> NDArray[np.float64]:
+    """The rows as float64, each of length 1, or 0 where it was 0."""
+    x = np.asarray(embeddings, dtype=np.float64)
+    if x.ndim != 2 or x.shape[1] == 0:
+        raise NearfarError(f"{what}: of shape {x.shape}; the geometry of a space needs [texts, dim].")
+    if len(x) < at_least:
+        raise NearfarError(f"{what}: {len(x)} of them, where this measure needs {at_least} or more.")
+    broken = np.flatnonzero(~np.isfinite(x).all(axis=1))
+    if broken.size:
+        raise NearfarError(f"{what}: {broken.size} of {len(x)} hold NaN or infinity, the first is row {broken[0]}.")
+    largest = np.abs(x).max(axis=1, keepdims=True)  # first, so that no square over- or underflows
+    x = np.divide(x, largest, out=np.zeros_like(x), where=largest > 0)
+    lengths = np.linalg.norm(x, axis=1, keepdims=True)
+    return np.divide(x, lengths, out=x, where=lengths > 0)
