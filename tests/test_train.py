@@ -19,7 +19,8 @@ from sentence_transformers import SentenceTransformer
 from nearfar import Encoder, NearfarError
 from nearfar.config import AugmentConfig, SbertConfig, SclConfig, TrainConfig, dump_toml
 from nearfar.methods import Loss, liao
-from nearfar.train import plan, train
+from nearfar.prepare import plan
+from nearfar.train import train
 from nearfar.training.loop import Interrupted
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
@@ -42,7 +43,7 @@ def config(tmp_path: Path) -> SclConfig:
 
 def metrics(run: str) -> list[dict[str, float]]:
     lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
-    return [{key: value for key, value in line.items() if key != "sentences_per_second"} for line in lines]
+    return [{key: value for key, value in line.items() if key != "items_per_second"} for line in lines]
 
 
 def weights(run: str) -> dict[str, torch.Tensor]:
@@ -181,13 +182,15 @@ def test_a_loss_that_is_not_a_number_stops_the_run(config: SclConfig, monkeypatc
         method = build(*arguments, **settings)  # type: ignore[arg-type]
         steps = iter(range(100))
         loss_of = method.loss_of
-        return replace(
-            method, loss_of=lambda batch: Loss(loss_of(batch).total * (float("nan") if next(steps) == 4 else 1), {})
-        )
+
+        def sometimes(batch: object, rows: torch.Tensor) -> Loss:
+            return Loss(loss_of(batch, rows).total * (float("nan") if next(steps) == 4 else 1), {})
+
+        return replace(method, loss_of=sometimes)
 
     monkeypatch.setattr(liao, "scl", broken)
     with pytest.raises(
-        NearfarError, match=r"(?s)step 5: the loss is not finite.*checkpoint.*row \d+: entailment: '.*and rows"
+        NearfarError, match=r"(?s)step 5: the loss is not finite.*checkpoint.*rows \d+, \d+.*anchor  "
     ) as caught:
         train(config)
     assert str(Path(config.output) / "checkpoint") in str(caught.value)
@@ -203,8 +206,8 @@ def test_a_gradient_that_is_not_finite_stops_before_the_step(
         method = build(*arguments, **settings)  # type: ignore[arg-type]
         loss_of = method.loss_of
 
-        def infinite_slope(batch: object) -> Loss:
-            total = loss_of(batch).total
+        def infinite_slope(batch: object, rows: torch.Tensor) -> Loss:
+            total = loss_of(batch, rows).total
             return Loss(total + (total - total).sqrt(), {})
 
         return replace(method, loss_of=infinite_slope)
@@ -301,9 +304,10 @@ def test_what_training_can_not_use(config: SclConfig, tmp_path: Path) -> None:
 def test_plan_counts_and_shows(config: SclConfig) -> None:
     counted = plan(config)
     assert not Path(config.output).exists()
-    assert counted.labels == {"entailment": 40, "neutral": 40, "contradiction": 40}
-    assert (counted.premises, len(counted.batches)) == (40, 3)
+    assert "120 rows: 40 entailment, 40 neutral, 40 contradiction" in counted.facts
+    assert "40 premises" in counted.facts
+    assert len(counted.batches) == 3
     assert counted.steps == train(config).steps
     assert counted.parameters == sum(tensor.numel() for tensor in weights(config.output).values())
     assert sum(line.startswith("anchor") for line in counted.batches[0]) == 3
-    assert any("over 6 tokens and cut there" in note for note in plan(replace(config, max_length=6)).notes)
+    assert any("over 6 tokens and cut there" in note for note in plan(replace(config, max_length=6)).facts)

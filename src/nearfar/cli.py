@@ -3,20 +3,31 @@
 ``nearfar --help`` and every ``nearfar VERB --help`` cost no torch: a verb's modules are imported when it runs.
 """
 
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import tyro
 from rich.console import Console
 
-from nearfar.config import METHODS, CompareConfig, EncodeConfig, EvaluateConfig, TrainConfig, build, load_toml, nearest
+from nearfar.config import (
+    METHODS,
+    BackTranslateConfig,
+    CompareConfig,
+    EncodeConfig,
+    EvaluateConfig,
+    TrainConfig,
+    build,
+    load_toml,
+    nearest,
+)
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.train import Plan
+    from nearfar.prepare import Plan
 
 OVERVIEW = """nearfar fine-tunes sentence encoders by contrastive learning and proves that they got better.
 
@@ -25,6 +36,7 @@ OVERVIEW = """nearfar fine-tunes sentence encoders by contrastive learning and p
   nearfar evaluate MODEL ... [flags]            score encoders on semantic textual similarity
   nearfar compare FIRST SECOND [flags]          is the first better? models, result files or folders of them
   nearfar encode MODEL --input FILE --output FILE.npy
+  nearfar back-translate --input FILE --output FILE.tsv   pairs for the methods bt and bt+sg-opt
 
 Each has its own --help, for example: nearfar train scl --help
 """
@@ -35,7 +47,11 @@ Parsed = TypeVar("Parsed")
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 2 for a mistake that the user can mend, 130 after Ctrl-C."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    console, errors = Console(soft_wrap=True), Console(stderr=True, soft_wrap=True)
+    # Of several processes that train together, the first one talks.
+    console, errors = (
+        Console(soft_wrap=True, quiet=os.environ.get("RANK", "0") != "0"),
+        Console(stderr=True, soft_wrap=True),
+    )
     show = warnings.showwarning
     warnings.showwarning = lambda message, *_, **__: errors.print(f"warning: {message}", markup=False, highlight=False)
     try:
@@ -64,7 +80,8 @@ def _train(given: list[str], console: Console) -> int:
         return 0 if given else 2
     config, resume, dry_run = _parse_train(given[0], given[1:])
 
-    from nearfar.train import plan, train
+    from nearfar.prepare import plan
+    from nearfar.train import train
     from nearfar.training.loop import Interrupted
 
     if dry_run:
@@ -114,12 +131,11 @@ def _parse_train(method_or_file: str, flags: list[str]) -> tuple[TrainConfig, bo
 
 
 def _print_plan(plan: "Plan", console: Console) -> None:
-    labels = ", ".join(f"{count:,} {label}" for label, count in plan.labels.items())
     lines = [
-        *plan.notes,
-        f"{sum(plan.labels.values()):,} rows: {labels}",
-        f"{plan.premises:,} premises, {plan.sentences:,} distinct sentences, {plan.tokens:,} tokens",
-        f"{plan.steps:,} steps, {plan.parameters / 1e6:.1f} million parameters",
+        *plan.facts,
+        f"{plan.sentences:,} distinct sentences, {plan.tokens:,} tokens",
+        f"{plan.steps:,} steps, {plan.parameters / 1e6:.1f} million parameters in the encoder, "
+        f"{plan.trained / 1e6:.1f} million to train with the heads",
         f"about {plan.memory_gib:.1f} GiB for weights, gradients, moments and activations, beside the program itself",
     ]
     for number, batch in enumerate(plan.batches, start=1):
@@ -227,6 +243,26 @@ def _encode(given: list[str], console: Console) -> int:
     return 0
 
 
+def _back_translate(given: list[str], console: Console) -> int:
+    def command(config: Annotated[BackTranslateConfig, tyro.conf.arg(name="")]) -> BackTranslateConfig:
+        """Parse.
+
+        Args:
+            config: What is translated, by which models, and where to.
+        """
+        return config
+
+    doc = BackTranslateConfig.__doc__ or ""
+    config = _parse(command, given, prog="nearfar back-translate", description=doc)
+
+    from nearfar.back_translate import back_translate
+
+    settings = asdict(config)
+    file = back_translate(settings.pop("input"), settings.pop("output"), **settings)
+    console.print(f"Sentences and their back-translations are in {file}", highlight=False)
+    return 0
+
+
 def _parse(command: Callable[..., Parsed], flags: list[str], *, prog: str, description: str) -> Parsed:
     settings = (tyro.conf.FlagCreatePairsOff,)
     return tyro.cli(command, args=flags, prog=prog, description=description, config=settings)
@@ -237,4 +273,5 @@ VERBS: dict[str, Callable[[list[str], Console], int]] = {
     "evaluate": _evaluate,
     "compare": _compare,
     "encode": _encode,
+    "back-translate": _back_translate,
 }

@@ -1,9 +1,9 @@
-"""One training run, put together: config -> rows -> encoder -> method -> loop -> run folder.
+"""One training run: config -> what :mod:`nearfar.prepare` makes of it -> loop -> run folder.
 
 What ``nearfar train`` calls, and a notebook can call too. A run folder holds
 
-- ``config.toml``: every setting, resolved;
-- ``metrics.jsonl``: loss terms, learning rate and speed of each step, and the score of each evaluation;
+- ``config.toml``: every setting, resolved (and ``second.toml``, those of a second objective);
+- ``metrics.jsonl``: loss terms, learning rate and speed of each step, and the scores of each evaluation;
 - ``checkpoint/`` and ``best.safetensors`` while it runs;
 - ``model/``, a sentence-transformers folder, and ``run.json``, what came out and on what machine, once it is done.
 """
@@ -15,37 +15,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar.config import AugmentConfig, Cap, SbertConfig, SclConfig, TrainConfig, build, flag, load_toml
+from nearfar.config import TrainConfig, build, flag, load_toml
 from nearfar.config import dump_toml as to_toml
-from nearfar.types import LABEL_NAMES, NearfarError, NliRow, ScoredPair
+from nearfar.prepare import prepare
+from nearfar.types import NearfarError, ScoredPair
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.data.batching import NliBatches
-    from nearfar.data.nli import NliData
     from nearfar.encoder.encoder import Encoder
-    from nearfar.methods import Embed, Method
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run would do, counted and in words, without doing it."""
-
-    notes: list[str]
-    """Where the rows come from, and what was left out or cut."""
-    labels: dict[str, int]
-    premises: int
-    sentences: int
-    """Distinct ones."""
-    tokens: int
-    """Of the distinct sentences."""
-    steps: int
-    parameters: int
-    memory_gib: float
-    """About: weights, gradients, AdamW's moments, and the activations of the largest of the batches below."""
-    batches: list[list[str]]
-    """The first three batches: anchors, positives, negatives."""
+    from nearfar.training.gradients import Part
+    from nearfar.training.loop import Evaluation
 
 
 @dataclass(frozen=True)
@@ -60,58 +40,19 @@ class Trained:
     best_step: int
 
 
-@dataclass(frozen=True)
-class _Run:
-    """Everything that a run is made of, ready to go."""
-
-    data: "NliData"
-    encoder: "Encoder"
-    method: "Method"
-    token_ids: dict[str, list[int]]
-    total_steps: int
-    notes: list[str]
-
-
-def plan(config: TrainConfig) -> Plan:
-    """Count rows, labels, tokens, steps and memory, and show three batches in words; writes nothing.
-
-    Raises:
-        NearfarError: whatever would stop the run before its first step.
-    """
-    run = _prepare(config)
-    first = [batch for _, batch in zip(range(3), run.method.batches.epoch(0), strict=False)]
-    batch_tokens = max(sum(len(run.token_ids[text]) for text in batch.sentences) for batch in first)
-    parameters = sum(p.numel() for p in run.encoder.parameters())
-    shape = run.encoder.backbone.config
-    # What autograd keeps of a layer for each token: about 10 widths around attention and norms, 3 of the feed-forward.
-    kept = shape.num_hidden_layers * (10 * shape.hidden_size + 3 * shape.intermediate_size) * 4
-    return Plan(
-        notes=run.notes,
-        labels=dict(run.data.counts),
-        premises=len({row.premise for row in run.data.rows}),
-        sentences=len(run.token_ids),
-        tokens=sum(len(ids) for ids in run.token_ids.values()),
-        steps=run.total_steps,
-        parameters=parameters,
-        memory_gib=(16 * parameters + batch_tokens * kept) / 2**30,
-        batches=[run.method.describe(batch) for batch in first],
-    )
-
-
 def train(config: TrainConfig, *, resume: bool = False, console: "Console | None" = None) -> Trained:
     """Train, and leave the model in ``config.output``/model.
 
     ``resume`` goes on with a run that was stopped or killed, which ends with the weights it would have had, to the bit,
-    on the same machine with the same number of threads.
+    on the same machine with the same number of threads. Started by torchrun or accelerate launch, several processes
+    train together, as one process with the batches of all would.
 
     Raises:
         NearfarError: bad data, model or settings; a run folder that is in the way; a loss that is not finite; a disk
             that refuses.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
-    folder = _check_folder(config, resume=resume)
-
-    from accelerate import Accelerator
+    from accelerate import PartialState
     from rich.console import Console
 
     from nearfar.data.sts import load_pairs
@@ -119,44 +60,50 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
     from nearfar.evaluation.results import provenance
     from nearfar.training.checkpoint import Checkpoints
     from nearfar.training.display import Display, MetricsFile
+    from nearfar.training.gradients import Gradients
     from nearfar.training.loop import run as run_loop
     from nearfar.training.optimiser import adamw
+    from nearfar.training.processes import Processes
 
-    console = console or Console(quiet=True)
-    accelerator = Accelerator(mixed_precision="no")  # bf16 is the encoder's alone: objectives stay in float32
-    if accelerator.num_processes > 1:
-        raise NearfarError("nearfar trains in one process so far; start it without torchrun or accelerate launch.")
+    device = PartialState().device  # joins the other processes, if this is one of several
+    processes = Processes()
+    console = console if console is not None and processes.first else Console(quiet=True)
+    folder = processes.from_first(lambda: _check_folder(config, resume=resume))
     pairs = load_pairs(config.evaluate_on)
-    run = _prepare(config)
-    for note in run.notes:
-        console.print(note, highlight=False)
-    score = _dev_score(run.encoder, pairs, config.evaluate_on)
+    run = prepare(config, processes=processes.size, device=str(device) if processes.size > 1 else None)
+    for fact in run.facts:
+        console.print(fact, highlight=False)
+    if processes.size > 1:
+        console.print(f"{processes.size} processes, {config.batch_size * processes.size} rows a batch", highlight=False)
 
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "config.toml", to_toml(config))
-    modules = {"encoder": run.encoder} | ({"head": run.method.head} if run.method.head else {})
+    if processes.first:
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        for name, settings in _settings(config).items():
+            write_text(folder / name, settings)
+    modules = {"encoder": run.encoder} | {f"head{number}": head for number, head in enumerate(run.mixture.heads)}
     optimiser = adamw(
         run.encoder,
-        run.method.head,
+        run.mixture.heads,
         learning_rate=config.learning_rate,
         head_learning_rate=config.head_learning_rate,
         weight_decay=config.weight_decay,
+        beta2=config.beta2,
     )
     checkpoints = Checkpoints(folder)
     progress = checkpoints.load(modules, optimiser)
     display = Display(console, total_steps=run.total_steps, start=progress.step)
+    metrics = (MetricsFile(folder / "metrics.jsonl", resume_at=progress.step),) if processes.first else ()
     with display:
         run_loop(
-            run.method.batches,
-            run.method.loss_of,
+            run.mixture,
+            Gradients(config.seed, processes, config.micro_batch),
             modules=modules,
             optimiser=optimiser,
-            accelerator=accelerator,
             checkpoints=checkpoints,
-            watchers=(display, MetricsFile(folder / "metrics.jsonl", resume_at=progress.step)),
-            score=score,
-            describe_rows=lambda rows: _describe_rows(run.data.rows, rows),
+            watchers=(display, *metrics),
+            evaluate=_evaluation(run.encoder, pairs, config.evaluate_on, console),
+            describe_rows=_describe_rows,
             progress=progress,
             epochs=config.epochs,
             total_steps=run.total_steps,
@@ -168,9 +115,6 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
             patience=config.patience,
             checkpoint_every=config.checkpoint_every,
         )
-    if config.keep == "best":
-        checkpoints.load_best(modules)
-    _save_model(run.encoder, folder / "model")
     trained = Trained(
         folder / "model",
         progress.step,
@@ -178,111 +122,62 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
         progress.best_score or 0.0,
         progress.best_step or 0,
     )
-    if trained.best_score <= trained.start_score:
-        console.print(
-            f"Training never beat the untrained encoder on {config.evaluate_on}. A lower --learning-rate usually helps."
-        )
-    record = {**provenance(), "config": asdict(config), "dev": config.evaluate_on, "data": run.notes} | asdict(progress)
-    write_text(folder / "run.json", json.dumps(record, indent=1) + "\n")
-    checkpoints.clear()
+    if processes.first:
+        if config.keep == "best":
+            checkpoints.load_best(modules)
+        run.merge()
+        _save_model(run.encoder, folder / "model")
+        if trained.best_score <= trained.start_score:
+            console.print(
+                f"Training never beat the untrained encoder on {config.evaluate_on}. "
+                "A lower --learning-rate usually helps."
+            )
+        record = {**provenance(), "config": asdict(config), "dev": config.evaluate_on, "data": run.facts}
+        record |= {"processes": processes.size, **asdict(progress)}
+        write_text(folder / "run.json", json.dumps(record, indent=1) + "\n")
+        checkpoints.clear()
+    processes.any(False)  # nobody leaves before the model is written
     return trained
 
 
-def _prepare(config: TrainConfig) -> _Run:
-    """Rows, encoder and method, with the generators seeded as every fresh run of this config has them."""
-    import torch
-    from accelerate.utils import set_seed
-
-    from nearfar.data.batching import NliBatches
-    from nearfar.data.nli import load_nli
-    from nearfar.encoder.encoder import Encoder
-
-    if not isinstance(config, SbertConfig):
-        raise NearfarError(f"{type(config).__name__} names no method.")
-    data = load_nli(
-        config.data,
-        premise_column=config.premise_column,
-        hypothesis_column=config.hypothesis_column,
-        label_column=config.label_column,
-    )
-    encoder = Encoder.from_pretrained(
-        config.model,
-        pooling=None if config.pooling == "own" else config.pooling,
-        max_length=config.max_length,
-        device=config.device,
-    )
-    texts = list(dict.fromkeys(text for row in data.rows for text in row[:2]))
-    tokenized = encoder.tokenize(texts)
-    token_ids = dict(zip(texts, tokenized.ids, strict=True))
-
-    def embed(sentences: Sequence[str]) -> torch.Tensor:
-        with torch.autocast(encoder.device.type, dtype=torch.bfloat16, enabled=config.precision == "bf16"):
-            embeddings = encoder([token_ids[sentence] for sentence in sentences])
-        return embeddings.float()
-
-    set_seed(config.seed)
-    batches = NliBatches(data.rows, config.batch_size, config.seed, config.order)
-    method = _method(config, embed, encoder.dim, batches)
-    if method.head is not None:
-        method.head.to(encoder.device)
-    steps = -(-batches.total_steps(config.epochs) // config.accumulate)
-    notes = [*data.sources]
-    if data.repaired:
-        notes.append(f"{data.repaired} fields had control characters or irregular white space, now single spaces")
-    if tokenized.truncated:
-        notes.append(
-            f"{tokenized.truncated} of {len(texts)} sentences are over {encoder.max_length} tokens and cut there"
-        )
-    if batches.oversized:
-        notes.append(f"{batches.oversized} premises have more rows than a batch, and make batches of their own")
-    return _Run(data, encoder, method, token_ids, min(steps, config.max_steps or steps), notes)
-
-
-def _method(config: SbertConfig, embed: "Embed", dim: int, batches: "NliBatches") -> "Method":
-    from nearfar.methods import liao
-
-    match config:
-        case SclConfig():
-            return liao.scl(
-                embed,
-                dim,
-                batches,
-                head_layers=config.head_layers,
-                scl_weight=config.scl_weight,
-                temperature=config.temperature,
-                similarity=config.similarity,
-                max_positives=_cap(config.max_positives),
-                max_negatives=_cap(config.max_negatives),
-            )
-        case AugmentConfig():
-            return liao.augment(
-                embed,
-                dim,
-                batches,
-                head_layers=config.head_layers,
-                max_positives=_cap(config.max_positives),
-                max_negatives=_cap(config.max_negatives),
-            )
-        case _:
-            return liao.sbert(embed, dim, batches, head_layers=config.head_layers)
-
-
-def _cap(cap: Cap) -> int | None:
-    return None if cap == "all" else cap
-
-
-def _dev_score(encoder: "Encoder", pairs: "Sequence[ScoredPair]", source: str) -> Callable[[], float]:
-    """Spearman, in [-1, 1], of the encoder as it then is."""
+def _evaluation(
+    encoder: "Encoder", pairs: Sequence[ScoredPair], source: str, console: "Console"
+) -> Callable[[], "Evaluation"]:
+    """Spearman, in [-1, 1], and the geometry, of the encoder as it then is; warns once if all vectors are alike."""
+    from nearfar.evaluation.geometry import collapse_warning, geometry
     from nearfar.evaluation.sts import evaluate_sts
+    from nearfar.training.loop import Evaluation
 
-    def score() -> float:
-        scored = evaluate_sts(encoder.encode, {source: {source: pairs}}, resamples=0)
+    places = {text: place for place, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair[:2]))}
+    near = 0.8 * max(pair.score for pair in pairs)
+    positives = [(places[first], places[second]) for first, second, score in pairs if score >= near]
+    warned: list[str] = []
+
+    def evaluate() -> Evaluation:
+        vectors = encoder.encode(list(places))
+        scored = evaluate_sts(
+            lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
+        )
         estimate = scored["tasks"][source]["spearman"]["all"]
         if estimate["score"] is None:
             raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate['reason']}.")
-        return float(estimate["score"]) / 100
+        first, second = (vectors[[pair[side] for pair in positives]] for side in (0, 1))
+        measures = geometry(vectors, (first, second) if positives else None)
+        warning = collapse_warning(measures)
+        if warning and not warned:
+            warned.append(warning)
+            console.print(f"warning: {warning}", highlight=False, style="yellow")
+        return Evaluation(float(estimate["score"]) / 100, measures)
 
-    return score
+    return evaluate
+
+
+def _settings(config: TrainConfig) -> dict[str, str]:
+    """The files that say how the run is made: config.toml, and second.toml if there is a second objective."""
+    from nearfar.recipes import second_of
+
+    second = second_of(config)
+    return {"config.toml": to_toml(config)} | ({} if second is None else {"second.toml": to_toml(second)})
 
 
 def _check_folder(config: TrainConfig, *, resume: bool) -> Path:
@@ -300,6 +195,9 @@ def _check_folder(config: TrainConfig, *, resume: bool) -> Path:
     differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key != "output")
     if kind is not type(config):
         raise NearfarError(f"{folder}: holds a run of another method; choose another --output.")
+    second, settings = folder / "second.toml", _settings(config)
+    if second.exists() and second.read_text(encoding="utf-8") != settings.get("second.toml"):
+        differ.append("second")
     if differ:
         raise NearfarError(
             f"{folder}: holds a run with other settings ({', '.join(map(flag, differ))}); choose another --output."
@@ -311,13 +209,14 @@ def _check_folder(config: TrainConfig, *, resume: bool) -> Path:
     return folder
 
 
-def _describe_rows(rows: Sequence[NliRow], numbers: Sequence[int], *, show: int = 8) -> str:
-    lines = [
-        f"  row {number}: {LABEL_NAMES[rows[number].label]}: {rows[number].premise!r} / {rows[number].hypothesis!r}"
-        for number in numbers[:show]
-    ]
-    rest = ", ".join(str(number) for number in numbers[show:])
-    return "\n".join(lines) + (f"\n  and rows {rest}" if rest else "")
+def _describe_rows(parts: "Sequence[Part]", *, show: int = 16) -> str:
+    """The rows of the parts of a batch, by number, and the batch in words."""
+    lines: list[str] = []
+    for method, batch, _ in parts:
+        words = method.describe(batch)  # type: ignore[attr-defined]
+        lines += ["  rows " + ", ".join(map(str, batch.rows)), *(f"  {line}" for line in words[:show])]
+        lines += ["  ..."] if len(words) > show else []
+    return "\n".join(lines)
 
 
 def _save_model(encoder: "Encoder", folder: Path) -> None:

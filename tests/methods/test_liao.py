@@ -83,7 +83,7 @@ def gradients(loss, modules):
 @pytest.mark.parametrize("head_layers", [1, 2])
 def test_sbert_is_the_mean_cross_entropy_in_value_and_gradient(head_layers):
     table, method = build(sbert, head_layers=head_layers)
-    loss = method.loss_of(only_batch(method))
+    loss = method.loss(only_batch(method))
     expected = cross_entropy(table, method.head, ROWS)
     torch.testing.assert_close(loss.total, expected)
     torch.testing.assert_close(loss.terms["ce"], expected)
@@ -97,7 +97,7 @@ def test_sbert_is_the_mean_cross_entropy_in_value_and_gradient(head_layers):
 )
 def test_scl_mixes_cross_entropy_and_contrast_in_value_and_gradient(weight, temperature, similarity):
     table, method = build(scl, scl_weight=weight, temperature=temperature, similarity=similarity)
-    loss = method.loss_of(only_batch(method))
+    loss = method.loss(only_batch(method))
     ce, contrasts = cross_entropy(table, method.head, ROWS), contrast(table, ROWS, temperature, similarity)
     expected = (1 - weight) * ce + weight * contrasts
     torch.testing.assert_close(loss.total, expected)
@@ -111,7 +111,7 @@ def test_scl_mixes_cross_entropy_and_contrast_in_value_and_gradient(weight, temp
 
 def test_scl_alone_has_no_head():
     table, method = build(scl, scl_weight=1.0)
-    loss = method.loss_of(only_batch(method))
+    loss = method.loss(only_batch(method))
     assert method.head is None
     assert set(loss.terms) == {"scl"}
     torch.testing.assert_close(loss.total, contrast(table, ROWS))
@@ -123,7 +123,7 @@ def test_the_contrast_of_a_batch_without_an_anchor_is_0(weight):
     rows = [ROWS[1], ROWS[2], *ROWS[3:5]]
     table, method = build(scl, rows, batch_size=2, order="file", scl_weight=weight)
     first = next(method.batches.epoch(0))
-    loss = method.loss_of(first)
+    loss = method.loss(first)
     assert loss.terms["scl"] == 0
     expected = 0.0 if weight == 1 else (1 - weight) * cross_entropy(table, method.head, rows[:2]).item()
     assert loss.total.item() == pytest.approx(expected)
@@ -137,7 +137,7 @@ def test_caps_are_drawn_from_the_global_generator():
 
     def total(seed):
         torch.manual_seed(seed)
-        return method.loss_of(batch).total.item()
+        return method.loss(batch).total.item()
 
     assert total(1) == total(1)
     assert len({total(seed) for seed in range(5)}) > 1
@@ -156,7 +156,7 @@ def test_augment_is_the_cross_entropy_over_rows_and_added_pairs(caps):
     ]
     assert triples
     torch.manual_seed(5)
-    loss = method.loss_of(batch)
+    loss = method.loss(batch)
     torch.testing.assert_close(loss.total, cross_entropy(table, method.head, [*ROWS, *triples]))
 
 
@@ -165,13 +165,13 @@ def test_accuracy_is_that_of_the_batchs_rows(method):
     table, built = build(method)
     features = references.nli_softmax_features(*pair_vectors(table, [row[:2] for row in ROWS]))
     right = [int(logits.argmax()) == row.label for logits, row in zip(built.head(features), ROWS, strict=True)]
-    assert built.loss_of(only_batch(built)).terms["accuracy"].item() == pytest.approx(sum(right) / len(ROWS))
+    assert built.loss(only_batch(built)).terms["accuracy"].item() == pytest.approx(sum(right) / len(ROWS))
 
 
 @pytest.mark.parametrize("method", [sbert, scl, augment])
 def test_each_distinct_sentence_is_encoded_once_and_terms_carry_no_gradient(method):
     table, built = build(method)
-    loss = built.loss_of(only_batch(built))
+    loss = built.loss(only_batch(built))
     assert [sorted(asked) for asked in table.asked] == [sorted(table.numbers)]
     assert loss.total.requires_grad
     assert all(term.shape == () and not term.requires_grad for term in loss.terms.values())
@@ -220,12 +220,12 @@ def test_thirty_steps_learn_the_rows(method):
     table, built = build(method)
     batch = only_batch(built)
     optimizer = torch.optim.Adam([*table.parameters(), *built.head.parameters()], lr=0.03)
-    before = built.loss_of(batch)
+    before = built.loss(batch)
     for _ in range(30):
         optimizer.zero_grad()
-        built.loss_of(batch).total.backward()
+        built.loss(batch).total.backward()
         optimizer.step()
-    after = built.loss_of(batch)
+    after = built.loss(batch)
     assert after.total < 0.5 * before.total
     assert after.terms["accuracy"] == 1
     assert before.terms["accuracy"] < 1
@@ -236,7 +236,7 @@ def test_scl_brings_positives_nearer_than_negatives():
     optimizer = torch.optim.Adam(table.parameters(), lr=0.03)
     for _ in range(60):
         optimizer.zero_grad()
-        method.loss_of(only_batch(method)).total.backward()
+        method.loss(only_batch(method)).total.backward()
         optimizer.step()
     premise, *others = table(["A dog runs.", "An animal moves.", "A dog sleeps.", "Nobody sings."])
     near, *far = (torch.cosine_similarity(premise, other, dim=0).item() for other in others)

@@ -32,21 +32,19 @@ def test_no_step_is_wasted_at_zero() -> None:
 def test_groups() -> None:
     encoder, head = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3)), nn.Linear(3, 2)
     encoder[0].weight.requires_grad_(False)
-    optimiser = adamw(encoder, head, learning_rate=0.1, head_learning_rate=0.3, weight_decay=0.5)
+    optimiser = adamw(encoder, [head], learning_rate=0.1, head_learning_rate=0.3, weight_decay=0.5, beta2=0.9)
     groups = [(len(group["params"]), group["weight_decay"], group["lr"]) for group in optimiser.param_groups]
     assert groups == [(3, 0.0, 0.1), (1, 0.5, 0.3), (1, 0.0, 0.3)]
     set_learning_rate(optimiser, 0.5)
     assert [group["lr"] for group in optimiser.param_groups] == pytest.approx([0.05, 0.15, 0.15])
-    assert [
-        group["lr"]
-        for group in adamw(encoder, None, learning_rate=0.1, head_learning_rate=None, weight_decay=0).param_groups
-    ] == [0.1]
+    alone = adamw(encoder, [], learning_rate=0.1, head_learning_rate=None, weight_decay=0, beta2=0.9)
+    assert [(group["lr"], group["betas"]) for group in alone.param_groups] == [(0.1, (0.9, 0.9))]
 
 
 def test_one_step_is_adamw() -> None:
     layer = nn.Linear(2, 1, bias=False)
     start = layer.weight.detach().clone()
-    optimiser = adamw(layer, None, learning_rate=0.1, head_learning_rate=None, weight_decay=0.0)
+    optimiser = adamw(layer, [], learning_rate=0.1, head_learning_rate=None, weight_decay=0.0, beta2=0.999)
     set_learning_rate(optimiser, 0.5)
     layer(torch.tensor([[1.0, -2.0]])).sum().backward()
     optimiser.step()

@@ -1,10 +1,25 @@
-"""A batch of NLI pairs in words, line by line, for a look at what a method would do with it. Encodes nothing."""
+"""A batch in words, line by line, for a look at what a method would do with it. Encodes nothing."""
+
+from collections.abc import Sequence
 
 import torch
 
 from nearfar.data.batching import NliBatch
 from nearfar.objectives import premise_sets
 from nearfar.types import LABEL_NAMES
+
+
+def describe_anchor(
+    anchor: str, *, positives: Sequence[str], negatives: Sequence[str] = (), left_out: str | None = None
+) -> list[str]:
+    """Name one anchor, and below it its positives, its negatives, and which candidates are neither.
+
+    A candidate is a text, or the number of several.
+    """
+    lines = [f"{'anchor':<10}  {anchor}"]
+    lines += [f"  positive  {positive}" for positive in positives]
+    lines += [f"  negative  {negative}" for negative in negatives]
+    return lines if left_out is None else [*lines, f"  left out  {left_out}"]
 
 
 def describe_labels(batch: NliBatch) -> list[str]:
@@ -30,35 +45,42 @@ def describe_anchors(batch: NliBatch, *, max_positives: int | None, max_negative
     anchors = {batch.premises[pair]: anchor for anchor, pair in enumerate(sets.anchors.tolist())}
     lines: list[str] = []
     for premise, anchor in anchors.items():
-        lines.append(f"{'anchor':<10}  {batch.sentences[premise]}")
+        positives: list[str] = []
         negatives: list[str] = []
         elsewhere = left_out = 0
         for pair, hypothesis in enumerate(batch.hypotheses):
             if sets.positives[anchor, pair]:
-                lines.append(f"  positive  {batch.sentences[hypothesis]}")
+                positives.append(batch.sentences[hypothesis])
             elif not sets.negatives[anchor, pair]:
                 left_out += 1
             elif batch.premises[pair] == premise:
-                negatives.append(f"  negative  {batch.sentences[hypothesis]} ({LABEL_NAMES[batch.labels[pair]]})")
+                negatives.append(f"{batch.sentences[hypothesis]} ({LABEL_NAMES[batch.labels[pair]]})")
             else:
                 elsewhere += 1
-        lines += negatives
-        lines.append(f"  negative  {_count(elsewhere, 'hypothesis', 'hypotheses')} of other premises")
-        if left_out:
-            lines.append(
-                f"  left out  {_count(left_out, 'hypothesis', 'hypotheses')} equal to the anchor or a positive"
-            )
+        lines += describe_anchor(
+            batch.sentences[premise],
+            positives=positives,
+            negatives=[*negatives, f"{counted(elsewhere, 'hypothesis', 'hypotheses')} of other premises"],
+            left_out=f"{counted(left_out, 'hypothesis', 'hypotheses')} equal to the anchor or a positive"
+            if left_out
+            else None,
+        )
     silent = len(set(batch.premises)) - len(anchors)
     if silent:
         lines.append(
-            f"no anchor   {_count(silent, 'premise', 'premises')} without an entailed hypothesis in this batch"
+            f"no anchor   {counted(silent, 'premise', 'premises')} without an entailed hypothesis in this batch"
         )
     caps = {"positive": max_positives, "negative": max_negatives}
-    drawn = " and ".join(_count(cap, name, f"{name}s") for name, cap in caps.items() if cap is not None)
+    drawn = " and ".join(counted(cap, name, f"{name}s") for name, cap in caps.items() if cap is not None)
     if drawn:
         lines.append(f"at each step, {drawn} at most, drawn from these for each entailed pair")
     return lines
 
 
-def _count(number: int, one: str, many: str) -> str:
+def counted(number: int, one: str, many: str) -> str:
+    """A number and its noun.
+
+    >>> counted(1, "text", "texts"), counted(0, "text", "texts")
+    ('1 text', '0 texts')
+    """
     return f"{number} {one if number == 1 else many}"

@@ -74,12 +74,11 @@ def sbert(
     _require_two_labels(batches.rows)
     head = SoftmaxHead(dim, layers=head_layers)
 
-    def loss_of(batch: NliBatch) -> Loss:
-        embeddings = embed(batch.sentences)
+    def loss_of(batch: NliBatch, embeddings: Tensor) -> Loss:
         ce, accuracy = _classify(head, embeddings, _pairs(batch, embeddings.device))
         return Loss(ce.mean(), {"ce": ce.mean().detach(), "accuracy": accuracy.mean()})
 
-    return Method("sbert", head, batches, loss_of, describe_labels)
+    return Method("sbert", batches, _sentences, embed, loss_of, describe_labels, head)
 
 
 def scl(
@@ -93,6 +92,7 @@ def scl(
     similarity: Similarity = "dot",  # eq. 2
     max_positives: int | None = None,  # section 5.3: best with all, and all
     max_negatives: int | None = None,
+    false_negative_margin: float | None = None,  # ours
 ) -> Method:
     """Train by (1 - scl_weight) CE + scl_weight SCL. ``dim`` is the width of the embeddings.
 
@@ -111,8 +111,7 @@ def scl(
         _require_two_labels(batches.rows)
     head = SoftmaxHead(dim, layers=head_layers) if scl_weight < 1 else None
 
-    def loss_of(batch: NliBatch) -> Loss:
-        embeddings = embed(batch.sentences)
+    def loss_of(batch: NliBatch, embeddings: Tensor) -> Loss:
         pairs = _pairs(batch, embeddings.device)
         per_anchor = premise_scl(
             embeddings[pairs.premises],
@@ -124,6 +123,7 @@ def scl(
             max_positives=max_positives,
             max_negatives=max_negatives,
             hypothesis_ids=pairs.hypotheses,
+            false_negative_margin=false_negative_margin,
         )
         contrast = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
         terms = {"scl": contrast.detach()}
@@ -136,7 +136,7 @@ def scl(
     def describe(batch: NliBatch) -> list[str]:
         return describe_anchors(batch, max_positives=max_positives, max_negatives=max_negatives)
 
-    return Method("scl", head, batches, loss_of, describe)
+    return Method("scl", batches, _sentences, embed, loss_of, describe, head)
 
 
 def augment(
@@ -157,8 +157,7 @@ def augment(
     _require_anchors(batches)
     head = SoftmaxHead(dim, layers=head_layers)
 
-    def loss_of(batch: NliBatch) -> Loss:
-        embeddings = embed(batch.sentences)
+    def loss_of(batch: NliBatch, embeddings: Tensor) -> Loss:
         own = _pairs(batch, embeddings.device)
         added = augmented_pairs(own, max_positives=max_positives, max_negatives=max_negatives)
         pairs = Pairs(*(torch.cat(both) for both in zip(own, added, strict=True)))
@@ -169,7 +168,7 @@ def augment(
         lines = describe_anchors(batch, max_positives=max_positives, max_negatives=max_negatives)
         return [*lines, "added pairs: other positives as entailment, hypotheses of other premises as contradiction"]
 
-    return Method("augment", head, batches, loss_of, describe)
+    return Method("augment", batches, _sentences, embed, loss_of, describe, head)
 
 
 def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: int | None) -> Pairs:
@@ -193,6 +192,10 @@ def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: i
     anchors, added = ((sets.positives & ~own) | (sets.negatives & elsewhere)).nonzero(as_tuple=True)
     labels = torch.where(sets.positives[anchors, added], ENTAILMENT, CONTRADICTION)
     return Pairs(pairs.premises[sets.anchors[anchors]], pairs.hypotheses[added], labels)
+
+
+def _sentences(batch: NliBatch) -> list[str]:
+    return batch.sentences
 
 
 def _pairs(batch: NliBatch, device: torch.device) -> Pairs:

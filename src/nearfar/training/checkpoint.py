@@ -1,8 +1,8 @@
 """Checkpoints: all that a run needs to go on as if it had never stopped, written so that a kill leaves one whole.
 
-A checkpoint is a folder with safetensors and JSON only: the weights of encoder and head, AdamW's moments, the random
-generators, and the run's position. It is written beside the old one and renamed into place, after its bytes have
-reached the disk; the old one goes last.
+A checkpoint is a folder with safetensors and JSON only: the weights of encoder and heads, AdamW's moments, and the
+run's position, on which all random numbers of a step depend. It is written beside the old one and renamed into place,
+after its bytes have reached the disk; the old one goes last.
 """
 
 import json
@@ -34,11 +34,21 @@ class Progress:
     """The untrained encoder's score."""
     seconds: float = 0.0
     """Time spent in steps."""
-    sentences: int = 0
-    """Distinct sentences encoded in steps."""
+    items: int = 0
+    """Items represented in steps; most often distinct sentences."""
     finished: bool = False
     history: list[tuple[int, float]] = field(default_factory=list)
     """Step and score of each evaluation."""
+
+    def record(self, score: float) -> bool:
+        """Note an evaluation of the current step; whether it is the best so far."""
+        self.history.append((self.step, score))
+        best = self.best_score is None or score > self.best_score
+        if best:
+            self.best_score, self.best_step, self.without_best = score, self.step, 0
+        else:
+            self.without_best += 1
+        return best
 
 
 class Checkpoints:
@@ -60,7 +70,6 @@ class Checkpoints:
             fresh.mkdir(parents=True)
             save_file(_weights(modules), fresh / "weights.safetensors")
             save_file(_moments(modules, optimiser), fresh / "optimiser.safetensors")
-            save_file(_generators(), fresh / "generators.safetensors")
             (fresh / "progress.json").write_text(json.dumps(asdict(progress)), encoding="utf-8")
             flush(fresh)
             if self.latest.exists():
@@ -77,7 +86,6 @@ class Checkpoints:
             return Progress()
         _load_weights(modules, load_file(self.latest / "weights.safetensors"))
         _load_moments(modules, optimiser, load_file(self.latest / "optimiser.safetensors"))
-        _load_generators(load_file(self.latest / "generators.safetensors"))
         values = json.loads((self.latest / "progress.json").read_text(encoding="utf-8"))
         return Progress(**values | {"history": [(step, score) for step, score in values["history"]]})
 
@@ -137,17 +145,3 @@ def _load_moments(modules: dict[str, nn.Module], optimiser: torch.optim.Optimize
     for name, tensor in tensors.items():
         owner, key = name.rsplit(":", 1)
         optimiser.state[parameters[owner]][key] = tensor.to(parameters[owner].device)
-
-
-def _generators() -> dict[str, Tensor]:
-    states = {"cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        states |= {f"cuda{number}": state for number, state in enumerate(torch.cuda.get_rng_state_all())}
-    return states
-
-
-def _load_generators(states: dict[str, Tensor]) -> None:
-    torch.set_rng_state(states["cpu"])
-    for name, state in states.items():
-        if name.startswith("cuda"):
-            torch.cuda.set_rng_state(state, int(name.removeprefix("cuda")))

@@ -9,11 +9,11 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from nearfar.disk import disk_errors, write_text
-from nearfar.training.loop import StepReport
+from nearfar.training.loop import Evaluation, StepReport
 
 
 class Display:
-    """Loss terms, learning rate, sentences a second and time left; a line about twenty times a run without a terminal.
+    """Loss terms, learning rate, items a second and time left; a line about twenty times a run without a terminal.
 
     A context manager: the bar is there while inside.
     """
@@ -37,17 +37,20 @@ class Display:
     def stepped(self, report: StepReport) -> None:
         """Move the bar."""
         terms = "  ".join(f"{name} {value:.3f}" for name, value in report.terms.items())
-        line = f"{terms}  lr {report.learning_rate:.1e}  {report.sentences_per_second:.0f} sentences/s"
+        line = f"{terms}  lr {report.learning_rate:.1e}  {report.items_per_second:.0f} items/s"
         self.bar.update(self.task, completed=report.step, description=line)
         if not self.console.is_terminal and report.step % self.every == 0:
             self.console.print(f"step {report.step}: {line}", highlight=False)
 
-    def evaluated(self, step: int, score: float, *, best: bool) -> None:
-        """Print the score."""
+    def evaluated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
+        """Print the score and the measures."""
         note = "before training" if step == 0 else "the best so far" if best else ""
         self.bar.console.print(
-            f"step {step}: Spearman {100 * score:.2f} on the dev pairs  {note}".rstrip(), highlight=False
+            f"step {step}: Spearman {100 * evaluation.score:.2f} on the dev pairs  {note}".rstrip(), highlight=False
         )
+        measures = "  ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in evaluation.measures.items())
+        if measures:
+            self.bar.console.print(f"  {measures}", highlight=False)
 
 
 class MetricsFile:
@@ -66,13 +69,14 @@ class MetricsFile:
             {"step": report.step, "epoch": report.epoch, **rounded, "learning_rate": report.learning_rate}
             | {
                 "gradient_norm": round(report.gradient_norm, 6),
-                "sentences_per_second": round(report.sentences_per_second, 1),
+                "items_per_second": round(report.items_per_second, 1),
             }
         )
 
-    def evaluated(self, step: int, score: float, *, best: bool) -> None:
+    def evaluated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         """Append an evaluation."""
-        self._append({"step": step, "spearman": score, "best": best})
+        rounded = {name: round(value, 6) for name, value in evaluation.measures.items()}
+        self._append({"step": step, "spearman": evaluation.score, "best": best, **rounded})
 
     def _append(self, record: Mapping[str, object]) -> None:
         with disk_errors(self.file), self.file.open("a", encoding="utf-8") as stream:

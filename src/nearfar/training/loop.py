@@ -1,6 +1,6 @@
-"""The one training loop, in the order of the data: batch, loss, gradient, step, evaluation, checkpoint.
+"""The one training loop, in the order of the data: batch, gradient, step, evaluation, checkpoint.
 
-It receives ``loss_of(batch)`` and knows no method.
+It knows no method: what a batch is and what its loss is, only its objectives know.
 """
 
 import math
@@ -10,45 +10,31 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from types import FrameType
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from typing import Literal, NamedTuple, Protocol
 
-from accelerate import Accelerator
-from torch import Tensor, nn
+import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from nearfar.training.checkpoint import Checkpoints, Progress
+from nearfar.training.gradients import Gradients, Part
 from nearfar.training.optimiser import learning_rate_factor, set_learning_rate
 from nearfar.types import NearfarError
 
 
-class Batch(Protocol):
-    """What the loop looks at in a batch: its distinct texts, and its row numbers in the data."""
+class Stream(Protocol):
+    """The parts of each batch of any epoch, from any place in it on, always the same ones."""
 
-    @property
-    def sentences(self) -> Sequence[str]: ...  # noqa: D102
-
-    @property
-    def rows(self) -> Sequence[int]: ...  # noqa: D102
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Sequence[Part]]: ...  # noqa: D102
 
 
-AnyBatch = TypeVar("AnyBatch", bound=Batch)
-AnyBatch_co = TypeVar("AnyBatch_co", bound=Batch, covariant=True)
+class Evaluation(NamedTuple):
+    """How good the encoder is."""
 
-
-class Batches(Protocol[AnyBatch_co]):
-    """Batches of any epoch, from any place in it on, always the same ones."""
-
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[AnyBatch_co]: ...  # noqa: D102
-
-
-class Loss(Protocol):
-    """A batch's loss: the scalar to minimise, and detached scalars to show, by name."""
-
-    @property
-    def total(self) -> Tensor: ...  # noqa: D102
-
-    @property
-    def terms(self) -> dict[str, Tensor]: ...  # noqa: D102
+    score: float
+    """Higher is better."""
+    measures: dict[str, float]
+    """What else is worth watching, by name."""
 
 
 class StepReport(NamedTuple):
@@ -59,7 +45,8 @@ class StepReport(NamedTuple):
     terms: dict[str, float]
     learning_rate: float
     gradient_norm: float
-    sentences_per_second: float
+    items_per_second: float
+    """An item is what is encoded on its own, most often a distinct sentence."""
 
 
 class Watcher(Protocol):
@@ -68,7 +55,7 @@ class Watcher(Protocol):
     def stepped(self, report: StepReport) -> None:
         """A step was taken."""
 
-    def evaluated(self, step: int, score: float, *, best: bool) -> None:
+    def evaluated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         """The encoder was evaluated; step 0 is the start."""
 
 
@@ -77,16 +64,15 @@ class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
 
 
 def run(
-    batches: Batches[AnyBatch],
-    loss_of: Callable[[AnyBatch], Loss],
+    stream: Stream,
+    gradients: Gradients,
     *,
     modules: dict[str, nn.Module],
     optimiser: Optimizer,
-    accelerator: Accelerator,
     checkpoints: Checkpoints,
     watchers: Sequence[Watcher],
-    score: Callable[[], float],
-    describe_rows: Callable[[Sequence[int]], str],
+    evaluate: Callable[[], Evaluation],
+    describe_rows: Callable[[Sequence[Part]], str],
     progress: Progress,
     epochs: int,
     total_steps: int,
@@ -100,19 +86,22 @@ def run(
 ) -> None:
     """Train from ``progress`` on to ``total_steps``, or until ``patience`` evaluations bring no new best.
 
-    ``modules`` are trained together; ``score`` evaluates them, higher being better. ``progress`` moves along.
-    Afterwards the modules hold the last step's weights, and ``checkpoints`` the best ones too.
+    ``modules`` are trained together; ``evaluate`` looks at them as they are. ``progress`` moves along. Afterwards the
+    modules hold the last step's weights, and ``checkpoints`` the best ones too. With several processes all of them
+    call this, the first one evaluates and writes, and all come to the same weights.
 
     Raises:
         NearfarError: a loss or gradient that is not finite (names step, rows and checkpoint), or a disk that refuses.
         Interrupted: after Ctrl-C, once the current step is done and saved.
     """
+    processes = gradients.processes
     parameters = [parameter for module in modules.values() for parameter in module.parameters()]
-    stream = _stream(batches, progress, epochs)
+    left = _left(stream, progress, epochs)
     if progress.start_score is None:
-        progress.start_score = score()
+        start = processes.from_first(evaluate)
+        progress.start_score = start.score
         for watcher in watchers:
-            watcher.evaluated(0, progress.start_score, best=False)
+            watcher.evaluated(0, start, best=False)
 
     with _ctrl_c() as interrupted:
         while not progress.finished:
@@ -121,67 +110,47 @@ def run(
             set_learning_rate(optimiser, factor)
             for module in modules.values():
                 module.train()
-            group = list(islice(stream, accumulate))
-            terms: dict[str, float] = {}
-            for batch in group:
-                loss = loss_of(batch)
-                shown = {"loss": loss.total.detach(), **loss.terms}
-                if not math.isfinite(float(shown["loss"])):
-                    raise _not_finite("loss", progress, checkpoints, describe_rows(batch.rows))
-                accelerator.backward(loss.total / len(group))
-                for name, value in shown.items():
-                    terms[name] = terms.get(name, 0.0) + float(value) / len(group)
-            norm = float(accelerator.clip_grad_norm_(parameters, max_grad_norm or math.inf))
-            if not math.isfinite(norm):
-                rows = [row for batch in group for row in batch.rows]
-                raise _not_finite("gradient", progress, checkpoints, describe_rows(rows))
+            group = list(islice(left, accumulate))
+            terms, items = gradients.add_mean(group, step=progress.step)
+            processes.sum_gradients(parameters)
+            norm = float(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm or math.inf))
+            for what, value in (("loss", terms["loss"]), ("gradient", norm)):
+                if not math.isfinite(value):
+                    raise _not_finite(what, progress, checkpoints, describe_rows([p for parts in group for p in parts]))
             optimiser.step()
             optimiser.zero_grad()
 
             progress.step += 1
-            seconds, sentences = time.perf_counter() - started, sum(len(batch.sentences) for batch in group)
+            seconds = time.perf_counter() - started
             progress.seconds += seconds
-            progress.sentences += sentences
+            progress.items += items
             rate = optimiser.param_groups[0]["lr"]
             for watcher in watchers:
-                watcher.stepped(StepReport(progress.step, progress.epoch, terms, rate, norm, sentences / seconds))
+                watcher.stepped(StepReport(progress.step, progress.epoch, terms, rate, norm, items / seconds))
 
             last = progress.step == total_steps
             if progress.step % evaluate_every == 0 or last:
-                _evaluate(score, progress, checkpoints, modules, watchers)
+                found = processes.from_first(evaluate)
+                best = progress.record(found.score)
+                if best and processes.first:
+                    checkpoints.save_best(modules)
+                for watcher in watchers:
+                    watcher.evaluated(progress.step, found, best=best)
             progress.finished = last or (patience is not None and progress.without_best >= patience)
-            if progress.step % checkpoint_every == 0 or progress.finished or interrupted():
+            stop = processes.any(interrupted())
+            if (progress.step % checkpoint_every == 0 or progress.finished or stop) and processes.first:
                 checkpoints.save(progress, modules, optimiser)
-            if interrupted() and not progress.finished:
+            if stop and not progress.finished:
                 raise Interrupted
 
 
-def _stream(batches: Batches[AnyBatch], progress: Progress, epochs: int) -> Iterator[AnyBatch]:
+def _left(stream: Stream, progress: Progress, epochs: int) -> Iterator[Sequence[Part]]:
     """The batches that are left; ``progress`` says at any time which come next."""
     while progress.epoch < epochs:
-        for batch in batches.epoch(progress.epoch, start=progress.batch):
+        for parts in stream.epoch(progress.epoch, start=progress.batch):
             progress.batch += 1
-            yield batch
+            yield parts
         progress.epoch, progress.batch = progress.epoch + 1, 0
-
-
-def _evaluate(
-    score: Callable[[], float],
-    progress: Progress,
-    checkpoints: Checkpoints,
-    modules: dict[str, nn.Module],
-    watchers: Sequence[Watcher],
-) -> None:
-    found = score()
-    best = progress.best_score is None or found > progress.best_score
-    progress.history.append((progress.step, found))
-    if best:
-        progress.best_score, progress.best_step, progress.without_best = found, progress.step, 0
-        checkpoints.save_best(modules)
-    else:
-        progress.without_best += 1
-    for watcher in watchers:
-        watcher.evaluated(progress.step, found, best=best)
 
 
 def _not_finite(what: str, progress: Progress, checkpoints: Checkpoints, rows: str) -> NearfarError:

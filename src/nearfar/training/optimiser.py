@@ -1,5 +1,6 @@
 """AdamW with the papers' parameter groups, and the learning rate as a pure function of the step."""
 
+from collections.abc import Iterable
 from typing import Literal
 
 import torch
@@ -22,26 +23,27 @@ def learning_rate_factor(
 
 def adamw(
     encoder: nn.Module,
-    head: nn.Module | None,
+    heads: Iterable[nn.Module],
     *,
     learning_rate: float,
     head_learning_rate: float | None,
     weight_decay: float,
+    beta2: float,
 ) -> torch.optim.AdamW:
-    """AdamW over encoder and head; biases and one-dimensional weights (LayerNorm) do not decay.
+    """AdamW over encoder and heads; biases and one-dimensional weights (LayerNorm) do not decay.
 
     Each group keeps its peak rate as ``peak``; :func:`set_learning_rate` scales it.
     """
     groups = []
-    for module, rate in ((encoder, learning_rate), (head, head_learning_rate or learning_rate)):
-        trained = [parameter for parameter in (module.parameters() if module else ()) if parameter.requires_grad]
+    for module, rate in ((encoder, learning_rate), *((head, head_learning_rate or learning_rate) for head in heads)):
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]
         for parameters, decay in (
             ([parameter for parameter in trained if parameter.ndim > 1], weight_decay),
             ([parameter for parameter in trained if parameter.ndim <= 1], 0.0),
         ):
             if parameters:
                 groups.append({"params": parameters, "weight_decay": decay, "peak": rate, "lr": rate})
-    return torch.optim.AdamW(groups, lr=learning_rate, fused=True)
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, beta2), fused=True)
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, factor: float) -> None:

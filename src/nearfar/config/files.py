@@ -1,0 +1,82 @@
+"""Configs from and to TOML and plain values, with errors that name the key and the nearest one."""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import MISSING, asdict, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from nearfar.config.methods import METHODS, method_of
+from nearfar.config.training import TrainConfig
+from nearfar.config.verbs import BackTranslateConfig, CompareConfig, EncodeConfig, EvaluateConfig
+from nearfar.types import NearfarError
+
+Config = TypeVar("Config", TrainConfig, EvaluateConfig, CompareConfig, EncodeConfig, BackTranslateConfig)
+
+
+def load_toml(file: str | Path) -> tuple[type[TrainConfig], dict[str, Any]]:
+    """Method class and values of a training config file; the values are checked by :func:`build`.
+
+    Raises:
+        NearfarError: no such file, no TOML, no or an unknown ``method``.
+    """
+    try:
+        values = tomllib.loads(Path(file).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise NearfarError(f"{file}: cannot be read as TOML: {error}") from error
+    method = values.pop("method", None)
+    if method is None:
+        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(METHODS)}).")
+    if method not in METHODS:
+        raise NearfarError(f"{file}: {nearest(str(method), METHODS, what='method')}")
+    return METHODS[method], values
+
+
+def build(kind: type[Config], values: Mapping[str, Any], *, source: str | Path) -> Config:
+    """A config from plain values, types checked.
+
+    Raises:
+        NearfarError: an unknown key (with the nearest valid one), a value of the wrong type, or a key that is missing.
+    """
+    check_keys(kind, values, source=source)
+    nullable = {field.name for field in fields(kind) if type(None) in get_args(field.type)}
+    values = {key: None if value == "none" and key in nullable else value for key, value in values.items()}
+    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in values]
+    if missing:
+        raise NearfarError(f"{source}: lacks {', '.join(missing)}.")
+    from pydantic import TypeAdapter, ValidationError
+
+    try:
+        return TypeAdapter(kind).validate_python(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise NearfarError(f"{source}: {first['loc'][0]} = {first['input']!r}: {first['msg']}.") from error
+
+
+def check_keys(kind: type[Config], values: Mapping[str, Any], *, source: str | Path) -> None:
+    """Refuse keys that ``kind`` does not have."""
+    names = [field.name for field in fields(kind)]
+    for key in values:
+        if key not in names:
+            raise NearfarError(f"{source}: {nearest(key, names, what='key')}")
+
+
+def dump_toml(config: TrainConfig) -> str:
+    """The resolved config as TOML that :func:`load_toml` reads back.
+
+    TOML has no null: a setting left open (None) is left out, or "none" where the method's default is something else.
+    """
+    import tomli_w
+
+    values = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
+    defaults = {field.name: field.default for field in fields(config)}
+    kept = {key: "none" if value is None else value for key, value in values.items() if value != defaults[key] or value}
+    return tomli_w.dumps({"method": method_of(config), **kept})
+
+
+def nearest(name: str, known: Mapping[str, object] | list[str], *, what: str) -> str:
+    """A sentence that refuses ``name`` and offers the nearest known one."""
+    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
+    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
+    return f"no {what} is called {name!r}. {hint}"

@@ -1,0 +1,119 @@
+"""Masked language modelling beside another method (mlm): Gao et al. 2021, appendix A, after Devlin et al. 2019.
+
+Data: the sentences of any method's batches. Of a sentence's tokens some are hidden, and the encoder's last hidden
+states have to tell what stood there: the loss is the mean over all hidden tokens of the batch of
+:func:`nearfar.objectives.masked_lm`. Gao et al. add it to the loss of SimCSE with weight 0.1: better on transfer tasks,
+worse on STS (Tables D.2 and E.1).
+
+Of the tokens to be predicted, 80% become the mask token, 10% a random one, and 10% stay (Devlin et al. 2019, section
+3.1; the authors' code of SimCSE).
+
+================  ====================  ============================  ==========================================
+                  paper                 authors' code                 here
+================  ====================  ============================  ==========================================
+which texts       not said              every text of every row       each distinct text of the batch once
+random tokens     not said              any of the vocabulary         any but the special ones: one in mid-sentence
+                                                                      could shift a model's positions
+head              not said              the pretrained one            a new one, its output tied to the embeddings
+================  ====================  ============================  ==========================================
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from nearfar.data.batching import NliBatch, TextBatch
+from nearfar.encoder.heads import MaskedLmHead
+from nearfar.methods import Batches, Loss, Method
+from nearfar.methods.describe import counted
+from nearfar.objectives import masked_lm
+from nearfar.types import NearfarError
+
+
+class MaskedSentence(NamedTuple):
+    """A sentence with some of its tokens hidden."""
+
+    ids: list[int]
+    """What the encoder reads."""
+    places: list[int]
+    """Where in ``ids`` the tokens to be predicted stand."""
+    tokens: list[int]
+    """What stood there."""
+
+
+def masked_language_model(
+    tokenise: Callable[[Sequence[str]], list[list[int]]],
+    hidden: Callable[[Sequence[Sequence[int]]], Tensor],
+    head: MaskedLmHead,
+    batches: Batches,
+    *,
+    mask_token: int,
+    vocabulary: int,
+    special: Collection[int],
+    probability: float = 0.15,  # Devlin et al. 2019, section 3.1; authors' code of SimCSE
+) -> Method:
+    """Train the encoder to predict hidden tokens.
+
+    ``tokenise`` gives the token ids of each text, ``hidden`` the last hidden states [tokens, dim] of sentences given by
+    their ids, one sentence after the other, with gradient. ``special`` are the ids that are never hidden and never
+    drawn; the mask token is one of them whether named or not. ``vocabulary`` is the number of ids.
+
+    Each token that is not special is chosen with ``probability``. What is chosen, and what becomes of it, is drawn anew
+    in each step from torch's global generator on the CPU. A batch in which nothing was chosen has loss 0. There are no
+    terms.
+
+    Raises NearfarError if ``probability`` is not between 0 and 1 or the vocabulary is all special.
+    """
+    if not 0 < probability < 1:
+        raise NearfarError(f"--mlm-probability must be greater than 0 and less than 1, not {probability}")
+    spared = torch.tensor(sorted({*special, mask_token}))
+    words = torch.arange(vocabulary)
+    words = words[~torch.isin(words, spared)]
+    if not len(words):
+        raise NearfarError(f"all {vocabulary} tokens of the vocabulary are special, so there is nothing to predict")
+
+    def items_of(batch: TextBatch | NliBatch) -> list[MaskedSentence]:
+        sentences = tokenise(batch.sentences)
+        before = torch.tensor([token for ids in sentences for token in ids])
+        chosen = (torch.rand(len(before)) < probability) & ~torch.isin(before, spared)
+        lot = torch.rand(len(before))
+        drawn = words[torch.randint(len(words), (len(before),))]
+        hidden_as = torch.where(lot < 0.8, mask_token, torch.where(lot < 0.9, drawn, before))
+        after = torch.where(chosen, hidden_as, before)
+        lengths = [len(ids) for ids in sentences]
+        items: list[MaskedSentence] = []
+        for was, reads, where in zip(*(column.split(lengths) for column in (before, after, chosen)), strict=True):
+            items.append(MaskedSentence(reads.tolist(), where.nonzero().squeeze(1).tolist(), was[where].tolist()))
+        return items
+
+    def represent(items: Sequence[MaskedSentence]) -> Float[Tensor, "items 2"]:
+        """Of each sentence, the sum of its hidden tokens' losses, and their number."""
+        states = hidden([item.ids for item in items])
+        places: list[int] = []
+        start = 0
+        for item in items:
+            places += [start + place for place in item.places]
+            start += len(item.ids)
+        tokens = torch.tensor([token for item in items for token in item.tokens], dtype=torch.long)
+        counts = torch.tensor([len(item.tokens) for item in items], device=states.device)
+        losses = masked_lm(head(states[places]), tokens.to(states.device))
+        owners = torch.arange(len(items), device=states.device).repeat_interleave(counts)
+        sums = losses.new_zeros(len(items)).index_add(0, owners, losses)
+        return torch.stack([sums, counts.to(sums.dtype)], dim=1)
+
+    def loss_of(batch: TextBatch | NliBatch, representations: Tensor) -> Loss:  # noqa: ARG001, all is in the sums
+        sums, counts = representations.unbind(dim=1)
+        return Loss(sums.sum() / counts.detach().sum().clamp(min=1), {})
+
+    def describe(batch: TextBatch | NliBatch) -> list[str]:
+        sentences = counted(len(batch.sentences), "sentence", "sentences")
+        return [
+            *(f"{'sentence':<10}  {text}" for text in batch.sentences),
+            f"at each step, {100 * probability:g}% of the tokens of {sentences} are to be predicted: "
+            "80% of these are read as the mask token, 10% as a random one, 10% as they are",
+        ]
+
+    return Method("mlm", batches, items_of, represent, loss_of, describe, head)

@@ -1,0 +1,55 @@
+"""Several methods on one encoder: each step takes a batch of each, and their losses add up by weight.
+
+The first method leads: its epochs are the run's, and the others' batches go round as long as it lasts. Each keeps its
+own data and its own negatives; only the gradients meet.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from nearfar.methods import Batches, Method
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Methods and their weights, the leading one first."""
+
+    parts: tuple[tuple[Method, float], ...]
+
+    @property
+    def heads(self) -> list[nn.Module]:
+        """What is trained beside the encoder."""
+        return [method.head for method, _ in self.parts if method.head is not None]
+
+    def total_steps(self, epochs: int) -> int:
+        """How many batches the leading method has in so many epochs."""
+        return self.parts[0][0].batches.total_steps(epochs)
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[tuple[Method, Any, float], ...]]:
+        """Yield (method, batch, weight) of each method, for each batch of the leading one's epoch from ``start`` on."""
+        lead = self.parts[0][0].batches
+        before = lead.total_steps(epoch) + start if len(self.parts) > 1 else 0
+        streams = [lead.epoch(epoch, start), *(_from(method.batches, before) for method, _ in self.parts[1:])]
+        for batches in zip(*streams, strict=False):
+            yield tuple((method, batch, weight) for (method, weight), batch in zip(self.parts, batches, strict=True))
+
+
+def _from(batches: Batches, skip: int) -> Iterator[Any]:
+    """All batches of all epochs, without end, after the first ``skip``."""
+    epoch = 0
+    while skip >= (steps := batches.steps(epoch)):
+        skip, epoch = skip - steps, epoch + 1
+    while True:
+        yield from batches.epoch(epoch, skip)
+        epoch, skip = epoch + 1, 0
+
+
+def describe_parts(parts: tuple[tuple[Method, Any, float], ...]) -> list[str]:
+    """A step in words: the leading method's batch, then the others', each under its name and weight."""
+    lines = list(parts[0][0].describe(parts[0][1]))
+    for method, batch, weight in parts[1:]:
+        lines += [f"and {weight:g} times {method.name}:", *(f"  {line}" for line in method.describe(batch))]
+    return lines

@@ -1,0 +1,132 @@
+"""supcon-text: labelled sentences, by the loss of Gunel et al. 2021 (arXiv 2011.01403).
+
+Their "Supervised Contrastive Learning for Pre-trained Language Model Fine-tuning" adds this loss to the cross-entropy
+of a classifier. Here it trains a sentence encoder by itself: texts of one label come together, others move apart, and
+no head is needed.
+
+Data: rows of one text and its label. The loss of a batch is the mean of :func:`nearfar.objectives.supcon` (eq. 4) over
+the texts that have another of their label in it. Batches should be balanced, so that each text has one: in a plain
+batch of 16 many labels come once.
+
+====================  =============================  ==========================================================
+                      paper                          here
+====================  =============================  ==========================================================
+loss                  (1 - 0.9) CE + 0.9 SCL         SCL
+sum over anchors      sum                            mean over those with a positive; 0 if there are none
+embedding             [CLS]                          the encoder's
+a text twice          two examples                   one: its first row in the batch, also where labels differ
+batch                 16, drawn from all rows        as many texts of each label
+temperature           0.1, 0.3, 0.5, 0.7 tried       0.3, the best almost everywhere
+====================  =============================  ==========================================================
+
+The authors published no code.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from nearfar.data.batching import TextBatch, TextBatches
+from nearfar.methods import Embed, Loss, Method
+from nearfar.methods.describe import counted
+from nearfar.objectives import supcon
+from nearfar.types import NearfarError
+
+
+def supcon_text(
+    embed: Embed,
+    dim: int,  # noqa: ARG001, every page is asked the same
+    batches: TextBatches,
+    *,
+    temperature: float = 0.3,  # Gunel et al. 2021: best almost everywhere
+    label_names: Sequence[str] = (),
+) -> Method:
+    """Train so that texts of one label are near each other and far from the others.
+
+    The targets of ``batches`` are label numbers; ``label_names`` are their names, where known. A text that comes twice
+    in a batch counts once, as it can be neither its own positive nor its own negative: its first row decides, also if
+    rows of the same text have different labels.
+
+    Terms: ``accuracy``, the share of texts with a positive whose nearest other text in the batch has their label.
+    Raises NearfarError for rows without labels or of several texts, labels that are not integers, a single label, a
+    label with a single distinct text, a batch size below 3, and a bad temperature.
+    """
+    _require_labels(batches, label_names)
+    supcon(
+        torch.eye(3), torch.zeros(3, dtype=torch.long), temperature=temperature
+    )  # refused now, not in the first batch
+
+    def loss_of(batch: TextBatch, embeddings: Tensor) -> Loss:
+        labels = torch.tensor(_labels(batch), device=embeddings.device)
+        per_anchor = supcon(embeddings, labels, temperature=temperature)
+        total = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
+        return Loss(total, {"accuracy": _accuracy(embeddings.detach(), labels)})
+
+    def describe(batch: TextBatch) -> list[str]:
+        labels = _labels(batch)
+        lines: list[str] = []
+        for label in dict.fromkeys(labels):
+            alike = [text for text, other in zip(batch.sentences, labels, strict=True) if other == label]
+            others = counted(len(labels) - len(alike), "other text", "other texts")
+            role = "positives of each other" if len(alike) > 1 else "no anchor, as it is alone"
+            lines.append(f"{'label':<10}  {_name(label, label_names)}: {role}; negatives: {others}")
+            lines += [f"  {'text':<8}  {text}" for text in alike]
+        return lines
+
+    return Method("supcon-text", batches, _sentences, embed, loss_of, describe)
+
+
+def _sentences(batch: TextBatch) -> list[str]:
+    return batch.sentences
+
+
+def _labels(batch: TextBatch) -> list[int]:
+    """The label of each distinct text: that of its first row in the batch."""
+    first: dict[int, int] = {}
+    for text, label in zip(batch.columns[0], batch.targets, strict=True):
+        first.setdefault(text, int(label))
+    return [first[text] for text in range(len(batch.sentences))]
+
+
+def _accuracy(embeddings: Float[Tensor, "batch dim"], labels: Int[Tensor, " batch"]) -> Float[Tensor, ""]:
+    unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    anchors = ((labels[:, None] == labels) & ~itself).any(dim=1)
+    nearest = (unit @ unit.T).masked_fill(itself, -torch.inf).argmax(dim=1)
+    return ((labels[nearest] == labels) & anchors).sum() / anchors.sum().clamp(min=1)
+
+
+def _require_labels(batches: TextBatches, label_names: Sequence[str]) -> None:
+    """Refuse rows from which nothing can be learnt, or not all of them."""
+    width = len(batches.texts[0])
+    if width != 1:
+        raise NearfarError(f"supcon-text trains on labelled single texts, but each row has {width}")
+    if batches.targets is None:
+        raise NearfarError("supcon-text needs a label for each text; name its column")
+    if batches.batch_size < 3:
+        raise NearfarError(
+            f"--batch-size is {batches.batch_size}, but supcon-text compares a text with one of its label and one of "
+            "another; make it 3 or more"
+        )
+    texts: dict[int, set[str]] = {}
+    for row, ((text,), label) in enumerate(zip(batches.texts, batches.targets, strict=True)):
+        if label != int(label):
+            raise NearfarError(f"row {row}: {text!r} is labelled {label}, but labels must be integers")
+        texts.setdefault(int(label), set()).add(text)
+    if len(texts) == 1:
+        raise NearfarError(
+            f"all {len(batches.texts)} rows are labelled {_name(next(iter(texts)), label_names)}, so there is nothing "
+            "to push away; bring rows of other labels too"
+        )
+    for label, alike in texts.items():
+        if len(alike) == 1:
+            raise NearfarError(
+                f"the label {_name(label, label_names)} has a single text, {next(iter(alike))!r}, so there is nothing "
+                "to pull it towards; bring another text of this label, or leave it out"
+            )
+
+
+def _name(label: int, label_names: Sequence[str]) -> str:
+    return label_names[label] if 0 <= label < len(label_names) else str(label)

@@ -1,0 +1,132 @@
+"""A run made ready: config -> encoder, methods and steps, up to but without the first step; and its plan in words."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from nearfar.config import TrainConfig
+
+if TYPE_CHECKING:
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.training import TrainingEncoder
+    from nearfar.methods.mixture import Mixture
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a run would do, counted and in words, without doing it."""
+
+    facts: list[str]
+    """Where the rows come from, how many there are, and what was left out or cut."""
+    sentences: int
+    """Distinct ones."""
+    tokens: int
+    """Of the distinct sentences."""
+    steps: int
+    parameters: int
+    """Of the encoder."""
+    trained: int
+    """Those that are trained, heads included."""
+    memory_gib: float
+    """About: weights, gradients, AdamW's moments, and the activations of the largest of the batches below."""
+    batches: list[list[str]]
+    """The first three batches in words: anchors, positives, negatives."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """Everything that a run is made of, ready to go."""
+
+    encoder: "Encoder"
+    texts: "TrainingEncoder"
+    mixture: "Mixture"
+    total_steps: int
+    facts: list[str]
+    merge: Callable[[], None]
+    """To be called before the encoder is saved: puts adapters, where there are any, into its weights."""
+
+
+def prepare(config: TrainConfig, *, processes: int = 1, device: str | None = None) -> Prepared:
+    """Rows, encoder and methods, with the heads that every fresh run of this config starts from.
+
+    Raises:
+        NearfarError: whatever would stop the run before its first step.
+    """
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.training import TrainingEncoder
+    from nearfar.methods.mixture import Mixture
+    from nearfar.recipes import Kitchen, follow, second_of
+    from nearfar.training.gradients import seeded
+
+    second = second_of(config)
+    pooling = getattr(config, "pooling", None)
+    encoder = Encoder.from_pretrained(
+        config.model,
+        pooling=None if pooling == "own" else pooling,
+        max_length=config.max_length,
+        device=config.device or device,
+    )
+    texts = TrainingEncoder(encoder, max_length=config.train_max_length, bf16=config.precision == "bf16")
+    seeded(config.seed)
+    recipe = follow(config, Kitchen(texts, config.batch_size * processes))
+    parts, facts = [(recipe.method, 1.0), *recipe.beside], recipe.facts
+    if second is not None:
+        other = follow(second, Kitchen(texts, second.batch_size * processes))
+        parts += [(method, config.second_weight * weight) for method, weight in ((other.method, 1.0), *other.beside)]
+        facts = [*facts, *(f"second objective, {other.method.name}: {fact}" for fact in other.facts)]
+    mixture = Mixture(tuple(parts))
+    for head in mixture.heads:
+        head.to(encoder.device)
+    merge = _nothing
+    if config.lora_rank is not None:
+        from nearfar.encoder.lora import add_lora
+
+        merge = add_lora(encoder, rank=config.lora_rank, alpha=config.lora_alpha)
+    if texts.truncated:
+        length = config.train_max_length or encoder.max_length
+        facts = [*facts, f"{texts.truncated} of {len(texts.tokens)} sentences are over {length} tokens and cut there"]
+    steps = -(-mixture.total_steps(config.epochs) // config.accumulate)
+    return Prepared(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge)
+
+
+def plan(config: TrainConfig) -> Plan:
+    """Count rows, tokens, steps and memory, and show three batches in words; writes nothing.
+
+    Raises:
+        NearfarError: whatever would stop the run before its first step.
+    """
+    from nearfar.methods.mixture import describe_parts
+
+    run = prepare(config)
+    first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
+    parameters = list(run.encoder.parameters())
+    trained = [p for module in (run.encoder, *run.mixture.heads) for p in module.parameters() if p.requires_grad]
+    shape = run.encoder.backbone.config
+    # What autograd keeps of a layer for each token: about 10 widths around attention and norms, 3 of the feed-forward.
+    width, inner = shape.hidden_size, getattr(shape, "intermediate_size", 4 * shape.hidden_size)
+    kept = shape.num_hidden_layers * (10 * width + 3 * inner) * 4
+    tokens = max(_tokens(run, parts, config.micro_batch) for parts in first)
+    numbers = sum(p.numel() for p in parameters)
+    return Plan(
+        facts=run.facts,
+        sentences=len(run.texts.tokens),
+        tokens=sum(map(len, run.texts.tokens.values())),
+        steps=run.total_steps,
+        parameters=numbers,
+        trained=sum(p.numel() for p in trained),
+        memory_gib=(4 * numbers + 12 * sum(p.numel() for p in trained) + tokens * kept) / 2**30,
+        batches=[describe_parts(parts) for parts in first],
+    )
+
+
+def _tokens(run: Prepared, parts: object, micro_batch: int | None) -> int:
+    """Real tokens that are in the encoder at once; about, where a batch is encoded in pieces."""
+    most = 0
+    for _, batch, _ in parts:  # type: ignore[attr-defined]
+        lengths = sorted((len(run.texts.tokens[text]) for text in batch.sentences), reverse=True)
+        most = max(most, sum(lengths[:micro_batch]))
+    return most
+
+
+def _nothing() -> None:
+    """Without adapters there is nothing to merge."""

@@ -1,0 +1,361 @@
+"""From a method's settings to the method: which rows are read, how they are batched, what the encoder has to give."""
+
+from dataclasses import dataclass, fields
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.config import (
+    METHODS,
+    AugmentConfig,
+    BtConfig,
+    BtSgOptConfig,
+    Cap,
+    InfoNceConfig,
+    RegressionConfig,
+    SbertConfig,
+    SclConfig,
+    SgConfig,
+    SimcseSupConfig,
+    SimcseUnsupConfig,
+    SupconTextConfig,
+    TrainConfig,
+    build,
+    flag,
+    load_toml,
+    method_of,
+    nearest,
+)
+from nearfar.data.batching import NliBatches, TextBatches
+from nearfar.data.nli import load_nli
+from nearfar.data.rows import Texts, load_labelled, load_scored, load_sentences
+from nearfar.data.triplets import load_triplets, load_tuples
+from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.guide import Guide, freeze_embeddings
+from nearfar.encoder.heads import MaskedLmHead
+from nearfar.encoder.training import TrainingEncoder
+from nearfar.methods import Method, kim, liao, masked_lm, regression, simcse, supcon_text
+from nearfar.objectives import SelfGuidedVariant, parameter_drift
+from nearfar.types import NearfarError
+
+
+class Recipe(NamedTuple):
+    """A method, ready to train."""
+
+    method: Method
+    facts: list[str]
+    """Where the rows come from and how many there are, in words."""
+    beside: tuple[tuple[Method, float], ...] = ()
+    """What else is trained on the same batches, and its weight."""
+
+
+@dataclass(frozen=True)
+class Kitchen:
+    """What every recipe needs beside its own settings."""
+
+    encoder: TrainingEncoder
+    batch_size: int
+    """Rows in a batch, of all processes together."""
+
+    def batches(self, config: TrainConfig, loaded: Texts, *, balanced: bool = False, smallest: int = 2) -> TextBatches:
+        """Read the texts, and batch their rows."""
+        self.encoder.read(loaded.rows)
+        targets = loaded.targets
+        return TextBatches(loaded.rows, self.batch_size, config.seed, targets, balanced=balanced, smallest=smallest)
+
+
+def second_of(config: TrainConfig) -> TrainConfig | None:
+    """The settings of the second objective that ``config`` asks for, or None.
+
+    Its own file may set the method, its data and what that method adds; what belongs to the run (model, epochs,
+    learning rate, ...) is the first's, and the batch size too unless the file has one.
+
+    Raises:
+        NearfarError: no such method or file, or a key that belongs to the run.
+    """
+    if config.second is None:
+        return None
+    if config.second.endswith(".toml"):
+        kind, values = load_toml(config.second)
+    elif config.second in METHODS:
+        kind, values = METHODS[config.second], {}
+    else:
+        raise NearfarError(f"--second: {nearest(config.second, METHODS, what='method')}")
+    of_the_run = {field.name for field in fields(TrainConfig)} - {"batch_size", "limit"}
+    for key in values:
+        if key in of_the_run:
+            raise NearfarError(f"{config.second}: {key} belongs to the run; set it by {flag(key)}.")
+    shared = {"output": config.output, "seed": config.seed, "batch_size": config.batch_size, "limit": config.limit}
+    return build(kind, {**shared, **values}, source=config.second)
+
+
+def follow(config: TrainConfig, kitchen: Kitchen) -> Recipe:
+    """Read the rows and build the method.
+
+    Raises:
+        NearfarError: whatever is wrong with rows or settings, before anything is trained.
+    """
+    match config:
+        case SbertConfig():
+            return _nli(config, kitchen)
+        case SimcseUnsupConfig():
+            return _simcse(config, kitchen)
+        case BtSgOptConfig() | BtConfig() | SgConfig():
+            return _kim(config, kitchen)
+        case InfoNceConfig():
+            return _info_nce(config, kitchen)
+        case SupconTextConfig():
+            return _supcon_text(config, kitchen)
+        case RegressionConfig():
+            return _regression(config, kitchen)
+    raise NearfarError(f"{type(config).__name__} names no method.")
+
+
+def _nli(config: SbertConfig, kitchen: Kitchen) -> Recipe:
+    data = load_nli(
+        config.data,
+        premise_column=config.premise_column,
+        hypothesis_column=config.hypothesis_column,
+        label_column=config.label_column,
+    )
+    rows = data.rows[: config.limit]
+    kitchen.encoder.read([row[:2] for row in rows])
+    batches = NliBatches(rows, kitchen.batch_size, config.seed, config.order)
+    embed, dim = kitchen.encoder.embed, kitchen.encoder.encoder.dim
+    match config:
+        case SclConfig():
+            method = liao.scl(
+                embed,
+                dim,
+                batches,
+                head_layers=config.head_layers,
+                scl_weight=config.scl_weight,
+                temperature=config.temperature,
+                similarity=config.similarity,
+                max_positives=_cap(config.max_positives),
+                max_negatives=_cap(config.max_negatives),
+                false_negative_margin=config.false_negative_margin,
+            )
+        case AugmentConfig():
+            method = liao.augment(
+                embed,
+                dim,
+                batches,
+                head_layers=config.head_layers,
+                max_positives=_cap(config.max_positives),
+                max_negatives=_cap(config.max_negatives),
+            )
+        case _:
+            method = liao.sbert(embed, dim, batches, head_layers=config.head_layers)
+    counts = ", ".join(f"{count:,} {label}" for label, count in data.counts.items())
+    facts = [*data.sources, f"{len(data.rows):,} rows: {counts}", f"{len(batches.premises):,} premises"]
+    if config.limit is not None and config.limit < len(data.rows):
+        facts.append(f"the first {config.limit:,} rows are used")
+    if data.repaired:
+        facts.append(f"{data.repaired} fields had control characters or irregular white space, now single spaces")
+    if batches.oversized:
+        facts.append(f"{batches.oversized} premises have more rows than a batch, and make batches of their own")
+    return Recipe(method, facts)
+
+
+def _simcse(config: SimcseUnsupConfig, kitchen: Kitchen) -> Recipe:
+    encoder = kitchen.encoder.encoder
+    if config.mlp == "kept":
+        encoder.add_dense()
+    train_only = config.mlp == "train_only"
+    if isinstance(config, SimcseSupConfig):
+        loaded = load_triplets(config.data, limit=config.limit)
+        batches = kitchen.batches(config, loaded)
+        method = simcse.contrast(
+            "simcse-sup",
+            kitchen.encoder.embed,
+            encoder.dim,
+            batches,
+            temperature=config.temperature,
+            hard_negative_weight=config.hard_negative_weight,
+            mlp=train_only,
+            false_negative_margin=config.false_negative_margin,
+        )
+    else:
+        loaded = load_sentences(config.data, column=config.text_column, limit=config.limit)
+        batches = kitchen.batches(config, loaded)
+        method = simcse.unsupervised(
+            kitchen.encoder.embed,
+            encoder.dim,
+            batches,
+            temperature=config.temperature,
+            mlp=train_only,
+            false_negative_margin=config.false_negative_margin,
+        )
+    if not config.mlm_weight:
+        return Recipe(method, _facts(loaded))
+    return Recipe(method, _facts(loaded), ((_masked_lm(config, kitchen, batches), config.mlm_weight),))
+
+
+def _masked_lm(config: SimcseUnsupConfig, kitchen: Kitchen, batches: TextBatches) -> Method:
+    encoder = kitchen.encoder.encoder
+    words = encoder.backbone.get_input_embeddings()
+    assert isinstance(words, nn.Embedding)
+    mask = encoder.tokenizer.mask_token_id
+    if mask is None:
+        raise NearfarError("--mlm-weight: this encoder's tokenizer has no mask token.")
+    return masked_lm.masked_language_model(
+        kitchen.encoder.ids,
+        kitchen.encoder.hidden,
+        MaskedLmHead(
+            encoder.backbone.config.hidden_size, words, std=getattr(encoder.backbone.config, "initializer_range", 0.02)
+        ),
+        batches,
+        mask_token=mask,
+        vocabulary=words.num_embeddings,
+        special=encoder.tokenizer.all_special_ids,
+        probability=config.mlm_probability,
+    )
+
+
+def _kim(config: SgConfig | BtConfig, kitchen: Kitchen) -> Recipe:
+    encoder = kitchen.encoder.encoder
+    if config.lora_rank is not None and config.drift_weight:
+        raise NearfarError(
+            "--lora-rank: adapters leave the weights where they are, so there is no drift to regularise; "
+            "set --drift-weight 0 with it."
+        )
+    if isinstance(config, BtConfig | BtSgOptConfig):
+        columns = (config.sentence_column, config.translation_column)
+        loaded = load_tuples(_required(config), columns=columns, limit=config.limit)
+    else:
+        loaded = load_sentences(config.data, column=config.text_column, limit=config.limit)
+    batches = kitchen.batches(config, loaded)
+    guide = _guide(config, encoder)
+    if config.freeze_embeddings:
+        freeze_embeddings(encoder.backbone)
+
+    def drift() -> Tensor:
+        if not config.drift_weight:
+            return torch.zeros((), device=encoder.device)
+        return parameter_drift(encoder.backbone, guide.backbone)
+
+    std = getattr(encoder.backbone.config, "initializer_range", 0.02)
+    if isinstance(config, BtConfig):
+        method = kim.back_translation(
+            kitchen.encoder.embed,
+            encoder.dim,
+            batches,
+            drift=drift,
+            temperature=config.temperature,
+            drift_weight=config.drift_weight,
+            width=config.projection,
+            head_std=std,
+            false_negative_margin=config.false_negative_margin,
+        )
+        return Recipe(method, _facts(loaded))
+    guide.remember(kitchen.encoder.ids([row[-1] for row in loaded.rows]))
+    method = kim.self_guided(
+        kitchen.encoder.embed,
+        kitchen.encoder.views(guide),
+        drift,
+        encoder.dim,
+        batches,
+        variant=_VARIANTS[method_of(config)],
+        temperature=config.temperature,
+        drift_weight=config.drift_weight,
+        width=config.projection,
+        head_std=std,
+        false_negative_margin=config.false_negative_margin,
+        views=f"{config.view_pooling} over tokens, layers {guide.layers[0]} to {guide.layers[1]}",
+    )
+    return Recipe(method, _facts(loaded))
+
+
+def _guide(config: SgConfig | BtConfig, encoder: Encoder) -> Guide:
+    """The frozen copy, as the encoder is before training: of views, or for ``bt`` of weights alone."""
+    if isinstance(config, BtConfig):
+        return Guide(encoder.backbone, encoder.route)
+    if encoder.dim != encoder.backbone.config.hidden_size:
+        raise NearfarError(
+            f"{config.model}: a Dense module makes its embeddings {encoder.dim} wide, its layers are "
+            f"{encoder.backbone.config.hidden_size}; {method_of(config)} compares the two, so they must be alike."
+        )
+    return Guide(
+        encoder.backbone,
+        encoder.route,
+        pooling=config.view_pooling,
+        layers=_layers(config.views),
+        dropout=config.guide_dropout,
+        keep=config.keep_views,
+    )
+
+
+_VARIANTS: dict[str, SelfGuidedVariant] = {name: variant for variant, name in kim.NAMES.items()} | {"bt+sg-opt": "opt3"}
+
+
+def _layers(views: str) -> tuple[int, int] | None:
+    if views == "all":
+        return None
+    first, _, last = views.partition("-")
+    if not first.isdecimal() or (last and not last.isdecimal()):
+        raise NearfarError(f"--views {views}: take all, a layer such as 6, or a range such as 6-12.")
+    return int(first), int(last or first)
+
+
+def _info_nce(config: InfoNceConfig, kitchen: Kitchen) -> Recipe:
+    negative = (config.negative_column,) if config.negative_column else ()
+    columns = (config.anchor_column, config.positive_column, *negative)
+    loaded = load_tuples(_required(config), columns=columns, limit=config.limit)
+    method = simcse.contrast(
+        "info-nce",
+        kitchen.encoder.embed,
+        kitchen.encoder.encoder.dim,
+        kitchen.batches(config, loaded),
+        temperature=config.temperature,
+        similarity=config.similarity,
+        hard_negative_weight=config.hard_negative_weight,
+        false_negative_margin=config.false_negative_margin,
+    )
+    return Recipe(method, _facts(loaded))
+
+
+def _supcon_text(config: SupconTextConfig, kitchen: Kitchen) -> Recipe:
+    loaded = load_labelled(
+        _required(config), text_column=config.text_column, label_column=config.label_column, limit=config.limit
+    )
+    method = supcon_text.supcon_text(
+        kitchen.encoder.embed,
+        kitchen.encoder.encoder.dim,
+        kitchen.batches(config, loaded, balanced=True),
+        temperature=config.temperature,
+        label_names=loaded.label_names,
+    )
+    return Recipe(method, _facts(loaded))
+
+
+def _regression(config: RegressionConfig, kitchen: Kitchen) -> Recipe:
+    columns = (config.first_column, config.second_column, config.score_column)
+    loaded = load_scored(config.data, columns=columns, limit=config.limit)
+    method = regression.regression(
+        kitchen.encoder.embed,
+        kitchen.encoder.encoder.dim,
+        kitchen.batches(config, loaded, smallest=1),
+        head=config.head,
+    )
+    return Recipe(method, _facts(loaded))
+
+
+def _required(config: BtConfig | BtSgOptConfig | InfoNceConfig | SupconTextConfig) -> tuple[str, ...]:
+    if not config.data:
+        raise NearfarError(f"{method_of(config)} has no data of its own; name some with --data FILE.")
+    return config.data
+
+
+def _facts(loaded: Texts) -> list[str]:
+    facts = [*loaded.sources, f"{len(loaded.rows):,} rows"]
+    if loaded.dropped:
+        facts.append(f"{loaded.dropped:,} rows were left out: repeated, or saying nothing")
+    if loaded.repaired:
+        facts.append(f"{loaded.repaired} fields had control characters or irregular white space, now single spaces")
+    return facts
+
+
+def _cap(cap: Cap) -> int | None:
+    return None if cap == "all" else cap

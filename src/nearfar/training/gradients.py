@@ -1,0 +1,112 @@
+"""The gradient of one batch, the same however it is split: into pieces that fit in memory, among processes, or not.
+
+In the order of the data: the items of the batch are represented, each process its share, piece by piece; the rows of
+all are gathered; every process computes the loss of the *whole* batch from them; and each sends the gradient back
+through the rows that it made itself. Summed over the processes this is the gradient of one process with all items, for
+any loss whatever, negatives included. With ``micro_batch``, rows are first made without a graph, and made again, piece
+by piece, when their gradient is known (L. Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory
+Limited Setup"); as all random numbers start from :func:`seeded`, dropout is the same both times.
+"""
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import torch
+from torch import Tensor
+
+from nearfar.training.processes import Processes
+
+
+class Loss(Protocol):
+    """A batch's loss: the scalar to minimise, and detached scalars to show, by name."""
+
+    @property
+    def total(self) -> Tensor: ...  # noqa: D102
+
+    @property
+    def terms(self) -> dict[str, Tensor]: ...  # noqa: D102
+
+
+class Objective(Protocol):
+    """What is known of a method here: items of a batch, their rows, and the loss of all rows."""
+
+    @property
+    def items_of(self) -> Callable[[Any], Sequence[Any]]: ...  # noqa: D102
+
+    @property
+    def represent(self) -> Callable[[Sequence[Any]], Tensor]: ...  # noqa: D102
+
+    @property
+    def loss_of(self) -> Callable[[Any, Tensor], Loss]: ...  # noqa: D102
+
+
+Part: TypeAlias = tuple[Objective, Any, float]
+"""An objective, the batch that it gets in this step, and its weight."""
+
+
+@dataclass(frozen=True)
+class Gradients:
+    """How gradients are computed in this run."""
+
+    seed: int
+    processes: Processes
+    micro_batch: int | None = None
+    """Items represented at a time; None for all at once."""
+
+    def add_mean(self, group: Sequence[Sequence[Part]], *, step: int) -> tuple[dict[str, float], int]:
+        """Add the gradient of the mean loss of some batches, each the weighted sum of its parts.
+
+        Returns the loss and its terms by name, and how many items were represented.
+        """
+        terms: dict[str, float] = {"loss": 0.0}
+        items = 0
+        for place, parts in enumerate(group):
+            for number, (objective, batch, weight) in enumerate(parts):
+                loss, count = self.add(objective, batch, weight=weight / len(group), key=(step, place, number))
+                items += count
+                terms["loss"] += weight / len(group) * float(loss.total.detach())
+                for name, value in loss.terms.items():
+                    terms[name] = terms.get(name, 0.0) + float(value) / len(group)
+        return terms, items
+
+    def add(self, objective: Objective, batch: Any, *, weight: float, key: tuple[int, ...]) -> tuple[Loss, int]:
+        """Add the gradient of ``weight`` times the batch's loss to the parameters; the loss, and how many items it had.
+
+        What is drawn at random depends on the seed and ``key`` alone. Over several processes, gradients are complete
+        once :meth:`Processes.sum_gradients` has been called.
+        """
+        rank, size = self.processes.rank, self.processes.size
+        seeded(self.seed, *key, "items")
+        items = objective.items_of(batch)
+        own = items[self.processes.share]
+        size_of_piece = self.micro_batch or max(len(own), 1)
+        pieces = [own[start : start + size_of_piece] for start in range(0, len(own), size_of_piece)]
+
+        def represent(piece: int) -> Tensor:
+            seeded(self.seed, *key, "rows", rank, piece)
+            return objective.represent(pieces[piece])
+
+        in_one = len(pieces) == 1
+        with torch.set_grad_enabled(in_one):
+            made = [represent(piece) for piece in range(len(pieces))]
+        rows = self.processes.gather(torch.cat(made) if made else None, len(items)).requires_grad_()
+
+        seeded(self.seed, *key, "loss")
+        loss = objective.loss_of(batch, rows)
+        # What the loss owes directly to weights (heads, a regulariser) comes out in every process, and is summed later.
+        (loss.total * (weight / size)).backward()
+        if rows.grad is None:
+            return loss, len(items)
+        slopes = rows.grad[self.processes.share] * size
+        for piece, slope in enumerate(slopes.split([len(p) for p in pieces]) if pieces else ()):
+            row = made[piece] if in_one else represent(piece)
+            if row.requires_grad:
+                row.backward(slope)
+        return loss, len(items)
+
+
+def seeded(*key: object) -> None:
+    """Start torch's generators from ``key`` alone, so that a step can be repeated, resumed and shared."""
+    torch.manual_seed(random.Random(" ".join(map(str, key))).getrandbits(63))

@@ -1,0 +1,112 @@
+"""The processes that train together: who takes which items, and what they tell each other.
+
+One process is the usual case, and costs nothing. With several (torchrun, accelerate launch) all see the same batches,
+each encodes its share of the items, and gradients are summed; nothing here knows what is trained.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+
+from nearfar.types import NearfarError
+
+Value = TypeVar("Value")
+BUCKET = 2**24
+"""Numbers sent at once when gradients are summed."""
+
+
+class Processes:
+    """One process among its peers: ``rank`` of ``size``."""
+
+    def __init__(self) -> None:
+        started = distributed.is_available() and distributed.is_initialized()
+        self.rank = distributed.get_rank() if started else 0
+        self.size = distributed.get_world_size() if started else 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this is the process that evaluates, writes and talks."""
+        return self.rank == 0
+
+    @property
+    def share(self) -> slice:
+        """The items that this process encodes: every ``size``-th, so that the shares differ by one at most."""
+        return slice(self.rank, None, self.size)
+
+    def gather(self, own: Tensor | None, total: int) -> Tensor:
+        """Rows of all processes' shares of ``total`` items, in the items' order, without gradient.
+
+        ``own`` is None where the share is empty.
+        """
+        if self.size == 1:
+            assert own is not None
+            return own.detach()
+        longest = -(-total // self.size)
+        if total < self.size:  # some have no row to tell the shape by
+            like = self.from_first(lambda: None if own is None else (own.shape[1:], own.dtype, own.device.type))
+            assert like is not None
+            if own is None:
+                device = torch.device("cuda", torch.cuda.current_device()) if like[2] == "cuda" else like[2]
+                own = torch.empty(0, *like[0], dtype=like[1], device=device)
+        assert own is not None
+        padded = own.new_zeros(longest, *own.shape[1:])
+        padded[: len(own)] = own.detach()
+        gathered = [torch.empty_like(padded) for _ in range(self.size)]
+        distributed.all_gather(gathered, padded)
+        return torch.stack(gathered, dim=1).flatten(0, 1)[:total]
+
+    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+        """Replace each gradient by the sum over the processes; one that no process has stays None."""
+        if self.size == 1:
+            return
+        trained = [parameter for parameter in parameters if parameter.requires_grad]
+        if not trained:
+            return
+        found = torch.tensor([float(p.grad is not None) for p in trained], device=trained[0].device)
+        distributed.all_reduce(found)
+        bucket: list[nn.Parameter] = []
+        for parameter in [p for p, count in zip(trained, found.tolist(), strict=True) if count]:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            if bucket and sum(p.numel() for p in bucket) + parameter.numel() > BUCKET:
+                _sum_bucket(bucket)
+                bucket = []
+            bucket.append(parameter)
+        _sum_bucket(bucket)
+
+    def from_first(self, compute: Callable[[], Value]) -> Value:
+        """What ``compute`` gives the first process, told to all; a NearfarError there is raised by all."""
+        if self.size == 1:
+            return compute()
+        told: list[tuple[str, object]] = [("", None)]
+        if self.first:
+            try:
+                told = [("value", compute())]
+            except NearfarError as error:
+                told = [("error", str(error))]
+        distributed.broadcast_object_list(told)
+        kind, value = told[0]
+        if kind == "error":
+            raise NearfarError(str(value))
+        return value  # type: ignore[return-value]
+
+    def any(self, flag: bool) -> bool:
+        """Whether the flag is set in any process."""
+        if self.size == 1:
+            return flag
+        device = torch.device("cuda", torch.cuda.current_device()) if distributed.get_backend() == "nccl" else "cpu"
+        count = torch.tensor(float(flag), device=device)
+        distributed.all_reduce(count)
+        return bool(count > 0)
+
+
+def _sum_bucket(parameters: Sequence[nn.Parameter]) -> None:
+    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
+    if not gradients:
+        return
+    flat = torch.cat([gradient.flatten() for gradient in gradients])
+    distributed.all_reduce(flat)
+    for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
+        gradient.copy_(summed.view_as(gradient))

@@ -1,0 +1,71 @@
+"""Two and three processes equal one: loss and gradients of every method, uneven last batches and empty shares too."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed, multiprocessing
+
+from nearfar.config import METHODS
+from nearfar.prepare import prepare
+from nearfar.training.gradients import Gradients
+from nearfar.training.processes import Processes
+from tests.every_method import config, write_data
+
+
+def every_gradient(
+    folder: Path, processes: Processes, rows: int, *, micro_batch: int | None
+) -> dict[str, torch.Tensor]:
+    """Loss and gradients of the first and the last batch of every method, ``rows`` to a batch in all."""
+    found: dict[str, torch.Tensor] = {}
+    for name in [*METHODS, "mlm"]:
+        method, extra = ("simcse-unsup", {"mlm_weight": 0.5}) if name == "mlm" else (name, {})
+        settings = config(method, folder, model=str(folder / "tiny"), batch_size=rows // processes.size, **extra)
+        run = prepare(settings, processes=processes.size)
+        first, *_, last = run.mixture.epoch(0)
+        for where, parts in (("first", first), ("last", last)):
+            modules = {"encoder": run.encoder} | {f"head{n}": head for n, head in enumerate(run.mixture.heads)}
+            for module in modules.values():
+                module.train().zero_grad()
+            for number, (objective, batch, weight) in enumerate(parts):
+                computed = Gradients(5, processes, micro_batch)
+                loss, _ = computed.add(objective, batch, weight=weight, key=(0, number))
+                found[f"{name} {where} loss {number}"] = loss.total.detach()
+            named = [(f"{k}.{n}", p) for k, module in modules.items() for n, p in module.named_parameters()]
+            processes.sum_gradients(parameter for _, parameter in named)
+            found |= {f"{name} {where} {n}": p.grad.clone() for n, p in named if p.grad is not None}
+    return found
+
+
+def work(rank: int, size: int, folder: Path, rows: int) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder / f'meet{size}'}", rank=rank, world_size=size)
+    found = every_gradient(folder, Processes(), rows, micro_batch=3 if size == 2 else None)
+    torch.save(found, folder / f"found{size}-{rank}.pt")
+    told = Processes().from_first(lambda: "hello" if rank == 0 else "never computed")
+    assert told == "hello"
+    assert Processes().any(rank == size - 1)
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")
+@pytest.mark.parametrize("size", [2, 3])
+def test_several_processes_are_one(size: int, tmp_path: Path) -> None:
+    rows = 6 * size
+    # of 25 rows the last batch has 1 (joined to the one before) or 7 where rows are batched one by one
+    folder = write_data(tmp_path, rows=25)
+    expected = every_gradient(folder, Processes(), rows, micro_batch=None)
+    multiprocessing.spawn(work, args=(size, folder, rows), nprocs=size)
+    each = [torch.load(folder / f"found{size}-{rank}.pt") for rank in range(size)]
+    largest = max(float(value.norm()) for value in expected.values())
+    for found in each:
+        assert found.keys() == expected.keys()
+        for name in expected:
+            error, norm = float((found[name] - expected[name]).norm()), float(expected[name].norm())
+            assert error <= 1e-4 * norm + 1e-6 * largest, name
+            assert torch.equal(found[name], each[0][name]), f"{name}: processes would drift apart"
+    for method in METHODS:
+        norms = [float(value.norm()) for name, value in expected.items() if name.startswith(f"{method} last ")]
+        assert sum(norm > 1e-6 for norm in norms) > 10, method

@@ -1,0 +1,65 @@
+"""A small run of every method, on rows and an encoder made on the spot."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+from nearfar.config import METHODS, TrainConfig
+from tests.tiny import save_tiny, sentences, write_nli, write_pairs
+
+DATA = {
+    "sbert": "nli.tsv",
+    "scl": "nli.tsv",
+    "augment": "nli.tsv",
+    "simcse-unsup": "sentences.txt",
+    "simcse-sup": "nli.tsv",
+    "sg": "sentences.txt",
+    "sg-opt1": "sentences.txt",
+    "sg-opt2": "sentences.txt",
+    "sg-opt": "sentences.txt",
+    "bt": "translated.tsv",
+    "bt+sg-opt": "translated.tsv",
+    "supcon-text": "labelled.tsv",
+    "regression": "scored.tsv",
+    "info-nce": "triplets.tsv",
+}
+
+
+def write_data(folder: Path, *, rows: int = 31) -> Path:
+    """Files of every kind of rows, and the encoder ``tiny``, without dropout, and ``noisy``, with."""
+    draw = random.Random(0)
+    texts = list(dict.fromkeys(f"{text} {number}" for number, text in enumerate(sentences(3 * rows, longest=8))))
+    first, second, third = texts[:rows], texts[rows : 2 * rows], texts[2 * rows :]
+    write_nli(folder / "nli.tsv", rows)
+    (folder / "sentences.txt").write_text("\n".join(first) + "\n")
+    both = "".join(f"{one}\t{two}\n" for one, two in zip(first, second, strict=True))
+    (folder / "translated.tsv").write_text("sentence\ttranslation\n" + both)
+    all_three = "".join("\t".join(row) + "\n" for row in zip(first, second, third, strict=True))
+    (folder / "triplets.tsv").write_text("anchor\tpositive\tnegative\n" + all_three)
+    labelled = "".join(f"{draw.choice(('dogs', 'cats', 'birds'))}\t{text}\n" for text in first)
+    (folder / "labelled.tsv").write_text("label\ttext\n" + labelled)
+    write_pairs(folder / "scored.tsv", rows)
+    write_pairs(folder / "dev.tsv", 30)
+    save_tiny(folder / "tiny", dropout=0.0)
+    save_tiny(folder / "noisy", dropout=0.3)
+    return folder
+
+
+def config(method: str, folder: Path, **settings: Any) -> TrainConfig:
+    """The method's config on the data of :func:`write_data`: batches of 10, evaluated every 4 steps."""
+    given: dict[str, Any] = {
+        "output": str(folder / "run"),
+        "model": str(folder / "noisy"),
+        "data": (str(folder / DATA[method]),),
+        "evaluate_on": str(folder / "dev.tsv"),
+        "batch_size": 10,
+        "epochs": 1,
+        "learning_rate": 1e-3,
+        "evaluate_every": 4,
+        "checkpoint_every": 3,
+    }
+    if hasattr(METHODS[method], "projection"):
+        given["projection"] = 24
+    if method == "info-nce":
+        given["negative_column"] = "negative"
+    return METHODS[method](**{**given, **settings})

@@ -1,0 +1,202 @@
+"""mlm: what is hidden and how often, the loss one token at a time, computation in pieces, mistakes, and words."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from nearfar.data.batching import NliBatches, TextBatches
+from nearfar.encoder.heads import MaskedLmHead
+from nearfar.methods.masked_lm import MaskedSentence, masked_language_model
+from nearfar.types import NearfarError, NliRow
+
+DIM, VOCABULARY = 6, 30
+PAD, START, END, MASK = SPECIAL = (0, 1, 2, 3)
+TRIPLETS = [("4 5 6", "7 8", "9 10 11 12"), ("4 5 6", "13", "14 15 16 17 18"), ("19 20", "7 8", "21 22 23 24")]
+
+
+def tokenise(texts):
+    """A text is its token ids."""
+    return [[START, *map(int, text.split()), END] for text in texts]
+
+
+class Words(nn.Module):
+    """An encoder whose states know their word, their place and their sentence."""
+
+    def __init__(self):
+        super().__init__()
+        self.embeddings = nn.Embedding(VOCABULARY, DIM, dtype=torch.float64)
+
+    def forward(self, sentences):
+        return torch.cat([self.sentence(ids) for ids in sentences])
+
+    def sentence(self, ids):
+        vectors = self.embeddings(torch.tensor(ids))
+        return vectors + vectors.mean(dim=0) + torch.arange(len(ids))[:, None] / 10
+
+
+def build(rows=TRIPLETS, **settings):
+    torch.manual_seed(0)
+    words = Words()
+    head = MaskedLmHead(DIM, words.embeddings, std=0.5).double()
+    settings = {"mask_token": MASK, "vocabulary": VOCABULARY, "special": SPECIAL} | settings
+    batches = TextBatches(rows, len(rows), smallest=1)
+    method = masked_language_model(tokenise, words, head, batches, **settings)
+    (batch,) = batches.epoch(0)
+    return words, head, method, batch
+
+
+def by_hand(words, head, items):
+    """The mean cross-entropy of hidden tokens, each sentence and token by itself."""
+    losses = []
+    for ids, places, tokens in items:
+        states = words.sentence(ids)
+        for place, token in zip(places, tokens, strict=True):
+            x = nn.functional.gelu(head.dense.weight @ states[place] + head.dense.bias)
+            x = (x - x.mean()) / (((x - x.mean()) ** 2).mean() + 1e-12).sqrt() * head.norm.weight + head.norm.bias
+            scores = torch.stack([x @ words.embeddings.weight[word] + head.bias[word] for word in range(VOCABULARY)])
+            losses.append(-torch.log(scores[token].exp() / scores.exp().sum()))
+    return torch.stack(losses).mean()
+
+
+def test_the_loss_by_hand_in_value_and_gradient():
+    words, head, method, batch = build(probability=0.5)
+    torch.manual_seed(1)
+    items = method.items_of(batch)
+    assert len({len(item.tokens) for item in items}) > 1  # else a mean of means would do as well
+    torch.manual_seed(1)
+    loss, expected = method.loss(batch), by_hand(words, head, items)
+    torch.testing.assert_close(loss.total, expected)
+    weights = [*words.parameters(), *head.parameters()]
+    ours, theirs = (torch.autograd.grad(total, weights) for total in (loss.total, expected))
+    assert all(gradient.norm() > 1e-3 for gradient in theirs)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_pieces_are_the_whole():
+    words, head, method, batch = build(probability=0.3)
+    items = method.items_of(batch)
+    whole = method.represent(items)
+    assert whole.shape == (len(batch.sentences), 2)
+    pieces = torch.cat([method.represent(items[start : start + 3]) for start in range(0, len(items), 3)])
+    torch.testing.assert_close(pieces, whole)
+    torch.testing.assert_close(method.loss_of(batch, whole).total, by_hand(words, head, items))
+
+
+def test_a_batch_with_nothing_hidden_has_loss_0():
+    words, _, method, batch = build()
+    items = [MaskedSentence(ids, [], []) for ids in tokenise(batch.sentences)]
+    loss = method.loss_of(batch, method.represent(items))
+    assert loss.total == 0
+    loss.total.backward()
+    assert (words.embeddings.weight.grad == 0).all()
+
+
+# --- what is hidden ---
+
+
+def test_items_say_what_stood_where():
+    *_, method, batch = build(probability=0.5)
+    items = method.items_of(batch)
+    assert any(item.tokens for item in items)
+    for item, ids in zip(items, tokenise(batch.sentences), strict=True):
+        assert item.tokens == [ids[place] for place in item.places]
+        kept = set(range(len(ids))) - set(item.places)
+        assert all(item.ids[place] == ids[place] for place in kept)
+        assert len(item.ids) == len(ids)
+
+
+def test_15_in_100_are_hidden_and_80_10_10_of_these():
+    text = " ".join(str(4 + place % 20) for place in range(60))  # words 24 to 29 never stand there
+    *_, method, batch = build([(f"{text} {number % 20 + 4}",) for number in range(200)])
+    before = tokenise(batch.sentences)
+    fates, hidden, total = {"mask": 0, "random": 0, "same": 0}, 0, 0
+    drawn = set()
+    for _ in range(20):
+        for item, ids in zip(method.items_of(batch), before, strict=True):
+            assert not {ids[place] for place in item.places} & set(SPECIAL)
+            hidden, total = hidden + len(item.places), total + len(ids) - 2
+            for place in item.places:
+                now = item.ids[place]
+                fates["mask" if now == MASK else "same" if now == ids[place] else "random"] += 1
+                drawn.add(now)
+    assert hidden / total == pytest.approx(0.15, abs=0.01)
+    assert fates["mask"] / hidden == pytest.approx(0.8, abs=0.02)
+    assert fates["random"] / hidden == pytest.approx(0.1 * 25 / 26, abs=0.02)  # one draw in 26 words is the word itself
+    assert drawn == {MASK} | set(range(4, VOCABULARY))  # never another special token
+
+
+def test_draws_are_those_of_the_global_generator():
+    *_, method, batch = build(probability=0.5)
+
+    def drawn(seed):
+        torch.manual_seed(seed)
+        return method.items_of(batch)
+
+    assert drawn(1) == drawn(1)
+    assert drawn(1) != drawn(2)
+    assert method.items_of(batch) != method.items_of(batch)
+
+
+def test_sentences_of_all_columns_are_read_once():
+    *_, method, batch = build()
+    assert len(batch.sentences) == 7
+    read = [len(item.ids) for item in method.items_of(batch)]
+    assert read == [len(ids) for ids in tokenise(batch.sentences)]
+
+
+def test_nli_batches_will_do():
+    words, head, _, _ = build()
+    batches = NliBatches([NliRow("4 5", "6", 0), NliRow("4 5", "7 8 9", 2)], 2)
+    settings = {"mask_token": MASK, "vocabulary": VOCABULARY, "special": SPECIAL, "probability": 0.9}
+    method = masked_language_model(tokenise, words, head, batches, **settings)
+    (batch,) = batches.epoch(0)
+    assert method.loss(batch).total > 0
+
+
+# --- learning ---
+
+
+def test_forty_steps_learn_the_words():
+    words, head, method, batch = build(probability=0.5)
+    optimiser = torch.optim.Adam([*words.parameters(), *head.parameters()], lr=0.03)
+
+    def mean_of_ten():
+        torch.manual_seed(3)
+        with torch.no_grad():
+            return sum(method.loss(batch).total.item() for _ in range(10)) / 10
+
+    before = mean_of_ten()
+    for _ in range(40):
+        optimiser.zero_grad()
+        method.loss(batch).total.backward()
+        optimiser.step()
+    assert mean_of_ten() < 0.6 * before
+    assert method.head is head
+    assert method.name == "mlm"
+
+
+# --- mistakes and words ---
+
+
+@pytest.mark.parametrize("probability", [0.0, 1.0, -0.1, math.nan])
+def test_a_bad_probability_is_refused(probability):
+    with pytest.raises(NearfarError, match="--mlm-probability must be greater than 0 and less than 1"):
+        build(probability=probability)
+
+
+def test_a_vocabulary_without_words_is_refused():
+    with pytest.raises(NearfarError, match="all 30 tokens of the vocabulary are special"):
+        build(special=range(VOCABULARY))
+
+
+def test_describe_names_sentences_and_shares():
+    *_, method, batch = build(TRIPLETS[:1])
+    assert method.describe(batch) == [
+        "sentence    4 5 6",
+        "sentence    7 8",
+        "sentence    9 10 11 12",
+        "at each step, 15% of the tokens of 3 sentences are to be predicted: "
+        "80% of these are read as the mask token, 10% as a random one, 10% as they are",
+    ]

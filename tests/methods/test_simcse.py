@@ -1,0 +1,368 @@
+"""simcse-unsup, simcse-sup and info-nce: losses by plain formulas, false negatives, mistakes, learning, and words."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from nearfar.data.batching import TextBatches
+from nearfar.methods.simcse import contrast, unsupervised
+from nearfar.types import NearfarError
+
+DIM = 6
+SENTENCES = [("A dog runs.",), ("Two men sing.",), ("A cat waits.",), ("A dog runs.",), ("It rains.",)]
+TRIPLETS = [
+    ("A dog runs.", "An animal moves.", "A dog sleeps."),
+    ("Two men sing.", "People make music.", "Nobody sings."),
+    ("A dog runs.", "The dog is fast.", "A dog sleeps."),  # the anchor again: shares positives with row 0
+    ("A cat waits.", "A cat is still.", "An animal moves."),  # its negative is a positive of row 0's anchor
+    ("An animal moves.", "Something moves.", "A dog runs."),
+    ("It rains.", "The weather is wet.", "The weather is wet."),  # its negative is its positive
+]
+PAIRS = [row[:2] for row in TRIPLETS]
+
+
+class Table(nn.Module):
+    """A vector for each text in place of an encoder, with noise of its own for each place if asked for."""
+
+    def __init__(self, rows, noise=0.0):
+        super().__init__()
+        texts = dict.fromkeys(text for row in rows for text in row)
+        self.numbers = {text: number for number, text in enumerate(texts)}
+        self.vectors = nn.Embedding(len(texts), DIM, dtype=torch.float64)
+        self.noise, self.asked = noise, []
+
+    def forward(self, texts):
+        self.asked.append(list(texts))
+        vectors = self.vectors(torch.tensor([self.numbers[text] for text in texts]))
+        places = torch.arange(vectors.numel(), dtype=vectors.dtype).view_as(vectors)
+        return vectors + self.noise * torch.sin(7 * places)
+
+
+def build(method, rows, *, batch_size=None, noise=0.0, **settings):
+    torch.manual_seed(0)
+    table = Table(rows, noise)
+    arguments = (table, DIM, TextBatches(rows, batch_size or len(rows)))
+    built = (
+        unsupervised(*arguments, **settings) if method == "simcse-unsup" else contrast(method, *arguments, **settings)
+    )
+    if built.head is not None:
+        built.head.double()
+    (batch, *_) = built.batches.epoch(0)
+    return table, built, batch
+
+
+def rows_of(batch):
+    """The rows as texts, in the batch's order."""
+    return list(zip(*([batch.sentences[text] for text in column] for column in batch.columns), strict=True))
+
+
+def cosine(a, b):
+    return (a @ b) / ((a @ a).sqrt() * (b @ b).sqrt())
+
+
+def dot(a, b):
+    return a @ b
+
+
+def share_loss(near, far):
+    """-log of the first similarity's share."""
+    return -torch.log(near.exp() / (near.exp() + sum(similarity.exp() for similarity in far)))
+
+
+def contrast_by_hand(vector, rows, *, temperature=0.05, weight=0.0, similarity=cosine, margin=None):
+    """Mean loss of pairs or triplets, one pair of texts at a time."""
+    losses = []
+    for i, (anchor, positive, *_) in enumerate(rows):
+        near = {anchor} | {row[1] for row in rows if row[0] == anchor}
+        own = similarity(vector(anchor), vector(positive))
+        far = []
+        for place in range(1, len(rows[0])):
+            for j, row in enumerate(rows):
+                score = similarity(vector(anchor), vector(row[place]))
+                if row[place] in near:
+                    continue
+                if i != j and margin is not None and score > own + margin:
+                    continue
+                far.append(score / temperature + (weight if place == 2 and i == j else 0))
+        losses.append(share_loss(own / temperature, far))
+    return torch.stack(losses).mean()
+
+
+def compare(loss, expected, modules):
+    """Value and gradient."""
+    torch.testing.assert_close(loss.total, expected)
+    weights = [weight for module in modules if module is not None for weight in module.parameters()]
+    ours, theirs = torch.autograd.grad(loss.total, weights), torch.autograd.grad(expected, weights)
+    assert all(gradient.norm() > 1e-4 for gradient in theirs)
+    torch.testing.assert_close(ours, theirs)
+
+
+# --- the losses ---
+
+
+@pytest.mark.parametrize("mlp", [True, False])
+@pytest.mark.parametrize("temperature", [0.05, 1.0])
+def test_unsupervised_by_hand(mlp, temperature):
+    table, method, batch = build("simcse-unsup", SENTENCES, noise=0.5, mlp=mlp, temperature=temperature)
+    loss = method.loss(batch)
+    texts = [text for (text,) in rows_of(batch)]
+    vectors = table(texts + texts)
+    if mlp:
+        vectors = torch.tanh(vectors @ method.head.linear.weight.T + method.head.linear.bias)
+    first, second = vectors[: len(texts)], vectors[len(texts) :]
+    losses = []
+    for i, text in enumerate(texts):
+        far = [cosine(first[i], second[j]) / temperature for j, other in enumerate(texts) if other != text]
+        losses.append(share_loss(cosine(first[i], second[i]) / temperature, far))
+    compare(loss, torch.stack(losses).mean(), [table, method.head])
+
+
+def test_unsupervised_encodes_each_row_twice():
+    table, method, batch = build("simcse-unsup", SENTENCES)
+    items = method.items_of(batch)
+    texts = [text for (text,) in rows_of(batch)]
+    assert items == texts * 2
+    method.loss(batch)
+    assert table.asked == [items]
+
+
+@pytest.mark.parametrize("rows", [PAIRS, TRIPLETS])
+@pytest.mark.parametrize(("temperature", "similarity"), [(0.05, "cosine"), (0.5, "cosine"), (2.0, "dot")])
+def test_contrast_by_hand(rows, temperature, similarity):
+    table, method, batch = build("info-nce", rows, temperature=temperature, similarity=similarity)
+    measure = dot if similarity == "dot" else cosine
+    expected = contrast_by_hand(
+        lambda text: table([text])[0], rows_of(batch), temperature=temperature, similarity=measure
+    )
+    compare(method.loss(batch), expected, [table])
+
+
+@pytest.mark.parametrize("weight", [-1.5, math.log(2)])
+def test_supervised_with_mlp_and_weighted_hard_negatives_by_hand(weight):
+    table, method, batch = build("simcse-sup", TRIPLETS, mlp=True, hard_negative_weight=weight, temperature=0.3)
+
+    def vector(text):
+        return torch.tanh(method.head.linear.weight @ table([text])[0] + method.head.linear.bias)
+
+    expected = contrast_by_hand(vector, rows_of(batch), temperature=0.3, weight=weight)
+    assert abs(expected - contrast_by_hand(vector, rows_of(batch), temperature=0.3)) > 0.01
+    compare(method.loss(batch), expected, [table, method.head])
+
+
+def test_contrast_encodes_each_distinct_sentence_once():
+    table, method, batch = build("simcse-sup", TRIPLETS, mlp=True)
+    loss = method.loss(batch)
+    assert [sorted(asked) for asked in table.asked] == [sorted(table.numbers)]
+    assert loss.total.requires_grad
+    assert all(term.shape == () and not term.requires_grad for term in loss.terms.values())
+
+
+def test_the_heads_of_a_method():
+    assert build("simcse-unsup", SENTENCES)[1].head is not None
+    assert build("simcse-unsup", SENTENCES, mlp=False)[1].head is None
+    assert build("info-nce", PAIRS)[1].head is None
+    for name, rows in (("simcse-unsup", SENTENCES), ("simcse-sup", TRIPLETS), ("info-nce", PAIRS)):
+        assert build(name, rows)[1].name == name
+
+
+# --- false negatives ---
+
+
+def test_nothing_but_false_negatives_is_no_loss():
+    """Rows 0 and 1 have the same anchor, so each other's positive is near; row 2's negative is its positive."""
+    rows = [("a", "b"), ("a", "c"), ("d", "a")]
+    table, method, batch = build("info-nce", rows)
+    vectors = {text: table([text])[0] for text in "abcd"}
+    # a's candidates b, c and a are all near; d has b and c.
+    own, *far = (cosine(vectors["d"], vectors[text]) / 0.05 for text in "abc")
+    torch.testing.assert_close(method.loss(batch).total, share_loss(own, far) / 3)
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.2])
+@pytest.mark.parametrize("rows", [PAIRS, TRIPLETS])
+def test_the_margin_leaves_out_what_is_nearer_than_the_positive(rows, margin):
+    table, method, batch = build("info-nce", rows, false_negative_margin=margin, temperature=0.5)
+
+    def vector(text):
+        return table([text])[0]
+
+    expected = contrast_by_hand(vector, rows_of(batch), temperature=0.5, margin=margin)
+    every = contrast_by_hand(vector, rows_of(batch), temperature=0.5)
+    assert every - expected > 0.01  # something was left out
+    loss = method.loss(batch)
+    assert 0 < loss.terms["left_out"] < 1
+    compare(loss, expected, [table])
+
+
+def test_the_margin_keeps_a_rows_own_negative():
+    rows = [("a", "b", "c"), ("d", "e", "f")]
+    table, method, batch = build("info-nce", rows, false_negative_margin=0.0)
+    with torch.no_grad():
+        for text in "abcdef":
+            table.vectors.weight[table.numbers[text]] = torch.eye(DIM, dtype=torch.float64)["abcdef".index(text)]
+        table.vectors.weight[table.numbers["c"]] = table.vectors.weight[table.numbers["a"]]  # much nearer than b
+        table.vectors.weight[table.numbers["f"]] = table.vectors.weight[table.numbers["a"]]
+    loss = method.loss(batch)
+    # a: b at 0, its own c at 1 / t; e at 0; d: e, b, c, f at 0. Row 1's f, at 1 from a, is left out for a alone.
+    expected = (math.log(2 + math.exp(20)) + math.log(4)) / 2
+    assert loss.total.item() == pytest.approx(expected)
+    assert loss.terms["left_out"].item() == pytest.approx(1 / 6)
+
+
+def test_the_margin_of_unsupervised_rows():
+    settings = {"noise": 2.0, "mlp": False, "temperature": 0.5}
+    table, method, batch = build("simcse-unsup", SENTENCES, false_negative_margin=0.1, **settings)
+    texts = [text for (text,) in rows_of(batch)]
+    first, second = table(texts + texts).chunk(2)
+    losses, left_out, negatives = [], 0, 0
+    for i, text in enumerate(texts):
+        far, own = [], cosine(first[i], second[i])
+        for j, other in enumerate(texts):
+            score = cosine(first[i], second[j])
+            negatives += other != text
+            left_out += other != text and bool(score > own + 0.1)
+            if other != text and score <= own + 0.1:
+                far.append(score / 0.5)
+        losses.append(share_loss(own / 0.5, far))
+    assert 0 < left_out < negatives
+    loss = method.loss(batch)
+    assert loss.terms["left_out"].item() == pytest.approx(left_out / negatives)
+    compare(loss, torch.stack(losses).mean(), [table])
+
+
+@pytest.mark.parametrize("margin", [None, 0.0])
+def test_accuracy_counts_anchors_whose_positive_is_nearest(margin):
+    """Candidates that a margin leaves out count all the same."""
+    table, method, batch = build("info-nce", TRIPLETS, false_negative_margin=margin)
+    with torch.no_grad():
+        for anchor, positive in (("Two men sing.", "People make music."), ("It rains.", "The weather is wet.")):
+            table.vectors.weight[table.numbers[positive]] = table.vectors.weight[table.numbers[anchor]]
+    rows, right = rows_of(batch), 0
+    for anchor, positive, _ in rows:
+        near = {anchor} | {row[1] for row in rows if row[0] == anchor}
+        others = {text for row in rows for text in row[1:]} - near
+        own = cosine(table([anchor])[0], table([positive])[0])
+        right += all(cosine(table([anchor])[0], table([other])[0]) <= own for other in others)
+    assert 1 < right < len(rows)
+    assert method.loss(batch).terms["accuracy"].item() == pytest.approx(right / len(rows))
+
+
+# --- learning ---
+
+
+@pytest.mark.parametrize(("name", "rows"), [("simcse-unsup", SENTENCES), ("simcse-sup", TRIPLETS), ("info-nce", PAIRS)])
+def test_forty_steps_learn_the_rows(name, rows):
+    table, method, batch = build(name, rows, noise=0.5)
+    optimiser = torch.optim.Adam(table.parameters(), lr=0.05)
+    before = method.loss(batch)
+    for _ in range(40):
+        optimiser.zero_grad()
+        method.loss(batch).total.backward()
+        optimiser.step()
+    after = method.loss(batch)
+    assert after.total < 0.5 * before.total
+    assert after.terms["accuracy"] == 1
+
+
+# --- mistakes ---
+
+
+def test_simcse_sup_needs_negatives():
+    with pytest.raises(NearfarError, match=r"columns anchor, positive and negative.*info-nce, which takes pairs"):
+        build("simcse-sup", PAIRS)
+    build("info-nce", PAIRS)
+
+
+def test_a_hard_negative_weight_needs_negatives():
+    with pytest.raises(NearfarError, match=r"--hard-negative-weight is 1\.0, but the rows have .* anchor and positive"):
+        build("info-nce", PAIRS, hard_negative_weight=1.0)
+    with pytest.raises(NearfarError, match="must be a finite number, not inf"):
+        build("info-nce", TRIPLETS, hard_negative_weight=math.inf)
+
+
+@pytest.mark.parametrize(("name", "rows"), [("simcse-unsup", SENTENCES), ("info-nce", PAIRS)])
+def test_bad_settings_are_refused_before_the_first_batch(name, rows):
+    for temperature in (0.0, -0.1, math.inf, math.nan):
+        with pytest.raises(NearfarError, match="temperature must be a positive number"):
+            build(name, rows, temperature=temperature)
+    for margin in (-0.1, math.inf, math.nan):
+        with pytest.raises(NearfarError, match="--false-negative-margin must be 0 or more"):
+            build(name, rows, false_negative_margin=margin)
+
+
+def test_rows_of_another_width_are_refused():
+    with pytest.raises(NearfarError, match="each row has 2 texts; the method for pairs and triplets is info-nce"):
+        build("simcse-unsup", PAIRS)
+    with pytest.raises(NearfarError, match=r"info-nce trains on pairs .* each row has 1 text$"):
+        build("info-nce", SENTENCES)
+
+
+def test_rows_with_nothing_to_push_away_are_refused():
+    with pytest.raises(NearfarError, match="simcse-unsup: in the 2 rows every positive belongs to every anchor"):
+        build("simcse-unsup", [("a",), ("a",)])
+    with pytest.raises(NearfarError, match="in the 2 rows every positive belongs to every anchor, such as 'b' to 'a'"):
+        build("info-nce", [("a", "b"), ("a", "c")])
+    build("info-nce", [("a", "b"), ("b", "c")])
+    with pytest.raises(NearfarError, match="--batch-size is 1"):
+        contrast("info-nce", Table(PAIRS), DIM, TextBatches(PAIRS, 1, smallest=1))
+
+
+# --- words ---
+
+
+def described(name, rows, **settings):
+    table, method, batch = build(name, rows, **settings)
+    lines = method.describe(batch)
+    assert table.asked == []
+    return lines, batch
+
+
+def test_unsupervised_describes_rows():
+    lines, batch = described("simcse-unsup", SENTENCES)
+    place = 4 * batch.rows.index(1)  # after rows of three lines, or of four for the two that are equal
+    place -= sum(row in (1, 2, 4) for row in batch.rows[: batch.rows.index(1)])
+    assert lines[place : place + 3] == [
+        "anchor      Two men sing.",
+        "  positive  the same sentence, encoded again with other dropout",
+        "  negative  4 other sentences",
+    ]
+    assert lines.count("  left out  1 sentence of equal text") == 2
+    assert lines.count("  negative  3 other sentences") == 2
+
+
+def test_contrast_describes_rows():
+    lines, batch = described("info-nce", TRIPLETS, false_negative_margin=0.1)
+    starts = [place for place, line in enumerate(lines) if line.startswith("anchor")]
+    blocks = dict(zip(batch.rows, (lines[a:b] for a, b in zip(starts, [*starts[1:], -1], strict=True)), strict=True))
+    assert blocks[1] == [
+        "anchor      Two men sing.",
+        "  positive  People make music.",
+        "  negative  Nobody sings.",
+        "  negative  10 texts of other rows",
+    ]
+    # Left out: row 2's positive, row 3's negative (row 0's positive), row 4's negative (the anchor).
+    assert blocks[0] == [
+        "anchor      A dog runs.",
+        "  positive  An animal moves.",
+        "  negative  A dog sleeps.",
+        "  negative  7 texts of other rows",
+        "  left out  3 texts equal to the anchor or a positive",
+    ]
+    assert blocks[5] == [
+        "anchor      It rains.",
+        "  positive  The weather is wet.",
+        "  negative  10 texts of other rows",
+        "  left out  1 text equal to the anchor or a positive",
+    ]
+    assert lines[-1] == (
+        "at each step, texts of other rows more similar to the anchor than its positive by over 0.1 are left out"
+    )
+
+
+def test_pairs_describe_no_own_negative():
+    lines, _ = described("info-nce", [("a", "b"), ("c", "d")])
+    assert sorted(lines) == sorted(
+        ["anchor      a", "  positive  b", "anchor      c", "  positive  d", *["  negative  1 text of other rows"] * 2]
+    )

@@ -1,0 +1,181 @@
+"""supcon-text: the loss by a plain formula, repeated texts, no positive at all, mistakes, learning, and words."""
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from nearfar.data.batching import TextBatch, TextBatches
+from nearfar.methods.supcon_text import supcon_text
+from nearfar.types import NearfarError
+
+DIM = 5
+TEXTS = [("goal",), ("tax",), ("match",), ("vote",), ("team",), ("sun",), ("rain",)]
+LABELS = [0, 1, 0, 1, 0, 2, 2]
+NAMES = ("sports", "politics", "weather")
+
+
+class Table(nn.Module):
+    """A vector for each text in place of an encoder. Keeps what it was asked for."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.numbers = {text: number for number, (text,) in enumerate(dict.fromkeys(rows))}
+        self.vectors = nn.Embedding(len(self.numbers), DIM, dtype=torch.float64)
+        self.asked = []
+
+    def forward(self, texts):
+        self.asked.append(list(texts))
+        return self.vectors(torch.tensor([self.numbers[text] for text in texts]))
+
+
+def build(rows=TEXTS, labels=LABELS, *, batch_size=None, **settings):
+    torch.manual_seed(0)
+    table = Table(rows)
+    batches = TextBatches(rows, batch_size or len(rows), targets=labels)
+    return table, supcon_text(table, DIM, batches, **settings)
+
+
+def batch_of(*rows):
+    """A batch of (text, label) rows, in this order."""
+    sentences = list(dict.fromkeys(text for text, _ in rows))
+    texts = [sentences.index(text) for text, _ in rows]
+    return TextBatch(sentences, (texts,), [label for _, label in rows], list(range(len(rows))))
+
+
+def by_hand(table, rows, temperature):
+    """Gunel et al. 2021, eq. 4, as the mean over the rows that have a positive."""
+    unit = [table([text])[0] / table([text])[0].norm() for text, _ in rows]
+    losses = []
+    for i, (_, label) in enumerate(rows):
+        others = [j for j in range(len(rows)) if j != i]
+        positives = [j for j in others if rows[j][1] == label]
+        if positives:
+            below = sum(torch.exp(unit[i] @ unit[k] / temperature) for k in others)
+            terms = [torch.log(torch.exp(unit[i] @ unit[j] / temperature) / below) for j in positives]
+            losses.append(-sum(terms) / len(positives))
+    return torch.stack(losses).mean()
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0])
+def test_the_loss_by_hand_in_value_and_gradient(temperature):
+    table, method = build(temperature=temperature)
+    (batch,) = method.batches.epoch(0)
+    rows = [(batch.sentences[text], label) for text, label in zip(batch.columns[0], batch.targets, strict=True)]
+    loss, expected = method.loss(batch), by_hand(table, rows, temperature)
+    torch.testing.assert_close(loss.total, expected)
+    ours, theirs = (torch.autograd.grad(total, [table.vectors.weight]) for total in (loss.total, expected))
+    assert theirs[0].norm() > 1e-2
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_an_unbalanced_batch_averages_over_rows_with_a_positive():
+    table, method = build()
+    rows = [("goal", 0), ("tax", 1), ("sun", 2), ("team", 0)]
+    torch.testing.assert_close(method.loss(batch_of(*rows)).total, by_hand(table, rows, 0.3))
+
+
+def test_a_repeated_text_counts_once_and_its_first_row_decides():
+    table, method = build()
+    repeated = [("goal", 0), ("team", 0), ("tax", 1), ("goal", 0), ("team", 1), ("vote", 1)]
+    once = [("goal", 0), ("team", 0), ("tax", 1), ("vote", 1)]
+    torch.testing.assert_close(method.loss(batch_of(*repeated)).total, by_hand(table, once, 0.3))
+    assert table.asked[0] == ["goal", "team", "tax", "vote"]
+
+
+@pytest.mark.parametrize(
+    "rows", [[("goal", 0), ("tax", 1), ("sun", 2)], [("goal", 0), ("goal", 0), ("sun", 2)], [("goal", 0), ("goal", 0)]]
+)
+def test_a_batch_without_a_positive_has_loss_0(rows):
+    table, method = build()
+    loss = method.loss(batch_of(*rows))
+    assert loss.total == 0
+    assert loss.terms["accuracy"] == 0
+    loss.total.backward()
+    assert (table.vectors.weight.grad == 0).all()
+
+
+def test_accuracy_is_that_of_the_nearest_text():
+    table, method = build()
+    with torch.no_grad():
+        near = {"goal": [1.0, 0.1], "match": [1.0, 0.2], "tax": [-1.0, 0.5], "vote": [1.0, 0.4], "sun": [-1.0, 0.4]}
+        for text, vector in near.items():
+            table.vectors.weight[table.numbers[text]] = torch.tensor([*vector, 0, 0, 0], dtype=torch.float64)
+    # goal -> match and match -> goal: right; tax -> sun and vote -> match: wrong; sun, alone, does not count.
+    loss = method.loss(batch_of(("goal", 0), ("match", 0), ("tax", 1), ("vote", 1), ("sun", 2)))
+    assert loss.terms["accuracy"] == 0.5
+    assert not loss.terms["accuracy"].requires_grad
+
+
+def test_forty_steps_learn_the_labels():
+    table, method = build()
+    (batch,) = method.batches.epoch(0)
+    optimiser = torch.optim.Adam(table.parameters(), lr=0.05)
+    before = method.loss(batch)
+    for _ in range(40):
+        optimiser.zero_grad()
+        method.loss(batch).total.backward()
+        optimiser.step()
+    after = method.loss(batch)
+    assert after.total < 0.5 * before.total
+    assert before.terms["accuracy"] < after.terms["accuracy"] == 1
+
+
+def test_balanced_batches_are_taken_as_they_are():
+    table = Table(TEXTS)
+    batches = TextBatches(TEXTS, 6, targets=LABELS, balanced=True)
+    method = supcon_text(table, DIM, batches)
+    assert method.batches is batches
+    assert method.head is None
+    assert method.name == "supcon-text"
+    for batch in batches.epoch(0):
+        assert method.loss(batch).total > 0
+
+
+# --- mistakes ---
+
+
+def test_rows_without_two_labels_are_refused():
+    with pytest.raises(NearfarError, match="all 3 rows are labelled politics, so there is nothing to push away"):
+        build(TEXTS[:3], [1, 1, 1], label_names=NAMES)
+    with pytest.raises(NearfarError, match="all 3 rows are labelled 1,"):
+        build(TEXTS[:3], [1, 1, 1])
+    with pytest.raises(NearfarError, match="needs a label for each text"):
+        build(labels=None)
+
+
+def test_a_label_with_a_single_text_is_refused_by_name():
+    with pytest.raises(NearfarError, match="the label weather has a single text, 'sun'"):
+        build([*TEXTS[:6], ("sun",)], LABELS, label_names=NAMES)
+    with pytest.raises(NearfarError, match="the label 2 has a single text, 'sun'"):
+        build(TEXTS[:6], LABELS[:6])
+
+
+def test_bad_settings_are_refused_before_the_first_batch():
+    for temperature in (0.0, -0.1, math.inf, math.nan):
+        with pytest.raises(NearfarError, match="temperature must be a positive number"):
+            build(temperature=temperature)
+    with pytest.raises(NearfarError, match="--batch-size is 2"):
+        build(batch_size=2)
+    with pytest.raises(NearfarError, match=r"row 1: 'tax' is labelled 0\.5"):
+        build(labels=[0, 0.5, 0, 1, 0, 2, 2])
+    with pytest.raises(NearfarError, match="each row has 2"):
+        supcon_text(Table(TEXTS), DIM, TextBatches([("a", "b"), ("c", "d"), ("e", "f")], 3, targets=[0, 0, 1]))
+
+
+# --- words ---
+
+
+def test_describe_names_labels_and_their_texts():
+    table, method = build(label_names=NAMES)
+    assert method.describe(batch_of(("goal", 0), ("tax", 1), ("sun", 2), ("team", 0), ("goal", 0))) == [
+        "label       sports: positives of each other; negatives: 2 other texts",
+        "  text      goal",
+        "  text      team",
+        "label       politics: no anchor, as it is alone; negatives: 3 other texts",
+        "  text      tax",
+        "label       weather: no anchor, as it is alone; negatives: 3 other texts",
+        "  text      sun",
+    ]
+    assert table.asked == []

@@ -1,0 +1,128 @@
+"""Gradients in pieces equal the gradient of the whole, for every method, dropout replayed."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nearfar.config import METHODS, TrainConfig
+from nearfar.prepare import Prepared, prepare
+from nearfar.training.gradients import Gradients, seeded
+from nearfar.training.processes import Processes
+from tests.every_method import config, write_data
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def modules(run: Prepared) -> list[torch.nn.Module]:
+    return [run.encoder, *run.mixture.heads]
+
+
+def gradients(run: Prepared, parts, micro_batch: int | None) -> tuple[float, list[torch.Tensor]]:
+    """Loss and gradients of one step, as the loop computes them."""
+    total = 0.0
+    for module in modules(run):
+        module.train()
+        module.zero_grad()
+    for number, (method, batch, weight) in enumerate(parts):
+        computed = Gradients(7, Processes(), micro_batch)
+        loss, _ = computed.add(method, batch, weight=weight, key=(3, number))
+        total += weight * float(loss.total.detach())
+    return total, collected(run)
+
+
+def collected(run: Prepared) -> list[torch.Tensor]:
+    found = [p.grad.clone() for module in modules(run) for p in module.parameters() if p.grad is not None]
+    assert sum(float(gradient.norm() > 1e-6) for gradient in found) > 10
+    return found
+
+
+def plain(run: Prepared, parts) -> tuple[float, list[torch.Tensor]]:
+    """The same by autograd alone, one graph from texts to loss; only without dropout is it the same."""
+    total = torch.zeros(())
+    for module in modules(run):
+        module.train()
+        module.zero_grad()
+    for number, (method, batch, weight) in enumerate(parts):
+        seeded(7, 3, number, "items")
+        items = method.items_of(batch)
+        rows = method.represent(items)
+        seeded(7, 3, number, "loss")
+        total = total + weight * method.loss_of(batch, rows).total
+    total.backward()
+    return float(total.detach()), collected(run)
+
+
+def assert_close(ours: tuple[float, list[torch.Tensor]], theirs: tuple[float, list[torch.Tensor]]) -> None:
+    assert ours[0] == pytest.approx(theirs[0], rel=1e-5)
+    assert len(ours[1]) == len(theirs[1])
+    scale = max(float(gradient.norm()) for gradient in theirs[1])
+    for one, other in zip(ours[1], theirs[1], strict=True):
+        assert float((one - other).norm()) <= 1e-4 * float(other.norm()) + 1e-6 * scale
+
+
+def last_batch(settings: TrainConfig, run: Prepared):
+    *_, parts = run.mixture.epoch(0)
+    return parts
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_pieces_give_the_gradient_of_the_whole(method: str, folder: Path) -> None:
+    settings = config(method, folder, model=str(folder / "tiny"))
+    run = prepare(settings)
+    parts = next(run.mixture.epoch(0))
+    expected = plain(run, parts)
+    assert_close(gradients(run, parts, None), expected)
+    for micro_batch in (1, 3, 7):  # none divides the number of items
+        assert_close(gradients(run, parts, micro_batch), expected)
+    last = last_batch(settings, run)
+    assert_close(gradients(run, last, 4), plain(run, last))
+
+
+@pytest.mark.parametrize("method", ["simcse-unsup", "scl", "sg-opt"])
+def test_dropout_is_the_same_both_times(method: str, folder: Path) -> None:
+    """The graph of all pieces kept, each seeded as it is when it is made in passing and again for its gradient."""
+    run = prepare(config(method, folder))
+    ((objective, batch, _),) = next(run.mixture.epoch(0))
+    cached = gradients(run, ((objective, batch, 1.0),), 3)
+    for module in modules(run):
+        module.zero_grad()
+    seeded(7, 3, 0, "items")
+    items = objective.items_of(batch)
+    made = []
+    for piece, start in enumerate(range(0, len(items), 3)):
+        seeded(7, 3, 0, "rows", 0, piece)
+        made.append(objective.represent(items[start : start + 3]))
+    seeded(7, 3, 0, "loss")
+    total = objective.loss_of(batch, torch.cat(made)).total
+    total.backward()
+    assert_close(cached, (float(total.detach()), collected(run)))
+    # and dropout is there: without it the loss is another
+    run.encoder.eval()
+    with torch.no_grad():
+        assert float(objective.loss(batch).total) != pytest.approx(cached[0], rel=1e-3)
+
+
+def test_two_objectives_add_up(folder: Path) -> None:
+    tiny = str(folder / "tiny")
+    second = folder / "second.toml"
+    second.write_text(f'method = "scl"\ndata = ["{folder / "nli.tsv"}"]\ntemperature = 0.5\nbatch_size = 6\n')
+    mixed = prepare(config("simcse-unsup", folder, model=tiny, second=str(second), second_weight=0.25))
+    parts = next(mixed.mixture.epoch(0))
+    assert [method.name for method, _, _ in parts] == ["simcse-unsup", "scl"]
+    assert [weight for *_, weight in parts] == [1.0, 0.25]
+    assert len(parts[1][1].rows) == 6
+    assert_close(gradients(mixed, parts, None), plain(mixed, parts))
+    alone = gradients(mixed, parts[:1], None)[0], gradients(mixed, ((*parts[1][:2], 1.0),), None)[0]
+    assert gradients(mixed, parts, None)[0] == pytest.approx(alone[0] + 0.25 * alone[1], rel=1e-5)
+
+
+def test_masked_language_modelling_beside(folder: Path) -> None:
+    run = prepare(config("simcse-unsup", folder, model=str(folder / "tiny"), mlm_weight=0.1))
+    parts = next(run.mixture.epoch(0))
+    assert [(method.name, weight) for method, _, weight in parts] == [("simcse-unsup", 1.0), ("mlm", 0.1)]
+    assert parts[0][1].sentences == parts[1][1].sentences
+    assert_close(gradients(run, parts, 4), plain(run, parts))
