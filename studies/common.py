@@ -1,0 +1,49 @@
+"""What the studies share: running nearfar's commands one thread each, result files, and tables of them."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
+SEEDS = (1, 2, 3)
+
+
+def call(name: str, *command: str) -> None:
+    """Run a command with one thread; where it fails, the study ends with what it printed."""
+    print(*command[1:], flush=True)
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"{name}: {done.stdout[-500:]}\n{done.stderr[-2000:]}")
+
+
+def nearfar(name: str, *command: str) -> None:
+    """Run one of nearfar's commands."""
+    call(name, "-m", "nearfar", *command)
+
+
+def load(file: Path) -> dict[str, Any]:
+    """A result file."""
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content
+
+
+def scores(files: Sequence[Path]) -> list[list[float]]:
+    """Spearman, ``all``, on each of :data:`TASKS` and their average, for each file."""
+    rows = [[load(file)["tasks"][task]["spearman"]["all"]["score"] for task in TASKS] for file in files]
+    return [[*row, mean(row)] for row in rows]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Mean and standard deviation, or the one value."""
+    return f"{values[0]:.2f}" if len(values) == 1 else f"{mean(values):.2f} ({stdev(values):.2f})"
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table."""
+    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
