@@ -8,37 +8,64 @@ side by side, each with one thread.
 """
 
 import argparse
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from statistics import mean
 
-from common import SEEDS, TASKS, call, nearfar
+from common import SEEDS, TASKS, call, load, nearfar, scores, spread, table
 
+from nearfar.compare import compare
 from nearfar.disk import write_text
 
 HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, as result files tell the command
 RESULTS = HERE / "results" / "methods"
+NLI = HERE / "results" / "nli"
+PAGE = HERE.parent / "docs" / "methods-compared.md"
 
 RUN = ("--precision", "bf16", "--checkpoint-every", "1000")
 SENTENCES = ("--data", "sentences", "--limit", "10000")
 CAPTIONS = ("--data", "flickr8k", "--limit", "10000")
 TRIPLETS = ("--data", "snli:dev+test", "--batch-size", "64", "--epochs", "1", "--evaluate-every", "33")
 SETTINGS: dict[str, tuple[str, ...]] = {
-    "simcse-unsup": ("simcse-unsup", *SENTENCES, "--evaluate-every", "40"),
-    "sg-opt": ("sg-opt", *SENTENCES, "--evaluate-every", "125"),
-    "sg": ("sg", *SENTENCES, "--evaluate-every", "125"),
-    "sg-opt1": ("sg-opt1", *SENTENCES, "--evaluate-every", "125"),
-    "sg-opt2": ("sg-opt2", *SENTENCES, "--evaluate-every", "125"),
-    "bt": ("bt", *CAPTIONS, "--evaluate-every", "125"),
-    "bt+sg-opt": ("bt+sg-opt", *CAPTIONS, "--evaluate-every", "125"),
-    "info-nce": ("info-nce", *CAPTIONS, "--pooling", "cls", "--evaluate-every", "40"),
+    "simcse-unsup": ("simcse-unsup", *SENTENCES, "--evaluate-every", "52"),
+    "sg-opt": ("sg-opt", *SENTENCES, "--evaluate-every", "156"),
+    "sg": ("sg", *SENTENCES, "--evaluate-every", "156"),
+    "sg-opt1": ("sg-opt1", *SENTENCES, "--evaluate-every", "156"),
+    "sg-opt2": ("sg-opt2", *SENTENCES, "--evaluate-every", "156"),
+    "bt": ("bt", *CAPTIONS, "--evaluate-every", "156"),
+    "bt+sg-opt": ("bt+sg-opt", *CAPTIONS, "--evaluate-every", "156"),
+    "info-nce": ("info-nce", *CAPTIONS, "--pooling", "cls", "--evaluate-every", "52"),
     "simcse-sup": ("simcse-sup", *TRIPLETS),
     "mnrl": (),
-    "supcon-text": ("supcon-text", "--data", "trec", "--pooling", "cls", "--evaluate-every", "22"),
-    "regression": ("regression", "--epochs", "1", "--pooling", "cls", "--evaluate-every", "90"),
+    "supcon-text": ("supcon-text", "--data", "trec", "--pooling", "cls", "--evaluate-every", "28"),
+    "regression": ("regression", "--epochs", "1", "--pooling", "cls", "--evaluate-every", "120"),
 }
 UNTRAINED = {"untrained-cls": "cls", "untrained-mean": "mean", "untrained-first-last": "first_last"}
+TABLES = {
+    "On 10,000 sentences, without labels": (*UNTRAINED, "sg", "sg-opt1", "sg-opt2", "sg-opt", "simcse-unsup"),
+    "On 10,000 pairs of captions of one photo, in place of back-translations": ("bt", "bt+sg-opt", "info-nce"),
+    "On rows of SNLI dev and test": ("sbert", "scl", "simcse-sup", "mnrl"),
+    "On other labels": ("supcon-text", "regression"),
+}
+DIFFERENCES = (
+    ("sg", "untrained-cls"),
+    ("sg-opt1", "sg"),
+    ("sg-opt2", "sg-opt1"),
+    ("sg-opt", "sg-opt2"),
+    ("sg-opt", "sg"),
+    ("sg-opt", "untrained-cls"),
+    ("simcse-unsup", "untrained-cls"),
+    ("simcse-unsup", "sg-opt"),
+    ("bt+sg-opt", "bt"),
+    ("info-nce", "bt"),
+    ("simcse-sup", "untrained-cls"),
+    ("simcse-sup", "mnrl"),
+    ("simcse-sup", "scl"),
+    ("scl", "sbert"),
+)
 
 
 def main() -> None:
@@ -50,6 +77,9 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", help="settings to run, by default all")
     parser.add_argument("--runs", type=Path, default=Path("runs/methods"), help="where run folders go")
     options = parser.parse_args()
+    if options.what == "report":
+        report()
+        return
     jobs = [job for job in _jobs() if not options.only or job[0] in options.only]
     with ThreadPoolExecutor(options.workers) as pool:
         list(pool.map(lambda job: _run(*job, options.raw, options.runs), jobs))
@@ -73,7 +103,18 @@ def _run(setting: str, seed: int, raw: str, runs: Path) -> None:
     file = file_of(setting, seed)
     if file.exists():
         return
-    evaluate = ("--tasks", *TASKS, "--name", file.stem, "--output", str(file))
+    evaluate = (
+        "--tasks",
+        *TASKS,
+        "--precision",
+        "bf16",
+        "--resamples",
+        "200",
+        "--name",
+        file.stem,
+        "--output",
+        str(file),
+    )
     if setting in UNTRAINED:
         nearfar(file.stem, "evaluate", raw, "--pooling", UNTRAINED[setting], *evaluate)
         return
@@ -87,6 +128,81 @@ def _run(setting: str, seed: int, raw: str, runs: Path) -> None:
             nearfar(file.stem, "train", *SETTINGS[setting], *RUN, *given, *resume)
     nearfar(file.stem, "evaluate", str(folder), *evaluate)
     write_text(file.with_suffix(".run.json"), (folder / "run.json").read_text(encoding="utf-8"))
+    if (folder / "metrics.jsonl").exists():  # what each evaluation found, geometry included
+        lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
+        found = [line for line in lines if "spearman" in json.loads(line)]
+        write_text(file.with_suffix(".evaluations.jsonl"), "\n".join(found) + "\n")
+
+
+def report() -> None:
+    """Compare the settings and write the page."""
+    before, seen = (HERE / "methods.md").read_text(encoding="utf-8").split("<!-- tables -->")
+    lines = ["# Every method from one start", ""]
+    lines += ["Generated by `python studies/methods.py report` from the files in `studies/results`; do not edit.", ""]
+    lines += [before.strip(), ""]
+    lines += [
+        "Spearman x 100, `all`; mean and standard deviation over three seeds; the average is over the seven tasks."
+    ]
+    for title, settings in TABLES.items():
+        rows = [[setting, *map(spread, zip(*scores(_files(setting)), strict=True))] for setting in settings]
+        lines += ["", f"## {title}", "", *table(["setting", *TASKS, "average"], rows)]
+    lines += ["", "## Differences", "", *_differences(), "", "## Geometry", "", *_geometry()]
+    lines += ["", "## STS-B dev by step", "", "Mean over the seeds.", ""]
+    lines += [_trajectory(setting) for settings in TABLES.values() for setting in settings if setting in SETTINGS]
+    lines += ["", "## What was seen", "", seen.strip(), ""]
+    account = load(RESULTS / "sg-opt-1.run.json")
+    lines += [f"Versions: {json.dumps(account['versions'])}. Hardware: {json.dumps(account['hardware'])}."]
+    commits = {load(file)["commit"] for file in sorted(RESULTS.glob("*.run.json"))}
+    lines += [f"Commits: {', '.join(sorted(commits))}."]
+    write_text(PAGE, "\n".join(lines) + "\n")
+
+
+def _files(setting: str) -> list[Path]:
+    if setting in UNTRAINED:
+        return [file_of(setting, 0)]
+    if setting in SETTINGS:
+        return [file_of(setting, seed) for seed in SEEDS]
+    return [NLI / f"raw-{setting}-{seed}.json" for seed in SEEDS]
+
+
+def _differences() -> list[str]:
+    rows = []
+    for first, second in DIFFERENCES:
+        found = compare(_files(first), _files(second), tasks=TASKS, progress=False)
+        write_text(RESULTS / f"compare-{first}-{second}.json", json.dumps(found, indent=1) + "\n")
+        overall, seeds = found["overall"], found["overall"]["seeds"]
+        interval = f"{overall['difference']:+.2f} [{overall['low']:+.2f}, {overall['high']:+.2f}]"
+        over_seeds = f"{seeds['p']:.3f}" if seeds else ""
+        rows.append([f"{first} - {second}", interval, f"{overall['p']:.4f}", over_seeds])
+    return table(["difference", "average [95%]", "p over pairs", "p over seeds"], rows)
+
+
+def _geometry() -> list[str]:
+    """Of the embeddings of STS-B dev, at the start and at the step that was kept."""
+    names = ("alignment", "uniformity", "mean_cosine", "effective_rank")
+    rows: list[list[str]] = []
+    for setting in [setting for settings in TABLES.values() for setting in settings if setting in SETTINGS]:
+        files = [file.with_suffix(".evaluations.jsonl") for file in _files(setting)]
+        if not all(file.exists() for file in files):
+            continue
+        runs = [[json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] for file in files]
+        kept = [[line for line in run if line["best"]][-1] for run in runs]
+        for title, lines in ((f"untrained, pooled as {setting}", [run[0] for run in runs]), (setting, kept)):
+            row = [f"{mean(line[name] for line in lines):.2f}" for name in names]
+            if all(row != known[1:] for known in rows):
+                rows.append([title, *row])
+    return table(["", *(name.replace("_", " ") for name in names)], rows)
+
+
+def _trajectory(setting: str) -> str:
+    """The dev score of a setting as it trained."""
+    accounts = [load(file.with_suffix(".run.json")) for file in _files(setting)]
+    steps: dict[int, Sequence[float]] = {}
+    for step in dict.fromkeys(step for account in accounts for step, _ in account["history"]):
+        steps[step] = [100 * dict(map(tuple, account["history"]))[step] for account in accounts]
+    start = [100 * account["start_score"] for account in accounts if "start_score" in account]
+    points = ({0: start} if start else {}) | steps
+    return f"- {setting}: " + ", ".join(f"{mean(values):.2f} at {step}" for step, values in points.items())
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ go side by side, each with one thread.
 import argparse
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
+
+from common import SEEDS, TASKS, load, nearfar, scores, spread, table
 
 from nearfar.compare import compare
 from nearfar.disk import write_text
@@ -25,8 +25,6 @@ HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, as result files
 RESULTS = HERE / "results" / "nli"
 PAGE = HERE.parent / "docs" / "results.md"
 
-TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
-SEEDS = (1, 2, 3)
 ROWS = ("--data", "snli:dev+test", "--precision", "bf16", "--checkpoint-every", "1000")
 STARTS = {"minilm": "sentence-transformers/all-MiniLM-L6-v2", "raw": None}
 LARGE = ("--similarity", "cosine", "--temperature", "0.05", "--scl-weight", "1", "--batch-size", "256")
@@ -108,16 +106,7 @@ def _run(job: tuple[str, list[str], list[str]], runs: Path) -> None:
         commands.append(["evaluate", *evaluation])
     commands[-1] += ["--name", name, "--output", str(file)]
     for command in commands:
-        print("nearfar", *command, flush=True)
-        done = subprocess.run(
-            [sys.executable, "-m", "nearfar", *command],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise SystemExit(f"{name}: {done.stdout[-500:]}\n{done.stderr[-2000:]}")
+        nearfar(name, *command)
     if training:  # how it was trained, beside how it scored
         account = json.loads((runs / name / "run.json").read_text(encoding="utf-8"))
         write_text(RESULTS / f"{name}.run.json", json.dumps(account, indent=1) + "\n")
@@ -148,7 +137,7 @@ def _published() -> list[str]:
         "",
         "sentence-transformers/all-MiniLM-L6-v2, mean pooling, Spearman x 100 over `all` pairs; published by MTEB.",
         "",
-        *_table(["task", "published", "ours [95%]", "difference"], rows),
+        *table(["task", "published", "ours [95%]", "difference"], rows),
         "",
     ]
 
@@ -161,11 +150,8 @@ def _study() -> list[str]:
     for start, settings in SETTINGS.items():
         rows = []
         for setting in (*UNTRAINED[start], *settings):
-            results = [_load(file.stem) for file in _files(start, setting)]
-            scores = [[r["tasks"][task]["spearman"]["all"]["score"] for task in TASKS] for r in results]
-            scores = [[*row, mean(row)] for row in scores]
-            rows.append([setting, *(_spread(column) for column in zip(*scores, strict=True))])
-        lines += ["", f"### From {_title(start)}", "", *_table(["setting", *TASKS, "average"], rows), ""]
+            rows.append([setting, *map(spread, zip(*scores(_files(start, setting)), strict=True))])
+        lines += ["", f"### From {_title(start)}", "", *table(["setting", *TASKS, "average"], rows), ""]
         lines += _differences(start)
         lines += ["", "STS-B dev by step, mean over the seeds:", "", *(_trajectory(start, name) for name in settings)]
     lines += ["", "### What was seen", "", seen.strip()]
@@ -211,7 +197,7 @@ def _differences(start: str) -> list[str]:
         "separably better on",
         "separably worse on",
     ]
-    return _table(header, rows)
+    return table(header, rows)
 
 
 def _title(start: str) -> str:
@@ -225,16 +211,7 @@ def _files(start: str, setting: str) -> list[Path]:
 
 
 def _load(name: str) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
-    return content
-
-
-def _spread(values: Sequence[float]) -> str:
-    return f"{values[0]:.2f}" if len(values) == 1 else f"{mean(values):.2f} ({stdev(values):.2f})"
-
-
-def _table(header: list[str], rows: list[list[str]]) -> list[str]:
-    return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
+    return load(RESULTS / f"{name}.json")
 
 
 if __name__ == "__main__":

@@ -1,26 +1,117 @@
-"""Every shipped config loads, and is what its file name says."""
+"""Every shipped config loads, is what its file name says, and makes a run; defaults are the papers'."""
 
+import re
 from pathlib import Path
 
 import pytest
 
-from nearfar.config import AugmentConfig, SclConfig, build, dump_toml, load_toml, method_of
+from nearfar.cli import main
+from nearfar.config import (
+    METHODS,
+    AugmentConfig,
+    BtConfig,
+    BtSgOptConfig,
+    RegressionConfig,
+    SclConfig,
+    SgOptConfig,
+    SimcseSupConfig,
+    SimcseUnsupConfig,
+    SupconTextConfig,
+    TrainConfig,
+    build,
+    dump_toml,
+    load_toml,
+    method_of,
+)
+from nearfar.recipes import second_of
+from tests.every_method import DATA, write_data
 
-CONFIGS = sorted((Path(__file__).parent.parent / "configs").glob("*.toml"))
+ROOT = Path(__file__).parent.parent
+CONFIGS = sorted((ROOT / "configs").glob("*.toml"))
+FIRSTS = {file: load_toml(file)[1]["second"] for file in CONFIGS if "second" in load_toml(file)[1]}
+"""The configs that ask for a second objective, and what they ask for."""
+SECONDS = {ROOT / second for second in FIRSTS.values()}
+RUNS = [file for file in CONFIGS if file not in SECONDS]
+WORDS = {
+    "sbert": ("premise  ", "entailment  ", "contradiction  "),
+    "supcon-text": ("label  ", "positives of each other; negatives: "),
+    "regression": ("score 0.",),
+}
+"""How a batch is told, where it is not by anchor, positive and negative."""
 
 
-def test_there_are_configs() -> None:
-    assert len(CONFIGS) >= 6
+def loaded(file: Path) -> TrainConfig:
+    kind, values = load_toml(file)
+    return build(kind, {"output": "x", **values}, source=file)
+
+
+def named(file: Path) -> str:
+    """The method that a file's name says: sg-opt in kim-sg-opt-as-coded, though sg is in it too."""
+    return max((name for name in METHODS if name in file.stem), key=len)
+
+
+def test_every_method_has_a_config() -> None:
+    assert {method_of(loaded(file)) for file in RUNS} == set(METHODS)
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
 def test_a_config_loads_and_survives_a_round_trip(file: Path, tmp_path: Path) -> None:
-    kind, values = load_toml(file)
-    config = build(kind, {"output": "x", **values}, source=file)
-    assert method_of(config) in file.stem
+    assert file.read_text(encoding="utf-8").startswith("# ")
+    config = loaded(file)
+    assert method_of(config) == named(file)
     (tmp_path / "again.toml").write_text(dump_toml(config))
-    kind, values = load_toml(tmp_path / "again.toml")
-    assert build(kind, values, source="again") == config
+    assert loaded(tmp_path / "again.toml") == config
+
+
+@pytest.mark.parametrize("file", FIRSTS, ids=lambda file: file.stem)
+def test_a_second_objective_is_found_from_the_root(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    config = loaded(file)
+    second = second_of(config)
+    assert second is not None
+    assert method_of(second) == named(ROOT / FIRSTS[file])
+    assert (second.seed, second.output) == (config.seed, config.output)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("rows"))
+
+
+@pytest.mark.parametrize("file", RUNS, ids=lambda file: file.stem)
+def test_a_config_shows_its_batches(
+    file: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = loaded(file)
+    method = method_of(config)
+    flags = ["--model", str(folder / "tiny"), "--data", str(folder / DATA[method]), "--batch-size", "10"]
+    flags += ["--projection", "24"] if hasattr(config, "projection") else []
+    expected = [*WORDS.get(method, ("anchor  ", "  positive  ", "  negative  "))]
+    if getattr(config, "mlm_weight", 0):
+        expected.append("and 0.1 times mlm:")
+    if file in FIRSTS:
+        second = ROOT / FIRSTS[file]
+        rows = folder / DATA[named(second)]
+        Path("second.toml").write_text(re.sub("data = .*", f"data = ['{rows}']", second.read_text()))
+        flags += ["--second", "second.toml"]
+        expected += [f"and 0.1 times {named(second)}:", "    positive  "]
+
+    assert main(["train", str(file), "--output", "run", *flags, "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"\nbatch {number}\n" in told for number in (1, 2, 3))
+    for word in expected:
+        assert word in told, word
+    fields = {field for line in (folder / DATA[method]).read_text().splitlines() for field in line.split("\t")}
+    assert any(f"  {field}" in told for field in fields if " " in field)  # texts, not labels or scores
+    assert not Path("run").exists()
+
+
+def values(config: TrainConfig, *names: str) -> tuple[object, ...]:
+    return tuple(getattr(config, name) for name in names)
+
+
+OPTIMISER = ("batch_size", "epochs", "learning_rate", "warmup", "weight_decay", "schedule", "max_grad_norm")
 
 
 def test_defaults_are_the_paper_s() -> None:
@@ -30,3 +121,43 @@ def test_defaults_are_the_paper_s() -> None:
     assert (config.max_positives, config.max_negatives) == ("all", "all")
     assert (config.pooling, config.schedule, config.data) == ("mean_without_cls", "linear", ("snli",))
     assert (AugmentConfig(output="x").max_positives, AugmentConfig(output="x").max_negatives) == (3, 3)
+
+
+def test_defaults_are_gao_s() -> None:
+    unsup, sup = SimcseUnsupConfig(output="x"), SimcseSupConfig(output="x")
+    assert values(unsup, *OPTIMISER) == (64, 1, 3e-5, 0.0, 0.0, "linear", 1.0)
+    assert values(sup, *OPTIMISER) == (512, 3, 5e-5, 0.0, 0.0, "linear", 1.0)
+    assert (unsup.mlp, sup.mlp) == ("train_only", "kept")
+    assert (unsup.data, sup.data) == (("wiki1m",), ("snli+mnli",))
+    for config in (unsup, sup):
+        assert values(config, "temperature", "pooling", "train_max_length", "max_length") == (0.05, "cls", 32, None)
+        assert values(config, "evaluate_every", "evaluate_on", "keep") == (250, "stsb:dev", "best")
+        assert values(config, "mlm_weight", "mlm_probability") == (0.0, 0.15)
+    assert sup.hard_negative_weight == 0.0  # log alpha, alpha 1
+
+
+def test_defaults_are_kim_s() -> None:
+    guided = ("freeze_embeddings", "temperature", "drift_weight", "projection", "beta2", "pooling")
+    for config in (SgOptConfig(output="x"), BtConfig(output="x"), BtSgOptConfig(output="x")):
+        assert values(config, *OPTIMISER) == (16, 1, 5e-5, 0.1, 0.0, "linear", 1.0)
+        assert values(config, *guided) == (True, 0.01, 0.1, 4096, 0.9, "cls")
+        assert values(config, "train_max_length", "evaluate_every", "patience") == (128, 50, 10)
+    config = SgOptConfig(output="x")
+    assert values(config, "data", "views", "view_pooling", "guide_dropout") == (("stsb-text",), "all", "max", False)
+
+
+def test_defaults_are_gunel_s_and_the_review_s() -> None:
+    assert SupconTextConfig(output="x").temperature == 0.3
+    config = RegressionConfig(output="x")
+    assert values(config, "batch_size", "epochs", "learning_rate", "data") == (16, 10, 2e-5, ("stsb:train",))
+    assert config.warmup == pytest.approx(214 / 3590, abs=1e-3)
+    review = loaded(ROOT / "configs" / "regression-stsb.toml")
+    assert round(review.warmup * 10 * -(-5749 // 16)) == 214  # STS-B's rows
+
+
+def test_as_coded_differs_from_the_paper_where_it_says_so() -> None:
+    paper, code = (loaded(ROOT / "configs" / f"kim-sg-opt{name}.toml") for name in ("", "-as-coded"))
+    differ = {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)}
+    assert differ == {"view_pooling", "guide_dropout", "weight_decay"}
+    paper, code = (loaded(ROOT / "configs" / f"simcse-unsup{name}.toml") for name in ("", "-as-coded"))
+    assert {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)} == {"evaluate_every"}

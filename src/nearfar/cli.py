@@ -170,6 +170,7 @@ def _evaluate(given: list[str], console: Console) -> int:
             tasks=config.tasks,
             pooling=config.pooling,
             max_length=config.max_length,
+            precision=config.precision,
             device=config.device,
             resamples=config.resamples,
             seed=config.seed,

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from nearfar.config import STS_TASKS
 from nearfar.data.sts import load_task
@@ -23,6 +23,7 @@ def evaluate(
     tasks: Sequence[str] = STS_TASKS,
     pooling: str | None = None,
     max_length: int | None = None,
+    precision: Literal["fp32", "bf16"] = "fp32",
     device: str | None = None,
     resamples: int = 1000,
     seed: int = 0,
@@ -39,6 +40,7 @@ def evaluate(
             a set that cannot be had is noted under ``unavailable``; one that is named must be there.
         pooling: instead of the model's own.
         max_length: tokens kept of a text, instead of the model's own limit.
+        precision: ``bf16`` encodes in bfloat16.
         device: where to encode.
         resamples: bootstrap resamples behind each 95% interval; 0 for none.
         seed: of the bootstrap.
@@ -62,12 +64,14 @@ def evaluate(
     if not callable(model) and (account := Path(model) / "run.json").is_file():
         training_seed = json.loads(account.read_text(encoding="utf-8"))["config"]["seed"]
         model = Path(model) / "model"
-    encode, pooled = _open(model, pooling=pooling, max_length=max_length, device=device, progress=progress)
+    settings = {"pooling": pooling, "max_length": max_length, "device": device}
+    encode, pooled = _open(model, bf16=precision == "bf16", progress=progress, **settings)
     scored = evaluate_sts(encode, loaded, resamples=resamples, seed=seed, progress=progress)
     config = {
         "tasks": list(tasks),
         "pooling": pooled,
         "max_length": max_length,
+        "precision": precision,
         "resamples": resamples,
         "seed": seed,
         "training_seed": training_seed,
@@ -104,9 +108,11 @@ def _load(tasks: tuple[str, ...], *, required: bool) -> tuple[dict[str, Subsets]
     return loaded, unavailable
 
 
-def _open(model: "str | Path | Encode", *, progress: bool, **settings: Any) -> tuple[Encode, str | None]:
+def _open(model: "str | Path | Encode", *, bf16: bool, progress: bool, **settings: Any) -> tuple[Encode, str | None]:
     """The model as a function, and the pooling it uses where that is known."""
     if callable(model):
+        if bf16:
+            raise NearfarError("precision is a setting of a model folder or hub name; a function has its own.")
         given = [key for key, value in settings.items() if value is not None]
         if given:
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
@@ -114,4 +120,4 @@ def _open(model: "str | Path | Encode", *, progress: bool, **settings: Any) -> t
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **settings)
-    return partial(encoder.encode, progress=progress), encoder.pooling
+    return partial(encoder.encode, bf16=bf16, progress=progress), encoder.pooling

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearfar.config import TrainConfig
+from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
@@ -64,14 +65,17 @@ def prepare(config: TrainConfig, *, processes: int = 1, device: str | None = Non
         config.model,
         pooling=None if pooling == "own" else pooling,
         max_length=config.max_length,
-        device=config.device or device,
+        device=device or config.device,
     )
     texts = TrainingEncoder(encoder, max_length=config.train_max_length, bf16=config.precision == "bf16")
     seeded(config.seed)
     recipe = follow(config, Kitchen(texts, config.batch_size * processes))
     parts, facts = [(recipe.method, 1.0), *recipe.beside], recipe.facts
     if second is not None:
-        other = follow(second, Kitchen(texts, second.batch_size * processes))
+        try:
+            other = follow(second, Kitchen(texts, second.batch_size * processes))
+        except NearfarError as error:
+            raise NearfarError(f"--second {config.second}: {error}") from error
         parts += [(method, config.second_weight * weight) for method, weight in ((other.method, 1.0), *other.beside)]
         facts = [*facts, *(f"second objective, {other.method.name}: {fact}" for fact in other.facts)]
     mixture = Mixture(tuple(parts))
@@ -83,7 +87,7 @@ def prepare(config: TrainConfig, *, processes: int = 1, device: str | None = Non
 
         merge = add_lora(encoder, rank=config.lora_rank, alpha=config.lora_alpha)
     if texts.truncated:
-        length = config.train_max_length or encoder.max_length
+        length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts = [*facts, f"{texts.truncated} of {len(texts.tokens)} sentences are over {length} tokens and cut there"]
     steps = -(-mixture.total_steps(config.epochs) // config.accumulate)
     return Prepared(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge)

@@ -1,5 +1,6 @@
 """From a method's settings to the method: which rows are read, how they are batched, what the encoder has to give."""
 
+import math
 from dataclasses import dataclass, fields
 from typing import NamedTuple
 
@@ -86,7 +87,7 @@ def second_of(config: TrainConfig) -> TrainConfig | None:
     for key in values:
         if key in of_the_run:
             raise NearfarError(f"{config.second}: {key} belongs to the run; set it by {flag(key)}.")
-    shared = {"output": config.output, "seed": config.seed, "batch_size": config.batch_size, "limit": config.limit}
+    shared = {name: getattr(config, name) for name in ("output", "seed", "lora_rank", "batch_size", "limit")}
     return build(kind, {**shared, **values}, source=config.second)
 
 
@@ -122,9 +123,17 @@ def _nli(config: SbertConfig, kitchen: Kitchen) -> Recipe:
     rows = data.rows[: config.limit]
     kitchen.encoder.read([row[:2] for row in rows])
     batches = NliBatches(rows, kitchen.batch_size, config.seed, config.order)
+    if len({row[:2] for row in rows}) == 1:
+        raise NearfarError(
+            f"all {len(rows)} rows have the same premise and hypothesis, {rows[0].premise!r} and "
+            f"{rows[0].hypothesis!r}, so there is nothing to tell apart; bring rows of other texts too"
+        )
     embed, dim = kitchen.encoder.embed, kitchen.encoder.encoder.dim
     match config:
         case SclConfig():
+            margin = config.false_negative_margin
+            if margin is not None and not 0 <= margin < math.inf:
+                raise NearfarError(f"--false-negative-margin must be 0 or more, not {margin}")
             method = liao.scl(
                 embed,
                 dim,
@@ -135,7 +144,7 @@ def _nli(config: SbertConfig, kitchen: Kitchen) -> Recipe:
                 similarity=config.similarity,
                 max_positives=_cap(config.max_positives),
                 max_negatives=_cap(config.max_negatives),
-                false_negative_margin=config.false_negative_margin,
+                false_negative_margin=margin,
             )
         case AugmentConfig():
             method = liao.augment(
@@ -234,7 +243,10 @@ def _kim(config: SgConfig | BtConfig, kitchen: Kitchen) -> Recipe:
     def drift() -> Tensor:
         if not config.drift_weight:
             return torch.zeros((), device=encoder.device)
-        return parameter_drift(encoder.backbone, guide.backbone)
+        # What is frozen is where it was, and half of a small encoder is its embedding layer.
+        trained = [name for name, part in encoder.backbone.named_children() if _is_trained(part)]
+        parts = [(encoder.backbone.get_submodule(name), guide.backbone.get_submodule(name)) for name in trained]
+        return torch.stack([parameter_drift(*part) for part in parts]).sum()
 
     std = getattr(encoder.backbone.config, "initializer_range", 0.02)
     if isinstance(config, BtConfig):
@@ -268,6 +280,10 @@ def _kim(config: SgConfig | BtConfig, kitchen: Kitchen) -> Recipe:
     return Recipe(method, _facts(loaded))
 
 
+def _is_trained(module: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())
+
+
 def _guide(config: SgConfig | BtConfig, encoder: Encoder) -> Guide:
     """The frozen copy, as the encoder is before training: of views, or for ``bt`` of weights alone."""
     if isinstance(config, BtConfig):
@@ -293,10 +309,10 @@ _VARIANTS: dict[str, SelfGuidedVariant] = {name: variant for variant, name in ki
 def _layers(views: str) -> tuple[int, int] | None:
     if views == "all":
         return None
-    first, _, last = views.partition("-")
-    if not first.isdecimal() or (last and not last.isdecimal()):
+    layers = views.split("-")
+    if len(layers) > 2 or not all(layer.isdecimal() for layer in layers):
         raise NearfarError(f"--views {views}: take all, a layer such as 6, or a range such as 6-12.")
-    return int(first), int(last or first)
+    return int(layers[0]), int(layers[-1])
 
 
 def _info_nce(config: InfoNceConfig, kitchen: Kitchen) -> Recipe:
@@ -344,7 +360,10 @@ def _regression(config: RegressionConfig, kitchen: Kitchen) -> Recipe:
 
 def _required(config: BtConfig | BtSgOptConfig | InfoNceConfig | SupconTextConfig) -> tuple[str, ...]:
     if not config.data:
-        raise NearfarError(f"{method_of(config)} has no data of its own; name some with --data FILE.")
+        raise NearfarError(
+            f"{method_of(config)} has no data of its own; name some with --data FILE, or, for a second objective, as "
+            "data in its TOML file."
+        )
     return config.data
 
 

@@ -8,6 +8,7 @@ What ``nearfar train`` calls, and a notebook can call too. A run folder holds
 - ``model/``, a sentence-transformers folder, and ``run.json``, what came out and on what machine, once it is done.
 """
 
+import atexit
 import json
 import shutil
 from collections.abc import Callable, Sequence
@@ -63,16 +64,19 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
     from nearfar.training.gradients import Gradients
     from nearfar.training.loop import run as run_loop
     from nearfar.training.optimiser import adamw
-    from nearfar.training.processes import Processes
+    from nearfar.training.processes import Processes, leave
 
-    device = PartialState().device  # joins the other processes, if this is one of several
+    device = PartialState(cpu=config.device == "cpu").device  # joins the other processes, if this is one of several
     processes = Processes()
+    if processes.size > 1:
+        atexit.register(leave)
     console = console if console is not None and processes.first else Console(quiet=True)
     folder = processes.from_first(lambda: _check_folder(config, resume=resume))
     pairs = load_pairs(config.evaluate_on)
     run = prepare(config, processes=processes.size, device=str(device) if processes.size > 1 else None)
+    evaluate = _evaluation(run.encoder, pairs, config, console)
     for fact in run.facts:
-        console.print(fact, highlight=False)
+        console.print(fact, markup=False, highlight=False)
     if processes.size > 1:
         console.print(f"{processes.size} processes, {config.batch_size * processes.size} rows a batch", highlight=False)
 
@@ -91,18 +95,19 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
         beta2=config.beta2,
     )
     checkpoints = Checkpoints(folder)
+    processes.from_first(checkpoints.mend)
     progress = checkpoints.load(modules, optimiser)
     display = Display(console, total_steps=run.total_steps, start=progress.step)
     metrics = (MetricsFile(folder / "metrics.jsonl", resume_at=progress.step),) if processes.first else ()
     with display:
         run_loop(
             run.mixture,
-            Gradients(config.seed, processes, config.micro_batch),
+            Gradients(config.seed, processes, config.micro_batch, bf16=config.precision == "bf16"),
             modules=modules,
             optimiser=optimiser,
             checkpoints=checkpoints,
             watchers=(display, *metrics),
-            evaluate=_evaluation(run.encoder, pairs, config.evaluate_on, console),
+            evaluate=evaluate,
             describe_rows=_describe_rows,
             progress=progress,
             epochs=config.epochs,
@@ -130,7 +135,8 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
         if trained.best_score <= trained.start_score:
             console.print(
                 f"Training never beat the untrained encoder on {config.evaluate_on}. "
-                "A lower --learning-rate usually helps."
+                "A lower --learning-rate usually helps.",
+                markup=False,
             )
         record = {**provenance(), "config": asdict(config), "dev": config.evaluate_on, "data": run.facts}
         record |= {"processes": processes.size, **asdict(progress)}
@@ -141,32 +147,42 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
 
 
 def _evaluation(
-    encoder: "Encoder", pairs: Sequence[ScoredPair], source: str, console: "Console"
+    encoder: "Encoder", pairs: Sequence[ScoredPair], config: TrainConfig, console: "Console"
 ) -> Callable[[], "Evaluation"]:
-    """Spearman, in [-1, 1], and the geometry, of the encoder as it then is; warns once if all vectors are alike."""
+    """Spearman, in [-1, 1], and the geometry, of the encoder as it then is; warns once if all vectors are alike.
+
+    Raises:
+        NearfarError: pairs that no encoder can be scored on.
+    """
+    from nearfar.evaluation.correlation import undefined_because
     from nearfar.evaluation.geometry import collapse_warning, geometry
     from nearfar.evaluation.sts import evaluate_sts
     from nearfar.training.loop import Evaluation
 
+    source, bf16 = config.evaluate_on, config.precision == "bf16"
     places = {text: place for place, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair[:2]))}
-    near = 0.8 * max(pair.score for pair in pairs)
+    gold = [pair.score for pair in pairs]
+    reason = undefined_because(gold, gold) or ("all texts are equal" if len(places) < 2 else None)
+    if reason is not None:
+        raise NearfarError(f"{source}: no correlation to choose the best step by: {reason}.")
+    near = 0.8 * max(gold)
     positives = [(places[first], places[second]) for first, second, score in pairs if score >= near]
     warned: list[str] = []
 
     def evaluate() -> Evaluation:
-        vectors = encoder.encode(list(places))
+        vectors = encoder.encode(list(places), bf16=bf16)
         scored = evaluate_sts(
             lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
         )
-        estimate = scored["tasks"][source]["spearman"]["all"]
-        if estimate["score"] is None:
-            raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate['reason']}.")
         first, second = (vectors[[pair[side] for pair in positives]] for side in (0, 1))
         measures = geometry(vectors, (first, second) if positives else None)
         warning = collapse_warning(measures)
         if warning and not warned:
             warned.append(warning)
             console.print(f"warning: {warning}", highlight=False, style="yellow")
+        estimate = scored["tasks"][source]["spearman"]["all"]
+        if estimate["score"] is None:
+            raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate['reason']}.")
         return Evaluation(float(estimate["score"]) / 100, measures)
 
     return evaluate
@@ -182,6 +198,8 @@ def _settings(config: TrainConfig) -> dict[str, str]:
 
 def _check_folder(config: TrainConfig, *, resume: bool) -> Path:
     """The run folder, made sure to be free, or to hold an unfinished run of the same config."""
+    from nearfar.recipes import second_of
+
     folder = Path(config.output)
     file = folder / "config.toml"
     if not file.exists():
@@ -190,13 +208,11 @@ def _check_folder(config: TrainConfig, *, resume: bool) -> Path:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise NearfarError(f"{folder}: is in the way and holds no run; choose another --output.")
         return folder
-    kind, values = load_toml(file)
-    before, now = asdict(build(kind, values, source=file)), asdict(config)
-    differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key != "output")
-    if kind is not type(config):
+    differ = _differ(file, config)
+    if "method" in differ:
         raise NearfarError(f"{folder}: holds a run of another method; choose another --output.")
-    second, settings = folder / "second.toml", _settings(config)
-    if second.exists() and second.read_text(encoding="utf-8") != settings.get("second.toml"):
+    file, second = folder / "second.toml", second_of(config)
+    if file.exists() and second is not None and _differ(file, second):
         differ.append("second")
     if differ:
         raise NearfarError(
@@ -207,6 +223,14 @@ def _check_folder(config: TrainConfig, *, resume: bool) -> Path:
     if not resume:
         raise NearfarError(f"{folder}: holds this run, unfinished. Go on with it by --resume, or remove the folder.")
     return folder
+
+
+def _differ(file: Path, config: TrainConfig) -> list[str]:
+    """In which settings the file and the config differ; OUTPUT, a path that can be written in many ways, is none."""
+    kind, values = load_toml(file)
+    before, now = asdict(build(kind, values, source=file)), asdict(config)
+    differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key != "output")
+    return differ if kind is type(config) else ["method", *differ]
 
 
 def _describe_rows(parts: "Sequence[Part]", *, show: int = 16) -> str:

@@ -145,7 +145,7 @@ class SgConfig(TrainConfig):
     keep_views: bool = False
     """Compute the frozen copy's views once and reuse them in later epochs; costs memory."""
     freeze_embeddings: bool = True
-    """Keep the embedding layer of the trained copy as it is (Kim et al. 2021, section 3)."""
+    """Keep the embedding layer of the trained copy (Kim et al. 2021, section 3); --no-freeze-embeddings trains it."""
     temperature: float = 0.01
     """Divides the cosines (Kim et al. 2021, appendix)."""
     drift_weight: float = 0.1
@@ -170,17 +170,17 @@ class SgConfig(TrainConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SgOpt1Config(SgConfig):
-    """sg-opt1: [CLS] vectors are the only anchors (Kim et al. 2021, first refinement)."""
+    """sg-opt1: sg with [CLS] vectors as the only anchors (Kim et al. 2021, first refinement)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SgOpt2Config(SgConfig):
-    """sg-opt2: and [CLS] vectors are no longer each other's negatives (Kim et al. 2021, second refinement)."""
+    """sg-opt2: sg-opt1 without [CLS] vectors as each other's negatives (Kim et al. 2021, second refinement)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SgOptConfig(SgConfig):
-    """sg-opt: and every layer of the frozen copy is a positive (Kim et al. 2021, SG-OPT)."""
+    """sg-opt: sg-opt2 with every layer of the frozen copy as a positive, none drawn (Kim et al. 2021, SG-OPT)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +196,7 @@ class BtConfig(TrainConfig):
     pooling: str | None = "cls"
     """cls, mean, mean_without_cls, max, first_last or layer:K; 'own' for the model's own."""
     freeze_embeddings: bool = True
-    """Keep the embedding layer as it is."""
+    """Keep the embedding layer as it is; --no-freeze-embeddings trains it."""
     temperature: float = 0.01
     """Divides the cosines."""
     drift_weight: float = 0.1

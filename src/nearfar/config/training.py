@@ -35,7 +35,7 @@ class TrainConfig:
     learning_rate: float = 2e-5
     """Peak of the learning rate."""
     head_learning_rate: float | None = None
-    """Peak for the classifier on top of the encoder, which starts from nothing; by default the same."""
+    """Peak for the heads on top of the encoder, which start from nothing; by default the same."""
     weight_decay: float = 0.0
     """AdamW's, on matrices (not on biases and LayerNorm)."""
     beta2: float = 0.999
@@ -47,7 +47,7 @@ class TrainConfig:
     max_grad_norm: float = 1.0
     """Gradients are clipped to this norm; 0 leaves them."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16 computes the encoder in bfloat16, on weights that stay float32."""
+    """bf16 computes encoder and heads in bfloat16, on weights that stay float32."""
     lora_rank: int | None = None
     """Train low-rank adapters of this rank in place of all weights, and merge them at the end (needs nearfar[lora])."""
     lora_alpha: float = 16.0
@@ -59,7 +59,7 @@ class TrainConfig:
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
     seed: int = 1
-    """Of the batches' order, dropout, and the classifier's start."""
+    """Of the batches' order, dropout, and the heads' start."""
     evaluate_on: str = "stsb:dev"
     """Scored pairs that choose the best step: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2."""
     evaluate_every: int = 100

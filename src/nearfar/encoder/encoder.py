@@ -141,7 +141,7 @@ class Encoder(nn.Module):
 
     @torch.inference_mode()
     def encode(
-        self, texts: Sequence[str], *, normalize: bool = False, progress: bool = False
+        self, texts: Sequence[str], *, normalize: bool = False, bf16: bool = False, progress: bool = False
     ) -> Float[np.ndarray, "texts dim"]:
         """Embeddings as float32 [texts, dim], in the order of ``texts``.
 
@@ -151,6 +151,7 @@ class Encoder(nn.Module):
         Args:
             texts: any number of strings, none included (which gives [0, dim]).
             normalize: scale each vector to length 1, also where the model does not do so itself.
+            bf16: compute in bfloat16, which is faster where the processor knows it, and good for three digits.
             progress: show a progress bar.
 
         Raises:
@@ -173,10 +174,11 @@ class Encoder(nn.Module):
         was_training = self.training
         self.eval()
         for batch in _budgeted(tokenized.ids, progress=progress):
-            embedding = self([tokenized.ids[text] for text in batch])
+            with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
+                embedding = self([tokenized.ids[text] for text in batch]).float()
             if normalize or self.normalizes:
                 embedding = functional.normalize(embedding, dim=-1)
-            vectors[batch] = embedding.float().cpu().numpy()
+            vectors[batch] = embedding.cpu().numpy()
         self.train(was_training)
         return vectors[[distinct[text] for text in texts]]
 

@@ -77,11 +77,15 @@ class Checkpoints:
             fresh.rename(self.latest)
             shutil.rmtree(old, ignore_errors=True)
 
+    def mend(self) -> None:
+        """Put the previous checkpoint back in its place, if a kill hit between the two renames of :meth:`save`."""
+        old = self.latest.with_name("checkpoint.old")
+        if not self.latest.exists() and old.exists():
+            old.rename(self.latest)
+
     def load(self, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> Progress:
         """Put everything back as it was; a fresh :class:`Progress` where there is no checkpoint yet."""
-        old = self.latest.with_name("checkpoint.old")
-        if not self.latest.exists() and old.exists():  # killed between the two renames
-            old.rename(self.latest)
+        self.mend()
         if not self.latest.exists():
             return Progress()
         _load_weights(modules, load_file(self.latest / "weights.safetensors"))

@@ -33,6 +33,9 @@ class Objective(Protocol):
     """What is known of a method here: items of a batch, their rows, and the loss of all rows."""
 
     @property
+    def name(self) -> str: ...  # noqa: D102
+
+    @property
     def items_of(self) -> Callable[[Any], Sequence[Any]]: ...  # noqa: D102
 
     @property
@@ -54,20 +57,28 @@ class Gradients:
     processes: Processes
     micro_batch: int | None = None
     """Items represented at a time; None for all at once."""
+    bf16: bool = False
+    """Whether heads compute in bfloat16. Objectives see to their own precision, and ``represent`` to the encoder's."""
 
     def add_mean(self, group: Sequence[Sequence[Part]], *, step: int) -> tuple[dict[str, float], int]:
         """Add the gradient of the mean loss of some batches, each the weighted sum of its parts.
 
-        Returns the loss and its terms by name, and how many items were represented.
+        Returns the loss and its terms by name, and how many items were represented. Where there are several parts, the
+        terms of each, its loss among them, have its name in front: ``mlm.loss``.
         """
         terms: dict[str, float] = {"loss": 0.0}
         items = 0
         for place, parts in enumerate(group):
+            names = _distinct([objective.name for objective, _, _ in parts])
             for number, (objective, batch, weight) in enumerate(parts):
                 loss, count = self.add(objective, batch, weight=weight / len(group), key=(step, place, number))
                 items += count
                 terms["loss"] += weight / len(group) * float(loss.total.detach())
-                for name, value in loss.terms.items():
+                named = dict(loss.terms)
+                if len(parts) > 1:
+                    named = {"loss": loss.total.detach()} | named
+                    named = {f"{names[number]}.{name}": value for name, value in named.items()}
+                for name, value in named.items():
                     terms[name] = terms.get(name, 0.0) + float(value) / len(group)
         return terms, items
 
@@ -94,7 +105,8 @@ class Gradients:
         rows = self.processes.gather(torch.cat(made) if made else None, len(items)).requires_grad_()
 
         seeded(self.seed, *key, "loss")
-        loss = objective.loss_of(batch, rows)
+        with torch.autocast(rows.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+            loss = objective.loss_of(batch, rows)
         # What the loss owes directly to weights (heads, a regulariser) comes out in every process, and is summed later.
         (loss.total * (weight / size)).backward()
         if rows.grad is None:
@@ -105,6 +117,12 @@ class Gradients:
             if row.requires_grad:
                 row.backward(slope)
         return loss, len(items)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names, with a number behind one that came before."""
+    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return [name if count == 1 else f"{name} {count}" for name, count in zip(names, counts, strict=True)]
 
 
 def seeded(*key: object) -> None:

@@ -141,6 +141,7 @@ def run(
             if (progress.step % checkpoint_every == 0 or progress.finished or stop) and processes.first:
                 checkpoints.save(progress, modules, optimiser)
             if stop and not progress.finished:
+                processes.any(False)  # nobody leaves before all is saved
                 raise Interrupted
 
 

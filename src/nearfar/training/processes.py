@@ -102,6 +102,12 @@ class Processes:
         return bool(count > 0)
 
 
+def leave() -> None:
+    """Take leave of the other processes, where there are any; what is not left may abort as the interpreter ends."""
+    if distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
 def _sum_bucket(parameters: Sequence[nn.Parameter]) -> None:
     gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
     if not gradients:
