@@ -1,4 +1,4 @@
-"""Every method from one start, three seeds each, on the seven STS tasks; writes docs/methods.md.
+"""Every method from one start, three seeds each, on the seven STS tasks; writes docs/methods-compared.md.
 
     python studies/methods.py run --raw FOLDER    trains and evaluates what studies/results/methods does not hold yet
     python studies/methods.py report              compares, and writes the page from the result files alone

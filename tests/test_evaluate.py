@@ -39,6 +39,7 @@ def test_from_a_file_of_pairs_to_a_result_file(pairs_file, tmp_path):
         "tasks": [pairs_file],
         "pooling": None,
         "max_length": None,
+        "precision": "fp32",
         "resamples": 20,
         "seed": 0,
         "training_seed": None,

@@ -126,8 +126,9 @@ def plan(config: TrainConfig) -> Plan:
 def _tokens(run: Prepared, parts: object, micro_batch: int | None) -> int:
     """Real tokens that are in the encoder at once; about, where a batch is encoded in pieces."""
     most = 0
-    for _, batch, _ in parts:  # type: ignore[attr-defined]
-        lengths = sorted((len(run.texts.tokens[text]) for text in batch.sentences), reverse=True)
+    for method, batch, _ in parts:  # type: ignore[attr-defined]
+        times = max(1, round(len(method.items_of(batch)) / len(batch.sentences)))  # unsupervised SimCSE encodes twice
+        lengths = sorted(times * [len(run.texts.tokens[text]) for text in batch.sentences], reverse=True)
         most = max(most, sum(lengths[:micro_batch]))
     return most
 

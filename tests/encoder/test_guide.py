@@ -142,13 +142,15 @@ def test_views_are_kept_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPatc
     assert runs == []
 
 
-def test_autocast_changes_nothing(encoder: Encoder) -> None:
+def test_views_are_float32_in_the_precision_of_the_run(encoder: Encoder) -> None:
     ids = encoder.tokenize(TEXTS).ids
     guide = Guide(encoder.backbone, encoder.route)
-    before, exact = guide.views(ids), encoder(ids)
+    exact = guide.views(ids)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert (encoder(ids) - exact).abs().max() > 1e-3
-        assert torch.equal(guide.views(ids), before)
+        rounded = guide.views(ids)
+    assert rounded.dtype == torch.float32
+    assert 1e-4 < (rounded - exact).abs().max() < 0.3
+    assert torch.nn.functional.cosine_similarity(rounded, exact, dim=2).min() > 0.999
     assert Guide(encoder.backbone.to(torch.bfloat16), encoder.route).views(ids).dtype == torch.float32
 
 

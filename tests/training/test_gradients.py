@@ -1,11 +1,13 @@
 """Gradients in pieces equal the gradient of the whole, for every method, dropout replayed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from nearfar.config import METHODS, TrainConfig
+from nearfar.methods import Loss
 from nearfar.prepare import Prepared, prepare
 from nearfar.training.gradients import Gradients, seeded
 from nearfar.training.processes import Processes
@@ -126,3 +128,70 @@ def test_masked_language_modelling_beside(folder: Path) -> None:
     assert [(method.name, weight) for method, _, weight in parts] == [("simcse-unsup", 1.0), ("mlm", 0.1)]
     assert parts[0][1].sentences == parts[1][1].sentences
     assert_close(gradients(run, parts, 4), plain(run, parts))
+
+
+def test_the_mean_of_several_batches(folder: Path) -> None:
+    """What --accumulate asks for: the gradient of the mean loss, and terms that are means."""
+    run = prepare(config("scl", folder, model=str(folder / "tiny")))
+    group = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
+    for module in modules(run):
+        module.train()
+        module.zero_grad()
+    terms, items = Gradients(7, Processes()).add_mean(group, step=3)
+    ours = terms["loss"], collected(run)
+    assert items == sum(len(batch.sentences) for ((_, batch, _),) in group)
+
+    for module in modules(run):
+        module.zero_grad()
+    losses = [method.loss(batch) for ((method, batch, _),) in group]
+    total = torch.stack([loss.total for loss in losses]).mean()
+    total.backward()
+    assert_close(ours, (float(total.detach()), collected(run)))
+    assert terms.keys() == {"loss", "scl", "ce", "accuracy"}
+    for name in ("scl", "ce", "accuracy"):
+        assert terms[name] == pytest.approx(sum(float(loss.terms[name]) for loss in losses) / 3, rel=1e-5)
+
+
+def test_terms_of_several_parts_have_their_names(folder: Path) -> None:
+    """Both have an accuracy, and so has the same method on other rows; none of them may be added to another."""
+    run = prepare(config("simcse-unsup", folder, model=str(folder / "tiny"), mlm_weight=0.1))
+    nli = prepare(config("scl", folder, model=str(folder / "tiny")))
+    (lead, mlm), (scl,) = next(run.mixture.epoch(0)), next(nli.mixture.epoch(0))
+    parts = (lead, mlm, (*scl[:2], 0.25), (*scl[:2], 2.0))
+    terms, _ = Gradients(7, Processes()).add_mean([parts, parts], step=0)
+    both = ["loss", "scl", "ce", "accuracy"]
+    names = ["simcse-unsup.loss", "simcse-unsup.accuracy", "mlm.loss"]
+    assert set(terms) == {"loss", *names, *(f"{scl}.{term}" for scl in ("scl", "scl 2") for term in both)}
+    weighted = (("simcse-unsup", 1), ("mlm", 0.1), ("scl", 0.25), ("scl 2", 2))
+    assert terms["loss"] == pytest.approx(sum(weight * terms[f"{name}.loss"] for name, weight in weighted), rel=1e-6)
+    assert terms["scl.loss"] == pytest.approx(terms["scl 2.loss"], rel=1e-6)  # the same rows
+    assert 0 < terms["scl.accuracy"] <= 1
+
+
+def test_each_step_batch_and_part_draws_its_own(folder: Path) -> None:
+    """Dropout differs by step, by place in an accumulated step, and by seed; and comes again with the same key."""
+    run = prepare(config("simcse-unsup", folder))
+    run.encoder.train()
+    parts = next(run.mixture.epoch(0))
+
+    def loss(step: int, *, seed: int = 7, times: int = 1) -> float:
+        return Gradients(seed, Processes()).add_mean([parts] * times, step=step)[0]["loss"]
+
+    assert loss(0) == loss(0)
+    assert len({loss(0), loss(1), loss(2), loss(0, seed=8), loss(0, times=2)}) == 5
+
+
+def test_a_loss_that_owes_the_rows_nothing(folder: Path) -> None:
+    """Only a head is trained then; and rows without gradient are not sent back through the encoder."""
+    run = prepare(config("sbert", folder))
+    (method, batch, _) = next(run.mixture.epoch(0))[0]
+    head = torch.nn.Linear(1, 1)
+    headless = replace(method, loss_of=lambda _, rows: Loss(head(torch.ones(1)).sum(), {}))
+    fixed = replace(
+        method, represent=lambda items: torch.ones(len(items), 2), loss_of=lambda _, rows: Loss(rows.sum(), {})
+    )
+    for objective in (headless, fixed):
+        for micro_batch in (None, 3):
+            Gradients(7, Processes(), micro_batch).add(objective, batch, weight=1.0, key=(0,))
+    assert float(head.weight.grad) == 2  # once by each of the two
+    assert all(parameter.grad is None for parameter in run.encoder.parameters())

@@ -1,0 +1,131 @@
+"""The real command in two processes: the same run as in one, clear errors, no hang, and Ctrl-C."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.torch import load_file
+
+from nearfar import Encoder
+from nearfar.config import TrainConfig, dump_toml
+from nearfar.train import train
+from tests.every_method import config, write_data
+from tests.tiny import sentences
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")
+PATIENCE = 120  # seconds, on a machine that is busy with other things
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def start(settings: TrainConfig, *flags: str) -> subprocess.Popen[bytes]:
+    """torchrun with two processes; what they print goes to a file beside the run folder."""
+    file = Path(settings.output).with_suffix(".toml")
+    file.write_text(dump_toml(settings))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    with printed(settings).open("wb") as output:
+        return subprocess.Popen(
+            [*torchrun, "-m", "nearfar", "train", str(file), *flags],
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+
+
+def printed(settings: TrainConfig) -> Path:
+    return Path(settings.output).with_suffix(".txt")
+
+
+def finish(process: subprocess.Popen[bytes]) -> int:
+    """The exit status; what hangs is killed, and fails."""
+    try:
+        return process.wait(timeout=PATIENCE)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+
+
+def lines(settings: TrainConfig) -> list[dict[str, Any]]:
+    file = Path(settings.output) / "metrics.jsonl"
+    whole = file.read_text().split("\n")[:-1] if file.exists() else []  # the last line may be being written
+    return [json.loads(line) for line in whole]
+
+
+def assert_same_run(one: TrainConfig, two: TrainConfig) -> None:
+    """Metrics and weights to rounding: sums of two processes' gradients round otherwise than those of one."""
+    ours, theirs = ([line for line in lines(run) if "loss" in line] for run in (one, two))
+    assert [line["step"] for line in ours] == [line["step"] for line in theirs]
+    for name in ours[0].keys() - {"items_per_second", "learning_rate"}:
+        expected = [line[name] for line in ours]
+        np.testing.assert_allclose([line[name] for line in theirs], expected, rtol=1e-4, atol=2e-6, err_msg=name)
+    first, second = (load_file(Path(run.output) / "model" / "model.safetensors") for run in (one, two))
+    assert first.keys() == second.keys()
+    for name in first:
+        if not name.endswith("key.bias"):  # adds the same to a query's every score: its gradient is rounding alone
+            assert float((first[name] - second[name]).abs().max()) <= 1e-4, name
+    vectors = [Encoder.from_pretrained(Path(run.output) / "model").encode(sentences(20)) for run in (one, two)]
+    assert np.abs(vectors[0] - vectors[1]).max() <= 1e-4
+
+
+def test_two_processes_are_one(folder: Path, tmp_path: Path) -> None:
+    """Five rows in each are ten in one; without dropout, which the processes draw each for their own sentences."""
+    shared = {"model": str(folder / "tiny"), "epochs": 6, "max_steps": 7, "learning_rate": 3e-4, "keep": "last"}
+    shared |= {"micro_batch": 2, "accumulate": 2, "lora_rank": 2, "drift_weight": 0.0}
+    two = config("bt+sg-opt", folder, output=str(tmp_path / "two"), batch_size=5, **shared)
+    process = start(two)
+    one = config("bt+sg-opt", folder, output=str(tmp_path / "one"), batch_size=10, **shared)
+    train(one)
+    assert finish(process) == 0, printed(two).read_text()
+    assert_same_run(one, two)
+    said = printed(two).read_text()
+    assert "2 processes, 10 rows a batch" in said
+    assert said.count("step 7: Spearman") == 1  # only the first one talks
+    assert "terminate called" not in said
+    assert json.loads((tmp_path / "two" / "run.json").read_text())["processes"] == 2
+    left = [sorted(path.name for path in (tmp_path / run).iterdir()) for run in ("one", "two")]
+    assert left == [["config.toml", "metrics.jsonl", "model", "run.json"]] * 2
+
+
+def test_a_mistake_ends_both(folder: Path, tmp_path: Path) -> None:
+    missing = config("scl", folder, output=str(tmp_path / "missing"), data=(str(tmp_path / "nowhere.tsv"),))
+    assert finish(start(missing)) != 0
+    assert "nearfar: " in printed(missing).read_text()
+    assert "nowhere.tsv: no such file" in printed(missing).read_text()
+    assert not (tmp_path / "missing").exists()
+
+
+def test_ctrl_c_saves_and_both_go_on(folder: Path, tmp_path: Path) -> None:
+    """And with a second objective the end is that of one process that was never stopped."""
+    second = tmp_path / "second.toml"
+    second.write_text(f'method = "supcon-text"\ndata = ["{folder / "labelled.tsv"}"]\n')
+    shared = {"model": str(folder / "tiny"), "second": str(second), "max_negatives": 5, "epochs": 40, "max_steps": 100}
+    shared |= {"checkpoint_every": 10_000, "evaluate_every": 50, "learning_rate": 1e-4}
+    two = config("scl", folder, output=str(tmp_path / "two"), batch_size=5, **shared)
+    process = start(two)
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline and process.poll() is None and len(lines(two)) < 8:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert finish(process) != 0
+    said = printed(two).read_text()
+    assert said.count("Stopped after a whole step; everything is saved.") == 1, said
+    stopped = json.loads((tmp_path / "two" / "checkpoint" / "progress.json").read_text())["step"]
+    assert 5 <= stopped < 100
+    assert not (tmp_path / "two" / "model").exists()
+
+    process = start(two, "--resume")
+    one = replace(two, output=str(tmp_path / "one"), batch_size=10)
+    train(one)
+    assert finish(process) == 0, printed(two).read_text()
+    assert_same_run(one, two)

@@ -1,0 +1,118 @@
+"""Methods side by side: who is paired with whom, in which epoch, from any place on."""
+
+from collections.abc import Iterator
+from itertools import islice
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from nearfar.methods import Loss, Method
+from nearfar.methods.mixture import Mixture, describe_parts
+
+
+class Numbered:
+    """Batches that are their own names: (who, epoch, place); the epochs may have different lengths."""
+
+    def __init__(self, who: str, *lengths: int) -> None:
+        self.who, self.lengths = who, lengths
+        self.made: list[tuple[str, int, int]] = []
+
+    def steps(self, epoch: int) -> int:
+        return self.lengths[epoch % len(self.lengths)]
+
+    def total_steps(self, epochs: int) -> int:
+        return sum(self.steps(epoch) for epoch in range(epochs))
+
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[str, int, int]]:
+        for place in range(start, self.steps(epoch)):
+            self.made.append((self.who, epoch, place))
+            yield self.who, epoch, place
+
+
+def method(name: str, *lengths: int, head: nn.Module | None = None) -> Method:
+    def loss_of(batch: Any, rows: torch.Tensor) -> Loss:
+        return Loss(rows.sum(), {})
+
+    def describe(batch: Any) -> list[str]:
+        return [f"{name} says {batch}", "and more"]
+
+    return Method(name, Numbered(name, *lengths), lambda batch: [batch], torch.zeros, loss_of, describe, head)
+
+
+def taken(mixture: Mixture, epoch: int, start: int = 0) -> list[list[tuple[str, int, int]]]:
+    return [[batch for _, batch, _ in parts] for parts in mixture.epoch(epoch, start)]
+
+
+def test_one_method_is_itself() -> None:
+    only = method("a", 3)
+    mixture = Mixture(((only, 1.0),))
+    assert taken(mixture, 2, 1) == [[("a", 2, 1)], [("a", 2, 2)]]
+    assert mixture.total_steps(4) == 12
+    assert mixture.heads == []
+
+
+@pytest.mark.parametrize("second", [(2,), (3,), (7,), (1, 4)])
+def test_the_first_leads_and_the_others_go_round(second: tuple[int, ...]) -> None:
+    mixture = Mixture(((method("a", 3, 2), 1.0), (method("b", *second), 0.5), (method("c", 5), 0.1)))
+    assert mixture.total_steps(4) == 3 + 2 + 3 + 2
+    found = [parts for epoch in range(4) for parts in taken(mixture, epoch)]
+    assert [a for a, _, _ in found] == [("a", e, p) for e, n in enumerate((3, 2, 3, 2)) for p in range(n)]
+    rounds = [("b", e, p) for e in range(20) for p in range(second[e % len(second)])]
+    assert [b for _, b, _ in found] == rounds[:10]  # none twice, none left out, whatever the leader's epochs
+    assert [c for _, _, c in found] == [("c", e, p) for e in range(2) for p in range(5)]
+
+
+def test_from_any_place_on_it_is_the_same() -> None:
+    def mixture() -> Mixture:
+        return Mixture(((method("a", 3, 2), 1.0), (method("b", 4, 1), 0.5)))
+
+    for epoch in range(5):
+        whole = taken(mixture(), epoch)
+        for start in range(len(whole) + 1):
+            assert taken(mixture(), epoch, start) == whole[start:]
+
+
+def test_no_batch_is_made_that_is_not_used() -> None:
+    parts = method("a", 3), method("b", 9)
+    assert len(list(islice(Mixture(tuple((part, 1.0) for part in parts)).epoch(0), 2))) == 2
+    assert [len(part.batches.made) for part in parts] == [2, 2]  # type: ignore[attr-defined]
+
+
+def test_methods_weights_and_heads_are_kept() -> None:
+    head, other = nn.Linear(2, 2), nn.Linear(3, 3)
+    methods = method("a", 1, head=head), method("b", 1), method("c", 1, head=other)
+    mixture = Mixture(tuple(zip(methods, (1.0, 0.5, 0.25), strict=True)))
+    assert mixture.heads == [head, other]
+    ((first, second, third),) = mixture.epoch(0)
+    assert [part[0] for part in (first, second, third)] == list(methods)
+    assert [part[2] for part in (first, second, third)] == [1.0, 0.5, 0.25]
+
+
+def test_a_step_in_words() -> None:
+    mixture = Mixture(((method("a", 1), 1.0), (method("b", 1), 0.25)))
+    (parts,) = mixture.epoch(0)
+    assert describe_parts(parts) == [
+        "a says ('a', 0, 0)",
+        "and more",
+        "and 0.25 times b:",
+        "  b says ('b', 0, 0)",
+        "  and more",
+    ]
+    assert describe_parts(parts[:1]) == ["a says ('a', 0, 0)", "and more"]
+
+
+def test_the_plain_loss_of_a_method() -> None:
+    seen = SimpleNamespace(items=None)
+
+    def represent(items: Any) -> torch.Tensor:
+        seen.items = items
+        return torch.ones(len(items), 2)
+
+    plain = Method(
+        "a", Numbered("a", 1), lambda batch: [*batch], represent, lambda _, x: Loss(x.sum(), {}), lambda _: []
+    )
+    assert float(plain.loss(("p", "q", "r")).total) == 6
+    assert seen.items == ["p", "q", "r"]

@@ -1,0 +1,147 @@
+"""One process alone costs nothing; how items are shared out; what the first one says. Several: tests/distributed."""
+
+import pytest
+import torch
+from torch import distributed, nn
+
+from nearfar.training import processes as module
+from nearfar.training.processes import Processes, leave
+from nearfar.types import NearfarError
+
+
+def test_alone() -> None:
+    alone = Processes()
+    assert (alone.rank, alone.size, alone.first) == (0, 1, True)
+    assert list(range(7))[alone.share] == list(range(7))
+    assert alone.any(True) is True
+    assert alone.any(False) is False
+    assert not distributed.is_initialized()
+    leave()  # nobody to take leave of
+
+
+def test_rows_come_back_without_their_graph() -> None:
+    rows = torch.randn(3, 4, 2, requires_grad=True)
+    gathered = Processes().gather(rows * 2, 3)
+    assert torch.equal(gathered, rows.detach() * 2)
+    assert not gathered.requires_grad
+
+
+def test_gradients_stay_as_they_are() -> None:
+    linear = nn.Linear(2, 1)
+    linear.weight.grad = torch.tensor([[1.0, 2.0]])
+    Processes().sum_gradients(linear.parameters())
+    assert torch.equal(linear.weight.grad, torch.tensor([[1.0, 2.0]]))
+    assert linear.bias.grad is None
+
+
+def test_the_first_computes_and_its_errors_are_raised() -> None:
+    assert Processes().from_first(lambda: [1, "two"]) == [1, "two"]
+    with pytest.raises(NearfarError, match="is in the way"):
+        Processes().from_first(fail)
+
+
+def one_of_two(rank: int) -> Processes:
+    one = Processes()
+    one.rank, one.size = rank, 2
+    return one
+
+
+def fail() -> str:
+    raise NearfarError("run: is in the way.")
+
+
+def never() -> str:
+    raise AssertionError("computed by another than the first")
+
+
+def test_what_the_first_says_is_sent_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[object] = []
+    monkeypatch.setattr(module.distributed, "broadcast_object_list", sent.extend)
+    assert one_of_two(0).from_first(lambda: "all is well") == "all is well"
+    with pytest.raises(NearfarError, match="is in the way"):
+        one_of_two(0).from_first(fail)
+    assert sent == [("value", "all is well"), ("error", "run: is in the way.")]  # told before it is raised
+
+
+def test_the_others_hear_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[object] = [("value", "all is well"), ("error", "run: is in the way.")]
+    monkeypatch.setattr(module.distributed, "broadcast_object_list", lambda words: words.__setitem__(0, told.pop(0)))
+    assert one_of_two(1).from_first(never) == "all is well"
+    with pytest.raises(NearfarError, match="is in the way"):
+        one_of_two(1).from_first(never)
+
+
+@pytest.mark.parametrize("size", [2, 3, 5])
+@pytest.mark.parametrize("total", [0, 1, 2, 4, 7, 10])
+def test_shares_are_even_and_whole(size: int, total: int) -> None:
+    shares = []
+    for rank in range(size):
+        one = Processes()
+        one.rank, one.size = rank, size
+        assert one.first == (rank == 0)
+        shares.append(list(range(total))[one.share])
+    assert sorted(item for share in shares for item in share) == list(range(total))
+    assert max(map(len, shares)) - min(map(len, shares)) <= 1
+
+
+@pytest.mark.parametrize(("size", "total"), [(2, 5), (3, 7), (3, 6), (3, 2), (4, 1)])
+def test_gathered_rows_stand_in_the_order_of_the_items(size: int, total: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the others send is played by hand: each its share, padded to the longest."""
+    rows = torch.arange(total * 3.0).reshape(total, 3)
+    longest = max(len(rows[rank::size]) for rank in range(size))
+
+    def all_gather(out: list[torch.Tensor], own: torch.Tensor) -> None:
+        assert len(own) == longest
+        for rank, slot in enumerate(out):
+            slot.fill_(-1)  # padding may hold anything
+            slot[: len(rows[rank::size])] = rows[rank::size]
+
+    def broadcast(told: list[object]) -> None:
+        told[0] = ("value", (rows.shape[1:], rows.dtype, "cpu"))
+
+    monkeypatch.setattr(module.distributed, "all_gather", all_gather)
+    monkeypatch.setattr(module.distributed, "broadcast_object_list", broadcast)
+    for rank in range(size):
+        one = Processes()
+        one.rank, one.size = rank, size
+        own = rows[one.share]
+        assert torch.equal(one.gather(own if len(own) else None, total), rows)
+
+
+def test_sums_go_in_buckets_and_skip_what_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if a second process had the same gradients, but for the last parameter, which only the other one has."""
+    sent: list[int] = []
+    parameters = [nn.Parameter(torch.zeros(n)) for n in (3, 2, 4, 5, 1)]
+    for number, parameter in enumerate(parameters[:3]):
+        parameter.grad = torch.full_like(parameter, number + 1.0)
+    parameters[3].requires_grad_(False)
+
+    def all_reduce(tensor: torch.Tensor) -> None:
+        sent.append(tensor.numel())
+        if len(sent) == 1:  # who has a gradient
+            assert tensor.tolist() == [1, 1, 1, 0]
+            tensor += torch.tensor([1.0, 1.0, 0.0, 1.0])
+        else:
+            tensor *= 2
+
+    monkeypatch.setattr(module.distributed, "all_reduce", all_reduce)
+    monkeypatch.setattr(module, "BUCKET", 5)
+    two = Processes()
+    two.size = 2
+    two.sum_gradients(parameters)
+    assert sent == [4, 5, 5]  # flags; 3 + 2; 4 + 1
+    assert [None if p.grad is None else p.grad.tolist() for p in parameters] == [
+        [2.0] * 3,
+        [4.0] * 2,
+        [6.0] * 4,
+        None,
+        [0.0],
+    ]
+
+
+def test_leaving_destroys_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    left: list[bool] = []
+    monkeypatch.setattr(module.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(module.distributed, "destroy_process_group", lambda: left.append(True))
+    leave()
+    assert left == [True]
