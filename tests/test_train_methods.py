@@ -239,6 +239,9 @@ def test_a_second_objective(folder: Path, tmp_path: Path) -> None:
     assert 'method = "scl"' in written
     assert "temperature = 0.5" in written
     assert "batch_size = 6" in written
+    again = replace(settings, output=str(tmp_path / "again"), second=str(tmp_path / "run" / "second.toml"), max_steps=2)
+    train(replace(again, mlm_weight=0.1))  # type: ignore[call-arg]
+    assert steps(tmp_path / "again")[0]["loss"] == first["loss"]
     # without it the encoder would have become another
     train(config("simcse-unsup", folder, output=str(tmp_path / "alone"), mlm_weight=0.1, epochs=2))
     assert steps(tmp_path / "alone")[0]["simcse-unsup.loss"] == first["simcse-unsup.loss"]

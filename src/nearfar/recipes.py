@@ -40,6 +40,9 @@ from nearfar.methods import Method, kim, liao, masked_lm, regression, simcse, su
 from nearfar.objectives import SelfGuidedVariant, parameter_drift
 from nearfar.types import NearfarError
 
+OF_THE_RUN = {field.name for field in fields(TrainConfig)} - {"batch_size", "limit"}
+"""Settings that a second objective shares with the first."""
+
 
 class Recipe(NamedTuple):
     """A method, ready to train."""
@@ -83,9 +86,8 @@ def second_of(config: TrainConfig) -> TrainConfig | None:
         kind, values = METHODS[config.second], {}
     else:
         raise NearfarError(f"--second: {nearest(config.second, METHODS, what='method')}")
-    of_the_run = {field.name for field in fields(TrainConfig)} - {"batch_size", "limit"}
     for key in values:
-        if key in of_the_run:
+        if key in OF_THE_RUN:
             raise NearfarError(f"{config.second}: {key} belongs to the run; set it by {flag(key)}.")
     shared = {name: getattr(config, name) for name in ("output", "seed", "lora_rank", "batch_size", "limit")}
     return build(kind, {**shared, **values}, source=config.second)
@@ -100,7 +102,7 @@ def follow(config: TrainConfig, kitchen: Kitchen) -> Recipe:
     match config:
         case SbertConfig():
             return _nli(config, kitchen)
-        case SimcseUnsupConfig():
+        case SimcseUnsupConfig() | SimcseSupConfig():
             return _simcse(config, kitchen)
         case BtSgOptConfig() | BtConfig() | SgConfig():
             return _kim(config, kitchen)
@@ -168,7 +170,7 @@ def _nli(config: SbertConfig, kitchen: Kitchen) -> Recipe:
     return Recipe(method, facts)
 
 
-def _simcse(config: SimcseUnsupConfig, kitchen: Kitchen) -> Recipe:
+def _simcse(config: SimcseUnsupConfig | SimcseSupConfig, kitchen: Kitchen) -> Recipe:
     encoder = kitchen.encoder.encoder
     if config.mlp == "kept":
         encoder.add_dense()
@@ -202,7 +204,7 @@ def _simcse(config: SimcseUnsupConfig, kitchen: Kitchen) -> Recipe:
     return Recipe(method, _facts(loaded), ((_masked_lm(config, kitchen, batches), config.mlm_weight),))
 
 
-def _masked_lm(config: SimcseUnsupConfig, kitchen: Kitchen, batches: TextBatches) -> Method:
+def _masked_lm(config: SimcseUnsupConfig | SimcseSupConfig, kitchen: Kitchen, batches: TextBatches) -> Method:
     encoder = kitchen.encoder.encoder
     words = encoder.backbone.get_input_embeddings()
     assert isinstance(words, nn.Embedding)
@@ -223,7 +225,7 @@ def _masked_lm(config: SimcseUnsupConfig, kitchen: Kitchen, batches: TextBatches
     )
 
 
-def _kim(config: SgConfig | BtConfig, kitchen: Kitchen) -> Recipe:
+def _kim(config: SgConfig | BtSgOptConfig | BtConfig, kitchen: Kitchen) -> Recipe:
     encoder = kitchen.encoder.encoder
     if config.lora_rank is not None and config.drift_weight:
         raise NearfarError(
@@ -284,7 +286,7 @@ def _is_trained(module: nn.Module) -> bool:
     return any(parameter.requires_grad for parameter in module.parameters())
 
 
-def _guide(config: SgConfig | BtConfig, encoder: Encoder) -> Guide:
+def _guide(config: SgConfig | BtSgOptConfig | BtConfig, encoder: Encoder) -> Guide:
     """The frozen copy, as the encoder is before training: of views, or for ``bt`` of weights alone."""
     if isinstance(config, BtConfig):
         return Guide(encoder.backbone, encoder.route)

@@ -12,7 +12,7 @@ import atexit
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -45,8 +45,8 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
     """Train, and leave the model in ``config.output``/model.
 
     ``resume`` goes on with a run that was stopped or killed, which ends with the weights it would have had, to the bit,
-    on the same machine with the same number of threads. Started by torchrun or accelerate launch, several processes
-    train together, as one process with the batches of all would.
+    on the same machine with the same number of threads and processes. Started by torchrun, several processes train
+    together, as one process with the batches of all would.
 
     Raises:
         NearfarError: bad data, model or settings; a run folder that is in the way; a loss that is not finite; a disk
@@ -96,7 +96,7 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
     )
     checkpoints = Checkpoints(folder)
     processes.from_first(checkpoints.mend)
-    progress = checkpoints.load(modules, optimiser)
+    progress = checkpoints.load(modules, optimiser, processes=processes.size)
     display = Display(console, total_steps=run.total_steps, start=progress.step)
     metrics = (MetricsFile(folder / "metrics.jsonl", resume_at=progress.step),) if processes.first else ()
     with display:
@@ -139,7 +139,7 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
                 markup=False,
             )
         record = {**provenance(), "config": asdict(config), "dev": config.evaluate_on, "data": run.facts}
-        record |= {"processes": processes.size, **asdict(progress)}
+        record |= asdict(progress)
         write_text(folder / "run.json", json.dumps(record, indent=1) + "\n")
         checkpoints.clear()
     processes.any(False)  # nobody leaves before the model is written
@@ -190,10 +190,11 @@ def _evaluation(
 
 def _settings(config: TrainConfig) -> dict[str, str]:
     """The files that say how the run is made: config.toml, and second.toml if there is a second objective."""
-    from nearfar.recipes import second_of
+    from nearfar.recipes import OF_THE_RUN, second_of
 
     second = second_of(config)
-    return {"config.toml": to_toml(config)} | ({} if second is None else {"second.toml": to_toml(second)})
+    settings = {"config.toml": to_toml(config)}
+    return settings | ({} if second is None else {"second.toml": to_toml(second, without=OF_THE_RUN)})
 
 
 def _check_folder(config: TrainConfig, *, resume: bool) -> Path:
@@ -211,8 +212,8 @@ def _check_folder(config: TrainConfig, *, resume: bool) -> Path:
     differ = _differ(file, config)
     if "method" in differ:
         raise NearfarError(f"{folder}: holds a run of another method; choose another --output.")
-    file, second = folder / "second.toml", second_of(config)
-    if file.exists() and second is not None and _differ(file, second):
+    file = folder / "second.toml"
+    if file.exists() and second_of(config) != second_of(replace(config, second=str(file))):
         differ.append("second")
     if differ:
         raise NearfarError(

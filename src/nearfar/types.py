@@ -12,6 +12,13 @@ anchors        rows of an objective that has one value per anchor
 candidates     vectors that an anchor is compared with
 features       what a classifier reads of a pair: three times dim
 classes        labels of a classifier
+negatives      hard negatives of a batch, one vector each
+masked         tokens that were masked, and are to be guessed
+vocabulary     words of a tokenizer
+items          what a method has represented: a sentence, or one of its dropout draws
+views          layers of the frozen copy that guide
+vectors        embeddings of any role
+values         losses, one for each vector
 =============  ==========================================================
 """
 

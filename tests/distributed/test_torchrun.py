@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from nearfar import Encoder
 from nearfar.config import TrainConfig, dump_toml
 from nearfar.train import train
+from nearfar.types import NearfarError
 from tests.every_method import config, write_data
 from tests.tiny import sentences
 
@@ -124,6 +125,8 @@ def test_ctrl_c_saves_and_both_go_on(folder: Path, tmp_path: Path) -> None:
     assert 5 <= stopped < 100
     assert not (tmp_path / "two" / "model").exists()
 
+    with pytest.raises(NearfarError, match="was begun by 2 processes and would end with other weights by 1"):
+        train(two, resume=True)
     process = start(two, "--resume")
     one = replace(two, output=str(tmp_path / "one"), batch_size=10)
     train(one)

@@ -69,6 +69,14 @@ def test_nothing_saved_is_a_fresh_start(tmp_path: Path) -> None:
     assert Checkpoints(tmp_path).load(modules, optimiser_of(modules)) == Progress()
 
 
+def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
+    modules = network(0)
+    Checkpoints(tmp_path).save(Progress(step=1, processes=2), modules, optimiser_of(modules))
+    assert Checkpoints(tmp_path).load(modules, optimiser_of(modules), processes=2).step == 1
+    with pytest.raises(NearfarError, match="was begun by 2 processes"):
+        Checkpoints(tmp_path).load(modules, optimiser_of(modules))
+
+
 def test_a_kill_between_the_renames_is_mended(tmp_path: Path) -> None:
     modules = network(0)
     checkpoints = Checkpoints(tmp_path)

@@ -1,7 +1,7 @@
 """Configs from and to TOML and plain values, with errors that name the key and the nearest one."""
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, asdict, fields
 from difflib import get_close_matches
 from pathlib import Path
@@ -62,8 +62,8 @@ def check_keys(kind: type[Config], values: Mapping[str, Any], *, source: str | P
             raise NearfarError(f"{source}: {nearest(key, names, what='key')}")
 
 
-def dump_toml(config: TrainConfig) -> str:
-    """The resolved config as TOML that :func:`load_toml` reads back.
+def dump_toml(config: TrainConfig, *, without: Collection[str] = ()) -> str:
+    """The resolved config as TOML that :func:`load_toml` reads back, but for the keys ``without``.
 
     TOML has no null: a setting left open (None) is left out, or "none" where the method's default is something else.
     """
@@ -71,7 +71,11 @@ def dump_toml(config: TrainConfig) -> str:
 
     values = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
     defaults = {field.name: field.default for field in fields(config)}
-    kept = {key: "none" if value is None else value for key, value in values.items() if value != defaults[key] or value}
+    kept = {
+        key: "none" if value is None else value
+        for key, value in values.items()
+        if key not in without and (value != defaults[key] or value)
+    }
     return tomli_w.dumps({"method": method_of(config), **kept})
 
 

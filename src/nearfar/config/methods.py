@@ -57,13 +57,11 @@ class AugmentConfig(SbertConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimcseUnsupConfig(TrainConfig):
-    """simcse-unsup: a sentence's positive is itself under other dropout, the batch its negatives (Gao et al. 2021)."""
+class SimcseConfig(TrainConfig):
+    """What both methods of Gao et al. 2021 have."""
 
-    data: tuple[str, ...] = ("wiki1m",)
-    """Sentences: text files with one a line, tables, or wiki1m, wiki, sentences, stsb-text, microworld."""
-    text_column: str = "text"
-    """Column of the sentences, in tables."""
+    data: tuple[str, ...] = ()
+    """What is read."""
     pooling: str | None = "cls"
     """cls, mean, mean_without_cls, max, first_last or layer:K; 'own' for the model's own."""
     mlp: Literal["train_only", "kept", "none"] = "train_only"
@@ -87,7 +85,17 @@ class SimcseUnsupConfig(TrainConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimcseSupConfig(SimcseUnsupConfig):
+class SimcseUnsupConfig(SimcseConfig):
+    """simcse-unsup: a sentence's positive is itself under other dropout, the batch its negatives (Gao et al. 2021)."""
+
+    data: tuple[str, ...] = ("wiki1m",)
+    """Sentences: text files with one a line, tables, or wiki1m, wiki, sentences, stsb-text, microworld."""
+    text_column: str = "text"
+    """Column of the sentences, in tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimcseSupConfig(SimcseConfig):
     """simcse-sup: entailment pulled near, its contradiction a hard negative for the whole batch (Gao et al. 2021)."""
 
     data: tuple[str, ...] = ("snli+mnli",)
@@ -127,13 +135,11 @@ class InfoNceConfig(TrainConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SgConfig(TrainConfig):
-    """sg: [CLS] is pulled towards a frozen copy's layers, one drawn a sentence, by NT-Xent (Kim et al. 2021)."""
+class GuidedConfig(TrainConfig):
+    """What every method has that a frozen copy of the encoder guides (Kim et al. 2021)."""
 
-    data: tuple[str, ...] = ("stsb-text",)
-    """Sentences: text files with one a line, tables, or stsb-text (the paper's), wiki1m, wiki, microworld."""
-    text_column: str = "text"
-    """Column of the sentences, in tables."""
+    data: tuple[str, ...] = ()
+    """What is read."""
     pooling: str | None = "cls"
     """cls, mean, mean_without_cls, max, first_last or layer:K; 'own' for the model's own."""
     views: str = "all"
@@ -166,6 +172,16 @@ class SgConfig(TrainConfig):
     """Steps between evaluations; the last step is always evaluated."""
     patience: int | None = 10
     """Stop after so many evaluations in a row without a new best."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SgConfig(GuidedConfig):
+    """sg: [CLS] is pulled towards a frozen copy's layers, one drawn a sentence, by NT-Xent (Kim et al. 2021)."""
+
+    data: tuple[str, ...] = ("stsb-text",)
+    """Sentences: text files with one a line, tables, or stsb-text (the paper's), wiki1m, wiki, microworld."""
+    text_column: str = "text"
+    """Column of the sentences, in tables."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,7 +236,7 @@ class BtConfig(TrainConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BtSgOptConfig(SgOptConfig):
+class BtSgOptConfig(GuidedConfig):
     """bt+sg-opt: SG-OPT with the sentence in the trained copy, its back-translation in the frozen (Kim et al. 2021)."""
 
     data: tuple[str, ...] = ()

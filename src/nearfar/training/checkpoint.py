@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from nearfar.disk import disk_errors, flush
+from nearfar.types import NearfarError
 
 
 @dataclass
@@ -37,6 +38,8 @@ class Progress:
     items: int = 0
     """Items represented in steps; most often distinct sentences."""
     finished: bool = False
+    processes: int = 1
+    """That train together; a step's random numbers depend on it."""
     history: list[tuple[int, float]] = field(default_factory=list)
     """Step and score of each evaluation."""
 
@@ -83,14 +86,23 @@ class Checkpoints:
         if not self.latest.exists() and old.exists():
             old.rename(self.latest)
 
-    def load(self, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> Progress:
-        """Put everything back as it was; a fresh :class:`Progress` where there is no checkpoint yet."""
+    def load(self, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, *, processes: int = 1) -> Progress:
+        """Put everything back as it was; a fresh :class:`Progress` where there is no checkpoint yet.
+
+        Raises:
+            NearfarError: another number of processes wrote it, so that the run would end with other weights.
+        """
         self.mend()
         if not self.latest.exists():
-            return Progress()
+            return Progress(processes=processes)
+        values = json.loads((self.latest / "progress.json").read_text(encoding="utf-8"))
+        if values["processes"] != processes:
+            raise NearfarError(
+                f"{self.latest.parent}: was begun by {values['processes']} processes and would end with other weights "
+                f"by {processes}; start as many as before."
+            )
         _load_weights(modules, load_file(self.latest / "weights.safetensors"))
         _load_moments(modules, optimiser, load_file(self.latest / "optimiser.safetensors"))
-        values = json.loads((self.latest / "progress.json").read_text(encoding="utf-8"))
         return Progress(**values | {"history": [(step, score) for step, score in values["history"]]})
 
     def save_best(self, modules: dict[str, nn.Module]) -> None:

@@ -1,7 +1,7 @@
 """The processes that train together: who takes which items, and what they tell each other.
 
-One process is the usual case, and costs nothing. With several (torchrun, accelerate launch) all see the same batches,
-each encodes its share of the items, and gradients are summed; nothing here knows what is trained.
+One process is the usual case, and costs nothing. With several (torchrun) all see the same batches, each encodes its
+share of the items, and gradients are summed; nothing here knows what is trained.
 """
 
 from collections.abc import Callable, Iterable, Sequence
