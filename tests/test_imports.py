@@ -16,6 +16,7 @@ MAY_IMPORT = {
     "encoder": SHARED,
     "training": SHARED,
     "evaluation": SHARED | {"data"},
+    "baselines": SHARED | {"data", "encoder"},
     "methods": SHARED | {"data", "encoder", "objectives"},
 }
 

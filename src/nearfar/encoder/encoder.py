@@ -173,7 +173,7 @@ class Encoder(nn.Module):
         vectors = np.empty((len(distinct), self.dim), dtype=np.float32)
         was_training = self.training
         self.eval()
-        for batch in _budgeted(tokenized.ids, progress=progress):
+        for batch in budgeted(tokenized.ids, progress=progress):
             with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
                 embedding = self([tokenized.ids[text] for text in batch]).float()
             if normalize or self.normalizes:
@@ -190,7 +190,7 @@ class Encoder(nn.Module):
         container.write(Path(folder), parts, self._pooling)
 
 
-def _budgeted(token_ids: list[list[int]], *, progress: bool) -> Iterator[list[int]]:
+def budgeted(token_ids: list[list[int]], *, progress: bool) -> Iterator[list[int]]:
     """Text numbers in batches of at most :data:`TOKENS_PER_BATCH` real tokens, longest first."""
     order = sorted(range(len(token_ids)), key=lambda text: -len(token_ids[text]))
     batches: list[list[int]] = []

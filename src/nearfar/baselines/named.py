@@ -1,0 +1,225 @@
+"""Baselines by name, as ``nearfar evaluate`` takes them beside model folders.
+
+===========================  ==========================================================================================
+``glove:FILE``               averaged word vectors of a text file (:mod:`nearfar.baselines.glove`)
+``use``, ``use:PATH``        the Universal Sentence Encoder, published or unpacked (:mod:`nearfar.baselines.use`)
+``wk:MODEL``                 SBERT-WK of a model's layers (:mod:`nearfar.baselines.sbert_wk`)
+``whitening:MODEL``          BERT-whitening fitted on the very texts that are evaluated, "target" in the papers: this is
+                             *transductive*, since the test set's texts, though not its scores, are used
+``whitening:MODEL@TEXTS``    the same fitted on other sentences (:mod:`nearfar.baselines.whitening`)
+``flow:MODEL``               BERT-flow fitted on the texts that are evaluated; transductive likewise
+``flow:MODEL@TEXTS``         the same fitted on other sentences (:mod:`nearfar.baselines.flow`)
+``flow:MODEL@FOLDER``        a flow that was saved in a folder
+===========================  ==========================================================================================
+
+MODEL is a model folder, a training run's folder or a hub name. TEXTS is what :func:`nearfar.data.rows.load_sentences`
+reads: a file of one sentence a line, or a data set by name, as in ``whitening:bert-base-uncased@snli``. Settings of a
+baseline's own follow its name: ``whitening:MODEL@TEXTS,pooling=first_last,dimensions=256`` (:data:`OPTIONS`).
+
+A named baseline wins over a folder of the same name; write ``./use`` for the folder.
+"""
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from nearfar.types import Encode, NearfarError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+BASELINES: Mapping[str, str] = {
+    "glove": "glove:FILE",
+    "use": "use or use:PATH",
+    "wk": "wk:MODEL",
+    "whitening": "whitening:MODEL or whitening:MODEL@TEXTS",
+    "flow": "flow:MODEL or flow:MODEL@TEXTS",
+}
+"""Name -> how it is written."""
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "glove": (),
+    "use": (),
+    "wk": ("layer_start", "window"),
+    "whitening": ("pooling", "dimensions"),
+    "flow": ("pooling",),
+}
+"""Name -> the settings that may follow, as ``,name=value``."""
+FITTED = ("whitening", "flow")
+_PREFIX = re.compile(r"[a-z][a-z0-9_-]+:.")  # two characters or more: C: is a disk
+_OPTION = re.compile(r",(\w+)=([^,=]*)$")
+
+
+class Spec(NamedTuple):
+    """A spec's parts: ``whitening:MODEL@TEXTS,pooling=cls``."""
+
+    name: str
+    source: str
+    """A model; for ``glove`` and ``use`` a file or folder, empty for ``use`` alone."""
+    texts: str | None
+    options: dict[str, str]
+
+
+def is_baseline(spec: str) -> bool:
+    """Whether ``spec`` is meant as a baseline, rightly spelled or not; it costs no torch.
+
+    True of each name in :data:`BASELINES`, alone or before a colon, and of any other word before a colon, for which
+    :func:`open_baseline` has a hint, unless there is a file or folder of that name.
+    """
+    if spec == "use" or (spec.partition(":")[0] in BASELINES and ":" in spec):
+        return True
+    return (spec in BASELINES or _PREFIX.match(spec) is not None) and not Path(spec).expanduser().exists()
+
+
+def parse_spec(spec: str) -> Spec:
+    """Split a spec into its parts.
+
+    Raises:
+        NearfarError: no such baseline or setting (with the nearest one), a setting that comes twice, or a part missing.
+    """
+    name, _, source = spec.partition(":")
+    if name not in BASELINES:
+        near = get_close_matches(name, BASELINES, n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise NearfarError(f"{spec}: no baseline is called {name!r}.{hint} There are: {', '.join(BASELINES.values())}.")
+    options: dict[str, str] = {}
+    texts = None
+    if not Path(source).expanduser().exists():  # else commas and at-signs are the path's own
+        while found := _OPTION.search(source):
+            source = source[: found.start()]
+            if found[1] in options:
+                raise NearfarError(f"{spec}: names {found[1]} twice.")
+            options[found[1]] = found[2]
+        if name in FITTED:
+            source, at, after = source.rpartition("@") if "@" in source else (source, "", "")
+            texts = after if at else None
+    for option in options:
+        if option not in OPTIONS[name]:
+            near = get_close_matches(option, OPTIONS[name], n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            there = f"It has: {', '.join(OPTIONS[name])}." if OPTIONS[name] else "It has none."
+            raise NearfarError(f"{spec}: {name} has no setting {option!r}.{hint} {there}")
+    if (not source and name != "use") or texts == "":
+        raise NearfarError(f"{spec}: is not whole. Write {BASELINES[name]}.")
+    return Spec(name, source, texts, options)
+
+
+def is_transductive(spec: str) -> bool:
+    """Whether it is fitted on the very texts that are evaluated; raises as :func:`parse_spec`."""
+    parts = parse_spec(spec)
+    return parts.name in FITTED and parts.texts is None
+
+
+def open_baseline(
+    spec: str,
+    *,
+    fit_texts: Callable[[], Sequence[str]] | None = None,
+    pooling: str | None = None,
+    max_length: int | None = None,
+    device: str | None = None,
+    bf16: bool = False,
+    seed: int = 0,
+    progress: bool = False,
+) -> Encode:
+    """The encode function that ``spec`` names (see the module), fitted where it needs to be.
+
+    Args:
+        spec: a baseline by name.
+        fit_texts: gives the texts that will be evaluated. It is called only for ``whitening:MODEL`` and ``flow:MODEL``,
+            which are fitted on them; embeddings are then kept, so that evaluating those texts encodes none again.
+        pooling: of the model, as for :meth:`nearfar.Encoder.from_pretrained`; the spec may name it instead.
+        max_length: tokens kept of a text, likewise.
+        device: where the model computes, likewise.
+        bf16: run the model in bfloat16.
+        seed: of the fitting of a flow.
+        progress: show progress bars.
+
+    Raises:
+        NearfarError: what :func:`parse_spec` refuses, a setting that the baseline cannot use or that is given twice
+            with different values, nothing to fit on, or what opening and fitting refuse.
+    """
+    name, source, texts, options = parse_spec(spec)
+    if name in ("glove", "use"):
+        given = {"pooling": pooling, "max_length": max_length, "device": device, "precision": bf16 or None}
+        for setting, value in given.items():
+            if value is not None:
+                raise NearfarError(f"{setting} is a setting of an encoder; {spec} has none.")
+        if name == "glove":
+            from nearfar.baselines.glove import Glove
+
+            return Glove.from_file(source)
+        from nearfar.baselines.use import Use
+
+        return Use(source) if source else Use()
+    if name == "wk" and pooling is not None:
+        raise NearfarError(f"pooling {pooling!r}: {spec} is a pooling of its own; leave it out.")
+    if pooling is not None and options.get("pooling", pooling) != pooling:
+        raise NearfarError(f"{spec} and pooling {pooling!r} contradict each other; name one.")
+    numbers = {key: _whole(spec, key, value) for key, value in options.items() if key != "pooling"}
+    if name in FITTED and texts is None and fit_texts is None:
+        raise NearfarError(
+            f"{spec}: is fitted on the texts that are evaluated, and there are none here. Name sentences to fit on: "
+            f"{name}:MODEL@TEXTS."
+        )
+    from nearfar.encoder.encoder import Encoder
+
+    run = (Path(source) / "run.json").is_file()
+    encoder = Encoder.from_pretrained(
+        Path(source) / "model" if run else source,
+        pooling=options.get("pooling", pooling),
+        max_length=max_length,
+        device=device,
+    )
+    if name == "wk":
+        from nearfar.baselines.sbert_wk import SbertWk
+
+        return SbertWk(encoder, **numbers, bf16=bf16, progress=progress)
+    encode: Encode = partial(encoder.encode, bf16=bf16, progress=progress)
+    if name == "flow":
+        from nearfar.baselines import flow
+
+        if texts is not None and (Path(texts) / flow.FILE).is_file():
+            return flow.Flow.load(texts, encode)
+        encode, sentences = _to_fit(encode, texts, fit_texts)
+        return flow.Flow.fit(encode, sentences, seed=seed, progress=progress)
+    from nearfar.baselines.whitening import Whitening
+
+    encode, sentences = _to_fit(encode, texts, fit_texts)
+    return Whitening.fit(encode, sentences, **numbers)
+
+
+def _to_fit(
+    encode: Encode, texts: str | None, fit_texts: Callable[[], Sequence[str]] | None
+) -> tuple[Encode, Sequence[str]]:
+    """What to fit with and on; an encoder that will see the same texts again remembers their embeddings."""
+    if texts is None and fit_texts is not None:
+        return _remembering(encode), fit_texts()
+    from nearfar.data.rows import load_sentences
+
+    return encode, [row[0] for row in load_sentences(texts or "").rows]
+
+
+def _remembering(encode: Encode) -> Encode:
+    import numpy as np
+
+    known: dict[str, np.ndarray] = {}
+
+    def remembered(texts: Sequence[str]) -> "np.ndarray":
+        fresh = [text for text in dict.fromkeys(texts) if text not in known]
+        if fresh or not texts:
+            found = encode(fresh)
+            if not texts:
+                return found
+            known.update(zip(fresh, found, strict=True))
+        return np.stack([known[text] for text in texts])
+
+    return remembered
+
+
+def _whole(spec: str, key: str, value: str) -> int:
+    try:
+        return int(value)
+    except ValueError:
+        raise NearfarError(f"{spec}: {key} is {value!r}, and must be a whole number.") from None

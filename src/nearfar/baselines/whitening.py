@@ -1,0 +1,101 @@
+"""BERT-whitening: embeddings moved and stretched so that over given texts they have mean 0 and covariance I.
+
+Su et al. 2021, "Whitening Sentence Representations for Better Semantics and Faster Retrieval", section 3, Algorithm 1:
+with mu and Sigma = U diag(lambda) U^T the mean and the covariance of the embeddings x of the given texts, lambda in
+descending order,
+
+    whitened(x) = (x - mu) U diag(1 / sqrt(lambda)), of which the first k dimensions may be kept (256 in the paper).
+
+The covariance divides by the number of texts less one, as the authors' code does; cosines are the same either way.
+"""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.types import Encode, NearfarError
+
+NO_VARIANCE = 1e-12
+"""A direction varies if its variance is above this share of the largest mean square of a dimension. Below it, at a
+standard deviation of 1e-6, there is little but the rounding of float32 embeddings."""
+ROWS_AT_ONCE = 4096  # turned to float64 at a time while the covariance is summed
+
+
+class Whitening:
+    """An encode function with whitened vectors; called like one, gives float32 [texts, kept dimensions].
+
+    Its published rows are fitted either on the texts that are evaluated ("target") or on NLI sentences. Fitting on the
+    evaluated texts is transductive: it uses no scores, but the whole test set's texts at once.
+
+    Args:
+        encode: what is whitened.
+        mean: mu, float64 [dim].
+        kernel: U diag(1 / sqrt(lambda)), float64 [dim, kept].
+    """
+
+    def __init__(self, encode: Encode, mean: NDArray[np.float64], kernel: NDArray[np.float64]) -> None:
+        self.encode, self.mean, self.kernel = encode, mean, kernel
+
+    @classmethod
+    def fit(cls, encode: Encode, texts: Sequence[str], *, dimensions: int | None = None) -> "Whitening":
+        """Whitening of ``encode`` by its embeddings of ``texts``; a text that comes twice counts twice.
+
+        A direction in which the embeddings do not vary has no finite scale and is dropped: ``kernel.shape[1]`` are
+        left. Behind a LayerNorm there is always one, since all that it puts out obeys the same linear equation: BERT's
+        last layer, pooled by ``cls`` or ``mean``, varies in 767 of 768 directions, and whitening the 768th would blow
+        rounding errors up to variance 1. If there are no more texts than dimensions, more are dropped, with a warning:
+        the whitened vectors of those texts then all have the same cosine with one another, and say nothing.
+
+        Args:
+            encode: texts -> [texts, dim].
+            texts: two or more.
+            dimensions: keep so many, those of the largest variance; all by default.
+
+        Raises:
+            NearfarError: fewer than two texts, embeddings that are all equal or not finite, more dimensions than vary.
+        """
+        texts = list(texts)
+        if len(texts) < 2:
+            raise NearfarError(f"whitening: {len(texts)} texts to fit on; a covariance needs two or more.")
+        vectors = np.asarray(encode(texts))
+        if not np.isfinite(vectors).all():
+            raise NearfarError("whitening: the embeddings to fit on hold a NaN or infinity.")
+        mean, covariance = _moments(vectors)
+        values, directions = np.linalg.eigh(covariance)
+        values, directions = values[::-1], directions[:, ::-1]
+        rank = int((values > NO_VARIANCE * (np.diag(covariance) + mean**2).max()).sum())
+        if not rank:
+            raise NearfarError(
+                f"whitening: the embeddings of all {len(texts)} texts are equal; nothing can be whitened."
+            )
+        dim = len(mean)
+        if dimensions is not None and not 1 <= dimensions <= rank:
+            raise NearfarError(
+                f"dimensions {dimensions}: the embeddings of {len(texts)} texts vary in {rank} of {dim} directions; "
+                f"take 1 to {rank}" + (", or fit on more texts." if rank < dim else ".")
+            )
+        if len(texts) <= dim and dimensions is None:
+            warnings.warn(
+                f"whitening: the embeddings of {len(texts)} texts vary in {rank} of {dim} directions; the others are "
+                "dropped. Fit on more texts than dimensions, by far.",
+                stacklevel=2,
+            )
+        kept = dimensions or rank
+        return cls(encode, mean, directions[:, :kept] / np.sqrt(values[:kept]))
+
+    def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
+        """Whitened vectors, in the order of ``texts``."""
+        vectors = np.asarray(self.encode(texts), dtype=np.float64)
+        return ((vectors - self.mean) @ self.kernel).astype(np.float32)
+
+
+def _moments(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean [dim] and covariance [dim, dim] in float64, without a float64 copy of all vectors."""
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    covariance = np.zeros((len(mean), len(mean)))
+    for start in range(0, len(vectors), ROWS_AT_ONCE):
+        centred = vectors[start : start + ROWS_AT_ONCE] - mean
+        covariance += centred.T @ centred
+    return mean, covariance / (len(vectors) - 1)

@@ -1,0 +1,175 @@
+"""Baselines by name: which specs are meant as one, what they open, and what is said of those that are wrong."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearfar import Encoder
+from nearfar.baselines.flow import Flow
+from nearfar.baselines.named import BASELINES, OPTIONS, Spec, is_baseline, open_baseline, parse_spec
+from nearfar.baselines.sbert_wk import SbertWk
+from nearfar.baselines.whitening import Whitening
+from nearfar.types import NearfarError
+from tests.tiny import save_tiny, sentences
+
+TEXTS = sorted(set(sentences(120, longest=9)))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(save_tiny(tmp_path_factory.mktemp("tiny")))
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
+    file = tmp_path_factory.mktemp("text") / "some.txt"
+    file.write_text("\n".join(TEXTS[:70]) + "\n", encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The texts of each call of Encoder.encode."""
+    calls: list[list[str]] = []
+    encode = Encoder.encode
+
+    def counted(self: Encoder, texts: list[str], **settings: bool) -> np.ndarray:
+        calls.append(list(texts))
+        return encode(self, texts, **settings)
+
+    monkeypatch.setattr(Encoder, "encode", counted)
+    return calls
+
+
+def refuse() -> list[str]:
+    raise AssertionError("these texts are not to be fitted on")
+
+
+def test_which_specs_are_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for spec in ("use", "use:there", "glove:v.txt", "wk:m", "whitening:m@f", "flow:m", "glov:v.txt", "flow", "wk"):
+        assert is_baseline(spec), spec
+    for spec in ("./use", "all-MiniLM-L6-v2", "owner/name", "runs/scl", "C:/models/x", "uses", "/tmp/a:b"):
+        assert not is_baseline(spec), spec
+    for folder in ("flow", "use", "mine:1", "wk:m"):
+        (tmp_path / folder).mkdir()
+    assert [is_baseline(spec) for spec in ("flow", "mine:1", "use", "wk:m")] == [False, False, True, True]
+
+
+def test_asking_costs_no_torch() -> None:
+    code = (
+        "import sys; from nearfar.baselines.named import is_baseline; "
+        "assert is_baseline('wk:m') and not is_baseline('m'); assert not {'torch', 'numpy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(
+    ("spec", "parts"),
+    [
+        ("use", Spec("use", "", None, {})),
+        ("glove:a@b.txt", Spec("glove", "a@b.txt", None, {})),
+        ("wk:own/er,layer_start=0,window=1", Spec("wk", "own/er", None, {"window": "1", "layer_start": "0"})),
+        ("whitening:m@snli:dev,pooling=layer:2:cls", Spec("whitening", "m", "snli:dev", {"pooling": "layer:2:cls"})),
+        ("flow:a@b/m@f.txt", Spec("flow", "a@b/m", "f.txt", {})),
+    ],
+)
+def test_the_parts_of_a_spec(spec: str, parts: Spec) -> None:
+    assert parse_spec(spec) == parts
+    assert set(OPTIONS) == set(BASELINES)
+
+
+def test_a_path_that_is_there_keeps_its_signs(tmp_path: Path) -> None:
+    folder = tmp_path / "me@home,pooling=max"
+    folder.mkdir()
+    assert parse_spec(f"whitening:{folder}") == Spec("whitening", str(folder), None, {})
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("glov:v.txt", "no baseline is called 'glov'. Did you mean 'glove'.*whitening:MODEL@TEXTS"),
+        ("glove", "glove: is not whole. Write glove:FILE"),
+        ("flow:@some.txt", "is not whole"),
+        ("whitening:m@", "is not whole"),
+        ("wk:m,windows=1", "wk has no setting 'windows'. Did you mean 'window'. It has: layer_start, window"),
+        ("glove:f,pooling=max", "glove has no setting 'pooling'. It has none"),
+        ("wk:m,window=1,window=2", "names window twice"),
+        ("wk:m,window=two", "window is 'two', and must be a whole number"),
+        ("whitening:m", "fitted on the texts that are evaluated, and there are none here. .*whitening:MODEL@TEXTS"),
+        ("flow:m", "flow:MODEL@TEXTS"),
+    ],
+)
+def test_specs_that_are_wrong(spec: str, message: str) -> None:
+    with pytest.raises(NearfarError, match=message):
+        open_baseline(spec)
+
+
+@pytest.mark.parametrize(
+    ("spec", "settings", "message"),
+    [
+        ("glove:f", {"device": "cpu"}, "device is a setting of an encoder; glove:f has none"),
+        ("use", {"bf16": True}, "precision is a setting"),
+        ("glove:f", {"pooling": "cls"}, "pooling is a setting"),
+        ("wk:m", {"pooling": "cls"}, "wk:m is a pooling of its own"),
+        ("flow:m@f,pooling=max", {"pooling": "cls"}, "contradict"),
+    ],
+)
+def test_settings_that_do_not_fit(spec: str, settings: dict[str, object], message: str) -> None:
+    with pytest.raises(NearfarError, match=message):
+        open_baseline(spec, **settings)
+
+
+def test_glove(tmp_path: Path) -> None:
+    (tmp_path / "v.txt").write_text("dog 1 2\n")
+    np.testing.assert_array_equal(open_baseline(f"glove:{tmp_path / 'v.txt'}", fit_texts=refuse)(["Dog"]), [[1, 2]])
+
+
+def test_sbert_wk_of_a_folder_or_a_run(model: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(model, max_length=20)
+    encode = open_baseline(f"wk:{model},layer_start=0,window=1", fit_texts=refuse, max_length=20, device="cpu")
+    expected = SbertWk(encoder, layer_start=0, window=1)(TEXTS[:9])
+    np.testing.assert_array_equal(encode(TEXTS[:9]), expected)
+    assert np.abs(expected - SbertWk(encoder, layer_start=0)(TEXTS[:9])).max() > 1e-3
+    (tmp_path / "run.json").write_text("{}")
+    (tmp_path / "model").symlink_to(model)
+    np.testing.assert_array_equal(open_baseline(f"wk:{tmp_path},layer_start=0,window=1")(TEXTS[:9]), expected)
+    with pytest.raises(NearfarError, match="layer_start 4"):
+        open_baseline(f"wk:{model}")
+
+
+@pytest.mark.parametrize("name", ["whitening", "flow"])
+def test_fitted_on_the_texts_that_are_evaluated_which_are_encoded_once(
+    name: str, model: str, encoded: list[list[str]]
+) -> None:
+    encode = open_baseline(f"{name}:{model},pooling=cls", fit_texts=lambda: [*TEXTS, TEXTS[0]], seed=3)
+    found = encode(TEXTS[::-1])
+    assert encoded == [TEXTS]
+    plain = Encoder.from_pretrained(model, pooling="cls").encode
+    kind = Whitening.fit if name == "whitening" else lambda *to_fit: Flow.fit(*to_fit, seed=3)
+    expected = kind(plain, [*TEXTS, TEXTS[0]])(TEXTS[::-1])
+    np.testing.assert_allclose(found, expected, atol=1e-4)
+    assert np.abs(found - plain(TEXTS[::-1])[:, : found.shape[1]]).max() > 0.1
+    assert encode([*TEXTS[:2], "a new dog in the park"]).shape == (3, expected.shape[1])
+    assert encoded[-1] == ["a new dog in the park"]
+    assert encode([]).shape == (0, expected.shape[1])
+
+
+def test_fitted_on_the_sentences_of_a_file(model: str, corpus: str, encoded: list[list[str]]) -> None:
+    encode = open_baseline(f"whitening:{model}@{corpus},dimensions=5", fit_texts=refuse, pooling="cls")
+    assert encoded == [TEXTS[:70]]
+    assert encode(TEXTS[:2]).shape == (2, 5)
+    flow = open_baseline(f"flow:{model}@{corpus}", fit_texts=refuse, pooling="cls", seed=1)
+    assert encoded[-1] == TEXTS[:70]
+    expected = Flow.fit(Encoder.from_pretrained(model, pooling="cls").encode, TEXTS[:70], seed=1)(TEXTS)
+    np.testing.assert_allclose(flow(TEXTS), expected, atol=1e-5)
+
+
+def test_a_saved_flow(model: str, tmp_path: Path) -> None:
+    saved = Flow.fit(Encoder.from_pretrained(model).encode, TEXTS)
+    saved.save(tmp_path / "fitted")
+    found = open_baseline(f"flow:{model}@{tmp_path / 'fitted'}", fit_texts=refuse)(TEXTS)
+    np.testing.assert_allclose(found, saved(TEXTS), atol=1e-5)

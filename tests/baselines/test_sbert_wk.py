@@ -1,0 +1,133 @@
+"""SBERT-WK equals its authors' loops and numbers, text by text, whatever the batch."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nearfar import Encoder, NearfarError
+from nearfar.baselines import sbert_wk
+from nearfar.baselines.sbert_wk import SbertWk, distance_of_last, layer_cosines, sentence_vectors, unify_layers
+from nearfar.encoder import encoder as encoder_module
+from nearfar.encoder.ragged import LengthGroup, Ragged, hidden_states
+from tests.baselines import references_wk
+from tests.tiny import save_tiny, sentences
+
+TEXTS = [*sentences(7, longest=5), "a dog", "a dog", "", *sentences(2, seed=1, longest=40)]
+
+
+def walk(layers, tokens, dim, *, step, seed=0):
+    """Hidden states [layers, tokens, dim] that drift from layer to layer: the smaller the step, the more parallel."""
+    draw = np.random.default_rng(seed)
+    return np.cumsum(np.concatenate([np.ones((1, tokens, dim)), step * draw.normal(size=(layers, tokens, dim))]), 0)[1:]
+
+
+def vector(states, window):
+    """Of one text, from the layers used [layers, tokens, dim]."""
+    packed = torch.tensor(np.asarray(states)).transpose(0, 1).contiguous()
+    return sentence_vectors(packed, [LengthGroup(0, 1, len(packed))], window=window)[0].numpy()
+
+
+@pytest.mark.realdata
+def test_golden(nearfar_data: Path) -> None:
+    path = nearfar_data.resolve().parent / "golden" / "objectives.json"
+    if not path.exists():
+        pytest.skip(f"no golden values at {path}")
+    cases = json.loads(path.read_text())["sbert_wk"]
+    assert len(cases) >= 2
+    for case in cases:
+        used = np.array(case["hidden_states"])[case["layer_start"] :]
+        np.testing.assert_allclose(vector(used, case["window"]), case["official"], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("window", [1, 2, 3])
+@pytest.mark.parametrize("layers", [4, 5, 9])
+@pytest.mark.parametrize(("step", "tolerance"), [(1.0, 1e-10), (0.05, 1e-10), (1e-4, 1e-6)])
+def test_equals_the_loops(layers: int, window: int, step: float, tolerance: float) -> None:
+    states = walk(layers, tokens=6, dim=16, step=step, seed=layers)
+    cosines = layer_cosines(torch.tensor(states).transpose(0, 1))
+    weights = unify_layers(cosines, window=window).numpy()
+    expected = np.stack([references_wk.layer_weights(states[:, token], window) for token in range(6)])
+    assert np.abs(expected - 1 / layers).max() > 0.01
+    np.testing.assert_allclose(weights, expected, rtol=0, atol=tolerance)
+    whole = references_wk.sentence_vector(states, layer_start=0, window=window)
+    assert np.abs(whole - states[:, :-1].mean((0, 1))).max() > 1e-3 * step
+    np.testing.assert_allclose(vector(states, window), whole, rtol=0, atol=tolerance)
+
+
+def test_three_layers_and_window_two_leave_the_middle_one_a_right_neighbour_only() -> None:
+    states = walk(3, tokens=4, dim=8, step=0.5)
+    assert [references_wk.neighbours_by_hand(layer, 3, 2) for layer in range(3)] == [[1, 2], [2], [0, 1]]
+    np.testing.assert_allclose(
+        vector(states, 2), references_wk.sentence_vector(states, layer_start=0, window=2), rtol=0, atol=1e-12
+    )
+
+
+def test_distance_of_the_last() -> None:
+    vectors = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.6, 0.8]], dtype=torch.float64)
+    assert distance_of_last(vectors @ vectors.mT).item() == pytest.approx(0.8)
+    twice = vectors[[0, 0, 2]]  # the second adds nothing to the span of the first
+    assert distance_of_last(twice @ twice.mT).item() == pytest.approx(1.0)
+    assert distance_of_last(vectors[[0, 1, 0]] @ vectors[[0, 1, 0]].mT).item() == 0
+    nearly = torch.tensor([[1.0, 0.0], [math.cos(1e-5), math.sin(1e-5)]], dtype=torch.float64)
+    assert distance_of_last(nearly @ nearly.mT).item() == pytest.approx(1e-5, rel=1e-5)
+
+
+def test_equal_layers_and_texts_whose_layers_do_not_change_are_averaged() -> None:
+    same = np.repeat(np.random.default_rng(0).normal(size=(1, 3, 8)), 4, axis=0)
+    np.testing.assert_allclose(vector(same, 2), same[0, :-1].mean(0), rtol=0, atol=1e-7)
+    zero = np.concatenate([walk(3, 3, 8, step=1.0), np.zeros((1, 3, 8))])
+    assert layer_cosines(torch.tensor(zero).transpose(0, 1))[:, :3, 3].abs().max() == 0
+
+
+@pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
+def test_an_encoder_text_by_text(architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture)).train()
+    monkeypatch.setattr(encoder_module, "TOKENS_PER_BATCH", 31)
+    monkeypatch.setattr(sbert_wk, "TOKENS_AT_ONCE", 7)
+    vectors = SbertWk(encoder, layer_start=0)(TEXTS)
+    assert encoder.training
+    assert vectors.shape == (len(TEXTS), 32)
+    assert vectors.dtype == np.float32
+    encoder.eval()
+    for text, found in zip(TEXTS, vectors, strict=True):
+        with torch.no_grad():
+            batch = Ragged.pack(encoder.tokenize([text]).ids)
+            states = torch.stack(hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)).numpy()
+        expected = references_wk.sentence_vector(states, layer_start=0, window=2)
+        assert np.abs(expected).max() > 0.1
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
+
+
+def test_bf16_is_near_and_no_texts_give_no_rows(tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path))
+    full, half = (SbertWk(encoder, layer_start=0, window=1, bf16=bf16)(TEXTS) for bf16 in (False, True))
+    cosines = (full * half).sum(1) / np.linalg.norm(full, axis=1) / np.linalg.norm(half, axis=1)
+    assert 0.99 < cosines.min() < cosines.max() < 1
+    assert SbertWk(encoder, layer_start=0)([]).shape == (0, 32)
+
+
+def test_texts_that_are_cut_are_counted(tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path), max_length=8)
+    with pytest.warns(UserWarning, match="1 of 2 distinct texts are longer than 8 tokens"):
+        SbertWk(encoder, layer_start=0)(["a dog " * 10, "a dog", "a dog"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({}, "layer_start 4: SBERT-WK with window 2 needs 3 layers .* to 2. Take 0 to 0."),
+        ({"layer_start": 1}, "layer_start 1: .* needs 3 layers"),
+        ({"layer_start": 1, "window": 1}, "needs 3 layers"),
+        ({"layer_start": 0, "window": 3}, "needs 4 layers .* too few for any"),
+        ({"layer_start": -1}, "layer_start -1"),
+        ({"layer_start": 0, "window": 0}, "window 0: must be 1 or more"),
+    ],
+)
+def test_too_few_layers(settings: dict[str, int], message: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path))
+    with pytest.raises(NearfarError, match=message):
+        SbertWk(encoder, **settings)

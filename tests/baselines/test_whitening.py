@@ -1,0 +1,107 @@
+"""Whitening: identity covariance, invariances, the first dimensions, and embeddings that do not vary."""
+
+import numpy as np
+import pytest
+
+from nearfar.baselines import whitening
+from nearfar.baselines.whitening import Whitening
+from nearfar.types import NearfarError
+
+TEXTS = [str(number) for number in range(60)]
+
+
+def embeddings(texts=60, dim=6, *, rank=None, seed=0):
+    """Correlated, off-centre, of very different scales."""
+    draw = np.random.default_rng(seed)
+    inner = draw.normal(size=(texts, rank or dim)) * np.logspace(0, -3, rank or dim)
+    return inner @ draw.normal(size=(rank or dim, dim)) + draw.normal(size=dim)
+
+
+def encoder(rows):
+    """Text "n" -> row n."""
+    return lambda texts: rows[[int(text) for text in texts]].astype(np.float32)
+
+
+def cosines(x):
+    x = x.astype(np.float64) / np.linalg.norm(x, axis=1, keepdims=True)
+    return x @ x.T
+
+
+def test_the_texts_fitted_on_have_mean_0_and_covariance_1(monkeypatch):
+    monkeypatch.setattr(whitening, "ROWS_AT_ONCE", 7)
+    rows = embeddings()
+    assert np.abs(np.cov(rows.T) - np.eye(6)).max() > 0.5
+    found = Whitening.fit(encoder(rows), TEXTS)(TEXTS)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found.mean(axis=0), 0, atol=1e-4)
+    np.testing.assert_allclose(np.cov(found.T), np.eye(6), atol=1e-4)
+
+
+def test_equals_the_algorithm_of_the_paper():
+    rows = embeddings().astype(np.float32)
+    u, variances, _ = np.linalg.svd(np.cov(rows.T.astype(np.float64)))
+    expected = (rows - rows.mean(axis=0, dtype=np.float64)) @ u @ np.diag(1 / np.sqrt(variances))
+    found = Whitening.fit(encoder(rows), TEXTS)(TEXTS)
+    signs = np.sign((found * expected).sum(axis=0))
+    np.testing.assert_allclose(found, expected * signs, atol=1e-4)
+
+
+def test_the_first_dimensions_are_those_of_the_whole():
+    rows = embeddings()
+    whole = Whitening.fit(encoder(rows), TEXTS)(TEXTS)
+    assert Whitening.fit(encoder(rows), TEXTS, dimensions=6)(TEXTS).shape == (60, 6)
+    np.testing.assert_array_equal(Whitening.fit(encoder(rows), TEXTS, dimensions=2)(TEXTS), whole[:, :2])
+
+
+@pytest.mark.parametrize("dimensions", [None, 3])
+def test_rotating_and_moving_the_embeddings_leaves_cosines(dimensions):
+    rows = embeddings()
+    rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
+    before = cosines(Whitening.fit(encoder(rows), TEXTS, dimensions=dimensions)(TEXTS))
+    after = cosines(Whitening.fit(encoder(rows @ rotation + 0.1), TEXTS, dimensions=dimensions)(TEXTS))
+    assert np.abs(before - cosines(rows)).max() > 0.5
+    np.testing.assert_allclose(after, before, atol=2e-3)
+
+
+def test_texts_that_were_not_fitted_on():
+    rows = embeddings()
+    fitted = Whitening.fit(encoder(rows), TEXTS[:40])
+    new = fitted(TEXTS[40:])
+    expected = np.linalg.inv(np.cov(rows[:40].astype(np.float32).T.astype(np.float64)))
+    centred = rows[40:] - rows[:40].mean(axis=0)
+    np.testing.assert_allclose(new @ new.T, centred @ expected @ centred.T, rtol=1e-2, atol=1e-2)
+    assert fitted([]).shape == (0, 6)
+
+
+def test_directions_that_do_not_vary_are_dropped():
+    flat = embeddings(rank=3, seed=2)
+    found = Whitening.fit(encoder(flat), TEXTS)(TEXTS)
+    np.testing.assert_allclose(np.cov(found.T), np.eye(3), atol=1e-4)
+    with pytest.warns(UserWarning, match="5 texts vary in 4 of 6 .* Fit on more texts"):
+        few = Whitening.fit(encoder(embeddings()), TEXTS[:5])(TEXTS[:5])
+    np.testing.assert_allclose(cosines(few), np.where(np.eye(5) == 1, 1, -1 / 4), atol=1e-4)
+    assert Whitening.fit(encoder(embeddings()), TEXTS[:5], dimensions=2)(TEXTS).shape == (60, 2)  # and says nothing
+
+
+def test_behind_a_layer_norm_one_direction_does_not_vary():
+    rows = embeddings(dim=8, seed=3) * 50
+    normed = (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
+    scaled = normed * np.linspace(0.5, 2, 8) + np.linspace(-9, 3, 8)
+    assert np.linalg.matrix_rank(np.cov(scaled.astype(np.float32).T), tol=1e-20) == 8  # by rounding alone
+    assert Whitening.fit(encoder(scaled), TEXTS).kernel.shape == (8, 7)
+
+
+@pytest.mark.parametrize(
+    ("rows", "count", "dimensions", "message"),
+    [
+        (embeddings(), 1, None, "1 texts to fit on"),
+        (np.ones((60, 6)), 60, None, "embeddings of all 60 texts are equal"),
+        (embeddings() * np.nan, 60, None, "NaN or infinity"),
+        (embeddings(), 60, 7, r"dimensions 7: .* vary in 6 of 6 directions; take 1 to 6\."),
+        (embeddings(), 60, 0, "dimensions 0"),
+        (embeddings(rank=3), 60, 4, "dimensions 4: .* take 1 to 3, or fit on more texts"),
+    ],
+)
+def test_what_cannot_be_whitened(rows, count, dimensions, message):
+    with pytest.raises(NearfarError, match=message):
+        Whitening.fit(encoder(rows), TEXTS[:count], dimensions=dimensions)
