@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 import nearfar.evaluate as module
-from nearfar.config import STS_TASKS
+from nearfar.config import STS_TASKS, TRANSFER_TASKS
 from nearfar.evaluate import evaluate
 from nearfar.evaluation.results import read_result
 from nearfar.types import NearfarError, ScoredPair
+from tests.tiny import save_tiny, sentences
 
 
 def letters(texts):
@@ -38,6 +39,7 @@ def test_from_a_file_of_pairs_to_a_result_file(pairs_file, tmp_path):
     assert result["config"] == {
         "tasks": [pairs_file],
         "pooling": None,
+        "transductive": False,
         "max_length": None,
         "precision": "fp32",
         "resamples": 20,
@@ -101,6 +103,86 @@ def test_splits_of_one_set_are_scored_as_one(monkeypatch):
     assert list(task["subsets"]) == ["train+test"]
     assert task["subsets"]["train+test"]["gold"] == [0, 1, 2, 3, 4, 4, 3, 2, 1, 0]
     assert task["spearman"]["mean"] == task["spearman"]["all"]
+
+
+@pytest.fixture
+def labelled_file(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = ["text\tlabel"]
+    for number in range(120):
+        label = "vowels" if number % 3 else "others"
+        letters_ = rng.choice(list("aeiou" if label == "vowels" else "bcdfg"), size=4)
+        rows.append(f"{''.join(letters_)}{'ab'[number % 2]} {number % 40}\t{label}")
+    file = tmp_path / "labelled.tsv"
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return str(file)
+
+
+def test_ones_own_pairs_and_labelled_texts_are_scored_and_nothing_else(pairs_file, labelled_file, tmp_path):
+    asked = []
+
+    def counting(texts):
+        asked.extend(texts)
+        return letters(texts)
+
+    settings = {"protocol": "exact", "folds": 3, "resamples": 20, "progress": False}
+    result = evaluate(counting, pairs=[pairs_file], labelled=[labelled_file], output=tmp_path / "r.json", **settings)
+    assert len(asked) == len(set(asked)) == result["texts"]
+    assert list(result["tasks"]) == [pairs_file]
+    assert list(result["transfer"]["tasks"]) == [labelled_file]
+    probed = result["transfer"]["tasks"][labelled_file]
+    assert probed["accuracy"]["low"] <= probed["accuracy"]["score"]
+    assert probed["accuracy"]["score"] > 90
+    assert read_result(tmp_path / "r.json") == result
+    assert "labelled.tsv | 120 | accuracy |" in (tmp_path / "r.md").read_text()
+    alone = evaluate(letters, labelled=labelled_file, **settings)
+    assert alone["tasks"] == {}
+    assert alone["transfer"]["tasks"] == result["transfer"]["tasks"]
+    with pytest.raises(NearfarError, match="both as scored pairs and as labelled"):
+        evaluate(letters, tasks=[labelled_file], labelled=[labelled_file], progress=False)
+
+
+def test_a_nan_costs_the_tasks_that_have_the_text(pairs_file, labelled_file):
+    def broken(texts):
+        vectors = letters(texts)
+        vectors[[text == "xyz" for text in texts]] = np.nan
+        return vectors
+
+    settings = {"protocol": "exact", "folds": 3, "resamples": 0, "progress": False}
+    result = evaluate(broken, pairs=pairs_file, labelled=labelled_file, **settings)
+    assert "'xyz'" in result["unavailable"][pairs_file]
+    assert result["transfer"]["tasks"][labelled_file]["accuracy"]["score"] > 90
+    with pytest.raises(NearfarError, match=r"mine\.tsv: the vectors of 1 of its texts hold NaN or infinity"):
+        evaluate(broken, pairs=pairs_file, progress=False)
+
+
+def test_suites(monkeypatch):
+    monkeypatch.setattr(module, "load_task", some_tasks("stsb", "sickr"))
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    result = evaluate(letters, suite="all", resamples=0, progress=False)
+    assert list(result["tasks"]) == ["stsb", "sickr"]
+    assert set(TRANSFER_TASKS) - {"sickr-learned", "stsb-learned"} <= set(result["unavailable"])
+    with pytest.raises(NearfarError, match="suite 'glue': take one of sts, transfer, all"):
+        evaluate(letters, suite="glue", progress=False)
+
+
+def test_a_baseline_is_evaluated_by_its_name(pairs_file, tmp_path):
+    (tmp_path / "vectors.txt").write_text("ab 1 0\nabc 0.9 0.3\ncd 0 1\nabd 0.8 0.5\nxyz 0.1 -1\n", encoding="utf-8")
+    result = evaluate(f"glove:{tmp_path / 'vectors.txt'}", tasks=pairs_file, resamples=0, progress=False)
+    assert result["tasks"][pairs_file]["spearman"]["all"]["score"] > 70
+    assert result["config"]["transductive"] is False
+    save_tiny(tmp_path / "tiny")
+    texts = sentences(120)
+    lines = [
+        f"{n % 6}\t{first}\t{second}" for n, (first, second) in enumerate(zip(texts[::2], texts[1::2], strict=True))
+    ]
+    (tmp_path / "tiny.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *lines]) + "\n", encoding="utf-8")
+    asked = {"tasks": str(tmp_path / "tiny.tsv"), "resamples": 0, "progress": False}
+    plain = evaluate(str(tmp_path / "tiny"), **asked)
+    fitted = evaluate(f"whitening:{tmp_path / 'tiny'}", **asked)
+    assert fitted["config"]["transductive"] is True
+    assert fitted["tasks"] != plain["tasks"]
 
 
 def test_settings_of_an_encoder_mean_nothing_to_a_function(pairs_file):

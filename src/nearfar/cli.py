@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import tyro
 from rich.console import Console
@@ -19,6 +19,7 @@ from nearfar.config import (
     CompareConfig,
     EncodeConfig,
     EvaluateConfig,
+    GeometryConfig,
     TrainConfig,
     build,
     load_toml,
@@ -27,14 +28,16 @@ from nearfar.config import (
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
+    from nearfar.group import Group
     from nearfar.prepare import Plan
 
 OVERVIEW = """nearfar fine-tunes sentence encoders by contrastive learning and proves that they got better.
 
   nearfar train METHOD --output RUN [flags]     train an encoder; METHOD is one of {methods}
   nearfar train FILE.toml [flags]               the same, settings from a file; flags override it
-  nearfar evaluate MODEL ... [flags]            score encoders on semantic textual similarity
-  nearfar compare FIRST SECOND [flags]          is the first better? models, result files or folders of them
+  nearfar evaluate MODEL ... [flags]            score encoders on semantic textual similarity and transfer tasks
+  nearfar compare FIRST SECOND ... [flags]      is the first better? models, result files or folders of them
+  nearfar geometry MODEL ... --output FOLDER    alignment, uniformity, layers, and plots of the embedding space
   nearfar encode MODEL --input FILE --output FILE.npy
   nearfar back-translate --input FILE --output FILE.tsv   pairs for the methods bt and bt+sg-opt
 
@@ -78,16 +81,23 @@ def _train(given: list[str], console: Console) -> int:
         console.print(usage + "\n".join(lines), markup=False, highlight=False)
         console.print("\nAll flags of a method: nearfar train METHOD --help", markup=False, highlight=False)
         return 0 if given else 2
-    config, resume, dry_run = _parse_train(given[0], given[1:])
+    asked = _parse_train(given[0], given[1:])
+    config, resume = asked.config, asked.resume
 
+    from nearfar.group import parse_seeds, train_group
     from nearfar.prepare import plan
     from nearfar.train import train
     from nearfar.training.loop import Interrupted
 
-    if dry_run:
+    seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
+    if asked.dry_run:
         _print_plan(plan(config), console)
         return 0
     try:
+        if seeds is not None:
+            group = train_group(config, seeds, resume=resume, console=console)
+            _print_group(group, config, console)
+            return 0
         trained = train(config, resume=resume, console=console)
     except Interrupted:
         again = " ".join(["nearfar", "train", *given, *([] if resume else ["--resume"])])
@@ -101,8 +111,30 @@ def _train(given: list[str], console: Console) -> int:
     return 0
 
 
-def _parse_train(method_or_file: str, flags: list[str]) -> tuple[TrainConfig, bool, bool]:
-    """Config, --resume, --dry-run; flags override the file's values."""
+def _print_group(group: "Group", config: TrainConfig, console: Console) -> None:
+    for seed, run in group.runs.items():
+        console.print(
+            f"seed {seed}: {100 * run.start_score:.2f} before, {100 * run.best_score:.2f} at step {run.best_step}",
+            highlight=False,
+        )
+    best = group.best
+    spread = "" if best.sd is None else f", standard deviation {100 * best.sd:.2f}"
+    console.print(
+        f"Spearman on {config.evaluate_on}, best steps: mean {100 * best.mean:.2f}{spread}, "
+        f"from {100 * best.min:.2f} to {100 * best.max:.2f}. The runs are in {config.output}",
+        highlight=False,
+    )
+
+
+class _Asked(NamedTuple):
+    config: TrainConfig
+    seeds: str | None
+    resume: bool
+    dry_run: bool
+
+
+def _parse_train(method_or_file: str, flags: list[str]) -> _Asked:
+    """What is asked for; flags override the file's values."""
     if method_or_file.endswith(".toml"):
         kind, values = load_toml(method_or_file)
     elif method_or_file in METHODS:
@@ -115,17 +147,19 @@ def _parse_train(method_or_file: str, flags: list[str]) -> tuple[TrainConfig, bo
 
     def command(
         config: Annotated[kind, tyro.conf.arg(name="")] = default,  # type: ignore[valid-type]
+        seeds: str | None = None,
         resume: bool = False,
         dry_run: bool = False,
-    ) -> tuple[TrainConfig, bool, bool]:
+    ) -> _Asked:
         """Parse.
 
         Args:
             config: Settings of the run.
+            seeds: Train once for each, as in 1,2,3, into OUTPUT/seed-1 and so on; mean and spread at the end.
             resume: Go on with the run in OUTPUT, which must have the same settings.
             dry_run: Count rows, labels, tokens, steps and memory, and show three batches in words; train nothing.
         """
-        return config, resume, dry_run
+        return _Asked(config, seeds, resume, dry_run)
 
     return _parse(command, flags, prog=f"nearfar train {method_or_file}", description=(kind.__doc__ or ""))
 
@@ -150,7 +184,8 @@ def _evaluate(given: list[str], console: Console) -> int:
         """Parse.
 
         Args:
-            models: Model folders, training runs' folders, or owner/name on the hub.
+            models: Model folders, training runs' folders or groups of them, owner/name on the hub, or baselines
+                (glove:FILE, wk:MODEL, whitening:MODEL@TEXTS, flow:MODEL@TEXTS, use).
             config: How they are scored.
         """
         return models, config
@@ -162,55 +197,42 @@ def _evaluate(given: list[str], console: Console) -> int:
         raise NearfarError("--output takes one model's result; evaluate the models one by one.")
 
     from nearfar.evaluate import evaluate
-    from nearfar.evaluation.tables import evaluation_table
+    from nearfar.evaluation.tables import evaluation_tables, spread_table
+    from nearfar.group import evaluate_group, runs_of
 
+    settings = asdict(config)
+    metric, subsets = settings.pop("metric"), settings.pop("subsets")
     for model in models:
-        result = evaluate(
-            model,
-            tasks=config.tasks,
-            pooling=config.pooling,
-            max_length=config.max_length,
-            precision=config.precision,
-            device=config.device,
-            resamples=config.resamples,
-            seed=config.seed,
-            name=config.name,
-            output=config.output,
-        )
-        console.print(evaluation_table(result, metric=config.metric, subsets=config.subsets), soft_wrap=False)
+        if runs_of(model) is not None:
+            console.print(spread_table(evaluate_group(model, **settings)), soft_wrap=False)
+            continue
+        for table in evaluation_tables(evaluate(model, **settings), metric=metric, subsets=subsets):
+            console.print(table, soft_wrap=False)
     return 0
 
 
 def _compare(given: list[str], console: Console) -> int:
     def command(
-        first: tyro.conf.Positional[str],
-        second: tyro.conf.Positional[str],
-        config: Annotated[CompareConfig, tyro.conf.arg(name="")],
-    ) -> tuple[str, str, CompareConfig]:
+        sides: tyro.conf.Positional[tuple[str, ...]], config: Annotated[CompareConfig, tyro.conf.arg(name="")]
+    ) -> tuple[tuple[str, ...], CompareConfig]:
         """Parse.
 
         Args:
-            first: A model, a result file, or a folder of result files (the seeds of one setting).
-            second: What it is compared with.
+            sides: Two or more: models, result files, or folders of result files (the seeds of one setting).
             config: How.
         """
-        return first, second, config
+        return sides, config
 
-    first, second, config = _parse(command, given, prog="nearfar compare", description=CompareConfig.__doc__ or "")
+    sides, config = _parse(command, given, prog="nearfar compare", description=CompareConfig.__doc__ or "")
+    if len(sides) < 2:
+        raise NearfarError("compare what with what? nearfar compare FIRST SECOND [MORE ...]")
 
     from nearfar.compare import compare
-    from nearfar.evaluation.tables import comparison_table
+    from nearfar.evaluation.tables import comparison_table, comparisons_table
 
-    comparison = compare(
-        first,
-        second,
-        tasks=config.tasks,
-        aggregate=config.aggregate,
-        resamples=config.resamples,
-        seed=config.seed,
-        output=config.output,
-    )
-    console.print(comparison_table(comparison), soft_wrap=False)
+    comparison = compare(*sides, **asdict(config))
+    table = comparison_table if len(sides) == 2 else comparisons_table
+    console.print(table(comparison), soft_wrap=False)
     return 0
 
 
@@ -244,6 +266,32 @@ def _encode(given: list[str], console: Console) -> int:
     return 0
 
 
+def _geometry(given: list[str], console: Console) -> int:
+    def command(
+        models: tyro.conf.Positional[tuple[str, ...]], config: Annotated[GeometryConfig, tyro.conf.arg(name="")]
+    ) -> tuple[tuple[str, ...], GeometryConfig]:
+        """Parse.
+
+        Args:
+            models: Model folders, training runs' folders, or owner/name on the hub.
+            config: What is measured and drawn, and where to.
+        """
+        return models, config
+
+    models, config = _parse(command, given, prog="nearfar geometry", description=GeometryConfig.__doc__ or "")
+    if not models:
+        raise NearfarError("the geometry of what? nearfar geometry MODEL [MODEL ...] --output FOLDER")
+
+    from nearfar.evaluation.geometry_tables import geometry_notes, geometry_table
+    from nearfar.geometry import geometry
+
+    result = geometry(models, **asdict(config))
+    console.print(geometry_table(result), soft_wrap=False)
+    console.print("\n".join(geometry_notes(result)), highlight=False, markup=False)
+    console.print(f"In {config.output}: geometry.json, {', '.join(result['plots'])}", highlight=False, markup=False)
+    return 0
+
+
 def _back_translate(given: list[str], console: Console) -> int:
     def command(config: Annotated[BackTranslateConfig, tyro.conf.arg(name="")]) -> BackTranslateConfig:
         """Parse.
@@ -274,5 +322,6 @@ VERBS: dict[str, Callable[[list[str], Console], int]] = {
     "evaluate": _evaluate,
     "compare": _compare,
     "encode": _encode,
+    "geometry": _geometry,
     "back-translate": _back_translate,
 }

@@ -4,16 +4,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nearfar.config import STS_TASKS
+from nearfar.data.transfer import NAMES
 from nearfar.evaluate import evaluate
 from nearfar.evaluation import results
-from nearfar.evaluation.comparison import Run, check_comparison, compare_runs, shared_tasks
+from nearfar.evaluation.comparison import check_comparison, compare_all, compare_runs, shared_tasks
 from nearfar.evaluation.correlation import Aggregate
-from nearfar.evaluation.tables import comparison_markdown
+from nearfar.evaluation.paired import Run
+from nearfar.evaluation.tables import comparison_markdown, comparisons_markdown
+from nearfar.group import runs_of
 from nearfar.types import Encode, NearfarError
 
 Side: TypeAlias = "str | Path | Encode | Mapping[str, Any] | Sequence[Side]"
-"""A model (folder, hub name, function), a result file or its content, or several runs: a list, a folder of files."""
+"""A model (folder, hub name, function), a result file or its content; or several runs: a list, a group, a folder of
+result files."""
 
 MODEL_FILES = ("modules.json", "config.json", "run.json")
 """What marks a folder as a model, or as a training run, which holds one."""
@@ -22,7 +25,7 @@ MODEL_FILES = ("modules.json", "config.json", "run.json")
 def compare(
     first: Side,
     second: Side,
-    *,
+    *others: Side,
     tasks: Sequence[str] | None = None,
     aggregate: Aggregate = "all",
     resamples: int = 10_000,
@@ -32,6 +35,8 @@ def compare(
 ) -> results.Result:
     """Test whether the first side is better than the second, on each task and on the average over tasks.
 
+    With more sides each two of them are tested, and p is corrected over all of these tests.
+
     Result files are compared as they are; models are evaluated on the same tasks first. A side of several runs, the
     same method with different training seeds, has the mean of their scores. See
     :func:`nearfar.evaluation.comparison.compare_runs` for the tests.
@@ -39,6 +44,7 @@ def compare(
     Args:
         first: one side.
         second: the other; differences are first minus second.
+        others: further sides.
         tasks: by default those that all runs have, and the standard ones for two models.
         aggregate: how a task with subsets becomes one number: ``all``, ``mean`` or ``wmean``.
         resamples: bootstrap resamples.
@@ -56,18 +62,22 @@ def compare(
     file = None if output is None else results.check_output(output)
     check_comparison(aggregate, resamples, seed)
     tasks = (tasks,) if isinstance(tasks, str) else tasks
-    opened = [[_open(item) for item in _items(side)] for side in (first, second)]
+    opened = [[_open(item) for item in _items(side)] for side in (first, second, *others)]
     held = [item for side in opened for item in side if isinstance(item, Run)]
-    wanted = tasks or (shared_tasks(held) if held else STS_TASKS)
+    wanted = tasks or (shared_tasks(held) if held else None)
     sides = [
-        [item if isinstance(item, Run) else _evaluate(item, wanted, progress=progress) for item in side]
+        [item if isinstance(item, Run) else _evaluate(item, wanted, held, progress=progress) for item in side]
         for side in opened
     ]
-    comparison = compare_runs(
-        *sides, tasks=tasks, aggregate=aggregate, resamples=resamples, seed=seed, progress=progress
-    )
+    settings: dict[str, Any] = {"tasks": tasks, "aggregate": aggregate, "resamples": resamples, "seed": seed}
+    if others:
+        comparison = compare_all(sides, **settings, progress=progress)
+        markdown = comparisons_markdown(comparison)
+    else:
+        comparison = compare_runs(*sides, **settings, progress=progress)
+        markdown = comparison_markdown(comparison)
     if file:
-        results.write_result(comparison, file, markdown=comparison_markdown(comparison))
+        results.write_result(comparison, file, markdown=markdown)
     return comparison
 
 
@@ -75,6 +85,8 @@ def _items(side: Side) -> list[Any]:
     """The runs of a side, one by one: a folder of result files is its files, a list is its items."""
     if isinstance(side, str | Path):
         folder = Path(side)
+        if runs := runs_of(folder):
+            return list(runs)
         if not folder.is_dir() or any((folder / name).exists() for name in MODEL_FILES):
             return [side]
         files = sorted(folder.glob("*.json"))
@@ -101,6 +113,11 @@ def _open(item: Any) -> Any:
     return item
 
 
-def _evaluate(model: "str | Path | Encode", tasks: Sequence[str], *, progress: bool) -> Run:
-    result = evaluate(model, tasks=tuple(tasks), resamples=0, progress=progress)
+def _evaluate(model: "str | Path | Encode", tasks: Sequence[str] | None, held: Sequence[Run], *, progress: bool) -> Run:
+    """Evaluate a model in the way that the results at hand were."""
+    transfer = next((run.result["transfer"] for run in held if "transfer" in run.result), None)
+    probe = {key: transfer[key] for key in ("protocol", "nhid", "folds")} if transfer else {}
+    labelled = [task for task in tasks or () if transfer and task in transfer["tasks"] and task not in NAMES]
+    named = None if tasks is None else [task for task in tasks if task not in labelled]
+    result = evaluate(model, tasks=named, labelled=labelled, **probe, resamples=0, progress=progress)
     return Run(result["model"], result)

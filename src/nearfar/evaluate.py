@@ -1,30 +1,46 @@
 """One evaluation put together: tasks, encoder, scores, result file. What ``nearfar evaluate`` and notebooks call."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from nearfar.config import STS_TASKS
+from nearfar.config import STS_TASKS, TRANSFER_TASKS
 from nearfar.data.sts import load_task
 from nearfar.evaluation import results
 from nearfar.evaluation.sts import Subsets, evaluate_sts
 from nearfar.evaluation.tables import evaluation_markdown
 from nearfar.types import Encode, NearfarError
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from nearfar.data.transfer import TransferTask
+
 _SPLITS = {"train", "dev", "test"}
+SUITES: Mapping[str, tuple[str, ...]] = {
+    "sts": STS_TASKS,
+    "transfer": TRANSFER_TASKS,
+    "all": (*STS_TASKS, *TRANSFER_TASKS),
+}
 
 
 def evaluate(
     model: "str | Path | Encode",
     *,
-    tasks: Sequence[str] = STS_TASKS,
+    suite: Literal["sts", "transfer", "all"] | None = None,
+    tasks: Sequence[str] | None = None,
+    pairs: Sequence[str] = (),
+    labelled: Sequence[str] = (),
     pooling: str | None = None,
     max_length: int | None = None,
     precision: Literal["fp32", "bf16"] = "fp32",
     device: str | None = None,
+    protocol: Literal["senteval", "exact"] = "senteval",
+    nhid: int = 0,
+    folds: int = 10,
     resamples: int = 1000,
     seed: int = 0,
     name: str | None = None,
@@ -32,18 +48,28 @@ def evaluate(
     output: str | Path | None = None,
     progress: bool = True,
 ) -> results.Result:
-    """Score a model on semantic textual similarity and say how sure the scores are.
+    """Score a model on semantic textual similarity and transfer tasks, and say how sure the scores are.
+
+    Each distinct text is encoded once, whatever the tasks that have it.
 
     Args:
-        model: a model folder, a hub name, a training run's folder, or any function from texts to vectors.
-        tasks: named sets or files (see :func:`nearfar.data.sts.load_task`). Where ``tasks`` is left at its default,
-            a set that cannot be had is noted under ``unavailable``; one that is named must be there.
+        model: a model folder, a hub name, a training run's folder, a baseline (:mod:`nearfar.baselines.named`), or any
+            function from texts to vectors.
+        suite: ``sts``, ``transfer`` or ``all``: a set that cannot be had is noted under ``unavailable``. By default
+            ``sts``, unless ``tasks``, ``pairs`` or ``labelled`` name something.
+        tasks: named sets of either kind (:func:`nearfar.data.sts.load_task`, :mod:`nearfar.data.transfer`), or files of
+            scored pairs. They must be there.
+        pairs: files or data sets of scored pairs of one's own, with the columns score, sentence1, sentence2.
+        labelled: labelled files or data sets of one's own, with the columns text, label or sentence1, sentence2, label.
         pooling: instead of the model's own.
         max_length: tokens kept of a text, instead of the model's own limit.
         precision: ``bf16`` encodes in bfloat16.
         device: where to encode.
+        protocol: of the probes of transfer tasks: ``senteval``, or ``exact`` (:mod:`nearfar.evaluation.probes`).
+        nhid: hidden units of SentEval's probe.
+        folds: of the probes' cross-validation.
         resamples: bootstrap resamples behind each 95% interval; 0 for none.
-        seed: of the bootstrap.
+        seed: of the bootstrap, and of a baseline that is fitted.
         name: what to call the model in tables, by default what ``model`` is called.
         training_seed: of the run that made the model, by which :func:`nearfar.compare.compare` pairs runs of two
             methods; a run folder knows its own.
@@ -55,69 +81,166 @@ def evaluate(
 
     Raises:
         NearfarError: a task or model cannot be had, settings of an encoder given with a function, vectors that are
-            not finite, an output that cannot be written.
+            not finite for any task, an output that cannot be written.
     """
     file = None if output is None else results.check_output(output)
-    tasks = (tasks,) if isinstance(tasks, str) else tuple(dict.fromkeys(tasks))
-    loaded, unavailable = _load(tasks, required=tasks != STS_TASKS)
+    tasks, pairs, labelled = _several(tasks), _several(pairs), _several(labelled)
+    named = (*tasks, *pairs, *labelled)
+    if suite is not None and suite not in SUITES:
+        raise NearfarError(f"suite {suite!r}: take one of {', '.join(SUITES)}.")
+    of_suite = SUITES[suite or "sts"] if suite or not named else ()
+    similarity, transfer, unavailable = _load(of_suite, tasks, pairs, labelled)
     name = name or (getattr(model, "__qualname__", type(model).__name__) if callable(model) else str(model))
     if not callable(model) and (account := Path(model) / "run.json").is_file():
         training_seed = json.loads(account.read_text(encoding="utf-8"))["config"]["seed"]
         model = Path(model) / "model"
     settings = {"pooling": pooling, "max_length": max_length, "device": device}
-    encode, pooled = _open(model, bf16=precision == "bf16", progress=progress, **settings)
-    scored = evaluate_sts(encode, loaded, resamples=resamples, seed=seed, progress=progress)
+    texts = partial(_texts, similarity, transfer)
+    opened = _open(model, texts, bf16=precision == "bf16", seed=seed, progress=progress, **settings)
+    encode = _Remembering(opened.encode)
     config = {
-        "tasks": list(tasks),
-        "pooling": pooled,
+        "tasks": list(dict.fromkeys((*of_suite, *named))),
+        "pooling": opened.pooling,
+        "transductive": opened.transductive,
         "max_length": max_length,
         "precision": precision,
         "resamples": resamples,
         "seed": seed,
         "training_seed": training_seed,
     }
-    result = {
+    result: results.Result = {
         "schema": results.SCHEMA,
-        "kind": "sts",
+        "kind": "evaluation",
         "model": name,
         "config": config,
         "provenance": results.provenance(),
         "unavailable": unavailable,
-    } | scored
+        "averages": {},
+        "tasks": {},
+    }
+    if similarity:
+        scored = evaluate_sts(encode, similarity, resamples=resamples, seed=seed, progress=progress)
+        result |= scored | {"unavailable": unavailable | scored["unavailable"]}
+    if not transfer and not result["tasks"]:
+        task, why = next(iter(result["unavailable"].items()))
+        raise NearfarError(f"{task}: {why}.")
+    if transfer:
+        from nearfar.evaluation.transfer import evaluate_transfer
+
+        probed = evaluate_transfer(
+            encode, transfer, protocol=protocol, nhid=nhid, folds=folds, resamples=resamples, progress=progress
+        )
+        result |= {"texts": len(encode.known) or result.get("texts"), "dim": probed["dim"]}
+        result["transfer"] = {
+            "protocol": protocol,
+            "nhid": nhid,
+            "folds": folds,
+            "averages": probed["averages"],
+            "tasks": probed["transfer"],
+        }
     if file:
         results.write_result(result, file, markdown=evaluation_markdown(result))
     return result
 
 
-def _load(tasks: tuple[str, ...], *, required: bool) -> tuple[dict[str, Subsets], dict[str, str]]:
-    loaded: dict[str, Subsets] = {}
-    unavailable = {}
-    for task in tasks:
+def _several(specs: Sequence[str] | None) -> tuple[str, ...]:
+    """Each once; one string is one of them."""
+    return (specs,) if isinstance(specs, str) else tuple(dict.fromkeys(specs or ()))
+
+
+def _load(
+    suite: Sequence[str], tasks: Sequence[str], pairs: Sequence[str], labelled: Sequence[str]
+) -> tuple[dict[str, Subsets], "dict[str, TransferTask]", dict[str, str]]:
+    """Similarity tasks, transfer tasks, and those of the suite that cannot be had, each with the reason."""
+    from nearfar.data.transfer import NAMES, load_labelled_task, load_transfer
+
+    for spec in labelled:
+        if spec in (*tasks, *pairs):
+            raise NearfarError(f"{spec}: is named both as scored pairs and as labelled texts.")
+    similarity: dict[str, Subsets] = {}
+    transfer: dict[str, TransferTask] = {}
+    unavailable: dict[str, str] = {}
+    for task in dict.fromkeys((*suite, *tasks, *pairs, *labelled)):
         try:
-            subsets = load_task(task)
+            if task in labelled:
+                transfer[task] = load_labelled_task(task)
+            elif task in NAMES and task not in pairs:
+                transfer[task] = load_transfer(task)
+            else:
+                similarity[task] = _whole(load_task(task))
         except NearfarError as error:
-            if required:
+            if task in (*tasks, *pairs, *labelled):
                 raise
             unavailable[task] = str(error)
-            continue
-        if len(subsets) > 1 and set(subsets) <= _SPLITS:  # splits of one set: nobody averages over them
-            subsets = {"+".join(subsets): list(chain(*subsets.values()))}
-        loaded[task] = subsets
-    if unavailable and not loaded:
+    if not similarity and not transfer:
         raise NearfarError(f"none of the tasks can be had. {next(iter(unavailable.values()))}")
-    return loaded, unavailable
+    return similarity, transfer, unavailable
 
 
-def _open(model: "str | Path | Encode", *, bf16: bool, progress: bool, **settings: Any) -> tuple[Encode, str | None]:
-    """The model as a function, and the pooling it uses where that is known."""
+def _whole(subsets: Subsets) -> Subsets:
+    """Splits of one set together: nobody averages over them."""
+    if len(subsets) > 1 and set(subsets) <= _SPLITS:
+        return {"+".join(subsets): list(chain(*subsets.values()))}
+    return subsets
+
+
+def _texts(similarity: Mapping[str, Subsets], transfer: "Mapping[str, TransferTask]") -> list[str]:
+    """The distinct texts of all tasks."""
+    of_pairs = (t for subsets in similarity.values() for rows in subsets.values() for row in rows for t in row[:2])
+    of_rows = (t for task in transfer.values() for rows in task.splits.values() for row in rows.texts for t in row)
+    return list(dict.fromkeys(chain(of_pairs, of_rows)))
+
+
+class _Remembering:
+    """An encode function that is asked for each text once."""
+
+    def __init__(self, encode: Encode) -> None:
+        self.encode = encode
+        self.known: dict[str, np.ndarray] = {}
+
+    def __call__(self, texts: Sequence[str]) -> "np.ndarray":
+        import numpy as np
+
+        fresh = [text for text in dict.fromkeys(texts) if text not in self.known]
+        if fresh:
+            found = np.asarray(self.encode(fresh))
+            if found.ndim != 2 or len(found) != len(fresh):
+                return found  # who asked says what is wrong with it
+            self.known.update(zip(fresh, found, strict=True))
+        return np.stack([self.known[text] for text in texts])
+
+
+class _Opened(NamedTuple):
+    encode: Encode
+    pooling: str | None = None
+    """Where it is known."""
+    transductive: bool = False
+    """Fitted on the texts that are evaluated."""
+
+
+def _open(
+    model: "str | Path | Encode",
+    texts: Callable[[], Sequence[str]],
+    *,
+    bf16: bool,
+    seed: int,
+    progress: bool,
+    **settings: Any,
+) -> _Opened:
+    """The model as a function; ``texts`` are those to be evaluated."""
     if callable(model):
         if bf16:
             raise NearfarError("precision is a setting of a model folder or hub name; a function has its own.")
         given = [key for key, value in settings.items() if value is not None]
         if given:
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
-        return model, None
+        return _Opened(model)
+    from nearfar.baselines.named import is_baseline, is_transductive, open_baseline
+
+    if isinstance(model, str) and is_baseline(model):
+        encode = open_baseline(model, fit_texts=texts, bf16=bf16, seed=seed, progress=progress, **settings)
+        return _Opened(encode, settings["pooling"], is_transductive(model))
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **settings)
-    return partial(encoder.encode, bf16=bf16, progress=progress), encoder.pooling
+    return _Opened(partial(encoder.encode, bf16=bf16, progress=progress), encoder.pooling)

@@ -71,7 +71,7 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
     if processes.size > 1:
         atexit.register(leave)
     console = console if console is not None and processes.first else Console(quiet=True)
-    folder = processes.from_first(lambda: _check_folder(config, resume=resume))
+    folder = processes.from_first(lambda: check_folder(config, resume=resume))
     pairs = load_pairs(config.evaluate_on)
     run = prepare(config, processes=processes.size, device=str(device) if processes.size > 1 else None)
     evaluate = _evaluation(run.encoder, pairs, config, console)
@@ -174,6 +174,8 @@ def _evaluation(
         scored = evaluate_sts(
             lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
         )
+        if source in scored["unavailable"]:
+            raise NearfarError(f"{source}: cannot be scored: {scored['unavailable'][source]}.")
         first, second = (vectors[[pair[side] for pair in positives]] for side in (0, 1))
         measures = geometry(vectors, (first, second) if positives else None)
         warning = collapse_warning(measures)
@@ -197,10 +199,12 @@ def _settings(config: TrainConfig) -> dict[str, str]:
     return settings | ({} if second is None else {"second.toml": to_toml(second, without=OF_THE_RUN)})
 
 
-def _check_folder(config: TrainConfig, *, resume: bool) -> Path:
-    """The run folder, made sure to be free, or to hold an unfinished run of the same config."""
-    from nearfar.recipes import second_of
+def check_folder(config: TrainConfig, *, resume: bool) -> Path:
+    """The run folder, made sure to be free, or to hold an unfinished run of the same config.
 
+    Raises:
+        NearfarError: it is not.
+    """
     folder = Path(config.output)
     file = folder / "config.toml"
     if not file.exists():
@@ -209,7 +213,30 @@ def _check_folder(config: TrainConfig, *, resume: bool) -> Path:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise NearfarError(f"{folder}: is in the way and holds no run; choose another --output.")
         return folder
-    differ = _differ(file, config)
+    _refuse_other_settings(folder, config)
+    if (folder / "run.json").exists():
+        raise NearfarError(f"{folder}: holds this run, finished; its model is {folder / 'model'}.")
+    if not resume:
+        raise NearfarError(f"{folder}: holds this run, unfinished. Go on with it by --resume, or remove the folder.")
+    return folder
+
+
+def trained_before(config: TrainConfig) -> Trained:
+    """What came out of the finished run in ``config.output``.
+
+    Raises:
+        NearfarError: it has other settings.
+    """
+    folder = Path(config.output)
+    _refuse_other_settings(folder, config)
+    account = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    return Trained(folder / "model", *(account[key] for key in ("step", "start_score", "best_score", "best_step")))
+
+
+def _refuse_other_settings(folder: Path, config: TrainConfig) -> None:
+    from nearfar.recipes import second_of
+
+    differ = _differ(folder / "config.toml", config)
     if "method" in differ:
         raise NearfarError(f"{folder}: holds a run of another method; choose another --output.")
     file = folder / "second.toml"
@@ -219,11 +246,6 @@ def _check_folder(config: TrainConfig, *, resume: bool) -> Path:
         raise NearfarError(
             f"{folder}: holds a run with other settings ({', '.join(map(flag, differ))}); choose another --output."
         )
-    if (folder / "run.json").exists():
-        raise NearfarError(f"{folder}: holds this run, finished; its model is {folder / 'model'}.")
-    if not resume:
-        raise NearfarError(f"{folder}: holds this run, unfinished. Go on with it by --resume, or remove the folder.")
-    return folder
 
 
 def _differ(file: Path, config: TrainConfig) -> list[str]:

@@ -26,6 +26,8 @@ SUBSETS = {
         "postediting": 244,
         "question-question": 209,
     },
+    "sts17": {"ar-ar": 250, "ar-en": 250, "es-es": 250, "es-en": 250, "en-en": 250},
+    "sts17:en-en": {"en-en": 250},
     "stsb": {"test": 1379},
     "stsb:train+dev": {"train": 5749, "dev": 1500},
     "sickr": {"test": 4927},

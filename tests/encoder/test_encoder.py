@@ -16,7 +16,8 @@ from nearfar.encoder import encoder as encoder_module
 from nearfar.encoder import weights
 from tests.tiny import ARCHITECTURES, save_tiny, sentences
 
-POOLINGS = ("cls", "mean", "mean_without_cls", "max", "first_last", "layer:0", "layer:1")
+ONE_LAYER = ("layer:0", "layer:0:max", "layer:1", "layer:1:cls", "layer:1:max", "layer:1:mean_without_cls")
+POOLINGS = ("cls", "mean", "mean_without_cls", "max", "first_last", *ONE_LAYER)
 
 
 @pytest.fixture
@@ -143,7 +144,11 @@ def test_poolings_by_hand(folder: Path) -> None:
             "max": last.max(0),
             "first_last": (middle.mean(0) + last.mean(0)) / 2,
             "layer:0": first.mean(0),
+            "layer:0:max": first.max(0),
             "layer:1": middle.mean(0),
+            "layer:1:cls": middle[0],
+            "layer:1:max": middle.max(0),
+            "layer:1:mean_without_cls": middle[1:].mean(0),
         }[pooling]
         np.testing.assert_allclose(encoder.encode([text])[0], expected, atol=1e-6)
 

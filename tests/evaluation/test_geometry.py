@@ -11,7 +11,9 @@ from nearfar.evaluation.geometry import (
     collapse_warning,
     effective_rank,
     geometry,
+    isotropy,
     mean_cosine,
+    spectrum,
     uniformity,
 )
 from nearfar.types import NearfarError
@@ -90,6 +92,8 @@ def test_only_directions_count():
     y = np.array(rows(20, 6, seed=2))
     before, after = geometry(x, (x, y)), geometry(lengths * (x @ turn), (lengths * (x @ turn), y @ turn))
     assert before == pytest.approx(after)
+    assert isotropy(x) == pytest.approx(isotropy(lengths * (x @ turn)))
+    assert spectrum(x).tolist() == pytest.approx(spectrum(lengths * (x @ turn)).tolist())
     assert set(before) == {"alignment", "uniformity", "mean_cosine", "effective_rank"}
     assert set(geometry(x)) == set(before) - {"alignment"}
 
@@ -119,7 +123,67 @@ def test_zero_vectors_have_cosine_zero():
     assert "collapsed" in collapse_warning(geometry(nothing))
 
 
-@pytest.mark.parametrize("measure", [uniformity, mean_cosine, effective_rank, geometry])
+def turned(x, *, seed=3):
+    """The same directions, rotated: no longer along the axes."""
+    dim = len(x[0])
+    return np.asarray(x) @ np.linalg.qr(np.array(rows(dim, dim, seed=seed)))[0]
+
+
+@pytest.mark.parametrize("times", [(5, 3, 1), (2, 1), (7,), (9, 4, 2, 1)])
+def test_isotropy_of_directions_that_come_several_times(times):
+    x = np.repeat(np.eye(len(times)), times, axis=0) * 7.0
+    most, others = max(times), sum(times) - max(times)
+    expected = (others + most / math.e) / (others + most * math.e)  # Z of minus and of plus the commonest direction
+    assert isotropy(x) == pytest.approx(expected)
+    assert isotropy(turned(x)) == pytest.approx(expected)
+
+
+def test_isotropy_of_antipodes_and_of_an_even_space():
+    assert isotropy([[3.0, 4.0], [-3.0, -4.0]]) == pytest.approx(1 / math.cosh(1))  # 2 across, 2 cosh(1) along
+    both_ways = np.concatenate([np.eye(4), -np.eye(4)])
+    assert isotropy(both_ways) == pytest.approx(1)
+    even = np.random.default_rng(0).normal(size=(4000, 8))
+    assert isotropy(even) > 0.95 > 0.5 > isotropy(even + 4 * np.eye(8)[0]) > math.exp(-2)
+
+
+def test_isotropy_as_plain_loops_over_the_right_singular_vectors():
+    x = rows(30, 5, shift=0.7)
+    unit = [[v / math.sqrt(sum(a * a for a in row)) for v in row] for row in x]
+    directions = [sign * c for c in np.linalg.svd(np.array(unit))[2] for sign in (1, -1)]
+    z = [sum(math.exp(sum(a * b for a, b in zip(c, w, strict=True))) for w in unit) for c in directions]
+    assert isotropy(x) == pytest.approx(min(z) / max(z))
+    assert 0.2 < isotropy(x) < 0.8
+
+
+def test_isotropy_with_fewer_texts_than_dimensions_counts_the_directions_that_none_uses():
+    assert isotropy([[1.0, 0, 0], [-1.0, 0, 0]]) == pytest.approx(2 / (math.e + 1 / math.e))
+
+
+@pytest.mark.parametrize("times", [(9, 4, 1), (16, 1), (4,)])
+def test_spectrum_of_directions_that_come_several_times(times):
+    x = turned(np.repeat(np.eye(len(times)), times, axis=0) * 3.0)
+    assert spectrum(x).tolist() == pytest.approx([math.sqrt(n / times[0]) for n in times])
+
+
+def test_spectrum_is_that_of_the_cosine_matrix_and_is_not_centred():
+    x = rows(6, 9, shift=1.0)
+    gram = np.array([[cosine(a, b) for b in x] for a in x])
+    singular = np.sqrt(np.linalg.eigvalsh(gram))[::-1]
+    assert spectrum(x).tolist() == pytest.approx((singular / singular[0]).tolist())
+    assert len(spectrum(x)) == 6
+    cone = np.array(rows(50, 8, shift=5.0))
+    assert spectrum(cone)[1] < 0.3 < spectrum(cone - cone.mean(axis=0))[1]
+
+
+def test_nothing_and_all_equal():
+    nothing, equal = np.zeros((4, 3)), np.tile([[0.3, -1.2, 0.7]], (9, 1))
+    assert isotropy(nothing) == 1
+    assert spectrum(nothing).tolist() == [0, 0, 0]
+    assert isotropy(equal) == pytest.approx(math.exp(-2))
+    assert spectrum(equal).tolist() == pytest.approx([1, 0, 0], abs=1e-12)
+
+
+@pytest.mark.parametrize("measure", [uniformity, mean_cosine, effective_rank, geometry, isotropy, spectrum])
 def test_what_has_no_geometry(measure):
     with pytest.raises(NearfarError, match="1 of 3 hold NaN or infinity, the first is row 2"):
         measure([[1.0, 0.0], [0.0, 1.0], [math.nan, 1.0]])

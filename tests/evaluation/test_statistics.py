@@ -6,7 +6,17 @@ from scipy import stats
 
 from nearfar.evaluation import correlation
 from nearfar.evaluation.correlation import bootstrap_scores, weighted_pearson
-from nearfar.evaluation.statistics import holm, interval, paired_bootstrap, paired_test, seeds_test
+from nearfar.evaluation.statistics import (
+    bootstrap_means,
+    holm,
+    interval,
+    mcnemar,
+    paired_bootstrap,
+    paired_test,
+    permutation_test,
+    rank_test,
+    seeds_test,
+)
 
 
 def test_interval_is_the_middle_95_percent_of_what_is_defined():
@@ -135,3 +145,52 @@ def test_holm_by_hand():
     assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []
+
+
+def test_mcnemar_is_a_binomial_test_of_the_discordant_rows():
+    first = np.array([1] * 9 + [0] * 2 + [1] * 30 + [0] * 5, dtype=bool)
+    second = np.array([0] * 9 + [1] * 2 + [1] * 30 + [0] * 5, dtype=bool)
+    # P(9 or more of 11) on both sides: 2 * (C(11,9) + C(11,10) + C(11,11)) / 2^11
+    assert mcnemar(first, second) == mcnemar(second, first) == pytest.approx(2 * (55 + 11 + 1) / 2**11)
+    assert mcnemar(first, first) == 1
+
+
+def test_flipping_signs_tends_to_mcnemar():
+    rng = np.random.default_rng(0)
+    first, second = rng.random(400) < 0.8, rng.random(400) < 0.73
+    differences = first.astype(float) - second
+    p = permutation_test(differences, resamples=200_000, seed=1)
+    assert p == pytest.approx(mcnemar(first, second), rel=0.1)
+    assert permutation_test(-differences, resamples=1000, seed=1) == pytest.approx(p, abs=0.05)
+    assert permutation_test(np.zeros(9), resamples=99, seed=0) == 1
+
+
+def test_flipping_signs_of_shares_is_the_plain_loop():
+    rng = np.random.default_rng(3)
+    differences = rng.integers(-3, 5, size=40) / 3  # three seeds a side
+    flips = rng.choice([-1, 1], size=(20_000, 40))
+    by_loop = np.mean(np.abs(flips @ differences) >= abs(differences.sum()) - 1e-9)
+    assert permutation_test(differences, resamples=20_000, seed=0) == pytest.approx(by_loop, abs=0.015)
+
+
+def test_bootstrap_of_means_is_that_of_the_rows():
+    rng = np.random.default_rng(1)
+    right = (rng.random((2, 300)) < [[0.8], [0.6]]).astype(float)
+    draws = bootstrap_means(right, resamples=20_000, seed=0)
+    rows = rng.integers(0, 300, size=(20_000, 300))
+    by_rows = right[:, rows].mean(axis=2)
+    assert draws.shape == (2, 20_000)
+    np.testing.assert_allclose(draws.mean(axis=1), right.mean(axis=1), atol=1e-3)
+    np.testing.assert_allclose(draws.std(axis=1), by_rows.std(axis=1), rtol=0.03)
+    paired = (draws[0] - draws[1]).std()
+    assert paired == pytest.approx((by_rows[0] - by_rows[1]).std(), rel=0.03)
+
+
+def test_ranks_of_seeds():
+    a, b = np.array([3.0, 5.0, 4.0, 6.0]), np.array([1.0, 2.0, 3.5, 2.5])
+    p, name = rank_test(a, b, paired=True)
+    assert (p, name) == (pytest.approx(2 / 2**4), "Wilcoxon's signed-rank test over seeds")
+    p, name = rank_test(a, b, paired=False)
+    assert (p, name) == (pytest.approx(stats.mannwhitneyu(a, b).pvalue), "Wilcoxon's rank-sum test over seeds")
+    assert rank_test(a, a, paired=True) is None
+    assert rank_test(a[:1], b, paired=False) is None

@@ -174,7 +174,7 @@ def test_the_length_of_vectors_does_not_matter(scale):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_an_embedding_that_is_not_finite_is_named(value):
+def test_a_vector_that_is_not_finite_costs_its_tasks_alone(value):
     tasks = {"one": {"a": subset(5)}, "two": {"b": [ScoredPair("bad 1", "x 2", 3)] * 3}}
 
     def encode(texts):
@@ -182,8 +182,12 @@ def test_an_embedding_that_is_not_finite_is_named(value):
         vectors[[text == "bad 1" for text in texts], 1] = value
         return vectors
 
-    with pytest.raises(NearfarError, match=r"1 of \d+ texts, the first of them in task two: 'bad 1'"):
-        evaluate_sts(encode, tasks)
+    scored = evaluate_sts(encode, tasks, resamples=0)
+    assert list(scored["tasks"]) == ["one"]
+    assert scored["tasks"] == evaluate_sts(angles, {"one": tasks["one"]}, resamples=0)["tasks"]
+    assert list(scored["unavailable"]) == ["two"]
+    assert "1 of its texts hold NaN or infinity, the first is that of 'bad 1'" in scored["unavailable"]["two"]
+    assert evaluate_sts(encode, {"two": tasks["two"]})["tasks"] == {}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,14 @@ import io
 import pytest
 from rich.console import Console
 
-from nearfar.evaluation.tables import comparison_markdown, comparison_table, evaluation_markdown, evaluation_table
+from nearfar.evaluation.tables import (
+    comparison_markdown,
+    comparison_table,
+    comparisons_markdown,
+    comparisons_table,
+    evaluation_markdown,
+    evaluation_tables,
+)
 
 PROVENANCE = {
     "date": "2024-01-02T03:04:05+00:00",
@@ -51,7 +58,8 @@ def result():
 @pytest.fixture
 def comparison():
     row = {"pairs": 9, "first": 71.0, "second": 69.5, "difference": 1.5, "low": 0.25, "high": 2.75, "p": 0.01}
-    row |= {"p_holm": 0.02, "separable": True, "seeds": {"p": 0.3, "test": "Welch's t-test over seeds"}}
+    row |= {"p_holm": 0.02, "separable": True}
+    row |= {"seeds": {"p": 0.3, "test": "Welch's t-test over seeds", "p_rank": 0.25, "rank_test": "Wilcoxon"}}
     none = dict.fromkeys(("second", "difference", "low", "high", "p", "separable", "seeds"))
     overall = {key: value for key, value in row.items() if key not in ("pairs", "p_holm")}
     return {
@@ -87,21 +95,22 @@ def test_an_evaluation_in_markdown(result):
     for note in (
         "mine, mean and wmean: undefined on b: why.",
         "mine: 4 pairs with a zero vector, their cosine taken as 0.",
-        "sts12: not evaluated. no such folder.",
         "Intervals: 95%, over 1000 bootstrap resamples of pairs.",
         "Pooling: mean.",
     ):
         assert lines.count(note) == 2
+    assert lines.count("sts12: not evaluated. no such folder.") == 1
     assert lines[-1] == "`nearfar evaluate m`, 2024-01-02T03:04:05+00:00, commit abc; python 3.11; fast, 2."
 
 
 def test_an_evaluation_on_screen(result):
-    text = shown(evaluation_table(result))
+    (table,) = evaluation_tables(result)
+    text = shown(table)
     assert "my [bold]model[/bold]: Spearman x 100" in text  # names are no markup
     assert "70.13 [68.9, 72.1]" in text
     assert "a|b" not in text
     assert "undefined on b: why" in text
-    assert "50.00 [48.8, 52.0]" in shown(evaluation_table(result, metric="pearson", subsets=True))
+    assert "50.00 [48.8, 52.0]" in shown(*evaluation_tables(result, metric="pearson", subsets=True))
 
 
 def test_without_resamples_nothing_is_said_of_intervals(result):
@@ -115,11 +124,11 @@ def test_a_comparison_in_markdown(comparison):
     lines = comparison_markdown(comparison).splitlines()
     assert lines[0] == "# A against B"
     assert "## Spearman x 100 (wmean): first A (mean of 2 runs), second B" in lines
-    assert "| one | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 | 0.0200 | 0.3000 | first better |" in lines
-    assert "| two | 71.00 | 69.50 | -1.50 [-2.75, -0.25] | 0.0100 | 0.0200 | 0.3000 | second better |" in lines
-    assert "| three | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 | 0.0200 | 0.3000 | not separable |" in lines
-    assert "| four | 50.00 | undefined |  |  |  |  | undefined |" in lines
-    assert "| average | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 |  | 0.3000 | first better |" in lines
+    assert "| one | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 | 0.0200 | 0.3000 | 0.2500 | first better |" in lines
+    assert "| two | 71.00 | 69.50 | -1.50 [-2.75, -0.25] | 0.0100 | 0.0200 | 0.3000 | 0.2500 | second better |" in lines
+    assert any(line.startswith("| three | 71.00") and line.endswith("| not separable |") for line in lines)
+    assert "| four | 50.00 | undefined |  |  |  |  |  | undefined |" in lines
+    assert "| average | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 |  | 0.3000 | 0.2500 | first better |" in lines
     assert "average: over one, two." in lines
     assert "four: undefined for B: why." in lines
     assert "Not compared, as not all have them: sts16." in lines
@@ -134,3 +143,76 @@ def test_a_comparison_on_screen(comparison):
     text = shown(comparison_table(comparison))
     assert "p over seeds" not in text
     assert "second better" in text
+
+
+@pytest.fixture
+def probed(result):
+    accuracy = {"kind": "classification", "rows": 50, "accuracy": estimate(80.0)}
+    learned = {"kind": "relatedness", "pairs": 40, "pearson": estimate(60.0), "spearman": estimate(55.0)}
+    return result | {
+        "transfer": {
+            "protocol": "exact",
+            "nhid": 0,
+            "averages": {"two": {"tasks": ["mr"], "accuracy": estimate(81.0)}},
+            "tasks": {
+                "mr": accuracy,
+                "mrpc": accuracy | {"f1": estimate(85.0)},
+                "cr": accuracy | {"accuracy": undefined("NaN")},
+                "learned": learned,
+            },
+        }
+    }
+
+
+def test_transfer_tasks_in_markdown_and_on_screen(probed):
+    lines = evaluation_markdown(probed).splitlines()
+    assert "| mr | 50 | accuracy | 80.00 [78.8, 82.0] |  |" in lines
+    assert "| mrpc | 50 | accuracy | 80.00 [78.8, 82.0] | F1 85.00 [83.8, 87.0] |" in lines
+    assert "| cr | 50 | accuracy | undefined |  |" in lines
+    assert "| learned | 40 | Pearson | 60.00 [58.8, 62.0] | Spearman 55.00 [53.8, 57.0] |" in lines
+    assert "| average of two |  | accuracy | 81.00 [79.8, 83.0] |  |" in lines
+    assert "Probes by the protocol exact." in lines
+    assert "cr: NaN." in lines
+    similarity, transfer = evaluation_tables(probed)
+    assert "80.00 [78.8, 82.0]" in shown(transfer)
+    assert "mrpc" not in shown(similarity)
+    (transfer,) = evaluation_tables(probed | {"tasks": {}})
+    assert "sts12: not evaluated. no such folder." in shown(transfer)
+
+
+def test_what_was_fitted_on_the_evaluated_texts_says_so(result):
+    result["config"]["transductive"] = True
+    assert "(transductive)" in evaluation_markdown(result)
+
+
+def test_accuracies_have_an_average_of_their_own(comparison):
+    row = comparison["tasks"]["one"]
+    comparison["tasks"] = {"mr": row | {"kind": "classification", "test": "McNemar's exact test over rows"}}
+    comparison |= {"overall": None, "overall_transfer": {"tasks": ["mr"]} | row}
+    lines = comparison_markdown(comparison).splitlines()
+    assert any(line.startswith("| mr, accuracy | 71.00 | 69.50 |") for line in lines)
+    assert any(line.startswith("| average accuracy | 71.00 |") for line in lines)
+    assert "p of accuracies: McNemar's exact test over rows." in lines
+    assert not any(line.startswith("| average | ") for line in lines)
+
+
+def test_several_sides_have_a_column_each(comparison):
+    def pair(i, j, first, second, *, separable):
+        row = comparison["tasks"]["one"] | {"first": first, "second": second, "separable": separable}
+        return {"pair": [i, j], "tasks": {"one": row}, "overall": {"tasks": ["one"]} | row, "overall_transfer": None}
+
+    pairs = [
+        pair(0, 1, 70.0, 72.0, separable=False),
+        pair(0, 2, 70.0, 60.0, separable=True),
+        pair(1, 2, 72.0, 60.0, separable=True),
+    ]
+    sides = [{"name": name, "models": [name]} for name in "ABC"]
+    several = {key: comparison[key] for key in ("config", "provenance", "not_compared")}
+    several |= {"sides": sides, "comparisons": pairs}
+    lines = comparisons_markdown(several).splitlines()
+    assert lines[0] == "# A, B, C"
+    assert "| task | A | B | C |" in lines
+    assert "| one | 70.00 = | 72.00 * | 60.00 |" in lines
+    assert "| average | 70.00 = | 72.00 * | 60.00 |" in lines
+    assert "## Spearman x 100 (wmean): first B, second C" in lines
+    assert "72.00 *" in shown(comparisons_table(several))

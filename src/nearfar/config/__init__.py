@@ -25,11 +25,20 @@ from nearfar.config.methods import (
     method_of,
 )
 from nearfar.config.training import TrainConfig, flag
-from nearfar.config.verbs import STS_TASKS, BackTranslateConfig, CompareConfig, EncodeConfig, EvaluateConfig
+from nearfar.config.verbs import (
+    STS_TASKS,
+    TRANSFER_TASKS,
+    BackTranslateConfig,
+    CompareConfig,
+    EncodeConfig,
+    EvaluateConfig,
+    GeometryConfig,
+)
 
 __all__ = [
     "METHODS",
     "STS_TASKS",
+    "TRANSFER_TASKS",
     "AugmentConfig",
     "BackTranslateConfig",
     "BtConfig",
@@ -38,6 +47,7 @@ __all__ = [
     "CompareConfig",
     "EncodeConfig",
     "EvaluateConfig",
+    "GeometryConfig",
     "InfoNceConfig",
     "RegressionConfig",
     "SbertConfig",

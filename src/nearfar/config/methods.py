@@ -21,7 +21,7 @@ class SbertConfig(TrainConfig):
     label_column: str = "label"
     """Column of the label, in files: entailment, neutral, contradiction, or 0, 1, 2."""
     pooling: str | None = "mean_without_cls"
-    """cls, mean, mean_without_cls (Liao 2021, section 3), max, first_last or layer:K; 'own' for the model's own."""
+    """cls, mean, mean_without_cls (Liao 2021, section 3), max, first_last, layer:K, layer:K:max; 'own' for the model's."""
     order: Literal["premise", "file", "rows"] = "premise"
     """premise: shuffled, all rows of a premise in one batch; file: as they come (the authors' code); rows: shuffled."""
     head_layers: Literal[1, 2] = 2
@@ -63,7 +63,7 @@ class SimcseConfig(TrainConfig):
     data: tuple[str, ...] = ()
     """What is read."""
     pooling: str | None = "cls"
-    """cls, mean, mean_without_cls, max, first_last or layer:K; 'own' for the model's own."""
+    """cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max; 'own' for the model's own."""
     mlp: Literal["train_only", "kept", "none"] = "train_only"
     """A tanh layer on the embedding: in training only (best in Gao et al. 2021), also after, or not at all."""
     temperature: float = 0.05
@@ -141,7 +141,7 @@ class GuidedConfig(TrainConfig):
     data: tuple[str, ...] = ()
     """What is read."""
     pooling: str | None = "cls"
-    """cls, mean, mean_without_cls, max, first_last or layer:K; 'own' for the model's own."""
+    """cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max; 'own' for the model's own."""
     views: str = "all"
     """Layers of the frozen copy that guide: all, or first-last such as 6-12, 0 being the embedding layer."""
     view_pooling: Literal["max", "mean"] = "max"
@@ -210,7 +210,7 @@ class BtConfig(TrainConfig):
     translation_column: str = "translation"
     """Column of their back-translations."""
     pooling: str | None = "cls"
-    """cls, mean, mean_without_cls, max, first_last or layer:K; 'own' for the model's own."""
+    """cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max; 'own' for the model's own."""
     freeze_embeddings: bool = True
     """Keep the embedding layer as it is; --no-freeze-embeddings trains it."""
     temperature: float = 0.01

@@ -15,7 +15,7 @@ class TrainConfig:
     model: str = "sentence-transformers/all-MiniLM-L6-v2"
     """Encoder to start from: a folder, or owner/name on the hub."""
     pooling: str | None = None
-    """cls, mean, mean_without_cls, max, first_last or layer:K; by default the model's own."""
+    """cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max; by default the model's own."""
     max_length: int | None = None
     """Tokens kept of a sentence, in training and ever after; by default the model's own limit."""
     train_max_length: int | None = None

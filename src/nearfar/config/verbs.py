@@ -4,14 +4,34 @@ from dataclasses import dataclass
 from typing import Literal
 
 STS_TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr", "sickr-full")
+TRANSFER_TASKS = (
+    "mr",
+    "cr",
+    "subj",
+    "mpqa",
+    "sst2",
+    "sst5",
+    "trec",
+    "mrpc",
+    "sick-e",
+    "sickr-learned",
+    "stsb-learned",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig:
-    """Score encoders on semantic textual similarity: Spearman and Pearson, per task and subset, with intervals."""
+    """Score encoders on similarity (Spearman, Pearson) and on transfer tasks (accuracy of probes), with intervals."""
 
-    tasks: tuple[str, ...] = STS_TASKS
-    """Named sets, or files with the columns score, sentence1, sentence2."""
+    suite: Literal["sts", "transfer", "all"] | None = None
+    """sts: STS12 to 16, STS-B, SICK-R; transfer: SentEval's tasks; all: both. By default sts, if no tasks are named."""
+    tasks: tuple[str, ...] | None = None
+    """Single named sets of either kind, or files of scored pairs."""
+    pairs: tuple[str, ...] = ()
+    """Scored pairs of your own: files with the columns score, sentence1, sentence2."""
+    labelled: tuple[str, ...] = ()
+    """Labelled texts of your own, to be told apart by a probe: files with the columns text (or sentence1 and sentence2)
+    and label."""
     pooling: str | None = None
     """Override the model's own pooling."""
     max_length: int | None = None
@@ -20,16 +40,22 @@ class EvaluateConfig:
     """bf16 computes embeddings in bfloat16, which is faster on many processors and moves a score by hundredths."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
+    protocol: Literal["senteval", "exact"] = "senteval"
+    """Of the probes: SentEval's own classifiers, or logistic regression solved exactly on the same folds."""
+    nhid: int = 0
+    """Hidden units of SentEval's classifier (50 in SBERT-WK); 0 is logistic regression."""
+    folds: int = 10
+    """Of the probes' cross-validation."""
     resamples: int = 1000
     """Bootstrap resamples behind each 95% interval."""
     seed: int = 0
-    """Of the bootstrap."""
+    """Of the bootstrap, and of a baseline that is fitted."""
     output: str | None = None
     """Result file to write (JSON; a Markdown table beside it)."""
     name: str | None = None
     """What to call the model in the result; by default what it is called here."""
     metric: Literal["spearman", "pearson"] = "spearman"
-    """What the table on screen shows; result files hold both."""
+    """What the table on screen shows of similarity; result files hold both."""
     subsets: bool = False
     """Show each subset on screen too; result files always hold them."""
 
@@ -68,6 +94,33 @@ class EncodeConfig:
     """Tokens kept of a text; by default the model's own limit."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GeometryConfig:
+    """Measure and draw the embedding spaces of one or several encoders, side by side."""
+
+    output: str
+    """Folder to write: geometry.json, its table geometry.md, and the plots."""
+    pairs: str | None = None
+    """Scored pairs that the numbers are of: a named set, or a file with the columns score, sentence1, sentence2; by
+    default stsb:dev. microworld:dev is generated and always there."""
+    positive_above: float = 4.0
+    """Pairs with a score above this are positive: alignment is theirs (Gao et al. 2021, section 3)."""
+    task: str | None = None
+    """Scored pairs to score every layer by every pooling on; by default stsb, its test split."""
+    labelled: str | None = None
+    """Labelled texts to draw: a named set, or a file with the columns text, label; by default sst2:test."""
+    labelled_limit: int = 400
+    """So many of the labelled texts are drawn."""
+    pooling: str | None = None
+    """Override the models' own pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    max_length: int | None = None
+    """Tokens kept of a text; by default each model's own limit."""
+    device: str | None = None
+    """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
+    seed: int = 0
+    """Of uniformity's sample, of t-SNE, and of the choice among pairs with equal scores."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -57,12 +57,29 @@ _NO_LABELLED = (
     "No hub copy is known here. Save it as the file above, or name another file or hub data set: any with the columns "
     "text and label will do."
 )
+_NO_PAIRS = (
+    "No hub copy is known here. Save it as the file above, with the columns label (1: paraphrase), sentence1 and "
+    "sentence2."
+)
 _NO_TEXT = "It is on no hub. Name a file of your own instead, with one sentence a line."
 _NO_WIKI1M = (
     "It is not fetched from the hub, where it is one file among others of princeton-nlp/datasets-for-simcse: download "
     "wiki1m_for_simcse.txt from there once, and save it as the file above or name the file itself."
 )
 _NO_FLICKR8K = "No hub copy is known here. Save the captions as the file above, with the columns image and caption."
+
+
+STS17_TRACKS = {"ar-ar": "1", "ar-en": "2", "es-es": "3", "es-en": "4a", "en-en": "5"}
+"""SemEval-2017 Task 1: languages of the two sentences, and the number of the track."""
+_NO_STS17 = (
+    "SemEval-2017 Task 1 publishes it (STS2017.eval and STS2017.gs): save a track as the file above, with the columns "
+    "score, sentence1 and sentence2; or name two languages of a hub copy, as in "
+    "hub:mteb/sts17-crosslingual-sts/es-en:test."
+)
+_NO_STS14_ES = (
+    "SemEval-2014 Task 10 publishes it for Spanish: save it as the file above, with the columns score, sentence1 and "
+    "sentence2."
+)
 
 
 def _semeval(year: int, *subsets: str) -> NamedSet:
@@ -115,6 +132,22 @@ CATALOG: Mapping[str, NamedSet] = {
     "sts14": _semeval(14, "deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
     "sts15": _semeval(15, "answers-forums", "answers-students", "belief", "headlines", "images"),
     "sts16": _semeval(16, "answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
+    "sts17": NamedSet(
+        folder="sts/multilingual",
+        splits=tuple(STS17_TRACKS),
+        files={track: f"STS17.track{number}.{track}.tsv" for track, number in STS17_TRACKS.items()},
+        scale=_SEMEVAL_SCALE,
+        advice=_NO_STS17,
+        sentences=_PAIR,
+    ),
+    "sts14-es": NamedSet(
+        folder="sts/multilingual",
+        splits=("wikipedia", "news"),
+        files={part: f"STS14.es.{part}.tsv" for part in ("wikipedia", "news")},
+        scale=_SEMEVAL_SCALE,
+        advice=_NO_STS14_ES,
+        sentences=_PAIR,
+    ),
     "stsb": _STSB,
     "stsb-text": replace(_STSB, splits=("train", "dev", "test")),  # the text that Kim et al. 2021 train on
     "sickr": NamedSet(folder="sts/SICK", splits=("test",), scale=(1.0, 5.0), advice=_NO_SICK_TEST, sentences=_PAIR),
@@ -129,6 +162,7 @@ CATALOG: Mapping[str, NamedSet] = {
     "trec": NamedSet(folder="senteval/TREC", splits=("train",), advice=_NO_LABELLED),
     "sst2": NamedSet(folder="senteval/SST2", splits=("train",), advice=_NO_LABELLED),
     "sst5": NamedSet(folder="senteval/SST5", splits=("train",), advice=_NO_LABELLED),
+    "mrpc": NamedSet(folder="senteval/MRPC", splits=("train",), advice=_NO_PAIRS, sentences=_PAIR),
     "mr": _one_file("senteval/MR.tsv", _NO_LABELLED),
     "cr": _one_file("senteval/CR.tsv", _NO_LABELLED),
     "subj": _one_file("senteval/SUBJ.tsv", _NO_LABELLED),

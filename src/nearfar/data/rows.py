@@ -5,16 +5,16 @@ Pairs and triplets are read by :mod:`nearfar.data.triplets`. Every loader reads 
 with ``limit`` stops at the first so many rows, in the order of the files.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
 from nearfar.data.catalog import Found, check_splits, find, parse
-from nearfar.data.files import Location, is_plain_text, read_lines
+from nearfar.data.files import is_plain_text, read_lines
 from nearfar.data.nli import load_nli
-from nearfar.data.sources import text_field
+from nearfar.data.sources import in_label_order, label_field, text_field
 from nearfar.data.sts import load_task
 from nearfar.types import NearfarError, ScoredPair
 
@@ -149,7 +149,7 @@ def load_labelled(
         for found in find(spec):
             gathered.add(found.table.title, _labelled(found, text_column, label_column))
     labels = [str(target) for target in gathered.targets]
-    texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in _in_order(set(labels))}
+    texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in in_label_order(set(labels))}
     for row, label in zip(gathered.rows, labels, strict=True):
         texts_of[label].add(row)
     numbers = {name: number for number, name in enumerate(texts_of)}
@@ -230,26 +230,7 @@ def _sentences(found: Found, column: str) -> Iterator[Entry]:
 def _labelled(found: Found, text_column: str, label_column: str) -> Iterator[Entry]:
     for where, (value, label) in found.table.rows((text_column, label_column)):
         text = text_field(value, text_column, where)
-        yield Entry((text,), _label(label, label_column, where), repaired=text != value)
-
-
-def _label(value: object, column: str, where: Location) -> str:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # what a column of integers with gaps becomes in Parquet
-    if value is not None and not isinstance(value, str | int):
-        raise NearfarError(f"{where}: column {column!r} holds {value!r}. A label is a string or an integer.")
-    name = "" if value is None else " ".join(str(value).split())
-    if not name:
-        raise NearfarError(f"{where}: column {column!r} is empty. Fill in a label, or remove the row.")
-    return name
-
-
-def _in_order(names: Collection[str]) -> list[str]:
-    """Integers by value, everything else as text."""
-    try:
-        return sorted(names, key=int)
-    except ValueError:
-        return sorted(names)
+        yield Entry((text,), label_field(label, label_column, where), repaired=text != value)
 
 
 def _scored(

@@ -1,7 +1,7 @@
 """The one door to rows: columns by name, from a file, a saved ``datasets`` folder or a hub data set."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,3 +77,26 @@ def text_field(value: object, column: str, where: Location) -> str:
     if _SURROGATE.search(text):
         raise NearfarError(f"{where}: column {column!r} holds half a surrogate pair, which is no character: {text!r}.")
     return text
+
+
+def label_field(value: object, column: str, where: Location) -> str:
+    """Return a label's name: a string with single spaces, or an integer's digits.
+
+    Raises NearfarError, naming place and column, for another type or an empty label.
+    """
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)  # what a column of integers with gaps becomes in Parquet
+    if value is not None and not isinstance(value, str | int):
+        raise NearfarError(f"{where}: column {column!r} holds {value!r}. A label is a string or an integer.")
+    name = "" if value is None else " ".join(str(value).split())
+    if not name:
+        raise NearfarError(f"{where}: column {column!r} is empty. Fill in a label, or remove the row.")
+    return name
+
+
+def in_label_order(names: Collection[str]) -> list[str]:
+    """Integers by value, everything else as text."""
+    try:
+        return sorted(names, key=int)
+    except ValueError:
+        return sorted(names)

@@ -2,7 +2,8 @@
 
 A folder is a list of modules: Transformer, then Pooling, then any of Dense, LayerNorm, Normalize. Two more carry our
 poolings, so that the folder gives the same vectors there: WordWeights with weight 0 for [CLS] is
-``mean_without_cls``; WeightedLayerPooling with the chosen layers' weights 1 is ``first_last`` or ``layer:K``.
+``mean_without_cls``; WeightedLayerPooling with the chosen layers' weights 1, before it, is ``first_last`` or a pooling
+of one layer, ``layer:K`` or ``layer:K:max``.
 A folder without ``modules.json`` is a plain transformers encoder and gets mean pooling.
 """
 
@@ -191,18 +192,18 @@ def _pooling_name(folder: Path, modules: Sequence[tuple[str, str]]) -> str:
     if "WordWeights" in paths:
         if mode != "mean" or set(_json(paths["WordWeights"] / "config.json")["word_weights"].values()) != {0.0}:
             raise NearfarError(f"{paths['WordWeights']}: weights words one by one, which nearfar does not.")
-        return "mean_without_cls"
+        mode = "mean_without_cls"
     if "WeightedLayerPooling" in paths:
         return _layer_pooling_name(paths["WeightedLayerPooling"], mode)
     return str(mode)
 
 
-def _layer_pooling_name(folder: Path, mode: str) -> str:
+def _layer_pooling_name(folder: Path, tokens: str) -> str:
     settings, weights = _json(folder / "config.json"), load_file(folder / "model.safetensors")["layer_weights"]
     chosen = [int(layer) + settings["layer_start"] for layer in weights.nonzero().flatten()]
-    if mode == "mean" and len(chosen) == 1:
-        return f"layer:{chosen[0]}"
-    if mode == "mean" and chosen == [1, settings["num_hidden_layers"]] and weights.max() == weights.sum() / 2:
+    if len(chosen) == 1:
+        return f"layer:{chosen[0]}" if tokens == "mean" else f"layer:{chosen[0]}:{tokens}"
+    if tokens == "mean" and chosen == [1, settings["num_hidden_layers"]] and weights.max() == weights.sum() / 2:
         return "first_last"
     raise NearfarError(f"{folder}: weights the layers in a way that nearfar does not; choose a pooling with pooling=.")
 

@@ -7,12 +7,14 @@
 ``max``             per-dimension maximum over all tokens of the last layer
 ``first_last``      mean over all tokens and over the first and the last transformer layer; the first is layer 1, not
                     the embedding layer (SimCSE's code as corrected; its paper's row used the embedding layer)
-``layer:K``         mean over all tokens of layer K, 0 being the embedding layer
+``layer:K``         mean over all tokens of layer K, 0 being the embedding layer; ``layer:K:mean`` is another name of it
+``layer:K:cls``     any other pooling of layer K's tokens: ``cls``, ``max`` or ``mean_without_cls`` (Kim et al. 2021,
+                    Figure 1, has every layer by ``cls``, ``mean`` and ``max``)
 ==================  =========================================================================================
 """
 
 from difflib import get_close_matches
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -21,7 +23,9 @@ from torch import Tensor
 from nearfar.encoder.ragged import LengthGroup, Ragged
 from nearfar.types import NearfarError
 
-POOLINGS = ("cls", "mean", "mean_without_cls", "max", "first_last", "layer:K")
+TOKEN_POOLINGS = ("cls", "mean", "mean_without_cls", "max")
+POOLINGS = (*TOKEN_POOLINGS, "first_last", "layer:K", "layer:K:cls", "layer:K:max", "layer:K:mean_without_cls")
+Tokens: TypeAlias = Literal["cls", "mean", "mean_without_cls", "max"]
 
 
 class Pooling(NamedTuple):
@@ -29,11 +33,11 @@ class Pooling(NamedTuple):
 
     name: str
     layers: tuple[int, ...]
-    tokens: Literal["cls", "mean", "mean_without_cls", "max"]
+    tokens: Tokens
 
 
 def parse_pooling(name: str, *, layers: int) -> Pooling:
-    """The pooling of that name, for a backbone of so many transformer layers.
+    """The pooling of that name, for a backbone of so many transformer layers; its name is the shortest there is.
 
     Raises:
         NearfarError: no such pooling, or no such layer.
@@ -44,12 +48,18 @@ def parse_pooling(name: str, *, layers: int) -> Pooling:
         case ["first_last"]:
             return Pooling(name, (1, layers), "mean")
         case ["layer", number] if number.isdecimal():
-            if int(number) <= layers:
-                return Pooling(name, (int(number),), "mean")
-            raise NearfarError(f"pooling {name!r}: this encoder's layers are 0 (embeddings) to {layers}.")
+            return _of_layer(name, int(number), "mean", layers)
+        case ["layer", number, "cls" | "mean" | "mean_without_cls" | "max" as tokens] if number.isdecimal():
+            return _of_layer(name, int(number), tokens, layers)
     near = get_close_matches(name, POOLINGS, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise NearfarError(f"no pooling is called {name!r}; there are {', '.join(POOLINGS)}.{hint}")
+
+
+def _of_layer(name: str, layer: int, tokens: Tokens, layers: int) -> Pooling:
+    if layer > layers:
+        raise NearfarError(f"pooling {name!r}: this encoder's layers are 0 (embeddings) to {layers}.")
+    return Pooling(f"layer:{layer}" if tokens == "mean" else f"layer:{layer}:{tokens}", (layer,), tokens)
 
 
 def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: Ragged, pooling: Pooling) -> Float[Tensor, "batch dim"]:

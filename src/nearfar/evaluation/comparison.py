@@ -8,51 +8,38 @@ A comparison (schema 1)::
       "config": {"metric", "aggregate", "resamples", "seed", "level"},
       "provenance": as in an evaluation,
       "not_compared": [tasks that not all runs have],
-      "tasks": {task: {"pairs", "first", "second", "difference", "low", "high", "p", "p_holm", "separable",
-                       "seeds": {"difference", "low", "high", "p", "test"} or null}},
-      "overall": {"tasks": [those averaged], and the same but "pairs" and "p_holm"}
+      "tasks": {task: {"kind", "pairs", "first", "second", "difference", "low", "high", "p", "test", "p_holm",
+                       "separable", "seeds": null or
+                       {"difference", "low", "high", "p", "test", "p_rank", "rank_test"}}},
+      "overall": {"tasks": [those averaged], and the same but "kind", "pairs" and "p_holm"}, or null,
+      "overall_transfer": the same for the accuracies, or null
     }
 
-Scores and differences are Spearman x 100; a difference is first minus second. Where a score is undefined, so are the
-difference and what follows from it: they are null, and ``"reason"`` says why.
+Of three sides or more (``"kind": "comparisons"``) it holds ``config``, ``provenance`` and ``not_compared`` as above,
+``"sides": [as "first"]``, and ``"comparisons"``: one of each two sides, with their numbers as ``"pair": [i, j]``; there
+p_holm is corrected over all pairs of sides too, also that of the averages.
+
+Scores are Spearman x 100, or for classification tasks accuracies x 100; a difference is first minus second. Where a
+score is undefined, so are the difference and what follows from it: they are null, and ``"reason"`` says why.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from itertools import combinations
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from nearfar.evaluation.correlation import (
-    AGGREGATES,
-    Aggregate,
-    Floats,
-    bootstrap_scores,
-    check_resampling,
-    scores,
-    weighted_spearman,
-)
+from nearfar.evaluation.correlation import AGGREGATES, Aggregate, Floats, check_resampling
+from nearfar.evaluation.paired import Run, Scored, check_same_data, kind_of, p_of_rows, score, size_of, tasks_of
 from nearfar.evaluation.results import SCHEMA, Result, provenance
-from nearfar.evaluation.statistics import Difference, between_sides, holm, paired_test, seeds_test
+from nearfar.evaluation.statistics import Difference, between_sides, holm, paired_test, rank_test, seeds_test
 from nearfar.types import NearfarError
 
 LEVEL = 0.05
-
-
-class Run(NamedTuple):
-    """One evaluation, and the file or model that it came from, for messages."""
-
-    source: str
-    result: Result
-
-
-class _Scored(NamedTuple):
-    """Scores of each run [runs] and on each resample [runs, resamples]; or why a run has none."""
-
-    points: Floats
-    draws: Floats
-    reason: str | None
+AVERAGES = {"overall": "similarity", "overall_transfer": "classification"}
+"""The averages of a comparison, and the kind of task that each is over."""
 
 
 def check_comparison(aggregate: str, resamples: int, seed: int) -> None:
@@ -78,10 +65,12 @@ def compare_runs(
 ) -> Result:
     """Test the mean score of the ``first`` runs against that of the ``second``; a comparison as described above.
 
-    The paired bootstrap draws pairs, the same for all runs of both sides; its p is corrected over tasks (Holm). It
-    speaks of other pairs. With two runs or more on both sides there is a t-test too, paired where both have the same
-    training seeds, else Welch's; it speaks of other training runs. In the average each resample draws every task;
-    ``sickr-full`` is left out of it where ``sickr``, a part of it, is there too.
+    Correlations have the paired bootstrap, which draws pairs, the same for all runs of both sides. Accuracies have
+    McNemar's exact test, or with several runs on a side a permutation test, and a bootstrap interval. Both speak of
+    other pairs or rows; p is corrected over tasks (Holm). With two runs or more on both sides there is a t-test too,
+    paired where both have the same training seeds, else Welch's, and Wilcoxon's test of the same kind; they speak of
+    other training runs. In the averages each resample draws every task; ``sickr-full`` is left out where ``sickr``, a
+    part of it, is there too.
 
     Raises:
         NearfarError: a task that a run does not have, no common task, or runs that were scored on different data.
@@ -90,37 +79,77 @@ def compare_runs(
     runs = [*first, *second]
     chosen, left_out = _choose(runs, tasks)
     for task in chosen:
-        _check_same_data(task, runs)
+        check_same_data(task, runs)
 
-    scored: dict[str, _Scored] = {}
+    scored: dict[str, Scored] = {}
     for task in track(chosen, "comparing", console=Console(stderr=True), transient=True, disable=not progress):
-        scored[task] = _score(task, runs, aggregate, resamples=resamples, seed=seed)
-    averaged = [task for task in chosen if task != "sickr-full" or "sickr" not in chosen]
+        scored[task] = score(task, runs, aggregate, resamples=resamples, seed=seed)
+    kinds = {task: kind_of(task, runs) for task in chosen}
     order = _pairing(first, second)
-    rows = {task: {"pairs": _pairs(task, runs)} | _judge(one, len(first), order) for task, one in scored.items()}
-    overall = _judge(_average({task: scored[task] for task in averaged}), len(first), order)
-
+    rows: dict[str, dict[str, Any]] = {}
+    for task, one in scored.items():
+        row = {"kind": kinds[task], "pairs": size_of(task, runs)} | _judge(one, len(first), order)
+        if one.correct is not None and row["p"] is not None:
+            p, test = p_of_rows(one.correct, len(first), resamples=resamples, seed=[seed, *task.encode()])
+            row |= {"p": round(p, 6), "test": test}
+        rows[task] = row
     tested = [task for task in chosen if rows[task]["p"] is not None]
     for task, p in zip(tested, holm([rows[task]["p"] for task in tested]), strict=True):
         rows[task] |= {"p_holm": round(p, 6), "separable": p < LEVEL}
-    if overall["p"] is not None:
-        overall["separable"] = overall["p"] < LEVEL
+
+    averages: dict[str, Any] = {}
+    for name, kind in AVERAGES.items():
+        averaged = [task for task in chosen if kinds[task] == kind and (task != "sickr-full" or "sickr" not in chosen)]
+        if not averaged:
+            averages[name] = None
+            continue
+        averages[name] = {"tasks": averaged} | _judge(_average({t: scored[t] for t in averaged}), len(first), order)
+        if averages[name]["p"] is not None:
+            averages[name]["separable"] = averages[name]["p"] < LEVEL
     return {
         "schema": SCHEMA,
         "kind": "comparison",
         "first": _describe(first),
         "second": _describe(second),
-        "config": {
-            "metric": "spearman",
-            "aggregate": aggregate,
-            "resamples": resamples,
-            "seed": seed,
-            "level": LEVEL,
-        },
+        "config": _settings(aggregate, resamples, seed),
         "provenance": provenance(),
         "not_compared": left_out,
         "tasks": rows,
-        "overall": {"tasks": averaged} | overall,
+        **averages,
+    }
+
+
+def compare_all(
+    sides: Sequence[Sequence[Run]],
+    *,
+    tasks: Sequence[str] | None = None,
+    aggregate: Aggregate = "all",
+    resamples: int = 10_000,
+    seed: int = 0,
+    progress: bool = False,
+) -> Result:
+    """Test each two of ``sides`` as :func:`compare_runs` does, and correct p over all of these tests (Holm)."""
+    chosen, left_out = _choose([run for side in sides for run in side], tasks)
+    comparisons = []
+    for i, j in combinations(range(len(sides)), 2):
+        one = compare_runs(
+            sides[i], sides[j], tasks=chosen, aggregate=aggregate, resamples=resamples, seed=seed, progress=progress
+        )
+        comparisons.append({"pair": [i, j]} | {key: one[key] for key in ("tasks", *AVERAGES)})
+    of_tasks = [row for one in comparisons for row in one["tasks"].values()]
+    of_averages = ([one[name] for one in comparisons if one[name] is not None] for name in AVERAGES)
+    for family in (of_tasks, *of_averages):
+        tested = [row for row in family if row["p"] is not None]
+        for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):
+            row |= {"p_holm": round(p, 6), "separable": p < LEVEL}
+    return {
+        "schema": SCHEMA,
+        "kind": "comparisons",
+        "sides": [_describe(side) for side in sides],
+        "config": _settings(aggregate, resamples, seed),
+        "provenance": provenance(),
+        "not_compared": left_out,
+        "comparisons": comparisons,
     }
 
 
@@ -130,9 +159,9 @@ def shared_tasks(runs: Sequence[Run]) -> list[str]:
     Raises:
         NearfarError: there are none.
     """
-    shared = [task for task in runs[0].result["tasks"] if all(task in run.result["tasks"] for run in runs)]
+    shared = [task for task in tasks_of(runs[0].result) if all(task in tasks_of(run.result) for run in runs)]
     if not shared:
-        each = "; ".join(f"{run.source}: {', '.join(run.result['tasks'])}" for run in runs)
+        each = "; ".join(f"{run.source}: {', '.join(tasks_of(run.result))}" for run in runs)
         raise NearfarError(f"no task was evaluated everywhere ({each}).")
     return shared
 
@@ -142,69 +171,39 @@ def _choose(runs: Sequence[Run], tasks: Sequence[str] | None) -> tuple[list[str]
     if tasks:
         for run in runs:
             for task in tasks:
-                if task not in run.result["tasks"]:
-                    raise NearfarError(f"{run.source}: has no task {task}, only {', '.join(run.result['tasks'])}.")
+                if task not in tasks_of(run.result):
+                    raise NearfarError(f"{run.source}: has no task {task}, only {', '.join(tasks_of(run.result))}.")
         return list(dict.fromkeys(tasks)), []
     shared = shared_tasks(runs)
-    everything = dict.fromkeys(task for run in runs for task in run.result["tasks"])
+    everything = dict.fromkeys(task for run in runs for task in tasks_of(run.result))
     return shared, [task for task in everything if task not in shared]
 
 
-def _check_same_data(task: str, runs: Sequence[Run]) -> None:
-    digests = [{name: held["digest"] for name, held in run.result["tasks"][task]["subsets"].items()} for run in runs]
-    for run, found in zip(runs, digests, strict=True):
-        if found != digests[0]:
-            subset = next(name for name in digests[0] | found if found.get(name) != digests[0].get(name))
-            raise NearfarError(
-                f"{runs[0].source} and {run.source} were scored on different data (task {task}, subset {subset}), so "
-                "that their pairs cannot be compared. Evaluate both on the same data."
-            )
-
-
-def _pairs(task: str, runs: Sequence[Run]) -> int:
-    return sum(held["pairs"] for held in runs[0].result["tasks"][task]["subsets"].values())
-
-
-def _score(task: str, runs: Sequence[Run], aggregate: Aggregate, *, resamples: int, seed: int) -> _Scored:
-    names = list(runs[0].result["tasks"][task]["subsets"])
-    scored = [run.result["tasks"][task] for run in runs]
-    gold = np.concatenate([np.array(scored[0]["subsets"][name]["gold"], dtype=np.float64) for name in names])
-    systems = np.array([[x for name in names for x in one["subsets"][name]["cosines_e6"]] for one in scored], float)
-    sizes = [scored[0]["subsets"][name]["pairs"] for name in names]
-    reasons = [one["spearman"][aggregate].get("reason") for one in scored]
-    points = scores(weighted_spearman, gold, systems, sizes=sizes).aggregate(aggregate)[:, 0]
-    points[[why is not None for why in reasons]] = np.nan
-    undefined = (f"undefined for {run.source}: {why}" for run, why in zip(runs, reasons, strict=True) if why)
-    draws = bootstrap_scores(
-        weighted_spearman,
-        gold,
-        systems,
-        sizes=sizes,
-        resamples=resamples,
-        seed=[seed, *task.encode()],
-        per_subset=aggregate != "all",
-    )
-    return _Scored(points, draws.aggregate(aggregate), next(undefined, None))
-
-
-def _average(scored: Mapping[str, _Scored]) -> _Scored:
+def _average(scored: Mapping[str, Scored]) -> Scored:
     reasons = (f"{task}: {one.reason}" for task, one in scored.items() if one.reason)
     points = np.mean([one.points for one in scored.values()], axis=0)
-    return _Scored(points, np.mean([one.draws for one in scored.values()], axis=0), next(reasons, None))
+    return Scored(points, np.mean([one.draws for one in scored.values()], axis=0), next(reasons, None))
 
 
-def _judge(scored: _Scored, first: int, order: Sequence[int] | None) -> dict[str, Any]:
+def _judge(scored: Scored, first: int, order: Sequence[int] | None) -> dict[str, Any]:
     """One row of the comparison; ``order`` puts the second side's runs beside the first's, where they pair."""
     a, b = scored.points[:first], scored.points[first:]
     row: dict[str, Any] = {"first": _percent(a.mean()), "second": _percent(b.mean())}
     reason, tested, over_seeds = scored.reason, None, None
     if reason is None:
         tested = paired_test(float(a.mean() - b.mean()), between_sides(scored.draws, first))
-        over_seeds = seeds_test(a, b if order is None else b[order], paired=order is not None)
+        over_seeds = _over_seeds(a, b if order is None else b[order], paired=order is not None)
         reason = None if tested else "undefined on every resample"
-    numbers = {key: value for key, value in _percents(tested).items() if key != "test"}
-    row |= numbers | {"separable": None, "seeds": _percents(over_seeds) if over_seeds else None}
+    row |= _percents(tested) | {"separable": None, "seeds": over_seeds}
     return row | ({"reason": reason} if reason else {})
+
+
+def _over_seeds(a: Floats, b: Floats, *, paired: bool) -> dict[str, Any] | None:
+    tested, ranks = seeds_test(a, b, paired=paired), rank_test(a, b, paired=paired)
+    if tested is None:
+        return None
+    p, name = ranks or (None, None)
+    return _percents(tested) | {"p_rank": None if p is None else round(p, 6), "rank_test": name}
 
 
 def _pairing(first: Sequence[Run], second: Sequence[Run]) -> list[int] | None:
@@ -217,6 +216,10 @@ def _pairing(first: Sequence[Run], second: Sequence[Run]) -> list[int] | None:
 
 def _training_seeds(side: Sequence[Run]) -> list[int | None]:
     return [run.result["config"].get("training_seed") for run in side]
+
+
+def _settings(aggregate: str, resamples: int, seed: int) -> dict[str, Any]:
+    return {"metric": "spearman", "aggregate": aggregate, "resamples": resamples, "seed": seed, "level": LEVEL}
 
 
 def _describe(side: Sequence[Run]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
-"""The shape of an embedding space: alignment, uniformity, mean cosine, effective rank, and a word when it collapses.
+"""The shape of an embedding space: alignment, uniformity, mean cosine, effective rank, isotropy, singular spectrum.
 
 All of them look at directions only: each embedding is divided by its length first. A zero vector has no direction and
-stays zero, so that its cosine with anything is 0, as in :mod:`nearfar.evaluation.sts`.
+stays zero, so that its cosine with anything is 0, as in :mod:`nearfar.evaluation.sts`. And a word when it collapses.
 """
 
 import math
@@ -20,7 +20,7 @@ COLLAPSED_RANK = 5.0
 def alignment(first: ArrayLike, second: ArrayLike) -> float:
     """How near positive pairs are: the mean of ``||x - y||^2`` over pairs of l2-normalised rows; 0 is the best.
 
-    Wang & Isola 2020, section 4.1, with alpha = 2; Gao et al. 2021, section 5, where lower goes with better scores.
+    Wang & Isola 2020, section 4.1, with alpha = 2; Gao et al. 2021, section 7, where lower goes with better scores.
 
     Args:
         first: one text of each pair [pairs, dim].
@@ -43,7 +43,7 @@ def uniformity(embeddings: ArrayLike, *, seed: int = 0, pairs: int = PAIRS) -> f
     """How evenly texts fill the sphere: the log of the mean of ``exp(-2 ||x - y||^2)`` over pairs of rows.
 
     0 where all rows are equal, -4 where all are orthogonal; lower is more even (Wang & Isola 2020, section 4.1, with
-    t = 2; Gao et al. 2021, section 5). A pair is two different rows; rows should be distinct texts, since a text that
+    t = 2; Gao et al. 2021, section 7). A pair is two different rows; rows should be distinct texts, since a text that
     comes twice counts as two texts that the encoder confuses.
 
     Args:
@@ -110,16 +110,57 @@ def effective_rank(embeddings: ArrayLike) -> float:
     return float(np.exp(-np.sum(shares * np.log(shares))))
 
 
+def isotropy(embeddings: ArrayLike) -> float:
+    """How evenly the rows lie around the origin: the least partition function over the greatest; 1 is perfectly even.
+
+    ``min Z(c) / max Z(c)`` over the eigenvectors c of ``W^T W``, with ``Z(c) = sum of exp(c . w)`` over the rows w of W
+    [texts, dim] (Mu & Viswanath 2018; Z is that of Arora et al. 2016). They measure word vectors as they are; here rows
+    are l2-normalised first, since the length of a sentence's vector says nothing to a cosine. The sign of an
+    eigenvector is arbitrary, so both c and -c are taken, or the number would depend on the linear algebra library. All
+    rows equal is exp(-2) = 0.135, the least there is. All rows zero is 1.
+
+    Raises:
+        NearfarError: no texts, or a NaN or infinity.
+
+    Example:
+        >>> round(isotropy([[1.0, 0.0], [2.0, 0.0]]), 6)  # Z(c) = 2 exp(1), Z(-c) = 2 exp(-1): exp(-2)
+        0.135335
+    """
+    x = _directions(embeddings, at_least=1)
+    projections = x @ np.linalg.eigh(x.T @ x).eigenvectors
+    partitions = np.concatenate([np.exp(projections).sum(axis=0), np.exp(-projections).sum(axis=0)])
+    return float(partitions.min() / partitions.max())
+
+
+def spectrum(embeddings: ArrayLike) -> NDArray[np.float64]:
+    """The singular values of [texts, dim] divided by the largest, descending: as many as the lesser of texts and dim.
+
+    What contrastive learning flattens (Gao et al. 2021, section 5). Rows are l2-normalised and, as there and as in
+    :func:`effective_rank`, not centred: the one direction that a narrow cone of texts shares is the first value. All
+    rows zero is all zeros.
+
+    Raises:
+        NearfarError: no texts, or a NaN or infinity.
+
+    Example:
+        >>> spectrum([[1.0, 0.0], [0.0, 3.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]).round(6).tolist()  # 1 and 2
+        [1.0, 0.5]
+    """
+    values = np.linalg.svd(_directions(embeddings, at_least=1), compute_uv=False).astype(np.float64)
+    return np.divide(values, values[0], out=np.zeros_like(values), where=values[0] > 0)
+
+
 def geometry(
     embeddings: ArrayLike, positives: tuple[ArrayLike, ArrayLike] | None = None, *, seed: int = 0
 ) -> dict[str, float]:
-    """All four measures by name; ``alignment`` only with ``positives``, the embeddings of the two sides [pairs, dim].
+    """Those of the measures that a training run watches, by name.
 
-    ``embeddings`` [texts, dim] are of distinct texts, some hundreds of them: the effective rank is never above their
-    number. ``seed`` is of uniformity's sample.
+    ``alignment`` only with ``positives``, the embeddings of the two sides [pairs, dim]. ``embeddings`` [texts, dim]
+    are of distinct texts, some hundreds of them: the effective rank is never above their number. ``seed`` is of
+    uniformity's sample.
 
     Raises:
-        NearfarError: what the four refuse.
+        NearfarError: what these measures refuse.
     """
     measures = {} if positives is None else {"alignment": alignment(*positives)}
     return measures | {

@@ -3,12 +3,17 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from nearfar.disk import disk_errors
+
+SMALLEST = 1e-6
+"""What float32 embeddings can tell from nothing."""
+_COLUMNS = {"cls": "CLS", "mean_without_cls": "mean,\nno CLS"}
 
 
 def training_curves(metrics: Mapping[str, Path], file: Path) -> None:
@@ -30,22 +35,139 @@ def training_curves(metrics: Mapping[str, Path], file: Path) -> None:
     _save(figure, file)
 
 
-def tsne(embeddings: Mapping[str, NDArray[np.float32]], labels: Sequence[str], file: Path, *, seed: int = 0) -> None:
-    """t-SNE of the same labelled texts by several encoders, a panel for each, coloured by label."""
-    from sklearn.manifold import TSNE
+def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:
+    """The singular spectrum of each encoder, a line for each: see :func:`nearfar.evaluation.geometry.spectrum`.
 
-    figure = _figure(5 * len(embeddings), 5)
-    panels = np.atleast_1d(figure.subplots(1, len(embeddings)))
+    On logarithmic axes, where the first few values, which differ most, have room, and where a flatter line is a more
+    even space.
+    """
+    figure = _figure(7, 5)
+    axes = figure.subplots()
+    lowest = 1.0
+    for name, spectrum in values.items():
+        heights = np.asarray(spectrum, dtype=np.float64)
+        # A LayerNorm takes one direction away, whose value is nothing and would stretch the axis.
+        lowest = min([lowest, *heights[heights > SMALLEST][: -(-len(heights) * 95 // 100)]])
+        axes.plot(np.arange(1, len(heights) + 1), heights, label=_wrapped(name, 40), linewidth=1.5)
+    axes.set(xscale="log", yscale="log", ylim=(lowest / 1.5, 1.5))
+    axes.set(xlabel="singular value, from the largest", ylabel="size, relative to the largest")
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower left")
+    _save(figure, file)
+
+
+def layer_heat_map(
+    scores: Mapping[str, Sequence[float | None]],
+    file: Path,
+    *,
+    title: str,
+    label: str,
+    limits: tuple[float, float] | None = None,
+) -> None:
+    """Scores of every layer (rows, the embedding layer at the bottom) by every pooling (columns), colours and numbers.
+
+    ``scores`` maps a pooling's name to one score a layer, None where it is undefined. ``limits`` are the scores at the
+    ends of the colour scale, for several maps to share; ``label`` says what the scores are.
+    """
+    grid = np.array([[np.nan if s is None else s for s in column] for column in scores.values()], dtype=np.float64).T
+    known = grid[np.isfinite(grid)]
+    low, high = limits or ((known.min(), known.max()) if known.size else (0.0, 1.0))
+    figure = _figure(2.6 + 0.9 * grid.shape[1], 1.8 + 0.34 * grid.shape[0])
+    axes = figure.subplots()
+    image = axes.imshow(grid, origin="lower", aspect="auto", cmap="viridis", vmin=low, vmax=high)
+    for (layer, column), score in np.ndenumerate(grid):
+        bright = np.isfinite(score) and score > low + 0.6 * (high - low)
+        text = f"{score:.1f}" if np.isfinite(score) else "none"
+        axes.text(column, layer, text, ha="center", va="center", color="black" if bright or text == "none" else "white")
+    axes.set_xticks(range(grid.shape[1]), [_COLUMNS.get(name, name) for name in scores])
+    axes.set_yticks(range(len(grid)), ["0 (embeddings)", *map(str, range(1, len(grid)))])
+    axes.set(ylabel="layer")
+    axes.set_title(_wrapped(title, 10 + 10 * grid.shape[1]), fontsize=10)
+    figure.colorbar(image, ax=axes, label=label)
+    _save(figure, file)
+
+
+def tsne(embeddings: Mapping[str, NDArray[np.float32]], labels: Sequence[str], file: Path, *, seed: int = 0) -> None:
+    """t-SNE of the same labelled texts by several encoders, a panel for each, as in Gunel et al. 2021, Figure 2."""
+    figure, panels = _panels(len(embeddings))
     names = sorted(set(labels))
     for axes, (title, vectors) in zip(panels, embeddings.items(), strict=True):
-        perplexity = min(30, (len(labels) - 1) / 3)
-        points = TSNE(random_state=seed, init="pca", metric="cosine", perplexity=perplexity).fit_transform(vectors)
-        for name in names:
+        points = _on_a_plane(vectors, seed)
+        for number, name in enumerate(names):
             chosen = points[[label == name for label in labels]]
-            axes.scatter(chosen[:, 0], chosen[:, 1], s=8, label=name)
-        axes.set(title=title, xticks=[], yticks=[])
-    panels[-1].legend(loc="center left", bbox_to_anchor=(1, 0.5), markerscale=2)
+            axes.scatter(
+                chosen[:, 0],
+                chosen[:, 1],
+                s=8,
+                color=_colour(number, len(names)),
+                label=name if len(name) <= 30 else f"{name[:29]}…",
+            )
+        axes.set(title=_wrapped(title, 38), xticks=[], yticks=[])
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", markerscale=2)
     _save(figure, file)
+
+
+def tsne_pairs(
+    embeddings: Mapping[str, NDArray[np.float32]],
+    similar: Sequence[tuple[int, int]],
+    dissimilar: Sequence[tuple[int, int]],
+    file: Path,
+    *,
+    seed: int = 0,
+) -> None:
+    """t-SNE of pairs of texts by several encoders, a panel for each, partners joined by a line.
+
+    After Kim et al. 2021, Figure 5. Pairs are numbers of rows of each of ``embeddings``. Similar ones are red circles
+    and dissimilar ones blue crosses, the paper's colours; similar partners should lie together, dissimilar ones apart.
+    """
+    figure, panels = _panels(len(embeddings))
+    kinds = (("dissimilar pairs", dissimilar, "tab:blue", "x"), ("similar pairs", similar, "tab:red", "o"))
+    for axes, (title, vectors) in zip(panels, embeddings.items(), strict=True):
+        points = _on_a_plane(vectors, seed)
+        for name, pairs, colour, marker in kinds:
+            for number, pair in enumerate(pairs):
+                ends = points[list(pair)]
+                label = name if number == 0 else None
+                axes.plot(ends[:, 0], ends[:, 1], color=colour, marker=marker, markersize=4, linewidth=0.8, label=label)
+        axes.set(title=_wrapped(title, 38), xticks=[], yticks=[])
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper")
+    _save(figure, file)
+
+
+def _on_a_plane(vectors: ArrayLike, seed: int) -> NDArray[np.float64]:
+    """t-SNE of the vectors' directions, by cosine distance: [texts, 2]."""
+    from sklearn.manifold import TSNE
+
+    x = np.asarray(vectors, dtype=np.float64)
+    lengths = np.linalg.norm(x, axis=1, keepdims=True)
+    x = np.divide(x, lengths, out=np.zeros_like(x), where=lengths > 0)
+    # Principal components give a start that does not hang on chance, but a collapsed space has none.
+    spread = min(x.shape) > 1 and x.std(axis=0).max() > SMALLEST
+    return TSNE(
+        random_state=seed, init="pca" if spread else "random", metric="cosine", perplexity=min(30, (len(x) - 1) / 3)
+    ).fit_transform(x)
+
+
+def _panels(count: int) -> tuple[Any, list[Any]]:
+    """A figure and its ``count`` square panels, at most four in a row."""
+    columns = min(count, 4)
+    rows = -(-count // columns)
+    figure = _figure(5 * columns + 1.5, 5 * rows)
+    panels = list(np.atleast_1d(figure.subplots(rows, columns)).flat)
+    for axes in panels[count:]:
+        axes.remove()
+    return figure, panels[:count]
+
+
+def _colour(number: int, of: int) -> Any:
+    from matplotlib import colormaps
+
+    return colormaps["tab10" if of <= 10 else "tab20"](number % 20)
+
+
+def _wrapped(name: str, width: int) -> str:
+    """A name, which may be a path, on lines of ``width``."""
+    return "\n".join(wrap(name, width, break_on_hyphens=True)) or name
 
 
 def _figure(width: float, height: float) -> Any:

@@ -5,12 +5,13 @@ bootstrap interval; where a correlation is undefined all three are null and ``"r
 
     {
       "schema": 1,
-      "kind": "sts",
+      "kind": "evaluation", in older files "sts",
       "model": name or folder,
-      "config": {"tasks": [...], "pooling", "max_length", "resamples", "seed", "training_seed"},
+      "config": {"tasks": [...], "pooling", "max_length", "precision", "resamples", "seed", "training_seed",
+                 "transductive": fitted on the texts that are evaluated},
       "provenance": {"date", "command", "commit", "versions": {...}, "hardware": {...}},
       "texts": distinct texts encoded, "dim": width of an embedding,
-      "unavailable": {task: why its data could not be had},
+      "unavailable": {task: why it has no score},
       "averages": {name: {"tasks": [...], "spearman": {"all", "mean", "wmean": estimates}, "pearson": the same}},
       "tasks": {task: {
         "pairs": number, "zero_vectors": pairs with a zero vector, whose cosine is taken as 0,
@@ -20,7 +21,18 @@ bootstrap interval; where a correlation is undefined all three are null and ``"r
           "spearman": estimate, "pearson": estimate,
           "gold": [scores], "cosines_e6": [cosines in millionths, whole numbers]
         }}
-      }}
+      }},
+      "transfer": {                                                            where transfer tasks were evaluated
+        "protocol", "nhid", "folds",
+        "averages": {name: {"tasks": [...], "accuracy": estimate}},
+        "tasks": {task:
+          {"kind": "classification", "protocol", "rows": rows tested, "classes": [names], "digest",
+           "accuracy": estimate, "f1": estimate (mrpc), "dev_accuracy", "grid", "chosen",
+           "gold": [labels], "predicted": [labels]}
+          or {"kind": "relatedness", "pairs", "digest", "pearson": estimate, "spearman": estimate, "mse",
+              "gold": [scores], "predicted_e6": [predictions in millionths]}
+        }
+      }
     }
 
 Six decimals are what float32 embeddings carry. The scores are computed from the cosines as they are written, so that
@@ -47,6 +59,7 @@ from nearfar.evaluation.correlation import AGGREGATES
 from nearfar.types import NearfarError, ScoredPair
 
 SCHEMA = 1
+_KEPT = {"classification": ("accuracy", "predicted"), "relatedness": ("spearman", "predicted_e6")}
 Result: TypeAlias = dict[str, Any]
 
 _PACKAGES = ("nearfar", "numpy", "scipy", "torch", "transformers", "tokenizers", "sentence-transformers")
@@ -135,10 +148,23 @@ def validate(result: object, *, source: str | Path) -> None:
     assert isinstance(result, dict)
     if result["schema"] != SCHEMA:
         raise NearfarError(f"{source}: has schema {result['schema']!r}; this version of nearfar reads {SCHEMA}.")
-    demand(result.get("kind") == "sts", f"its kind is {result.get('kind')!r}, not 'sts'")
+    demand(result.get("kind") in ("evaluation", "sts"), f"its kind is {result.get('kind')!r}, not 'evaluation'")
     demand(isinstance(result.get("model"), str), "it names no model")
     demand(isinstance(result.get("config"), dict), "it has no config")
     demand(isinstance(result.get("tasks"), dict), "it has no tasks")
+    transfer = result.get("transfer", {"tasks": {}})
+    demand(isinstance(transfer, dict) and isinstance(transfer.get("tasks"), dict), "its transfer has no tasks")
+    for task, scored in transfer["tasks"].items():
+        demand(isinstance(scored, dict) and isinstance(scored.get("digest"), str), f"task {task} has no digest")
+        kind = scored.get("kind")
+        demand(kind in _KEPT, f"task {task} is of the kind {kind!r}")
+        metric, predicted = _KEPT[kind]
+        demand(isinstance(scored.get(metric), dict), f"task {task} has no {metric} estimate")
+        if "reason" in scored[metric]:
+            continue
+        for key in ("gold", predicted):
+            demand(_are_numbers(scored.get(key)), f"task {task}: {key!r} is no list of numbers")
+        demand(len(scored["gold"]) == len(scored[predicted]), f"task {task}: not a prediction for each gold value")
     for task, scored in result["tasks"].items():
         subsets = scored.get("subsets") if isinstance(scored, dict) else None
         demand(isinstance(subsets, dict) and bool(subsets), f"task {task} has no subsets")

@@ -50,21 +50,27 @@ def evaluate_sts(
 ) -> Result:
     """Score ``encode`` on ``tasks`` (task -> subset -> pairs); all their distinct texts are encoded in one call.
 
+    A task with a text whose vector is not finite is left out, and noted under ``unavailable``.
+
     A pair with a zero vector has cosine 0, as in SentEval, and is counted. An interval is the 95% percentile
     interval over ``resamples`` draws of pairs with replacement, each subset keeping its size; it depends on the task's
     name and ``seed`` but not on the other tasks. With ``resamples=0`` there are no intervals.
 
     Returns:
-        ``texts``, ``dim``, ``averages`` and ``tasks`` of a result file; see :mod:`nearfar.evaluation.results`.
+        ``texts``, ``dim``, ``averages``, ``tasks`` and ``unavailable`` of a result file; see
+        :mod:`nearfar.evaluation.results`.
 
     Raises:
-        NearfarError: no tasks or no pairs; a gold score that is not finite; ``encode`` returns anything but one
-            finite vector per text. It names task and text.
+        NearfarError: no tasks or no pairs; a gold score that is not finite; ``encode`` returns anything but one vector
+            per text. It names task and text.
     """
     check_resampling(resamples, seed)
     _check_gold(tasks)
     rows = {text: row for row, text in enumerate(dict.fromkeys(_texts(tasks)))}
-    embeddings = _embed(encode, list(rows), tasks)
+    embeddings = embed(encode, list(rows))
+    broken = {text for text, row in rows.items() if not np.isfinite(embeddings[row]).all()}
+    unavailable = {task: why for task, subsets in tasks.items() if (why := not_finite(_texts({task: subsets}), broken))}
+    tasks = {task: subsets for task, subsets in tasks.items() if task not in unavailable}
     scored: dict[str, Any] = {}
     draws: dict[str, Draws] = {}
     bar = track(tasks.items(), "bootstrap", console=Console(stderr=True), transient=True, disable=not progress)
@@ -77,7 +83,13 @@ def evaluate_sts(
     averages = {
         name: _average(members, scored, draws) for name, members in AVERAGES.items() if set(members) <= set(scored)
     }
-    return {"texts": len(rows), "dim": embeddings.shape[1], "averages": averages, "tasks": scored}
+    return {
+        "texts": len(rows),
+        "dim": embeddings.shape[1],
+        "averages": averages,
+        "tasks": scored,
+        "unavailable": unavailable,
+    }
 
 
 def _estimate(score: float, draws: Floats, reason: str | None) -> dict[str, Any]:
@@ -159,22 +171,27 @@ def _check_gold(tasks: Mapping[str, Subsets]) -> None:
                     raise NearfarError(f"task {task}, subset {subset}, pair {number}: the score is {pair.score}.")
 
 
-def _embed(encode: Encode, texts: list[str], tasks: Mapping[str, Subsets]) -> NDArray[Any]:
+def embed(encode: Encode, texts: list[str]) -> NDArray[Any]:
+    """What ``encode`` gives for ``texts`` [texts, dim].
+
+    Raises:
+        NearfarError: it is anything but one vector of numbers per text.
+    """
     embeddings = np.asarray(encode(texts))
     if embeddings.ndim != 2 or len(embeddings) != len(texts) or embeddings.dtype.kind not in "fiu":
         raise NearfarError(
             f"encode returned {embeddings.dtype} of shape {embeddings.shape} for {len(texts)} texts; "
             f"it must return one vector of numbers per text, [{len(texts)}, dim]."
         )
-    broken = np.flatnonzero(~np.isfinite(embeddings).all(axis=1))
-    if broken.size:
-        text = texts[broken[0]]
-        task = next(task for task, subsets in tasks.items() if text in set(_texts({task: subsets})))
-        raise NearfarError(
-            f"encode returned NaN or infinity for {broken.size} of {len(texts)} texts, "
-            f"the first of them in task {task}: {text!r}."
-        )
     return embeddings
+
+
+def not_finite(texts: Iterable[str], broken: set[str]) -> str | None:
+    """Why a task with these texts cannot be scored, where the vectors of those in ``broken`` are not finite."""
+    found = [text for text in dict.fromkeys(texts) if text in broken] if broken else []
+    if not found:
+        return None
+    return f"the vectors of {len(found)} of its texts hold NaN or infinity, the first is that of {found[0]!r}"
 
 
 def _cosines(first: NDArray[Any], second: NDArray[Any]) -> tuple[Floats, int]:

@@ -1,0 +1,90 @@
+"""Every layer by every pooling, from one pass over the texts: what a map of an encoder's layers is drawn from."""
+
+import warnings
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from nearfar.encoder.encoder import Encoder, budgeted
+from nearfar.encoder.pooling import TOKEN_POOLINGS, Pooling, parse_pooling, pool
+from nearfar.encoder.ragged import Ragged, hidden_states
+from nearfar.types import NearfarError
+
+
+@torch.inference_mode()
+def layer_embeddings(
+    encoder: Encoder, texts: Sequence[str], *, poolings: Sequence[str] = ("cls", "mean", "max"), progress: bool = False
+) -> dict[tuple[int, str], NDArray[np.float32]]:
+    """Embeddings of ``texts`` by each pooling of each layer, 0 being the embedding layer (Kim et al. 2021, Figure 1).
+
+    Entry (K, p), float32 [texts, dim], is what the same encoder with the pooling ``layer:K:p`` gives in
+    :meth:`~nearfar.encoder.encoder.Encoder.encode`, so that a Dense or a Normalize that its folder has behind the
+    pooling is applied here too. The encoder's own pooling plays no part.
+
+    Each distinct text is computed once. A batch's hidden states are pooled and dropped before the next one's are
+    computed; what is kept is 4 * (layers + 1) * poolings * dim bytes a text. Texts over the maximum length are cut,
+    with one warning that counts them.
+
+    Args:
+        encoder: whose layers.
+        texts: any number of strings.
+        poolings: of ``cls``, ``mean``, ``mean_without_cls`` and ``max``, each once.
+        progress: show a progress bar.
+
+    Raises:
+        NearfarError: a single string, something among the texts that is no string, a pooling that is none of the
+            four, or one that is named twice.
+    """
+    _check(texts, poolings)
+    layers = encoder.backbone.config.num_hidden_layers
+    parsed = {name: parse_pooling(name, layers=layers) for name in poolings}
+    distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    tokenized = encoder.tokenize(list(distinct))
+    if tokenized.truncated:
+        warnings.warn(
+            f"{tokenized.truncated} of {len(distinct)} distinct texts are longer than {encoder.max_length} tokens "
+            "and were cut there.",
+            stacklevel=3,
+        )
+    vectors = {
+        (layer, name): np.empty((len(distinct), encoder.dim), dtype=np.float32)
+        for layer in range(layers + 1)
+        for name in poolings
+    }
+    was_training = encoder.training
+    encoder.eval()
+    for numbers in budgeted(tokenized.ids, progress=progress):
+        batch = Ragged.pack([tokenized.ids[number] for number in numbers], device=encoder.device)
+        for layer, states in enumerate(hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)):
+            for name, pooling in parsed.items():
+                vectors[layer, name][numbers] = _embedding(encoder, states, batch, pooling).cpu().numpy()
+    encoder.train(was_training)
+    if len(distinct) == len(texts):  # as they are, for a copy would be as large again
+        return vectors
+    rows = [distinct[text] for text in texts]
+    return {key: found[rows] for key, found in vectors.items()}
+
+
+def _embedding(encoder: Encoder, states: Tensor, batch: Ragged, pooling: Pooling) -> Tensor:
+    """A layer's states pooled, in the order the batch was given, and all that the encoder does behind its pooling."""
+    embedding = batch.to_caller(pool([states], batch, pooling))
+    for module in encoder.tail:
+        embedding = module({"sentence_embedding": embedding})["sentence_embedding"]
+    return functional.normalize(embedding.float(), dim=-1) if encoder.normalizes else embedding.float()
+
+
+def _check(texts: Sequence[str], poolings: Sequence[str]) -> None:
+    if isinstance(texts, str):
+        raise NearfarError("layer_embeddings takes a list of texts, not one string.")
+    for number, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
+    for name in poolings:
+        if name not in TOKEN_POOLINGS:
+            raise NearfarError(f"pooling {name!r} of a layer's tokens: take some of {', '.join(TOKEN_POOLINGS)}.")
+    if len(set(poolings)) < len(poolings):
+        raise NearfarError(f"poolings {', '.join(poolings)}: name each once.")

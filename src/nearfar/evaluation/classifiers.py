@@ -1,0 +1,226 @@
+"""SentEval's small classifiers (Conneau & Kiela 2018), many of them trained together as one batched problem.
+
+A probing protocol fits hundreds of one-layer classifiers on different rows of one embedding matrix. Here a *job* is one
+set of training rows with its rows to stop by, and a grid of L2 penalties: its classifiers see the same minibatches, as
+they have the same seed. Some jobs at a time sit in *slots* and step together; when a job is done, the next one takes
+its slot. Only minibatches are copied from the matrix, and so many slots are filled as keep them in the cache.
+
+Axes, beside those of :mod:`nearfar.types`: ``rows`` of the matrix, ``slots``, ``grid`` (penalties of a job),
+``hidden`` (units, or the classes where there is no hidden layer). Gradients are written out, as there are two layers
+at most; the last column of a weight is its bias.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+Floats: TypeAlias = NDArray[np.float64]
+Places: TypeAlias = NDArray[np.intp]
+Score: TypeAlias = Callable[[Places, Tensor], Floats]
+"""The check rows of a job and the outputs for them [grid, classes, rows] -> one score per penalty, higher is better."""
+
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's
+_MINIBATCHES = 2**18  # numbers in the minibatches of all slots: a megabyte, which stays in the cache
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """How long a classifier is trained; the defaults are SentEval's for classification."""
+
+    batch: int = 64
+    epochs_per_check: int = 4
+    tenacity: int = 5
+    """Checks that may fail to improve, in all; the next such check stops, as the count is never set back."""
+    max_epochs: int = 200
+    """No further check is begun after more epochs than this."""
+    learning_rate: float = 1e-3
+
+
+class Job(NamedTuple):
+    """Rows to train on, rows to stop by, a grid of penalties, and the generator of the orders of the rows."""
+
+    train: Places
+    check: Places
+    penalties: tuple[float, ...]
+    draws: np.random.RandomState
+
+
+class Trained(NamedTuple):
+    """The best check of each classifier of a job [grid], and the weights at it (see :func:`outputs`)."""
+
+    scores: Floats
+    weights: tuple[Tensor, ...]
+
+
+def train(
+    features: Tensor,
+    targets: Tensor,
+    jobs: Sequence[Job],
+    *,
+    score: Score,
+    loss: Literal["cross-entropy", "mse"] = "cross-entropy",
+    nhid: int = 0,
+    seed: int = 1111,
+    schedule: Schedule | None = None,
+) -> list[Trained]:
+    """Train the classifiers of all ``jobs`` by Adam, each stopped by its own checks and put back to its best one.
+
+    The model is softmax(W x + b), or with ``nhid`` units softmax(V sigmoid(W x + b) + c); all start from the same
+    weights, those that torch gives such layers after ``seed``. The loss is the mean over a minibatch of the
+    cross-entropy, or of the squared error of the probabilities (the mean over classes too). The penalty is added to
+    the gradient before Adam's moments, biases included (``weight_decay`` of torch's Adam).
+
+    Args:
+        features: [rows, dim], float32.
+        targets: what the probabilities should be [rows, classes], float32.
+        jobs: all with equally many penalties.
+        score: judges a check.
+        loss: the loss.
+        nhid: hidden units; 0 for none.
+        seed: of the weights.
+        schedule: how long to train.
+
+    Returns:
+        One for each job, in their order.
+    """
+    plan = schedule or Schedule()
+    matrix = torch.cat([features, torch.ones(len(features), 1)], dim=1)
+    start = _start(features.shape[1], nhid, targets.shape[1], seed)
+    width = max(4, _MINIBATCHES // (plan.batch * matrix.shape[1]))
+    waiting: dict[int, deque[int]] = {}  # by minibatches an epoch, so that all slots make the same number of steps
+    for number, job in enumerate(jobs):
+        waiting.setdefault(-(-len(job.train) // plan.batch), deque()).append(number)
+    trained: dict[int, Trained] = {}
+    for steps, queue in waiting.items():
+        slots: list[_Slot] = []
+        while queue or slots:
+            while queue and len(slots) < width:
+                number = queue.popleft()
+                slots.append(_Slot(number, jobs[number], start))
+            _train_to_check(slots, matrix, targets, steps, loss=loss, plan=plan)
+            for slot in slots:
+                slot.judge(score(slot.job.check, _logits(slot.weights, matrix[slot.job.check])), plan)
+            for slot in (slot for slot in slots if slot.stopped.all()):
+                trained[slot.number] = Trained(slot.best, tuple(slot.best_weights))
+            slots = [slot for slot in slots if not slot.stopped.all()]
+    return [trained[number] for number in range(len(jobs))]
+
+
+def outputs(weights: Sequence[Tensor], features: Tensor) -> Tensor:
+    """Logits of the classifiers of a job: features [rows, dim] -> [grid, classes, rows]."""
+    return _logits(weights, torch.cat([features, torch.ones(len(features), 1)], dim=1))
+
+
+class _Slot:
+    """A job that is being trained: weights and Adam's moments [grid, hidden, dim + 1], and what its checks said."""
+
+    def __init__(self, number: int, job: Job, start: Sequence[Tensor]) -> None:
+        grid = len(job.penalties)
+        self.number, self.job = number, job
+        self.weights = [weight.expand(grid, -1, -1).clone() for weight in start]
+        self.moments = [(torch.zeros_like(weight), torch.zeros_like(weight)) for weight in self.weights]
+        self.best_weights = [weight.clone() for weight in self.weights]
+        self.best = np.full(grid, -1.0)
+        self.misses = np.zeros(grid, dtype=int)
+        self.stopped = np.zeros(grid, dtype=bool)
+        self.epochs = 0
+
+    def judge(self, scores: Floats, plan: Schedule) -> None:
+        """Keep what is better than before, and stop what has failed to improve too often; NaN never improves."""
+        better = (scores > self.best) & ~self.stopped
+        self.best[better] = scores[better]
+        for best, weight in zip(self.best_weights, self.weights, strict=True):
+            best[better] = weight[better]
+        stops = ~better & (self.misses >= plan.tenacity)
+        self.misses += ~better
+        self.stopped |= stops | (self.epochs > plan.max_epochs)
+
+
+def _start(dim: int, nhid: int, classes: int, seed: int) -> list[Tensor]:
+    """The initial weights of the layers as torch has them, [1, units, inputs + 1] each."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        layers = [torch.nn.Linear(dim, nhid), torch.nn.Linear(nhid, classes)] if nhid else []
+        layers = layers or [torch.nn.Linear(dim, classes)]
+    return [torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach()[None] for layer in layers]
+
+
+def _train_to_check(
+    slots: Sequence[_Slot], matrix: Tensor, targets: Tensor, steps: int, *, loss: str, plan: Schedule
+) -> None:
+    """Train all slots until their next check, ``steps`` minibatches an epoch."""
+    weights = [torch.stack(layer) for layer in zip(*(slot.weights for slot in slots), strict=True)]
+    firsts, seconds = (
+        [torch.stack(layer) for layer in zip(*([m[k] for m in slot.moments] for slot in slots), strict=True)]
+        for k in (0, 1)
+    )
+    penalties = torch.tensor([slot.job.penalties for slot in slots])[:, :, None, None]
+    sizes = np.array([len(slot.job.train) for slot in slots])
+    last = np.arange(plan.batch) < (sizes - (steps - 1) * plan.batch)[:, None]  # the last minibatch need not be full
+    shares = torch.from_numpy(last / last.sum(axis=1, keepdims=True)).float()[:, None, None, :]
+    gathered = torch.empty(len(slots) * plan.batch, matrix.shape[1])
+    minibatches = gathered.view(len(slots), plan.batch, -1)
+    for _ in range(plan.epochs_per_check):
+        order = np.zeros((len(slots), steps * plan.batch), dtype=np.intp)
+        for row, slot in zip(order, slots, strict=True):
+            row[: len(slot.job.train)] = slot.job.train[slot.job.draws.permutation(len(slot.job.train))]
+        rows = torch.from_numpy(order).view(len(slots), steps, plan.batch).transpose(0, 1).contiguous()
+        wanted = targets[rows].transpose(2, 3)[:, :, None].contiguous()
+        taken = np.array([slot.epochs * steps for slot in slots]) + np.arange(1, steps + 1)[:, None]
+        rates, roots = (
+            torch.from_numpy(scale).float()[:, :, None, None, None]
+            for scale in (-plan.learning_rate / (1 - BETA1**taken), 1 / np.sqrt(1 - BETA2**taken))
+        )
+        for step in range(steps):
+            torch.index_select(matrix, 0, rows[step].view(-1), out=gathered)
+            share = 1 / plan.batch if step < steps - 1 else shares
+            gradients = _gradients(weights, minibatches, wanted[step], share, loss)
+            for weight, gradient, first, second in zip(weights, gradients, firsts, seconds, strict=True):
+                gradient.addcmul_(weight, penalties)
+                first.lerp_(gradient, 1 - BETA1)
+                second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+                weight.addcdiv_(first * rates[step], second.sqrt().mul_(roots[step]).add_(EPSILON))
+        for slot in slots:
+            slot.epochs += 1
+    for number, slot in enumerate(slots):
+        slot.weights = [layer[number] for layer in weights]
+        slot.moments = [(first[number], second[number]) for first, second in zip(firsts, seconds, strict=True)]
+
+
+def _logits(weights: Sequence[Tensor], inputs: Tensor) -> Tensor:
+    return _forward([weight[None] for weight in weights], inputs[None])[0][0]
+
+
+def _forward(weights: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, Tensor | None]:
+    """Logits [slots, grid, classes, rows], and the hidden layer where there is one; inputs [slots, rows, dim + 1]."""
+    slots, grid, units, _ = weights[0].shape
+    first = torch.bmm(weights[0].flatten(1, 2), inputs.transpose(1, 2)).view(slots, grid, units, -1)
+    if len(weights) == 1:
+        return first, None
+    hidden = torch.sigmoid(first)
+    return weights[1][..., :-1] @ hidden + weights[1][..., -1:], hidden
+
+
+def _gradients(
+    weights: Sequence[Tensor], inputs: Tensor, wanted: Tensor, share: float | Tensor, loss: str
+) -> list[Tensor]:
+    """Gradients of the mean loss of each slot's minibatch; ``share`` is each row's part of the mean."""
+    logits, hidden = _forward(weights, inputs)
+    probabilities = torch.softmax(logits, dim=2)
+    deltas = probabilities - wanted
+    if loss == "mse":  # through the softmax: p_c (g_c - sum_k g_k p_k), where g = 2 (p - y) / classes
+        slopes = deltas * (2 / wanted.shape[2])
+        deltas = probabilities * (slopes - (slopes * probabilities).sum(dim=2, keepdim=True))
+    deltas *= share
+    gradients: list[Tensor] = []
+    if hidden is not None:
+        gradients = [torch.cat([deltas @ hidden.transpose(2, 3), deltas.sum(dim=3, keepdim=True)], dim=3)]
+        deltas = (weights[1][..., :-1].transpose(2, 3) @ deltas) * hidden * (1 - hidden)
+    first = torch.bmm(deltas.flatten(1, 2), inputs).view_as(weights[0])
+    return [first, *gradients]

@@ -1,0 +1,259 @@
+"""How well a linear classifier reads labels off embeddings: SentEval's three protocols (Conneau & Kiela 2018).
+
+=============  ======================================  =================================================================
+function       data                                    how the penalty is chosen, and what is tested
+=============  ======================================  =================================================================
+inner_kfold    one pool (MR, CR, SUBJ, MPQA)           k folds, and in the training rows of each again k folds, which
+                                                       choose; the mean of the k test accuracies
+kfold          train, test (TREC, MRPC)                k folds of train choose; test is tested once
+split          train, dev, test (SST, SICK-E)          dev chooses; test is tested once
+=============  ======================================  =================================================================
+
+``senteval`` trains SentEval's own classifiers by Adam (:mod:`nearfar.evaluation.classifiers`); a penalty of the grid is
+judged by the best check of its training on the very rows that stop it, and the refit stops by a random 5% of its rows.
+Their loss is the mean over a minibatch, as PyTorch has it since 0.4.1; before, SentEval's code got the sum. ``exact``
+has the same folds, with logistic regression solved to convergence (:mod:`nearfar.evaluation.logistic`) on the grid of
+SentEval's scikit-learn path; there nothing stops early, so that nothing is held out, and nothing is random but the
+folds.
+
+Accuracies are x 100, and rounded to two decimals wherever SentEval does so: before penalties are compared (a tie goes
+to the first of the grid), for each fold, and in the end.
+
+On some hundred rows, SentEval's classifiers stop before they have learnt much: an epoch is then a step or two of Adam,
+and six checks without improvement come soon. ``exact`` does not have that fault.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.model_selection import StratifiedKFold
+
+from nearfar.evaluation import classifiers, logistic
+from nearfar.evaluation.classifiers import Places
+from nearfar.types import NearfarError
+
+Protocol: TypeAlias = Literal["senteval", "exact"]
+
+L2 = (1e-5, 1e-4, 1e-3, 1e-2)
+C_SPLIT = tuple(2.0**power for power in range(-2, 4))  # also of inner_kfold
+C_KFOLD = tuple(2.0**power for power in range(-1, 6))
+HELD_OUT = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class Probe:
+    """The settings of a probe; the defaults are those of SentEval's published numbers."""
+
+    protocol: Protocol = "senteval"
+    nhid: int = 0
+    """Hidden units of SentEval's classifier; 0 is logistic regression."""
+    folds: int = 10
+    seed: int = 1111
+    """Of folds, weights, held-out rows and minibatches; SentEval always has 1111."""
+
+
+class Probed(NamedTuple):
+    """What a probe came to; accuracies x 100."""
+
+    accuracy: float
+    dev_accuracy: float
+    """Of the chosen penalty, on the rows that chose it; the mean over outer folds."""
+    predicted: Places
+    """Labels of the tested rows, in their order."""
+    fold_accuracies: list[float]
+    """Of each outer fold, or the one accuracy."""
+    chosen: list[float]
+    """The penalty of each outer fold (L2, or C), or the one."""
+    grid: tuple[float, ...]
+    grid_accuracies: list[list[float]]
+    """Dev accuracy of each outer fold (or the one) by penalty."""
+
+
+def inner_kfold(features: NDArray[np.floating], labels: Places, *, classes: int, probe: Probe) -> Probed:
+    """Probe one pool; ``features`` [rows, dim], and labels from 0 to ``classes - 1``. Every row is tested once."""
+    grid = _grid(probe, C_SPLIT)
+    fit = _fitting(features, labels, classes, probe)
+    outer = _folds(labels, np.arange(len(labels)), probe)
+    inner = [fold for train, _ in outer for fold in _folds(labels, train, probe)]
+    inner_scores = fit(inner, [grid] * len(inner), False).scores
+    dev = [_mean_scores(inner_scores[k : k + probe.folds]) for k in range(0, len(inner), probe.folds)]
+    chosen = [grid[int(np.argmax(scores))] for scores in dev]
+    refit = fit([(train, train) for train, _ in outer], [(penalty,) for penalty in chosen], True)
+    predicted = np.zeros(len(labels), dtype=np.intp)
+    accuracies = []
+    for number, (_, test) in enumerate(outer):
+        predicted[test] = refit.predict(number, 0, test)
+        accuracies.append(_percent(predicted[test] == labels[test]))
+    accuracy, best = (float(round(np.mean(each), 2)) for each in (accuracies, [max(scores) for scores in dev]))
+    return Probed(accuracy, best, predicted, accuracies, chosen, grid, dev)
+
+
+def kfold(
+    features: NDArray[np.floating], labels: Places, train: Places, test: Places, *, classes: int, probe: Probe
+) -> Probed:
+    """Probe rows ``train`` and ``test`` of ``features`` [rows, dim]."""
+    grid = _grid(probe, C_KFOLD)
+    fit = _fitting(features, labels, classes, probe)
+    inner = _folds(labels, train, probe)
+    scores = _mean_scores(fit(inner, [grid] * len(inner), False).scores)
+    best = int(np.argmax(scores))
+    refit = fit([(train, train)], [(grid[best],)], True)
+    return _tested(labels[test], refit.predict(0, 0, test), grid, scores)
+
+
+def split(
+    features: NDArray[np.floating],
+    labels: Places,
+    train: Places,
+    dev: Places,
+    test: Places,
+    *,
+    classes: int,
+    probe: Probe,
+) -> Probed:
+    """Probe rows ``train``, ``dev`` and ``test`` of ``features`` [rows, dim].
+
+    SentEval fits the chosen penalty once more, on the same rows with the same seed: that is the classifier it has.
+    """
+    grid = _grid(probe, C_SPLIT)
+    fitted = _fitting(features, labels, classes, probe)([(train, dev)], [grid], False)
+    scores = _mean_scores(fitted.scores)
+    return _tested(labels[test], fitted.predict(0, int(np.argmax(scores)), test), grid, scores)
+
+
+def check_settings(probe: Probe) -> None:
+    """Refuse settings that no probe can run with.
+
+    Raises:
+        NearfarError: an unknown protocol, hidden units below 0 or in ``exact``, under two folds, a bad seed.
+    """
+    if probe.protocol not in ("senteval", "exact"):
+        raise NearfarError(f"protocol {probe.protocol!r}: take senteval or exact.")
+    if probe.nhid < 0:
+        raise NearfarError(f"nhid {probe.nhid}: must be 0 or more.")
+    if probe.nhid and probe.protocol == "exact":
+        raise NearfarError(f"nhid {probe.nhid}: the protocol exact is logistic regression, without hidden units.")
+    if probe.folds < 2:
+        raise NearfarError(f"folds {probe.folds}: must be 2 or more.")
+    if not 0 <= probe.seed < 2**32:
+        raise NearfarError(f"seed {probe.seed}: must be from 0 to {2**32 - 1}.")
+
+
+def check_labels(splits: Mapping[str, Sequence[int]], names: Sequence[str], probe: Probe) -> None:
+    """Refuse labels that cannot be probed; ``splits`` has the keys ``all``, or ``train``, (``dev``,) ``test``.
+
+    Raises:
+        NearfarError: a split without a row, a single label, a label with too few rows for the folds, too few rows to
+            hold some out.
+    """
+    for name, labels in splits.items():
+        if not len(labels):
+            raise NearfarError(f"no rows in {name}.")
+    labels, folds = next(iter(splits.values())), probe.folds
+    counts = np.bincount(labels, minlength=len(names))
+    if (present := np.flatnonzero(counts)).size < 2:
+        raise NearfarError(f"every row has the label {names[present[0]]!r}; a classifier needs two labels at least.")
+    if "dev" in splits:
+        return
+    pooled = "all" in splits
+    least = next(rows for rows in range(folds, 3 * folds) if not pooled or rows - -(-rows // folds) >= folds)
+    rarest = present[np.argmin(counts[present])]
+    if counts[rarest] < least:
+        what = f"{folds} folds within {folds} folds" if pooled else f"{folds} folds"
+        rows = f"{counts[rarest]} row" + ("s" if counts[rarest] != 1 else "")
+        raise NearfarError(
+            f"the label {names[rarest]!r} has {rows}, but {what} need {least} of each label. "
+            "Add rows, leave the label out, or take fewer folds."
+        )
+    fitted = len(labels) - -(-len(labels) // folds) if pooled else len(labels)
+    if probe.protocol == "senteval" and not int(HELD_OUT * fitted):
+        raise NearfarError(
+            f"{len(labels)} rows are too few: of the {fitted} to train on, {HELD_OUT:.0%} are held out to stop by, "
+            "which is not one. Add rows, or take the protocol exact."
+        )
+
+
+class _Fitted(NamedTuple):
+    scores: NDArray[np.float64]
+    """Share of the check rows that each classifier has right [folds, grid]."""
+    predict: Callable[[int, int, Places], Places]
+    """Fold, number in its grid, rows -> their labels."""
+
+
+_Folds: TypeAlias = Sequence[tuple[Places, Places]]
+"""Rows to train on and rows to check, for each fold."""
+_Fit: TypeAlias = Callable[[_Folds, Sequence[tuple[float, ...]], bool], _Fitted]
+"""Folds, the grid of each, and whether classifiers stop by a held-out part of their rows, not by the check rows."""
+
+
+def _fitting(features: NDArray[np.floating], labels: Places, classes: int, probe: Probe) -> _Fit:
+    return (_adam if probe.protocol == "senteval" else _exact)(features, labels, classes, probe)
+
+
+def _adam(features: NDArray[np.floating], labels: Places, classes: int, probe: Probe) -> _Fit:
+    inputs, gold = torch.as_tensor(features).float(), torch.as_tensor(labels)
+    targets = torch.nn.functional.one_hot(gold, classes).float()
+
+    def score(rows: Places, logits: torch.Tensor) -> NDArray[np.float64]:
+        return (logits.argmax(dim=1) == gold[rows]).sum(dim=1).numpy() / len(rows)
+
+    def fit(folds: _Folds, grids: Sequence[tuple[float, ...]], hold_out: bool) -> _Fitted:
+        jobs = []
+        for (train, check), grid in zip(folds, grids, strict=True):
+            draws, fitted, stop_by = np.random.RandomState(probe.seed), train, check
+            if hold_out:
+                order = draws.permutation(len(train))
+                held = int(HELD_OUT * len(train))
+                fitted, stop_by = train[order[held:]], train[order[:held]]
+            jobs.append(classifiers.Job(fitted, stop_by, grid, draws))
+        trained = classifiers.train(inputs, targets, jobs, score=score, nhid=probe.nhid, seed=probe.seed)
+
+        def predict(fold: int, number: int, rows: Places) -> Places:
+            weights = [weight[number : number + 1] for weight in trained[fold].weights]
+            return classifiers.outputs(weights, inputs[rows])[0].argmax(dim=0).numpy().astype(np.intp)
+
+        return _Fitted(np.array([one.scores for one in trained]), predict)
+
+    return fit
+
+
+def _exact(features: NDArray[np.floating], labels: Places, classes: int, probe: Probe) -> _Fit:  # noqa: ARG001
+    def fit(folds: _Folds, grids: Sequence[tuple[float, ...]], hold_out: bool) -> _Fitted:  # noqa: ARG001
+        jobs = [logistic.Job(train, grid) for (train, _), grid in zip(folds, grids, strict=True)]
+        weights = logistic.fit(features, labels, jobs, classes=classes)
+        found = [logistic.predict(one, features[check]) for one, (_, check) in zip(weights, folds, strict=True)]
+        scores = [(one == labels[check]).mean(axis=1) for one, (_, check) in zip(found, folds, strict=True)]
+
+        def predict(fold: int, number: int, rows: Places) -> Places:
+            return logistic.predict(weights[fold][number : number + 1], features[rows])[0]
+
+        return _Fitted(np.array(scores), predict)
+
+    return fit
+
+
+def _grid(probe: Probe, inverse: tuple[float, ...]) -> tuple[float, ...]:
+    return L2 if probe.protocol == "senteval" else inverse
+
+
+def _folds(labels: Places, rows: Places, probe: Probe) -> list[tuple[Places, Places]]:
+    parts = StratifiedKFold(n_splits=probe.folds, shuffle=True, random_state=probe.seed).split(rows, labels[rows])
+    return [(rows[train], rows[check]) for train, check in parts]
+
+
+def _mean_scores(scores: NDArray[np.float64]) -> list[float]:
+    """Over folds [folds, grid], x 100, rounded."""
+    return [float(round(100 * np.mean(column), 2)) for column in scores.T]
+
+
+def _percent(right: NDArray[np.bool_]) -> float:
+    return float(round(100 * np.mean(right), 2))
+
+
+def _tested(gold: Places, predicted: Places, grid: tuple[float, ...], scores: list[float]) -> Probed:
+    accuracy = _percent(predicted == gold)
+    return Probed(accuracy, max(scores), predicted, [accuracy], [grid[int(np.argmax(scores))]], grid, [scores])

@@ -1,0 +1,86 @@
+"""SentEval's learned relatedness: a regressor on pairs of embeddings, for SICK-R and STS-B (Conneau & Kiela 2018).
+
+A pair's features are [|u - v|; u * v]. A linear layer with softmax gives five probabilities, trained by their squared
+error to the soft label of Tai et al. 2015 (section 4.2): a score y in [1, 5] is shared by floor(y) and floor(y) + 1, so
+that the mean of the grades 1 to 5 under it is y. The prediction is the mean grade.
+
+STS-B is scored 0 to 5 and read with the same five grades, as in SentEval: below 1 there is no lower grade to share
+with, and a score y < 1 has the soft label (y, 0, 0, 0, 0), which does not add up to one. No prediction is below 1.
+
+These numbers are not comparable with correlations of cosines: the published tables of SBERT and SimCSE are cosines.
+"""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from nearfar.evaluation.classifiers import Floats, Job, Places, Schedule, outputs, train
+from nearfar.evaluation.correlation import pearson
+
+GRADES = 5
+EQUAL = 1e-6
+"""Predictions that differ by less are equal but for rounding."""
+SCHEDULE = Schedule(epochs_per_check=50, tenacity=3, max_epochs=1000)
+
+
+def pair_features(first: NDArray[np.floating], second: NDArray[np.floating]) -> NDArray[np.floating]:
+    """[|u - v|; u * v] of each pair: two [pairs, dim] -> [pairs, 2 dim]."""
+    return np.concatenate([np.abs(first - second), first * second], axis=1)
+
+
+def soft_labels(scores: Floats) -> NDArray[np.float32]:
+    """Scores [pairs] -> their soft labels [pairs, 5].
+
+    Example:
+        >>> soft_labels(np.array([3.0, 4.25, 0.5])).tolist()
+        [[0.0, 0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.75, 0.25], [0.5, 0.0, 0.0, 0.0, 0.0]]
+    """
+    grades, below = np.arange(1, GRADES + 1), np.floor(scores)[:, None]
+    over = scores[:, None] - below
+    return np.where(grades == below, 1 - over, np.where(grades == below + 1, over, 0)).astype(np.float32)
+
+
+def fit_relatedness(
+    features: NDArray[np.floating],
+    scores: Floats,
+    train_rows: Places,
+    dev_rows: Places,
+    test_rows: Places,
+    *,
+    seed: int = 1111,
+    schedule: Schedule = SCHEDULE,
+) -> tuple[Floats, float | None]:
+    """Fit on the training rows and predict the scores of the test rows, each from 1 to 5.
+
+    Adam at 0.001 on minibatches of 64; every 50 epochs Pearson's correlation on the dev rows is looked at. At the
+    fourth look in all that is no better than the best one, or after 1000 epochs, the weights of the best one are it.
+
+    Args:
+        features: of all pairs (see :func:`pair_features`) [pairs, 2 dim].
+        scores: of all pairs [pairs].
+        train_rows: rows to fit on.
+        dev_rows: rows to stop by.
+        test_rows: rows to predict.
+        seed: of weights and minibatches.
+        schedule: how long to train.
+
+    Returns:
+        Predictions, and the best correlation on dev; None where it was never defined, as all predictions are equal.
+    """
+    inputs = torch.as_tensor(features).float()
+
+    def score(rows: Places, logits: Tensor) -> Floats:
+        grades = [_mean_grades(one) for one in logits]
+        return np.array([pearson(scores[rows], one) if np.ptp(one) > EQUAL else np.nan for one in grades])
+
+    job = Job(train_rows, dev_rows, (0.0,), np.random.RandomState(seed))
+    targets = torch.from_numpy(soft_labels(scores))
+    trained = train(inputs, targets, [job], score=score, loss="mse", seed=seed, schedule=schedule)[0]
+    predicted = _mean_grades(outputs(trained.weights, inputs[test_rows])[0])
+    return predicted, float(trained.scores[0]) if trained.scores[0] > -1 else None
+
+
+def _mean_grades(logits: Tensor) -> Floats:
+    """Logits [5, pairs] -> the mean grade of each pair."""
+    return np.arange(1, GRADES + 1) @ torch.softmax(logits, dim=0).double().numpy()

@@ -1,0 +1,226 @@
+"""Transfer: what a classifier on top of an encoder's embeddings, which stay as they are, can tell (SentEval's tasks).
+
+The protocols are described in :mod:`nearfar.evaluation.probes` and :mod:`nearfar.evaluation.relatedness`. As in
+SentEval, rows are sorted by their numbers of words and their label or score before they are divided into folds and
+minibatches, and pairs have the features [|u - v|; u * v].
+
+A result has, beside ``texts``, ``dim`` and ``averages`` (name -> ``{"tasks": [...], "accuracy": estimate}``),
+``transfer``, with an entry for each task. An *estimate* is as in :mod:`nearfar.evaluation.results`. ::
+
+    {
+      "kind": "classification", "protocol": "senteval" or "exact",
+      "rows": tested rows, "classes": [names], "digest": of all texts and labels in order,
+      "accuracy": estimate; of a pool the mean over its folds, as SentEval has it,
+      "f1": estimate, of two classes of pairs (MRPC): F1 of the second class,
+      "dev_accuracy": of the chosen penalties on the rows that chose them; the mean over the folds of a pool,
+      "grid": {"l2" or "c": [penalties], "dev_accuracy": [[by penalty] for each fold of a pool, else one]},
+      "chosen": [penalty of each fold, else one], "fold_accuracies": [of each fold, else one],
+      "gold": [labels], "predicted": [labels]; of the tested rows, a pool's all, in the order of the file
+    }
+    {
+      "kind": "relatedness", "pairs": tested pairs, "digest": as above,
+      "pearson": estimate, "spearman": estimate, "mse": number, "dev_pearson": x 100,
+      "gold": [scores], "predicted_e6": [predictions in millionths, whole numbers]
+    }
+
+Where a task has no result, its estimates are null and say why, its other numbers are null and its lists empty.
+"""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+from nearfar.data.transfer import TransferTask
+from nearfar.evaluation.classifiers import Floats, Places
+from nearfar.evaluation.correlation import check_resampling
+from nearfar.evaluation.probes import Probe, Probed, Protocol, check_labels, check_settings, inner_kfold, kfold, split
+from nearfar.evaluation.relatedness import fit_relatedness, pair_features
+from nearfar.evaluation.results import Result
+from nearfar.evaluation.sts import embed, not_finite
+from nearfar.evaluation.transfer_scores import average, classification, relatedness
+from nearfar.types import Encode, NearfarError
+
+AVERAGES = {"SimCSE's seven": ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")}
+"""The average of SimCSE's table E.1, and of SBERT's, over accuracies. SentEval's SST-2 is ``sst2-phrases`` here."""
+
+
+def evaluate_transfer(
+    encode: Encode,
+    tasks: Mapping[str, TransferTask],
+    *,
+    protocol: Protocol = "senteval",
+    nhid: int = 0,
+    folds: int = 10,
+    seed: int = 1111,
+    resamples: int = 1000,
+    progress: bool = False,
+) -> Result:
+    """Probe ``encode`` on ``tasks``; all their distinct texts are encoded in one call.
+
+    A text with a NaN or infinity leaves the tasks that have it without a result, and so does a named task that cannot
+    be probed; each says why, and the others are reported.
+
+    Args:
+        encode: texts -> vectors.
+        tasks: by name, from :mod:`nearfar.data.transfer`.
+        protocol: ``senteval``, or ``exact`` for logistic regression solved to convergence on the same folds.
+        nhid: hidden units of SentEval's classifier (50 in SBERT-WK, else 0).
+        folds: of cross-validation; published numbers have 10, SimCSE's during training 5.
+        seed: of folds and classifiers (SentEval: 1111), and of the bootstrap.
+        resamples: bootstrap draws of the tested rows behind each 95% interval; 0 for none. Classifiers stay the same.
+        progress: show a bar.
+
+    Returns:
+        ``texts``, ``dim``, ``averages`` and ``transfer`` of a result file, as described above.
+
+    Raises:
+        NearfarError: no tasks; settings that no probe can run with; data of the user's own that cannot be probed (one
+            label, or too few rows of a label for the folds), before anything is encoded; ``encode`` returns anything
+            but one vector per text.
+    """
+    probe = Probe(protocol=protocol, nhid=nhid, folds=folds, seed=seed)
+    check_settings(probe)
+    check_resampling(resamples, seed)
+    if not tasks:
+        raise NearfarError("no transfer tasks to evaluate on.")
+    reasons = {name: reason for name, task in tasks.items() if (reason := _unfit(task, probe))}
+    arranged = {name: _arrange(task) for name, task in tasks.items()}
+    texts = {text for name, one in arranged.items() if name not in reasons for row in one.texts for text in row}
+    rows = {text: row for row, text in enumerate(sorted(texts))}
+    embeddings = np.zeros((0, 0), dtype=np.float32)
+    if rows:
+        with np.errstate(over="ignore"):
+            embeddings = embed(encode, list(rows)).astype(np.float32)
+    broken = {text for text, row in rows.items() if not np.isfinite(embeddings[row]).all()}
+
+    entries: dict[str, Any] = {}
+    draws: dict[str, Floats] = {}
+    columns = (SpinnerColumn(), TextColumn("probing {task.description} ({task.completed} of {task.total} done)"))
+    with Progress(
+        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True, disable=not progress
+    ) as bar:
+        shown = bar.add_task("", total=len(tasks))
+        for name, one in arranged.items():
+            bar.update(shown, description=name)
+            reason = reasons.get(name) or not_finite((text for row in one.texts for text in row), broken)
+            features = np.zeros((0, 0), dtype=np.float32) if reason else _features(one, rows, embeddings)
+            if not np.isfinite(features).all():
+                reason = "the embeddings are so large that products of them are infinite"
+            entries[name], draws[name] = _evaluate(
+                one, tasks[name], features, probe, reason=reason, resamples=resamples, bootstrap=[seed, *name.encode()]
+            )
+            bar.advance(shown)
+    averages = {
+        name: {"tasks": list(members), "accuracy": average(members, entries, draws)}
+        for name, members in AVERAGES.items()
+        if set(members) <= set(entries)
+    }
+    dim = embeddings.shape[1] if rows else None
+    return {"texts": len(rows), "dim": dim, "averages": averages, "transfer": entries}
+
+
+class _Arranged(NamedTuple):
+    """A task's rows in SentEval's order, split after split; those of the last one are tested."""
+
+    texts: list[tuple[str, ...]]
+    targets: NDArray[Any]
+    parts: tuple[Places, ...]
+    """The rows of each split."""
+    places: Places
+    """For each tested row, its place in the file."""
+    digest: str
+
+    def in_file_order(self, values: NDArray[Any]) -> NDArray[Any]:
+        """Put what is told of the tested rows into their file's order."""
+        ordered = np.empty_like(values)
+        ordered[self.places] = values
+        return ordered
+
+
+def _arrange(task: TransferTask) -> _Arranged:
+    texts: list[tuple[str, ...]] = []
+    targets: list[float] = []
+    parts, order, lines = [], [0], []
+    named = task.label_names
+    for name, rows in task.splits.items():
+        keys = [(*(len(text.split()) for text in row), target) for row, target in zip(*rows, strict=True)]
+        order = sorted(range(len(keys)), key=keys.__getitem__)
+        parts.append(np.arange(len(texts), len(texts) + len(order)))
+        texts += [rows.texts[place] for place in order]
+        targets += [rows.targets[place] for place in order]
+        lines += [json.dumps([name, *row, named[int(y)] if named else y]) for row, y in zip(*rows, strict=True)]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    numbers = np.array(targets, dtype=np.intp if named else np.float64)
+    return _Arranged(texts, numbers, tuple(parts), np.array(order, dtype=np.intp), digest)
+
+
+def _unfit(task: TransferTask, probe: Probe) -> str | None:
+    """Why a task cannot be probed; raised where its data is the user's own."""
+    try:
+        if task.label_names:
+            labels = {name: [int(target) for target in rows.targets] for name, rows in task.splits.items()}
+            check_labels(labels, task.label_names, probe)
+        else:
+            for name, rows in task.splits.items():
+                if not rows.texts or not np.isfinite(rows.targets).all():
+                    return f"{'a score is not finite' if rows.texts else 'no pairs'} in {name}"
+    except NearfarError as error:
+        if task.source:
+            raise NearfarError(f"{task.source}: {error}") from error
+        return str(error).rstrip(".")
+    return None
+
+
+def _features(one: _Arranged, rows: Mapping[str, int], embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
+    """What a classifier reads of each row [rows, features]."""
+    sides = [embeddings[[rows[text] for text in side]] for side in zip(*one.texts, strict=True)]
+    if len(sides) == 1:
+        return sides[0]
+    with np.errstate(over="ignore", invalid="ignore"):
+        return pair_features(*sides)
+
+
+def _evaluate(
+    one: _Arranged,
+    task: TransferTask,
+    features: NDArray[np.float32],
+    probe: Probe,
+    *,
+    reason: str | None,
+    resamples: int,
+    bootstrap: list[int],
+) -> tuple[dict[str, Any], Floats]:
+    """The entry of a task, and the draws of its accuracy where it has one."""
+    gold = one.in_file_order(one.targets[one.parts[-1]])
+    entry: dict[str, Any]
+    if task.label_names:
+        probed = None if reason else _probe(one, features, len(task.label_names), probe)
+        names, pairs = task.label_names, task.pairs
+        entry, draws = classification(
+            gold, probed, names=names, pairs=pairs, probe=probe, reason=reason, resamples=resamples, seed=bootstrap
+        )
+        return entry | {"digest": one.digest}, draws
+    predicted, dev_pearson = None, None
+    if not reason:
+        train, dev, test = one.parts
+        predicted, dev_pearson = fit_relatedness(features, one.targets, train, dev, test, seed=probe.seed)
+        predicted = one.in_file_order(predicted)
+    entry = relatedness(gold, predicted, dev_pearson, reason=reason, resamples=resamples, seed=bootstrap)
+    return entry | {"digest": one.digest}, np.zeros(0)
+
+
+def _probe(one: _Arranged, features: NDArray[np.float32], classes: int, probe: Probe) -> Probed:
+    match one.parts:
+        case train, dev, test:
+            probed = split(features, one.targets, train, dev, test, classes=classes, probe=probe)
+        case train, test:
+            probed = kfold(features, one.targets, train, test, classes=classes, probe=probe)
+        case _:
+            probed = inner_kfold(features, one.targets, classes=classes, probe=probe)
+    return probed._replace(predicted=one.in_file_order(probed.predicted))

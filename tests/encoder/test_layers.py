@@ -1,0 +1,111 @@
+"""All layers by all poolings in one pass, against one encoder for each of them."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules as st
+
+from nearfar import Encoder, NearfarError
+from nearfar.encoder import encoder as encoder_module
+from nearfar.encoder import layers as layers_module
+from nearfar.encoder.layers import layer_embeddings
+from nearfar.encoder.ragged import hidden_states
+from tests.tiny import ARCHITECTURES, save_tiny, sentences
+
+TEXTS = [*sentences(9, longest=5), "a dog", "", "a dog", *sentences(3, seed=1, longest=40)]
+ALL_FOUR = ("cls", "mean", "mean_without_cls", "max")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save_tiny(tmp_path / "tiny")
+
+
+@pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
+def test_each_is_what_an_encoder_with_that_pooling_gives(architecture: str, tmp_path: Path) -> None:
+    assert architecture in ARCHITECTURES
+    folder = save_tiny(tmp_path / "tiny", architecture)
+    encoder = Encoder.from_pretrained(folder, pooling="first_last")
+    found = layer_embeddings(encoder, TEXTS, poolings=ALL_FOUR)
+    count = encoder.backbone.config.num_hidden_layers
+    assert list(found) == [(layer, pooling) for layer in range(count + 1) for pooling in ALL_FOUR]
+    for (layer, pooling), vectors in found.items():
+        expected = Encoder.from_pretrained(folder, pooling=f"layer:{layer}:{pooling}").encode(TEXTS)
+        assert (vectors.dtype, vectors.shape) == (np.float32, (len(TEXTS), 32))
+        assert np.abs(expected).max() > 0.1
+        np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=0)
+    different = [found[0, "mean"], found[1, "mean"], found[1, "cls"], found[1, "max"], found[1, "mean_without_cls"]]
+    assert all(np.abs(a - b).max() > 0.05 for i, a in enumerate(different) for b in different[:i])
+
+
+def test_what_stands_behind_the_pooling_is_applied(folder: Path, tmp_path: Path) -> None:
+    modules = [st.Transformer(str(folder)), st.Pooling(32, pooling_mode="mean"), st.Dense(32, 8), st.Normalize()]
+    SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "theirs"))
+    found = layer_embeddings(Encoder.from_pretrained(tmp_path / "theirs"), TEXTS, poolings=("max",))
+    assert list(found) == [(0, "max"), (1, "max"), (2, "max")]
+    for (layer, _), vectors in found.items():
+        expected = Encoder.from_pretrained(tmp_path / "theirs", pooling=f"layer:{layer}:max").encode(TEXTS)
+        assert expected.shape == (len(TEXTS), 8)
+        np.testing.assert_allclose(vectors, expected, atol=1e-5, rtol=0)
+        np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
+
+
+def test_one_pass_over_distinct_texts_within_the_token_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    whole = layer_embeddings(encoder, TEXTS)
+    assert {pooling for _, pooling in whole} == {"cls", "mean", "max"}
+    batches: list[tuple[int, ...]] = []
+
+    def counting(backbone, batch, route, *, all_layers):
+        batches.append(batch.lengths)
+        return hidden_states(backbone, batch, route, all_layers=all_layers)
+
+    monkeypatch.setattr(layers_module, "hidden_states", counting)
+    monkeypatch.setattr(encoder_module, "TOKENS_PER_BATCH", 45)
+    encoder.train()
+    again = layer_embeddings(encoder, TEXTS)
+    assert encoder.training
+    assert encoder.backbone.training
+    assert sum(map(len, batches)) == len(set(TEXTS)) < len(TEXTS)
+    assert len(batches) > 2
+    assert max(map(sum, batches)) <= 45
+    for key, vectors in whole.items():
+        np.testing.assert_allclose(again[key], vectors, atol=1e-5, rtol=0)
+        np.testing.assert_array_equal(vectors[TEXTS.index("a dog")], vectors[11])
+
+
+def test_distinct_texts_keep_their_order(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    texts = ["a dog runs by the river", "a dog", "cat sleeps"]
+    forward, backward = (layer_embeddings(encoder, order, poolings=("cls",)) for order in (texts, texts[::-1]))
+    np.testing.assert_allclose(forward[1, "cls"], backward[1, "cls"][::-1], atol=1e-6)
+    assert np.abs(forward[1, "cls"] - backward[1, "cls"]).max() > 0.05
+
+
+def test_no_texts(folder: Path) -> None:
+    found = layer_embeddings(Encoder.from_pretrained(folder), [])
+    assert len(found) == 9
+    assert all(vectors.shape == (0, 32) for vectors in found.values())
+
+
+def test_long_texts_are_cut_and_counted(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder, max_length=5)
+    with pytest.warns(UserWarning, match="2 of 3 distinct texts are longer than 5 tokens"):
+        found = layer_embeddings(encoder, ["a dog", "a dog runs by the river", "a dog runs by a river"])
+    np.testing.assert_array_equal(found[1, "max"][1], found[1, "max"][2])
+
+
+def test_what_it_cannot_pool(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    with pytest.raises(NearfarError, match="'median' of a layer's tokens: take some of cls, mean"):
+        layer_embeddings(encoder, ["a dog"], poolings=("mean", "median"))
+    with pytest.raises(NearfarError, match="'first_last' of a layer's tokens"):
+        layer_embeddings(encoder, ["a dog"], poolings=("first_last",))
+    with pytest.raises(NearfarError, match="mean, mean: name each once"):
+        layer_embeddings(encoder, ["a dog"], poolings=("mean", "mean"))
+    with pytest.raises(NearfarError, match="not one string"):
+        layer_embeddings(encoder, "a dog")
+    with pytest.raises(NearfarError, match="text 1 is int"):
+        layer_embeddings(encoder, ["a dog", 3])  # type: ignore[list-item]

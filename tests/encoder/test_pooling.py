@@ -1,0 +1,69 @@
+"""Pooling of every layer: names, vectors by hand, and the same vectors in sentence-transformers."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from nearfar import Encoder, NearfarError
+from nearfar.encoder.pooling import POOLINGS, TOKEN_POOLINGS, Pooling, parse_pooling, pool
+from nearfar.encoder.ragged import Ragged
+from tests.tiny import save_tiny, sentences
+
+BY_HAND = {
+    "cls": lambda rows: rows[0],
+    "mean": lambda rows: [sum(column) / len(rows) for column in zip(*rows, strict=True)],
+    "mean_without_cls": lambda rows: [sum(column) / (len(rows) - 1) for column in zip(*rows[1:], strict=True)],
+    "max": lambda rows: [max(column) for column in zip(*rows, strict=True)],
+}
+
+
+@pytest.mark.parametrize("tokens", TOKEN_POOLINGS)
+def test_every_pooling_of_every_layer_by_hand(tokens: str) -> None:
+    batch = Ragged.pack([[1, 2, 3, 4], [5, 6], [7, 8]])
+    torch.manual_seed(0)
+    hidden = [torch.randn(8, 3) for _ in range(3)]
+    for layer in range(3):
+        states = hidden[layer].tolist()
+        expected = [BY_HAND[tokens](states[start:end]) for start, end in ((0, 2), (2, 4), (4, 8))]  # shortest first
+        found = pool(hidden, batch, parse_pooling(f"layer:{layer}:{tokens}", layers=2))
+        torch.testing.assert_close(found, torch.tensor(expected))
+    torch.testing.assert_close(found, pool(hidden, batch, parse_pooling(tokens, layers=2)))  # the last layer
+
+
+def test_names() -> None:
+    assert parse_pooling("layer:3:max", layers=6) == Pooling("layer:3:max", (3,), "max")
+    assert parse_pooling("layer:0:cls", layers=6) == Pooling("layer:0:cls", (0,), "cls")
+    assert parse_pooling("layer:6:mean_without_cls", layers=6).layers == (6,)
+    for name in ("layer:4", "layer:4:mean", "layer:04:mean"):  # one pooling, one name, so that a folder gives it back
+        assert parse_pooling(name, layers=6) == Pooling("layer:4", (4,), "mean")
+    for pooling in POOLINGS:
+        name = pooling.replace("K", "2")
+        assert parse_pooling(name, layers=2).name == name
+
+
+@pytest.mark.parametrize("name", ["layer:7:max", "layer:7", "layer:07:cls"])
+def test_layers_that_are_not_there(name: str) -> None:
+    with pytest.raises(NearfarError, match=rf"pooling '{name}': this encoder's layers are 0 \(embeddings\) to 6"):
+        parse_pooling(name, layers=6)
+
+
+@pytest.mark.parametrize("name", ["layer:2:median", "layer:2:first_last", "layer::max", "layer:-1:max", "layer:2:max:"])
+def test_names_that_are_none(name: str) -> None:
+    with pytest.raises(NearfarError, match=f"no pooling is called '{name}'; there are .*layer:K:max"):
+        parse_pooling(name, layers=6)
+
+
+@pytest.mark.parametrize("pooling", ["layer:0:max", "layer:1:cls", "layer:1:max", "layer:1:mean_without_cls"])
+def test_saved_folder_gives_the_same_vectors_in_sentence_transformers(pooling: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"), pooling=pooling)
+    texts = [*sentences(7, longest=20), "", "dog"]
+    ours = encoder.encode(texts)
+    encoder.save_pretrained(tmp_path / "saved")
+    theirs = SentenceTransformer(str(tmp_path / "saved"), device="cpu").encode(texts)
+    assert np.abs(theirs).max() > 0.1
+    assert np.abs(ours - theirs).max() <= 1e-6
+    others = Encoder.from_pretrained(tmp_path / "tiny", pooling=pooling.split(":")[2]).encode(texts)
+    assert np.abs(others - theirs).max() > 0.05  # the layer does matter

@@ -1,0 +1,118 @@
+"""Many classifiers at once against each of them alone, in torch's own layers and Adam; and when training stops."""
+
+import numpy as np
+import pytest
+import torch
+
+from nearfar.evaluation import classifiers
+from nearfar.evaluation.classifiers import Job, Schedule, outputs, train
+from tests.references_senteval import Classifier
+
+SHORT = Schedule(epochs_per_check=2, max_epochs=4)
+
+
+def problem(rows=200, dim=7, classes=3, seed=0):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=rows)
+    features = rng.normal(size=(rows, dim)) + 2 * rng.normal(size=(classes, dim))[labels]
+    return features.astype(np.float32), labels
+
+
+def jobs_of(sizes, penalties, rows=200):
+    rng = np.random.default_rng(1)
+    train_rows = [rng.permutation(rows)[:size] for size in sizes]
+    return [Job(one, np.arange(5), penalties, np.random.RandomState(1111)) for one in train_rows]
+
+
+def rising():
+    """A score that is better at each check, so that the last weights are the best."""
+    seen = iter(range(10_000))
+    return lambda rows, logits: np.full(len(logits), float(next(seen)))
+
+
+@pytest.mark.parametrize("nhid", [0, 5])
+def test_each_classifier_of_a_batch_has_the_weights_that_it_has_alone(nhid):
+    # Sizes of one, two and three minibatches an epoch, the last of them full or not; more jobs than there are slots.
+    x, y = problem()
+    jobs = jobs_of([3, 64, 65, 100, 101, 101, 102, 103, 128, 129, 150], (1e-5, 1e-1))
+    targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
+    trained = train(torch.as_tensor(x), targets, jobs, score=rising(), nhid=nhid, schedule=SHORT)
+    for job, found in zip(jobs, trained, strict=True):
+        for number, penalty in enumerate(job.penalties):
+            alone = Classifier(x.shape[1], 3, penalty, nhid=nhid)
+            before = [parameter.detach().clone() for parameter in alone.model.parameters()]
+            for _ in range(6):
+                alone.epoch(x[job.train], y[job.train])
+            after = [parameter.detach() for parameter in alone.model.parameters()]
+            assert min((a - b).abs().max() for a, b in zip(after, before, strict=True)) > 1e-3
+            layers = [layer for weight in found.weights for layer in (weight[number, :, :-1], weight[number, :, -1])]
+            for ours, theirs in zip(layers, after, strict=True):
+                torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+            logits = outputs([weight[number : number + 1] for weight in found.weights], torch.as_tensor(x))[0].T
+            torch.testing.assert_close(logits, alone.model(torch.as_tensor(x)).detach(), atol=1e-4, rtol=0)
+
+
+def test_the_penalty_matters_and_the_callers_random_numbers_are_left_alone():
+    x, y = problem()
+    targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
+    torch.manual_seed(5)
+    expected = torch.rand(1)
+    torch.manual_seed(5)
+    jobs = jobs_of([200], (0.0, 1.0))
+    (found,) = train(torch.as_tensor(x), targets, jobs, score=rising(), schedule=SHORT)
+    assert torch.rand(1) == expected
+    free, shrunk = found.weights[0].flatten(1).norm(dim=1)
+    assert shrunk < 0.99 * free
+
+
+def checks(scores, *, schedule):
+    """Feed one classifier these scores; how many it took, the best, and at which check its weights were kept."""
+    x, y = problem(20)
+    targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
+    said, states = [], []
+
+    def score(rows, logits):
+        states.append(logits.clone())
+        said.append(scores[len(said)])
+        return np.array([said[-1]])
+
+    job = Job(np.arange(20), np.arange(20), (0.0,), np.random.RandomState(0))
+    (found,) = train(torch.as_tensor(x), targets, [job], score=score, schedule=schedule)
+    kept = outputs(found.weights, torch.as_tensor(x))
+    return len(said), found.scores[0], [number for number, state in enumerate(states) if torch.equal(state, kept)]
+
+
+def test_misses_are_counted_in_all_and_the_best_weights_come_back():
+    # tenacity 2: misses at 2, 4 and 6 in all stop at 6; an equal score is a miss
+    scores = [0.5, 0.5, 0.6, 0.1, 0.7, 0.7, 0.9, 1.0]
+    assert checks(scores, schedule=Schedule(tenacity=2)) == (6, 0.7, [4])
+
+
+def test_no_check_begins_after_the_last_epochs():
+    rising_scores = list(np.linspace(0, 1, 100))
+    count, best, kept = checks(rising_scores, schedule=Schedule(max_epochs=200))
+    assert (count, kept) == (51, [50])  # SentEval: while epochs <= 200, so that there are 204 of them
+    assert best == rising_scores[50]
+
+
+def test_undefined_scores_never_improve():
+    count, best, kept = checks([np.nan] * 5 + [0.5] * 5, schedule=Schedule(tenacity=3))
+    assert (count, best, kept) == (4, -1.0, [])
+
+
+def test_how_many_slots_there_are_does_not_matter(monkeypatch):
+    x, y = problem(dim=30)
+    targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
+
+    def score(rows, logits):
+        return (logits.argmax(dim=1) == torch.as_tensor(y)[rows]).sum(dim=1).numpy() / len(rows)
+
+    def run():
+        jobs = jobs_of([150] * 9, (1e-5, 1e-2))
+        return train(torch.as_tensor(x), targets, jobs, score=score)
+
+    wide = run()
+    monkeypatch.setattr(classifiers, "_MINIBATCHES", 1)
+    for one, other in zip(wide, run(), strict=True):
+        np.testing.assert_array_equal(one.scores, other.scores)
+        torch.testing.assert_close(one.weights[0], other.weights[0], atol=1e-5, rtol=0)

@@ -1,0 +1,171 @@
+"""Plots: what is in them, read from the figure before it becomes a PNG, and that they become one."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearfar.evaluation import plots
+from nearfar.evaluation.plots import layer_heat_map, spectra, training_curves, tsne, tsne_pairs
+from nearfar.types import NearfarError
+
+LONG = "/home/somebody/experiments/2021/simcse-unsupervised-of-a-very-long-name/model"
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """Figures as they are saved; each is drawn, and its file is a PNG."""
+    seen = []
+    save = plots._save
+
+    def saving(figure, file):
+        save(figure, file)
+        assert file.read_bytes().startswith(b"\x89PNG")
+        seen.append(figure)
+
+    monkeypatch.setattr(plots, "_save", saving)
+    return seen
+
+
+def clusters(count, *, apart=20.0, seed=0):
+    """Two clusters of directions, one after the other."""
+    rng = np.random.default_rng(seed)
+    centres = np.repeat(rng.normal(size=(2, 16)) * apart, count, axis=0)
+    return (centres + rng.normal(size=centres.shape)).astype(np.float32)
+
+
+def inside(figure):
+    """Whether all that is drawn lies within the picture."""
+    box, (width, height) = figure.get_tightbbox(figure.canvas.get_renderer()), figure.get_size_inches()
+    return box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
+
+
+def test_spectra_are_lines(figures, tmp_path):
+    spectra({"before": [1.0, 0.1, 0.0], LONG: np.array([1.0, 0.9, 0.8, 0.02])}, tmp_path / "s.png")
+    (axes,) = figures[0].axes
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[1.0, 0.1, 0.0], [1.0, 0.9, 0.8, 0.02]]
+    assert axes.lines[1].get_xdata().tolist() == [1, 2, 3, 4]
+    assert 0 < axes.get_ylim()[0] < 0.02  # a value of nothing does not stretch the axis
+    names = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert [name.replace("\n", "") for name in names] == ["before", LONG]
+    assert inside(figures[0])
+
+
+def test_spectrum_of_one_direction_and_of_none(figures, tmp_path):
+    spectra({"one": [1.0, 0.0, 0.0], "none": [0.0, 0.0]}, tmp_path / "s.png")
+    assert figures[0].axes[0].get_ylim() == pytest.approx((1 / 1.5, 1.5))
+
+
+def test_layers_have_their_numbers_in_their_cells(figures, tmp_path):
+    scores = {"cls": [None, 20.04, 60.06], "mean": [50.0, 51.0, 52.0], "mean_without_cls": [1.0, -2.0, 3.0]}
+    layer_heat_map(scores, tmp_path / "l.png", title=LONG, label="Spearman")
+    axes, bar = figures[0].axes
+    found = {tuple(int(place) for place in text.get_position()): text.get_text() for text in axes.texts}
+    assert found == {
+        (column, layer): "none" if score is None else f"{score:.1f}"
+        for column, by_layer in enumerate(scores.values())
+        for layer, score in enumerate(by_layer)
+    }
+    assert axes.get_ylim()[0] < axes.get_ylim()[1]  # the embedding layer is at the bottom
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["0 (embeddings)", "1", "2"]
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["CLS", "mean", "mean,\nno CLS"]
+    assert axes.images[0].get_clim() == (-2.0, 60.06)
+    assert bar.get_ylabel() == "Spearman"
+    assert inside(figures[0])
+
+
+def test_layers_of_several_models_share_their_colours(figures, tmp_path):
+    scores = {"max": [float(layer) for layer in range(25)]}
+    layer_heat_map(scores, tmp_path / "l.png", title="t", label="Spearman", limits=(0.0, 80.0))
+    axes = figures[0].axes[0]
+    assert axes.images[0].get_clim() == (0.0, 80.0)
+    assert len(axes.texts) == 25
+    assert {text.get_color() for text in axes.texts} == {"white"}
+    layer_heat_map({"cls": [None, None]}, tmp_path / "l.png", title="t", label="Spearman")
+    assert [text.get_text() for text in figures[1].axes[0].texts] == ["none", "none"]
+
+
+def test_labelled_texts_are_told_apart_in_each_panel(figures, tmp_path):
+    labels = ["first"] * 15 + ["second"] * 15
+    mixed = clusters(15)[np.random.default_rng(1).permutation(30)]
+    tsne({"apart": clusters(15), LONG: mixed}, labels, tmp_path / "t.png", seed=1)
+    apart, together = figures[0].axes
+    assert [axes.get_title().replace("\n", "") for axes in (apart, together)] == ["apart", LONG]
+    for axes in (apart, together):
+        assert [len(kind.get_offsets()) for kind in axes.collections] == [15, 15]
+        colours = [tuple(kind.get_facecolor()[0]) for kind in axes.collections]
+        assert len(set(colours)) == 2
+    one, two = (np.asarray(kind.get_offsets()) for kind in apart.collections)
+    spread = max(np.ptp(one, axis=0).max(), np.ptp(two, axis=0).max())
+    assert np.linalg.norm(one.mean(0) - two.mean(0)) > spread / 2
+    (legend,) = figures[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["first", "second"]
+    assert inside(figures[0])
+
+
+def test_twenty_labels_have_twenty_colours(figures, tmp_path):
+    labels = [f"label {number:02} with a name of some length" for number in range(20)]
+    tsne({"m": np.random.default_rng(0).normal(size=(40, 8))}, labels * 2, tmp_path / "t.png")
+    colours = {tuple(kind.get_facecolor()[0]) for kind in figures[0].axes[0].collections}
+    assert len(colours) == 20
+    assert [text.get_text() for text in figures[0].legends[0].get_texts()] == [f"{label[:29]}…" for label in labels]
+    assert inside(figures[0])
+
+
+def test_partners_are_joined(figures, tmp_path):
+    rng = np.random.default_rng(0)
+    ones = rng.normal(size=(12, 8))
+    near, far = ones[:6] + 0.01 * rng.normal(size=(6, 8)), rng.normal(size=(6, 8))
+    vectors = np.concatenate([ones, near, far])
+    similar, dissimilar = [(n, 12 + n) for n in range(6)], [(6 + n, 18 + n) for n in range(6)]
+    tsne_pairs({"a": vectors, "b": 3 * vectors}, similar, dissimilar, tmp_path / "p.png")
+    for axes in figures[0].axes:
+        lines = {
+            colour: [line for line in axes.lines if line.get_color() == colour] for colour in ("tab:red", "tab:blue")
+        }
+        assert [len(found) for found in lines.values()] == [6, 6]
+        length = {
+            colour: np.median([np.hypot(*np.ptp(line.get_xydata(), axis=0)) for line in found])
+            for colour, found in lines.items()
+        }
+        assert length["tab:red"] < length["tab:blue"] / 3
+    ends = {tuple(point) for line in figures[0].axes[0].lines for point in line.get_xydata()}
+    assert len(ends) == 24  # every text has its own place
+    same = [
+        (one.get_xydata() == two.get_xydata()).all()
+        for one, two in zip(*(a.lines for a in figures[0].axes), strict=True)
+    ]
+    assert all(same)  # only directions count, and the seed is one
+    (legend,) = figures[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["dissimilar pairs", "similar pairs"]
+    assert inside(figures[0])
+
+
+@pytest.mark.parametrize("vectors", [np.ones((9, 4)), np.zeros((9, 4)), np.arange(1.0, 10)[:, None]])
+def test_a_collapsed_space_is_drawn_too(vectors, figures, tmp_path):
+    tsne({"m": vectors}, list("aabbccabc"), tmp_path / "t.png")
+    points = np.concatenate([kind.get_offsets() for kind in figures[0].axes[0].collections])
+    assert points.shape == (9, 2)
+    assert np.isfinite(points).all()
+
+
+def test_five_models_take_two_rows(figures, tmp_path):
+    tsne({f"m{number}": clusters(4, seed=number) for number in range(5)}, ["a", "b"] * 4, tmp_path / "t.png")
+    assert len(figures[0].axes) == 5
+    assert len({round(axes.get_position().y0, 2) for axes in figures[0].axes}) == 2
+    assert inside(figures[0])
+
+
+def test_training_curves(figures, tmp_path):
+    lines = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}, {"step": 2, "spearman": 0.5}]
+    (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    training_curves({"run": tmp_path / "m.jsonl"}, tmp_path / "c.png")
+    losses, scores = figures[0].axes
+    assert losses.lines[0].get_ydata().tolist() == [2.0, 1.0]
+    assert scores.lines[0].get_xydata().tolist() == [[2, 50]]
+
+
+def test_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(NearfarError, match=r"nowhere/s\.png: cannot be written"):
+        spectra({"m": [1.0]}, Path(tmp_path / "nowhere" / "s.png"))

@@ -1,0 +1,188 @@
+"""SentEval's three protocols against a plain loop over folds, penalties and classifiers; and what cannot be probed."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold
+
+from nearfar.evaluation.probes import (
+    C_KFOLD,
+    C_SPLIT,
+    L2,
+    Probe,
+    check_labels,
+    check_settings,
+    inner_kfold,
+    kfold,
+    split,
+)
+from nearfar.types import NearfarError
+from tests import references_senteval as reference
+
+EXACT = Probe(protocol="exact", folds=3)
+
+
+def problem(rows=150, dim=60, classes=2, *, noise=3.0, seed=0):
+    """Labels that can be read off some of the time, and of so many features that some tens of steps are enough."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(classes, size=rows)
+    features = noise * rng.normal(size=(rows, dim)) + rng.normal(size=(classes, dim))[labels]
+    return features.astype(np.float32), labels
+
+
+def majority(labels):
+    return 100 * np.bincount(labels).max() / len(labels)
+
+
+@pytest.mark.parametrize("nhid", [0, 4])
+def test_inner_kfold_is_the_loop_of_classifiers(nhid):
+    # Same weights to begin with and same orders of rows: all predictions are equal, and so are the numbers.
+    x, y = problem()
+    accuracy, dev, predicted, chosen = reference.inner_kfold(x, y, folds=3, nhid=nhid)
+    found = inner_kfold(x, y, classes=2, probe=Probe(folds=3, nhid=nhid))
+    assert accuracy > majority(y) + 5  # there is something to be equal about
+    np.testing.assert_array_equal(found.predicted, predicted)
+    assert (found.accuracy, found.dev_accuracy) == (accuracy, dev)
+    assert found.chosen == chosen
+    assert found.grid == L2
+    assert len(found.fold_accuracies) == len(found.grid_accuracies) == 3
+
+
+def test_kfold_is_the_loop_of_classifiers():
+    x, y = problem(classes=4)
+    expected = reference.kfold(x[:100], y[:100], x[100:], y[100:], folds=3)
+    found = kfold(x, y, np.arange(100), np.arange(100, 150), classes=4, probe=Probe(folds=3))
+    assert expected[0] > majority(y) + 10
+    np.testing.assert_array_equal(found.predicted, expected[2])
+    assert (found.accuracy, found.dev_accuracy, found.chosen) == (expected[0], expected[1], expected[3])
+
+
+def test_split_is_the_loop_of_classifiers():
+    x, y = problem(300, classes=3)
+    train, dev, test = np.split(np.arange(300), [150, 225])
+    expected = reference.split(x[train], y[train], x[dev], y[dev], x[test], y[test])
+    found = split(x, y, train, dev, test, classes=3, probe=Probe())
+    assert expected[0] > majority(y) + 10
+    np.testing.assert_array_equal(found.predicted, expected[2])
+    assert (found.accuracy, found.dev_accuracy, found.chosen) == (expected[0], expected[1], expected[3])
+
+
+def test_another_seed_is_another_draw():
+    x, y = problem()
+    one, other = (inner_kfold(x, y, classes=2, probe=Probe(folds=3, seed=seed)) for seed in (1111, 7))
+    assert one.grid_accuracies != other.grid_accuracies
+    assert abs(one.accuracy - other.accuracy) < 12
+
+
+def scikit(penalty, x, y):
+    return LogisticRegression(C=penalty, tol=1e-8, max_iter=100_000).fit(x.astype(np.float64), y)
+
+
+def folds_of(y):
+    return list(StratifiedKFold(3, shuffle=True, random_state=1111).split(y, y))
+
+
+def test_exact_inner_kfold_is_scikit_learns():
+    x, y = problem(120, 5, noise=2.0)
+    found = inner_kfold(x, y, classes=2, probe=EXACT)
+    accuracies = []
+    for (train, test), chosen, row in zip(folds_of(y), found.chosen, found.grid_accuracies, strict=True):
+        scores = []
+        for penalty in C_SPLIT:
+            inner = folds_of(y[train])
+            each = [scikit(penalty, x[train][a], y[train][a]).score(x[train][b], y[train][b]) for a, b in inner]
+            scores.append(round(100 * np.mean(each), 2))
+        assert row == scores
+        assert chosen == C_SPLIT[scores.index(max(scores))]
+        last = scikit(chosen, x[train], y[train])
+        np.testing.assert_array_equal(found.predicted[test], last.predict(x[test]))
+        accuracies.append(round(100 * last.score(x[test], y[test]), 2))
+    assert found.accuracy == round(np.mean(accuracies), 2)
+    assert found.fold_accuracies == accuracies
+
+
+def test_exact_kfold_and_split_are_scikit_learns():
+    x, y = problem(150, 5, classes=3, noise=2.0)
+    train, dev, test = np.split(np.arange(150), [90, 120])
+    found = kfold(x, y, train, test, classes=3, probe=EXACT)
+    parts = folds_of(y[train])
+    scores = [
+        round(100 * np.mean([scikit(c, x[train][a], y[train][a]).score(x[train][b], y[train][b]) for a, b in parts]), 2)
+        for c in C_KFOLD
+    ]
+    assert found.grid_accuracies == [scores]
+    last = scikit(found.chosen[0], x[train], y[train])
+    np.testing.assert_array_equal(found.predicted, last.predict(x[test]))
+    found = split(x, y, train, dev, test, classes=3, probe=EXACT)
+    scores = [round(100 * scikit(c, x[train], y[train]).score(x[dev], y[dev]), 2) for c in C_SPLIT]
+    assert found.grid_accuracies == [scores]
+    assert found.chosen == [C_SPLIT[scores.index(max(scores))]]
+    np.testing.assert_array_equal(found.predicted, scikit(found.chosen[0], x[train], y[train]).predict(x[test]))
+
+
+@pytest.mark.parametrize("protocol", ["senteval", "exact"])
+def test_constant_embeddings_give_the_majority(protocol):
+    x, y = np.ones((90, 4), dtype=np.float32), np.array([0, 1, 1] * 30)
+    found = inner_kfold(x, y, classes=2, probe=Probe(protocol=protocol, folds=3))
+    assert (found.predicted == 1).all()
+    assert found.accuracy == pytest.approx(majority(y), abs=0.01)
+    assert len(set(found.chosen)) == 1  # a tie goes to the first of the grid
+    assert found.chosen[0] == found.grid[0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"protocol": "sklearn"}, "protocol 'sklearn': take senteval or exact"),
+        ({"nhid": -1}, "nhid -1: must be 0 or more"),
+        ({"protocol": "exact", "nhid": 50}, "nhid 50: the protocol exact is logistic regression"),
+        ({"folds": 1}, "folds 1: must be 2 or more"),
+        ({"seed": -1}, "seed -1: must be from 0 to 4294967295"),
+        ({"seed": 2**32}, "seed 4294967296"),
+    ],
+)
+def test_settings_that_cannot_be_run(settings, problem):
+    with pytest.raises(NearfarError, match=problem):
+        check_settings(Probe(**settings))
+
+
+@pytest.mark.parametrize(
+    ("splits", "problem"),
+    [
+        ({"all": []}, "no rows in all"),
+        ({"train": [0, 1], "test": []}, "no rows in test"),
+        ({"all": [1] * 50}, "every row has the label 'b'; a classifier needs two labels"),
+        ({"all": [0] * 50 + [1]}, "the label 'b' has 1 row, but 10 folds within 10 folds need 12 of each label"),
+        ({"all": [0] * 50 + [1] * 11}, "the label 'b' has 11 rows"),
+        ({"train": [0] * 9 + [1] * 50, "test": [1]}, "the label 'a' has 9 rows, but 10 folds need 10 of each label"),
+    ],
+)
+def test_labels_that_cannot_be_probed(splits, problem):
+    with pytest.raises(NearfarError, match=problem):
+        check_labels(splits, "ab", Probe())
+
+
+def test_too_few_rows_to_hold_some_out():
+    few = {"all": [0, 1] * 12}
+    check_labels(few, "ab", Probe())
+    fewer = {"all": [0, 1] * 10}
+    with pytest.raises(NearfarError, match="20 rows are too few: of the 13 to train on, 5% are held out"):
+        check_labels(fewer, "ab", Probe(folds=3))
+    check_labels(fewer, "ab", EXACT)
+
+
+@pytest.mark.parametrize("folds", [2, 3, 4, 7])
+def test_the_least_that_is_allowed_runs_without_a_warning(folds):
+    # scikit-learn warns where a label is rarer than the folds, and warnings are errors here
+    least = next(n for n in range(1, 99) if allowed({"all": [0] * n + [1] * (n + 30)}, folds))
+    labels = np.array([0] * least + [1] * (least + 30))
+    x = np.random.default_rng(0).normal(size=(len(labels), 3)).astype(np.float32)
+    inner_kfold(x, labels, classes=2, probe=Probe(folds=folds, protocol="exact"))
+
+
+def allowed(splits, folds):
+    try:
+        check_labels(splits, "ab", Probe(folds=folds))
+    except NearfarError:
+        return False
+    return True

@@ -1,0 +1,186 @@
+"""Transfer evaluations of an encoder whose answers are known, against the plain loop; faults of encoders and data."""
+
+import json
+
+import numpy as np
+import pytest
+
+from nearfar.data.transfer import Rows, TransferTask
+from nearfar.evaluation.results import validate
+from nearfar.evaluation.transfer import evaluate_transfer
+from nearfar.types import NearfarError
+from tests import references_senteval as reference
+from tests.transfer_tasks import DIM, RAPID, evaluate, in_sentevals_order, pairs, task, vectors
+
+
+def test_a_pool_is_the_loop_on_rows_in_sentevals_order():
+    one = task(120)
+    order, x, y = in_sentevals_order(one.splits["all"])
+    assert order != sorted(order)
+    accuracy, dev, predicted, chosen = reference.inner_kfold(x, y, folds=3)
+    found = evaluate(one)
+    assert found["accuracy"]["score"] == accuracy
+    assert accuracy > 60
+    assert found["accuracy"]["low"] < accuracy < found["accuracy"]["high"]
+    assert (found["dev_accuracy"], found["chosen"]) == (dev, chosen)
+    assert found["gold"] == one.splits["all"].targets  # in the order of the file
+    assert [found["predicted"][k] for k in order] == predicted.tolist()
+    assert np.mean(found["fold_accuracies"]) == pytest.approx(accuracy, abs=0.01)
+    assert found["grid"]["l2"] == [1e-5, 1e-4, 1e-3, 1e-2]
+    assert np.shape(found["grid"]["dev_accuracy"]) == (3, 4)
+    assert (found["kind"], found["protocol"], found["rows"], found["classes"]) == (
+        "classification",
+        "senteval",
+        120,
+        ["u", "v"],
+    )
+    assert "f1" not in found
+    json.dumps(found, allow_nan=False)
+
+
+def test_train_dev_and_test():
+    one = task(100, 50, 60, classes=3)
+    (_, *train), (_, *dev), (order, *test) = (in_sentevals_order(rows) for rows in one.splits.values())
+    accuracy, best, predicted, chosen = reference.split(*train, *dev, *test)
+    found = evaluate(one)
+    assert (found["accuracy"]["score"], found["dev_accuracy"], found["chosen"]) == (accuracy, best, chosen)
+    assert [found["predicted"][k] for k in order] == predicted.tolist()
+    assert accuracy > 45
+
+
+def test_every_distinct_text_is_encoded_once_in_one_call():
+    calls = []
+
+    def encode(texts):
+        calls.append(list(texts))
+        return vectors(texts)
+
+    both = {"one": task(60), "two": task(60, 40), "three": task(60, 40, 40, seed=3)}
+    result = evaluate_transfer(encode, both, **RAPID)
+    wanted = {text for one in both.values() for rows in one.splits.values() for row in rows.texts for text in row}
+    assert len(calls) == 1
+    assert sorted(calls[0]) == sorted(wanted)
+    assert (result["texts"], result["dim"]) == (len(wanted), DIM)
+    assert result["transfer"]["one"] == evaluate_transfer(vectors, {"one": both["one"]}, **RAPID)["transfer"]["one"]
+
+
+def test_the_exact_protocol():
+    found = evaluate(task(120), protocol="exact")
+    assert found["protocol"] == "exact"
+    assert found["grid"]["c"] == [0.25, 0.5, 1, 2, 4, 8]
+    assert found["accuracy"]["score"] > 60
+    # nothing is random but the folds
+    assert found["predicted"] == evaluate(task(120), protocol="exact")["predicted"]
+
+
+def test_a_text_that_is_not_finite_leaves_out_its_tasks_alone():
+    bad, good, scored = task(60), task(60, seed=2), pairs(60, 40, 40, scored=True)
+    text = bad.splits["all"].texts[7][0]
+    other = scored.splits["test"].texts[3][1]
+    for value in (np.nan, np.inf, 1e300):
+
+        def encode(texts, value=value):
+            found = vectors(texts).astype(np.float64)
+            found[[texts.index(text), texts.index(other)], 1] = value
+            return found
+
+        tasks = {"bad": bad, "good": good, "scored": scored}
+        result = evaluate_transfer(encode, tasks, protocol="exact", **RAPID)
+        validate(wrapped(result), source="test")
+        entries = result["transfer"]
+        assert entries["good"]["accuracy"]["score"] > 55
+        undefined = entries["bad"]["accuracy"]
+        assert (undefined["score"], undefined["low"], undefined["high"]) == (None, None, None)
+        assert repr(text) in undefined["reason"]
+        assert (entries["bad"]["predicted"], entries["bad"]["dev_accuracy"], entries["bad"]["rows"]) == ([], None, 60)
+        assert repr(other) in entries["scored"]["pearson"]["reason"]
+        assert repr(other) in entries["scored"]["spearman"]["reason"]
+        assert entries["scored"]["mse"] is None
+        json.dumps(result, allow_nan=False)
+
+
+def wrapped(result):
+    """As much of a result file as is checked on reading."""
+    config = {"schema": 1, "kind": "evaluation", "model": "m", "config": {}, "tasks": {}}
+    return config | {"transfer": {"tasks": result["transfer"]}}
+
+
+def test_embeddings_whose_products_are_infinite():
+    def encode(texts):
+        return 1e30 * vectors(texts)
+
+    assert "products of them are infinite" in evaluate(pairs(60, 40), encode)["accuracy"]["reason"]
+
+
+def refuse(texts):
+    raise AssertionError("nothing should be encoded")
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        ([0] * 60, "mine.tsv: every row has the label 'u'; a classifier needs two labels at least."),
+        ([0] * 60 + [1] * 4, "mine.tsv: the label 'v' has 4 rows, but 10 folds within 10 folds need 12 of each label."),
+        ([0, 1], "mine.tsv: the label 'u' has 1 row, but"),
+    ],
+)
+def test_ones_own_data_that_cannot_be_probed_is_refused_before_encoding(labels, problem):
+    rows = Rows([(f"a{k}",) for k in range(len(labels))], labels)
+    own = TransferTask(name="mine", splits={"all": rows}, label_names=("u", "v"), source="mine.tsv")
+    with pytest.raises(NearfarError) as caught:
+        evaluate_transfer(refuse, {"mr": task(60), "mine": own})
+    assert str(caught.value).startswith(problem)
+
+
+def test_a_named_set_that_cannot_be_probed_says_why_and_the_others_are_reported():
+    rows = Rows([(f"a{k}",) for k in range(20)], [0] * 20)
+    few = TransferTask(name="few", splits={"all": rows}, label_names=("u", "v"))
+    empty = TransferTask(name="none", splits={name: Rows([], []) for name in ("train", "dev", "test")})
+    result = evaluate_transfer(vectors, {"few": few, "none": empty, "mine": task(60)}, protocol="exact", **RAPID)
+    entries = result["transfer"]
+    assert entries["few"]["accuracy"]["reason"].startswith("every row has the label 'u'")
+    assert entries["none"]["spearman"]["reason"] == "no pairs in train"
+    assert entries["mine"]["accuracy"]["score"] > 60
+    assert result["texts"] == 60
+    alone = evaluate_transfer(refuse, {"few": few}, **RAPID)
+    assert (alone["texts"], alone["dim"]) == (0, None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"protocol": "exact", "nhid": 3}, "nhid 3"),
+        ({"folds": 1}, "folds 1"),
+        ({"seed": -1}, "seed -1"),
+        ({"resamples": -1}, "resamples -1"),
+        ({"protocol": "loop"}, "protocol 'loop'"),
+    ],
+)
+def test_settings_are_checked_before_encoding(settings, problem):
+    with pytest.raises(NearfarError, match=problem):
+        evaluate_transfer(refuse, {"mine": task(60)}, **settings)
+
+
+def test_no_tasks_and_no_vectors():
+    with pytest.raises(NearfarError, match="no transfer tasks"):
+        evaluate_transfer(refuse, {})
+    for wrong in (np.zeros(60), np.zeros((3, 2)), np.full((60, 2), "a")):
+        with pytest.raises(NearfarError, match="it must return one vector of numbers per text"):
+            evaluate_transfer(lambda texts, wrong=wrong: wrong, {"mine": task(60)})
+
+
+def test_the_digest_is_of_texts_and_labels_in_their_order():
+    def digest(change):
+        one = task(60, 40, 40)
+        change(one.splits)
+        return evaluate(one, protocol="exact", resamples=0)["digest"]
+
+    def swap(rows):
+        for held in rows:
+            held[0], held[1] = held[1], held[0]
+
+    same = digest(lambda splits: None)
+    assert digest(lambda splits: None) == same
+    assert digest(lambda splits: splits["test"].texts.__setitem__(0, ("a0",))) != same
+    assert digest(lambda splits: splits["train"].targets.__setitem__(0, 1 - splits["train"].targets[0])) != same
+    assert digest(lambda splits: swap(splits["test"])) != same
