@@ -43,6 +43,14 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "supcon-text": ("supcon-text", "--data", "trec", "--pooling", "cls", "--evaluate-every", "28"),
     "regression": ("regression", "--epochs", "1", "--pooling", "cls", "--evaluate-every", "120"),
 }
+TRIED: dict[str, tuple[str, ...]] = {
+    "sg-opt-temperature-0.05": (*SETTINGS["sg-opt"], "--temperature", "0.05"),
+    "sg-opt-learning-rate-2e-5": (*SETTINGS["sg-opt"], "--learning-rate", "2e-5"),
+    "sg-opt-view-pooling-mean": (*SETTINGS["sg-opt"], "--view-pooling", "mean"),
+    "simcse-sup-mlp-none": (*SETTINGS["simcse-sup"], "--mlp", "none"),
+    "simcse-unsup-pooling-mean": (*SETTINGS["simcse-unsup"], "--pooling", "mean"),
+}
+"""One seed each, where an ordering was not the papers'."""
 UNTRAINED = {"untrained-cls": "cls", "untrained-mean": "mean", "untrained-first-last": "first_last"}
 TABLES = {
     "On 10,000 sentences, without labels": (*UNTRAINED, "sg", "sg-opt1", "sg-opt2", "sg-opt", "simcse-unsup"),
@@ -82,7 +90,7 @@ def main() -> None:
         return
     jobs = [job for job in _jobs() if not options.only or job[0] in options.only]
     with ThreadPoolExecutor(options.workers) as pool:
-        list(pool.map(lambda job: _run(*job, options.raw, options.runs), jobs))
+        list(pool.map(lambda job: _run(job[0], job[1], options.raw, options.runs), jobs))
 
 
 def _jobs() -> Iterator[tuple[str, int]]:
@@ -92,6 +100,7 @@ def _jobs() -> Iterator[tuple[str, int]]:
             yield setting, seed
         if seed == 1:
             yield from ((setting, 0) for setting in UNTRAINED)
+    yield from ((setting, 1) for setting in TRIED)
 
 
 def file_of(setting: str, seed: int) -> Path:
@@ -125,7 +134,7 @@ def _run(setting: str, seed: int, raw: str, runs: Path) -> None:
             call(file.stem, str(HERE / "mnrl.py"), "--data", "snli:dev+test", *given)
         else:
             resume = ("--resume",) if (folder / "config.toml").exists() else ()
-            nearfar(file.stem, "train", *SETTINGS[setting], *RUN, *given, *resume)
+            nearfar(file.stem, "train", *(SETTINGS | TRIED)[setting], *RUN, *given, *resume)
     nearfar(file.stem, "evaluate", str(folder), *evaluate)
     write_text(file.with_suffix(".run.json"), (folder / "run.json").read_text(encoding="utf-8"))
     if (folder / "metrics.jsonl").exists():  # what each evaluation found, geometry included
@@ -146,6 +155,14 @@ def report() -> None:
     for title, settings in TABLES.items():
         rows = [[setting, *map(spread, zip(*scores(_files(setting)), strict=True))] for setting in settings]
         lines += ["", f"## {title}", "", *table(["setting", *TASKS, "average"], rows)]
+    lines += [
+        "",
+        "## What was tried",
+        "",
+        "One run each, seed 1, beside the run of that seed with the setting's defaults.",
+        "",
+    ]
+    lines += _tried()
     lines += ["", "## Differences", "", *_differences(), "", "## Geometry", "", *_geometry()]
     lines += ["", "## STS-B dev by step", "", "Mean over the seeds.", ""]
     lines += [_trajectory(setting) for settings in TABLES.values() for setting in settings if setting in SETTINGS]
@@ -155,6 +172,19 @@ def report() -> None:
     commits = {load(file)["commit"] for file in sorted(RESULTS.glob("*.run.json"))}
     lines += [f"Commits: {', '.join(sorted(commits))}."]
     write_text(PAGE, "\n".join(lines) + "\n")
+
+
+def _tried() -> list[str]:
+    rows = []
+    for setting in dict.fromkeys(key for name in TRIED for key in (_default_of(name), name)):
+        (found,) = scores([file_of(setting, 1)])
+        best = load(file_of(setting, 1).with_suffix(".run.json"))["best_score"]
+        rows.append([setting, *(f"{score:.2f}" for score in found), f"{100 * best:.2f}"])
+    return table(["setting", *TASKS, "average", "STS-B dev, best"], rows)
+
+
+def _default_of(tried: str) -> str:
+    return max((name for name in SETTINGS if tried.startswith(name)), key=len)
 
 
 def _files(setting: str) -> list[Path]:
