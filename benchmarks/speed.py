@@ -101,7 +101,7 @@ def _train(rows: list[NliRow], order: str) -> tuple[Round, Round]:
     def ours(number: int) -> None:
         encoder.train()
         for _, batch in zip(range(STEPS), batches.epoch(number), strict=False):
-            method.loss_of(batch).total.backward()
+            method.loss(batch).total.backward()
             step(our_optimiser, [*encoder.parameters(), *method.head.parameters()])
 
     def theirs(number: int) -> None:

@@ -1,0 +1,168 @@
+"""Evaluation speed: all tasks; batched probes against one classifier at a time; SBERT-WK against mean pooling.
+
+    python benchmarks/evaluation.py run       needs NEARFAR_DATA; writes benchmarks/results/evaluation.json
+    python benchmarks/evaluation.py report    writes docs/evaluation-speed.md from that file alone
+
+The peer of the probes is the plain transcription of SentEval's protocol that the tests hold them to: torch's own layer
+and Adam, a loop over folds and penalties, as SentEval itself goes. Both sides get the same rows of one task, with 5
+folds so that the loop ends: 105 classifiers. Sides take turns in one process; the first round is a warm-up.
+"""
+
+import argparse
+import importlib
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from nearfar import Encoder
+from nearfar.baselines.sbert_wk import SbertWk
+from nearfar.data.rows import load_sentences
+from nearfar.data.transfer import load_transfer
+from nearfar.disk import write_text
+from nearfar.evaluate import evaluate
+from nearfar.evaluation.probes import Probe, inner_kfold
+from nearfar.evaluation.results import provenance
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks" / "results" / "evaluation.json"
+PAGE = ROOT / "docs" / "evaluation-speed.md"
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+PROBED, FOLDS = "cr", 5
+TEXTS = 1000
+SUITES = (
+    ("sts", "fp32", "senteval"),
+    ("sts", "bf16", "senteval"),
+    ("all", "bf16", "senteval"),
+    ("all", "bf16", "exact"),
+)
+
+
+def main() -> None:
+    """Run or report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("--rounds", type=int, default=5, help="of SBERT-WK; the probes have 3")
+    options = parser.parse_args()
+    if options.what == "report":
+        report()
+        return
+    record = {**provenance(), "threads": torch.get_num_threads(), "model": MODEL, "rounds": options.rounds}
+    record |= {"texts": TEXTS, "probed": PROBED, "folds": FOLDS, "classifiers": FOLDS * (4 * FOLDS) + FOLDS}
+    record["sbert_wk"] = _rounds(*_sbert_wk(), options.rounds)
+    record["probes"] = _rounds(*_probes(), 3)
+    record["suites"] = [_suite(*settings) for settings in SUITES]
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    write_text(RESULT, json.dumps(record, indent=1) + "\n")
+    report()
+
+
+Round = Callable[[int], object]
+
+
+def _rounds(ours: tuple[str, Round], theirs: tuple[str, Round], rounds: int) -> dict[str, list[float]]:
+    """Seconds of each round, the two in turn."""
+    seconds: dict[str, list[float]] = {ours[0]: [], theirs[0]: []}
+    for number in range(rounds + 1):
+        for name, work in (ours, theirs):
+            started = time.perf_counter()
+            work(number)
+            if number:
+                seconds[name].append(time.perf_counter() - started)
+    return seconds
+
+
+def _sbert_wk() -> tuple[tuple[str, Round], tuple[str, Round]]:
+    encoder = Encoder.from_pretrained(MODEL)
+    dissected, texts = SbertWk(encoder), [row[0] for row in load_sentences("wiki").rows]
+
+    def of_round(number: int) -> list[str]:
+        return texts[number * TEXTS : (number + 1) * TEXTS]
+
+    return ("SBERT-WK", lambda number: dissected(of_round(number))), (
+        "mean pooling",
+        lambda number: encoder.encode(of_round(number)),
+    )
+
+
+def _probes() -> tuple[tuple[str, Round], tuple[str, Round]]:
+    sys.path.insert(0, str(ROOT))
+    references = importlib.import_module("tests.references_senteval")
+    pool = load_transfer(PROBED).splits["all"]
+    features = Encoder.from_pretrained(MODEL).encode([row[0] for row in pool.texts])
+    labels = np.array(pool.targets, dtype=np.intp)
+    probe = Probe(folds=FOLDS)
+    found: dict[str, float] = {}
+
+    def batched(_: int) -> None:
+        found["batched"] = inner_kfold(features, labels, classes=2, probe=probe).accuracy
+
+    def one_by_one(_: int) -> None:
+        accuracy, *_rest = references.inner_kfold(features, labels, folds=FOLDS)
+        if abs(accuracy - found["batched"]) > 0.3:
+            raise SystemExit(f"the two sides differ: {found['batched']} and {accuracy}")
+
+    return ("batched", batched), ("one by one", one_by_one)
+
+
+def _suite(suite: str, precision: str, protocol: str) -> dict[str, object]:
+    """Seconds of one evaluation without intervals, and of the encoding in it."""
+    encoder, encoding = Encoder.from_pretrained(MODEL), [0.0]
+
+    def encode(texts: Sequence[str]) -> NDArray[np.float32]:
+        started = time.perf_counter()
+        vectors = encoder.encode(texts, bf16=precision == "bf16")
+        encoding[0] += time.perf_counter() - started
+        return vectors
+
+    started = time.perf_counter()
+    result = evaluate(encode, suite=suite, protocol=protocol, resamples=0, progress=False)  # type: ignore[arg-type]
+    seconds = time.perf_counter() - started
+    tasks = len(result["tasks"]) + len(result.get("transfer", {}).get("tasks", {}))
+    asked = {"suite": suite, "precision": precision, "protocol": protocol, "tasks": tasks, "texts": result["texts"]}
+    return asked | {"seconds": seconds, "encoding": encoding[0]}
+
+
+def report() -> None:
+    """Write the page from the result file."""
+    record = json.loads(RESULT.read_text(encoding="utf-8"))
+    lines = ["# Evaluation speed", ""]
+    lines += ["Generated by `python benchmarks/evaluation.py report` from `benchmarks/results/evaluation.json`.", ""]
+    lines += [f"{record['model']}, {record['threads']} threads on {record['hardware']['processor']}.", ""]
+    lines += ["## All tasks", "", "One evaluation each, data loading included, without bootstrap intervals.", ""]
+    lines += ["| suite | precision | probes | tasks | distinct texts | seconds | of them encoding |"]
+    lines += ["| --- | --- | --- | ---: | ---: | ---: | ---: |"]
+    for row in record["suites"]:
+        probes = row["protocol"] if row["suite"] == "all" else ""
+        numbers = f"{row['tasks']} | {row['texts']:,} | {row['seconds']:.0f} | {row['encoding']:.0f}"
+        lines.append(f"| {row['suite']} | {row['precision']} | {probes} | {numbers} |")
+    lines += [
+        "",
+        "## Against each other",
+        "",
+        "Medians over rounds, in seconds; the ratio with its least and greatest.",
+    ]
+    lines += ["", "| what | seconds | peer | seconds | ratio |", "| --- | ---: | --- | ---: | ---: |"]
+    title = f"{record['classifiers']} probes of {record['probed'].upper()}, batched"
+    for what, sides, inverse in ((title, record["probes"], False), (None, record["sbert_wk"], True)):
+        (ours, our_seconds), (peer, peer_seconds) = sides.items()
+        ratios = [b / a for a, b in zip(our_seconds, peer_seconds, strict=True)]
+        ratios = [1 / ratio for ratio in ratios] if inverse else ratios
+        name = what or f"{ours}, {record['texts']:,} sentences"
+        spread = f"{median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+        meaning = "times as long" if inverse else "times as fast"
+        lines.append(
+            f"| {name} | {median(our_seconds):.2f} | {peer} | {median(peer_seconds):.2f} | {spread} {meaning} |"
+        )
+    lines += ["", f"`{record['command']}`, {record['date']}, commit {record['commit']}."]
+    write_text(PAGE, "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()
