@@ -20,6 +20,7 @@ from nearfar.config import (
     EncodeConfig,
     EvaluateConfig,
     GeometryConfig,
+    ReportConfig,
     TrainConfig,
     build,
     load_toml,
@@ -38,6 +39,7 @@ OVERVIEW = """nearfar fine-tunes sentence encoders by contrastive learning and p
   nearfar evaluate MODEL ... [flags]            score encoders on semantic textual similarity and transfer tasks
   nearfar compare FIRST SECOND ... [flags]      is the first better? models, result files or folders of them
   nearfar geometry MODEL ... --output FOLDER    alignment, uniformity, layers, and plots of the embedding space
+  nearfar report RUN|RESULT ... --output FILE.html        one page on what runs came to, that opens anywhere
   nearfar encode MODEL --input FILE --output FILE.npy
   nearfar back-translate --input FILE --output FILE.tsv   pairs for the methods bt and bt+sg-opt
 
@@ -292,6 +294,29 @@ def _geometry(given: list[str], console: Console) -> int:
     return 0
 
 
+def _report(given: list[str], console: Console) -> int:
+    def command(
+        what: tyro.conf.Positional[tuple[str, ...]], config: Annotated[ReportConfig, tyro.conf.arg(name="")]
+    ) -> tuple[tuple[str, ...], ReportConfig]:
+        """Parse.
+
+        Args:
+            what: Training runs' folders, groups of them, result files, folders of them (the seeds of one setting),
+                comparison files, geometry folders.
+            config: What the page is called and where it is written.
+        """
+        return what, config
+
+    what, config = _parse(command, given, prog="nearfar report", description=ReportConfig.__doc__ or "")
+
+    from nearfar.report import report
+
+    settings = asdict(config)
+    file = report(what, settings.pop("output"), **settings)
+    console.print(f"The report is {file}, and in Markdown {file.with_suffix('.md')}", highlight=False, markup=False)
+    return 0
+
+
 def _back_translate(given: list[str], console: Console) -> int:
     def command(config: Annotated[BackTranslateConfig, tyro.conf.arg(name="")]) -> BackTranslateConfig:
         """Parse.
@@ -323,5 +348,6 @@ VERBS: dict[str, Callable[[list[str], Console], int]] = {
     "compare": _compare,
     "encode": _encode,
     "geometry": _geometry,
+    "report": _report,
     "back-translate": _back_translate,
 }

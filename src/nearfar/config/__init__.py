@@ -33,6 +33,7 @@ from nearfar.config.verbs import (
     EncodeConfig,
     EvaluateConfig,
     GeometryConfig,
+    ReportConfig,
 )
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "GeometryConfig",
     "InfoNceConfig",
     "RegressionConfig",
+    "ReportConfig",
     "SbertConfig",
     "SclConfig",
     "SgConfig",

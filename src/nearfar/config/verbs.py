@@ -124,6 +124,24 @@ class GeometryConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReportConfig:
+    """One HTML file, which opens without a network, and a Markdown file beside it: scores, tests, curves, settings."""
+
+    output: str
+    """The .html file to write (a Markdown file beside it)."""
+    title: str | None = None
+    """Of the page; by default made of the names of what it shows."""
+    compare: Literal["auto", "yes", "no"] = "auto"
+    """Test each two of the evaluated sides; auto does where there are 2 to 6 and no comparison file is named."""
+    aggregate: Literal["all", "mean", "wmean"] = "all"
+    """How a task with subsets becomes one number in the main table and in the comparison."""
+    resamples: int = 10_000
+    """Bootstrap resamples of the comparison."""
+    seed: int = 0
+    """Of the bootstrap."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class BackTranslateConfig:
     """Translate sentences to another language and back: pairs for the methods bt and bt+sg-opt. Resumable."""
 

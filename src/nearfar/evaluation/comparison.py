@@ -78,34 +78,7 @@ def compare_runs(
     check_comparison(aggregate, resamples, seed)
     runs = [*first, *second]
     chosen, left_out = _choose(runs, tasks)
-    for task in chosen:
-        check_same_data(task, runs)
-
-    scored: dict[str, Scored] = {}
-    for task in track(chosen, "comparing", console=Console(stderr=True), transient=True, disable=not progress):
-        scored[task] = score(task, runs, aggregate, resamples=resamples, seed=seed)
-    kinds = {task: kind_of(task, runs) for task in chosen}
-    order = _pairing(first, second)
-    rows: dict[str, dict[str, Any]] = {}
-    for task, one in scored.items():
-        row = {"kind": kinds[task], "pairs": size_of(task, runs)} | _judge(one, len(first), order)
-        if one.correct is not None and row["p"] is not None:
-            p, test = p_of_rows(one.correct, len(first), resamples=resamples, seed=[seed, *task.encode()])
-            row |= {"p": round(p, 6), "test": test}
-        rows[task] = row
-    tested = [task for task in chosen if rows[task]["p"] is not None]
-    for task, p in zip(tested, holm([rows[task]["p"] for task in tested]), strict=True):
-        rows[task] |= {"p_holm": round(p, 6), "separable": p < LEVEL}
-
-    averages: dict[str, Any] = {}
-    for name, kind in AVERAGES.items():
-        averaged = [task for task in chosen if kinds[task] == kind and (task != "sickr-full" or "sickr" not in chosen)]
-        if not averaged:
-            averages[name] = None
-            continue
-        averages[name] = {"tasks": averaged} | _judge(_average({t: scored[t] for t in averaged}), len(first), order)
-        if averages[name]["p"] is not None:
-            averages[name]["separable"] = averages[name]["p"] < LEVEL
+    scored = _score(chosen, runs, aggregate, resamples=resamples, seed=seed, progress=progress)
     return {
         "schema": SCHEMA,
         "kind": "comparison",
@@ -114,8 +87,7 @@ def compare_runs(
         "config": _settings(aggregate, resamples, seed),
         "provenance": provenance(),
         "not_compared": left_out,
-        "tasks": rows,
-        **averages,
+        **_between(scored, first, second, resamples=resamples, seed=seed),
     }
 
 
@@ -129,19 +101,20 @@ def compare_all(
     progress: bool = False,
 ) -> Result:
     """Test each two of ``sides`` as :func:`compare_runs` does, and correct p over all of these tests (Holm)."""
-    chosen, left_out = _choose([run for side in sides for run in side], tasks)
+    check_comparison(aggregate, resamples, seed)
+    runs = [run for side in sides for run in side]
+    chosen, left_out = _choose(runs, tasks)
+    scored = _score(chosen, runs, aggregate, resamples=resamples, seed=seed, progress=progress)
+    ends = np.cumsum([len(side) for side in sides])
+    numbers = [range(end - len(side), end) for end, side in zip(ends, sides, strict=True)]
     comparisons = []
     for i, j in combinations(range(len(sides)), 2):
-        one = compare_runs(
-            sides[i], sides[j], tasks=chosen, aggregate=aggregate, resamples=resamples, seed=seed, progress=progress
-        )
-        comparisons.append({"pair": [i, j]} | {key: one[key] for key in ("tasks", *AVERAGES)})
+        of_two = {task: one.of([*numbers[i], *numbers[j]]) for task, one in scored.items()}
+        comparisons.append({"pair": [i, j]} | _between(of_two, sides[i], sides[j], resamples=resamples, seed=seed))
     of_tasks = [row for one in comparisons for row in one["tasks"].values()]
     of_averages = ([one[name] for one in comparisons if one[name] is not None] for name in AVERAGES)
     for family in (of_tasks, *of_averages):
-        tested = [row for row in family if row["p"] is not None]
-        for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):
-            row |= {"p_holm": round(p, 6), "separable": p < LEVEL}
+        _correct(family)
     return {
         "schema": SCHEMA,
         "kind": "comparisons",
@@ -179,10 +152,52 @@ def _choose(runs: Sequence[Run], tasks: Sequence[str] | None) -> tuple[list[str]
     return shared, [task for task in everything if task not in shared]
 
 
+def _score(
+    tasks: Sequence[str], runs: Sequence[Run], aggregate: Aggregate, *, resamples: int, seed: int, progress: bool
+) -> dict[str, Scored]:
+    for task in tasks:
+        check_same_data(task, runs)
+    bar = track(tasks, "comparing", console=Console(stderr=True), transient=True, disable=not progress)
+    return {task: score(task, runs, aggregate, resamples=resamples, seed=seed) for task in bar}
+
+
+def _between(
+    scored: Mapping[str, Scored], first: Sequence[Run], second: Sequence[Run], *, resamples: int, seed: int
+) -> dict[str, Any]:
+    """``tasks`` and the averages of a comparison; ``scored`` are the runs of both sides, one after the other."""
+    runs, order = [*first, *second], _pairing(first, second)
+    kinds = {task: kind_of(task, runs) for task in scored}
+    rows: dict[str, dict[str, Any]] = {}
+    for task, one in scored.items():
+        row = {"kind": kinds[task], "pairs": size_of(task, runs)} | _judge(one, len(first), order)
+        if one.correct is not None and row["p"] is not None:
+            p, test = p_of_rows(one.correct, len(first), resamples=resamples, seed=[seed, *task.encode()])
+            row |= {"p": round(p, 6), "test": test}
+        rows[task] = row
+    _correct(list(rows.values()))
+    averages: dict[str, Any] = dict.fromkeys(AVERAGES)
+    for name, kind in AVERAGES.items():
+        averaged = [task for task in scored if kinds[task] == kind and (task != "sickr-full" or "sickr" not in scored)]
+        if averaged:
+            average = _judge(_average({task: scored[task] for task in averaged}), len(first), order)
+            if average["p"] is not None:
+                average["separable"] = average["p"] < LEVEL
+            averages[name] = {"tasks": averaged} | average
+    return {"tasks": rows} | averages
+
+
+def _correct(family: Sequence[dict[str, Any]]) -> None:
+    """Add the p of a family of tests corrected by Holm's method, and the verdict."""
+    tested = [row for row in family if row["p"] is not None]
+    for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):
+        row |= {"p_holm": round(p, 6), "separable": p < LEVEL}
+
+
 def _average(scored: Mapping[str, Scored]) -> Scored:
-    reasons = (f"{task}: {one.reason}" for task, one in scored.items() if one.reason)
-    points = np.mean([one.points for one in scored.values()], axis=0)
-    return Scored(points, np.mean([one.draws for one in scored.values()], axis=0), next(reasons, None))
+    held = list(scored.values())
+    named = [[why and f"{task}: {why}" for why in one.reasons] for task, one in scored.items()]
+    reasons = tuple(next(filter(None, of_run), None) for of_run in zip(*named, strict=True))
+    return Scored(np.mean([one.points for one in held], axis=0), np.mean([one.draws for one in held], axis=0), reasons)
 
 
 def _judge(scored: Scored, first: int, order: Sequence[int] | None) -> dict[str, Any]:

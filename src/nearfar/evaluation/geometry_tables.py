@@ -3,7 +3,7 @@
 from rich.table import Table
 
 from nearfar.evaluation.results import Result
-from nearfar.evaluation.tables import _Grid, _page, _rich
+from nearfar.evaluation.tables import Grid, page, rich_table
 
 _MEASURES = {"alignment": 3, "uniformity": 3, "isotropy": 3, "mean_cosine": 3, "effective_rank": 1}
 _PLOTS = {
@@ -15,14 +15,16 @@ _PLOTS = {
 
 def geometry_table(result: Result) -> Table:
     """The numbers on screen, a column for each model; :func:`geometry_notes` belong below it."""
-    return _rich(_grid(result)._replace(notes=[]))  # as wide as a table of one model, they would be hard to read
+    return rich_table(
+        geometry_grid(result)._replace(notes=[])
+    )  # as wide as a table of one model, they would be hard to read
 
 
 def geometry_markdown(result: Result) -> str:
     """The same in Markdown, with the plots and where the numbers come from."""
-    page = _page("The geometry of embeddings", [_grid(result)], result)
+    text = page("The geometry of embeddings", [geometry_grid(result)], result)
     images = (f"\n![{_PLOTS.get(file, 'Spearman x 100 by layer and pooling')}]({file})\n" for file in result["plots"])
-    return page + "".join(images)
+    return text + "".join(images)
 
 
 def geometry_notes(result: Result) -> list[str]:
@@ -48,7 +50,8 @@ def geometry_notes(result: Result) -> list[str]:
     return notes + [f"Left out: {name}. {why}" for name, why in unavailable.items()]
 
 
-def _grid(result: Result) -> _Grid:
+def geometry_grid(result: Result) -> Grid:
+    """A row for each measure, a column for each model."""
     models = result["models"].values()
     rows = [["pooling", *(model["pooling"] or "its own" for model in models)]]
     for measure, digits in _MEASURES.items():
@@ -56,7 +59,7 @@ def _grid(result: Result) -> _Grid:
     if result["task"]:
         rows.append([f"best layer on {result['task']['spec']}", *(_best(model["layers"]) for model in models)])
     title = f"Geometry on {result['pairs']['spec']}"
-    return _Grid(title, ["measure", *result["models"]], [rows], geometry_notes(result))
+    return Grid(title, ["measure", *result["models"]], [rows], geometry_notes(result))
 
 
 def _best(layers: dict[str, list[float | None]] | None) -> str:

@@ -24,13 +24,25 @@ class Run(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """Scores of each run [runs] and on each resample [runs, resamples]; or why a run has none."""
+    """Scores of each run [runs] and on each resample [runs, resamples]; NaN where a run has none."""
 
     points: Floats
     draws: Floats
-    reason: str | None
+    reasons: tuple[str | None, ...]
+    """Why a run has no score."""
     correct: NDArray[np.bool_] | None = None
     """Of a classification task: which rows each run has right [runs, rows]."""
+
+    @property
+    def reason(self) -> str | None:
+        """The first of the reasons."""
+        return next(filter(None, self.reasons), None)
+
+    def of(self, runs: Sequence[int]) -> "Scored":
+        """The same of some of the runs, by their numbers."""
+        places = list(runs)
+        correct = None if self.correct is None else self.correct[places]
+        return Scored(self.points[places], self.draws[places], tuple(self.reasons[run] for run in places), correct)
 
 
 def tasks_of(result: Result) -> dict[str, Any]:
@@ -93,30 +105,34 @@ def size_of(task: str, runs: Sequence[Run]) -> int:
 def score(task: str, runs: Sequence[Run], aggregate: Aggregate, *, resamples: int, seed: int) -> Scored:
     """Score all runs on the data and on the same resamples, drawn from ``seed`` and the task's name."""
     held = [tasks_of(run.result)[task] for run in runs]
-    seeds = [seed, *task.encode()]
-    kind = kind_of(task, runs)
+    kind, seeds = kind_of(task, runs), [seed, *task.encode()]
     if kind == "similarity":
-        reasons = [one["spearman"][aggregate].get("reason") for one in held]
-        subsets = held[0]["subsets"]
-        gold = np.concatenate([np.array(one["gold"], dtype=float) for one in subsets.values()])
-        systems = np.array([[x for name in subsets for x in one["subsets"][name]["cosines_e6"]] for one in held], float)
-        sizes = [one["pairs"] for one in subsets.values()]
+        estimates = [one["spearman"][aggregate] for one in held]
     else:
         estimates = [one["accuracy" if kind == "classification" else "spearman"] for one in held]
-        reasons = [estimate.get("reason") for estimate in estimates]
-        points = np.array([np.nan if "reason" in one else one["score"] / 100 for one in estimates])
-        if any(reasons):  # such a run has no predictions
-            return Scored(points, np.full((len(runs), resamples), np.nan), _undefined(runs, reasons))
-        if kind == "classification":
-            correct = np.array([np.equal(one["gold"], one["predicted"]) for one in held])
-            draws = bootstrap_means(correct.astype(float), resamples=resamples, seed=seeds)
-            return Scored(points, draws, None, correct)
-        gold = np.array(held[0]["gold"], dtype=float)
-        systems = np.array([one["predicted_e6"] for one in held], dtype=float)
-        sizes, aggregate = [len(gold)], "all"
-    points = scores(weighted_spearman, gold, systems, sizes=sizes).aggregate(aggregate)[:, 0]
-    points[[why is not None for why in reasons]] = np.nan
-    drawn = bootstrap_scores(
+    whys = (estimate.get("reason") for estimate in estimates)
+    reasons = tuple(why and f"undefined for {run.source}: {why}" for run, why in zip(runs, whys, strict=True))
+    fit = [number for number, why in enumerate(reasons) if why is None]
+    points, draws = np.full(len(runs), np.nan), np.full((len(runs), resamples), np.nan)
+    if not fit:
+        return Scored(points, draws, reasons)
+    held = [held[number] for number in fit]
+    if kind == "classification":
+        right = np.array([np.equal(one["gold"], one["predicted"]) for one in held])
+        points[fit] = [one["accuracy"]["score"] / 100 for one in held]
+        draws[fit] = bootstrap_means(right.astype(float), resamples=resamples, seed=seeds)
+        correct = np.zeros((len(runs), right.shape[1]), dtype=bool)
+        correct[fit] = right
+        return Scored(points, draws, reasons, correct)
+    subsets = held[0]["subsets"] if kind == "similarity" else {"": held[0]}
+    gold = np.concatenate([np.array(one["gold"], dtype=float) for one in subsets.values()])
+    if kind == "similarity":
+        systems = np.array([[x for name in subsets for x in one["subsets"][name]["cosines_e6"]] for one in held], float)
+    else:
+        systems, aggregate = np.array([one["predicted_e6"] for one in held], dtype=float), "all"
+    sizes = [one["pairs"] for one in subsets.values()]
+    points[fit] = scores(weighted_spearman, gold, systems, sizes=sizes).aggregate(aggregate)[:, 0]
+    draws[fit] = bootstrap_scores(
         weighted_spearman,
         gold,
         systems,
@@ -124,8 +140,8 @@ def score(task: str, runs: Sequence[Run], aggregate: Aggregate, *, resamples: in
         resamples=resamples,
         seed=seeds,
         per_subset=aggregate != "all",
-    )
-    return Scored(points, drawn.aggregate(aggregate), _undefined(runs, reasons))
+    ).aggregate(aggregate)
+    return Scored(points, draws, reasons)
 
 
 def p_of_rows(correct: NDArray[np.bool_], first: int, *, resamples: int, seed: Sequence[int]) -> tuple[float, str]:
@@ -134,8 +150,3 @@ def p_of_rows(correct: NDArray[np.bool_], first: int, *, resamples: int, seed: S
         return mcnemar(*correct), "McNemar's exact test over rows"
     shares = correct[:first].mean(axis=0) - correct[first:].mean(axis=0)
     return permutation_test(shares, resamples=resamples, seed=seed), "permutation test over rows"
-
-
-def _undefined(runs: Sequence[Run], reasons: Sequence[str | None]) -> str | None:
-    found = (f"undefined for {run.source}: {why}" for run, why in zip(runs, reasons, strict=True) if why)
-    return next(found, None)

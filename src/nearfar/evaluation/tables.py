@@ -14,7 +14,7 @@ _AVERAGES = {"overall": "average", "overall_transfer": "average accuracy"}
 _TITLES = {"spearman": "Spearman", "pearson": "Pearson"}
 
 
-class _Grid(NamedTuple):
+class Grid(NamedTuple):
     """A table before it is Markdown or rich: sections are groups of rows, notes stand below."""
 
     title: str
@@ -25,13 +25,13 @@ class _Grid(NamedTuple):
 
 def evaluation_tables(result: Result, *, metric: str = "spearman", subsets: bool = False) -> list[Table]:
     """An evaluation on screen: similarity by ``all``, ``mean`` and ``wmean``, transfer tasks, and the averages."""
-    return [_rich(grid) for grid in _evaluation_grids(result, [metric], subsets=subsets)]
+    return [rich_table(grid) for grid in _evaluation_grids(result, [metric], subsets=subsets)]
 
 
 def evaluation_markdown(result: Result) -> str:
     """An evaluation in Markdown: both metrics, with subsets and averages, and where the numbers come from."""
     grids = _evaluation_grids(result, list(_TITLES), subsets=True)
-    return _page(f"Evaluation of {result['model']}", grids, result)
+    return page(f"Evaluation of {result['model']}", grids, result)
 
 
 def spread_table(runs: Sequence[Result]) -> Table:
@@ -49,7 +49,7 @@ def spread_table(runs: Sequence[Result]) -> Table:
         averages.append(_spread(f"average of {name}", [one["averages"][name]["accuracy"] for one in transfer]))
     title = f"{runs[0]['model']}: {len(runs)} runs, Spearman x 100 (all), or accuracy or Pearson x 100"
     header = ["task", "mean", "standard deviation", "minimum", "maximum"]
-    return _rich(_Grid(title, header, [rows, averages], []))
+    return rich_table(Grid(title, header, [rows, averages], []))
 
 
 def _spread(name: str, estimates: Sequence[dict[str, Any]]) -> list[str]:
@@ -62,31 +62,31 @@ def _spread(name: str, estimates: Sequence[dict[str, Any]]) -> list[str]:
 
 def comparison_table(comparison: Result) -> Table:
     """A comparison on screen: both scores, their difference, its interval and p, and the verdict, per task."""
-    return _rich(_comparison(comparison))
+    return rich_table(comparison_grid(comparison))
 
 
 def comparison_markdown(comparison: Result) -> str:
     """A comparison in Markdown, and where its numbers come from."""
     title = f"{comparison['first']['name']} against {comparison['second']['name']}"
-    return _page(title, [_comparison(comparison)], comparison)
+    return page(title, [comparison_grid(comparison)], comparison)
 
 
 def comparisons_table(comparisons: Result) -> Table:
     """Several sides on screen: a column for each, the best of each task marked, and who is not separable from it."""
-    return _rich(_several(comparisons))
+    return rich_table(comparisons_grid(comparisons))
 
 
 def comparisons_markdown(comparisons: Result) -> str:
     """Several sides in Markdown, then each two of them."""
     names = [side["name"] for side in comparisons["sides"]]
-    grids = [_several(comparisons)]
+    grids = [comparisons_grid(comparisons)]
     for one in comparisons["comparisons"]:
         first, second = (comparisons["sides"][number] for number in one["pair"])
-        grids.append(_comparison({**comparisons, **one, "first": first, "second": second, "not_compared": []}))
-    return _page(", ".join(names), grids, comparisons)
+        grids.append(comparison_grid({**comparisons, **one, "first": first, "second": second, "not_compared": []}))
+    return page(", ".join(names), grids, comparisons)
 
 
-def _evaluation_grids(result: Result, metrics: Sequence[str], *, subsets: bool) -> list[_Grid]:
+def _evaluation_grids(result: Result, metrics: Sequence[str], *, subsets: bool) -> list[Grid]:
     grids = [_evaluation(result, metric, subsets=subsets) for metric in metrics] if result["tasks"] else []
     if "transfer" in result:
         grids.append(_transfer(result))
@@ -96,7 +96,7 @@ def _evaluation_grids(result: Result, metrics: Sequence[str], *, subsets: bool) 
     return [*grids[:-1], grids[-1]._replace(notes=[*grids[-1].notes, *missing])]
 
 
-def _evaluation(result: Result, metric: str, *, subsets: bool) -> _Grid:
+def _evaluation(result: Result, metric: str, *, subsets: bool) -> Grid:
     tasks = []
     for task, scored in result["tasks"].items():
         tasks.append([task, str(scored["pairs"]), *(_estimate(scored[metric][kind]) for kind in AGGREGATES)])
@@ -108,7 +108,7 @@ def _evaluation(result: Result, metric: str, *, subsets: bool) -> _Grid:
         for name, average in result["averages"].items()
     ]
     title = f"{result['model']}: {_TITLES[metric]} x 100 [95% interval]"
-    return _Grid(title, ["task", "pairs", *AGGREGATES], [tasks, averages], _evaluation_notes(result, metric))
+    return Grid(title, ["task", "pairs", *AGGREGATES], [tasks, averages], _evaluation_notes(result, metric))
 
 
 def _evaluation_notes(result: Result, metric: str) -> list[str]:
@@ -129,7 +129,7 @@ def _evaluation_notes(result: Result, metric: str) -> list[str]:
     return notes
 
 
-def _transfer(result: Result) -> _Grid:
+def _transfer(result: Result) -> Grid:
     """Probes: accuracy, F1 where there is one, and correlations of learned relatedness."""
     transfer = result["transfer"]
     tasks, notes = [], []
@@ -153,10 +153,11 @@ def _transfer(result: Result) -> _Grid:
     if resamples:
         notes.insert(1, f"Intervals: 95%, over {resamples} bootstrap resamples of the tested rows.")
     title = f"{result['model']}: transfer tasks, x 100 [95% interval]"
-    return _Grid(title, ["task", "rows", "metric", "score", ""], [tasks, averages], notes)
+    return Grid(title, ["task", "rows", "metric", "score", ""], [tasks, averages], notes)
 
 
-def _comparison(comparison: Result) -> _Grid:
+def comparison_grid(comparison: Result) -> Grid:
+    """A comparison of two sides: a row for each task and average."""
     seeds = any(row["seeds"] for row in comparison["tasks"].values())
     tasks = [
         _comparison_row(f"{task}, accuracy" if row.get("kind") == "classification" else task, row, seeds=seeds)
@@ -167,10 +168,11 @@ def _comparison(comparison: Result) -> _Grid:
     header = ["task", "first", "second", "first - second", "p", "p (Holm)", *over_seeds, "verdict"]
     aggregate = comparison["config"]["aggregate"]
     title = f"Spearman x 100 ({aggregate}): first {_side(comparison['first'])}, second {_side(comparison['second'])}"
-    return _Grid(title, header, [tasks, averages], _comparison_notes(comparison, seeds=seeds))
+    return Grid(title, header, [tasks, averages], _comparison_notes(comparison, seeds=seeds))
 
 
-def _several(comparisons: Result) -> _Grid:
+def comparisons_grid(comparisons: Result) -> Grid:
+    """Several sides: a column for each, the best of each row marked."""
     pairs = {tuple(one["pair"]): one for one in comparisons["comparisons"]}
     first = pairs[0, 1]
     names = [(task, task, "tasks") for task in first["tasks"]]
@@ -206,7 +208,7 @@ def _several(comparisons: Result) -> _Grid:
         notes.append(f"Not compared, as not all have them: {', '.join(comparisons['not_compared'])}.")
     title = f"Spearman x 100 ({config['aggregate']}), or accuracy x 100"
     header = ["task", *(_side(side) for side in comparisons["sides"])]
-    return _Grid(title, header, [[line(*one) for one in names], [line(*one) for one in averages]], notes)
+    return Grid(title, header, [[line(*one) for one in names], [line(*one) for one in averages]], notes)
 
 
 def _averages(comparison: Result) -> list[tuple[str, dict[str, Any]]]:
@@ -270,7 +272,8 @@ def _estimate(estimate: dict[str, Any]) -> str:
     return f"{estimate['score']:.2f} [{estimate['low']:.1f}, {estimate['high']:.1f}]"
 
 
-def _rich(grid: _Grid) -> Table:
+def rich_table(grid: Grid) -> Table:
+    """A grid for the screen."""
     table = Table(title=Text(grid.title), caption=Text("\n".join(grid.notes)), caption_justify="left")
     for number, name in enumerate(grid.header):
         table.add_column(Text(name), justify="left" if number == 0 else "right")
@@ -281,7 +284,8 @@ def _rich(grid: _Grid) -> Table:
     return table
 
 
-def _page(title: str, grids: Iterable[_Grid], result: Result) -> str:
+def page(title: str, grids: Iterable[Grid], result: Result) -> str:
+    """Grids in Markdown, and where their numbers come from."""
     lines = [f"# {title}"]
     for grid in grids:
         lines += ["", f"## {grid.title}", "", *_markdown(grid), *(f"\n{note}" for note in grid.notes)]
@@ -292,7 +296,7 @@ def _page(title: str, grids: Iterable[_Grid], result: Result) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _markdown(grid: _Grid) -> list[str]:
+def _markdown(grid: Grid) -> list[str]:
     rule = ["---", *["---:"] * (len(grid.header) - 1)]
     return [_markdown_row(row) for row in (grid.header, rule, *(row for section in grid.sections for row in section))]
 

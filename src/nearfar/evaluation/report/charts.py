@@ -1,0 +1,145 @@
+"""Line charts as small SVG drawings that take their colours from the page, so that they are right in the dark too.
+
+They are 360 units wide, a telephone's width, and so keep letters that can be read there; on wider pages several stand
+side by side.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import NamedTuple
+
+from nearfar.evaluation.report.blocks import Chart, Line
+from nearfar.evaluation.report.style import COLOURS
+
+WIDTH, HEIGHT = 360, 240
+LEFT, RIGHT, TOP, BOTTOM = 44, 10, 26, 36
+DOTTED = 40
+"""Lines with no more points than this show them."""
+TOLD = 16
+"""So many lines are told in words to those who can't see them."""
+
+
+class _Axis(NamedTuple):
+    ticks: list[float]
+    place: Callable[[float], float]
+
+
+def svg(chart: Chart) -> str:
+    """One chart; without a finite point it says that there is nothing to draw."""
+    across_log, up_log = chart.logarithmic == "both", chart.logarithmic != "neither"
+    lines = [kept for line in chart.lines if (kept := _drawable(line, across_log, up_log)).x]
+    parts = [f'<text class="title" x="2" y="14">{escape(chart.title)}</text>']
+    if not lines:
+        parts.append(f'<text x="{LEFT}" y="{HEIGHT / 2:.0f}">nothing to draw</text>')
+    else:
+        across = _axis([x for line in lines for x in line.x], LEFT, WIDTH - RIGHT, logarithmic=across_log, tight=True)
+        up = _axis([y for line in lines for y in line.y], HEIGHT - BOTTOM, TOP, logarithmic=up_log)
+        parts += [*_grid(across, up, chart.x_label), *(part for line in lines for part in _line(line, across, up))]
+    words = escape("; ".join([f"{chart.title}, by {chart.x_label}", *map(_told, lines[:TOLD])]), quote=True)
+    return f'<svg role="img" aria-label="{words}" viewBox="0 0 {WIDTH} {HEIGHT}">\n' + "\n".join(parts) + "\n</svg>"
+
+
+def legend(entries: Sequence[tuple[str, int]]) -> str:
+    """Names with their lines, as a list of HTML."""
+    items = (
+        f'<li><svg viewBox="0 0 32 8" aria-hidden="true"><path class="{_style(colour)}" d="M0 4H32"/></svg>'
+        f"{escape(name)}</li>"
+        for name, colour in entries
+    )
+    return f'<ul class="legend">{"".join(items)}</ul>'
+
+
+def thinned(x: Sequence[float], y: Sequence[float], *, points: int = 120) -> tuple[list[float], list[float], int]:
+    """At most so many points, each the mean of as many successive ones; the last may be of fewer. And how many."""
+    size = max(1, math.ceil(len(x) / points))
+    cuts = range(0, len(x), size)
+    means = ([sum(values[cut : cut + size]) / len(values[cut : cut + size]) for cut in cuts] for values in (x, y))
+    return next(means), next(means), size
+
+
+def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
+    """Round numbers (1, 2 or 5 times a power of ten apart), from at or below ``low`` to at or above ``high``."""
+    if high <= low:
+        low, high = low - (abs(low) or 1) / 10, high + (abs(high) or 1) / 10
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    return [round(number * step, 12) for number in range(first, last + 1)]
+
+
+def _powers(low: float, high: float) -> list[float]:
+    """The same for a logarithmic axis: powers of ten, with 2 and 5 times them where there are few."""
+    least, most = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    factors = (1, 2, 5) if most - least <= 2 else (1,)
+    marks = [factor * 10.0**power for power in range(least, most + 2) for factor in factors]
+    first = max(place for place, mark in enumerate(marks) if mark <= low * (1 + 1e-9))
+    last = min(place for place, mark in enumerate(marks) if mark >= high * (1 - 1e-9))
+    return marks[first : max(last, first + 1) + 1]
+
+
+def _axis(values: Sequence[float], start: float, end: float, *, logarithmic: bool, tight: bool = False) -> _Axis:
+    """An axis from tick to tick; a ``tight`` one ends with the values."""
+    low, high = min(values), max(values)
+    marks = _powers(low, high) if logarithmic else ticks(low, high)
+    if tight and high > low:
+        marks = [mark for mark in marks if low <= mark <= high] or [low, high]
+    else:
+        low, high = marks[0], marks[-1]
+    scale: Callable[[float], float] = math.log10 if logarithmic else float
+    return _Axis(marks, lambda value: start + (end - start) * (scale(value) - scale(low)) / (scale(high) - scale(low)))
+
+
+def _grid(across: _Axis, up: _Axis, label: str) -> list[str]:
+    floor, right = HEIGHT - BOTTOM, WIDTH - RIGHT
+    lines = "".join(f"M{LEFT} {up.place(tick):.1f}H{right}" for tick in up.ticks)
+    lines += "".join(f"M{across.place(tick):.1f} {TOP}V{floor}" for tick in across.ticks)
+    heights = [
+        f'<text x="{LEFT - 4}" y="{up.place(tick) + 3.5:.1f}" text-anchor="end">{_short(tick)}</text>'
+        for tick in up.ticks
+    ]
+    steps = [
+        f'<text x="{place:.1f}" y="{floor + 14}" text-anchor="{"end" if place > right - 12 else "middle"}">'
+        f"{_short(tick)}</text>"
+        for tick, place in ((tick, across.place(tick)) for tick in across.ticks)
+    ]
+    name = f'<text x="{(LEFT + right) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(label)}</text>'
+    return [f'<path class="grid" d="{lines}"/>', *heights, *steps, name]
+
+
+def _line(line: Line, across: _Axis, up: _Axis) -> list[str]:
+    points = [(across.place(x), up.place(y)) for x, y in zip(line.x, line.y, strict=True)]
+    path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+    parts = [f'<path class="{_style(line.colour)}" d="M{path}"/>']
+    colour = f"c{line.colour % len(COLOURS)}"
+    if len(points) <= DOTTED:
+        parts += [f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="2.2"/>' for x, y in points]
+    best = [point for point, x in zip(points, line.x, strict=True) if x == line.best]
+    return parts + [f'<circle class="ring {colour}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>' for x, y in best]
+
+
+def _style(colour: int) -> str:
+    dash = (colour // len(COLOURS)) % 3
+    return f"line c{colour % len(COLOURS)}" + (f" dash{dash}" if dash else "")
+
+
+def _drawable(line: Line, across_log: bool, up_log: bool) -> Line:
+    """The line without what cannot be drawn: points that are not finite, or not positive on a logarithmic axis."""
+    kept = [
+        (x, y)
+        for x, y in zip(line.x, line.y, strict=True)
+        if math.isfinite(x) and math.isfinite(y) and (x > 0 or not across_log) and (y > 0 or not up_log)
+    ]
+    return line._replace(x=[x for x, _ in kept], y=[y for _, y in kept])
+
+
+def _told(line: Line) -> str:
+    first, last = (f"{_short(line.y[end], 4)} at {_short(line.x[end])}" for end in (0, -1))
+    return f"{line.name}: from {first} to {last}, lowest {_short(min(line.y), 4)}, highest {_short(max(line.y), 4)}"
+
+
+def _short(value: float, digits: int = 4) -> str:
+    if abs(value) >= 10_000:
+        return f"{value / 1000:.{digits}g}k"
+    return f"{0.0 if abs(value) < 1e-12 else value:.{digits}g}"

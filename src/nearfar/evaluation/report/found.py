@@ -1,0 +1,151 @@
+"""What a report is of: evaluated sides, comparisons, training runs, geometries; and what each is called."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from nearfar.evaluation.paired import Run
+from nearfar.evaluation.results import Result
+
+
+class Side(NamedTuple):
+    """One setting that was evaluated, with one training seed or several."""
+
+    name: str
+    runs: tuple[Run, ...]
+
+    @property
+    def seeds(self) -> tuple[int | None, ...]:
+        """The training seed of each run, as far as they are known."""
+        return tuple(run.result["config"].get("training_seed") for run in self.runs)
+
+
+class TrainingRun(NamedTuple):
+    """What is known of one training run."""
+
+    name: str
+    source: str
+    owner: str
+    """The name of its group, or of its setting where other runs have the same; else its own."""
+    settings: Mapping[str, Any]
+    """By config.toml, or where there is none by run.json."""
+    files: Mapping[str, str]
+    """The text of config.toml and second.toml."""
+    steps: Sequence[Mapping[str, Any]]
+    """Of metrics.jsonl, the lines of training steps."""
+    evaluations: Sequence[Mapping[str, Any]]
+    """And those of evaluations, which have ``spearman``."""
+    record: Mapping[str, Any] | None
+    """The content of run.json, which a finished run has."""
+
+    @property
+    def seed(self) -> Any:
+        """The training seed, where it is known."""
+        return self.settings.get("seed", (self.record or {}).get("config", {}).get("seed"))
+
+    @property
+    def dev(self) -> str:
+        """What dev scores are on."""
+        return str((self.record or {}).get("dev") or self.settings.get("evaluate_on") or "dev pairs without a name")
+
+    def scores(self) -> list[tuple[float, float]]:
+        """Step and Spearman x 100 of each evaluation."""
+        if self.evaluations:
+            return [(line["step"], 100 * line["spearman"]) for line in self.evaluations]
+        return [(step, 100 * score) for step, score in (self.record or {}).get("history", [])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Found:
+    """All that was named, opened."""
+
+    sides: Sequence[Side] = ()
+    comparisons: Sequence[tuple[str, Result]] = ()
+    """Source and content of comparison files, of either kind."""
+    geometries: Sequence[tuple[str, Result]] = ()
+    runs: Sequence[TrainingRun] = ()
+    missing: Sequence[str] = field(default_factory=tuple)
+    """What is not there, in sentences."""
+
+
+def setting_of(result: Result) -> str:
+    """The model's name without the training seed at its end: ``scl-1`` -> ``scl``, ``a/seed-1`` -> ``a``."""
+    return _unseeded(str(result["model"]), result["config"].get("training_seed"))
+
+
+def side_of(runs: Sequence[Run], *, otherwise: str) -> Side:
+    """The runs as one side, named after their setting, or ``otherwise`` where they have no common one."""
+    names = {str(run.result["model"]) for run in runs}
+    settings = {setting_of(run.result) for run in runs}
+    if len(names) == 1:
+        return Side(names.pop(), tuple(runs))
+    return Side(settings.pop() if len(settings) == 1 else otherwise, tuple(runs))
+
+
+def by_setting(runs: Sequence[Run]) -> list[Side]:
+    """Evaluations that were named one by one: those of one setting with different training seeds are one side.
+
+    One setting is: one folder, and names that agree but for the training seed at their end.
+    """
+    groups: dict[tuple[str, str], list[Run]] = {}
+    for run in runs:
+        groups.setdefault((str(PurePath(run.source).parent), setting_of(run.result)), []).append(run)
+    sides: dict[str, Side] = {}
+    for (_, setting), members in groups.items():
+        seeds = [run.result["config"].get("training_seed") for run in members]
+        if None in seeds or len(set(seeds)) < len(seeds):
+            sides |= {run.source: side_of([run], otherwise=setting) for run in members}
+        else:
+            sides[members[0].source] = side_of(members, otherwise=setting)
+    return [sides[run.source] for run in runs if run.source in sides]
+
+
+def kindred(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
+    """The runs, those that differ in nothing but the seed under the one name that theirs begin with."""
+    families: dict[str, list[TrainingRun]] = {}
+    for run in runs:
+        same = {key: value for key, value in run.settings.items() if key not in ("seed", "output")}
+        families.setdefault(f"{_unseeded(run.name, run.seed)} {sorted(same.items(), key=str)}", []).append(run)
+    owners = {
+        run.source: _unseeded(run.name, run.seed)
+        for family in families.values()
+        if len(family) > 1 and len({run.seed for run in family}) == len(family)
+        for run in family
+        if run.owner == run.name
+    }
+    taken = {run.owner for run in runs}
+    return [
+        run if owners.get(run.source, run.owner) in taken else run._replace(owner=owners[run.source]) for run in runs
+    ]
+
+
+def told_apart(sides: Iterable[Side]) -> list[Side]:
+    """The sides, those of one name with the file or folder that each is from."""
+    sides = list(sides)
+    times = Counter(side.name for side in sides)
+    return [
+        side if times[side.name] == 1 else side._replace(name=f"{side.name} ({_place(side.runs)})") for side in sides
+    ]
+
+
+def _unseeded(name: str, seed: Any) -> str:
+    ends = None if seed is None else re.fullmatch(rf"(.*?)[-_/ ](?:seed[-_ ]?)?{re.escape(str(seed))}", name)
+    return ends[1] if ends and ends[1] else name
+
+
+def _place(runs: Sequence[Run]) -> str:
+    return runs[0].source if len(runs) == 1 else str(PurePath(runs[0].source).parent)
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """For each path its end, as much of it as tells the paths apart."""
+    distinct = list(dict.fromkeys(paths))
+    parts = [PurePath(path).parts or (path,) for path in distinct]
+    for depth in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return dict(zip(distinct, names, strict=True))
+    return {path: path for path in distinct}

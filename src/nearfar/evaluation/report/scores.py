@@ -1,0 +1,188 @@
+"""Tables of scores: a row for each side, a column for each task and average, the best of each column marked."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from nearfar.evaluation.comparison import LEVEL
+from nearfar.evaluation.correlation import AGGREGATES, Aggregate
+from nearfar.evaluation.report.blocks import DASH, Block, Cell, Details, Table, Words
+from nearfar.evaluation.report.columns import (
+    METRICS,
+    Column,
+    Score,
+    score_of,
+    similarity_columns,
+    transfer_columns,
+)
+from nearfar.evaluation.report.found import Side
+from nearfar.evaluation.report.verdicts import Verdicts
+
+_AGGREGATES = {
+    "all": "over all pairs of a task together (all)",
+    "mean": "the average of a task's subsets (mean)",
+    "wmean": "the average of a task's subsets, weighted by pairs (wmean)",
+}
+
+
+class Ranked(NamedTuple):
+    """A column with everybody's score in it."""
+
+    column: Column
+    scores: list[Score | None]
+    best: list[int]
+    """The sides with the highest score; none where only one side has a score, or where their data differ."""
+    problem: str | None
+    """Why no best one is marked."""
+
+
+def ranked(sides: Sequence[Side], held: Sequence[int], column: Column) -> Ranked:
+    """Find the best of a column among the sides with the numbers ``held``."""
+    scores = [score_of(side, column) if number in held else None for number, side in enumerate(sides)]
+    values = {number: value for number, score in enumerate(scores) if (value := _value(score)) is not None}
+    data = {str(column.data(run.result)) for number in values for run in sides[number].runs}
+    if len(data) > 1:
+        return Ranked(column, scores, [], "scored on different data, so that no best one is marked")
+    if len(values) < 2:
+        return Ranked(column, scores, [], None)
+    highest = max(values.values())
+    return Ranked(column, scores, [number for number, value in values.items() if value == highest], None)
+
+
+def similarity(sides: Sequence[Side], verdicts: Verdicts, aggregate: Aggregate) -> list[Block]:
+    """Spearman by the chosen aggregate; the others, and Pearson, to be opened."""
+    held = with_similarity(sides)
+    if not held:
+        return []
+
+    def table(metric: str, kind: Aggregate) -> Table:
+        columns = similarity_columns([sides[number] for number in held], metric, kind)
+        return _table(sides, held, columns, verdicts, f"{METRICS[metric]} × 100, {_AGGREGATES[kind]}")
+
+    others = [("spearman", kind) for kind in AGGREGATES if kind != aggregate]
+    others += [("pearson", kind) for kind in (aggregate, *(kind for kind in AGGREGATES if kind != aggregate))]
+    more = Details("Other averages of subsets, and Pearson", [table(metric, kind) for metric, kind in others])
+    return [table("spearman", aggregate), more]
+
+
+def transfer(sides: Sequence[Side], verdicts: Verdicts) -> list[Block]:
+    """Accuracies of probes, a table for each protocol."""
+    protocols = by_protocol(sides)
+    blocks: list[Block] = []
+    for (protocol, nhid, folds), held in protocols.items():
+        hidden = f", {nhid} hidden units" if nhid else ""
+        columns = transfer_columns([sides[number] for number in held])
+        caption = f"Accuracy × 100 of probes, protocol {protocol}{hidden}, {folds} folds"
+        blocks.append(_table(sides, held, columns, verdicts, caption))
+    shown = {number for held in protocols.values() for number in held}
+    for number, side in enumerate(sides):
+        if _probed(side) and number not in shown:
+            blocks.append(Words(f"{side.name} is left out: its runs were not all probed, or not by one protocol."))
+    return blocks
+
+
+def with_similarity(sides: Sequence[Side]) -> list[int]:
+    """The sides that were evaluated on similarity."""
+    return [number for number, side in enumerate(sides) if any(run.result["tasks"] for run in side.runs)]
+
+
+def by_protocol(sides: Sequence[Side]) -> dict[tuple[Any, ...], list[int]]:
+    """The sides whose runs were all probed in one way (protocol, hidden units, folds), by that."""
+    protocols: dict[tuple[Any, ...], list[int]] = {}
+    for number, side in enumerate(sides):
+        used = {tuple(one[key] for key in ("protocol", "nhid", "folds")) for one in _probed(side)}
+        if len(used) == 1 and len(_probed(side)) == len(side.runs):
+            protocols.setdefault(used.pop(), []).append(number)
+    return protocols
+
+
+def _probed(side: Side) -> list[dict[str, Any]]:
+    return [run.result["transfer"] for run in side.runs if "transfer" in run.result]
+
+
+def _of_seeds(sides: Sequence[Side]) -> str:
+    single = any(len(side.runs) == 1 for side in sides)
+    several = any(len(side.runs) > 1 for side in sides)
+    told = [*(["[95% interval]"] * single), *(["of several seeds the mean ± standard deviation"] * several)]
+    return f"; {', '.join(told)}"
+
+
+def _table(
+    sides: Sequence[Side], held: Sequence[int], columns: Sequence[Column], verdicts: Verdicts, caption: str
+) -> Table:
+    """``held`` are those of ``sides``, which the verdicts are of, that have a row."""
+    grid = [ranked(sides, held, column) for column in columns]
+    tests = {
+        (place, side, best): verdicts.test(one.column, best, side, one.scores)
+        for place, one in enumerate(grid)
+        for best in one.best
+        for side in range(len(sides))
+        if side not in one.best
+    }
+    rows: list[list[Cell | str]] = []
+    for side in held:
+        cells: list[Cell | str] = [_name(sides[side])]
+        for place, one in enumerate(grid):
+            found = [tests[place, side, best] for best in one.best if (place, side, best) in tests]
+            near = any(test is not None and test["separable"] is False for test in found)
+            cells.append(_cell(one.scores[side], "best" if side in one.best else "near" if near else ""))
+        rows.append(cells)
+    header = ["model", *(column.title for column in columns)]
+    caption += _of_seeds([sides[number] for number in held])
+    return Table(caption, header, rows, [*_legend(grid, tests), *_notes(sides, held, grid)])
+
+
+def _value(score: Score | None) -> float | None:
+    return None if score is None else score.value
+
+
+def _name(side: Side) -> Cell:
+    if len(side.runs) == 1:
+        return Cell(side.name)
+    known = [str(seed) for seed in side.seeds if seed is not None]
+    return Cell(side.name, f"{len(side.runs)} seeds{': ' if known else ''}{', '.join(known)}")
+
+
+def _cell(score: Score | None, mark: Any) -> Cell:
+    if score is None:
+        return Cell(DASH)
+    if score.value is None:
+        return Cell("undefined")
+    beside = "" if score.low is None or score.high is None else f"[{score.low:.1f}, {score.high:.1f}]"
+    return Cell(f"{score.value:.2f}", beside if score.sd is None else f"± {score.sd:.2f}", mark)
+
+
+def _legend(grid: Sequence[Ranked], tests: dict[tuple[int, int, int], dict[str, Any] | None]) -> list[str]:
+    if not any(one.best for one in grid):
+        return []
+    if not any(test is not None for test in tests.values()):
+        return ["* the highest of its column. No comparison tells here whether it is truly better than the others."]
+    untested = [
+        one.column.title
+        for place, one in enumerate(grid)
+        if any(
+            place == key[0] and test is None and _value(one.scores[key[1]]) is not None for key, test in tests.items()
+        )
+    ]
+    return [
+        "* the best of its column; = not separable from it: p, corrected (Holm) where there are several tests, is "
+        f"{LEVEL} or more.",
+        *([f"Not all were tested against the best in: {', '.join(untested)}."] * bool(untested)),
+    ]
+
+
+def _notes(sides: Sequence[Side], held: Sequence[int], grid: Sequence[Ranked]) -> list[str]:
+    notes = [f"{one.column.title}: {one.problem}." for one in grid if one.problem]
+    for members, title in {one.column.members: one.column.title for one in grid if one.column.members}.items():
+        notes.append(f"{title}: over {', '.join(members)}.")
+    for one in grid:
+        for number in held:
+            score = one.scores[number]
+            if score is not None and score.reason:
+                notes.append(f"{sides[number].name}, {one.column.title}: undefined, {score.reason}.")
+    if any(one.scores[number] is None for one in grid for number in held):
+        notes.append(f"{DASH}: not evaluated.")
+    return notes + [
+        f"{sides[number].name}: fitted on the very texts that are evaluated, without their scores (transductive)."
+        for number in held
+        if any(run.result["config"].get("transductive") for run in sides[number].runs)
+    ]

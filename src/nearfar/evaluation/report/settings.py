@@ -1,0 +1,98 @@
+"""How the numbers came about: what differs between runs, each config whole, commands, commits, versions, hardware."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from nearfar.evaluation.report.blocks import DASH, Block, Cell, Code, Details, Items, Section, Table
+from nearfar.evaluation.report.found import Found, TrainingRun
+
+_OWN = {"output"}
+"""Settings that always differ."""
+_PROVENANCE = ("command", "date", "commit", "versions", "hardware")
+
+
+def settings(found: Found) -> list[Block]:
+    """Configs of training and of evaluation, and where everything is from."""
+    trained: dict[str, list[Mapping[str, Any]]] = {}
+    for run in found.runs:
+        trained.setdefault(run.owner, []).append(run.settings)
+    evaluated = {side.name: [run.result["config"] for run in side.runs] for side in found.sides}
+    blocks: list[Block] = [
+        *_differences("What differs between the training runs", "run", trained),
+        *_differences("What differs between the evaluations", "model", evaluated),
+    ]
+    origins = _origins(found)
+    if origins:
+        blocks.append(Section("Commands", [Code("\n".join(_commands(origins)))]))
+        blocks.append(Section("Machines and versions", _environments(origins)))
+    whole = [Details(f"Training of {run.name}", _whole(run)) for run in found.runs]
+    for side in found.sides:
+        files = [Code(f"# {run.source}\n{_lines(run.result['config'])}") for run in side.runs]
+        whole.append(Details(f"Evaluation of {side.name}", files))
+    return [*blocks, *([Section("Every setting", whole)] if whole else [])]
+
+
+def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[str, Any]]]) -> list[Block]:
+    """A row a setting, with the values of all its runs, and a column a key that is not everywhere the same."""
+    keys = list(dict.fromkeys(key for members in configs.values() for config in members for key in config))
+    values = {
+        name: {key: ", ".join(dict.fromkeys(_value(config.get(key)) for config in members)) for key in keys}
+        for name, members in configs.items()
+    }
+    everywhere = {key: {_value(one.get(key)) for members in configs.values() for one in members} for key in keys}
+    differ = [key for key in keys if len(everywhere[key]) > 1 and key not in _OWN]
+    if sum(map(len, configs.values())) < 2:
+        return []
+    if not differ:
+        return [Items([f"{caption}: nothing but where they were written."])]
+    rows: list[list[Cell | str]] = [[name, *(row[key] for key in differ)] for name, row in values.items()]
+    note = f"{DASH}: off, nothing, or no setting of this method."
+    return [Table(caption, [title, *differ], rows, [note], words=True)]
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value)) or DASH
+    return DASH if value is None or value is False or value in ("", 0) else str(value)
+
+
+def _whole(run: TrainingRun) -> list[Block]:
+    blocks: list[Block] = [Code(f"# {name}\n{text.rstrip()}") for name, text in run.files.items()]
+    if not run.files:
+        blocks.append(Code(_lines(run.settings)))
+    facts = (run.record or {}).get("data", [])
+    return [*blocks, *([Items(facts)] if facts else [])]
+
+
+def _lines(config: Mapping[str, Any]) -> str:
+    return "\n".join(f"{key} = {_plain(value)}" for key, value in config.items())
+
+
+def _plain(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _origins(found: Found) -> dict[str, Mapping[str, Any]]:
+    """Source -> its provenance."""
+    origins = {run.source: run.record or {} for run in found.runs}
+    origins |= {run.source: run.result["provenance"] for side in found.sides for run in side.runs}
+    origins |= {source: result["provenance"] for source, result in (*found.comparisons, *found.geometries)}
+    return {source: origin for source, origin in origins.items() if any(origin.get(key) for key in _PROVENANCE)}
+
+
+def _commands(origins: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    lines = []
+    for source, origin in origins.items():
+        lines += [f"# {source}, {origin.get('date', 'without a date')}", str(origin.get("command", "# not known"))]
+    return lines
+
+
+def _environments(origins: Mapping[str, Mapping[str, Any]]) -> list[Block]:
+    """A table row for each commit, set of versions and machine, with what was made there."""
+    made: dict[tuple[str, str, str], list[str]] = {}
+    for source, origin in origins.items():
+        versions = ", ".join(f"{name} {value}" for name, value in (origin.get("versions") or {}).items() if value)
+        hardware = ", ".join(f"{name} {value}" for name, value in (origin.get("hardware") or {}).items() if value)
+        made.setdefault((str(origin.get("commit") or DASH), versions or DASH, hardware or DASH), []).append(source)
+    rows = [[commit, versions, hardware, ", ".join(sources)] for (commit, versions, hardware), sources in made.items()]
+    return [Table("What made the numbers", ["commit", "versions", "hardware", "made there"], rows, words=True)]

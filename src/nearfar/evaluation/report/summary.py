@@ -1,0 +1,112 @@
+"""The first lines of a report: what came out, in words."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from nearfar.evaluation.correlation import Aggregate
+from nearfar.evaluation.report.columns import Column, Score, similarity_columns, transfer_columns
+from nearfar.evaluation.report.found import Found, Side, TrainingRun
+from nearfar.evaluation.report.scores import Ranked, by_protocol, ranked, with_similarity
+from nearfar.evaluation.report.training import outcome
+from nearfar.evaluation.report.verdicts import Verdicts
+
+
+def summary(found: Found, verdicts: Verdicts, aggregate: Aggregate) -> list[str]:
+    """A sentence or some for scores, transfer tasks, training runs and geometries."""
+    sides = found.sides
+    lines = []
+    held = with_similarity(sides)
+    if held:
+        columns = similarity_columns([sides[number] for number in held], "spearman", aggregate)
+        lines.append(_headline(sides, held, columns, verdicts, ("Similarity", f"Spearman × 100, {aggregate}")))
+    for (protocol, *_), probed in by_protocol(sides).items():
+        columns = transfer_columns([sides[number] for number in probed])
+        lines.append(_headline(sides, probed, columns, verdicts, ("Transfer", f"accuracy × 100, protocol {protocol}")))
+    if found.runs:
+        lines += _training(found.runs)
+    for _, result in found.geometries:
+        lines += _geometry(result)
+    return lines
+
+
+def _headline(
+    sides: Sequence[Side], held: Sequence[int], columns: Sequence[Column], verdicts: Verdicts, what: tuple[str, str]
+) -> str:
+    """Who is the best on the average that most have, and who cannot be told from it."""
+    grid = [ranked(sides, held, column) for column in columns]
+    chosen = max(grid, key=lambda one: (bool(one.column.members) and _known(one) >= min(2, len(held)), _known(one)))
+    title = chosen.column.title if chosen.column.members else f"task {chosen.column.title}"
+    place = f"{what[0]}, {title} ({what[1]})"
+    if chosen.problem:
+        return f"{place}: {chosen.problem}."
+    if not chosen.best:
+        alone = next((n for n in held if (one := chosen.scores[n]) is not None and one.value is not None), None)
+        return f"{place}: no score." if alone is None else f"{place}: {_told(sides, chosen, alone)}."
+    best = chosen.best[0]
+    if len(chosen.best) > 1:
+        return f"{place}: {' and '.join(sides[n].name for n in chosen.best)} have the same highest score."
+    others = [n for n in held if n != best and (one := chosen.scores[n]) is not None and one.value is not None]
+    sentence = f"{place}: the best of {len(others) + 1} is {_told(sides, chosen, best)}."
+    tests = {other: verdicts.test(chosen.column, best, other, chosen.scores) for other in others}
+    parts = (
+        ("It is better than", [_tested(sides[n], test) for n, test in tests.items() if test and test["separable"]]),
+        (
+            "It is not separable from",
+            [_tested(sides[n], test) for n, test in tests.items() if test and test["separable"] is False],
+        ),
+        ("Not tested against it:", [sides[n].name for n, test in tests.items() if not test]),
+        ("No score:", [sides[n].name for n in held if n != best and n not in others]),
+    )
+    return " ".join([sentence, *(f"{words} {', '.join(names)}." for words, names in parts if names)])
+
+
+def _known(one: Ranked) -> int:
+    return sum(score is not None and score.value is not None for score in one.scores)
+
+
+def _told(sides: Sequence[Side], one: Ranked, number: int) -> str:
+    score = one.scores[number] or Score(None)
+    if score.sd is not None:
+        spread = f" (mean of {len(sides[number].runs)} seeds, standard deviation {score.sd:.2f})"
+    else:
+        spread = f" [{score.low:.1f}, {score.high:.1f}]" if score.low is not None and score.high is not None else ""
+    return f"{sides[number].name} with {score.value:.2f}{spread}"
+
+
+def _tested(side: Side, test: dict[str, Any]) -> str:
+    p = test.get("p_holm", test["p"])
+    told = f"p {p:.4f}" if p >= 1e-4 else "p < 0.0001"
+    return f"{side.name} (by {test['difference']:.2f} [{test['low']:.2f}, {test['high']:.2f}], {told})"
+
+
+def _training(runs: Sequence[TrainingRun]) -> list[str]:
+    finished = [run for run in runs if run.record]
+    number = f"{len(runs)} training runs" if len(runs) > 1 else "1 training run"
+    state = "" if len(finished) == len(runs) else f", {len(finished)} of them finished"
+    known = [(one.best, run, one) for run in runs if (one := outcome(run)).best is not None]
+    lines = []
+    for dev in dict.fromkeys(run.dev for run in runs):
+        here = [entry for entry in known if entry[1].dev == dev]
+        if here:
+            best, run, came = max(here, key=lambda entry: entry[0] or 0.0)
+            before = "" if came.before is None else f", from {came.before:.2f} before training"
+            lines.append(
+                f"The highest score on {dev} is that of {run.name}: {best:.2f} at step {came.best_step}{before}."
+            )
+    worse = [run.name for best, run, one in known if best is not None and one.before is not None and best <= one.before]
+    if worse:
+        lines.append(f"Never better than before training: {', '.join(worse)}.")
+    return [" ".join([f"{number}{state}.", *lines])]
+
+
+def _geometry(result: dict[str, Any]) -> list[str]:
+    models = result["models"]
+    if not models:
+        return []
+    even = min(models, key=lambda name: models[name]["uniformity"])
+    near = min(models, key=lambda name: models[name]["alignment"])
+    lines = [
+        f"Geometry on {result['pairs']['spec']}: the most even space (uniformity) is that of {even}, "
+        f"{models[even]['uniformity']:.2f}; the best alignment that of {near}, {models[near]['alignment']:.3f}."
+    ] * (len(models) > 1)
+    return lines + [f"{name}: {model['warning']}" for name, model in models.items() if model["warning"]]

@@ -1,0 +1,156 @@
+"""Training runs in a report: what came out, and the curves of loss, dev score and geometry over the steps."""
+
+from collections.abc import Callable, Sequence
+from statistics import mean, median, stdev
+from typing import Any, NamedTuple
+
+from nearfar.evaluation.report.blocks import DASH, Block, Cell, Chart, Figure, Line, Table
+from nearfar.evaluation.report.charts import thinned
+from nearfar.evaluation.report.found import TrainingRun
+
+_MEASURES = {
+    "alignment": "Alignment (lower is better)",
+    "uniformity": "Uniformity (lower is more even)",
+    "mean_cosine": "Mean cosine (nearer 0 is more even)",
+    "effective_rank": "Effective rank (higher is more even)",
+}
+
+
+class Outcome(NamedTuple):
+    """Dev scores of a run, Spearman x 100; None for what is not known."""
+
+    before: float | None
+    best: float | None
+    best_step: float | None
+
+
+def outcome(run: TrainingRun) -> Outcome:
+    """By run.json, or for a run that is not finished by its evaluations so far."""
+    record, scores = run.record or {}, run.scores()
+    if record.get("best_score") is not None and record.get("start_score") is not None:
+        return Outcome(100 * record["start_score"], 100 * record["best_score"], record.get("best_step"))
+    before = next((score for step, score in scores if step == 0), None)
+    after = [(score, -step) for step, score in scores if step > 0]
+    best, step = max(after, default=(None, None))
+    return Outcome(before, best, None if step is None else -step)
+
+
+def training(runs: Sequence[TrainingRun]) -> list[Block]:
+    """The table of runs, then the figures."""
+    owners = list(dict.fromkeys(run.owner for run in runs))
+    colours = {owner: number for number, owner in enumerate(owners)}
+    counts = {owner: sum(run.owner == owner for run in runs) for owner in owners}
+    legend = [(f"{owner}, {counts[owner]} runs" * (counts[owner] > 1) or owner, colours[owner]) for owner in owners]
+
+    def figure(caption: str, charts: Sequence[Chart]) -> list[Block]:
+        drawn = [chart for chart in charts if chart.lines]
+        return [Figure(caption, drawn, legend)] if drawn else []
+
+    def lines(points: Callable[[TrainingRun], tuple[Sequence[float], Sequence[float]]], chosen: Any) -> list[Line]:
+        found = [(run, *points(run)) for run in chosen]
+        return [Line(run.name, x, y, colours[run.owner], outcome(run).best_step) for run, x, y in found if len(x)]
+
+    devs = list(dict.fromkeys(run.dev for run in runs))
+    dev_charts = [
+        Chart(f"Spearman × 100 on {dev}", "step", lines(_scores, [run for run in runs if run.dev == dev]))
+        for dev in devs
+    ]
+    methods = list(dict.fromkeys(_method(run) for run in runs))
+    size = max((thinned(*_losses(run))[2] for run in runs), default=1)
+    loss_charts = [
+        _loss_chart(method, lines(_few_losses, [run for run in runs if _method(run) == method])) for method in methods
+    ]
+    names = dict.fromkeys([*_MEASURES, *(key for run in runs for line in run.evaluations for key in line)])
+    measures = [name for name in names if name not in ("step", "spearman", "best")]
+    geometry = [
+        Chart(_MEASURES.get(name, name.replace("_", " ")), "step", lines(_measure(name), runs)) for name in measures
+    ]
+    averaged = f" A point is the mean of up to {size} steps." if size > 1 else ""
+    return [
+        _table(runs, owners),
+        *figure("Dev scores over the steps; a ring marks the step whose weights were the best.", dev_charts),
+        *figure(f"Training loss. Losses of different methods are different things.{averaged}", loss_charts),
+        *figure("Geometry of the dev sentences' embeddings over the steps.", geometry),
+    ]
+
+
+def _table(runs: Sequence[TrainingRun], owners: Sequence[str]) -> Table:
+    header = ["run", "method", "encoder", "seed", "steps", "before", "best", "at step", "minutes", "state"]
+    rows: list[list[Cell | str]] = []
+    spread = len(owners) < len(runs)
+    for owner in owners:
+        members = [run for run in runs if run.owner == owner]
+        rows += [_row(run) for run in members]
+        found = [outcome(run) for run in members if run.record]
+        if len(found) > 1:
+            which = f"all {len(found)}" if len(found) == len(members) else f"the {len(found)} finished"
+            spreads = [_spread([one[place] for one in found]) for place in (0, 1)]
+            rows.append([f"{owner}, {which}", *[""] * 4, *spreads, *[""] * 3])
+    devs = dict.fromkeys(run.dev for run in runs)
+    notes = [
+        f"before and best: Spearman × 100 on {', or on '.join(devs)}.",
+        *(
+            ["all, the finished: runs of one setting, which differ in the seed alone; mean ± standard deviation."]
+            * bool(spread)
+        ),
+    ]
+    return Table("Training runs", header, rows, notes)
+
+
+def _row(run: TrainingRun) -> list[Cell | str]:
+    record, came = run.record or {}, outcome(run)
+    done = record.get("step") or max((line["step"] for line in (*run.steps, *run.evaluations)), default=None)
+    seconds = record.get("seconds")
+    return [
+        run.name,
+        _method(run),
+        str(run.settings.get("model", DASH)),
+        DASH if run.seed is None else str(run.seed),
+        DASH if done is None else f"{done:,}",
+        *(DASH if score is None else f"{score:.2f}" for score in came[:2]),
+        DASH if came.best_step is None else f"{came.best_step:,}",
+        DASH if seconds is None else f"{seconds / 60:.1f}",
+        "finished" if run.record else "not finished",
+    ]
+
+
+def _spread(values: Sequence[float | None]) -> Cell:
+    known = [value for value in values if value is not None]
+    if len(known) < len(values):
+        return Cell(DASH)
+    return Cell(f"{mean(known):.2f}", f"± {stdev(known):.2f}")
+
+
+def _method(run: TrainingRun) -> str:
+    return str(run.settings.get("method", DASH))
+
+
+def _scores(run: TrainingRun) -> tuple[list[float], list[float]]:
+    points = run.scores()
+    return [step for step, _ in points], [score for _, score in points]
+
+
+def _losses(run: TrainingRun) -> tuple[list[float], list[float]]:
+    return [line["step"] for line in run.steps], [line["loss"] for line in run.steps]
+
+
+def _loss_chart(method: str, lines: Sequence[Line]) -> Chart:
+    """Logarithmic where the first losses would press the others flat."""
+    lines = [line._replace(best=None) for line in lines]
+    losses = [loss for line in lines for loss in line.y]
+    steep = bool(losses) and min(losses) > 0 and max(losses) > 20 * median(losses)
+    title = f"Loss of {method}{', logarithmic' if steep else ''}"
+    return Chart(title, "step", lines, logarithmic="heights" if steep else "neither")
+
+
+def _few_losses(run: TrainingRun) -> tuple[list[float], list[float]]:
+    x, y, _ = thinned(*_losses(run))
+    return x, y
+
+
+def _measure(name: str) -> Callable[[TrainingRun], tuple[list[float], list[float]]]:
+    def points(run: TrainingRun) -> tuple[list[float], list[float]]:
+        kept = [line for line in run.evaluations if isinstance(line.get(name), int | float)]
+        return [line["step"] for line in kept], [line[name] for line in kept]
+
+    return points

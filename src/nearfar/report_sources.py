@@ -1,0 +1,191 @@
+"""What ``nearfar report`` is given, opened and checked: runs, groups, evaluations, comparisons, geometries."""
+
+import json
+import os
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nearfar.evaluation import results
+from nearfar.evaluation.paired import Run
+from nearfar.evaluation.report import Found, Side, TrainingRun
+from nearfar.evaluation.report.checks import EVALUATION, GEOMETRY, SCORED, STEP, check, check_record, check_tests
+from nearfar.evaluation.report.found import by_setting, kindred, setting_of, short_names, side_of, told_apart
+from nearfar.types import NearfarError
+
+_RUN = ("config.toml", "metrics.jsonl", "run.json")
+_MODEL = ("modules.json", "config.json")
+
+
+class Sources:
+    """What was opened so far, in the order in which it was named."""
+
+    def __init__(self) -> None:
+        self.seen: set[str] = set()
+        self.sides: list[Side] = []
+        self.alone: list[Run] = []
+        """Result files that were named one by one."""
+        self.comparisons: list[tuple[str, results.Result]] = []
+        self.geometries: list[tuple[str, results.Result]] = []
+        self.runs: list[tuple[Path, Path | None, TrainingRun]] = []
+        """With the folder of its group."""
+        self.missing: list[str] = []
+        self.places: dict[str, int] = {}
+        """Of each result file."""
+
+    def add(self, path: Path, group: Path | None = None) -> None:
+        """Open a file or folder; what was opened before is not opened again.
+
+        Raises:
+            NearfarError: it is damaged, or nothing that a report can show.
+        """
+        if os.path.realpath(path) in self.seen:
+            return
+        self.seen.add(os.path.realpath(path))
+        if not path.is_dir():
+            self._file(path)
+        elif (path / "group.json").is_file():
+            self._file(path / "group.json")
+        elif any((path / name).is_file() for name in _RUN):
+            self._run(path, group)
+        elif begun := [one for one in sorted(path.glob("seed-*")) if any((one / name).is_file() for name in _RUN)]:
+            self.missing.append(f"{path}: is not a finished group of runs (no group.json).")
+            for run in begun:
+                self.add(run, path)
+        elif (files := sorted(path.glob("*.json"))) and not any((path / name).is_file() for name in _MODEL):
+            self._folder(path, files)
+        else:
+            raise NearfarError(
+                f"{path}: holds neither a run, nor a group of runs, nor result files. A model is evaluated first: "
+                f"nearfar evaluate {path} --output RESULT.json"
+            )
+
+    def found(self) -> Found:
+        """All of it, everything with a name of its own."""
+        sides = sorted([*self.sides, *by_setting(self.alone)], key=lambda side: self.places[side.runs[0].source])
+        owners = short_names([str(group or folder) for folder, group, _ in self.runs])
+        runs = []
+        for folder, group, run in self.runs:
+            owner = owners[str(group or folder)]
+            runs.append(run._replace(owner=owner, name=f"{owner}/{folder.name}" if group else owner))
+        return Found(
+            sides=told_apart(sides),
+            comparisons=self.comparisons,
+            geometries=self.geometries,
+            runs=kindred(runs),
+            missing=self.missing,
+        )
+
+    def _folder(self, folder: Path, files: Sequence[Path]) -> None:
+        before = len(self.alone)
+        for file in files:
+            self.add(file)
+        runs = self.alone[before:]
+        seeds = [run.result["config"].get("training_seed") for run in runs]
+        known = [seed for seed in seeds if seed is not None]
+        one_setting = len({setting_of(run.result) for run in runs}) == 1 or len(known) == len(seeds)
+        if runs and one_setting and len(set(known)) == len(known):  # else they are taken as if named one by one
+            del self.alone[before:]
+            self.sides.append(side_of(runs, otherwise=str(folder)))
+
+    def _file(self, file: Path) -> None:
+        value = _read_json(file)
+        kind = value.get("kind")
+        if kind in ("evaluation", "sts", "comparison", "comparisons", "geometry") and value.get("schema") != 1:
+            raise NearfarError(f"{file}: has schema {value.get('schema')!r}; this version of nearfar reads 1.")
+        if kind in ("evaluation", "sts"):
+            results.validate(value, source=file)
+            check(value, EVALUATION, source=file)
+            self.places[str(file)] = len(self.places)
+            self.alone.append(Run(str(file), value))
+        elif kind in ("comparison", "comparisons"):
+            check_tests(value, source=file)
+            self.comparisons.append((str(file), value))
+        elif kind == "geometry":
+            check(value, GEOMETRY, source=file)
+            self.geometries.append((str(file), value))
+        elif kind == "group":
+            check(value, {"runs": [str]}, source=file)
+            for name in value["runs"]:
+                if (file.parent / name).is_dir():
+                    self.add(file.parent / name, file.parent)
+                else:
+                    self.missing.append(f"{file.parent / name}: a run of the group, is not there.")
+        elif kind is None and "config" in value and ("history" in value or "best_score" in value):
+            self._record(file, value)
+        else:
+            raise NearfarError(
+                f"{file}: is of no kind that a report shows (kind {kind!r}): a run, a group, an evaluation, a "
+                "comparison or a geometry."
+            )
+
+    def _run(self, folder: Path, group: Path | None) -> None:
+        record = _read_json(folder / "run.json") if (folder / "run.json").is_file() else None
+        if record is not None:
+            check_record(record, source=folder / "run.json")
+        files = {name: _read(folder / name) for name in ("config.toml", "second.toml") if (folder / name).is_file()}
+        settings: dict[str, Any] = dict(record["config"]) if record else {}
+        if "config.toml" in files:
+            try:
+                settings = tomllib.loads(files["config.toml"])
+            except tomllib.TOMLDecodeError as error:
+                raise NearfarError(f"{folder / 'config.toml'}: cannot be read as TOML: {error}") from error
+        metrics = folder / "metrics.jsonl"
+        steps, evaluations = self._metrics(metrics) if metrics.is_file() else ([], [])
+        for name, why in (
+            ("config.toml", "so what is said of its settings is from run.json"),
+            ("metrics.jsonl", "so it has no curves but that of the dev scores in run.json"),
+            ("run.json", "which a finished run has; it was stopped, or it is still going on"),
+        ):
+            if not (folder / name).is_file():
+                self.missing.append(f"{folder}: has no {name}, {why}.")
+        run = TrainingRun("", str(folder), "", settings, files, steps, evaluations, record)
+        self.runs.append((folder, group, run))
+
+    def _record(self, file: Path, record: dict[str, Any]) -> None:
+        """The run.json of a run whose folder is not here."""
+        if file.name == "run.json":
+            self.add(file.parent)
+            return
+        check_record(record, source=file)
+        self.missing.append(f"{file}: is the account of a run alone, without the losses of its steps.")
+        place = file.with_name(file.name.removesuffix(".json").removesuffix(".run"))
+        self.runs.append((place, None, TrainingRun("", str(file), "", record["config"], {}, [], [], record)))
+
+    def _metrics(self, file: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """Training steps and evaluations; of a run that was killed the last line may be cut, and is left out."""
+        steps: list[dict[str, Any]] = []
+        evaluations: list[dict[str, Any]] = []
+        lines = _read(file).splitlines()
+        for number, text in enumerate(lines, start=1):
+            try:
+                line = json.loads(text)
+            except json.JSONDecodeError as error:
+                if number == len(lines):
+                    self.missing.append(f"{file}: its last line is cut, and was left out.")
+                    break
+                raise NearfarError(f"{file}, line {number}: is no JSON ({error}).") from error
+            scored = isinstance(line, dict) and "spearman" in line
+            check(line, SCORED if scored else STEP, source=f"{file}, line {number}")
+            (evaluations if scored else steps).append(line)
+        return steps, evaluations
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise NearfarError(f"{file}: is no text ({error}).") from error
+
+
+def _read_json(file: Path) -> dict[str, Any]:
+    try:
+        value = json.loads(_read(file))
+    except ValueError as error:
+        raise NearfarError(f"{file}: is not a whole JSON file ({error}).") from error
+    if not isinstance(value, dict):
+        raise NearfarError(f"{file}: is no result of nearfar, whose files hold a JSON object.")
+    return value

@@ -1,0 +1,236 @@
+"""Whole pages: the HTML against a parser and against its Markdown twin, and what nobody may smuggle in."""
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from nearfar.evaluation.report import Found, compose, to_html, to_markdown
+from nearfar.evaluation.report.blocks import Cell, Code, Details, Items, Page, Section, Table, Words
+from tests.evaluation.report_cases import Read, comparison, evaluation, geometry, row_of, side, training_run, transfer
+
+EVIL = '<script>alert("x")</script> & a|b *c* [d](javascript:e)'
+
+
+@pytest.fixture(scope="module")
+def found() -> Found:
+    """Something of everything, with a name that means mischief."""
+    evil = evaluation(EVIL, {"one": 70.0, "two": None}) | {"transfer": transfer({"mr": 80.0, "cr": 70.0})}
+    evil |= {"unavailable": {"sts12": "no such <folder>."}}
+    other = evaluation("other", {"one": 60.0, "two": 50.0}) | {"transfer": transfer({"mr": 90.0, "cr": None})}
+    sides = [side(EVIL, evil), side("other", other)]
+    row = row_of(70.0, 60.0, separable=True)
+    given = comparison(sides[0], sides[1], {"one": row}, overall={"tasks": ["one"]} | row)
+    runs = [
+        training_run(EVIL)._replace(files={"config.toml": f"method = {EVIL!r}\n"}),
+        training_run("group/seed-1")._replace(owner="group"),
+        training_run("group/seed-2", seed=2)._replace(owner="group"),
+        training_run("going on", finished=False),
+        training_run("bare", steps=[], evaluations=[])._replace(record={"config": {}, "history": [[3, 0.5], [6, 0.4]]}),
+    ]
+    return Found(
+        sides=sides,
+        comparisons=[("c.json", given)],
+        geometries=[("g.json", geometry(EVIL, "other"))],
+        runs=runs,
+        missing=["x has no <y>."],
+    )
+
+
+@pytest.fixture(scope="module")
+def html(found: Found) -> str:
+    return to_html(compose(found, title=EVIL))
+
+
+@pytest.fixture(scope="module")
+def markdown(found: Found) -> str:
+    return to_markdown(compose(found, title=EVIL))
+
+
+def markdown_tables(text: str) -> list[list[list[str]]]:
+    tables: list[list[list[str]]] = []
+    inside = False
+    for line in text.splitlines():
+        if not line.startswith("| "):
+            inside = inside and line.startswith("|")
+            continue
+        if not inside:
+            tables.append([])
+        inside = True
+        parts = re.split(r"(?<!\\)\|", line)[1:-1]
+        tables[-1].append([re.sub(r"\\(.)", r"\1", part.replace("**", "")) for part in parts])
+    return tables
+
+
+def bare(cell: str) -> str:
+    return re.sub(r"\s", "", cell)
+
+
+def test_nothing_is_loaded_and_nothing_runs(html: str) -> None:
+    page = Read(html)
+    names = {tag for tag, _ in page.tags}
+    assert not names & {"script", "link", "img", "iframe", "object", "embed", "base", "form", "image", "use"}
+    for tag, attributes in page.tags:
+        for name, value in attributes.items():
+            assert not name.startswith("on")
+            assert name not in ("src", "srcset", "data", "xlink:href", "action")
+            assert name != "href" or (tag == "a" and str(value).startswith("#"))
+    assert "http://" not in html
+    assert "https://" not in html
+    assert "url(" not in html
+    assert "@import" not in html
+    policy = next(a["content"] for tag, a in page.tags if tag == "meta" and a.get("http-equiv"))
+    assert str(policy).startswith("default-src 'none'")
+
+
+def test_a_name_is_shown_as_it_is(html: str) -> None:
+    page = Read(html)
+    assert EVIL in page.text
+    assert any(row[0] == EVIL for table in page.tables for row in table)
+    assert (1, EVIL) in page.headings
+
+
+def test_it_can_be_read_by_everyone(html: str) -> None:
+    page = Read(html)
+    assert ("html", {"lang": "en"}) in page.tags
+    viewport = next(a["content"] for tag, a in page.tags if a.get("name") == "viewport")
+    assert viewport == "width=device-width, initial-scale=1"
+    levels = [level for level, _ in page.headings]
+    assert levels[0] == 1
+    assert levels.count(1) == 1
+    assert all(after <= before + 1 for before, after in pairwise(levels))
+    assert all(text.strip() for _, text in page.headings)
+    scopes = [attributes.get("scope") for tag, attributes in page.tags if tag == "th"]
+    assert set(scopes) == {"row", "col"}
+    assert scopes.count("col") == sum(len(table[0]) for table in page.tables)
+    assert scopes.count("row") == sum(len(table) - 1 for table in page.tables)
+    names = {attributes["id"] for _, attributes in page.tags if "id" in attributes}
+    assert len(names) == sum("id" in attributes for _, attributes in page.tags)
+    for tag, attributes in page.tags:
+        if tag in ("table", "div") and "aria-labelledby" in attributes:
+            assert attributes["aria-labelledby"] in names
+        if tag == "a":
+            assert str(attributes["href"])[1:] in names
+        if tag == "svg":
+            assert attributes.get("aria-hidden") == "true" or attributes.get("aria-label")
+    figures = [tag for tag, _ in page.tags if tag in ("figure", "figcaption")]
+    assert figures == ["figure", "figcaption"] * (len(figures) // 2)
+    assert all("text" not in a.get("style", "") for _, a in page.tags if a.get("style"))
+
+
+def test_tables_scroll_in_their_own_box_and_the_dark_is_thought_of(html: str) -> None:
+    page = Read(html)
+    order = [tag if tag != "div" else str(a.get("class")) for tag, a in page.tags if tag in ("table", "div")]
+    assert all(order[place - 1] == "scroll" for place, tag in enumerate(order) if tag == "table")
+    assert "prefers-color-scheme: dark" in html
+    assert "@media print" in html
+    assert "position: sticky" in html
+
+
+def test_the_twin_has_the_same_tables(html: str, markdown: str) -> None:
+    shown, written = Read(html).tables, markdown_tables(markdown)
+    assert len(shown) >= 12
+    assert len(shown) == len(written)
+    for left, right in zip(shown, written, strict=True):
+        assert [list(map(bare, row)) for row in left] == [list(map(bare, row)) for row in right[:1] + right[2:]]
+
+
+def test_markdown_holds_no_markup_of_others(markdown: str) -> None:
+    outside = re.sub(r"^```.*?^```", "", markdown, flags=re.S | re.M)
+    assert not re.search(r"(?<!\\)<", outside)
+    assert "](" not in outside
+    assert "\n# " not in outside
+
+
+def test_the_sections_and_what_is_missing(html: str) -> None:
+    page = Read(html)
+    titles = [text for level, text in page.headings if level == 2]
+    assert titles == [
+        "Summary",
+        "Similarity",
+        "Comparisons",
+        "Transfer tasks",
+        "Training",
+        "Geometry",
+        "How it was done",
+    ]
+    assert "x has no <y>." in page.text
+    assert f"{EVIL}: sts12 was not evaluated. no such <folder>." in page.text
+    assert "nearfar evaluate m" in page.text
+    assert "python 3.11" in page.text
+    assert "nli: 10 rows" in page.text
+
+
+def test_the_summary_in_words(found: Found, markdown: str) -> None:
+    lines = Read(to_html(compose(found, title="t"))).text
+    assert f"Similarity, task one (Spearman × 100, all): the best of 2 is {EVIL} with 70.00 [68.8, 72.0]." in lines
+    assert "It is better than other (by 10.00 [9.00, 11.00], p 0.0200)." in lines
+    assert "Transfer, task mr (accuracy × 100, protocol senteval): the best of 2 is other with 90.00" in lines
+    assert "Not tested against it:" in lines
+    assert "5 training runs, 4 of them finished." in lines
+    assert "The highest score on stsb:dev is that of" in lines
+    assert "70.00 at step 5, from 50.00 before training." in lines
+    assert "the most even space (uniformity) is that of other, -3.00" in lines
+    equal = [side(name, evaluation(name, {"one": 1.0})) for name in "AB"]
+    assert "A and B have the same highest score" in to_markdown(compose(Found(sides=equal), title="t"))
+    alone = Found(sides=equal[:1])
+    assert "Similarity, task one (Spearman × 100, all): A with 1.00" in to_markdown(compose(alone, title="t"))
+    worse = training_run("w", record={"config": {}, "start_score": 0.5, "best_score": 0.5, "best_step": 5})
+    assert "Never better than before training: w." in to_markdown(compose(Found(runs=[worse]), title="t"))
+
+
+def test_the_table_of_runs(html: str) -> None:
+    table = next(table for table in Read(html).tables if table[0][0] == "run" and "state" in table[0])
+    rows = {row[0]: row[1:] for row in table[1:]}
+    assert rows["group/seed-1"] == ["scl", "m", "1", "10", "50.00", "70.00", "5", "1.5", "finished"]
+    assert list(map(bare, rows["group, all 2"])) == ["", "", "", "", "50.00±0.00", "70.00±0.00", "", "", ""]
+    assert rows["going on"][3:] == ["10", "50.00", "70.00", "5", "–", "not finished"]
+    assert rows["bare"][3:] == ["–", "–", "50.00", "3", "–", "finished"]
+
+
+def test_what_differs_between_runs() -> None:
+    first, second = training_run("a"), training_run("b", seed=2)
+    second = second._replace(settings={**second.settings, "temperature": 0.1, "lora_rank": 0, "output": "x"})
+    html = to_html(compose(Found(runs=[first, second]), title="t"))
+    table = next(table for table in Read(html).tables if "temperature" in table[0])
+    assert table == [["run", "seed", "temperature"], ["a", "1", "0.05"], ["b", "2", "0.1"]]
+
+
+def test_a_map_of_layers_is_a_table_in_colours(html: str) -> None:
+    page = Read(html)
+    table = next(table for table in page.tables if table[0][0] == "layer")
+    assert table[0] == ["layer", "cls", "mean"]
+    assert table[-1] == ["0 (embeddings)", "undefined", "40.0"]
+    shades = [a["style"] for tag, a in page.tags if tag == "td" and "style" in a]
+    assert shades[:5] == ["--shade:0.25", "--shade:1.00", "--shade:0.00", "--shade:0.75", "--shade:0.50"]
+
+
+def test_too_few_resamples_are_told() -> None:
+    sides = [side(name, evaluation(name, {"one": 1.0 + len(name)})) for name in ("A", "BB")]
+    result = comparison(*sides, {"one": row_of(2.0, 3.0, separable=False)})
+    few = result | {"config": result["config"] | {"resamples": 39}}
+    pages = [to_markdown(compose(Found(comparisons=[("c", one)]), title="t")) for one in (result, few)]
+    assert ["no p of a bootstrap is below 0.05" in page for page in pages] == [False, True]
+
+
+def test_every_block_in_markdown() -> None:
+    blocks = [
+        Words("1. no list, # no heading, `no code`"),
+        Items(["# one", "- two"]),
+        Code("a ``` b\n<x>"),
+        Details("more", [Table("t", ["a", "b"], [["x\ny", Cell("1", "[0, 2]", "best")]], ["n|m"])]),
+    ]
+    text = to_markdown(Page("T", [Section("S", [*blocks, Section("deeper", [])])]))
+    assert "\n1\\. no list, # no heading, \\`no code\\`\n" in text
+    assert "\n- \\# one\n- \\- two\n" in text
+    assert "\n````\na ``` b\n<x>\n````\n" in text
+    assert "\n**more**\n\nt\n\n| a | b |\n| --- | ---: |\n| x y | **1** \\* [0, 2] |\n\nn\\|m\n" in text
+    assert text.startswith("# T\n\n## S\n")
+    assert "\n### deeper\n" in text
+
+
+def test_control_characters_and_very_deep_sections() -> None:
+    page = Page("a\x00b", [Section("1", [Section("2", [Section("3", [Section("4", [Section("5", [])])])])])])
+    html = to_html(page)
+    assert "\x00" not in html
+    assert "<h6>5</h6>" in html

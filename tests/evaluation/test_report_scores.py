@@ -1,0 +1,174 @@
+"""Score tables of reports: every number and every mark, against results written by hand."""
+
+from statistics import mean, stdev
+
+import pytest
+
+from nearfar.evaluation.report.blocks import Cell, Details, Table
+from nearfar.evaluation.report.scores import similarity, transfer
+from nearfar.evaluation.report.verdicts import Verdicts
+from tests.evaluation.report_cases import comparison, evaluation, named_average, row_of, side
+from tests.evaluation.report_cases import transfer as probed
+
+
+def cells(table: Table, row: int) -> list[Cell]:
+    return [Cell(cell) if isinstance(cell, str) else cell for cell in table.rows[row]]
+
+
+def column(table: Table, title: str) -> list[Cell]:
+    place = list(table.header).index(title)
+    return [cells(table, row)[place] for row in range(len(table.rows))]
+
+
+def main_table(sides, given=()) -> Table:
+    table = similarity(sides, Verdicts(sides, given=given), "all")[0]
+    assert isinstance(table, Table)
+    return table
+
+
+A = side("A", evaluation("A", {"one": 70.126, "two": 60.0}))
+B = side("B", evaluation("B", {"one": 69.0, "two": 61.0}))
+
+
+def test_scores_intervals_and_the_best() -> None:
+    table = main_table([A, B])
+    assert table.header == ["model", "one", "two", "average of these 2"]
+    assert cells(table, 0) == [
+        Cell("A"),
+        Cell("70.13", "[68.9, 72.1]", "best"),
+        Cell("60.00", "[58.8, 62.0]"),
+        Cell("65.06", "", "best"),
+    ]
+    assert column(table, "two")[1].mark == "best"
+    assert table.notes[0].startswith("* the highest of its column. No comparison tells")
+    assert "average of these 2: over one, two." in table.notes
+
+
+def test_what_is_not_separable_from_the_best_is_marked_by_a_comparison() -> None:
+    rows = {"one": row_of(69.0, 70.126, separable=False), "two": row_of(61.0, 60.0, separable=True)}
+    average = {"tasks": ["two", "one"]} | row_of(65.0, 65.063, separable=False)
+    given = comparison(B, A, rows, overall=average)  # the other way round
+    table = main_table([A, B], [given])
+    assert [cell.mark for cell in column(table, "one")] == ["best", "near"]
+    assert [cell.mark for cell in column(table, "two")] == ["", "best"]
+    assert [cell.mark for cell in column(table, "average of these 2")] == ["best", "near"]
+    assert not any("Not all were tested" in note for note in table.notes)
+
+
+@pytest.mark.parametrize("change", ["score", "aggregate", "model", "seed"])
+def test_a_comparison_of_something_else_marks_nothing(change: str) -> None:
+    other = {
+        "score": side("B", evaluation("B", {"one": 69.0, "two": 61.0})),
+        "aggregate": B,
+        "model": side("B", evaluation("C", {"one": 69.0, "two": 61.0})),
+        "seed": side("B", evaluation("B", {"one": 69.0, "two": 61.0}, seed=3)),
+    }[change]
+    given = comparison(A, other, {"one": row_of(70.126, 68.5 if change == "score" else 69.0, separable=False)})
+    if change == "aggregate":
+        given["config"]["aggregate"] = "wmean"
+    table = main_table([A, B], [given])
+    assert [cell.mark for cell in column(table, "one")] == ["best", ""]
+    assert main_table([A, B], [comparison(A, B, {"one": row_of(70.126, 69.0, separable=False)})]).rows != table.rows
+
+
+def test_columns_that_were_not_tested_are_named() -> None:
+    table = main_table([A, B], [comparison(A, B, {"one": row_of(70.126, 69.0, separable=False)})])
+    assert "Not all were tested against the best in: two, average of these 2." in table.notes
+
+
+def test_several_seeds_have_mean_and_standard_deviation() -> None:
+    values = [70.0, 71.5, 73.0]
+    results = [
+        named_average(evaluation(f"s-{n}", {"one": value}, seed=n), "seven", value - 1)
+        for n, value in enumerate(values)
+    ]
+    table = main_table([side("s", *results), A])
+    assert cells(table, 0)[:2] == [
+        Cell("s", "3 seeds: 0, 1, 2"),
+        Cell(f"{mean(values):.2f}", f"± {stdev(values):.2f}", "best"),
+    ]
+    assert column(table, "average of seven")[0].text == f"{mean(values) - 1:.2f}"
+    assert [cell.text for cell in column(table, "two")] == ["–", "60.00"]
+    assert "–: not evaluated." in table.notes
+    assert table.caption.endswith("[95% interval], of several seeds the mean ± standard deviation")
+
+
+def test_undefined_scores_say_why() -> None:
+    undefined = evaluation("U", {"one": None, "two": 50.0})
+    undefined["tasks"]["one"]["spearman"]["all"]["reason"] = "all cosines are equal"
+    table = main_table([A, side("U", undefined)])
+    assert [cell.text for cell in column(table, "one")] == ["70.13", "undefined"]
+    assert "U, one: undefined, all cosines are equal." in table.notes
+    assert any("undefined on one: all cosines are equal" in note for note in table.notes)
+    table = main_table([side("U", undefined, evaluation("U", {"one": 1.0, "two": 2.0}))])
+    assert any("U, one: undefined, U-0.json: all cosines are equal." in note for note in table.notes)
+    table = main_table([side("P", evaluation("P", {"one": 1.0, "two": 2.0}), evaluation("P", {"two": 2.0}))])
+    assert any("P, one: undefined, only 1 of 2 runs were evaluated on it." in note for note in table.notes)
+
+
+def test_scores_on_different_data_have_no_best() -> None:
+    other = evaluation("B", {"one": 69.0, "two": 61.0})
+    other["tasks"]["one"]["subsets"]["only"]["digest"] = "e"
+    table = main_table([A, side("B", other)])
+    assert [cell.mark for cell in column(table, "one")] == ["", ""]
+    assert [cell.mark for cell in column(table, "two")] == ["", "best"]
+    assert "one: scored on different data, so that no best one is marked." in table.notes
+    assert [cell.mark for cell in column(table, "average of these 2")] == ["", ""]
+
+
+def test_the_other_aggregates_and_pearson_are_there_by_name() -> None:
+    table, details = similarity([A, B], Verdicts([A, B]), "wmean")
+    assert isinstance(table, Table)
+    assert isinstance(details, Details)
+    assert column(table, "one")[0].text == "68.13"
+    assert "weighted by pairs (wmean)" in table.caption
+    shown = {block.caption.partition(";")[0]: block for block in details.blocks if isinstance(block, Table)}
+    assert len(shown) == 5
+    expected = {caption: 70.126 + 10 * caption.startswith("Pearson") - ("mean)" in caption) for caption in shown}
+    for caption, block in shown.items():
+        assert column(block, "one")[0].text == f"{expected[caption] - ('wmean' in caption):.2f}"
+
+
+def test_what_is_fitted_on_the_evaluated_texts_is_said() -> None:
+    result = evaluation("flow", {"one": 1.0})
+    result["config"]["transductive"] = True
+    assert any("transductive" in note for note in main_table([side("flow", result)]).notes)
+
+
+def test_transfer_tasks_are_apart_by_protocol() -> None:
+    def one(name: str, score: float | None, protocol: str = "senteval"):
+        held = probed({"mr": score, "mrpc": 70.0}, protocol=protocol)
+        return side(name, evaluation(name, {}) | {"transfer": held})
+
+    sides = [one("A", 80.0), B, one("E", 99.0, "exact"), one("C", 90.0)]
+    first, second = transfer(sides, Verdicts(sides))
+    assert isinstance(first, Table)
+    assert isinstance(second, Table)
+    assert first.header == [
+        "model",
+        "mr",
+        "mrpc",
+        "mrpc, F1",
+        "learned, Pearson",
+        "learned, Spearman",
+        "average of these 2",
+    ]
+    assert [cells(first, row)[0].text for row in range(2)] == ["A", "C"]
+    assert [cell.mark for cell in column(first, "mr")] == ["", "best"]
+    assert column(first, "average of these 2")[1].text == "80.00"
+    assert "protocol exact" in second.caption
+    assert [cell.text for cell in column(second, "mr")] == ["99.00"]
+    assert not similarity([one("A", 1.0)], Verdicts([one("A", 1.0)]), "all")
+
+
+def test_of_transfer_tasks_only_what_was_tested_is_marked() -> None:
+    results = [evaluation(name, {}) | {"transfer": probed({"mr": score})} for name, score in (("A", 80.0), ("B", 90.0))]
+    sides = [side(result["model"], result) for result in results]
+    rows = {
+        "mr": row_of(80.0, 90.0, separable=False) | {"kind": "classification"},
+        "learned": row_of(55.0, 55.0, separable=False),
+    }
+    table = transfer(sides, Verdicts(sides, given=[comparison(*sides, rows)]))[0]
+    assert isinstance(table, Table)
+    assert [cell.mark for cell in column(table, "mr")] == ["near", "best"]
+    assert [cell.mark for cell in column(table, "learned, Pearson")] == ["best", "best"]  # the same score
