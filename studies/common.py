@@ -33,9 +33,9 @@ def load(file: Path) -> dict[str, Any]:
     return content
 
 
-def scores(files: Sequence[Path]) -> list[list[float]]:
-    """Spearman, ``all``, on each of :data:`TASKS` and their average, for each file."""
-    rows = [[load(file)["tasks"][task]["spearman"]["all"]["score"] for task in TASKS] for file in files]
+def scores(files: Sequence[Path], *, tasks: Sequence[str] = TASKS, aggregate: str = "all") -> list[list[float]]:
+    """Spearman on each of the tasks and their average, for each file."""
+    rows = [[load(file)["tasks"][task]["spearman"][aggregate]["score"] for task in tasks] for file in files]
     return [[*row, mean(row)] for row in rows]
 
 
