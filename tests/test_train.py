@@ -159,6 +159,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(config: SclConfig, tmp_path: Path) -
 
 
 def test_interrupted_in_a_notebook(config: SclConfig) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
     config = replace(config, epochs=50)
 
     def press() -> None:
