@@ -52,7 +52,7 @@ def test_which_specs_are_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     for spec in ("use", "use:there", "glove:v.txt", "wk:m", "whitening:m@f", "flow:m", "glov:v.txt", "flow", "wk"):
         assert is_baseline(spec), spec
-    for spec in ("./use", "all-MiniLM-L6-v2", "owner/name", "runs/scl", "C:/models/x", "uses", "/tmp/a:b"):
+    for spec in ("./use", "all-MiniLM-L6-v2", "owner/name", "runs/scl", "C:/models/x", "uses", "/data/a:b"):
         assert not is_baseline(spec), spec
     for folder in ("flow", "use", "mine:1", "wk:m"):
         (tmp_path / folder).mkdir()

@@ -153,7 +153,7 @@ def _transfer(result: Result) -> Grid:
     if resamples:
         notes.insert(1, f"Intervals: 95%, over {resamples} bootstrap resamples of the tested rows.")
     title = f"{result['model']}: transfer tasks, x 100 [95% interval]"
-    return Grid(title, ["task", "rows", "metric", "score", ""], [tasks, averages], notes)
+    return Grid(title, ["task", "rows", "metric", "score", "also"], [tasks, averages], notes)
 
 
 def comparison_grid(comparison: Result) -> Grid:
