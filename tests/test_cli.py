@@ -44,6 +44,11 @@ def test_help_is_instant_and_costs_no_torch() -> None:
         assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 0.5, words  # processor time
 
 
+def test_what_is_typed_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "whitning:x:"]) == 2  # no emoji of :x:
+    assert "whitning:x:: no baseline is called 'whitning'. Did you mean 'whitening'?" in capsys.readouterr().err
+
+
 def test_train_evaluate_compare_encode(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "scl", *TRAIN, "--output", "run", "--learning-rate", "1e-3"]) == 0
     assert re.search(r"Spearman on pairs\.tsv: [-\d.]+ before, [-\d.]+ at step \d+, the best", capsys.readouterr().out)

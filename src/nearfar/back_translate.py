@@ -97,7 +97,7 @@ def back_translate(
 
     from rich.console import Console
 
-    console = Console(stderr=True, soft_wrap=True)
+    console = Console(stderr=True, soft_wrap=True, emoji=False)
     if note and (finished := note["finished"]) and finished["bytes"] == file.stat().st_size:
         if progress:
             console.print(f"{file}: was finished before ({finished['rows']:,} rows); nothing to do.", highlight=False)

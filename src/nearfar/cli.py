@@ -54,8 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     # Of several processes that train together, the first one talks.
     console, errors = (
-        Console(soft_wrap=True, quiet=os.environ.get("RANK", "0") != "0"),
-        Console(stderr=True, soft_wrap=True),
+        Console(soft_wrap=True, emoji=False, quiet=os.environ.get("RANK", "0") != "0"),
+        Console(stderr=True, soft_wrap=True, emoji=False),
     )
     show = warnings.showwarning
     warnings.showwarning = lambda message, *_, **__: errors.print(f"warning: {message}", markup=False, highlight=False)

@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from nearfar.baselines.named import is_baseline, is_transductive, open_baseline, parse_spec
 from nearfar.config import STS_TASKS, TRANSFER_TASKS
 from nearfar.data.sts import load_task
 from nearfar.evaluation import results
@@ -88,6 +89,8 @@ def evaluate(
     named = (*tasks, *pairs, *labelled)
     if suite is not None and suite not in SUITES:
         raise NearfarError(f"suite {suite!r}: take one of {', '.join(SUITES)}.")
+    if isinstance(model, str) and is_baseline(model):
+        parse_spec(model)  # a slip of the pen is told before anything is read
     of_suite = SUITES[suite or "sts"] if suite or not named else ()
     similarity, transfer, unavailable = _load(of_suite, tasks, pairs, labelled)
     name = name or (getattr(model, "__qualname__", type(model).__name__) if callable(model) else str(model))
@@ -235,8 +238,6 @@ def _open(
         if given:
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
         return _Opened(model)
-    from nearfar.baselines.named import is_baseline, is_transductive, open_baseline
-
     if isinstance(model, str) and is_baseline(model):
         encode = open_baseline(model, fit_texts=texts, bf16=bf16, seed=seed, progress=progress, **settings)
         return _Opened(encode, settings["pooling"], is_transductive(model))
