@@ -19,7 +19,6 @@ have neighbours on their right only (a Python slice with a negative start is emp
 one, [SEP], is left out while the first, [CLS], is not.
 """
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -27,7 +26,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.encoder.encoder import Encoder, budgeted
+from nearfar.encoder.encoder import Encoder, budgeted, warn_of_cuts
 from nearfar.encoder.ragged import LengthGroup, Ragged, hidden_states
 from nearfar.types import NearfarError
 
@@ -76,13 +75,9 @@ class SbertWk:
         """One vector a text, in the order of ``texts``; each distinct text is computed once, cut as ``encode`` does."""
         encoder = self._encoder
         distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
-        token_ids, truncated = encoder.tokenize(list(distinct))
-        if truncated:
-            warnings.warn(
-                f"{truncated} of {len(distinct)} distinct texts are longer than {encoder.max_length} tokens and were "
-                "cut there.",
-                stacklevel=3,
-            )
+        tokenized = encoder.tokenize(list(distinct))
+        warn_of_cuts(tokenized, encoder.max_length)
+        token_ids = tokenized.ids
         vectors = np.empty((len(distinct), encoder.backbone.config.hidden_size), dtype=np.float32)
         was_training = encoder.training
         encoder.eval()

@@ -37,7 +37,7 @@ class EvaluateConfig:
     max_length: int | None = None
     """Tokens kept of a sentence; by default the model's own limit."""
     precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16 computes embeddings in bfloat16, which is faster on many processors and moves a score by hundredths."""
+    """bf16 computes embeddings in bfloat16, for processors that know it; scores differ a little from those of fp32."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
     protocol: Literal["senteval", "exact"] = "senteval"

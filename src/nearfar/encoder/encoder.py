@@ -164,12 +164,7 @@ class Encoder(nn.Module):
                 raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
         distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         tokenized = self.tokenize(list(distinct))
-        if tokenized.truncated:
-            warnings.warn(
-                f"{tokenized.truncated} of {len(distinct)} distinct texts are longer than {self.max_length} tokens "
-                "and were cut there.",
-                stacklevel=3,
-            )
+        warn_of_cuts(tokenized, self.max_length)
         vectors = np.empty((len(distinct), self.dim), dtype=np.float32)
         was_training = self.training
         self.eval()
@@ -188,6 +183,16 @@ class Encoder(nn.Module):
             self.backbone, self.tokenizer, self.pooling, self.max_length, tuple(self.tail), self.normalizes
         )
         container.write(Path(folder), parts, self._pooling)
+
+
+def warn_of_cuts(tokenized: Tokenized, limit: int) -> None:
+    """Warn, once for all of them, that distinct texts were longer than ``limit`` tokens."""
+    if tokenized.truncated:
+        warnings.warn(
+            f"{tokenized.truncated} of {len(tokenized.ids)} distinct texts are longer than {limit} tokens and were cut "
+            "there.",
+            stacklevel=4,
+        )
 
 
 def budgeted(token_ids: list[list[int]], *, progress: bool) -> Iterator[list[int]]:

@@ -1,6 +1,5 @@
 """Every layer by every pooling, from one pass over the texts: what a map of an encoder's layers is drawn from."""
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from nearfar.encoder.encoder import Encoder, budgeted
+from nearfar.encoder.encoder import Encoder, budgeted, warn_of_cuts
 from nearfar.encoder.pooling import TOKEN_POOLINGS, Pooling, parse_pooling, pool
 from nearfar.encoder.ragged import Ragged, hidden_states
 from nearfar.types import NearfarError
@@ -44,12 +43,7 @@ def layer_embeddings(
     parsed = {name: parse_pooling(name, layers=layers) for name in poolings}
     distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     tokenized = encoder.tokenize(list(distinct))
-    if tokenized.truncated:
-        warnings.warn(
-            f"{tokenized.truncated} of {len(distinct)} distinct texts are longer than {encoder.max_length} tokens "
-            "and were cut there.",
-            stacklevel=3,
-        )
+    warn_of_cuts(tokenized, encoder.max_length)
     vectors = {
         (layer, name): np.empty((len(distinct), encoder.dim), dtype=np.float32)
         for layer in range(layers + 1)

@@ -96,9 +96,9 @@ class Checkpoints:
         if not self.latest.exists():
             return Progress(processes=processes)
         values = json.loads((self.latest / "progress.json").read_text(encoding="utf-8"))
-        if values["processes"] != processes:
+        if (before := values.get("processes", 1)) != processes:
             raise NearfarError(
-                f"{self.latest.parent}: was begun by {values['processes']} processes and would end with other weights "
+                f"{self.latest.parent}: was begun by {before} processes and would end with other weights "
                 f"by {processes}; start as many as before."
             )
         _load_weights(modules, load_file(self.latest / "weights.safetensors"))
