@@ -185,6 +185,27 @@ def test_a_baseline_is_evaluated_by_its_name(pairs_file, tmp_path):
     assert fitted["tasks"] != plain["tasks"]
 
 
+def test_what_is_fitted_on_a_task_does_not_depend_on_the_others(pairs_file, tmp_path):
+    """And a task that it cannot be fitted on costs no other."""
+    save_tiny(tmp_path / "tiny")
+    texts = sentences(120)
+    for name, held in (("few", texts[:40]), ("many", texts)):
+        pairs = zip(held[::2], held[1::2], strict=True)
+        lines = [f"{number % 6}\t{first}\t{second}" for number, (first, second) in enumerate(pairs)]
+        (tmp_path / name).with_suffix(".tsv").write_text(
+            "\n".join(["score\tsentence1\tsentence2", *lines]) + "\n", encoding="utf-8"
+        )
+    many, few = (str(tmp_path / f"{name}.tsv") for name in ("many", "few"))
+    asked = {"resamples": 0, "progress": False}
+    for baseline in ("whitening", "flow"):
+        spec = f"{baseline}:{tmp_path / 'tiny'}"
+        alone = evaluate(spec, tasks=[many], **asked)
+        together = evaluate(spec, tasks=[few, many], **asked)
+        assert together["tasks"][many] == alone["tasks"][many]
+    assert list(together["tasks"]) == [many]  # a flow's batch has 64 texts
+    assert "batch_size is 64" in together["unavailable"][few]
+
+
 def test_settings_of_an_encoder_mean_nothing_to_a_function(pairs_file):
     with pytest.raises(NearfarError, match="pooling is a setting"):
         evaluate(letters, tasks=[pairs_file], pooling="mean", progress=False)

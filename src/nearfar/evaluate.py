@@ -1,13 +1,14 @@
 """One evaluation put together: tasks, encoder, scores, result file. What ``nearfar evaluate`` and notebooks call."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from nearfar.baselines.named import is_baseline, is_transductive, open_baseline, parse_spec
+from nearfar.baselines.remembering import Remembering
 from nearfar.config import STS_TASKS, TRANSFER_TASKS
 from nearfar.data.sts import load_task
 from nearfar.evaluation import results
@@ -16,8 +17,6 @@ from nearfar.evaluation.tables import evaluation_markdown
 from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from nearfar.data.transfer import TransferTask
 
 _SPLITS = {"train", "dev", "test"}
@@ -98,9 +97,8 @@ def evaluate(
         training_seed = json.loads(account.read_text(encoding="utf-8"))["config"]["seed"]
         model = Path(model) / "model"
     settings = {"pooling": pooling, "max_length": max_length, "device": device}
-    texts = partial(_texts, similarity, transfer)
-    opened = _open(model, texts, bf16=precision == "bf16", seed=seed, progress=progress, **settings)
-    encode = _Remembering(opened.encode)
+    opened = _open(model, bf16=precision == "bf16", seed=seed, progress=progress, **settings)
+    encode = opened.encode if opened.transductive else Remembering(opened.encode)
     config = {
         "tasks": list(dict.fromkeys((*of_suite, *named))),
         "pooling": opened.pooling,
@@ -122,7 +120,9 @@ def evaluate(
         "tasks": {},
     }
     if similarity:
-        scored = evaluate_sts(encode, similarity, resamples=resamples, seed=seed, progress=progress)
+        scored = evaluate_sts(
+            encode, similarity, per_task=opened.transductive, resamples=resamples, seed=seed, progress=progress
+        )
         result |= scored | {"unavailable": unavailable | scored["unavailable"]}
     if not transfer and not result["tasks"]:
         task, why = next(iter(result["unavailable"].items()))
@@ -131,9 +131,16 @@ def evaluate(
         from nearfar.evaluation.transfer import evaluate_transfer
 
         probed = evaluate_transfer(
-            encode, transfer, protocol=protocol, nhid=nhid, folds=folds, resamples=resamples, progress=progress
+            encode,
+            transfer,
+            protocol=protocol,
+            nhid=nhid,
+            folds=folds,
+            per_task=opened.transductive,
+            resamples=resamples,
+            progress=progress,
         )
-        result |= {"texts": len(encode.known) or result.get("texts"), "dim": probed["dim"]}
+        result |= {"texts": len(_texts(similarity, transfer)), "dim": probed["dim"] or result.get("dim")}
         result["transfer"] = {
             "protocol": protocol,
             "nhid": nhid,
@@ -187,30 +194,11 @@ def _whole(subsets: Subsets) -> Subsets:
     return subsets
 
 
-def _texts(similarity: Mapping[str, Subsets], transfer: "Mapping[str, TransferTask]") -> list[str]:
+def _texts(similarity: Mapping[str, Subsets], transfer: "Mapping[str, TransferTask]") -> set[str]:
     """The distinct texts of all tasks."""
     of_pairs = (t for subsets in similarity.values() for rows in subsets.values() for row in rows for t in row[:2])
     of_rows = (t for task in transfer.values() for rows in task.splits.values() for row in rows.texts for t in row)
-    return list(dict.fromkeys(chain(of_pairs, of_rows)))
-
-
-class _Remembering:
-    """An encode function that is asked for each text once."""
-
-    def __init__(self, encode: Encode) -> None:
-        self.encode = encode
-        self.known: dict[str, np.ndarray] = {}
-
-    def __call__(self, texts: Sequence[str]) -> "np.ndarray":
-        import numpy as np
-
-        fresh = [text for text in dict.fromkeys(texts) if text not in self.known]
-        if fresh:
-            found = np.asarray(self.encode(fresh))
-            if found.ndim != 2 or len(found) != len(fresh):
-                return found  # who asked says what is wrong with it
-            self.known.update(zip(fresh, found, strict=True))
-        return np.stack([self.known[text] for text in texts])
+    return {*of_pairs, *of_rows}
 
 
 class _Opened(NamedTuple):
@@ -218,19 +206,18 @@ class _Opened(NamedTuple):
     pooling: str | None = None
     """Where it is known."""
     transductive: bool = False
-    """Fitted on the texts that are evaluated."""
+    """``encode`` is fitted, in each call, on the texts of that call."""
 
 
 def _open(
     model: "str | Path | Encode",
-    texts: Callable[[], Sequence[str]],
     *,
     bf16: bool,
     seed: int,
     progress: bool,
     **settings: Any,
 ) -> _Opened:
-    """The model as a function; ``texts`` are those to be evaluated."""
+    """The model as a function."""
     if callable(model):
         if bf16:
             raise NearfarError("precision is a setting of a model folder or hub name; a function has its own.")
@@ -239,7 +226,7 @@ def _open(
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
         return _Opened(model)
     if isinstance(model, str) and is_baseline(model):
-        encode = open_baseline(model, fit_texts=texts, bf16=bf16, seed=seed, progress=progress, **settings)
+        encode = open_baseline(model, per_call=True, bf16=bf16, seed=seed, progress=progress, **settings)
         return _Opened(encode, settings["pooling"], is_transductive(model))
     from nearfar.encoder.encoder import Encoder
 

@@ -4,10 +4,11 @@
 ``glove:FILE``               averaged word vectors of a text file (:mod:`nearfar.baselines.glove`)
 ``use``, ``use:PATH``        the Universal Sentence Encoder, published or unpacked (:mod:`nearfar.baselines.use`)
 ``wk:MODEL``                 SBERT-WK of a model's layers (:mod:`nearfar.baselines.sbert_wk`)
-``whitening:MODEL``          BERT-whitening fitted on the very texts that are evaluated, "target" in the papers: this is
-                             *transductive*, since the test set's texts, though not its scores, are used
+``whitening:MODEL``          BERT-whitening fitted anew on the texts of each task, those that are evaluated, "target" in
+                             the papers: this is *transductive*, since the test set's texts, though not its scores, are
+                             used
 ``whitening:MODEL@TEXTS``    the same fitted on other sentences (:mod:`nearfar.baselines.whitening`)
-``flow:MODEL``               BERT-flow fitted on the texts that are evaluated; transductive likewise
+``flow:MODEL``               BERT-flow fitted on the texts of each task; transductive likewise
 ``flow:MODEL@TEXTS``         the same fitted on other sentences (:mod:`nearfar.baselines.flow`)
 ``flow:MODEL@FOLDER``        a flow that was saved in a folder
 ===========================  ==========================================================================================
@@ -24,12 +25,9 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from nearfar.types import Encode, NearfarError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 BASELINES: Mapping[str, str] = {
     "glove": "glove:FILE",
@@ -107,7 +105,7 @@ def parse_spec(spec: str) -> Spec:
 
 
 def is_transductive(spec: str) -> bool:
-    """Whether it is fitted on the very texts that are evaluated; raises as :func:`parse_spec`."""
+    """Whether it is fitted on the very texts of each task; raises as :func:`parse_spec`."""
     parts = parse_spec(spec)
     return parts.name in FITTED and parts.texts is None
 
@@ -115,7 +113,7 @@ def is_transductive(spec: str) -> bool:
 def open_baseline(
     spec: str,
     *,
-    fit_texts: Callable[[], Sequence[str]] | None = None,
+    per_call: bool = False,
     pooling: str | None = None,
     max_length: int | None = None,
     device: str | None = None,
@@ -127,8 +125,8 @@ def open_baseline(
 
     Args:
         spec: a baseline by name.
-        fit_texts: gives the texts that will be evaluated. It is called only for ``whitening:MODEL`` and ``flow:MODEL``,
-            which are fitted on them; embeddings are then kept, so that evaluating those texts encodes none again.
+        per_call: what ``whitening:MODEL`` and ``flow:MODEL`` need, and others do not heed: that the function fits anew,
+            in each call, on the texts of that call. It keeps the model's embeddings, so that none is computed twice.
         pooling: of the model, as for :meth:`nearfar.Encoder.from_pretrained`; the spec may name it instead.
         max_length: tokens kept of a text, likewise.
         device: where the model computes, likewise.
@@ -158,9 +156,9 @@ def open_baseline(
     if pooling is not None and options.get("pooling", pooling) != pooling:
         raise NearfarError(f"{spec} and pooling {pooling!r} contradict each other; name one.")
     numbers = {key: _whole(spec, key, value) for key, value in options.items() if key != "pooling"}
-    if name in FITTED and texts is None and fit_texts is None:
+    if name in FITTED and texts is None and not per_call:
         raise NearfarError(
-            f"{spec}: is fitted on the texts that are evaluated, and there are none here. Name sentences to fit on: "
+            f"{spec}: is fitted on the texts of a task, and there is none here. Name sentences to fit on: "
             f"{name}:MODEL@TEXTS."
         )
     from nearfar.encoder.encoder import Encoder
@@ -177,45 +175,34 @@ def open_baseline(
 
         return SbertWk(encoder, **numbers, bf16=bf16, progress=progress)
     encode: Encode = partial(encoder.encode, bf16=bf16, progress=progress)
-    if name == "flow":
-        from nearfar.baselines import flow
+    if name == "flow" and texts is not None:
+        from nearfar.baselines.flow import FILE, Flow
 
-        if texts is not None and (Path(texts) / flow.FILE).is_file():
-            return flow.Flow.load(texts, encode)
-        encode, sentences = _to_fit(encode, texts, fit_texts)
-        return flow.Flow.fit(encode, sentences, seed=seed, progress=progress)
+        if (Path(texts) / FILE).is_file():
+            return Flow.load(texts, encode)
+    fit: Callable[[Encode, Sequence[str]], Encode] = partial(_whitening, dimensions=numbers.get("dimensions"))
+    if name == "flow":
+        fit = partial(_flow, seed=seed, progress=progress)
+    if texts is not None:
+        from nearfar.data.rows import load_sentences
+
+        return fit(encode, [row[0] for row in load_sentences(texts).rows])
+    from nearfar.baselines.remembering import Remembering
+
+    remembering = Remembering(encode)
+    return lambda texts: fit(remembering, texts)(texts)
+
+
+def _flow(encode: Encode, texts: Sequence[str], *, seed: int, progress: bool) -> Encode:
+    from nearfar.baselines.flow import Flow
+
+    return Flow.fit(encode, texts, seed=seed, progress=progress)
+
+
+def _whitening(encode: Encode, texts: Sequence[str], *, dimensions: int | None) -> Encode:
     from nearfar.baselines.whitening import Whitening
 
-    encode, sentences = _to_fit(encode, texts, fit_texts)
-    return Whitening.fit(encode, sentences, **numbers)
-
-
-def _to_fit(
-    encode: Encode, texts: str | None, fit_texts: Callable[[], Sequence[str]] | None
-) -> tuple[Encode, Sequence[str]]:
-    """What to fit with and on; an encoder that will see the same texts again remembers their embeddings."""
-    if texts is None and fit_texts is not None:
-        return _remembering(encode), fit_texts()
-    from nearfar.data.rows import load_sentences
-
-    return encode, [row[0] for row in load_sentences(texts or "").rows]
-
-
-def _remembering(encode: Encode) -> Encode:
-    import numpy as np
-
-    known: dict[str, np.ndarray] = {}
-
-    def remembered(texts: Sequence[str]) -> "np.ndarray":
-        fresh = [text for text in dict.fromkeys(texts) if text not in known]
-        if fresh or not texts:
-            found = encode(fresh)
-            if not texts:
-                return found
-            known.update(zip(fresh, found, strict=True))
-        return np.stack([known[text] for text in texts])
-
-    return remembered
+    return Whitening.fit(encode, texts, dimensions=dimensions)
 
 
 def _whole(spec: str, key: str, value: str) -> int:

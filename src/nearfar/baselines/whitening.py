@@ -26,8 +26,8 @@ ROWS_AT_ONCE = 4096  # turned to float64 at a time while the covariance is summe
 class Whitening:
     """An encode function with whitened vectors; called like one, gives float32 [texts, kept dimensions].
 
-    Its published rows are fitted either on the texts that are evaluated ("target") or on NLI sentences. Fitting on the
-    evaluated texts is transductive: it uses no scores, but the whole test set's texts at once.
+    Its published rows are fitted either on the texts of the evaluated task ("target") or on NLI sentences. Fitting on
+    the task's own texts is transductive: it uses no scores, but the whole test set's texts at once.
 
     Args:
         encode: what is whitened.

@@ -8,7 +8,7 @@ bootstrap interval; where a correlation is undefined all three are null and ``"r
       "kind": "evaluation", in older files "sts",
       "model": name or folder,
       "config": {"tasks": [...], "pooling", "max_length", "precision", "resamples", "seed", "training_seed",
-                 "transductive": fitted on the texts that are evaluated},
+                 "transductive": fitted on the texts of each task},
       "provenance": {"date", "command", "commit", "versions": {...}, "hardware": {...}},
       "texts": distinct texts encoded, "dim": width of an embedding,
       "unavailable": {task: why it has no score},

@@ -26,6 +26,7 @@ from nearfar.evaluation.correlation import (
     weighted_pearson,
     weighted_spearman,
 )
+from nearfar.evaluation.embedding import embed_tasks
 from nearfar.evaluation.results import Result, digest
 from nearfar.evaluation.statistics import interval
 from nearfar.types import Encode, NearfarError, ScoredPair
@@ -46,9 +47,18 @@ Draws: TypeAlias = dict[str, dict[Aggregate, Floats]]
 
 
 def evaluate_sts(
-    encode: Encode, tasks: Mapping[str, Subsets], *, resamples: int = 1000, seed: int = 0, progress: bool = False
+    encode: Encode,
+    tasks: Mapping[str, Subsets],
+    *,
+    per_task: bool = False,
+    resamples: int = 1000,
+    seed: int = 0,
+    progress: bool = False,
 ) -> Result:
     """Score ``encode`` on ``tasks`` (task -> subset -> pairs); all their distinct texts are encoded in one call.
+
+    With ``per_task``, it is called for each task by itself, with that task's texts: for baselines that are fitted on
+    the texts they are given.
 
     A task with a text whose vector is not finite is left out, and noted under ``unavailable``.
 
@@ -66,26 +76,26 @@ def evaluate_sts(
     """
     check_resampling(resamples, seed)
     _check_gold(tasks)
-    rows = {text: row for row, text in enumerate(dict.fromkeys(_texts(tasks)))}
-    embeddings = embed(encode, list(rows))
-    broken = {text for text, row in rows.items() if not np.isfinite(embeddings[row]).all()}
-    unavailable = {task: why for task, subsets in tasks.items() if (why := not_finite(_texts({task: subsets}), broken))}
+    texts = {task: list(_texts({task: subsets})) for task, subsets in tasks.items()}
+    embedded = embed_tasks(encode, texts, per_task=per_task)
+    unavailable = {task: why for task in tasks if (why := embedded[task].unusable(texts[task]))}
     tasks = {task: subsets for task, subsets in tasks.items() if task not in unavailable}
     scored: dict[str, Any] = {}
     draws: dict[str, Draws] = {}
     bar = track(tasks.items(), "bootstrap", console=Console(stderr=True), transient=True, disable=not progress)
     for task, subsets in bar:
         pairs = [pair for held in subsets.values() for pair in held]
+        rows, vectors = embedded[task].rows, embedded[task].vectors
         first, second = [rows[pair.first] for pair in pairs], [rows[pair.second] for pair in pairs]
-        cosines, zeros = _cosines(embeddings[first], embeddings[second])
+        cosines, zeros = _cosines(vectors[first], vectors[second])
         result, draws[task] = _score_task(task, subsets, cosines, resamples=resamples, seed=seed)
         scored[task] = {"pairs": len(pairs), "zero_vectors": zeros} | result
     averages = {
         name: _average(members, scored, draws) for name, members in AVERAGES.items() if set(members) <= set(scored)
     }
     return {
-        "texts": len(rows),
-        "dim": embeddings.shape[1],
+        "texts": len({text for known in embedded.values() for text in known.rows}),
+        "dim": max(known.vectors.shape[1] for known in embedded.values()),
         "averages": averages,
         "tasks": scored,
         "unavailable": unavailable,
@@ -169,29 +179,6 @@ def _check_gold(tasks: Mapping[str, Subsets]) -> None:
             for number, pair in enumerate(pairs, start=1):
                 if not math.isfinite(pair.score):
                     raise NearfarError(f"task {task}, subset {subset}, pair {number}: the score is {pair.score}.")
-
-
-def embed(encode: Encode, texts: list[str]) -> NDArray[Any]:
-    """What ``encode`` gives for ``texts`` [texts, dim].
-
-    Raises:
-        NearfarError: it is anything but one vector of numbers per text.
-    """
-    embeddings = np.asarray(encode(texts))
-    if embeddings.ndim != 2 or len(embeddings) != len(texts) or embeddings.dtype.kind not in "fiu":
-        raise NearfarError(
-            f"encode returned {embeddings.dtype} of shape {embeddings.shape} for {len(texts)} texts; "
-            f"it must return one vector of numbers per text, [{len(texts)}, dim]."
-        )
-    return embeddings
-
-
-def not_finite(texts: Iterable[str], broken: set[str]) -> str | None:
-    """Why a task with these texts cannot be scored, where the vectors of those in ``broken`` are not finite."""
-    found = [text for text in dict.fromkeys(texts) if text in broken] if broken else []
-    if not found:
-        return None
-    return f"the vectors of {len(found)} of its texts hold NaN or infinity, the first is that of {found[0]!r}"
 
 
 def _cosines(first: NDArray[Any], second: NDArray[Any]) -> tuple[Floats, int]:

@@ -92,7 +92,7 @@ def _evaluation_grids(result: Result, metrics: Sequence[str], *, subsets: bool) 
         grids.append(_transfer(result))
     missing = [f"{task}: not evaluated. {why}" for task, why in result["unavailable"].items()]
     if result["config"].get("transductive"):
-        missing.append("Fitted on the very texts that are evaluated, without their scores (transductive).")
+        missing.append("Fitted on the very texts of each task, without their scores (transductive).")
     return [*grids[:-1], grids[-1]._replace(notes=[*grids[-1].notes, *missing])]
 
 

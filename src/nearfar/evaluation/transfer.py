@@ -39,10 +39,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from nearfar.data.transfer import TransferTask
 from nearfar.evaluation.classifiers import Floats, Places
 from nearfar.evaluation.correlation import check_resampling
+from nearfar.evaluation.embedding import Embedded, embed_tasks
 from nearfar.evaluation.probes import Probe, Probed, Protocol, check_labels, check_settings, inner_kfold, kfold, split
 from nearfar.evaluation.relatedness import fit_relatedness, pair_features
 from nearfar.evaluation.results import Result
-from nearfar.evaluation.sts import embed, not_finite
 from nearfar.evaluation.transfer_scores import average, classification, relatedness
 from nearfar.types import Encode, NearfarError
 
@@ -57,11 +57,12 @@ def evaluate_transfer(
     protocol: Protocol = "senteval",
     nhid: int = 0,
     folds: int = 10,
+    per_task: bool = False,
     seed: int = 1111,
     resamples: int = 1000,
     progress: bool = False,
 ) -> Result:
-    """Probe ``encode`` on ``tasks``; all their distinct texts are encoded in one call.
+    """Probe ``encode`` on ``tasks``; all their distinct texts are encoded in one call, or in one for each task.
 
     A text with a NaN or infinity leaves the tasks that have it without a result, and so does a named task that cannot
     be probed; each says why, and the others are reported.
@@ -72,6 +73,8 @@ def evaluate_transfer(
         protocol: ``senteval``, or ``exact`` for logistic regression solved to convergence on the same folds.
         nhid: hidden units of SentEval's classifier (50 in SBERT-WK, else 0).
         folds: of cross-validation; published numbers have 10, SimCSE's during training 5.
+        per_task: call ``encode`` for each task by itself, with that task's texts: for baselines that are fitted on the
+            texts they are given.
         seed: of folds and classifiers (SentEval: 1111), and of the bootstrap.
         resamples: bootstrap draws of the tested rows behind each 95% interval; 0 for none. Classifiers stay the same.
         progress: show a bar.
@@ -91,13 +94,8 @@ def evaluate_transfer(
         raise NearfarError("no transfer tasks to evaluate on.")
     reasons = {name: reason for name, task in tasks.items() if (reason := _unfit(task, probe))}
     arranged = {name: _arrange(task) for name, task in tasks.items()}
-    texts = {text for name, one in arranged.items() if name not in reasons for row in one.texts for text in row}
-    rows = {text: row for row, text in enumerate(sorted(texts))}
-    embeddings = np.zeros((0, 0), dtype=np.float32)
-    if rows:
-        with np.errstate(over="ignore"):
-            embeddings = embed(encode, list(rows)).astype(np.float32)
-    broken = {text for text, row in rows.items() if not np.isfinite(embeddings[row]).all()}
+    texts = {name: sorted(one.distinct) for name, one in arranged.items() if name not in reasons}
+    embedded = embed_tasks(encode, texts, per_task=per_task)
 
     entries: dict[str, Any] = {}
     draws: dict[str, Floats] = {}
@@ -108,8 +106,8 @@ def evaluate_transfer(
         shown = bar.add_task("", total=len(tasks))
         for name, one in arranged.items():
             bar.update(shown, description=name)
-            reason = reasons.get(name) or not_finite((text for row in one.texts for text in row), broken)
-            features = np.zeros((0, 0), dtype=np.float32) if reason else _features(one, rows, embeddings)
+            reason = reasons.get(name) or embedded[name].unusable(one.distinct)
+            features = np.zeros((0, 0), dtype=np.float32) if reason else _features(one, embedded[name])
             if not np.isfinite(features).all():
                 reason = "the embeddings are so large that products of them are infinite"
             entries[name], draws[name] = _evaluate(
@@ -121,8 +119,9 @@ def evaluate_transfer(
         for name, members in AVERAGES.items()
         if set(members) <= set(entries)
     }
-    dim = embeddings.shape[1] if rows else None
-    return {"texts": len(rows), "dim": dim, "averages": averages, "transfer": entries}
+    encoded = {text for known in embedded.values() for text in known.rows}
+    dim = max((known.vectors.shape[1] for known in embedded.values()), default=0) or None
+    return {"texts": len(encoded), "dim": dim, "averages": averages, "transfer": entries}
 
 
 class _Arranged(NamedTuple):
@@ -135,6 +134,11 @@ class _Arranged(NamedTuple):
     places: Places
     """For each tested row, its place in the file."""
     digest: str
+
+    @property
+    def distinct(self) -> set[str]:
+        """The texts of all rows."""
+        return {text for row in self.texts for text in row}
 
     def in_file_order(self, values: NDArray[Any]) -> NDArray[Any]:
         """Put what is told of the tested rows into their file's order."""
@@ -177,13 +181,12 @@ def _unfit(task: TransferTask, probe: Probe) -> str | None:
     return None
 
 
-def _features(one: _Arranged, rows: Mapping[str, int], embeddings: NDArray[np.float32]) -> NDArray[np.float32]:
+def _features(one: _Arranged, embedded: Embedded) -> NDArray[np.float32]:
     """What a classifier reads of each row [rows, features]."""
-    sides = [embeddings[[rows[text] for text in side]] for side in zip(*one.texts, strict=True)]
-    if len(sides) == 1:
-        return sides[0]
+    places = [[embedded.rows[text] for text in side] for side in zip(*one.texts, strict=True)]
     with np.errstate(over="ignore", invalid="ignore"):
-        return pair_features(*sides)
+        sides = [embedded.vectors[side].astype(np.float32, copy=False) for side in places]
+        return sides[0] if len(sides) == 1 else pair_features(*sides)
 
 
 def _evaluate(

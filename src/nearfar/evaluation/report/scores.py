@@ -182,7 +182,7 @@ def _notes(sides: Sequence[Side], held: Sequence[int], grid: Sequence[Ranked]) -
     if any(one.scores[number] is None for one in grid for number in held):
         notes.append(f"{DASH}: not evaluated.")
     return notes + [
-        f"{sides[number].name}: fitted on the very texts that are evaluated, without their scores (transductive)."
+        f"{sides[number].name}: fitted on the very texts of each task, without their scores (transductive)."
         for number in held
         if any(run.result["config"].get("transductive") for run in sides[number].runs)
     ]
