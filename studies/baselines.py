@@ -4,13 +4,15 @@
     python studies/baselines.py report              compares, and writes the page from the result files alone
 
 Needs NEARFAR_DATA. FOLDER holds a plain transformers encoder that is a language model only. Each row is evaluated by
-SentEval's probes and by exact logistic regression, some by probes with a hidden layer of 50 too, one after the other.
+SentEval's probes and by exact logistic regression, some by probes with a hidden layer of 50 too. Two evaluations go side
+by side, each with one thread.
 """
 
 import argparse
 import json
 import os
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 
@@ -64,13 +66,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("what", choices=("run", "report"))
     parser.add_argument("--raw", help="folder of the language model")
+    parser.add_argument("--workers", type=int, default=2, help="evaluations side by side, one thread each")
     options = parser.parse_args()
     if options.what == "report":
         report()
         return
-    for probes in PROBES:
-        for row in ROWS if probes != "nhid50" else WITH_HIDDEN_LAYER:
-            _run(row, probes, options.raw)
+    jobs = [(row, probes) for probes in PROBES for row in (ROWS if probes != "nhid50" else WITH_HIDDEN_LAYER)]
+    with ThreadPoolExecutor(options.workers) as pool:
+        list(pool.map(lambda job: _run(*job, options.raw), jobs))
 
 
 def file_of(row: str, probes: str) -> Path:
@@ -83,6 +86,8 @@ def _run(row: str, probes: str, raw: str) -> None:
     if file.exists():
         return
     spec = [word.format(raw=raw, data=os.environ["NEARFAR_DATA"]) for word in ROWS[row]]
+    if row != "GloVe":
+        spec += ["--precision", "bf16"]
     nearfar(file.stem, "evaluate", *spec, *PROBES[probes], "--resamples", "200", "--name", row, "--output", str(file))
 
 
