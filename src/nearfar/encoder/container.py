@@ -61,14 +61,11 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Par
     Raises:
         NearfarError: weights missing, truncated or of another architecture; a module or pooling that nearfar lacks.
     """
-    modules = _modules(folder)
-    inner = folder / modules[0][1]
+    inner = transformer_folder(folder)
     check_weights(inner)
     backbone = _load_backbone(inner, dtype)
-    tokenizer = AutoTokenizer.from_pretrained(inner)
-    if not tokenizer.is_fast:
-        raise NearfarError(f"{inner}: has no fast tokenizer (tokenizer.json), which nearfar needs.")
-    rest = modules[1:]
+    tokenizer = load_tokenizer(inner)
+    rest = _modules(folder)[1:]
     head = [kind for kind, _ in rest if kind not in AFTER_POOLING]
     after = [(kind, folder / path) for kind, path in rest if kind in AFTER_POOLING]
     normalize = bool(after) and after[-1][0] == "Normalize"
@@ -80,7 +77,7 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Par
         backbone,
         tokenizer,
         pooling or (_pooling_name(folder, rest) if head else "mean"),
-        _max_length(inner, backbone, tokenizer),
+        own_length(inner, backbone, tokenizer),
         tail,
         normalize,
     )
@@ -99,7 +96,7 @@ def write(folder: Path, parts: Parts, pooling: Pooling) -> None:
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
 
     dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
-    with tempfile.TemporaryDirectory() as plain, _quiet():
+    with tempfile.TemporaryDirectory() as plain, quiet():
         parts.backbone.save_pretrained(plain)
         parts.tokenizer.save_pretrained(plain)
         transformer = st.Transformer(
@@ -124,11 +121,32 @@ def write(folder: Path, parts: Parts, pooling: Pooling) -> None:
     modules.extend(parts.tail)
     if parts.normalize:
         modules.append(st.Normalize())
-    with _quiet():
+    with quiet():
         model = SentenceTransformer(modules=modules, device="cpu", similarity_fn_name="cosine")
         model.save_pretrained(str(folder), create_model_card=False)
     card = MODEL_CARD.format(dim=model.get_embedding_dimension(), pooling=pooling.name, length=parts.max_length)
     (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def transformer_folder(folder: Path) -> Path:
+    """Where in ``folder`` the transformer and its tokenizer are: itself, but for some sentence-transformers folders.
+
+    Raises:
+        NearfarError: its modules do not start with a transformer, or it prepends a prompt to each text.
+    """
+    return folder / _modules(folder)[0][1]
+
+
+def load_tokenizer(folder: Path) -> PreTrainedTokenizerBase:
+    """The transformer's tokenizer.
+
+    Raises:
+        NearfarError: it is none of the fast ones.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    if not tokenizer.is_fast:
+        raise NearfarError(f"{folder}: has no fast tokenizer (tokenizer.json), which nearfar needs.")
+    return tokenizer
 
 
 def _modules(folder: Path) -> list[tuple[str, str]]:
@@ -147,7 +165,7 @@ def _modules(folder: Path) -> list[tuple[str, str]]:
 
 def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     try:
-        with _quiet():
+        with quiet():
             backbone, info = AutoModel.from_pretrained(
                 folder, dtype=dtype, output_loading_info=True, use_safetensors=True
             )
@@ -208,8 +226,8 @@ def _layer_pooling_name(folder: Path, tokens: str) -> str:
     raise NearfarError(f"{folder}: weights the layers in a way that nearfar does not; choose a pooling with pooling=.")
 
 
-def _max_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The folder's own limit, else the shorter of what the tokenizer and the position table allow."""
+def own_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """The folder's own limit of tokens a text, else the shorter of what the tokenizer and the position table allow."""
     settings = folder / "sentence_bert_config.json"
     if settings.is_file() and (length := _json(settings).get("max_seq_length")):
         return int(length)
@@ -222,8 +240,20 @@ def position_limit(backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
     return int(min(positions, tokenizer.model_max_length))
 
 
+def check_length(length: int, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """The ``max_length`` that was asked for.
+
+    Raises:
+        NearfarError: it is over :func:`position_limit`, or too short for a text.
+    """
+    limit = position_limit(backbone, tokenizer)
+    if not 3 <= length <= limit:
+        raise NearfarError(f"max_length {length}: this encoder takes 3 to {limit} tokens.")
+    return length
+
+
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """No progress bars or load reports of transformers: what matters of them is raised as an error here."""
     bars, verbosity = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()

@@ -77,10 +77,7 @@ class Encoder(nn.Module):
             raise NearfarError(f"dtype {dtype!r}: take one of {', '.join(PRECISIONS)}.")
         parts = container.read(locate(name_or_path), dtype=precision, pooling=pooling)
         if max_length is not None:
-            limit = container.position_limit(parts.backbone, parts.tokenizer)
-            if not 3 <= max_length <= limit:
-                raise NearfarError(f"max_length {max_length}: this encoder takes 3 to {limit} tokens.")
-            parts = parts._replace(max_length=max_length)
+            parts = parts._replace(max_length=container.check_length(max_length, parts.backbone, parts.tokenizer))
         place = device or ("cuda" if torch.cuda.is_available() else "cpu")
         encoder = cls(parts)
         encoder.to(place).eval()

@@ -9,6 +9,7 @@ the texts); therefore each backbone is tried on a few made-up tokens before it i
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from inspect import signature
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -38,19 +39,37 @@ class LengthGroup(NamedTuple):
 
 @dataclass(frozen=True)
 class Ragged:
-    """Texts of a batch, end to end, shortest first; ``order[i]`` is the caller's place of the i-th packed text."""
+    """Texts of a batch, end to end, shortest first; ``order[i]`` is the caller's place of the i-th packed text.
+
+    ``types`` are the token types, which tell the second text of a pair from the first; None leaves them to the
+    backbone, which takes all tokens for the first's.
+    """
 
     ids: Int[Tensor, " tokens"]
     lengths: tuple[int, ...]
     order: Int[Tensor, " batch"]
+    types: Int[Tensor, " tokens"] | None = None
 
     @classmethod
-    def pack(cls, token_ids: Sequence[Sequence[int]], *, device: torch.device | str = "cpu") -> "Ragged":
+    def pack(
+        cls,
+        token_ids: Sequence[Sequence[int]],
+        *,
+        types: Sequence[Sequence[int]] | None = None,
+        device: torch.device | str = "cpu",
+    ) -> "Ragged":
         """Lay the texts' token ids end to end. The sort is stable: equal lengths keep the caller's order."""
         order = sorted(range(len(token_ids)), key=lambda text: len(token_ids[text]))
-        ids = torch.tensor([token for text in order for token in token_ids[text]], dtype=torch.long)
-        lengths = tuple(len(token_ids[text]) for text in order)
-        return cls(ids.to(device), lengths, torch.tensor(order, dtype=torch.long, device=device))
+
+        def end_to_end(rows: Sequence[Sequence[int]]) -> Int[Tensor, " tokens"]:
+            return torch.tensor([token for text in order for token in rows[text]], dtype=torch.long).to(device)
+
+        return cls(
+            ids=end_to_end(token_ids),
+            lengths=tuple(len(token_ids[text]) for text in order),
+            order=torch.tensor(order, dtype=torch.long, device=device),
+            types=None if types is None else end_to_end(types),
+        )
 
     @cached_property
     def groups(self) -> list[LengthGroup]:
@@ -142,19 +161,34 @@ def _arguments(backbone: PreTrainedModel, batch: Ragged, route: Route) -> tuple[
     """What to call the backbone with, and the index that takes the real tokens, end to end, out of its states."""
     if route.ragged:
         positions = batch.positions()[None] + route.first_position
-        return {"input_ids": batch.ids[None], "position_ids": positions, "segments": batch}, 0
-    texts = torch.split(batch.ids, list(batch.lengths))
-    padding = backbone.config.pad_token_id or 0
-    ids = nn.utils.rnn.pad_sequence(list(texts), batch_first=True, padding_value=padding)
+        arguments: dict[str, Any] = {"input_ids": batch.ids[None], "position_ids": positions, "segments": batch}
+        if batch.types is not None:
+            arguments["token_type_ids"] = batch.types[None]
+        return arguments, 0
+    ids = _padded(batch.ids, batch.lengths, backbone.config.pad_token_id or 0)
     real = torch.arange(ids.shape[1], device=ids.device) < torch.tensor(batch.lengths, device=ids.device)[:, None]
-    return {"input_ids": ids, "attention_mask": real.long()}, real
+    arguments = {"input_ids": ids, "attention_mask": real.long()}
+    if batch.types is not None:
+        arguments["token_type_ids"] = _padded(batch.types, batch.lengths, 0)
+    return arguments, real
+
+
+def _padded(tokens: Tensor, lengths: tuple[int, ...], padding: int) -> Tensor:
+    return nn.utils.rnn.pad_sequence(list(tokens.split(list(lengths))), batch_first=True, padding_value=padding)
+
+
+def takes_types(backbone: PreTrainedModel) -> bool:
+    """Whether the backbone tells the tokens of a pair's first text from those of its second."""
+    several = (getattr(backbone.config, "type_vocab_size", None) or 0) > 1
+    return several and "token_type_ids" in signature(backbone.forward).parameters
 
 
 def choose_route(backbone: PreTrainedModel) -> Route:
     """Ragged where the backbone gives the padded vectors that way, else padded.
 
     Tried with positions from 0 and, as RoBERTa numbers them, from behind the padding id. The made-up texts are longer
-    than a local attention window where the backbone has one. Draws no random numbers.
+    than a local attention window where the backbone has one, and pairs where it has token types. Draws no random
+    numbers.
     """
     if not backbone._supports_attention_backend:
         return Route(ragged=False)
@@ -163,7 +197,8 @@ def choose_route(backbone: PreTrainedModel) -> Route:
     longest = min(2 * window + 9, getattr(config, "max_position_embeddings", None) or 512)
     usable = [token for token in range(min(64, config.vocab_size)) if token != config.pad_token_id]
     texts = [[usable[(7 * text + token) % len(usable)] for token in range(n)] for text, n in enumerate((3, 5, longest))]
-    batch = Ragged.pack(texts, device=backbone.device)
+    types = [[int(2 * token >= len(text)) for token in range(len(text))] for text in texts]
+    batch = Ragged.pack(texts, types=types if takes_types(backbone) else None, device=backbone.device)
     was_training, previous = backbone.training, config._attn_implementation
     backbone.eval()
     with torch.no_grad():
