@@ -236,6 +236,44 @@ def test_plain_text_files(folder, hub):
     assert "no such file" in error("mine.txt")
 
 
+def test_sets_of_glue_are_local_or_on_the_hub_without_its_test_sets(folder, hub):
+    for name in ("senteval/SST2/train_phrases", "glue/SST-2/dev", "glue/CoLA/dev"):
+        path = folder / f"{name}.tsv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"text\n{name}\n")
+    assert texts("sst2-glue") == ["senteval/SST2/train_phrases"]
+    assert texts("sst2-glue:dev") == ["glue/SST-2/dev"]
+    assert texts("cola:dev") == ["glue/CoLA/dev"]
+    assert hub == []
+    assert names("rte") == ["train"]
+    assert names("qnli:dev") == ["dev"]
+    assert hub == [("nyu-mll/glue", "rte", "train"), ("nyu-mll/glue", "qnli", "validation")]
+    assert "has no such split; it has: train, dev" in error("cola:test")
+    assert "sst2-glue has no split 'test'. It has: train, dev." in error("sst2-glue:test")
+
+
+def test_columns_of_the_hub_get_their_names_here(folder, monkeypatch):
+    table = datasets.Dataset.from_dict({"sentence": ["from the hub"], "label": [1]})
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, config, *, split: table)
+    assert texts("cola") == texts("sst2-glue") == ["from the hub"]
+    assert find("cola")[0].table.title == "hub:nyu-mll/glue/cola:train"
+
+
+def test_what_is_missing_of_glue_and_of_the_reviews_is_named(folder, no_hub):
+    path = folder / "glue" / "QNLI" / "dev.tsv"
+    path.parent.mkdir(parents=True)
+    path.write_text("text\nx\n")
+    message = error("qnli")
+    assert message.startswith(f"qnli:train was not found.\n  Not there: {path.with_name('train.tsv')}. What is there: ")
+    assert "What is there: qnli:dev." in message
+    assert "Couldn't reach 'nyu-mll/glue'" in message
+    assert error("sst2-glue:dev").startswith("sst2-glue:dev was not found.\n")
+    assert "The hub's copies are larger" in error("yelp5")
+    assert "No hub copy of that split is known." in error("yelp5:test")
+    assert str(folder / "transfer" / "sentiment_labelled" / "imdb.tsv") in error("sentiment-labelled:imdb")
+
+
 def test_parse_and_check():
     assert parse("microworld") == ("microworld", ())
     assert parse("microworld:dev+test") == ("microworld", ("dev", "test"))

@@ -1,0 +1,278 @@
+"""Tasks to fine-tune for: their parts from a data folder and from one's own files; faults named by file and line."""
+
+from collections import Counter
+
+import datasets
+import huggingface_hub
+import pytest
+
+from nearfar.data.classification import TASKS, load_classification
+from nearfar.types import LABEL_NAMES, NearfarError
+
+
+def write(path, *lines):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    return tmp_path
+
+
+def error(*args, **kwargs):
+    with pytest.raises(NearfarError) as caught:
+        load_classification(*args, **kwargs)
+    return str(caught.value)
+
+
+def texts_of(*splits):
+    return [text for split in splits for text in split.texts]
+
+
+def mine(tmp_path, name="mine.tsv", rows=100):
+    """Rows of which a fifth is labelled yes."""
+    lines = [f"{'no' if number % 5 else 'yes'}\ttext {number}" for number in range(rows)]
+    return write(tmp_path / name, "label\ttext", *lines)
+
+
+# --- named tasks
+
+
+def test_sst2_trains_on_phrases_and_is_tested_on_glues_validation_set(folder):
+    phrases = [f"{int(number % 4 > 0)}\tphrase   {number}" for number in range(2000)]
+    train = write(folder / "senteval/SST2/train_phrases.tsv", "label\ttext", *phrases)
+    test = write(folder / "glue/SST-2/dev.tsv", "label\ttext", "0\tbad", "1\tphrase 3", "1\tgood")
+    task = load_classification("sst2")
+    assert (task.name, task.metric, task.label_names) == ("sst2", "accuracy", ("negative", "positive"))
+    assert task.test == ([("bad",), ("phrase 3",), ("good",)], [0, 1, 1])
+    assert (Counter(task.train.targets), Counter(task.validation.targets)) == ({0: 375, 1: 1125}, {0: 125, 1: 375})
+    both = texts_of(task.train, task.validation)
+    assert sorted(both) == sorted((f"phrase {number}",) for number in range(2000))
+    assert task.train.texts == sorted(task.train.texts, key=lambda row: int(row[0].split()[1]))
+    expected = {f"phrase {number}": int(number % 4 > 0) for number in range(2000)}
+    for split in (task.train, task.validation):
+        assert [expected[text] for (text,) in split.texts] == split.targets
+    assert task.sources == (
+        f"train: {train}: 1,500 rows",
+        "validation: of train, drawn by seed 0, labels in their proportions: 500 rows",
+        f"test: {test} (GLUE's validation set, as the labels of its test set are not published): 3 rows, 1 of them "
+        "with texts that train has too",
+    )
+
+
+def test_the_validation_set_is_drawn_by_the_seed_and_then_the_limit_applies(folder):
+    rows = [f"{number % 2}\ttext {number}" for number in range(1000)]
+    write(folder / "glue/CoLA/train.tsv", "label\ttext", *rows)
+    write(folder / "glue/CoLA/dev.tsv", "label\ttext", "0\tbad", "1\tgood")
+    task = load_classification("cola", seed=3)
+    assert load_classification("cola", seed=3) == task
+    assert len(set(load_classification("cola", seed=4).validation.texts) & set(task.validation.texts)) < 300  # of 500
+    few = load_classification("cola", seed=3, limit=7)
+    assert few.train.texts == task.train.texts[:7]
+    assert few.train.targets == task.train.targets[:7]
+    assert (few.validation, few.test) == (task.validation, task.test)
+    assert (task.metric, task.label_names) == ("matthews", ("unacceptable", "acceptable"))
+    fewer = load_classification("cola", validation_rows=501)
+    assert (len(fewer.validation.texts), len(fewer.train.texts)) == (100, 900)
+    assert "(a tenth, as 1,000 rows are too few for 501): 100 rows" in fewer.sources[1]
+    path = folder / "glue/CoLA/train.tsv"
+    message = error("cola", limit=1)
+    assert message.startswith(f"{path}: no training row has the label ")
+    assert message.endswith("Only 1 training rows are kept: keep more, or draw a sample.")
+
+
+def test_pairs_and_their_labels(folder):
+    for split in ("train", "test"):
+        write(
+            folder / f"senteval/MRPC/{split}.tsv", "label\tsentence1\tsentence2", *[f"{n % 2}\ta\tb" for n in range(9)]
+        )
+    task = load_classification("mrpc")
+    assert (task.metric, task.label_names) == ("accuracy_f1", ("different", "paraphrase"))
+    assert task.test == ([("a", "b")] * 9, [0, 1, 0, 1, 0, 1, 0, 1, 0])
+    assert "the official test set, whose labels are published" in task.sources[2]
+
+    header = "label\tquestion\tsentence"
+    write(folder / "glue/QNLI/train.tsv", header, *["not_entailment\tq\ts", "entailment\tq\tt"] * 3)
+    write(folder / "glue/QNLI/dev.tsv", header, "entailment\tq\ts", "1\tq\tt", "0\tq\tt")
+    task = load_classification("qnli")
+    assert (task.label_names, task.test.targets) == (("entailment", "not_entailment"), [0, 1, 0])
+    assert task.test.texts[0] == ("q", "s")
+
+    header = "premise\thypothesis\tlabel"
+    write(folder / "nli/MNLI/train_some.tsv", header, *[f"p\th\t{label}" for label in (*LABEL_NAMES, "-")] * 4)
+    write(folder / "nli/MNLI/dev_matched.tsv", header, "p\th\tcontradiction", "p\th\t0", "p\th\tneutral")
+    task = load_classification("mnli:train_some")
+    assert (task.name, task.label_names) == ("mnli:train_some", LABEL_NAMES)
+    assert task.test.targets == [2, 0, 1]
+    assert (len(task.train.texts), len(task.validation.texts)) == (11, 1)
+    assert "(4 labelled - left out): 11 rows" in task.sources[0]
+    assert "matched" in task.sources[2]
+
+
+def test_scores_have_the_official_parts(folder):
+    for number, split in enumerate(("train", "dev", "test")):
+        write(folder / f"sts/STSB/{split}.tsv", "score\tsentence1\tsentence2", f"{number}.25\ta\tb", f"5\ta\t{split}")
+    task = load_classification("stsb")
+    assert (task.metric, task.label_names) == ("pearson_spearman", ())
+    assert task.train == ([("a", "b"), ("a", "train")], [0.25, 5.0])
+    assert [split.targets[0] for split in (task.validation, task.test)] == [1.25, 2.25]
+    assert {type(target) for target in task.train.targets} == {float}
+    path = write(folder / "sts/STSB/test.tsv", "score\tsentence1\tsentence2", "5.5\ta\tb")
+    assert error("stsb") == f"{path}, line 2: score 5.5 is outside 0 to 5."
+
+
+def test_reviews_are_positive_or_negative(folder):
+    rows = [f"{number % 5 + 1}\treview {number}" for number in range(200)]
+    path = write(folder / "transfer/amazon5/train.tsv", "label\ttext", *rows)
+    write(folder / "transfer/yelp5/train.tsv", "label\ttext", *rows)
+    write(folder / "transfer/amazon5/test.tsv", "label\ttext", *[f"{stars}\tof {stars}" for stars in (5, 3, 1, 2, 4)])
+    amazon = load_classification("amazon2")
+    assert amazon.label_names == ("negative", "positive")
+    assert amazon.test == ([("of 5",), ("of 1",), ("of 2",), ("of 4",)], [1, 0, 0, 1])
+    assert amazon.sources[0] == f"train: {path} (40 labelled 3 left out): 144 rows"
+    yelp = load_classification("yelp2")
+    assert Counter(yelp.test.targets) == {0: 16, 1: 16}
+    assert not set(texts_of(yelp.test)) & set(texts_of(yelp.train, yelp.validation))
+    assert len(texts_of(yelp.test, yelp.train, yelp.validation)) == 160
+    other = load_classification("yelp2", seed=1)
+    assert other.test == yelp.test
+    assert other.validation != yelp.validation
+    assert yelp.sources[2] == "test: a fifth of train, drawn by seed 0, labels in their proportions: 32 rows"
+
+
+def test_other_data_for_the_parts_of_a_named_task(folder):
+    for place in ("glue/RTE/train", "glue/RTE/dev", "a", "b"):
+        rows = [f"{label}\t{place}\ts" for label in ("entailment", "not_entailment")]
+        write(folder / f"{place}.tsv", "label\tsentence1\tsentence2", *rows)
+    task = load_classification("rte", validation=str(folder / "a.tsv"), test=str(folder / "b.tsv"))
+    parts = {split.texts[0][0] for split in (task.validation, task.test)}
+    assert (len(task.train.texts), parts) == (2, {"a", "b"})
+    assert task.sources[2] == f"test: {folder / 'b.tsv'}: 2 rows"
+    assert error("rte:dev") == "rte:dev is named for training and for test; name other data for one of them."
+    assert "rte:dev is named for validation and for test" in error("rte", validation="rte:dev")
+    assert error("rte", text_columns=["sentence1"]) == "rte knows its own columns; name none."
+
+
+def test_missing_splits_and_wrong_labels_are_named(folder):
+    write(folder / "nli/MNLI/train_20k_nyu.tsv", "premise\thypothesis\tlabel")
+    write(folder / "nli/MNLI/dev_matched.tsv", "premise\thypothesis\tlabel")
+    message = error("mnli")
+    assert message.startswith("mnli:train was not found.")
+    assert "What is there: mnli:dev_matched+train_20k_nyu." in message
+    assert "train_20k_nyu.tsv: no labelled rows." in error("mnli:train_20k_nyu")
+    path = write(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "2\tb")
+    assert error("cola") == (f"{path}, line 3: the label '2' is none of those of cola: unacceptable, acceptable, 0, 1.")
+    write(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "\tb")
+    assert error("cola").startswith(f"{path}, line 3: column 'label' is empty.")
+    write(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "0\t \x0b")
+    assert error("cola").startswith(f"{path}, line 3: column 'text' is empty.")
+    write(folder / "glue/CoLA/dev.tsv", "label\ttext", "0\ta")
+    write(folder / "glue/CoLA/train.tsv", "label\ttext", *["1\ta"] * 20)
+    assert error("cola") == f"{path}: no training row has the label 'unacceptable'."
+
+
+def test_copies_of_the_hub_have_names_of_their_own(folder, monkeypatch):
+    names = datasets.ClassLabel(names=["unacceptable", "acceptable"])
+    features = datasets.Features({"sentence": datasets.Value("string"), "label": names})
+
+    def load_dataset(name, config, *, split):
+        assert (name, config) == ("nyu-mll/glue", "cola")
+        rows = {"sentence": [f"{split} {number}" for number in range(20)], "label": [0, 1] * 10}
+        return datasets.Dataset.from_dict(rows, features=features)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    task = load_classification("cola")
+    assert task.test.texts[:2] == [("validation 0",), ("validation 1",)]
+    assert task.test.targets[:2] == [0, 1]
+    assert len(task.train.texts) == 18
+
+
+# --- one's own data
+
+
+def test_ones_own_file_is_split_in_three(tmp_path):
+    path = mine(tmp_path)
+    task = load_classification(path)
+    assert (task.name, task.metric, task.label_names) == (path, "accuracy", ("no", "yes"))
+    parts = [Counter(split.targets) for split in (task.train, task.validation, task.test)]
+    assert parts == [{0: 58, 1: 14}, {0: 6, 1: 2}, {0: 16, 1: 4}]
+    assert sorted(texts_of(task.train, task.validation, task.test)) == sorted((f"text {n}",) for n in range(100))
+    for split in (task.train, task.validation, task.test):
+        assert [int(int(text.split()[1]) % 5 == 0) for (text,) in split.texts] == split.targets
+    assert task.sources[1:] == (
+        "validation: of train, drawn by seed 0, labels in their proportions (a tenth, as 80 rows are too few for 500): "
+        "8 rows",
+        "test: a fifth of train, drawn by seed 0, labels in their proportions: 20 rows",
+    )
+    other = load_classification(path, seed=1, validation_rows=40)
+    assert other.test != task.test
+    assert len(other.validation.texts) == 40
+
+
+def test_ones_own_files_of_each_part(tmp_path):
+    path, other = mine(tmp_path, rows=10), mine(tmp_path, "other.tsv", rows=7)
+    task = load_classification(path, test=other)
+    assert task.test.texts == [(f"text {number}",) for number in range(7)]
+    assert (len(task.train.texts), len(task.validation.texts)) == (9, 1)
+    again = 7 - (task.validation.texts[0] in task.test.texts)
+    assert task.sources[2] == f"test: {other}: 7 rows, {again} of them with texts that train has too"
+    third = write(tmp_path / "third.jsonl", '{"text": "one", "label": "yes"}')
+    task = load_classification(path, validation=third, test=other)
+    assert len(task.train.texts) == 10
+    assert task.validation == ([("one",)], [1])
+    assert "is named for training and for validation" in error(path, validation=path)
+    wrong = write(tmp_path / "wrong.tsv", "label\ttext", "yes\tone", "maybe\ttwo")
+    assert error(path, test=wrong) == f"{wrong}, line 3: the label 'maybe' is none of the labels of {path}: no, yes."
+    assert error(path, validation=wrong, test=other).startswith(f"{wrong}, line 3: the label 'maybe'")
+
+
+def test_a_label_with_a_single_row_stays_in_train(tmp_path):
+    path = write(tmp_path / "a.tsv", "label\ttext", "odd\tone", *[f"{'ab'[n % 2]}\ttext {n}" for n in range(40)])
+    for seed in range(20):
+        assert ("one",) in load_classification(path, seed=seed).train.texts
+
+
+def test_numbers_that_are_none(tmp_path):
+    path = mine(tmp_path)
+    assert error(path, limit=0) == "The limit of training rows is 0, but must be at least 1."
+    assert error(path, validation_rows=0) == "The number of validation rows is 0, but must be at least 1."
+    assert "neither a file nor a named data set" in error("sst3")
+
+
+@pytest.mark.realdata
+def test_the_tasks_are_whole(nearfar_data):
+    # rows of train, validation and test, and of the first label in each (files of the data folder, counted by label)
+    expected = {
+        "sst2": ((66849, 500, 872), (29559, 221, 428)),
+        "cola": ((8051, 500, 1043), (2380, 148, 322)),
+        "mrpc": ((3576, 500, 1725), (1161, 162, 578)),
+        "rte": ((1990, 500, 277), (998, 251, 146)),
+        "mnli:train_20k_nyu": ((19500, 500, 9815), (6541, 168, 3479)),
+        "stsb": ((5749, 1500, 1379), None),
+        "amazon2": ((3469, 500, 6065), (1751, 252, 3099)),
+        "yelp2": ((2715, 500, 803), (1366, 252, 404)),
+    }
+    assert {name.partition(":")[0] for name in expected} == set(TASKS) - {"qnli"}
+    for name, (sizes, first) in expected.items():
+        task = load_classification(name)
+        splits = (task.train, task.validation, task.test)
+        assert tuple(len(split.texts) for split in splits) == sizes, name
+        assert tuple(len(split.targets) for split in splits) == sizes, name
+        assert len({len(texts) for split in splits for texts in split.texts}) == 1
+        if first is None:
+            assert all(0 <= score <= 5 for split in splits for score in split.targets)
+        else:
+            assert tuple(split.targets.count(0) for split in splits) == first, name
+
+
+@pytest.mark.realdata
+def test_qnli_is_tested_on_the_validation_set_that_is_there(nearfar_data, tmp_path):
+    rows = [f"{label}\tq {number}\ts" for number in range(10) for label in ("entailment", "not_entailment")]
+    write(tmp_path / "t.tsv", "label\tquestion\tsentence", *rows)
+    task = load_classification(str(tmp_path / "t.tsv"), text_columns=("question", "sentence"), test="qnli:dev")
+    assert Counter(task.test.targets) == {0: 2702, 1: 2761}

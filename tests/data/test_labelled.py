@@ -1,0 +1,90 @@
+"""Labelled rows of one's own: which columns, what counts as a label or a score, and faults by file and line."""
+
+import datasets
+import pytest
+
+from nearfar.data.classification import load_classification
+from nearfar.types import NearfarError
+
+
+def write(path, *lines):
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def error(*args, **kwargs):
+    with pytest.raises(NearfarError) as caught:
+        load_classification(*args, **kwargs)
+    return str(caught.value)
+
+
+def texts_of(*splits):
+    return [text for split in splits for text in split.texts]
+
+
+def test_columns_of_ones_own(tmp_path):
+    rows = [f'"a, {number}",b {number},{number % 3 + 8}' for number in range(30)]
+    pairs = write(tmp_path / "pairs.csv", "sentence1,sentence2,label", *rows)
+    task = load_classification(pairs)
+    assert task.label_names == ("8", "9", "10")
+    assert set(texts_of(task.train, task.validation, task.test)) == {(f"a, {n}", f"b {n}") for n in range(30)}
+    named = write(tmp_path / "named.csv", "said,reply,tone", *rows)
+    again = load_classification(named, text_columns=["said", "reply"], label_column="tone")
+    assert (again.train, again.test) == (task.train, task.test)
+    one = load_classification(named, text_columns=["reply"], label_column="tone")
+    assert one.train.texts == [row[1:] for row in task.train.texts]
+    message = error(named)
+    assert "no column 'text'" in message
+    assert message.endswith("Labelled data has the columns text and label, or sentence1, sentence2 and label.")
+    assert "no column 'label'. The columns there: said" in error(named, text_columns=["said"])
+    for columns in ([], ["said"] * 2, ["said", "reply", "tone"]):
+        assert error(named, text_columns=columns, label_column="tone").startswith(
+            "Name one or two columns of text, not"
+        )
+    datasets.Dataset.from_dict({"text": list("abcdefghij"), "label": [0, 1] * 5}).to_parquet(tmp_path / "a.parquet")
+    assert load_classification(str(tmp_path / "a.parquet")).label_names == ("0", "1")
+
+
+def test_labels_with_fractions_are_scores(tmp_path):
+    path = write(tmp_path / "a.tsv", "label\ttext", *[f"{number / 2:g}\ttext {number}" for number in range(50)])
+    task = load_classification(path)
+    assert (task.metric, task.label_names) == ("pearson_spearman", ())
+    assert [len(split.texts) for split in (task.train, task.validation, task.test)] == [36, 4, 10]
+    for split in (task.train, task.validation, task.test):
+        assert split.targets == [int(text.split()[1]) / 2 for (text,) in split.texts]
+        assert {type(target) for target in split.targets} == {float}
+    assert "proportions" not in "".join(task.sources)
+    lines = [f'{{"text": "t{number}", "label": {number % 3}.0}}' for number in range(20)]
+    whole = load_classification(write(tmp_path / "a.jsonl", *lines))
+    assert whole.label_names == ("0", "1", "2")
+    other = write(tmp_path / "b.tsv", "label\ttext", "0.5\tone", "much\ttwo")
+    assert f"{other}, line 3: column 'label' holds 'much', not a number as the other scores are" in error(
+        path, test=other
+    )
+    assert error(other) == (
+        f"{other}, line 3: column 'label' holds 'much', not a number. Labels of which one has a fraction, as 0.5 "
+        f"({other}, line 2), are scores, and all must be numbers."
+    )
+    equal = write(tmp_path / "c.tsv", "label\ttext", *["0.5\tone"] * 20)
+    assert "every score is 0.5; there is nothing to learn" in error(equal)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["label\ttext"], "a.tsv: no rows, only the names of the columns."),
+        (["label\ttext", "yes\tone", "yes\ttwo"], "a.tsv: every row has the label 'yes'; there must be at least two"),
+        (["label\ttext", "yes\tone", "no\t "], "a.tsv, line 3: column 'text' is empty"),
+        (["label\ttext", "yes\tone", "\ttwo"], "a.tsv, line 3: column 'label' is empty"),
+        (["label\ttext", "yes\tone", "no\ttwo"], "a.tsv: too few rows to hold some out for test; name other data for"),
+        (["label\ttext", "yes\tone", "no"], "a.tsv, line 3: 1 fields, where the header names 2 columns"),
+    ],
+)
+def test_faults_of_ones_own_data(lines, message, tmp_path):
+    assert message in error(write(tmp_path / "a.tsv", *lines))
+
+
+def test_microworld():
+    task = load_classification("microworld")
+    assert [len(split.texts) for split in (task.train, task.validation, task.test)] == [432, 48, 120]
+    assert "motion" in task.label_names

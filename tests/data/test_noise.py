@@ -1,0 +1,133 @@
+"""Noise: as much as was asked for, of the kind that was asked for, and each text's own."""
+
+from collections import Counter
+
+import pytest
+
+from nearfar.back_translate import HEADER
+from nearfar.data.noise import add_noise, load_translations
+from nearfar.types import NearfarError
+
+KINDS = ["word-dropout", "word-swap", "characters"]
+WORDS = [f"word{number}" for number in range(1000)]
+LONG = " ".join(WORDS)
+
+
+def noisy(text, kind, rate, seed=0):
+    return add_noise([text], kind, rate, seed=seed)[0]
+
+
+def error(function, *args, **kwargs):
+    with pytest.raises(NearfarError) as caught:
+        function(*args, **kwargs)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_rate_no_noise(kind):
+    texts = ["one  two", "", "three\tfour", "one  two"]
+    assert add_noise(texts, kind, 0, seed=1) == texts
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_noise_of_a_text_is_its_own(kind):
+    texts = [f"{LONG} {number}" for number in range(3)]
+    there = add_noise(texts, kind, 0.3, seed=1)
+    assert there == add_noise(texts[::-1], kind, 0.3, seed=1)[::-1]
+    assert there[1:2] == add_noise(texts[1:2], kind, 0.3, seed=1)
+    assert add_noise([texts[0]] * 2, kind, 0.3, seed=1) == [there[0]] * 2
+    assert noisy(texts[0], kind, 0.3, seed=2) != there[0] != noisy(texts[0], kind, 0.30001, seed=1)
+    # and the choices for one text say nothing about those for another
+    gone = [set(WORDS) - set(text.split()) for text in there]
+    if kind == "word-dropout":
+        assert 50 < len(gone[0] & gone[1]) < 130  # 0.3 x 0.3 x 1000 = 90 expected
+
+
+def test_words_are_dropped_at_the_rate():
+    left = noisy(LONG, "word-dropout", 0.2).split()
+    assert 750 < len(left) < 850
+    assert left == [word for word in WORDS if word in set(left)]
+
+
+def test_one_word_stays():
+    left = Counter(noisy("a b c", "word-dropout", 1, seed) for seed in range(60))
+    assert set(left) == {"a", "b", "c"}
+    assert noisy("alone", "word-dropout", 0.999) == "alone"
+
+
+def test_neighbours_change_places_at_the_rate():
+    swapped = noisy(LONG, "word-swap", 0.2).split()
+    assert swapped != WORDS
+    assert sorted(swapped) == sorted(WORDS)
+    moved = [abs(place - int(word[4:])) for place, word in enumerate(swapped)]
+    assert set(moved) == {0, 1}
+    # Each of n pairs is tried unless the one before was swapped: 1000 x 0.2 / 1.2 = 167 swaps expected.
+    assert 130 < sum(moved) / 2 < 205
+    assert noisy("a b c d e", "word-swap", 1) == "b a d c e"
+    assert noisy("alone", "word-swap", 1) == "alone"
+
+
+def test_characters_change_at_the_rate():
+    text = "mnopqrst" * 500
+    misspelt = noisy(text, "characters", 0.1)
+    assert abs(len(misspelt) - len(text)) < 60  # as many insertions as omissions, 100 of each expected
+    letters = Counter(misspelt) - Counter(text)
+    assert set("abcdefghijkluvwxyz") <= set(letters)
+    # Two of four changes bring a letter: 18 of 25 times one that the text has not.
+    strange = sum(count for letter, count in Counter(misspelt).items() if letter not in "mnopqrst")
+    assert 4000 * 0.1 / 2 * 0.5 < strange < 4000 * 0.1 / 2
+
+
+def test_each_way_to_misspell():
+    seen = {noisy("Xy", "characters", 0.5, seed) for seed in range(400)}
+    assert {"Xy", "yX", "X", "y"} <= seen
+    assert any(len(word) == 2 and word[0].isupper() and word[0] != "X" and word[1] == "y" for word in seen)
+    assert any(len(word) == 3 and word[0].isupper() and word[1:] == "Xy" for word in seen)
+    assert "" not in seen
+
+
+def test_misspelt_words_stay_apart_and_no_text_becomes_empty():
+    text = "ab  cde f"
+    for seed in range(200):
+        result = noisy(text, "characters", 0.5, seed)
+        assert result == " ".join(result.split())
+        assert result
+    assert {noisy("a", "characters", 1, seed) for seed in range(100)} >= {"a"}
+    assert noisy("", "characters", 1) == noisy("", "word-dropout", 1) == noisy("", "word-swap", 1) == ""
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
+def test_rates_that_are_none(rate):
+    assert "but must be from 0 to 1" in error(add_noise, ["a"], "characters", rate, seed=0)
+
+
+def test_kinds_that_are_none():
+    assert error(add_noise, ["a"], "typos", 0.1, seed=0) == (
+        "typos: no such kind of noise. There are: word-dropout, word-swap, characters."
+    )
+
+
+def test_translations_of_the_file_that_back_translate_writes(tmp_path):
+    file = tmp_path / "noisy.tsv"
+    file.write_text(HEADER + "A dog.\tThe dog.\tEin Hund.\nA cat.\tA  cat.\tEine Katze.\n")
+    translations = load_translations(file)
+    assert translations == {"A dog.": "The dog.", "A cat.": "A cat."}
+    assert "A bird." not in translations
+    message = error(lambda: translations["A bird."])
+    assert message.startswith(f"{file}: no translation of 'A bird.'. Make the file from these sentences with nearfar")
+    assert len(translations) == 2
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("sentence\ttranslation\n", "a.tsv: no translations, only the names of the columns."),
+        ("sentence\ttranslation\na\tb\na\tc\n", "a.tsv, line 3: a second translation of 'a'"),
+        ("sentence\ttranslation\na\t \n", "a.tsv, line 2: column 'translation' is empty"),
+        ("sentence\tpivot\na\tb\n", "a.tsv, line 1: no column 'translation'"),
+    ],
+)
+def test_faults_of_translations(content, message, tmp_path):
+    (tmp_path / "a.tsv").write_text(content)
+    assert message in error(load_translations, tmp_path / "a.tsv")
+    assert "no such file" in error(load_translations, tmp_path / "b.tsv")
