@@ -4,8 +4,8 @@
     python studies/baselines.py report              compares, and writes the page from the result files alone
 
 Needs NEARFAR_DATA. FOLDER holds a plain transformers encoder that is a language model only. Each row is evaluated by
-SentEval's probes and by exact logistic regression, some by probes with a hidden layer of 50 too. Two evaluations go side
-by side, each with one thread.
+SentEval's probes and by exact logistic regression, some by probes with a hidden layer of 50 too. Two evaluations go
+side by side, each with one thread.
 """
 
 import argparse
