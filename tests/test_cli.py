@@ -10,8 +10,12 @@ import numpy as np
 import pytest
 
 from nearfar import Encoder
+from nearfar import finetune as finetune_module
 from nearfar.cli import VERBS, main
-from nearfar.config import METHODS, build, dump_toml, load_toml
+from nearfar.config import METHODS, FinetuneConfig, build, dump_toml, load_toml
+from nearfar.encoder.classifier import Classifier
+from nearfar.evaluation import results
+from nearfar.training.loop import Interrupted
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
 
@@ -83,6 +87,76 @@ def test_dry_run_shows_batches_in_words(world: Path, capsys: pytest.CaptureFixtu
     assert not (world / "run").exists()
 
 
+def write_labelled(file: Path, count: int = 90) -> Path:
+    """Texts of two labels, each with a word of its own."""
+    rows = [f"{'red' if number % 2 else 'blue'} {text}" for number, text in enumerate(sentences(count, longest=5))]
+    lines = [f"{text}\t{'warm' if text.startswith('red') else 'cold'}" for text in rows]
+    file.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
+    return file
+
+
+FINETUNE = "--model tiny --batch-size 8 --validation-rows 20".split()
+
+
+def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_labelled(world / "labelled.tsv")
+    flags = [*FINETUNE, "--learning-rate", "3e-3", "--epochs", "4", "--evaluate-every", "10"]
+    assert main(["finetune", "labelled.tsv", *flags, "--output", "run [1]"]) == 0
+    printed = capsys.readouterr().out
+    assert "train: labelled.tsv: 52 rows" in printed
+    assert "step 28: Accuracy" in printed
+    assert "run [1]: fine-tuned, x 100 [95% interval]" in printed
+    found = re.search(r"On the validation rows [\d.]+ before, ([\d.]+) at step \d+, the best\. (.*)", printed)
+    assert found
+    assert float(found[1]) > 60
+    assert found[2] == "The best weights are in run [1]/model"
+    result = results.read_result(world / "run [1]" / "result.json")
+
+    texts = [line.split("\t")[0] for line in (world / "labelled.tsv").read_text().splitlines()[1:]]
+    (world / "texts.txt").write_text("\n".join(texts))
+    assert main(["predict", "run [1]", "--input", "texts.txt", "--output", "labels.csv"]) == 0
+    assert "90 rows with what was predicted in labels.csv" in capsys.readouterr().out
+    lines = (world / "labels.csv").read_text().splitlines()
+    assert lines[0] == "text,label,p_cold,p_warm"
+    expected = Classifier.from_pretrained(world / "run [1]" / "model").predict([(text,) for text in texts])
+    assert [line.split(",")[1] for line in lines[1:]] == [("cold", "warm")[best] for best in expected.argmax(axis=1)]
+
+    command = ["finetune", "labelled.tsv", *flags, "--output", "ce", "--scl-weight", "0", "--keep", "last"]
+    assert main(command) == 0
+    assert "The last weights are in ce/model" in capsys.readouterr().out
+    assert main(["compare", "run [1]/result.json", "ce/result.json", "--resamples", "100"]) == 0
+    compared = capsys.readouterr().out
+    assert "Accuracy x 100: first run [1], second ce" in compared
+    assert "average accuracy: over labelled.tsv" in compared
+    assert result["transfer"]["tasks"]["labelled.tsv"]["rows"] == 18
+
+
+def test_finetune_from_a_file_whose_settings_flags_override(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_labelled(world / "labelled.tsv")
+    config = FinetuneConfig(output="run", task="labelled.tsv", model="tiny", batch_size=8, epochs=1, seed=5)
+    (world / "run.toml").write_text(dump_toml(config))
+    assert main(["finetune", "run.toml", "--scl-weight", "0", "--sample-size", "10", "--no-sample-balanced"]) == 0
+    kind, values = load_toml("run/config.toml")
+    found = build(kind, values, source="run")
+    assert isinstance(found, FinetuneConfig)
+    assert (found.task, found.seed, found.scl_weight) == ("labelled.tsv", 5, 0.0)
+    assert (found.sample_size, found.sample_balanced) == (10, False)
+    assert "10 of 65 training rows drawn, in the labels' proportions, sample 1" in capsys.readouterr().out
+    assert main(["finetune", "run.toml"]) == 2
+    assert "other settings (--sample-balanced, --sample-size, --scl-weight)" in capsys.readouterr().err
+
+
+def test_finetune_stopped_says_how_to_go_on(
+    world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stopped(*_: object, **__: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr(finetune_module, "finetune", stopped)
+    assert main(["finetune", "labelled.tsv", "--output", "run"]) == 130
+    assert "nearfar finetune labelled.tsv --output run --resume\n" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_config_file_is_the_flags(world: Path, method: str) -> None:
     config = METHODS[method](output="run", learning_rate=1e-3, seed=5, patience=2)
@@ -119,12 +193,27 @@ def test_flags_override_the_file(world: Path, capsys: pytest.CaptureFixture[str]
         ("encode tiny --input nowhere.txt --output x.npy", "nowhere.txt: cannot be read"),
         ("encode tiny --input empty.txt --output x.npy", "empty.txt: holds no texts"),
         ("encode tiny --input pairs.tsv --column sentense1 --output x.npy", "sentence1"),
+        ("train scl-finetune --output run", "nearfar finetune"),
+        ("train finetune.toml", "finetune.toml: fine-tunes a classifier: nearfar finetune finetune.toml"),
+        ("finetune train.toml", "train.toml: trains an encoder: nearfar train train.toml"),
+        ("finetune nowhere.toml", "nowhere.toml: cannot be read as TOML"),
+        ("finetune typo.toml", "typo.toml: no key is called 'scl_wait'. Did you mean 'scl_weight'?"),
+        ("finetune nowhere.tsv --output run", "nowhere.tsv"),
+        ("finetune pairs.tsv --output run", "no column 'label'"),
+        ("finetune rte --output run --scl-weight -1", "--scl-weight -1.0: must be between 0 and 1"),
+        ("finetune rte --output run --text-columns a b --model tiny", "rte knows its own columns; name none"),
+        ("predict tiny --input pairs.tsv --output x.tsv", "tiny: holds no classifier"),
+        ("predict tiny --input pairs.tsv --output x.txt", "--output x.txt: must end in .tsv, .csv or .jsonl"),
+        ("predict tiny --input nowhere.txt --output x.tsv", "nowhere.txt: no such file"),
     ],
 )
 def test_mistakes_are_one_message_without_a_traceback(
     world: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (world / "empty.txt").write_text("")
+    (world / "train.toml").write_text('method = "scl"\noutput = "run"\n')
+    (world / "finetune.toml").write_text('method = "scl-finetune"\noutput = "run"\n')
+    (world / "typo.toml").write_text('method = "scl-finetune"\nscl_wait = 0.5\n')
     assert main(words.split()) == 2
     captured = capsys.readouterr()
     assert message in captured.err

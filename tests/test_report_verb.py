@@ -11,9 +11,12 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.compare import compare
+from nearfar.config import FinetuneConfig
 from nearfar.evaluate import evaluate
+from nearfar.finetune import finetune
 from nearfar.report import report
 from nearfar.types import NearfarError
+from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.evaluation.report_cases import Read, comparison, evaluation, geometry, row_of, side, training_run, transfer
 
 TASKS = {"one": 70.0, "two": 60.0}
@@ -183,6 +186,36 @@ def test_what_is_missing_is_noted(world: Path) -> None:
     assert rows["copied"][2] == "8"
 
 
+def test_what_was_fine_tuned(world: Path) -> None:
+    rows = [f"{('red', 'blue')[n % 2]} dog {'a ' * (n % 7)}\t{('warm', 'cold')[n % 2]}" for n in range(60)]
+    Path("mine.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    shared = {"model": str(save_tiny_for_pairs(Path("tiny"))), "task": "mine.tsv", "validation_rows": 10}
+    for name, weight in (("both", 0.9), ("ce", 0.0)):
+        settings = {"scl_weight": weight, "learning_rate": 1e-3, "evaluate_every": 2, **shared}
+        done = finetune(FinetuneConfig(output=f"tuned/{name}", **settings))  # type: ignore[arg-type]
+    page = made("tuned/both", "tuned/ce", "tuned/both/result.json", "tuned/ce/result.json", "runs/alone")
+    assert (2, "Fine-tuned classifiers") in page.headings
+    assert "Accuracy × 100 of fine-tuned classifiers" in page.text
+    assert "Fine-tuned, task mine.tsv (accuracy × 100): " in page.text
+    scores = table_of(page, "model")
+    assert list(scores) == ["model", "tuned/both", "tuned/ce"]
+    entry = done.result["transfer"]["tasks"]["mine.tsv"]
+    assert scores["tuned/ce"][0].startswith(f"{entry['accuracy']['score']:.2f} ")
+    trained = table_of(page, "run")
+    assert trained["ce"][0] == "scl-finetune"
+    assert trained["ce"][4:6] == [f"{100 * done.start_score:.2f}", f"{100 * done.best_score:.2f}"]
+    told = "before and best: Accuracy × 100 on mine.tsv, validation, or Spearman × 100 on stsb:dev."
+    assert told in page.text
+    for title in ("Accuracy × 100 on mine.tsv, validation", "Spearman × 100 on stsb:dev", "Loss of scl-finetune"):
+        assert title in page.text
+    assert not [row for table in page.tables for row in table if "probes" in " ".join(row)]
+
+    record = Path("tuned/ce/run.json").rename("copied.run.json")
+    page = made("tuned/ce", "copied.run.json")  # unfinished; and of another the account alone
+    assert "before and best: Accuracy × 100 on mine.tsv, validation." in page.text
+    assert record.exists()
+
+
 def test_everything_is_there_once(world: Path) -> None:
     page = made("runs/group", "runs/group/seed-1", "runs/group/../group", "runs/group/seed-2/run.json", "base.json")
     assert list(table_of(page, "run"))[1:] == ["group/seed-1", "group/seed-2", "group, all 2"]
@@ -223,6 +256,10 @@ def test_a_folder_of_several_settings_is_several_sides(world: Path) -> None:
         ("run/metrics.jsonl", '{"step": 1\n{"step": 2, "loss": 1}\n', r"run/metrics\.jsonl, line 1: is no JSON"),
         ("run/metrics.jsonl", '{"step": 2}\n', r"run/metrics\.jsonl, line 1: is damaged, .*: it lacks 'loss'"),
         ("run/metrics.jsonl", '{"step": 2, "spearman": "x"}\n', r"line 1: is damaged, .*: spearman is 'x'"),
+        ("run/metrics.jsonl", '{"step": 2, "metric": "accuracy"}\n', r"line 1: is damaged, .*: it lacks 'accuracy'"),
+        ("run/metrics.jsonl", '{"step": 2, "metric": ["x"]}\n', r"line 1: is damaged, .*: metric is \['x'\], not text"),
+        ("run/metrics.jsonl", '{"metric": "accuracy", "accuracy": 1}\n', r"line 1: is damaged, .*: it lacks 'step'"),
+        ("run/run.json", '{"config": {}, "metric": 1}', r"run/run\.json: is damaged, .*: metric is 1, not text"),
         ("model/modules.json", "[]", r"model: holds neither a run, .* nearfar evaluate model --output RESULT\.json"),
         ("empty/readme.txt", "", "empty: holds neither a run, nor a group of runs, nor result files"),
     ],

@@ -8,18 +8,23 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 import tyro
 from rich.console import Console
 
 from nearfar.config import (
+    FINETUNE,
     METHODS,
     BackTranslateConfig,
     CompareConfig,
     EncodeConfig,
     EvaluateConfig,
+    FinetuneConfig,
+    FinetuneStudyConfig,
     GeometryConfig,
+    PredictConfig,
     ReportConfig,
     TrainConfig,
     build,
@@ -36,6 +41,8 @@ OVERVIEW = """nearfar fine-tunes sentence encoders by contrastive learning and p
 
   nearfar train METHOD --output RUN [flags]     train an encoder; METHOD is one of {methods}
   nearfar train FILE.toml [flags]               the same, settings from a file; flags override it
+  nearfar finetune TASK|FILE --output RUN       fine-tune a classifier: sst2, rte ... or a labelled file
+  nearfar predict MODEL --input FILE --output FILE        label texts by a fine-tuned classifier
   nearfar evaluate MODEL ... [flags]            score encoders on semantic textual similarity and transfer tasks
   nearfar compare FIRST SECOND ... [flags]      is the first better? models, result files or folders of them
   nearfar geometry MODEL ... --output FOLDER    alignment, uniformity, layers, and plots of the embedding space
@@ -138,9 +145,14 @@ class _Asked(NamedTuple):
 def _parse_train(method_or_file: str, flags: list[str]) -> _Asked:
     """What is asked for; flags override the file's values."""
     if method_or_file.endswith(".toml"):
-        kind, values = load_toml(method_or_file)
+        named, values = load_toml(method_or_file)
+        if not issubclass(named, TrainConfig):
+            raise NearfarError(f"{method_or_file}: fine-tunes a classifier: nearfar finetune {method_or_file}")
+        kind = named
     elif method_or_file in METHODS:
         kind, values = METHODS[method_or_file], {}
+    elif method_or_file == FINETUNE:
+        raise NearfarError(f"{FINETUNE} fine-tunes a classifier: nearfar finetune TASK|FILE --output RUN")
     else:
         raise NearfarError(nearest(method_or_file, METHODS, what="method"))
     default = build(kind, {"output": "", **values}, source=method_or_file)
@@ -164,6 +176,90 @@ def _parse_train(method_or_file: str, flags: list[str]) -> _Asked:
         return _Asked(config, seeds, resume, dry_run)
 
     return _parse(command, flags, prog=f"nearfar train {method_or_file}", description=(kind.__doc__ or ""))
+
+
+def _finetune(given: list[str], console: Console) -> int:
+    positional = given[0] if given and not given[0].startswith("-") else None
+    config, resume = _parse_finetune(positional, given[1:] if positional else given)
+
+    from nearfar.evaluation.tables import evaluation_tables
+    from nearfar.finetune import finetune
+    from nearfar.finetune_study import finetune_study
+    from nearfar.training.loop import Interrupted
+
+    again = " ".join(["nearfar", "finetune", *given, *([] if resume else ["--resume"])])
+    if config.is_study:
+        try:
+            finetune_study(config, resume=resume, console=console)
+        except (Interrupted, KeyboardInterrupt):
+            if not Path(config.output, "config.toml").exists():
+                raise KeyboardInterrupt from None  # while data were read: there is nothing to go on with
+            console.print(f"\nStopped; the runs that were done are kept. Go on with:\n  {again}", markup=False)
+            return 130
+        console.print((Path(config.output) / "study.md").read_text(encoding="utf-8"), markup=False, highlight=False)
+        return 0
+    try:
+        done = finetune(config.single, resume=resume, console=console)
+    except Interrupted:
+        console.print(f"\nStopped after a whole step; everything is saved. Go on with:\n  {again}", markup=False)
+        return 130
+    for table in evaluation_tables(done.result):
+        console.print(table, soft_wrap=False)
+    console.print(
+        f"On the validation rows {100 * done.start_score:.2f} before, {100 * done.best_score:.2f} at step "
+        f"{done.best_step}, the best. The {config.keep} weights are in {config.output}/model",
+        highlight=False,
+        markup=False,
+    )
+    return 0
+
+
+def _parse_finetune(task_or_file: str | None, flags: list[str]) -> tuple[FinetuneStudyConfig, bool]:
+    """What is asked for, and whether to resume; flags override the values of a config file."""
+    values: dict[str, Any] = {"task": task_or_file} if task_or_file else {}
+    if task_or_file and task_or_file.endswith(".toml"):
+        kind, values = load_toml(task_or_file)
+        if not issubclass(kind, FinetuneConfig):
+            raise NearfarError(f"{task_or_file}: trains an encoder: nearfar train {task_or_file}")
+    default = build(FinetuneStudyConfig, {"output": "", **values}, source=task_or_file or "nearfar finetune")
+    if "output" not in values:
+        default = replace(default, output=tyro.MISSING)
+
+    def command(
+        config: Annotated[FinetuneStudyConfig, tyro.conf.arg(name="")] = default, resume: bool = False
+    ) -> tuple[FinetuneStudyConfig, bool]:
+        """Parse.
+
+        Args:
+            config: Settings of the run, or of each run of the study.
+            resume: Go on with what is in OUTPUT, which must have the same settings.
+        """
+        return config, resume
+
+    doc = FinetuneStudyConfig.__doc__ or ""
+    return _parse(command, flags, prog="nearfar finetune [TASK|FILE|FILE.toml]", description=doc)
+
+
+def _predict(given: list[str], console: Console) -> int:
+    def command(
+        model: tyro.conf.Positional[str], config: Annotated[PredictConfig, tyro.conf.arg(name="")]
+    ) -> tuple[str, PredictConfig]:
+        """Parse.
+
+        Args:
+            model: A run of nearfar finetune, its model folder, or any sequence classifier of transformers.
+            config: What is labelled, and where to.
+        """
+        return model, config
+
+    model, config = _parse(command, given, prog="nearfar predict", description=PredictConfig.__doc__ or "")
+
+    from nearfar.predict import predict_file
+
+    settings = asdict(config)
+    rows = predict_file(model, settings.pop("input"), settings.pop("output"), **settings)
+    console.print(f"{rows:,} rows with what was predicted in {config.output}", highlight=False, markup=False)
+    return 0
 
 
 def _print_plan(plan: "Plan", console: Console) -> None:
@@ -344,6 +440,8 @@ def _parse(command: Callable[..., Parsed], flags: list[str], *, prog: str, descr
 
 VERBS: dict[str, Callable[[list[str], Console], int]] = {
     "train": _train,
+    "finetune": _finetune,
+    "predict": _predict,
     "evaluate": _evaluate,
     "compare": _compare,
     "encode": _encode,

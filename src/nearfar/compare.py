@@ -82,11 +82,16 @@ def compare(
 
 
 def _items(side: Side) -> list[Any]:
-    """The runs of a side, one by one: a folder of result files is its files, a list is its items."""
+    """The runs of a side, one by one: a folder of result files is its files, a list is its items.
+
+    Of a run of ``nearfar finetune`` it is the result on its test rows.
+    """
     if isinstance(side, str | Path):
         folder = Path(side)
         if runs := runs_of(folder):
             return list(runs)
+        if (folder / "result.json").is_file():  # a run of fine-tuning
+            return [folder / "result.json"]
         if not folder.is_dir() or any((folder / name).exists() for name in MODEL_FILES):
             return [side]
         files = sorted(folder.glob("*.json"))

@@ -81,7 +81,10 @@ def second_of(config: TrainConfig) -> TrainConfig | None:
     if config.second is None:
         return None
     if config.second.endswith(".toml"):
-        kind, values = load_toml(config.second)
+        named, values = load_toml(config.second)
+        if not issubclass(named, TrainConfig):
+            raise NearfarError(f"--second {config.second}: is fine-tuning, which goes by itself: nearfar finetune.")
+        kind = named
     elif config.second in METHODS:
         kind, values = METHODS[config.second], {}
     else:

@@ -10,7 +10,7 @@ from typing import Any
 from nearfar.evaluation import results
 from nearfar.evaluation.paired import Run
 from nearfar.evaluation.report import Found, Side, TrainingRun
-from nearfar.evaluation.report.checks import EVALUATION, GEOMETRY, SCORED, STEP, check, check_record, check_tests
+from nearfar.evaluation.report.checks import EVALUATION, GEOMETRY, NUMBER, STEP, check, check_record, check_tests
 from nearfar.evaluation.report.found import by_setting, kindred, setting_of, short_names, side_of, told_apart
 from nearfar.types import NearfarError
 
@@ -166,9 +166,15 @@ class Sources:
                     self.missing.append(f"{file}: its last line is cut, and was left out.")
                     break
                 raise NearfarError(f"{file}, line {number}: is no JSON ({error}).") from error
-            scored = isinstance(line, dict) and "spearman" in line
-            check(line, SCORED if scored else STEP, source=f"{file}, line {number}")
-            (evaluations if scored else steps).append(line)
+            where = f"{file}, line {number}"
+            if isinstance(line, dict) and ("metric" in line or "spearman" in line):
+                check(line, {"step": int, "?metric": str}, source=where)
+                metric = line.get("metric", "spearman")
+                check(line, {metric: NUMBER}, source=where)
+                evaluations.append({**line, "metric": metric, "score": line[metric]})
+            else:
+                check(line, STEP, source=where)
+                steps.append(line)
         return steps, evaluations
 
 

@@ -130,7 +130,10 @@ def training_run(name: str, *, seed: int = 1, finished: bool = True, **changes: 
     settings = {"method": "scl", "model": "m", "seed": seed, "evaluate_on": "stsb:dev", "temperature": 0.05}
     steps = [{"step": step, "loss": 2.0 / step} for step in range(1, 11)]
     scored = [(0, 0.5), (5, 0.7), (10, 0.6 + 0.01 * seed)]
-    evaluations = [{"step": step, "spearman": score, "best": True, "alignment": 0.1} for step, score in scored]
+    evaluations = [
+        {"step": step, "metric": "spearman", "score": score, "spearman": score, "best": True, "alignment": 0.1}
+        for step, score in scored
+    ]
     record = {"start_score": 0.5, "best_score": 0.7, "best_step": 5, "step": 10, "seconds": 90.0, "config": settings}
     record |= {"data": ["nli: 10 rows"], **PROVENANCE}
     run = TrainingRun(name, name, name, settings, {}, steps, evaluations, record if finished else None)

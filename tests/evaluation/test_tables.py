@@ -180,6 +180,18 @@ def test_transfer_tasks_in_markdown_and_on_screen(probed):
     assert "sts12: not evaluated. no such folder." in shown(transfer)
 
 
+def test_what_was_fine_tuned_says_so(probed):
+    cola = {"kind": "classification", "rows": 50, "accuracy": estimate(80.0), "matthews": estimate(44.0)}
+    transfer = probed["transfer"] | {"protocol": "finetune", "averages": {}}
+    transfer["tasks"] = {"cola": cola, "learned": transfer["tasks"]["learned"]}
+    text = evaluation_markdown(probed | {"tasks": {}, "averages": {}, "transfer": transfer})
+    assert "## my [bold]model[/bold]: fine-tuned, x 100 [95% interval]" in text
+    assert "| cola | 50 | accuracy | 80.00 [78.8, 82.0] | Matthews 44.00 [42.8, 46.0] |" in text
+    assert "| learned | 40 | Pearson | 60.00 [58.8, 62.0] | Spearman 55.00 [53.8, 57.0] |" in text
+    assert "Intervals: 95%, over 1000 bootstrap resamples of the tested rows." in text
+    assert "Probes" not in text
+
+
 def test_what_was_fitted_on_the_evaluated_texts_says_so(result):
     result["config"]["transductive"] = True
     assert "(transductive)" in evaluation_markdown(result)
@@ -193,6 +205,7 @@ def test_accuracies_have_an_average_of_their_own(comparison):
     assert any(line.startswith("| mr, accuracy | 71.00 | 69.50 |") for line in lines)
     assert any(line.startswith("| average accuracy | 71.00 |") for line in lines)
     assert "p of accuracies: McNemar's exact test over rows." in lines
+    assert "## Accuracy x 100: first A (mean of 2 runs), second B" in lines
     assert not any(line.startswith("| average | ") for line in lines)
 
 

@@ -48,6 +48,19 @@ def test_evaluations_in_words() -> None:
     assert output.getvalue() == "step 2: Spearman -10.00 on the dev pairs\n"
 
 
+def test_another_metric_in_words() -> None:
+    output = io.StringIO()
+    console = Console(file=output, width=200)
+    display = Display(console, total_steps=3, metric="accuracy", of="the validation rows")
+    display.evaluated(0, EVALUATION, best=False)
+    display.evaluated(2, Evaluation(0.75, {}), best=True)
+    assert output.getvalue().splitlines() == [
+        "step 0: Accuracy 51.23 on the validation rows  before training",
+        "  alignment 0.25  mean cosine 0.12",
+        "step 2: Accuracy 75.00 on the validation rows  the best so far",
+    ]
+
+
 def test_a_terminal_gets_a_bar() -> None:
     text = shown(40, terminal=True)
     assert "40/40" in text
@@ -88,6 +101,18 @@ def test_metrics_are_a_line_each(tmp_path: Path) -> None:
             "items_per_second": 123.5,
         },
     ]
+
+
+def test_metrics_of_another_name_say_so(tmp_path: Path) -> None:
+    metrics = MetricsFile(tmp_path / "metrics.jsonl", resume_at=0, metric="accuracy")
+    metrics.stepped(report(1, accuracy=0.5))
+    metrics.evaluated(1, Evaluation(0.75, {"more": 0.1}), best=True)
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines[0].keys() >= {"loss", "accuracy"}  # a term of the loss: no "metric", so no evaluation
+    assert "metric" not in lines[0]
+    assert lines[1] == {"step": 1, "metric": "accuracy", "accuracy": 0.75, "best": True, "more": 0.1}
+    MetricsFile(tmp_path / "metrics.jsonl", resume_at=1, metric="accuracy")
+    assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == lines
 
 
 def test_lines_beyond_the_checkpoint_go_and_half_of_one_too(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ A run is ``TrainConfig`` plus what its method adds; each method is one class, an
 below a field is its ``--help``.
 """
 
-from nearfar.config.files import build, check_keys, dump_toml, load_toml, nearest
+from nearfar.config.files import FINETUNE, FINETUNE_STUDY, build, check_keys, dump_toml, load_toml, nearest
+from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, listed
 from nearfar.config.methods import (
     METHODS,
     AugmentConfig,
@@ -24,7 +25,7 @@ from nearfar.config.methods import (
     SupconTextConfig,
     method_of,
 )
-from nearfar.config.training import TrainConfig, flag
+from nearfar.config.training import RunConfig, TrainConfig, flag
 from nearfar.config.verbs import (
     STS_TASKS,
     TRANSFER_TASKS,
@@ -33,10 +34,13 @@ from nearfar.config.verbs import (
     EncodeConfig,
     EvaluateConfig,
     GeometryConfig,
+    PredictConfig,
     ReportConfig,
 )
 
 __all__ = [
+    "FINETUNE",
+    "FINETUNE_STUDY",
     "METHODS",
     "STS_TASKS",
     "TRANSFER_TASKS",
@@ -48,10 +52,14 @@ __all__ = [
     "CompareConfig",
     "EncodeConfig",
     "EvaluateConfig",
+    "FinetuneConfig",
+    "FinetuneStudyConfig",
     "GeometryConfig",
     "InfoNceConfig",
+    "PredictConfig",
     "RegressionConfig",
     "ReportConfig",
+    "RunConfig",
     "SbertConfig",
     "SclConfig",
     "SgConfig",
@@ -66,6 +74,7 @@ __all__ = [
     "check_keys",
     "dump_toml",
     "flag",
+    "listed",
     "load_toml",
     "method_of",
     "nearest",

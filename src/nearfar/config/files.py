@@ -7,16 +7,23 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
+from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig
 from nearfar.config.methods import METHODS, method_of
-from nearfar.config.training import TrainConfig
-from nearfar.config.verbs import BackTranslateConfig, CompareConfig, EncodeConfig, EvaluateConfig
+from nearfar.config.training import RunConfig
+from nearfar.config.verbs import BackTranslateConfig, CompareConfig, EncodeConfig, EvaluateConfig, PredictConfig
 from nearfar.types import NearfarError
 
-Config = TypeVar("Config", TrainConfig, EvaluateConfig, CompareConfig, EncodeConfig, BackTranslateConfig)
+Config = TypeVar(
+    "Config", bound=RunConfig | EvaluateConfig | CompareConfig | EncodeConfig | PredictConfig | BackTranslateConfig
+)
+
+FINETUNE = "scl-finetune"
+FINETUNE_STUDY = "scl-finetune-study"
+"""The methods of configs for ``nearfar finetune``; the others, :data:`METHODS`, are for ``nearfar train``."""
 
 
-def load_toml(file: str | Path) -> tuple[type[TrainConfig], dict[str, Any]]:
-    """Method class and values of a training config file; the values are checked by :func:`build`.
+def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
+    """Method class and values of a run's config file; the values are checked by :func:`build`.
 
     Raises:
         NearfarError: no such file, no TOML, no or an unknown ``method``.
@@ -26,11 +33,12 @@ def load_toml(file: str | Path) -> tuple[type[TrainConfig], dict[str, Any]]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise NearfarError(f"{file}: cannot be read as TOML: {error}") from error
     method = values.pop("method", None)
+    kinds: dict[str, type[RunConfig]] = {**METHODS, FINETUNE: FinetuneConfig, FINETUNE_STUDY: FinetuneStudyConfig}
     if method is None:
-        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(METHODS)}).")
-    if method not in METHODS:
-        raise NearfarError(f"{file}: {nearest(str(method), METHODS, what='method')}")
-    return METHODS[method], values
+        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(kinds)}).")
+    if method not in kinds:
+        raise NearfarError(f"{file}: {nearest(str(method), kinds, what='method')}")
+    return kinds[method], values
 
 
 def build(kind: type[Config], values: Mapping[str, Any], *, source: str | Path) -> Config:
@@ -62,7 +70,7 @@ def check_keys(kind: type[Config], values: Mapping[str, Any], *, source: str | P
             raise NearfarError(f"{source}: {nearest(key, names, what='key')}")
 
 
-def dump_toml(config: TrainConfig, *, without: Collection[str] = ()) -> str:
+def dump_toml(config: RunConfig, *, without: Collection[str] = ()) -> str:
     """The resolved config as TOML that :func:`load_toml` reads back, but for the keys ``without``.
 
     TOML has no null: a setting left open (None) is left out, or "none" where the method's default is something else.
@@ -76,7 +84,9 @@ def dump_toml(config: TrainConfig, *, without: Collection[str] = ()) -> str:
         for key, value in values.items()
         if key not in without and (value != defaults[key] or value)
     }
-    return tomli_w.dumps({"method": method_of(config), **kept})
+    finetune = FINETUNE_STUDY if isinstance(config, FinetuneStudyConfig) else FINETUNE
+    method = finetune if isinstance(config, FinetuneConfig) else method_of(config)
+    return tomli_w.dumps({"method": method, **kept})
 
 
 def nearest(name: str, known: Mapping[str, object] | list[str], *, what: str) -> str:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.training import TrainConfig
+from nearfar.config.training import RunConfig, TrainConfig
 
 Cap = int | Literal["all"]
 
@@ -301,6 +301,6 @@ METHODS: dict[str, type[TrainConfig]] = {
 }
 
 
-def method_of(config: TrainConfig) -> str:
+def method_of(config: RunConfig) -> str:
     """The method's name in METHODS."""
     return next(name for name, kind in METHODS.items() if type(config) is kind)

@@ -1,4 +1,4 @@
-"""What every training run can be told, whatever its method."""
+"""What every run can be told, whatever it trains, and what every training of an encoder can be told."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -7,15 +7,13 @@ from nearfar.types import NearfarError
 
 
 @dataclass(frozen=True, kw_only=True)
-class TrainConfig:
-    """What every training run has: the encoder, the rows, the optimiser, and how it is watched."""
+class RunConfig:
+    """What every run has: the encoder, the rows, the optimiser, and how it is watched."""
 
     output: str
     """Run folder to create: config, metrics, checkpoint, and the trained model in OUTPUT/model."""
     model: str = "sentence-transformers/all-MiniLM-L6-v2"
     """Encoder to start from: a folder, or owner/name on the hub."""
-    pooling: str | None = None
-    """cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max; by default the model's own."""
     max_length: int | None = None
     """Tokens kept of a sentence, in training and ever after; by default the model's own limit."""
     train_max_length: int | None = None
@@ -48,26 +46,16 @@ class TrainConfig:
     """Gradients are clipped to this norm; 0 leaves them."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 computes encoder and heads in bfloat16, on weights that stay float32."""
-    lora_rank: int | None = None
-    """Train low-rank adapters of this rank in place of all weights, and merge them at the end (needs nearfar[lora])."""
-    lora_alpha: float = 16.0
-    """The adapters are scaled by LORA_ALPHA / LORA_RANK."""
-    second: str | None = None
-    """A second objective on the same encoder: a method's name, or a TOML file with its method, data and settings."""
-    second_weight: float = 0.1
-    """What the second objective's loss is multiplied by; the first's counts once."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
     seed: int = 1
     """Of the batches' order, dropout, and the heads' start."""
-    evaluate_on: str = "stsb:dev"
-    """Scored pairs that choose the best step: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2."""
     evaluate_every: int = 100
     """Steps between evaluations; the last step is always evaluated."""
     patience: int | None = None
     """Stop after so many evaluations in a row without a new best; by default never."""
     keep: Literal["best", "last"] = "best"
-    """Which weights become OUTPUT/model: the best on EVALUATE_ON, or the last step's."""
+    """Which weights become OUTPUT/model: those of the best evaluation, or the last step's."""
     checkpoint_every: int = 200
     """Steps between checkpoints; a run killed at any moment resumes from the latest and ends bit-identical."""
 
@@ -90,6 +78,24 @@ class TrainConfig:
         for name in ("warmup", "scl_weight", "beta2", "mlm_probability"):
             if not 0 <= getattr(self, name, 0) <= 1:
                 raise NearfarError(f"{flag(name)} {getattr(self, name)}: must be between 0 and 1.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainConfig(RunConfig):
+    """What every training of a sentence encoder has beside: its pooling, and the pairs that it is watched on."""
+
+    pooling: str | None = None
+    """cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max; by default the model's own."""
+    lora_rank: int | None = None
+    """Train low-rank adapters of this rank in place of all weights, and merge them at the end (needs nearfar[lora])."""
+    lora_alpha: float = 16.0
+    """The adapters are scaled by LORA_ALPHA / LORA_RANK."""
+    second: str | None = None
+    """A second objective on the same encoder: a method's name, or a TOML file with its method, data and settings."""
+    second_weight: float = 0.1
+    """What the second objective's loss is multiplied by; the first's counts once."""
+    evaluate_on: str = "stsb:dev"
+    """Scored pairs that choose the best step: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2."""
 
 
 def flag(name: str) -> str:

@@ -97,6 +97,24 @@ class EncodeConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PredictConfig:
+    """Label the rows of a file by a fine-tuned classifier, with each label's probability."""
+
+    input: str
+    """Text file, one text a line; or a .tsv, .csv, .jsonl, .parquet file."""
+    output: str
+    """The .tsv, .csv or .jsonl file to write."""
+    text_columns: tuple[str, ...] = ()
+    """Columns that hold the one or two texts of a row; by default text, or sentence1 and sentence2."""
+    max_length: int | None = None
+    """Tokens kept of a row; by default the model's own limit."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16 computes in bfloat16, for processors that know it."""
+    device: str | None = None
+    """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class GeometryConfig:
     """Measure and draw the embedding spaces of one or several encoders, side by side."""
 

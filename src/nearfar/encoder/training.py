@@ -1,10 +1,11 @@
-"""The encoder as training sees it: texts tokenised once, and embeddings with their gradient in the run's precision."""
+"""Encoder and classifier as training sees them: texts tokenised once, vectors with gradient in the run's precision."""
 
 from collections.abc import Callable, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from nearfar.encoder.classifier import Classifier, Item, Tokens
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide
 
@@ -51,3 +52,46 @@ class TrainingEncoder:
 
     def _precision(self) -> torch.autocast:
         return torch.autocast(self.encoder.device.type, dtype=torch.bfloat16, enabled=self.bf16)
+
+
+class TrainingClassifier:
+    """The classifier as methods see it, in two halves: the states of [CLS], and the head on them."""
+
+    def __init__(self, classifier: Classifier, *, max_length: int | None, bf16: bool) -> None:
+        self.classifier = classifier
+        self.max_length = max_length
+        self.bf16 = bf16
+        self.head = TrainingHead(classifier)
+        self.truncated = 0
+        self._rows: dict[Item, int] = {}
+        self._tokens = Tokens([], None, [])
+
+    def read(self, items: Sequence[Item]) -> None:
+        """Tokenise the items, which take the place of those that were read before."""
+        self._rows = {item: row for row, item in enumerate(dict.fromkeys(items))}
+        self._tokens = self.classifier.tokenize(list(self._rows), max_length=self.max_length)
+        self.truncated = sum(self._tokens.cut[self._rows[item]] for item in items)
+
+    def states(self, items: Sequence[Item]) -> Tensor:
+        """Last hidden states of [CLS] [items, dim] of items that were read, with gradient, in float32."""
+        with torch.autocast(self.classifier.device.type, dtype=torch.bfloat16, enabled=self.bf16):
+            return self.classifier.cls(self._tokens.select([self._rows[item] for item in items])).float()
+
+
+class TrainingHead(nn.Module):
+    """What a classifier has beside its backbone, as one module: states of [CLS] -> logits.
+
+    A pooler, where the family has one, counts as part of the backbone.
+    """
+
+    def __init__(self, classifier: Classifier) -> None:
+        super().__init__()
+        self._compute = classifier.head  # a method: not registered, so the backbone is no part of this module
+        for name, module in classifier.model.named_children():
+            if module is not classifier.backbone:
+                self.add_module(name, module)
+
+    def forward(self, states: Tensor) -> Tensor:
+        """Logits [items, classes], or [items, 1] in regression."""
+        logits: Tensor = self._compute(states)
+        return logits

@@ -22,12 +22,13 @@ bootstrap interval; where a correlation is undefined all three are null and ``"r
           "gold": [scores], "cosines_e6": [cosines in millionths, whole numbers]
         }}
       }},
-      "transfer": {                                                            where transfer tasks were evaluated
-        "protocol", "nhid", "folds",
+      "transfer": {                           where transfer tasks were evaluated, or a classifier was fine-tuned
+        "protocol": "senteval", "exact" or "finetune", "nhid", "folds",
         "averages": {name: {"tasks": [...], "accuracy": estimate}},
         "tasks": {task:
           {"kind": "classification", "protocol", "rows": rows tested, "classes": [names], "digest",
-           "accuracy": estimate, "f1": estimate (mrpc), "dev_accuracy", "grid", "chosen",
+           "accuracy": estimate, "f1": estimate (mrpc), "matthews": estimate (fine-tuned, two labels),
+           "dev_accuracy", "grid", "chosen",
            "gold": [labels], "predicted": [labels]}
           or {"kind": "relatedness", "pairs", "digest", "pearson": estimate, "spearman": estimate, "mse",
               "gold": [scores], "predicted_e6": [predictions in millionths]}

@@ -130,13 +130,13 @@ def _evaluation_notes(result: Result, metric: str) -> list[str]:
 
 
 def _transfer(result: Result) -> Grid:
-    """Probes: accuracy, F1 where there is one, and correlations of learned relatedness."""
+    """Probes, or what was fine-tuned: accuracy, F1 where there is one, and correlations of learned relatedness."""
     transfer = result["transfer"]
     tasks, notes = [], []
     for task, scored in transfer["tasks"].items():
         classifies = scored["kind"] == "classification"
         main = scored["accuracy" if classifies else "pearson"]
-        others = [("F1", scored["f1"])] if "f1" in scored else []
+        others = [(title, scored[key]) for key, title in (("f1", "F1"), ("matthews", "Matthews")) if key in scored]
         others += [] if classifies else [("Spearman", scored["spearman"])]
         beside = ", ".join(f"{name} {_estimate(estimate)}" for name, estimate in others)
         rows = str(scored["rows" if classifies else "pairs"])
@@ -149,11 +149,12 @@ def _transfer(result: Result) -> Grid:
     ]
     hidden = f", {transfer['nhid']} hidden units" if transfer["nhid"] else ""
     resamples = result["config"]["resamples"]
-    notes.insert(0, f"Probes by the protocol {transfer['protocol']}{hidden}.")
+    tuned = transfer["protocol"] == "finetune"
+    notes.insert(0, "" if tuned else f"Probes by the protocol {transfer['protocol']}{hidden}.")
     if resamples:
         notes.insert(1, f"Intervals: 95%, over {resamples} bootstrap resamples of the tested rows.")
-    title = f"{result['model']}: transfer tasks, x 100 [95% interval]"
-    return Grid(title, ["task", "rows", "metric", "score", "also"], [tasks, averages], notes)
+    title = f"{result['model']}: {'fine-tuned' if tuned else 'transfer tasks'}, x 100 [95% interval]"
+    return Grid(title, ["task", "rows", "metric", "score", "also"], [tasks, averages], [note for note in notes if note])
 
 
 def comparison_grid(comparison: Result) -> Grid:
@@ -166,8 +167,9 @@ def comparison_grid(comparison: Result) -> Grid:
     averages = [_comparison_row(name, row, seeds=seeds) for name, row in _averages(comparison)]
     over_seeds = ["p over seeds", "by ranks"] if seeds else []
     header = ["task", "first", "second", "first - second", "p", "p (Holm)", *over_seeds, "verdict"]
-    aggregate = comparison["config"]["aggregate"]
-    title = f"Spearman x 100 ({aggregate}): first {_side(comparison['first'])}, second {_side(comparison['second'])}"
+    accuracies = all(row.get("kind") == "classification" for row in comparison["tasks"].values())
+    what = "Accuracy x 100" if accuracies else f"Spearman x 100 ({comparison['config']['aggregate']})"
+    title = f"{what}: first {_side(comparison['first'])}, second {_side(comparison['second'])}"
     return Grid(title, header, [tasks, averages], _comparison_notes(comparison, seeds=seeds))
 
 

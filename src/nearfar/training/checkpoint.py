@@ -9,6 +9,7 @@ import json
 import shutil
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -52,6 +53,40 @@ class Progress:
         else:
             self.without_best += 1
         return best
+
+
+class Keeper(Protocol):
+    """Who keeps what a run must not lose."""
+
+    @property
+    def latest(self) -> Path | None:
+        """Where the latest checkpoint is or would be; None where there never is one."""
+
+    def save(self, progress: Progress, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> None:
+        """Keep all that the run needs to go on."""
+
+    def save_best(self, modules: dict[str, nn.Module]) -> None:
+        """Keep the current weights as the best so far."""
+
+
+class InMemory:
+    """Keeps the best weights of a short run that leaves no folder; it cannot be resumed."""
+
+    latest = None
+
+    def __init__(self) -> None:
+        self.best: dict[str, Tensor] = {}
+
+    def save(self, progress: Progress, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> None:
+        """Nothing is kept."""
+
+    def save_best(self, modules: dict[str, nn.Module]) -> None:
+        """Keep the current weights as the best so far."""
+        self.best = {name: tensor.clone() for name, tensor in _weights(modules).items()}
+
+    def load_best(self, modules: dict[str, nn.Module]) -> None:
+        """Put the best weights back."""
+        _load_weights(modules, self.best)
 
 
 class Checkpoints:

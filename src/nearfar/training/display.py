@@ -18,8 +18,17 @@ class Display:
     A context manager: the bar is there while inside.
     """
 
-    def __init__(self, console: Console, *, total_steps: int, start: int = 0) -> None:
+    def __init__(
+        self,
+        console: Console,
+        *,
+        total_steps: int,
+        start: int = 0,
+        metric: str = "spearman",
+        of: str = "the dev pairs",
+    ) -> None:
         self.console = console
+        self.metric, self.of = metric.capitalize(), of
         self.every = max(1, total_steps // 20)
         columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}"))
         self.bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
@@ -46,7 +55,7 @@ class Display:
         """Print the score and the measures."""
         note = "before training" if step == 0 else "the best so far" if best else ""
         self.bar.console.print(
-            f"step {step}: Spearman {100 * evaluation.score:.2f} on the dev pairs  {note}".rstrip(), highlight=False
+            f"step {step}: {self.metric} {100 * evaluation.score:.2f} on {self.of}  {note}".rstrip(), highlight=False
         )
         measures = "  ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in evaluation.measures.items())
         if measures:
@@ -56,8 +65,8 @@ class Display:
 class MetricsFile:
     """``metrics.jsonl``: one JSON object a step or evaluation; lines beyond the step that a run resumes at go."""
 
-    def __init__(self, file: Path, *, resume_at: int) -> None:
-        self.file = file
+    def __init__(self, file: Path, *, resume_at: int, metric: str = "spearman") -> None:
+        self.file, self.metric = file, metric
         kept = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
         kept = [line for line in kept if line.endswith("}") and json.loads(line)["step"] <= resume_at]
         write_text(file, "".join(line + "\n" for line in kept))
@@ -76,7 +85,8 @@ class MetricsFile:
     def evaluated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         """Append an evaluation."""
         rounded = {name: round(value, 6) for name, value in evaluation.measures.items()}
-        self._append({"step": step, "spearman": evaluation.score, "best": best, **rounded})
+        named = {} if self.metric == "spearman" else {"metric": self.metric}
+        self._append({"step": step, **named, self.metric: evaluation.score, "best": best, **rounded})
 
     def _append(self, record: Mapping[str, object]) -> None:
         with disk_errors(self.file), self.file.open("a", encoding="utf-8") as stream:

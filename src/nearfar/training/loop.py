@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from nearfar.training.checkpoint import Checkpoints, Progress
+from nearfar.training.checkpoint import Keeper, Progress
 from nearfar.training.gradients import Gradients, Part
 from nearfar.training.optimiser import learning_rate_factor, set_learning_rate
 from nearfar.types import NearfarError
@@ -69,7 +69,7 @@ def run(
     *,
     modules: dict[str, nn.Module],
     optimiser: Optimizer,
-    checkpoints: Checkpoints,
+    checkpoints: Keeper,
     watchers: Sequence[Watcher],
     evaluate: Callable[[], Evaluation],
     describe_rows: Callable[[Sequence[Part]], str],
@@ -154,8 +154,8 @@ def _left(stream: Stream, progress: Progress, epochs: int) -> Iterator[Sequence[
         progress.epoch, progress.batch = progress.epoch + 1, 0
 
 
-def _not_finite(what: str, progress: Progress, checkpoints: Checkpoints, rows: str) -> NearfarError:
-    there = checkpoints.latest.exists()
+def _not_finite(what: str, progress: Progress, checkpoints: Keeper, rows: str) -> NearfarError:
+    there = checkpoints.latest is not None and checkpoints.latest.exists()
     saved = f"The last good checkpoint is {checkpoints.latest}" if there else "No checkpoint was saved yet"
     return NearfarError(
         f"step {progress.step + 1}: the {what} is not finite, so the run stopped before using it. {saved}. A lower "

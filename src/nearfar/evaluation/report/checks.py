@@ -101,11 +101,11 @@ RECORD = {
     "config": dict,
     **PROVENANCE,
     "?data": [str],
+    "?metric": str,
     **dict.fromkeys(("?start_score", "?best_score", "?best_step", "?step", "?seconds", "?items"), UNKNOWN),
     "?history": [[NUMBER]],
 }
 STEP = {"step": int, "loss": NUMBER}
-SCORED = {"step": int, "spearman": NUMBER}
 
 
 def check(value: object, shape: Any, *, source: object, place: str = "") -> None:

@@ -37,7 +37,7 @@ class TrainingRun(NamedTuple):
     steps: Sequence[Mapping[str, Any]]
     """Of metrics.jsonl, the lines of training steps."""
     evaluations: Sequence[Mapping[str, Any]]
-    """And those of evaluations, which have ``spearman``."""
+    """And those of evaluations, which have a ``metric`` and its ``score``."""
     record: Mapping[str, Any] | None
     """The content of run.json, which a finished run has."""
 
@@ -49,12 +49,20 @@ class TrainingRun(NamedTuple):
     @property
     def dev(self) -> str:
         """What dev scores are on."""
-        return str((self.record or {}).get("dev") or self.settings.get("evaluate_on") or "dev pairs without a name")
+        task = self.settings.get("task")
+        named = self.settings.get("evaluate_on") or (task and f"{task}, validation") or "dev pairs without a name"
+        return str((self.record or {}).get("dev") or named)
+
+    @property
+    def metric(self) -> str:
+        """What a dev score is."""
+        named = self.evaluations[0] if self.evaluations else self.record or {}
+        return str(named.get("metric", "spearman")).capitalize()
 
     def scores(self) -> list[tuple[float, float]]:
-        """Step and Spearman x 100 of each evaluation."""
+        """Step and score x 100 of each evaluation."""
         if self.evaluations:
-            return [(line["step"], 100 * line["spearman"]) for line in self.evaluations]
+            return [(line["step"], 100 * line["score"]) for line in self.evaluations]
         return [(step, 100 * score) for step, score in (self.record or {}).get("history", [])]
 
 

@@ -4,7 +4,7 @@ from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report.blocks import Block, Details, Items, Page, Section
 from nearfar.evaluation.report.comparisons import comparisons
 from nearfar.evaluation.report.found import Found
-from nearfar.evaluation.report.scores import similarity, transfer
+from nearfar.evaluation.report.scores import by_protocol, similarity, transfer
 from nearfar.evaluation.report.settings import settings
 from nearfar.evaluation.report.spaces import spaces
 from nearfar.evaluation.report.summary import summary
@@ -39,11 +39,12 @@ def compose(found: Found, *, title: str, aggregate: Aggregate = "all", computed:
         short = len(missing) <= MOST_MISSING
         listed = Items(missing) if short else Details(f"All {len(missing)} pieces", [Items(missing)])
         top.append(Section("What is missing", [listed]))
+    tuned = {protocol for protocol, *_ in by_protocol(found.sides)} == {"finetune"}
     sections = {
         "Summary": top,
         "Similarity": similarity(found.sides, verdicts, aggregate),
         "Comparisons": comparisons(found.sides, computed, found.comparisons),
-        "Transfer tasks": transfer(found.sides, verdicts),
+        "Fine-tuned classifiers" if tuned else "Transfer tasks": transfer(found.sides, verdicts),
         "Training": training(found.runs) if found.runs else [],
         "Geometry": spaces(found.geometries) if found.geometries else [],
         "How it was done": settings(found),

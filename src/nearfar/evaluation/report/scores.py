@@ -72,6 +72,8 @@ def transfer(sides: Sequence[Side], verdicts: Verdicts) -> list[Block]:
         hidden = f", {nhid} hidden units" if nhid else ""
         columns = transfer_columns([sides[number] for number in held])
         caption = f"Accuracy × 100 of probes, protocol {protocol}{hidden}, {folds} folds"
+        if protocol == "finetune":
+            caption = "Accuracy × 100 of fine-tuned classifiers"
         blocks.append(_table(sides, held, columns, verdicts, caption))
     shown = {number for held in protocols.values() for number in held}
     for number, side in enumerate(sides):

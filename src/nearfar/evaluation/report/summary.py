@@ -21,7 +21,7 @@ def summary(found: Found, verdicts: Verdicts, aggregate: Aggregate) -> list[str]
         lines.append(_headline(sides, held, columns, verdicts, ("Similarity", f"Spearman × 100, {aggregate}")))
     for (protocol, *_), probed in by_protocol(sides).items():
         columns = transfer_columns([sides[number] for number in probed])
-        lines.append(_headline(sides, probed, columns, verdicts, ("Transfer", f"accuracy × 100, protocol {protocol}")))
+        lines.append(_headline(sides, probed, columns, verdicts, _title(protocol)))
     if found.runs:
         lines += _training(found.runs)
     for _, result in found.geometries:
@@ -110,3 +110,10 @@ def _geometry(result: dict[str, Any]) -> list[str]:
         f"{models[even]['uniformity']:.2f}; the best alignment that of {near}, {models[near]['alignment']:.3f}."
     ] * (len(models) > 1)
     return lines + [f"{name}: {model['warning']}" for name, model in models.items() if model["warning"]]
+
+
+def _title(protocol: str) -> tuple[str, str]:
+    """What accuracies are of, and how they came about."""
+    if protocol == "finetune":
+        return "Fine-tuned", "accuracy × 100"
+    return "Transfer", f"accuracy × 100, protocol {protocol}"

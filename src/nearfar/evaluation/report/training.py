@@ -17,7 +17,7 @@ _MEASURES = {
 
 
 class Outcome(NamedTuple):
-    """Dev scores of a run, Spearman x 100; None for what is not known."""
+    """Dev scores of a run, x 100; None for what is not known."""
 
     before: float | None
     best: float | None
@@ -50,18 +50,23 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
         found = [(run, *points(run)) for run in chosen]
         return [Line(run.name, x, y, colours[run.owner], outcome(run).best_step) for run, x, y in found if len(x)]
 
-    devs = list(dict.fromkeys(run.dev for run in runs))
+    devs = list(dict.fromkeys((run.metric, run.dev) for run in runs))
     dev_charts = [
-        Chart(f"Spearman × 100 on {dev}", "step", lines(_scores, [run for run in runs if run.dev == dev]))
-        for dev in devs
+        Chart(
+            f"{metric} × 100 on {dev}",
+            "step",
+            lines(_scores, [run for run in runs if (run.metric, run.dev) == (metric, dev)]),
+        )
+        for metric, dev in devs
     ]
     methods = list(dict.fromkeys(_method(run) for run in runs))
     size = max((thinned(*_losses(run))[2] for run in runs), default=1)
     loss_charts = [
         _loss_chart(method, lines(_few_losses, [run for run in runs if _method(run) == method])) for method in methods
     ]
+    metrics = {line["metric"] for run in runs for line in run.evaluations}
     names = dict.fromkeys([*_MEASURES, *(key for run in runs for line in run.evaluations for key in line)])
-    measures = [name for name in names if name not in ("step", "spearman", "best")]
+    measures = [name for name in names if name not in ("step", "best", "metric", "score", *metrics)]
     geometry = [
         Chart(_MEASURES.get(name, name.replace("_", " ")), "step", lines(_measure(name), runs)) for name in measures
     ]
@@ -86,9 +91,9 @@ def _table(runs: Sequence[TrainingRun], owners: Sequence[str]) -> Table:
             which = f"all {len(found)}" if len(found) == len(members) else f"the {len(found)} finished"
             spreads = [_spread([one[place] for one in found]) for place in (0, 1)]
             rows.append([f"{owner}, {which}", *[""] * 4, *spreads, *[""] * 3])
-    devs = dict.fromkeys(run.dev for run in runs)
+    devs = dict.fromkeys(f"{run.metric} × 100 on {run.dev}" for run in runs)
     notes = [
-        f"before and best: Spearman × 100 on {', or on '.join(devs)}.",
+        f"before and best: {', or '.join(devs)}.",
         *(
             ["all, the finished: runs of one setting, which differ in the seed alone; mean ± standard deviation."]
             * bool(spread)

@@ -1,0 +1,119 @@
+"""What a fine-tuned classifier predicted on test rows -> an entry of a result file, as transfer tasks have them.
+
+So the results of fine-tuning are compared, corrected and reported like any other: McNemar's test over rows, tests over
+seeds (:mod:`nearfar.evaluation.comparison`). Beside accuracy, two labels get Matthews' correlation, CoLA's metric.
+"""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from nearfar.evaluation.probes import Probe, Probed
+from nearfar.evaluation.transfer_scores import classification, estimate, relatedness
+from nearfar.types import NearfarError
+
+Metric = Literal["accuracy", "matthews", "accuracy_f1", "pearson_spearman"]
+PRIMARY = {"accuracy": "accuracy", "matthews": "matthews", "accuracy_f1": "accuracy", "pearson_spearman": "pearson"}
+"""Metric of a task -> the one number by which steps and settings are chosen."""
+
+
+def primary(metric: Metric, gold: Sequence[float], outputs: NDArray[np.floating]) -> float:
+    """The task's one number, in [-1, 1], from ``outputs`` [rows, classes], or [rows, 1] of a regression.
+
+    A correlation that does not exist, as all predictions are equal, counts as 0, as in GLUE.
+    """
+    targets = np.asarray(gold, dtype=np.float64)
+    if metric == "pearson_spearman":
+        predicted = outputs[:, 0].astype(np.float64)
+        constant = np.ptp(predicted) == 0 or np.ptp(targets) == 0
+        return 0.0 if constant else float(np.corrcoef(targets, predicted)[0, 1])
+    predicted = outputs.argmax(axis=1)
+    return matthews(targets, predicted) if metric == "matthews" else float(np.mean(predicted == targets))
+
+
+def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
+    """Matthews' correlation of two labels, 0 and 1; 0 where either side has one label only.
+
+    (tp tn - fp fn) / sqrt((tp + fp)(tp + fn)(tn + fp)(tn + fn)), the Pearson correlation of the two.
+    """
+    counts = np.bincount(2 * np.asarray(gold, dtype=np.intp) + np.asarray(predicted, dtype=np.intp), minlength=4)
+    return float(_matthews(counts[None])[0])
+
+
+def _matthews(counts: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Of each row of numbers of true negatives, false positives, false negatives and true positives."""
+    tn, fp, fn, tp = counts.T.astype(np.float64)
+    below = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
+    return np.divide(tp * tn - fp * fn, below, out=np.zeros_like(below), where=below > 0)
+
+
+def finetuned_entry(
+    texts: Sequence[tuple[str, ...]],
+    gold: Sequence[float],
+    outputs: NDArray[np.floating],
+    *,
+    label_names: Sequence[str],
+    metric: Metric,
+    validation: float,
+    resamples: int,
+    seed: Sequence[int],
+) -> dict[str, Any]:
+    """The entry of a task.
+
+    Args:
+        texts: of the tested rows.
+        gold: their labels or scores.
+        outputs: of the classifier for them [rows, classes], or [rows, 1].
+        label_names: of the labels; none where rows have scores.
+        metric: the task's.
+        validation: the task's one number on the validation rows, in [-1, 1].
+        resamples: bootstrap draws of the tested rows behind each interval.
+        seed: of the draws.
+
+    Raises:
+        NearfarError: outputs that are not finite.
+    """
+    if not np.isfinite(outputs).all():
+        row = int(np.flatnonzero(~np.isfinite(outputs).all(axis=1))[0])
+        raise NearfarError(f"the classifier's output for test row {row}, {' / '.join(texts[row])!r}, is not finite.")
+    names = [label_names[int(label)] if label_names else label for label in gold]
+    lines = [json.dumps([*row, name]) for row, name in zip(texts, names, strict=True)]
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    if not label_names:
+        predicted = outputs[:, 0].astype(np.float64)
+        entry = relatedness(
+            np.asarray(gold, dtype=np.float64), predicted, validation, reason=None, resamples=resamples, seed=seed
+        )
+        return entry | {"digest": digest}
+    labels, chosen = np.asarray(gold, dtype=np.intp), outputs.argmax(axis=1)
+    accuracy = round(100 * float(np.mean(labels == chosen)), 4)
+    probed = Probed(
+        accuracy=accuracy,
+        predicted=chosen,
+        dev_accuracy=round(100 * validation, 4),
+        grid=(),
+        grid_accuracies=[],
+        chosen=[],
+        fold_accuracies=[accuracy],
+    )
+    pairs = any(len(row) == 2 for row in texts[:1])
+    entry, _ = classification(
+        labels, probed, names=label_names, pairs=pairs, probe=Probe(), reason=None, resamples=resamples, seed=seed
+    )
+    if len(label_names) == 2:
+        entry["matthews"] = _matthews_estimate(labels, chosen, resamples=resamples, seed=seed)
+    if metric == "matthews":
+        entry |= {"dev_accuracy": None, "dev_matthews": round(100 * validation, 4)}
+    return entry | {"protocol": "finetune", "grid": {}, "digest": digest}
+
+
+def _matthews_estimate(
+    gold: NDArray[np.intp], predicted: NDArray[np.intp], *, resamples: int, seed: Sequence[int]
+) -> dict[str, Any]:
+    kinds = np.bincount(2 * gold + predicted, minlength=4)
+    drawn = np.random.default_rng(seed).multinomial(len(gold), kinds / len(gold), resamples)
+    return estimate(round(100 * matthews(gold, predicted), 4), _matthews(drawn), None)

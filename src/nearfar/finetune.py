@@ -1,0 +1,279 @@
+"""Fine-tuning a classifier: config -> rows, classifier and loss -> :mod:`nearfar.run` -> scores on the test rows.
+
+What ``nearfar finetune`` calls, and a notebook can call too. In the run folder, ``model/`` is a transformers folder for
+sequence classification, and ``result.json`` a result file with the test rows' predictions.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nearfar import run
+from nearfar.config import FinetuneConfig, dump_toml
+from nearfar.evaluation import results
+from nearfar.run import Job, carry_out, carry_out_in_memory, join
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.data.classification import ClassificationTask
+    from nearfar.encoder.classifier import Classifier
+    from nearfar.training.checkpoint import Progress
+    from nearfar.training.loop import Evaluation
+
+NOISES = ("word-dropout", "word-swap", "characters")
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """What came out of fine-tuning."""
+
+    steps: int
+    best_step: int
+    start_score: float
+    """The task's one number on the validation rows before training, in [-1, 1]."""
+    best_score: float
+    seconds: float
+    """Of the training steps alone."""
+    result: results.Result
+    """Scores on the test rows, as in a result file."""
+
+
+def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console | None" = None) -> Finetuned:
+    """Fine-tune, test, and leave the classifier in ``config.output``/model.
+
+    Steps are chosen by the validation rows alone. ``resume`` and several processes are as in
+    :func:`nearfar.train.train`.
+
+    Raises:
+        NearfarError: bad data, model or settings; a run folder that is in the way; a loss that is not finite; a disk
+            that refuses.
+        nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
+    """
+    from nearfar.evaluation.tables import evaluation_markdown
+
+    processes, device, console = join(config, console)
+    processes.from_first(lambda: run.check_folder(config, resume=resume, also=_nothing_else))
+    task = load_task(config)
+    classifier = open_classifier(config, task, device=device)
+    job = make_job(config, task, classifier, processes=processes.size)
+    tested: list[results.Result] = []
+
+    def account(progress: "Progress") -> dict[str, Any]:
+        result = test(config, task, classifier, validation=_validation(config, progress))
+        results.write_result(result, Path(config.output) / "result.json", markdown=evaluation_markdown(result))
+        tested.append(result)
+        return job.account(progress)
+
+    progress = carry_out(config, replace(job, account=account), processes=processes, console=console)
+    return _finetuned(progress, processes.from_first(lambda: tested[0]))
+
+
+def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> Finetuned:
+    """Fine-tune and test without a run folder, for studies of many short runs; ``config.output`` is a name only.
+
+    Raises:
+        NearfarError: as :func:`finetune`.
+    """
+    classifier = open_classifier(config, task, device=config.device)
+    progress = carry_out_in_memory(config, make_job(config, task, classifier))
+    return _finetuned(progress, test(config, task, classifier, validation=_validation(config, progress)))
+
+
+def load_task(config: FinetuneConfig) -> "ClassificationTask":
+    """The rows that the config asks for: sampled, and with noise in the training texts.
+
+    Raises:
+        NearfarError: rows that cannot be had, sampled or trained on.
+    """
+    from nearfar.data.classification import load_classification
+
+    task = load_classification(
+        config.task,
+        validation=config.validation,
+        test=config.test,
+        validation_rows=config.validation_rows,
+        text_columns=config.text_columns or None,
+        label_column=config.label_column,
+        limit=config.limit,
+    )
+    return with_noise(config, sampled(config, task))
+
+
+def sampled(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
+    """The task with the training rows that the config draws."""
+    from nearfar.data.labelled import Split
+    from nearfar.data.sampling import draw
+
+    if config.sample_size is None:
+        return task
+    texts, targets = task.train
+    if not task.label_names:
+        raise NearfarError("--sample-size draws rows by their labels, and these rows have scores; use --limit.")
+    rows = draw(
+        [int(target) for target in targets],
+        config.sample_size,
+        balanced=config.sample_balanced,
+        seed=config.sample_seed,
+        label_names=task.label_names,
+    )
+    kind = "balanced over labels" if config.sample_balanced else "in the labels' proportions"
+    note = f"{len(rows)} of {len(texts)} training rows drawn, {kind}, sample {config.sample_seed}"
+    train = Split([texts[row] for row in rows], [targets[row] for row in rows])
+    return replace(task, train=train, sources=(*task.sources, note))
+
+
+def with_noise(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
+    """The task with noise in its training texts; validation and test rows stay as they are."""
+    from nearfar.data.labelled import Split
+    from nearfar.data.noise import add_noise, load_translations
+
+    if config.noise == "none":
+        return task
+    texts, targets = task.train
+    flat = [text for row in texts for text in row]
+    if config.noise in NOISES:
+        changed = add_noise(flat, config.noise, config.noise_rate, seed=config.sample_seed)  # type: ignore[arg-type]
+        note = f"training texts with {config.noise} at {config.noise_rate:g}"
+    elif not Path(config.noise).exists():
+        raise NearfarError(f"--noise {config.noise}: is none of {', '.join(NOISES)}, and no such file is there.")
+    else:
+        translations = load_translations(config.noise)
+        changed = [translations[text] for text in flat]
+        note = f"training texts replaced by those of {config.noise}"
+    width = len(texts[0])
+    rows = [tuple(changed[start : start + width]) for start in range(0, len(changed), width)]
+    return replace(task, train=Split(rows, targets), sources=(*task.sources, note))
+
+
+def open_classifier(config: FinetuneConfig, task: "ClassificationTask", *, device: str | None) -> "Classifier":
+    """The encoder to start from with a head for the task, which depends on the seed alone."""
+    from nearfar.encoder.classifier import Classifier
+    from nearfar.training.gradients import seeded
+
+    seeded(config.seed)
+    return Classifier.from_pretrained(
+        config.model,
+        label_names=task.label_names or None,
+        regression=not task.label_names,
+        dropout=config.dropout,
+        max_length=config.max_length,
+        device=device,
+    )
+
+
+def make_job(
+    config: FinetuneConfig, task: "ClassificationTask", classifier: "Classifier", *, processes: int = 1
+) -> Job:
+    """What is to be done, ready for its first step.
+
+    Raises:
+        NearfarError: rows that cannot be trained on.
+    """
+    from nearfar.data.batching import TextBatches
+    from nearfar.encoder.training import TrainingClassifier
+    from nearfar.evaluation.finetuned import PRIMARY
+    from nearfar.methods.gunel import scl_finetune
+    from nearfar.methods.mixture import Mixture
+
+    texts, targets = task.train
+    size = min(config.batch_size * processes, len(texts))  # a few-shot sample may be smaller than a batch
+    batches = TextBatches(texts, size, config.seed, targets, balanced=config.balanced, smallest=1)
+    half = TrainingClassifier(classifier, max_length=config.train_max_length, bf16=config.precision == "bf16")
+    half.read(texts)
+    method = scl_finetune(
+        half.states,
+        half.head,
+        batches,
+        scl_weight=config.scl_weight,
+        temperature=config.temperature,
+        label_names=task.label_names,
+    )
+    facts = [*task.sources]
+    if half.truncated:
+        length = min(config.train_max_length or classifier.max_length, classifier.max_length)
+        facts.append(f"{half.truncated} of {len(texts)} training rows are over {length} tokens and cut there")
+    mixture = Mixture(((method, 1.0),))
+    steps = -(-mixture.total_steps(config.epochs) // config.accumulate)
+    return Job(
+        mixture=mixture,
+        encoder=classifier.backbone,
+        total_steps=min(steps, config.max_steps or steps),
+        facts=facts,
+        evaluate=_evaluation(classifier, task, bf16=config.precision == "bf16"),
+        metric=PRIMARY[task.metric],
+        of="the validation rows",
+        settings={"config.toml": dump_toml(config)},
+        save=classifier.save_pretrained,
+        account=lambda _: {"dev": f"{task.name}, validation", "metric": PRIMARY[task.metric]},
+    )
+
+
+def _evaluation(classifier: "Classifier", task: "ClassificationTask", *, bf16: bool) -> "Callable[[], Evaluation]":
+    from nearfar.evaluation.finetuned import primary
+    from nearfar.training.loop import Evaluation
+
+    def evaluate() -> Evaluation:
+        outputs = classifier.predict(task.validation.texts, bf16=bf16)
+        return Evaluation(primary(task.metric, task.validation.targets, outputs), {})
+
+    return evaluate
+
+
+def test(
+    config: FinetuneConfig, task: "ClassificationTask", classifier: "Classifier", *, validation: float
+) -> results.Result:
+    """Scores on the test rows, as in a result file."""
+    from nearfar.evaluation.finetuned import finetuned_entry
+
+    texts, gold = task.test
+    outputs = classifier.predict(texts, bf16=config.precision == "bf16")
+    entry = finetuned_entry(
+        texts,
+        gold,
+        outputs,
+        label_names=task.label_names,
+        metric=task.metric,
+        validation=validation,
+        resamples=RESAMPLES,
+        seed=[config.seed, *task.name.encode()],
+    )
+    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
+    return {
+        "schema": results.SCHEMA,
+        "kind": "evaluation",
+        "model": config.output or config.model,
+        "config": settings
+        | {"training_seed": config.seed, "tasks": [task.name], "data": list(task.sources), "resamples": RESAMPLES},
+        "provenance": results.provenance(),
+        "unavailable": {},
+        "averages": {},
+        "tasks": {},
+        "texts": len({text for row in texts for text in row}),
+        "dim": classifier.backbone.config.hidden_size,
+        "transfer": {"protocol": "finetune", "nhid": 0, "folds": 0, "averages": {}, "tasks": {task.name: entry}},
+    }
+
+
+def _validation(config: FinetuneConfig, progress: "Progress") -> float:
+    """The score on the validation rows of the weights that are kept."""
+    return (progress.best_score or 0.0) if config.keep == "best" else progress.history[-1][1]
+
+
+def _finetuned(progress: "Progress", result: results.Result) -> Finetuned:
+    return Finetuned(
+        progress.step,
+        progress.best_step or 0,
+        progress.start_score or 0.0,
+        progress.best_score or 0.0,
+        progress.seconds,
+        result,
+    )
+
+
+def _nothing_else(_: Path) -> list[str]:
+    """All settings are in config.toml."""
+    return []

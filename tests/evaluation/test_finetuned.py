@@ -1,0 +1,214 @@
+"""What a fine-tuned classifier predicted: scores against sklearn and scipy, entries that compare, mistakes."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.stats
+import sklearn.metrics
+
+from nearfar.compare import compare
+from nearfar.evaluation import results
+from nearfar.evaluation.finetuned import PRIMARY, finetuned_entry, matthews, primary
+from nearfar.types import NearfarError
+from tests.evaluation.report_cases import PROVENANCE
+
+TWO, THREE = ("no", "yes"), ("left", "middle", "right")
+
+
+def outputs_of(predicted: np.ndarray, classes: int, *, seed: int = 0) -> np.ndarray:
+    """Logits whose largest is that of the predicted class."""
+    noise = np.random.default_rng(seed).uniform(-1, 1, (len(predicted), classes))
+    return (noise + 2.5 * np.eye(classes)[predicted] - 10).astype(np.float32)
+
+
+def some(count: int, classes: int, *, seed: int, right: float = 0.6) -> tuple[list[int], np.ndarray]:
+    """Gold labels and predictions that are right about that often, beside those that are by chance."""
+    rng = np.random.default_rng(seed)
+    gold = rng.integers(0, classes, count)
+    return gold.tolist(), np.where(rng.random(count) < right, gold, rng.integers(0, classes, count))
+
+
+def entry_of(gold: list[Any], outputs: np.ndarray, names: tuple[str, ...] = TWO, **changes: Any) -> dict[str, Any]:
+    """The entry; of pairs unless other texts are given."""
+    texts = [(f"a {number}", f"b {number}") for number in range(len(gold))]
+    settings = {"texts": texts, "label_names": names, "validation": 0.25, "resamples": 200, "seed": [1]} | changes
+    metric = settings.pop("metric", "accuracy" if names else "pearson_spearman")
+    return finetuned_entry(settings.pop("texts"), gold, outputs, metric=metric, **settings)
+
+
+# --- Matthews' correlation ---
+
+
+@pytest.mark.filterwarnings("ignore:A single label was found")  # sklearn's
+@pytest.mark.parametrize("count", [2, 5, 17, 200])
+def test_matthews_is_that_of_sklearn(count: int) -> None:
+    values = []
+    for seed in range(20):
+        gold, predicted = some(count, 2, seed=seed)
+        values.append(matthews(gold, predicted))
+        assert values[-1] == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, predicted), abs=1e-12)
+    assert max(np.abs(values)) > 0.1
+
+
+@pytest.mark.filterwarnings("ignore:A single label was found")  # sklearn's
+@pytest.mark.parametrize("gold", [[0, 0, 0], [1, 1, 1], [0, 1, 1]])
+@pytest.mark.parametrize("predicted", [[0, 0, 0], [1, 1, 1], [0, 1, 1], [1, 0, 0]])
+def test_matthews_of_one_label_is_0_and_of_all_right_or_wrong_1(gold: list[int], predicted: list[int]) -> None:
+    found = matthews(gold, np.array(predicted))
+    assert found == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, predicted))
+    assert found == (0 if len(set(gold)) * len(set(predicted)) < 4 else 1 if gold == predicted else -1)
+
+
+# --- the one number ---
+
+
+def test_the_one_number_of_each_metric() -> None:
+    gold, predicted = some(80, 2, seed=3)
+    outputs = outputs_of(predicted, 2)
+    right = sklearn.metrics.accuracy_score(gold, predicted)
+    assert 0.5 < right < 1
+    for metric in ("accuracy", "accuracy_f1"):
+        assert primary(metric, gold, outputs) == pytest.approx(right)  # type: ignore[arg-type]
+        assert PRIMARY[metric] == "accuracy"
+    assert primary("matthews", gold, outputs) == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, predicted))
+    three, several = some(50, 3, seed=4)
+    assert primary("accuracy", three, outputs_of(several, 3)) == pytest.approx(np.mean(np.array(three) == several))
+    rng = np.random.default_rng(0)
+    scores = rng.integers(0, 11, 60) / 2
+    written = (scores + rng.normal(0, 1.5, 60)).astype(np.float32)
+    expected = scipy.stats.pearsonr(scores, written.astype(np.float64)).statistic
+    assert primary("pearson_spearman", scores.tolist(), written[:, None]) == pytest.approx(expected, abs=1e-12)
+    assert primary("pearson_spearman", scores.tolist(), -written[:, None]) == pytest.approx(-expected, abs=1e-12)
+
+
+def test_a_correlation_that_does_not_exist_counts_as_0() -> None:
+    assert primary("pearson_spearman", [1.0, 2.0, 3.5], np.full((3, 1), 0.1, dtype=np.float32)) == 0
+    assert primary("pearson_spearman", [2.0, 2.0], np.array([[0.1], [0.3]], dtype=np.float32)) == 0
+    assert primary("matthews", [0, 1, 1], outputs_of(np.array([1, 1, 1]), 2)) == 0
+
+
+# --- entries ---
+
+
+def test_an_entry_of_two_labels() -> None:
+    gold, predicted = some(120, 2, seed=5)
+    entry = entry_of(gold, outputs_of(predicted, 2))
+    for key, expected in (
+        ("accuracy", sklearn.metrics.accuracy_score(gold, predicted)),
+        ("f1", sklearn.metrics.f1_score(gold, predicted)),
+        ("matthews", sklearn.metrics.matthews_corrcoef(gold, predicted)),
+    ):
+        estimate = entry[key]
+        assert estimate["score"] == pytest.approx(100 * expected, abs=6e-3), key
+        assert estimate["low"] < estimate["score"] < estimate["high"], key
+        assert estimate["high"] - estimate["low"] < 45, key
+    assert (entry["gold"], entry["predicted"]) == (gold, predicted.tolist())
+    assert (entry["kind"], entry["protocol"], entry["rows"]) == ("classification", "finetune", 120)
+    assert (entry["classes"], entry["dev_accuracy"]) == (["no", "yes"], 25.0)
+
+
+def test_an_interval_is_that_of_rows_drawn_again() -> None:
+    """Against a bootstrap that draws row by row."""
+    gold, predicted = some(150, 2, seed=6)
+    entry = entry_of(gold, outputs_of(predicted, 2), resamples=4000)
+    rng = np.random.default_rng(1)
+    places = rng.integers(0, 150, (800, 150))
+    drawn = [np.corrcoef(np.array(gold)[rows], predicted[rows])[0, 1] for rows in places]
+    low, high = 100 * np.quantile(drawn, [0.025, 0.975])
+    assert [entry["matthews"]["low"], entry["matthews"]["high"]] == pytest.approx([low, high], abs=1.5)
+
+
+def test_entries_of_other_kinds() -> None:
+    gold, predicted = some(60, 3, seed=7)
+    entry = entry_of(gold, outputs_of(predicted, 3), THREE)
+    assert not {"f1", "matthews"} & entry.keys()
+    gold, predicted = some(60, 2, seed=8)
+    single = entry_of(gold, outputs_of(predicted, 2), texts=[(f"a {number}",) for number in range(60)])
+    assert "matthews" in single
+    assert "f1" not in single
+    cola = entry_of(gold, outputs_of(predicted, 2), metric="matthews")
+    assert (cola["dev_accuracy"], cola["dev_matthews"]) == (None, 25.0)  # the number is no accuracy
+
+
+def test_an_entry_of_scores() -> None:
+    rng = np.random.default_rng(0)
+    gold = (rng.integers(0, 11, 90) / 2).tolist()
+    written = (np.array(gold) + rng.normal(0, 1, 90)).astype(np.float32)
+    entry = entry_of(gold, written[:, None], ())
+    exact = written.astype(np.float64)
+    assert entry["kind"] == "relatedness"
+    assert entry["pearson"]["score"] == pytest.approx(100 * scipy.stats.pearsonr(gold, exact).statistic, abs=1e-3)
+    assert entry["spearman"]["score"] == pytest.approx(100 * scipy.stats.spearmanr(gold, exact).statistic, abs=1e-3)
+    assert entry["pearson"]["low"] < entry["pearson"]["score"] < entry["pearson"]["high"]
+    assert entry["mse"] == pytest.approx(np.mean((exact - gold) ** 2), abs=1e-5)
+    assert entry["dev_pearson"] == 25.0
+    flat = entry_of(gold, np.full((90, 1), 2.5, dtype=np.float32), ())
+    assert flat["pearson"] == {"score": None, "low": None, "high": None, "reason": "all predicted scores are equal"}
+
+
+def test_a_digest_tells_texts_and_labels() -> None:
+    gold, predicted = some(20, 2, seed=9)
+    same, other = outputs_of(predicted, 2), outputs_of(1 - predicted, 2)
+    digest = entry_of(gold, same)["digest"]
+    assert entry_of(gold, other)["digest"] == digest
+    assert entry_of(gold, same, ("nay", "yes"))["digest"] != digest
+    assert entry_of([1 - gold[0], *gold[1:]], same)["digest"] != digest
+    assert entry_of(gold, same, texts=[("x", f"b {number}") for number in range(20)])["digest"] != digest
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("names", [TWO, ()])
+def test_outputs_that_are_not_finite_name_the_row(bad: float, names: tuple[str, ...]) -> None:
+    outputs = np.zeros((6, len(names) or 1), dtype=np.float32)
+    outputs[4, -1] = bad
+    with pytest.raises(NearfarError, match=r"output for test row 4, 'a 4 / b 4', is not finite"):
+        entry_of([0, 1, 0, 1, 0, 1], outputs, names)
+
+
+# --- as result files ---
+
+
+def wrapped(entries: dict[str, dict[str, Any]], *, model: str, seed: int = 1) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "kind": "evaluation",
+        "model": model,
+        "config": {"resamples": 200, "training_seed": seed},
+        "provenance": PROVENANCE,
+        "unavailable": {},
+        "averages": {},
+        "tasks": {},
+        "transfer": {"protocol": "finetune", "nhid": 0, "folds": 0, "averages": {}, "tasks": entries},
+    }
+
+
+def test_entries_are_valid_and_two_files_compare(tmp_path: Path) -> None:
+    gold, weak = some(300, 2, seed=10, right=0.3)
+    strong = np.where(np.arange(300) % 10 < 9, gold, weak)
+    scores = (np.random.default_rng(2).integers(0, 11, 80) / 2).tolist()
+    noise = np.random.default_rng(3).normal(size=80)
+    for name, predicted, spread in (("strong", strong, 0.5), ("weak", weak, 4.0)):
+        written = (np.array(scores) + spread * noise).astype(np.float32)
+        entries = {"mine": entry_of(gold, outputs_of(predicted, 2)), "scored": entry_of(scores, written[:, None], ())}
+        result = wrapped(entries, model=name)
+        results.validate(result, source="the result")
+        results.write_result(result, tmp_path / f"{name}.json", markdown="")
+        assert json.loads((tmp_path / f"{name}.json").read_text()) == result
+    found = compare(tmp_path / "strong.json", tmp_path / "weak.json", resamples=300, progress=False)["tasks"]
+    right = np.array([strong == gold, weak == gold])
+    assert found["mine"]["difference"] == pytest.approx(100 * (right[0].mean() - right[1].mean()), abs=1e-3)
+    only = [int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())]
+    assert found["mine"]["p"] == pytest.approx(scipy.stats.binomtest(only[0], sum(only)).pvalue, abs=1e-6)
+    assert (found["mine"]["kind"], found["mine"]["separable"]) == ("classification", True)
+    assert found["scored"]["separable"] is True
+
+
+def test_other_rows_do_not_compare() -> None:
+    gold, predicted = some(40, 2, seed=11)
+    one = wrapped({"mine": entry_of(gold, outputs_of(predicted, 2))}, model="one")
+    two = wrapped({"mine": entry_of([1 - gold[0], *gold[1:]], outputs_of(predicted, 2))}, model="two")
+    with pytest.raises(NearfarError, match="were scored on different data"):
+        compare(one, two, resamples=50, progress=False)

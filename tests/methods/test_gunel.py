@@ -1,0 +1,301 @@
+"""scl-finetune: the loss by loops, plain cross-entropy to the bit, no positive, one row, scores, mistakes, words."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from nearfar.data.batching import TextBatch, TextBatches
+from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.training import TrainingClassifier
+from nearfar.methods import Loss, Method
+from nearfar.methods.gunel import scl_finetune
+from nearfar.training.gradients import Gradients, seeded
+from nearfar.training.optimiser import adamw
+from nearfar.training.processes import Processes
+from nearfar.types import NearfarError
+from tests import references
+from tests.encoder.tiny_pairs import items, save_tiny_for_pairs
+
+DIM = 5
+NAMES = ("no", "maybe", "yes")
+TEXTS = [("goal",), ("tax",), ("match",), ("vote",), ("team",), ("sun",), ("rain",)]
+LABELS = [0, 1, 0, 1, 0, 2, 1]
+
+
+class Table(nn.Module):
+    """A vector for each item in place of an encoder. Keeps what it was asked for."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.numbers = {item: number for number, item in enumerate(dict.fromkeys(rows))}
+        self.vectors = nn.Embedding(len(self.numbers), DIM, dtype=torch.float64)
+        self.asked = []
+
+    def forward(self, asked):
+        self.asked.append(list(asked))
+        return self.vectors(torch.tensor([self.numbers[item] for item in asked]))
+
+
+def build(rows=TEXTS, labels=LABELS, *, outputs=3, **settings):
+    torch.manual_seed(0)
+    table, head = Table(rows), nn.Linear(DIM, outputs, dtype=torch.float64)
+    batches = TextBatches(rows, len(rows), targets=labels, smallest=1)
+    return table, head, scl_finetune(table, head, batches, **{"label_names": NAMES, **settings})
+
+
+def batch_of(*rows):
+    """A batch of (item, target) rows, in this order."""
+    sentences = list(dict.fromkeys(text for item, _ in rows for text in item))
+    texts = zip(*(item for item, _ in rows), strict=True)
+    columns = tuple([sentences.index(text) for text in column] for column in texts)
+    return TextBatch(sentences, columns, [target for _, target in rows], list(range(len(rows))))
+
+
+def by_hand(table, head, rows, weight, temperature):
+    """Gunel et al. 2021, eq. 1, number by number; SCL as the mean over the anchors."""
+    states = table([item for item, _ in rows])
+    labels = torch.tensor([label for _, label in rows])
+    ce = references.nli_softmax(head(states), labels).mean()
+    scl = references.supcon(states, labels, temperature)
+    return (1 - weight) * ce + weight * (torch.stack(scl).mean() if scl else 0)
+
+
+@pytest.mark.parametrize("temperature", [0.3, 1.0])
+@pytest.mark.parametrize("weight", [0.0, 0.1, 0.9, 1.0])
+def test_the_loss_by_hand_in_value_and_gradient(weight, temperature):
+    table, head, method = build(scl_weight=weight, temperature=temperature)
+    rows = [*zip(TEXTS, LABELS, strict=True), (TEXTS[0], 0), (TEXTS[2], 1)]  # a text twice is two examples
+    loss, expected = method.loss(batch_of(*rows)).total, by_hand(table, head, rows, weight, temperature)
+    torch.testing.assert_close(loss.double(), expected, atol=1e-6, rtol=0)
+    weights = [table.vectors.weight, head.weight, head.bias]
+    ours, theirs = (torch.autograd.grad(total, weights) for total in (loss, expected))
+    assert theirs[0].norm() > 1e-2
+    assert (theirs[1].norm() > 1e-2) == (weight < 1)
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+
+
+def test_terms_are_what_the_loss_is_made_of():
+    table, head, method = build()
+    (batch,) = method.batches.epoch(0)
+    total, terms = method.loss(batch)
+    rows = [((batch.sentences[text],), label) for text, label in zip(batch.columns[0], batch.targets, strict=True)]
+    assert terms.keys() == {"ce", "scl", "accuracy"}
+    assert terms["ce"].item() == pytest.approx(by_hand(table, head, rows, 0.0, 0.3).item(), abs=1e-6)
+    assert terms["scl"].item() == pytest.approx(by_hand(table, head, rows, 1.0, 0.3).item(), abs=1e-6)
+    assert total.item() == pytest.approx(0.1 * terms["ce"].item() + 0.9 * terms["scl"].item())  # the paper's lambda
+    right = [head(table([item]))[0].tolist() for item, _ in rows]
+    right = [logits.index(max(logits)) == label for logits, (_, label) in zip(right, rows, strict=True)]
+    assert 0 < sum(right) < len(rows)
+    assert terms["accuracy"].item() == pytest.approx(sum(right) / len(rows))
+    assert not any(value.requires_grad for value in terms.values())
+    assert build(scl_weight=0.0)[2].loss(batch).terms.keys() == {"ce", "accuracy"}
+
+
+@pytest.mark.realdata
+def test_golden_values(nearfar_data):
+    file = nearfar_data.resolve().parent / "golden" / "objectives.json"
+    if not file.exists():
+        pytest.skip(f"no golden values at {file}")
+    cases = json.loads(file.read_text())["supcon"]
+    assert len(cases) >= 3
+    for case in cases:
+        states, labels = torch.tensor(case["embeddings"], dtype=torch.float64), case["label"]
+        rows = [(f"text {number}",) for number in range(len(labels))]
+        names = [str(label) for label in range(max(labels) + 2)]
+        head = nn.Linear(states.shape[1], len(names), dtype=torch.float64)
+        batches = TextBatches(rows, len(rows), targets=labels, smallest=1)
+        method = scl_finetune(
+            lambda asked, states=states, rows=rows: states[[rows.index(item) for item in asked]],
+            head,
+            batches,
+            scl_weight=1.0,
+            temperature=case["temperature"],
+            label_names=names,
+        )
+        (batch,) = batches.epoch(0)
+        expected = case["sum_over_anchors"] / max(case["anchors_with_positives"], 1)
+        assert method.loss(batch).total.item() == pytest.approx(expected, rel=0, abs=1e-9)
+
+
+# --- without a positive, and alone ---
+
+
+@pytest.mark.parametrize("rows", [[(TEXTS[0], 0), (TEXTS[1], 1), (TEXTS[5], 2)], [(TEXTS[1], 1)]])
+def test_a_batch_without_a_positive_is_cross_entropy_alone(rows):
+    table, head, method = build()
+    loss = method.loss(batch_of(*rows))
+    ce = functional.cross_entropy(head(table([item for item, _ in rows])).float(), torch.tensor([y for _, y in rows]))
+    assert loss.terms["scl"] == 0
+    torch.testing.assert_close(loss.total.double(), 0.1 * ce.double(), atol=1e-7, rtol=0)
+    weights = [table.vectors.weight, head.weight, head.bias]
+    ours, theirs = torch.autograd.grad(loss.total, weights), torch.autograd.grad(0.1 * ce, weights)
+    assert all(gradient.isfinite().all() for gradient in ours)
+    assert all(gradient.norm() > 1e-3 for gradient in theirs)
+    torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6)
+
+
+# --- cross-entropy alone, to the bit ---
+
+
+def plain_cross_entropy(half: TrainingClassifier, batches: TextBatches) -> Method:
+    """What fine-tuning is without the paper."""
+
+    def items_of(batch: TextBatch) -> list[tuple[str, ...]]:
+        return [batches.texts[row] for row in batch.rows]
+
+    def loss_of(batch: TextBatch, rows: torch.Tensor) -> Loss:
+        return Loss(functional.cross_entropy(half.head(rows), torch.tensor(batch.targets)), {})
+
+    return Method("ce", batches, items_of, half.states, loss_of, lambda _: [], half.head)
+
+
+def twenty_steps(folder: Path, scl_weight: float | None) -> tuple[list[float], dict[str, torch.Tensor]]:
+    """Losses and last weights; without a weight, of plain cross-entropy."""
+    seeded(3)
+    classifier = Classifier.from_pretrained(folder, label_names=NAMES)
+    half = TrainingClassifier(classifier, max_length=None, bf16=False)
+    texts = items(24)[1::2]
+    half.read(texts)
+    batches = TextBatches(texts, 5, 3, [number % 3 for number in range(len(texts))], smallest=1)
+    method = (
+        plain_cross_entropy(half, batches)
+        if scl_weight is None
+        else scl_finetune(half.states, half.head, batches, scl_weight=scl_weight, label_names=NAMES)
+    )
+    rates = {"learning_rate": 1e-3, "head_learning_rate": 1e-2, "weight_decay": 0.1, "beta2": 0.98}
+    optimiser = adamw(classifier.backbone, [half.head], **rates)
+    gradients, losses = Gradients(3, Processes()), []
+    every = (batch for epoch in range(20) for batch in batches.epoch(epoch))
+    for step, batch in zip(range(20), every, strict=False):
+        classifier.backbone.train()
+        half.head.train()
+        losses.append(gradients.add_mean([((method, batch, 1.0),)], step=step)[0]["loss"])
+        optimiser.step()
+        optimiser.zero_grad()
+    return losses, {name: tensor.clone() for name, tensor in classifier.model.state_dict().items()}
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta"])
+def test_weight_0_is_plain_cross_entropy_to_the_bit(architecture, tmp_path):
+    folder = save_tiny_for_pairs(tmp_path, architecture)
+    plain, weights = twenty_steps(folder, None)
+    losses, ours = twenty_steps(folder, 0.0)
+    assert losses == plain
+    assert ours.keys() == weights.keys()
+    assert all(torch.equal(ours[name], weights[name]) for name in weights)
+    others, theirs = twenty_steps(folder, 0.5)
+    assert others[0] != plain[0]
+    before = Classifier.from_pretrained(folder, label_names=NAMES).model.state_dict()
+    embeddings = next(name for name in weights if "word_embeddings" in name)
+    for one in (before, theirs):
+        assert not torch.equal(one[embeddings], weights[embeddings])
+
+
+def test_weight_0_trains_as_transformers_own_loss_does(tmp_path):
+    seeded(0)
+    classifier = Classifier.from_pretrained(save_tiny_for_pairs(tmp_path / "tiny", dropout=0.0), label_names=NAMES)
+    classifier.save_pretrained(tmp_path / "saved")
+    half = TrainingClassifier(classifier, max_length=None, bf16=False)
+    texts = items(24)[1::2]
+    half.read(texts)
+    batches = TextBatches(texts, 6, 0, [number % 3 for number in range(12)])
+    method = scl_finetune(half.states, half.head, batches, scl_weight=0.0, label_names=NAMES)
+    theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", attn_implementation="eager").train()
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    optimisers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (classifier.model, theirs)]
+    compared = []
+    for epoch in range(10):
+        for batch in batches.epoch(epoch):
+            pairs = [texts[row] for row in batch.rows]
+            tokens = tokenizer(*zip(*pairs, strict=True), padding=True, return_tensors="pt")
+            losses = [method.loss(batch).total, theirs(**tokens, labels=torch.tensor(batch.targets)).loss]
+            for loss, optimiser in zip(losses, optimisers, strict=True):
+                loss.backward()
+                optimiser.step()
+                optimiser.zero_grad()
+            compared.append([loss.item() for loss in losses])
+    ours, expected = zip(*compared, strict=True)
+    assert len(ours) == 20
+    assert expected[-1] < 0.5 * expected[0]
+    assert ours == pytest.approx(expected, abs=1e-5)
+
+
+# --- scores ---
+
+
+def test_scores_are_learned_by_squared_error():
+    table, head, method = build(labels=[0.5, 1.0, 2.25, 3.0, 0.0, 5.0, 4.0], outputs=1, label_names=())
+    (batch,) = method.batches.epoch(0)
+    total, terms = method.loss(batch)
+    outputs = [head(table([(batch.sentences[text],)]))[0, 0] for text in batch.columns[0]]
+    expected = sum((output - score) ** 2 for output, score in zip(outputs, batch.targets, strict=True)) / 7
+    torch.testing.assert_close(total.double(), expected, atol=1e-5, rtol=0)
+    ours, theirs = (torch.autograd.grad(loss, [table.vectors.weight, head.weight]) for loss in (total, expected))
+    assert theirs[0].norm() > 1e-2
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
+    assert terms.keys() == {"mse"}
+    assert terms["mse"] == total
+    one = method.loss(batch_of((TEXTS[0], 2.0))).total
+    assert one.item() == pytest.approx((head(table([TEXTS[0]])).item() - 2) ** 2, abs=1e-5)
+
+
+# --- mistakes ---
+
+
+def test_targets_that_are_no_labels_are_refused():
+    with pytest.raises(NearfarError, match="scl-finetune needs a label or a score for each row"):
+        build(labels=None)
+    for label in (3, -1, 0.5):
+        with pytest.raises(NearfarError, match=rf"row 4 has the label {label}, but labels are 0 to 2"):
+            build(labels=[0, 1, 0, 1, label, 2, 1])
+    build(labels=[0.0, 1.0, 0.0, 1.0, 0.0, 2.0, 2.0])  # whole numbers, whatever their type
+
+
+def test_bad_settings_are_refused_before_the_first_batch():
+    for weight in (-0.1, 1.1, math.nan):
+        with pytest.raises(NearfarError, match=r"--scl-weight .*: must be between 0 and 1"):
+            build(scl_weight=weight)
+    for temperature in (0.0, -0.3, math.inf, math.nan):
+        with pytest.raises(NearfarError, match="temperature must be a positive number"):
+            build(temperature=temperature)
+
+
+# --- pairs, and words ---
+
+
+PAIRS = [("a dog", "an animal"), ("a cat", "an animal"), ("a dog", "an animal"), ("an animal", "a dog")]
+
+
+def test_items_are_pairs_in_the_order_of_the_rows():
+    table, _, method = build(PAIRS, [0, 1, 0, 2])
+    assert method.items_of(batch_of(*zip(PAIRS, [0, 1, 0, 2], strict=True))) == PAIRS
+    for batch in method.batches.epoch(1):
+        assert method.items_of(batch) == [PAIRS[row] for row in batch.rows]
+    method.loss(batch)
+    assert table.asked == [[PAIRS[row] for row in batch.rows]]
+    assert (method.name, method.represent) == ("scl-finetune", table)
+
+
+def test_describe_names_labels_positives_and_texts():
+    table, _, method = build(PAIRS, [0, 1, 0, 2])
+    batch = batch_of(*zip(PAIRS, [0, 1, 0, 2], strict=True))
+    assert method.describe(batch)[:4] == [
+        "no              a dog",
+        "                an animal; 1 positive",
+        "maybe           a cat",
+        "                an animal; 0 positives",
+    ]
+    assert len(method.describe(batch)) == 8
+    assert build(PAIRS, [0, 1, 0, 2], scl_weight=0.0)[2].describe(batch)[1] == "                an animal"
+    scores = build(label_names=(), outputs=1, labels=[0.5] * 7)[2]
+    assert scores.describe(batch_of((("goal",), 2.5), (("tax",), 2.5))) == [
+        "2.5             goal",
+        "2.5             tax",
+    ]
+    assert table.asked == []
