@@ -7,10 +7,12 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.config import (
+    FINETUNE,
     METHODS,
     AugmentConfig,
     BtConfig,
     BtSgOptConfig,
+    FinetuneConfig,
     RegressionConfig,
     SclConfig,
     SgOptConfig,
@@ -24,10 +26,12 @@ from nearfar.config import (
     method_of,
 )
 from nearfar.recipes import second_of
+from nearfar.types import NearfarError
 from tests.every_method import DATA, write_data
 
 ROOT = Path(__file__).parent.parent
-CONFIGS = sorted((ROOT / "configs").glob("*.toml"))
+CONFIGS = [file for file in sorted((ROOT / "configs").glob("*.toml")) if issubclass(load_toml(file)[0], TrainConfig)]
+"""Those for ``nearfar train``; the others are tested in test_finetune_configs.py."""
 FIRSTS = {file: load_toml(file)[1]["second"] for file in CONFIGS if "second" in load_toml(file)[1]}
 """The configs that ask for a second objective, and what they ask for."""
 SECONDS = {ROOT / second for second in FIRSTS.values()}
@@ -161,3 +165,47 @@ def test_as_coded_differs_from_the_paper_where_it_says_so() -> None:
     assert differ == {"view_pooling", "guide_dropout", "weight_decay"}
     paper, code = (loaded(ROOT / "configs" / f"simcse-unsup{name}.toml") for name in ("", "-as-coded"))
     assert {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)} == {"evaluate_every"}
+
+
+def test_fine_tuning_defaults_are_gunel_s() -> None:
+    config = FinetuneConfig(output="x")
+    assert values(config, "scl_weight", "temperature", "dropout") == (0.9, 0.3, None)
+    assert values(config, "batch_size", "learning_rate", "weight_decay") == (16, 1e-5, 0.0)
+    assert values(config, "validation_rows", "task", "keep") == (500, "sst2", "best")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"scl_weight": 0.0, "dropout": 0.0, "noise_rate": 0.0, "sample_balanced": False, "warmup": 0.0},
+        {"text_columns": ("question", "answer"), "label_column": "kind", "validation": "v.tsv", "test": "t.tsv"},
+        {"sample_size": 20, "sample_seed": 7, "noise": "word-swap", "balanced": True, "keep": "last", "seed": 0},
+        {"max_steps": 3, "patience": 2, "micro_batch": 4, "head_learning_rate": 1e-3, "precision": "bf16"},
+    ],
+)
+def test_settings_of_fine_tuning_survive_a_round_trip(changes: dict[str, object], tmp_path: Path) -> None:
+    config = FinetuneConfig(output="x", **changes)  # type: ignore[arg-type]
+    file = tmp_path / "run.toml"
+    file.write_text(dump_toml(config))
+    kind, read = load_toml(file)
+    assert kind is FinetuneConfig
+    assert f'method = "{FINETUNE}"' in file.read_text()
+    again = build(kind, read, source=file)
+    assert again == config
+    assert dump_toml(again) == dump_toml(config)
+
+
+def test_a_method_is_found_among_those_of_both_commands(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    assert FINETUNE not in METHODS
+    file.write_text('method = "scl-finetun"')
+    with pytest.raises(NearfarError, match=r"no method is called 'scl-finetun'\. Did you mean 'scl-finetune'"):
+        load_toml(file)
+    file.write_text(f'method = "{FINETUNE}"\npooling = "cls"')
+    kind, read = load_toml(file)
+    with pytest.raises(NearfarError, match="no key is called 'pooling'"):
+        build(kind, {"output": "x", **read}, source=file)
+    file.write_text(f'method = "{FINETUNE}"')
+    with pytest.raises(NearfarError, match=r"--second .*run\.toml: is fine-tuning, which goes by itself"):
+        second_of(SupconTextConfig(output="x", second=str(file)))

@@ -1,0 +1,124 @@
+"""Every shipped config of ``nearfar finetune`` loads, is the experiment of its file name, and can be begun."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearfar import finetune_study as module
+from nearfar.config import FinetuneConfig, FinetuneStudyConfig, build, dump_toml, listed, load_toml
+from nearfar.data.classification import TASKS
+from nearfar.finetune_study import finetune_study, planned
+from tests.finetune_studies import Runs, write
+
+ROOT = Path(__file__).parent.parent
+FINETUNES = [
+    file for file in sorted((ROOT / "configs").glob("*.toml")) if issubclass(load_toml(file)[0], FinetuneConfig)
+]
+
+
+def finetuned(file: Path) -> FinetuneStudyConfig:
+    _, values = load_toml(file)
+    return build(FinetuneStudyConfig, {"output": "x", **values}, source=file)
+
+
+AXES = {
+    "few-shot": {"few_shot": "20,100,1000"},
+    "full": {},
+    "noise": {"sample_size": 100},
+    "batch-size": {"batch_sizes": "16,64,256"},
+    "grid": {"sample_size": 100, "scl_weights": "0.1,0.3,0.5,0.7,0.9,1.0", "temperatures": "0.1,0.3,0.5,0.7"},
+    "transfer": {"few_shot": "40"},
+}
+"""Experiment of Gunel et al. 2021 -> what makes it one."""
+TABLES = {"few-shot": 2, "noise": 3, "full": 5, "batch-size": 6, "transfer": 7, "grid": 2}
+TASKS_OF = {
+    "few-shot": "mnli qnli sst2",
+    "noise": "mnli qnli sst2",
+    "full": "cola mnli mrpc qnli rte sst2",
+    "batch-size": "cola mnli qnli sst2",
+    "transfer": "amazon2 sst2 yelp2",
+    "grid": "sst2",
+}
+
+
+def experiment(file: Path) -> tuple[str, str]:
+    """What a file's name says: the experiment and the task."""
+    author, _, rest = file.stem.partition("-")
+    assert author == "gunel"
+    what, _, task = rest.rpartition("-")
+    return what, task
+
+
+GUNEL = [file for file in FINETUNES if file.stem != "simcse-review-stsb"]
+
+
+def test_every_experiment_of_gunel_has_its_configs() -> None:
+    found: dict[str, list[str]] = {}
+    for file in GUNEL:
+        what, task = experiment(file)
+        found.setdefault(what, []).append(task)
+    assert {what: " ".join(tasks) for what, tasks in found.items()} == TASKS_OF
+
+
+@pytest.mark.parametrize("file", FINETUNES, ids=lambda file: file.stem)
+def test_a_config_to_finetune_by_loads_and_survives_a_round_trip(file: Path, tmp_path: Path) -> None:
+    kind, values = load_toml(file)
+    config = build(kind, {"output": "x", **values}, source=file)
+    assert config.task in TASKS
+    assert file.stem.endswith(config.task)
+    (tmp_path / "again.toml").write_text(dump_toml(config))
+    again, values = load_toml(tmp_path / "again.toml")
+    assert (again, build(again, values, source=file)) == (kind, config)
+    assert finetuned(file).is_study == (kind is FinetuneStudyConfig)
+
+
+@pytest.mark.parametrize("file", GUNEL, ids=lambda file: file.stem)
+def test_a_config_of_gunel_is_the_experiment_of_its_name(file: Path) -> None:
+    what, task = experiment(file)
+    text = file.read_text(encoding="utf-8")
+    head = text.partition("method =")[0]
+    assert head.startswith("# Gunel et al. 2021, ")
+    assert f"Table {TABLES[what]}" in head
+    assert "# ours" in text  # epochs, which the tables do not give
+    config = finetuned(file)
+    size = "base" if what == "batch-size" else "large"
+    starts = ("runs/sst2-ce/model", "runs/sst2-scl/model")
+    assert (config.model, config.scl_model) in ((f"FacebookAI/roberta-{size}", None), starts)
+    assert (config.model == starts[0]) == (task in ("amazon2", "yelp2"))
+    assert (config.scl_weight, config.temperature, config.learning_rate, config.batch_size) == (0.9, 0.3, 1e-5, 16)
+    if file.stem == "gunel-transfer-sst2":
+        assert not config.is_study
+        assert all(f"--output {start.removesuffix('/model')}" in head for start in starts)
+        return
+    assert config.samples == 10
+    expected = dict.fromkeys(("few_shot", "batch_sizes", "scl_weights", "temperatures", "sample_size")) | AXES[what]
+    assert {name: getattr(config, name) for name in expected} == expected
+    noises = ["none", *(f"bt-{task}-{temperature}.tsv" for temperature in (0.3, 0.5, 0.7, 0.9))]
+    assert listed(config.noises) == (noises if what == "noise" else [])
+    runs = {"few-shot": 60, "noise": 100, "full": 20, "batch-size": 60, "transfer": 20, "grid": 240}
+    assert len(planned(config)) == runs[what]
+
+
+def test_the_review_s_config_is_its_command() -> None:
+    config = finetuned(ROOT / "configs" / "simcse-review-stsb.toml")
+    assert (config.batch_size, config.epochs, config.learning_rate, config.max_length) == (16, 10, 2e-5, 128)
+    assert round(config.warmup * 10 * -(-5749 // 16)) == 214
+    assert (config.keep, config.weight_decay, config.schedule) == ("last", 0.0, "linear")
+
+
+STUDIES = [file for file in GUNEL if load_toml(file)[0] is FinetuneStudyConfig]
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
+def test_a_study_of_gunel_can_be_begun(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = Runs()
+    monkeypatch.setattr(module, "finetune_in_memory", runs)
+    changes: dict[str, Any] = {"task": write(tmp_path / "rows.tsv", 2000, seed=1), "samples": 1, "output": "study"}
+    for noise in listed(finetuned(file).noises)[1:]:
+        texts = [line.split("\t")[1] for line in Path("rows.tsv").read_text().splitlines()[1:]]
+        Path(noise).write_text("sentence\ttranslation\n" + "".join(f"{text}\tnoisy {text}\n" for text in texts))
+    _, values = load_toml(file)
+    config = build(FinetuneStudyConfig, {**values, **changes}, source=file)
+    assert len(finetune_study(config)["cells"]) == len(runs.configs) == len(planned(config))
