@@ -101,7 +101,7 @@ def finetune_study(
     study = {
         "schema": results.SCHEMA,
         "kind": "finetune-study",
-        "title": f"{config.task}: {', '.join(dict.fromkeys(one.variant for one in cells))}",
+        "title": f"{config.task}: {'lambda and temperature' if grid else ', '.join(settings[0]['variants'])}",
         "config": asdict(config),
         "provenance": results.provenance(),
         "facts": list(base.sources),
