@@ -105,11 +105,12 @@ def report() -> None:
         lines += _similarity(aggregate)
     lines += ["", "## SemEval-2017's tracks", "", "Pearson x 100, as Kim et al. 2021 give it, and Spearman.", ""]
     lines += _tracks()
-    for title, probes in (
+    kinds = (
         ("Transfer tasks, SentEval's probes", "senteval"),
         ("Transfer tasks, exact logistic regression", "exact"),
         ("Transfer tasks, probes with 50 hidden units", "nhid50"),
-    ):
+    )
+    for title, probes in (kind for kind in kinds if any(file_of(row, kind[1]).exists() for row in ROWS)):
         lines += ["", f"## {title}", "", *_transfer(probes)]
     lines += [
         "",
@@ -145,7 +146,7 @@ def _tracks() -> list[str]:
 def _transfer(probes: str) -> list[str]:
     """Accuracies and their mean; of MRPC F1 too; Pearson of the learned relatedness."""
     rows = []
-    for row in ROWS if probes != "nhid50" else WITH_HIDDEN_LAYER:
+    for row in [row for row in ROWS if file_of(row, probes).exists()]:
         tasks = load(file_of(row, probes))["transfer"]["tasks"]
         accuracies = [tasks[task]["accuracy"]["score"] for task in ACCURACIES]
         cells = [f"{score:.2f}" for score in (*accuracies, mean(accuracies), tasks["mrpc"]["f1"]["score"])]
