@@ -4,6 +4,7 @@
 """
 
 import os
+import shlex
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -47,7 +48,7 @@ OVERVIEW = """nearfar fine-tunes sentence encoders by contrastive learning and p
   nearfar compare FIRST SECOND ... [flags]      is the first better? models, result files or folders of them
   nearfar geometry MODEL ... --output FOLDER    alignment, uniformity, layers, and plots of the embedding space
   nearfar report RUN|RESULT ... --output FILE.html        one page on what runs came to, that opens anywhere
-  nearfar encode MODEL --input FILE --output FILE.npy
+  nearfar encode MODEL --input FILE --output FILE.npy     vectors of any number of lines; also .parquet
   nearfar back-translate --input FILE --output FILE.tsv   pairs for the methods bt and bt+sg-opt
 
 Each has its own --help, for example: nearfar train scl --help
@@ -349,18 +350,18 @@ def _encode(given: list[str], console: Console) -> int:
     model, config = _parse(command, given, prog="nearfar encode", description=EncodeConfig.__doc__ or "")
 
     from nearfar.encode import encode_file
+    from nearfar.encode_output import is_unfinished
 
-    shape = encode_file(
-        model,
-        config.input,
-        config.output,
-        column=config.column,
-        normalize=config.normalize,
-        pooling=config.pooling,
-        max_length=config.max_length,
-        device=config.device,
-    )
-    console.print(f"{shape[0]:,} vectors of {shape[1]} numbers in {config.output}", highlight=False)
+    settings = asdict(config)
+    try:
+        shape = encode_file(model, settings.pop("input"), settings.pop("output"), **settings)
+    except KeyboardInterrupt:
+        if not is_unfinished(config.output):
+            raise
+        again = shlex.join(["nearfar", "encode", *given, *([] if config.resume else ["--resume"])])
+        console.print(f"\nStopped; the blocks that were done are kept. Go on with:\n  {again}", markup=False)
+        return 130
+    console.print(f"{shape[0]:,} vectors of {shape[1]} numbers in {config.output}", highlight=False, markup=False)
     return 0
 
 

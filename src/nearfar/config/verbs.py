@@ -78,12 +78,12 @@ class CompareConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeConfig:
-    """Turn the lines of a file into vectors: one float32 row a line, as a NumPy .npy file."""
+    """Turn the lines of a file into vectors, one a line, in little memory however many; stopped, it can be resumed."""
 
     input: str
-    """Text file, one text a line; or a .tsv, .csv, .jsonl, .parquet file with --column."""
+    """Text file, one text a line, also gzipped; or a .tsv, .csv, .jsonl, .parquet file with --column."""
     output: str
-    """The .npy file to write."""
+    """The .npy file to write, or a .parquet file with the columns row and embedding."""
     column: str | None = None
     """Column that holds the texts."""
     normalize: bool = False
@@ -92,6 +92,16 @@ class EncodeConfig:
     """Override the model's own pooling."""
     max_length: int | None = None
     """Tokens kept of a text; by default the model's own limit."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16 computes in bfloat16, for processors that know it."""
+    dtype: Literal["float32", "float16"] = "float32"
+    """Of the numbers in the file."""
+    with_texts: bool = False
+    """Put the texts into the .parquet file too, as the column text."""
+    processes: int = 1
+    """Encode in several processes of this machine, which share its processor, or on several GPUs."""
+    resume: bool = False
+    """Go on with what a run that was stopped left in OUTPUT.partial."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
 

@@ -54,8 +54,8 @@ def read_file(path: Path, columns: Sequence[str]) -> Rows:
     return reader(path, columns)
 
 
-def read_lines(path: Path) -> Iterator[tuple[Location, str]]:
-    """Yield the lines of a plain text file (:data:`PLAIN_TEXT`) that are not blank, without their line ends.
+def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[tuple[Location, str]]:
+    """Yield the lines of a plain text file (:data:`PLAIN_TEXT`) without their line ends; blank ones if ``keep_blank``.
 
     Raises:
         NearfarError: no such file, a damaged one, or text that is not UTF-8; it names file and line.
@@ -64,7 +64,7 @@ def read_lines(path: Path) -> Iterator[tuple[Location, str]]:
     if not path.exists():
         raise no_such_file(path)
     for number, line in _lines(path):
-        if line.strip():
+        if keep_blank or line.strip():
             yield Location(str(path), number), line.removesuffix("\n").removesuffix("\r")
 
 

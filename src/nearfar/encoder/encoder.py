@@ -1,7 +1,7 @@
 """The public Encoder: text -> vectors, by any encoder of the BERT family, unpadded, each distinct text once."""
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -162,17 +162,36 @@ class Encoder(nn.Module):
         distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         tokenized = self.tokenize(list(distinct))
         warn_of_cuts(tokenized, self.max_length)
-        vectors = np.empty((len(distinct), self.dim), dtype=np.float32)
+        vectors = self.encode_tokens(tokenized.ids, normalize=normalize, bf16=bf16, progress=progress)
+        return vectors[[distinct[text] for text in texts]]
+
+    @torch.inference_mode()
+    def encode_tokens(
+        self,
+        token_ids: list[list[int]],
+        *,
+        normalize: bool = False,
+        bf16: bool = False,
+        progress: bool = False,
+        on_batch: Callable[[int], None] | None = None,
+    ) -> Float[np.ndarray, "texts dim"]:
+        """What :meth:`encode` does with its distinct texts once they are tokens; float32 [texts, dim].
+
+        ``on_batch`` is told, after each batch, how many texts it had.
+        """
+        vectors = np.empty((len(token_ids), self.dim), dtype=np.float32)
         was_training = self.training
         self.eval()
-        for batch in budgeted(tokenized.ids, progress=progress):
+        for batch in budgeted(token_ids, progress=progress):
             with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
-                embedding = self([tokenized.ids[text] for text in batch]).float()
+                embedding = self([token_ids[text] for text in batch]).float()
             if normalize or self.normalizes:
                 embedding = functional.normalize(embedding, dim=-1)
             vectors[batch] = embedding.cpu().numpy()
+            if on_batch:
+                on_batch(len(batch))
         self.train(was_training)
-        return vectors[[distinct[text] for text in texts]]
+        return vectors
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
@@ -185,11 +204,12 @@ class Encoder(nn.Module):
 def warn_of_cuts(tokenized: Tokenized, limit: int) -> None:
     """Warn, once for all of them, that distinct texts were longer than ``limit`` tokens."""
     if tokenized.truncated:
-        warnings.warn(
-            f"{tokenized.truncated} of {len(tokenized.ids)} distinct texts are longer than {limit} tokens and were cut "
-            "there.",
-            stacklevel=4,
-        )
+        warnings.warn(cuts(tokenized.truncated, len(tokenized.ids), limit), stacklevel=4)
+
+
+def cuts(truncated: int, texts: int, limit: int) -> str:
+    """How it is said that texts were cut."""
+    return f"{truncated} of {texts} distinct texts are longer than {limit} tokens and were cut there."
 
 
 def budgeted(token_ids: list[list[int]], *, progress: bool) -> Iterator[list[int]]:

@@ -1,0 +1,163 @@
+"""A file of lines to a file of vectors: `nearfar encode` against sentence-transformers' encode and np.save.
+
+    python benchmarks/encode_file.py run       needs NEARFAR_DATA; writes benchmarks/results/encode_file.json
+    python benchmarks/encode_file.py report    writes docs/encoding-speed.md from that file alone
+
+Same model, same lines: sentences of Wikipedia, once all distinct and once each four times, shuffled. Each measurement
+is a process of its own, so that its peak memory is its own too: seconds from the opening of the model, imports done,
+until the file is there. The two sides take turns within each round; the first round is a warm-up, in which their
+vectors are compared. bf16 is each side's own: autocast here, bfloat16 weights there.
+"""
+
+import argparse
+import importlib
+import json
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+
+from nearfar.data.rows import load_sentences
+from nearfar.disk import write_text
+from nearfar.encode import encode_file
+from nearfar.encoder.weights import locate
+from nearfar.evaluation.results import provenance
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks" / "results" / "encode_file.json"
+PAGE = ROOT / "docs" / "encoding-speed.md"
+MODEL = "sentence-transformers/all-MiniLM-L6-v2"
+SIDES = ("nearfar", "sentence-transformers")
+CASES = tuple((lines, precision) for lines in ("distinct", "repeated") for precision in ("fp32", "bf16"))
+TIMES = 4  # that each repeated line comes
+
+
+def main() -> None:
+    """Run or report, or take one measurement."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=("run", "report", "one"), help="one: a measurement, as run asks for it")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--texts", type=int, default=20_000)
+    parser.add_argument("--one", nargs=4, metavar=("SIDE", "PRECISION", "INPUT", "OUTPUT"))
+    options = parser.parse_args()
+    if options.what == "one":
+        print(json.dumps(_one(*options.one)))
+        return
+    if options.what == "run":
+        run(options.texts, options.rounds)
+    report()
+
+
+def run(texts: int, rounds: int) -> None:
+    """Measure, and write the result file."""
+    record: dict[str, Any] = {**provenance(), "model": MODEL, "texts": texts, "rounds": rounds, "cases": []}
+    with tempfile.TemporaryDirectory() as place:
+        folder = Path(place)
+        _write_lines(folder, texts)
+        cases = {case: {side: [] for side in SIDES} for case in CASES}
+        for number in range(rounds + 1):
+            for (lines, precision), measured in cases.items():
+                for side in SIDES:
+                    words = (side, precision, str(folder / f"{lines}.txt"), str(folder / f"{side}.npy"))
+                    command = [sys.executable, __file__, "one", "--one", *words]
+                    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                    if number:
+                        measured[side].append(json.loads(done.stdout.splitlines()[-1]))
+                if not number:
+                    record["cases"].append({"lines": lines, "precision": precision, **_difference(folder, precision)})
+    for case, measured in zip(record["cases"], cases.values(), strict=True):
+        case["measured"] = measured
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    write_text(RESULT, json.dumps(record, indent=1) + "\n")
+
+
+def _write_lines(folder: Path, texts: int) -> None:
+    distinct = [row[0] for row in load_sentences("wiki", limit=texts).rows]
+    if len(distinct) < texts:
+        raise SystemExit(f"--texts {texts}: there are {len(distinct)}.")
+    repeated = (distinct[: -(-texts // TIMES)] * TIMES)[:texts]
+    random.Random(0).shuffle(repeated)
+    for name, lines in (("distinct", distinct), ("repeated", repeated)):
+        (folder / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _one(side: str, precision: str, source: str, output: str) -> dict[str, float]:
+    """Seconds and peak memory of one file, in this process."""
+    if side == "nearfar":  # each side imports what it needs, before its time is taken and into its own memory
+        for module in ("encode_output", "encoder.workers", "data.lines"):
+            importlib.import_module(f"nearfar.{module}")
+        started = time.perf_counter()
+        encode_file(MODEL, source, output, precision=precision, progress=False)  # type: ignore[arg-type]
+    else:
+        sentence_transformers = importlib.import_module("sentence_transformers")
+        started = time.perf_counter()
+        dtype = {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]
+        peer = sentence_transformers.SentenceTransformer(str(locate(MODEL)), model_kwargs={"dtype": dtype})
+        np.save(output, peer.encode(Path(source).read_text(encoding="utf-8").splitlines(), show_progress_bar=False))
+    seconds = time.perf_counter() - started
+    return {"seconds": seconds, "peak_mib": _peak(), "threads": torch.get_num_threads()}
+
+
+def _peak() -> float:
+    """Peak memory of this process in MiB."""
+    status = Path("/proc/self/status")
+    if status.exists():  # what getrusage says of a child starts at its parent's memory
+        found = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
+        return int(found["VmHWM"].split()[0]) / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024**2 if sys.platform == "darwin" else 1024)
+
+
+def _difference(folder: Path, precision: str) -> dict[str, float]:
+    """How far the two sides' vectors are from each other; a wide gap ends the run."""
+    ours, theirs = (np.load(folder / f"{side}.npy").astype(np.float32) for side in SIDES)
+    cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
+    difference = float(np.abs(ours - theirs).max())
+    if difference > {"fp32": 1e-5, "bf16": 0.05}[precision]:
+        raise SystemExit(f"the two sides differ by {difference}")
+    return {"difference": difference, "lowest_cosine": float(cosines.min())}
+
+
+def report() -> None:
+    """Write the page from the result file."""
+    record = json.loads(RESULT.read_text(encoding="utf-8"))
+    threads = record["cases"][0]["measured"][SIDES[0]][0]["threads"]
+    texts = f"{record['texts']:,}"
+    lines = [
+        "# Encoding files: speed and memory",
+        "",
+        "Generated by `python benchmarks/encode_file.py report` from `benchmarks/results/encode_file.json`.",
+        "",
+        f"{texts} lines by {record['model']}, {threads} threads on {record['hardware']['processor']}: `nearfar encode` "
+        "against sentence-transformers' `encode` of all lines and `np.save`, each in a process of its own, in turn. "
+        "Seconds from the opening of the model until the file is there, and peak memory in MiB: medians over "
+        f"{record['rounds']} rounds; the ratio with its least and greatest.",
+        "",
+        f"Of the distinct lines no two are equal; of the repeated ones each comes {TIMES} times.",
+        "",
+        "| lines | precision | nearfar s | sentence-transformers s | times as fast | nearfar MiB | "
+        "sentence-transformers MiB | greatest difference |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for case in record["cases"]:
+        ours, theirs = (case["measured"][side] for side in SIDES)
+        ratios = [their["seconds"] / our["seconds"] for our, their in zip(ours, theirs, strict=True)]
+        middle = {key: [median(one[key] for one in side) for side in (ours, theirs)] for key in ("seconds", "peak_mib")}
+        lines.append(
+            f"| {case['lines']} | {case['precision']} | {middle['seconds'][0]:.1f} | {middle['seconds'][1]:.1f} | "
+            f"{median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}] | {middle['peak_mib'][0]:,.0f} | "
+            f"{middle['peak_mib'][1]:,.0f} | {case['difference']:.1e} |"
+        )
+    lines += ["", f"`{record['command']}`, {record['date']}, commit {record['commit']}."]
+    write_text(PAGE, "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,96 @@
+"""Texts one after the other: every source, counted and fingerprinted, in blocks, and watched for changes."""
+
+import gzip
+import json
+import re
+from pathlib import Path
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from nearfar import NearfarError
+from nearfar.data.lines import SourceChangedError, blocks, read_texts, survey, unchanged
+
+LINES = ["a dog", "", " two  cats ", "naïve 🐶\ttab", "a dog"]
+
+
+def test_lines_stand_as_they_are_blank_ones_too(tmp_path: Path) -> None:
+    for end, name in (("\n", "x.txt"), ("\r\n", "x.en")):
+        (tmp_path / name).write_bytes((end.join(LINES) + end).encode())
+        assert list(read_texts(tmp_path / name)) == LINES
+    (tmp_path / "x.txt").write_bytes("\n".join(LINES).encode("utf-8-sig"))  # a mark at the start, no last line end
+    assert list(read_texts(str(tmp_path / "x.txt"))) == LINES
+    (tmp_path / "x.txt").write_text("a dog\n\n")
+    assert list(read_texts(tmp_path / "x.txt")) == ["a dog", ""]
+    (tmp_path / "x.txt.gz").write_bytes(gzip.compress("\n".join(LINES).encode()))
+    assert list(read_texts(tmp_path / "x.txt.gz")) == LINES
+
+
+def test_columns_of_tables_are_tidied(tmp_path: Path) -> None:
+    texts = ["a dog", " two  cats ", "one\tbird"]
+    tidy = ["a dog", "two cats", "one bird"]
+    (tmp_path / "x.jsonl").write_text("".join(json.dumps({"said": text, "n": 1}) + "\n\n" for text in texts))
+    (tmp_path / "x.csv.gz").write_bytes(gzip.compress(b'n,said\n1,a dog\n2," two  cats "\n3,one\tbird\n'))
+    (tmp_path / "x.tsv").write_text("said\tn\na dog\t1\n two  cats \t2\none bird\t3\n")
+    pyarrow.parquet.write_table(pyarrow.table({"said": texts}), tmp_path / "x.parquet")
+    for name in ("x.jsonl", "x.csv.gz", "x.tsv", "x.parquet"):
+        assert list(read_texts(tmp_path / name, "said")) == tidy, name
+
+
+def test_a_survey_tells_texts_apart() -> None:
+    found = survey(LINES)
+    assert (found.texts, found.empty) == (5, False)
+    assert found == survey(iter(LINES))
+    others = (LINES[::-1], LINES[:-1], ["a", " dog", *LINES[1:]], ["a dog\r", *LINES[1:]], [*LINES, ""])
+    assert len({survey(other).digest for other in others} | {found.digest}) == len(others) + 1
+    assert survey([]).empty
+    assert survey(["", ""]) == (2, survey(["", ""]).digest, True)
+    assert not survey([" "]).empty
+
+
+def test_changes_are_told_at_the_end() -> None:
+    surveyed = survey(LINES)
+    assert list(unchanged(LINES, surveyed, "x.txt")) == LINES
+    assert list(unchanged([*LINES, "new"], surveyed, "x.txt")) == LINES  # what came behind them does not matter
+    for other in (LINES[:-1], [*LINES[:-1], "a cat"]):
+        watched = unchanged(other, surveyed, "x.txt")
+        assert [next(watched) for _ in other] == other
+        with pytest.raises(SourceChangedError, match=r"x\.txt: was changed while it was read"):
+            next(watched)
+
+
+def test_blocks_hold_so_many_texts_and_characters() -> None:
+    texts = [f"{number:02}" for number in range(11)]
+    cut = list(blocks(iter(texts), size=4))
+    assert [block.start for block in cut] == [0, 4, 8]
+    assert [text for block in cut for text in block.texts] == texts
+    assert [len(block.texts) for block in blocks(texts, size=11)] == [11]
+    assert list(blocks([], size=3)) == []
+    sizes = [block.texts for block in blocks(["aaa", "b", "c" * 9, "d", "", "e" * 4], size=10, characters=5)]
+    assert sizes == [["aaa", "b"], ["c" * 9], ["d", "", "e" * 4]]
+    assert [block.start for block in blocks(["aaa", "bbb", "c"], size=10, characters=5)] == [0, 1]
+
+
+def test_blocks_are_made_as_they_are_asked_for() -> None:
+    endless = (str(number) for number in iter(int, 1))
+    assert next(blocks(endless, size=3)).texts == ["0"] * 3
+
+
+def test_mistakes_are_named(tmp_path: Path) -> None:
+    def refuse(message: str, name: str, column: str | None = None) -> None:
+        with pytest.raises(NearfarError, match=message):
+            list(read_texts(tmp_path / name, column))
+
+    (tmp_path / "x.txt").write_bytes(b"a dog\n\xff\n")
+    (tmp_path / "x.tsv").write_text("said\na dog\n \t\n".replace(" \t", " "))
+    (tmp_path / "x.txt.gz").write_bytes(gzip.compress(b"a dog\n" * 1000)[:-9])
+    refuse(re.escape("nowhere.txt: cannot be read: there is no such file"), "nowhere.txt")
+    refuse(r"x\.txt, line 2: not UTF-8", "x.txt")
+    refuse(r"x\.txt\.gz cannot be read", "x.txt.gz")
+    refuse(r"x\.tsv: is a table; say with --column", "x.tsv")
+    refuse(r": is a table; say with --column", ".")
+    refuse(r"x\.tsv, line 3: column 'said' is empty", "x.tsv", "said")
+    refuse(r"no column 'sayd'.*Did you mean 'said'", "x.tsv", "sayd")
+    with pytest.raises(NearfarError, match="hub:a/b: is a table"):
+        list(read_texts("hub:a/b"))

@@ -1,0 +1,67 @@
+"""Several processes that encode blocks side by side: their devices, their vectors, their mistakes and their deaths."""
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nearfar import Encoder, NearfarError
+from nearfar.encoder import workers
+from nearfar.encoder.stream import tokenize_blocks
+from nearfar.encoder.workers import Work, devices_of, encode_in_processes
+from tests.tiny import save_tiny, sentences
+
+
+def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    assert devices_of(None, 3) == ["cpu"] * 3
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert devices_of(None, 3) == devices_of("cuda", 3) == ["cuda:0", "cuda:1", "cuda:0"]
+    assert devices_of("cuda:1", 2) == ["cuda:1"] * 2
+    assert devices_of("cpu", 2) == ["cpu"] * 2
+
+
+def test_a_process_gives_what_encode_gives_and_its_death_is_told(tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"), pooling="cls", max_length=7)
+    texts = sentences(180, longest=20)
+    blocks = tokenize_blocks(encoder, ((start, texts[start : start + 6]) for start in range(0, 180, 6)))
+    told: list[int] = []
+    stream = encode_in_processes(blocks, Work(tmp_path / "tiny", "cls", 7, True, False), ["cpu"], on_batch=told.append)
+    with pytest.warns(UserWarning, match="longer than 7 tokens"):
+        expected = encoder.encode(texts, normalize=True)
+    assert np.ptp(expected, axis=0).max() > 0.1
+    starts = []
+    for _ in range(4):
+        block, vectors = next(stream)
+        starts.append(block.start)
+        rows = block.of_texts(vectors)
+        assert np.abs(rows - expected[block.start : block.start + len(rows)]).max() <= 1e-6
+    assert starts == [0, 6, 12, 18]
+    assert sum(told) >= 24
+    (child,) = multiprocessing.active_children()
+    assert child.pid
+    os.kill(child.pid, signal.SIGKILL)
+    with pytest.raises(NearfarError, match=r"One of the --processes died \(killed by signal 9\), perhaps for want of"):
+        list(stream)
+    assert multiprocessing.active_children() == []
+
+
+def test_mistakes_of_a_process_are_told(tmp_path: Path) -> None:
+    save_tiny(tmp_path / "tiny")
+    with pytest.raises(NearfarError, match=r"One of the --processes failed: no pooling is called 'meen'"):
+        list(_serve(tmp_path / "tiny", "meen"))
+
+
+def _serve(folder: Path, pooling: str) -> list[tuple[str, object]]:
+    """What a process says that is asked for nothing, in this process."""
+    ours, theirs = multiprocessing.Pipe()
+    before, threads = signal.getsignal(signal.SIGINT), torch.get_num_threads()
+    try:
+        workers._work(theirs, Work(folder, pooling, 7, False, False), "cpu", threads)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return [workers._receive(ours, None)]  # type: ignore[arg-type]
