@@ -86,7 +86,7 @@ def test_logits_are_those_of_transformers_in_every_architecture(architecture: st
     again = Classifier.from_pretrained(tmp_path / "saved")
     assert (again.label_names, again.max_length) == (LABELS, 20)
     with pytest.warns(UserWarning, match="cut there"):
-        np.testing.assert_array_equal(again.predict(several), ours)
+        np.testing.assert_allclose(again.predict(several), ours, atol=1e-6)  # last bits hang on where tensors lie
 
 
 def transformers_logits(folder: Path, several: list[tuple[str, ...]]) -> np.ndarray:
