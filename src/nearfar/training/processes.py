@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import torch
+import torch.distributed.nn.functional  # here, before there is a group: its functions keep one as default
 from torch import Tensor, distributed, nn
 
 from nearfar.types import NearfarError
@@ -103,7 +104,11 @@ class Processes:
 
 
 def leave() -> None:
-    """Take leave of the other processes, where there are any; what is not left may abort as the interpreter ends."""
+    """Take leave of the other processes, where there are any.
+
+    A group that anything still refers to keeps its threads, and one of those that frees a tensor as the interpreter
+    ends aborts the process.
+    """
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 
