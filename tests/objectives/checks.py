@@ -1,6 +1,22 @@
-"""Random vectors for the objectives' tests, and the comparison of an objective with its loops."""
+"""Random vectors for the objectives' tests, the comparison of an objective with its loops, and what it takes."""
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+
+class Largest(TorchDispatchMode):
+    """The number of elements of the largest tensor that any operation makes."""
+
+    def __init__(self):
+        super().__init__()
+        self.elements = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        made = function(*args, **(kwargs or {}))
+        for tensor in made if isinstance(made, (tuple, list)) else [made]:
+            if isinstance(tensor, torch.Tensor):
+                self.elements = max(self.elements, tensor.numel())
+        return made
 
 
 def vectors(*shape, seed=0):

@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from nearfar.objectives import info_nce, self_guided, supcon
+from nearfar.objectives import _compared, info_nce, self_guided, supcon
 
 pytestmark = pytest.mark.realdata
 
@@ -17,6 +17,12 @@ def golden(nearfar_data):
     if not path.exists():
         pytest.skip(f"no golden values at {path}")
     return json.loads(path.read_text())
+
+
+@pytest.fixture(autouse=True, params=[2**22, 3], ids=["whole", "in blocks"])
+def block(request, monkeypatch):
+    """Both ways of computing the objectives."""
+    monkeypatch.setattr(_compared, "BLOCK", request.param)
 
 
 def tensor(numbers):

@@ -5,7 +5,7 @@ import inspect
 import pytest
 import torch
 
-from nearfar.objectives import below_positive, distinct_rows, info_nce
+from nearfar.objectives import below_positive, below_positive_row_mask, distinct_row_mask, distinct_rows, info_nce
 from nearfar.types import NearfarError
 from tests import references
 from tests.objectives.checks import vectors
@@ -101,12 +101,12 @@ def test_impossible_settings_are_refused():
         with pytest.raises(NearfarError, match=f"margin must be a finite number, not {margin}"):
             below_positive(x, x, x, margin=margin)
     with pytest.raises(NearfarError, match="similarity must be one of dot, cosine, not 'euclid'"):
-        inspect.unwrap(below_positive)(x, x, x, margin=0.1, similarity="euclid")
+        inspect.unwrap(below_positive_row_mask)(x, x, x, margin=0.1, similarity="euclid")
 
 
 def test_shapes_that_do_not_match_are_refused():
     x, ids = torch.ones(2, 3), torch.arange(4)
-    unchecked = inspect.unwrap(below_positive)
+    unchecked = inspect.unwrap(below_positive_row_mask)
     with pytest.raises(NearfarError, match=r"anchors \(2, 3\) and positives \(1, 3\)"):
         unchecked(x, x[:1], x, margin=0.1)
     with pytest.raises(
@@ -116,4 +116,4 @@ def test_shapes_that_do_not_match_are_refused():
     with pytest.raises(NearfarError, match=r"ids must be one or more columns of the same length, not \[\]"):
         distinct_rows()
     with pytest.raises(NearfarError, match=r"not \[\(4,\), \(3,\)\]"):
-        inspect.unwrap(distinct_rows)(ids, ids[:3])
+        inspect.unwrap(distinct_row_mask)(ids, ids[:3])

@@ -25,7 +25,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias, get_args
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -34,7 +34,15 @@ from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.heads import ProjectionHead
 from nearfar.methods import Embed, Loss, Method
 from nearfar.methods.describe import counted, describe_anchor
-from nearfar.objectives import SelfGuidedVariant, below_positive, distinct_rows, nt_xent
+from nearfar.objectives import (
+    RowMask,
+    SelfGuidedVariant,
+    below_positive_row_mask,
+    distinct_row_mask,
+    every_row_mask,
+    nt_xent,
+    share_left_out,
+)
 from nearfar.types import NearfarError
 
 Drift: TypeAlias = Callable[[], Tensor]
@@ -108,13 +116,14 @@ def self_guided(
         projected = head(torch.cat([own, guiding], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
         watched: dict[str, Tensor] = {}
-        mask = _others(batch).to(cls.device)
+        known = mask = _others(batch, cls.device)
         if false_negative_margin is not None:
             # The mean cosine with several views is the dot product with the mean of their unit vectors.
             mean = functional.normalize(seen.detach(), dim=2).mean(dim=1)
             unit = functional.normalize(cls.detach(), dim=1)
-            below = below_positive(unit, mean, mean, margin=false_negative_margin, similarity="dot")
-            mask, watched = mask & below, {"left_out": _share(~below, mask)}
+            below = below_positive_row_mask(unit, mean, mean, margin=false_negative_margin, similarity="dot")
+            mask = every_row_mask(known, below)
+            watched["left_out"] = share_left_out(mask, known, len(cls), len(cls), device=cls.device)
         contrast = objectives.self_guided(
             cls, seen if variant == "opt3" else seen[:, 0], temperature=temperature, variant=variant, mask=mask
         ).mean()
@@ -164,13 +173,15 @@ def back_translation(
         projected = head(embeddings)
         first, second = projected[batch.columns[0]], projected[batch.columns[1]]
         watched: dict[str, Tensor] = {}
-        mask = _others(batch).to(first.device)
+        known = mask = _others(batch, first.device)
         if false_negative_margin is not None:
             both = torch.cat([first, second])
-            one = below_positive(first, second, both, margin=false_negative_margin)
-            other = below_positive(second, first, both, margin=false_negative_margin)
-            below = (one & other).unflatten(1, (2, len(first))).all(dim=1)
-            mask, watched = mask & below, {"left_out": _share(~below, mask)}
+            one = below_positive_row_mask(first, second, both, margin=false_negative_margin)
+            other = below_positive_row_mask(second, first, both, margin=false_negative_margin)
+            mask = every_row_mask(
+                known, lambda rows: (one(rows) & other(rows)).unflatten(1, (2, len(first))).all(dim=1)
+            )
+            watched["left_out"] = share_left_out(mask, known, len(first), len(both), device=first.device)
         contrast = nt_xent(first, second, temperature=temperature, mask=mask).mean()
         return _total("bt", contrast, drift, drift_weight, watched)
 
@@ -192,20 +203,15 @@ def _sides(batch: TextBatch) -> list[Sides]:
     return [(batch.sentences[first], batch.sentences[second]) for first, second in zip(own, guiding, strict=True)]
 
 
-def _others(batch: TextBatch) -> Bool[Tensor, "batch batch"]:
+def _others(batch: TextBatch, device: torch.device | None = None) -> RowMask:
     """Which rows j may be negatives of row i: those that share no text with it."""
-    return distinct_rows(*(torch.tensor(column) for column in batch.columns))
+    return distinct_row_mask(*(torch.tensor(column, device=device) for column in batch.columns))
 
 
 def _draw_layer(views: Float[Tensor, "batch layers dim"]) -> Float[Tensor, "batch 1 dim"]:
     """A layer for each row, uniformly (section 3.1)."""
     layers = torch.randint(views.shape[1], (len(views),)).to(views.device)
     return views[torch.arange(len(views), device=views.device), layers][:, None]
-
-
-def _share(near: Bool[Tensor, "batch batch"], known: Bool[Tensor, "batch batch"]) -> Tensor:
-    """How many of the known negatives are near."""
-    return (near & known).sum() / known.sum().clamp(min=1)
 
 
 def _total(name: str, contrast: Tensor, drift: Drift | None, drift_weight: float, watched: dict[str, Tensor]) -> Loss:
@@ -220,7 +226,9 @@ def _total(name: str, contrast: Tensor, drift: Drift | None, drift_weight: float
 def _describe_rows(batch: TextBatch, sides: Sequence[Sides], negatives: str) -> list[str]:
     """Each row's anchor and positive, and how many other rows are its negatives."""
     lines: list[str] = []
-    for (anchor, positive), others in zip(sides, _others(batch).sum(dim=1).tolist(), strict=True):
+    mask = _others(batch)
+    for row, (anchor, positive) in enumerate(sides):
+        others = int(mask(torch.tensor([row])).sum())
         equal = len(sides) - 1 - others
         lines += describe_anchor(
             anchor,

@@ -29,14 +29,24 @@ their weight       alpha                   log alpha                    log alph
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.heads import TanhHead
 from nearfar.methods import Embed, Loss, Method
 from nearfar.methods.describe import counted, describe_anchor
-from nearfar.objectives import Similarity, below_positive, distinct_rows, info_nce
+from nearfar.objectives import (
+    RowMask,
+    Similarity,
+    below_positive_row_mask,
+    distinct_row_mask,
+    every_row_mask,
+    info_nce,
+    row_blocks,
+    share_left_out,
+    unnamed_row_mask,
+)
 from nearfar.types import NearfarError
 
 
@@ -79,7 +89,7 @@ def unsupervised(
             first,
             second,
             None,
-            distinct_rows(torch.tensor(batch.columns[0], device=representations.device)),
+            distinct_row_mask(torch.tensor(batch.columns[0], device=representations.device)),
             temperature=temperature,
             similarity="cosine",
             hard_negative_weight=0.0,
@@ -164,7 +174,7 @@ def contrast(
             anchors,
             positives,
             negatives[0] if negatives else None,
-            _negatives(batch).to(embeddings.device),
+            _negatives(batch, embeddings.device),
             temperature=temperature,
             similarity=similarity,
             hard_negative_weight=hard_negative_weight,
@@ -173,41 +183,38 @@ def contrast(
 
     def describe(batch: TextBatch) -> list[str]:
         lines: list[str] = []
-        rows = len(batch.rows)
-        for row, negatives in enumerate(_negatives(batch).tolist()):
+        rows, known = len(batch.rows), _negatives(batch)
+        for row in range(rows):
+            negatives = known(torch.tensor([row]))[0].tolist()
             anchor, positive, *own = (batch.sentences[column[row]] for column in batch.columns)
             stays = bool(own) and negatives[rows + row]
             elsewhere = sum(negatives) - stays
-            left_out = len(negatives) - 1 - sum(negatives)  # its own positive is none of the negatives
+            equal = len(negatives) - 1 - sum(negatives)  # its own positive is none of the negatives
             lines += describe_anchor(
                 anchor,
                 positives=[positive],
                 negatives=[*own[:stays], f"{counted(elsewhere, 'text', 'texts')} of other rows"],
-                left_out=f"{counted(left_out, 'text', 'texts')} equal to the anchor or a positive"
-                if left_out
-                else None,
+                left_out=f"{counted(equal, 'text', 'texts')} equal to the anchor or a positive" if equal else None,
             )
         return [*lines, *_describe_margin(false_negative_margin)]
 
     return Method(name, batches, lambda batch: batch.sentences, embed, loss_of, describe, head)
 
 
-def _negatives(batch: TextBatch) -> Bool[Tensor, "batch candidates"]:
+def _negatives(batch: TextBatch, device: torch.device | None = None) -> RowMask:
     """Whether a candidate is a negative of a row's anchor, for all that texts tell.
 
     Candidates are the positives of all rows, then the negatives of all rows.
     """
-    anchors, positives, *negatives = (torch.tensor(column) for column in batch.columns)
-    near = torch.eye(len(batch.sentences), dtype=torch.bool)
-    near[anchors, positives] = True
-    return ~near[anchors[:, None], torch.cat([positives, *negatives])]
+    anchors, positives, *negatives = (torch.tensor(column, device=device) for column in batch.columns)
+    return unnamed_row_mask(anchors, positives, torch.cat([positives, *negatives]))
 
 
 def _loss(
     anchors: Float[Tensor, "batch dim"],
     positives: Float[Tensor, "batch dim"],
     negatives: Float[Tensor, "batch dim"] | None,
-    known: Bool[Tensor, "batch candidates"],
+    known: RowMask,
     *,
     temperature: float,
     similarity: Similarity,
@@ -216,16 +223,19 @@ def _loss(
 ) -> Loss:
     """Mean InfoNCE; ``known`` is True where a candidate is a negative of an anchor for all that texts tell."""
     candidates = positives if negatives is None else torch.cat([positives, negatives])
-    # Measured before any is left out for its similarity, so that a margin can't improve it.
-    below = below_positive(anchors, positives, candidates, margin=0.0, similarity=similarity)
-    terms = {"accuracy": (below | ~known).all(dim=1).float().mean()}
+    terms = {"accuracy": _accuracy(anchors, positives, candidates, known, similarity)}
     mask = known
     if false_negative_margin is not None:
-        near = ~below_positive(anchors, positives, candidates, margin=false_negative_margin, similarity=similarity)
-        if negatives is not None:
-            near.diagonal(offset=len(anchors)).fill_(False)
-        mask = known & ~near
-        terms["left_out"] = (known & near).sum() / known.sum().clamp(min=1)
+        below = below_positive_row_mask(
+            anchors, positives, candidates, margin=false_negative_margin, similarity=similarity
+        )
+
+        def own_or_below(rows: Tensor) -> Tensor:
+            found = below(rows)
+            return found if negatives is None else found.scatter(1, len(anchors) + rows[:, None], value=True)
+
+        mask = every_row_mask(known, own_or_below)
+        terms["left_out"] = share_left_out(mask, known, len(anchors), len(candidates), device=anchors.device)
     per_anchor = info_nce(
         anchors,
         positives,
@@ -236,6 +246,19 @@ def _loss(
         mask=mask,
     )
     return Loss(per_anchor.mean(), terms)
+
+
+def _accuracy(
+    anchors: Float[Tensor, "batch dim"],
+    positives: Float[Tensor, "batch dim"],
+    candidates: Float[Tensor, "candidates dim"],
+    known: RowMask,
+    similarity: Similarity,
+) -> Tensor:
+    """The share of anchors with no negative nearer than the positive, none left out for its similarity."""
+    below = below_positive_row_mask(anchors, positives, candidates, margin=0.0, similarity=similarity)
+    blocks = row_blocks(len(anchors), len(candidates), device=anchors.device)
+    return torch.cat([(below(rows) | ~known(rows)).all(dim=1) for rows in blocks]).float().mean()
 
 
 def _projected(head: nn.Module | None, representations: Float[Tensor, "items dim"]) -> Float[Tensor, "items dim"]:

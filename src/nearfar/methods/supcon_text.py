@@ -31,7 +31,7 @@ from torch import Tensor
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.methods import Embed, Loss, Method
 from nearfar.methods.describe import counted
-from nearfar.objectives import supcon
+from nearfar.objectives import row_blocks, supcon
 from nearfar.types import NearfarError
 
 
@@ -92,10 +92,11 @@ def _labels(batch: TextBatch) -> list[int]:
 
 def _accuracy(embeddings: Float[Tensor, "batch dim"], labels: Int[Tensor, " batch"]) -> Float[Tensor, ""]:
     unit = torch.nn.functional.normalize(embeddings.float(), dim=1)
-    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    anchors = ((labels[:, None] == labels) & ~itself).any(dim=1)
-    nearest = (unit @ unit.T).masked_fill(itself, -torch.inf).argmax(dim=1)
-    return ((labels[nearest] == labels) & anchors).sum() / anchors.sum().clamp(min=1)
+    blocks = row_blocks(len(labels), len(labels), device=labels.device)
+    nearest = [(unit[rows] @ unit.T).scatter_(1, rows[:, None], -torch.inf).argmax(dim=1) for rows in blocks]
+    _, label, sizes = labels.unique(return_inverse=True, return_counts=True)
+    anchors = sizes[label] > 1
+    return ((labels[torch.cat(nearest)] == labels) & anchors).sum() / anchors.sum().clamp(min=1)
 
 
 def _require_labels(batches: TextBatches, label_names: Sequence[str]) -> None:

@@ -4,11 +4,20 @@ Each returns one value per pair or per anchor; the caller takes the mean, becaus
 belongs to it.
 """
 
+from nearfar.objectives._compared import row_blocks
 from nearfar.objectives._info_nce import info_nce, nt_xent
 from nearfar.objectives._masked_lm import masked_lm
 from nearfar.objectives._masks import below_positive, distinct_rows
 from nearfar.objectives._premise_scl import PremiseSets, premise_scl, premise_sets
 from nearfar.objectives._regression import cosine_regression, regression_features
+from nearfar.objectives._row_masks import (
+    RowMask,
+    below_positive_row_mask,
+    distinct_row_mask,
+    every_row_mask,
+    share_left_out,
+    unnamed_row_mask,
+)
 from nearfar.objectives._self_guided import SelfGuidedVariant, parameter_drift, self_guided
 from nearfar.objectives._similarity import Similarity
 from nearfar.objectives._softmax import nli_softmax, nli_softmax_features
@@ -16,11 +25,15 @@ from nearfar.objectives._supcon import supcon
 
 __all__ = [
     "PremiseSets",
+    "RowMask",
     "SelfGuidedVariant",
     "Similarity",
     "below_positive",
+    "below_positive_row_mask",
     "cosine_regression",
+    "distinct_row_mask",
     "distinct_rows",
+    "every_row_mask",
     "info_nce",
     "masked_lm",
     "nli_softmax",
@@ -30,6 +43,9 @@ __all__ = [
     "premise_scl",
     "premise_sets",
     "regression_features",
+    "row_blocks",
     "self_guided",
+    "share_left_out",
     "supcon",
+    "unnamed_row_mask",
 ]

@@ -3,17 +3,18 @@
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nearfar.objectives._compared import Compared
+from nearfar.objectives._contrast import contrast
+from nearfar.objectives._row_masks import RowMask, rows_of
 from nearfar.objectives._similarity import (
     Similarity,
     check_alike,
     check_mask,
     check_similarity,
     check_temperature,
-    negative_log_shares,
-    similarities,
 )
 from nearfar.types import NearfarError
 
@@ -26,7 +27,7 @@ def info_nce(
     temperature: float = 0.05,  # Gao et al. 2021, Table D.1
     hard_negative_weight: float = 0.0,
     similarity: Similarity = "cosine",
-    mask: Bool[Tensor, "batch candidates"] | None = None,
+    mask: Bool[Tensor, "batch candidates"] | RowMask | None = None,
 ) -> Float[Tensor, " batch"]:
     """Pull each anchor towards its own positive and away from all other positives and all negatives of the batch.
 
@@ -37,7 +38,9 @@ def info_nce(
     the second sum is not there.
 
     ``mask`` says which candidates, the positives and then the negatives, may stand in an anchor's denominator; the
-    anchor's own positive always does. An anchor that keeps nothing else has loss 0.
+    anchor's own positive always does. An anchor that keeps nothing else has loss 0. It is a matrix or a function that
+    makes some rows of it at a time, a :data:`RowMask`: in large batches the similarities themselves are computed some
+    rows at a time, and a matrix would then be the largest thing in memory.
 
     ``similarity`` is the cosine, which is 0 to a zero vector, or the raw dot product. float16 and bfloat16 vectors are
     compared in float32, under autocast too, and give float32 values; others give their own dtype.
@@ -71,13 +74,18 @@ def info_nce(
             f"so {batch} anchors need {batch} negatives, but there are {given}"
         )
     candidates = positives if negatives is None else torch.cat([positives, negatives])
-    check_mask(mask, batch, len(candidates))
+    if isinstance(mask, Tensor):
+        check_mask(mask, batch, len(candidates))
 
-    logits = similarities(anchors, candidates, similarity) / temperature
-    if hard_negative_weight:
-        logits.diagonal(offset=batch).add_(hard_negative_weight)
-    own = torch.eye(batch, len(candidates), dtype=torch.bool, device=logits.device)
-    return negative_log_shares(logits, own, None if mask is None else mask | own)
+    def compare(rows: Int[Tensor, " anchors"]) -> Compared:
+        return Compared(
+            positives=rows,
+            kept=rows_of(mask, rows, len(candidates)),
+            own_negatives=batch + rows if hard_negative_weight else None,
+            weight=hard_negative_weight,
+        )
+
+    return contrast(anchors, candidates, compare, temperature=temperature, similarity=similarity)
 
 
 def nt_xent(
@@ -85,7 +93,7 @@ def nt_xent(
     second: Float[Tensor, "batch dim"],
     *,
     temperature: float,
-    mask: Bool[Tensor, "batch batch"] | None = None,
+    mask: Bool[Tensor, "batch batch"] | RowMask | None = None,
 ) -> Float[Tensor, " vectors"]:
     """Pull the two views of each text together, and away from both views of every other text of the batch.
 
@@ -95,7 +103,7 @@ def nt_xent(
     views come first, then those of the second, ``2 * batch`` in all.
 
     ``mask`` False at [i, j] leaves both vectors of row j out of the denominators of both vectors of row i; a vector's
-    own positive always stays. Precision is that of :func:`info_nce`.
+    own positive always stays. Precision, and masks for large batches, are those of :func:`info_nce`.
 
     Raises NearfarError for a temperature that is not positive and shapes that do not match.
 
@@ -105,10 +113,19 @@ def nt_xent(
     >>> nt_xent(same, same, temperature=0.1)  # log 3, all vectors but the anchor
     tensor([1.0986, 1.0986, 1.0986, 1.0986])
     """
+    check_temperature(temperature)
     check_alike("first second", first, second)
     batch = len(first)
-    check_mask(mask, batch, batch)
-    # Among [second; first], row i of [first; second] finds its positive in column i, and itself half the columns on.
-    others = ~torch.eye(2 * batch, dtype=torch.bool, device=first.device).roll(batch, dims=1)
-    kept = others if mask is None else others & mask.repeat(2, 2)
-    return info_nce(torch.cat([first, second]), torch.cat([second, first]), temperature=temperature, mask=kept)
+    if isinstance(mask, Tensor):
+        check_mask(mask, batch, batch)
+
+    def compare(rows: Int[Tensor, " anchors"]) -> Compared:
+        kept = rows_of(mask, rows % batch, batch)
+        # Among [second; first], row i of [first; second] finds its positive in column i, itself half the columns on.
+        return Compared(
+            positives=rows, kept=None if kept is None else kept.repeat(1, 2), itself=(rows + batch) % (2 * batch)
+        )
+
+    return contrast(
+        torch.cat([first, second]), torch.cat([second, first]), compare, temperature=temperature, similarity="cosine"
+    )

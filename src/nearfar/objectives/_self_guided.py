@@ -3,11 +3,14 @@
 from typing import Literal, TypeAlias, get_args
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from nearfar.objectives._compared import Compared
+from nearfar.objectives._contrast import contrast
 from nearfar.objectives._info_nce import info_nce, nt_xent
-from nearfar.objectives._similarity import check_mask, check_temperature, similarities
+from nearfar.objectives._row_masks import RowMask, rows_of
+from nearfar.objectives._similarity import check_mask, check_temperature, comparable
 from nearfar.types import NearfarError
 
 SelfGuidedVariant: TypeAlias = Literal["sg", "opt1", "opt2", "opt3"]
@@ -19,7 +22,7 @@ def self_guided(
     *,
     temperature: float,
     variant: SelfGuidedVariant,
-    mask: Bool[Tensor, "batch batch"] | None = None,
+    mask: Bool[Tensor, "batch batch"] | RowMask | None = None,
 ) -> Float[Tensor, " values"]:
     """Pull each sentence's vector towards its own views and away from what belongs to the batch's other sentences.
 
@@ -35,7 +38,8 @@ def self_guided(
     [batch, dim] for the others. Values are [2 * batch] for sg, those of ``cls`` first, and [batch] otherwise.
 
     ``mask`` False at [i, j] leaves all that belongs to sentence j, its vector and its views, out of the denominators
-    of sentence i; a sentence's own positives always stay. Precision is that of :func:`info_nce`.
+    of sentence i; a sentence's own positives always stay. Precision, and masks for large batches, are those of
+    :func:`info_nce`.
 
     Raises NearfarError for a temperature that is not positive, an unknown variant, and shapes that do not match the
     variant or one another.
@@ -58,17 +62,21 @@ def self_guided(
             f"variant {variant} compares cls [batch, dim] with views {shape}, "
             f"but cls is {tuple(cls.shape)} and views {tuple(views.shape)}"
         )
-    check_mask(mask, len(cls), len(cls))
+    if isinstance(mask, Tensor):
+        check_mask(mask, len(cls), len(cls))
 
     if variant == "sg":
         return nt_xent(cls, views, temperature=temperature, mask=mask)
     if variant == "opt2":
         return info_nce(cls, views, temperature=temperature, mask=mask)
-    others = ~torch.eye(len(cls), dtype=torch.bool, device=cls.device)
-    kept = others if mask is None else others & mask
-    if variant == "opt1":
-        return info_nce(cls, views, cls, temperature=temperature, mask=torch.cat([kept, kept], dim=1))
-    return _all_layers(cls, views, temperature, kept)
+    if variant == "opt3":
+        return _all_layers(cls, views, temperature, mask)
+
+    def compare(rows: Int[Tensor, " anchors"]) -> Compared:
+        kept = rows_of(mask, rows, len(cls))
+        return Compared(positives=rows, kept=None if kept is None else kept.repeat(1, 2), itself=len(cls) + rows)
+
+    return contrast(cls, torch.cat([views, cls]), compare, temperature=temperature, similarity="cosine")
 
 
 def parameter_drift(module: nn.Module, reference: nn.Module) -> Float[Tensor, ""]:
@@ -104,13 +112,19 @@ def _all_layers(
     cls: Float[Tensor, "batch dim"],
     views: Float[Tensor, "batch layers dim"],
     temperature: float,
-    kept: Bool[Tensor, "batch batch"],
+    mask: Bool[Tensor, "batch batch"] | RowMask | None,
 ) -> Float[Tensor, " batch"]:
-    """opt3, with the other sentences that each one is compared with; a sentence's own other layers are not."""
-    logits = similarities(cls, views.flatten(0, 1), "cosine") / temperature
-    logits = logits.unflatten(1, views.shape[:2])  # [batch, batch, layers]
-    own = logits.diagonal(dim1=0, dim2=1).T
-    # Not -inf: the logarithm of no negatives at all would have a NaN gradient.
-    negatives = logits.masked_fill(~kept[:, :, None], torch.finfo(logits.dtype).min).logsumexp(dim=(1, 2))
+    """opt3. A sentence's own other layers are not compared with it."""
+    batch, layers = views.shape[:2]
+    one, other = comparable(cls, views.flatten(0, 1), "cosine")
+    own = (one[:, None] * other.unflatten(0, (batch, layers))).sum(dim=2) / temperature
+
+    def compare(rows: Int[Tensor, " anchors"]) -> Compared:
+        known = rows_of(mask, rows, batch)
+        known = torch.ones(len(rows), batch, dtype=torch.bool, device=cls.device) if known is None else known
+        others = known.scatter(1, rows[:, None], value=False)
+        return Compared(positives=None, kept=others.repeat_interleave(layers, dim=1))
+
+    negatives = contrast(one, other, compare, temperature=temperature, similarity="dot", averaged=False)
     # -log(e^own / (e^own + e^negatives)) = log(1 + e^(negatives - own)), to full precision however far apart they are.
     return torch.logaddexp(negatives[:, None] - own, torch.zeros_like(own)).mean(dim=1)

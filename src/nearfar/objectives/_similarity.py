@@ -16,7 +16,7 @@ def similarities(
     anchors: Float[Tensor, "anchors dim"], candidates: Float[Tensor, "candidates dim"], similarity: Similarity
 ) -> Float[Tensor, "anchors candidates"]:
     """Similarity of every anchor with every candidate, in float32 or better."""
-    anchors, candidates = _comparable(anchors, candidates, similarity)
+    anchors, candidates = comparable(anchors, candidates, similarity)
     # Autocast would round the products to bfloat16: three digits, and raw dot products reach hundreds.
     with torch.autocast(anchors.device.type, enabled=False):
         return anchors @ candidates.T
@@ -26,8 +26,28 @@ def row_similarities(
     first: Float[Tensor, "batch dim"], second: Float[Tensor, "batch dim"], similarity: Similarity
 ) -> Float[Tensor, " batch"]:
     """Similarity of each row of one with the same row of the other, in float32 or better."""
-    first, second = _comparable(first, second, similarity)
+    first, second = comparable(first, second, similarity)
     return (first * second).sum(dim=1)
+
+
+def comparable(
+    first: Float[Tensor, "anchors dim"], second: Float[Tensor, "candidates dim"], similarity: Similarity
+) -> tuple[Float[Tensor, "anchors dim"], Float[Tensor, "candidates dim"]]:
+    """Both in one precision, float32 or better, and of length 1 where only their directions count."""
+    exact = exact_dtype(first, second)
+    return prepared(first, exact, similarity), prepared(second, exact, similarity)
+
+
+def exact_dtype(first: Tensor, second: Tensor) -> torch.dtype:
+    """The precision in which both are compared, float32 or better."""
+    return torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
+
+
+def prepared(
+    vectors: Float[Tensor, "vectors dim"], exact: torch.dtype, similarity: Similarity
+) -> Float[Tensor, "vectors dim"]:
+    """Vectors whose dot products are the similarities."""
+    return unit(vectors.to(exact)) if similarity == "cosine" else vectors.to(exact)
 
 
 def unit(vectors: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
@@ -47,7 +67,7 @@ def negative_log_shares(
         logits = logits.masked_fill(~candidates, -math.inf)
     log_shares = logits.log_softmax(dim=1)
     # Selected by where, not multiplied by the mask: -inf times 0 would be NaN.
-    return torch.where(positives, -log_shares, 0.0).sum(dim=1) / positives.sum(dim=1)
+    return -torch.where(positives, log_shares, 0.0).sum(dim=1) / positives.sum(dim=1)
 
 
 def check_temperature(temperature: float) -> None:
@@ -77,10 +97,3 @@ def check_mask(mask: Tensor | None, rows: int, columns: int) -> None:
         raise NearfarError(
             f"mask must be a bool tensor of shape {(rows, columns)}, not {mask.dtype} of shape {tuple(mask.shape)}"
         )
-
-
-def _comparable(first: Tensor, second: Tensor, similarity: Similarity) -> tuple[Tensor, Tensor]:
-    """Both in one precision, float32 or better, and of length 1 where only their directions count."""
-    exact = torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
-    first, second = first.to(exact), second.to(exact)
-    return (unit(first), unit(second)) if similarity == "cosine" else (first, second)

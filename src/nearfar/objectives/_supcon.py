@@ -1,10 +1,11 @@
 """Supervised contrastive learning for fine-tuning: examples of one label come together."""
 
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.objectives._similarity import check_temperature, negative_log_shares, similarities
+from nearfar.objectives._compared import Compared
+from nearfar.objectives._contrast import contrast
+from nearfar.objectives._similarity import check_temperature
 from nearfar.types import NearfarError
 
 
@@ -26,6 +27,7 @@ def supcon(
 
     Source: Gunel et al. 2021, the SCL loss.
 
+    >>> import torch
     >>> supcon(torch.eye(4), torch.tensor([5, 5, 5, 5]), temperature=0.3)  # log 3, all but the anchor
     tensor([1.0986, 1.0986, 1.0986, 1.0986])
     >>> supcon(torch.eye(4), torch.tensor([0, 1, 2, 0]), temperature=0.3).shape
@@ -37,8 +39,12 @@ def supcon(
             f"embeddings {tuple(embeddings.shape)} must be [batch, dim], with one label each, "
             f"but labels are {tuple(labels.shape)}"
         )
-    others = ~torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    positives = (labels[:, None] == labels) & others
-    anchors = positives.any(dim=1).nonzero().squeeze(1)
-    logits = similarities(embeddings[anchors], embeddings, "cosine") / temperature
-    return negative_log_shares(logits, positives[anchors], others[anchors])
+    _, label, sizes = labels.unique(return_inverse=True, return_counts=True)
+    anchors = (sizes[label] > 1).nonzero().squeeze(1)
+
+    def compare(rows: Int[Tensor, " anchors"]) -> Compared:
+        itself = anchors[rows]
+        alike = labels[itself, None] == labels
+        return Compared(positives=alike.scatter_(1, itself[:, None], value=False), itself=itself)
+
+    return contrast(embeddings[anchors], embeddings, compare, temperature=temperature, similarity="cosine")

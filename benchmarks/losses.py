@@ -1,0 +1,162 @@
+"""Losses of large batches: the whole matrix of similarities against blocks of it, in seconds and in memory.
+
+    python benchmarks/losses.py run       writes benchmarks/results/losses.json
+    python benchmarks/losses.py report    writes docs/loss-memory.md from that file alone
+
+InfoNCE and SupCon of random float32 vectors, forward and backward. Both ways are the library's own; the one that a
+batch gets depends on its size alone, which is overruled here. The peer, at the smallest size only as it takes gigabytes
+there, computes the cosines as SimCSE's script does: both sides broadcast against each other, ``CosineSimilarity`` over
+the last axis, then cross-entropy. Time: the ways take turns in one process; the first round is a warm-up. Memory: a
+process for each way and size, and how far its resident memory rises above what it is with the inputs made.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from nearfar.disk import write_text
+from nearfar.evaluation.results import provenance
+from nearfar.objectives import _compared, info_nce, supcon
+
+ROOT = Path(__file__).parents[1]
+RESULT = ROOT / "benchmarks" / "results" / "losses.json"
+PAGE = ROOT / "docs" / "loss-memory.md"
+SIZES = {1024: 20, 4096: 5, 16384: 3}
+"""Batch sizes, and how many rounds of each are timed."""
+DIM, CLASS = 384, 8
+"""Width of a vector, and how many of a batch have one label."""
+WAYS = ("whole", "in blocks")
+PEER = "SimCSE's script"
+
+
+def main() -> None:
+    """Run or report; ``memory`` is what a run asks of other processes."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=("run", "report", "memory"))
+    parser.add_argument("case", nargs="*", help="of memory: objective, size, way")
+    options = parser.parse_args()
+    if options.what == "memory":
+        objective, size, way = options.case
+        _step(objective, 64, way)()  # what is loaded once, whatever the batch
+        print(_risen(_step(objective, int(size), way)))
+        return
+    if options.what == "run":
+        record = {**provenance(), "threads": torch.get_num_threads(), "dim": DIM, "class": CLASS}
+        record["rows"] = [_measure(objective, size) for objective in ("InfoNCE", "SupCon") for size in SIZES]
+        RESULT.parent.mkdir(parents=True, exist_ok=True)
+        write_text(RESULT, json.dumps(record, indent=1) + "\n")
+    report()
+
+
+def _measure(objective: str, size: int) -> dict[str, Any]:
+    """Seconds of each round and MiB, by way."""
+    ways = (*WAYS, PEER) if objective == "InfoNCE" and size == min(SIZES) else WAYS
+    steps = {way: _step(objective, size, way) for way in ways}
+    seconds: dict[str, list[float]] = {way: [] for way in ways}
+    gradients: dict[str, Tensor] = {}
+    for number in range(SIZES[size] + 1):
+        for way, step in steps.items():
+            started = time.perf_counter()
+            gradients[way] = step()
+            if number:
+                seconds[way].append(time.perf_counter() - started)
+    for way, gradient in gradients.items():
+        error = float((gradient - gradients["whole"]).norm() / gradients["whole"].norm())
+        if error > 1e-4:
+            raise SystemExit(f"{objective} of {size}: the gradient of {way} differs from the whole's by {error:.1e}")
+    mib = {way: _memory(objective, size, way) for way in ways}
+    return {"objective": objective, "size": size, "seconds": seconds, "mib": mib}
+
+
+def _step(objective: str, size: int, way: str) -> Callable[[], Tensor]:
+    """Forward and backward of a batch; gives the gradient of the anchors."""
+    generator = torch.Generator().manual_seed(0)
+    anchors, noise = torch.randn(2, size, DIM, generator=generator).unbind()
+    positives = anchors + 2 * noise
+    labels = torch.arange(size) // CLASS
+
+    def step() -> Tensor:
+        # Blocks of a batch that would be computed whole are two halves of it.
+        _compared.BLOCK = size * size if way == "whole" else min(2**22, size * size // 2)
+        one, other = anchors.detach().requires_grad_(), positives.detach().requires_grad_()
+        if way == PEER:
+            values = _simcse(one, other, temperature=0.05)
+        elif objective == "InfoNCE":
+            values = info_nce(one, other, temperature=0.05)
+        else:
+            values = supcon(one, labels, temperature=0.3)
+        values.mean().backward()
+        assert one.grad is not None
+        return one.grad
+
+    return step
+
+
+def _simcse(one: Tensor, other: Tensor, *, temperature: float) -> Tensor:
+    """InfoNCE over cosines of all pairs, each pair's vectors laid side by side."""
+    cosines = functional.cosine_similarity(one[:, None], other[None], dim=-1) / temperature
+    return functional.cross_entropy(cosines, torch.arange(len(one)), reduction="none")
+
+
+def _risen(step: Callable[[], Tensor]) -> float:
+    """MiB by which the peak of this process rises in a step above what it has before (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # from here on the peak counts anew
+    before = _status("VmRSS")
+    step()
+    return _status("VmHWM") - before
+
+
+def _status(name: str) -> float:
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(name))
+
+
+def _memory(objective: str, size: int, way: str) -> float:
+    command = [sys.executable, __file__, "memory", objective, str(size), way]
+    return float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def report() -> None:
+    """Write the page from the result file."""
+    record = json.loads(RESULT.read_text(encoding="utf-8"))
+    lines = ["# Memory and time of losses", ""]
+    lines += ["Generated by `python benchmarks/losses.py report` from `benchmarks/results/losses.json`.", ""]
+    lines += [
+        f"{record['threads']} threads on {record['hardware']['processor']}, float32, vectors {record['dim']} wide."
+    ]
+    lines += [
+        "",
+        "Forward and backward. Whole: all similarities of a batch at a time; in blocks: those of some anchors at a",
+        "time, which training does by itself above 2,048 x 2,048. MiB: how far the memory of a process rises above",
+        "what it has with the vectors made, gradients included. Seconds: medians of rounds in turn; the ratio with its",
+        "least and greatest.",
+        "",
+        "| loss | batch | way | MiB | seconds | times as long as whole |",
+        "| --- | ---: | --- | ---: | ---: | ---: |",
+    ]
+    for row in record["rows"]:
+        for way, seconds in row["seconds"].items():
+            ratios = [one / whole for one, whole in zip(seconds, row["seconds"]["whole"], strict=True)]
+            spread = "" if way == "whole" else f"{median(ratios):.2f} [{min(ratios):.2f}, {max(ratios):.2f}]"
+            numbers = f"{row['mib'][way]:,.0f} | {median(seconds):.3f} | {spread}"
+            lines.append(f"| {row['objective']} | {row['size']:,} | {way} | {numbers} |")
+    lines += [
+        "",
+        f"SupCon: {record['class']} of a batch have one label. `{record['command']}`, {record['date']}, commit",
+    ]
+    lines += [f"{record['commit']}."]
+    write_text(PAGE, "\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    main()

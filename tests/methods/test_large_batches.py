@@ -1,0 +1,82 @@
+"""Methods in large batches: the loss, its terms and its gradient in blocks are those of the whole, in less memory."""
+
+import random
+
+import pytest
+import torch
+
+from nearfar.data.batching import TextBatches
+from nearfar.methods.kim import back_translation, self_guided
+from nearfar.methods.simcse import contrast, unsupervised
+from nearfar.methods.supcon_text import supcon_text
+from nearfar.objectives import _compared
+from tests.objectives.checks import Largest
+
+DIM, ROWS, BLOCK = 4, 128, 2**10
+
+
+def rows(width):
+    """Rows of texts of which some come again."""
+    draw = random.Random(width)
+    return [tuple(f"{place} {draw.randrange(3 * ROWS)}" for place in "abc"[:width]) for _ in range(ROWS)]
+
+
+def batches(width, **more):
+    return TextBatches(rows(width), ROWS, **more)
+
+
+def simcse_sup(**settings):
+    return contrast("simcse-sup", None, DIM, batches(3), hard_negative_weight=0.5, temperature=0.2, **settings)
+
+
+def kim(variant, **settings):
+    settings = {"width": 5, "head_std": 0.5, "temperature": 0.2, "drift_weight": 0.0} | settings
+    return self_guided(None, None, lambda: torch.zeros(()), DIM, batches(1), variant=variant, **settings)
+
+
+METHODS = {
+    "simcse-unsup": lambda: unsupervised(None, DIM, batches(1), temperature=0.2),
+    "simcse-unsup, margin": lambda: unsupervised(None, DIM, batches(1), false_negative_margin=0.1),
+    "simcse-sup": simcse_sup,
+    "simcse-sup, margin": lambda: simcse_sup(false_negative_margin=0.1),
+    "info-nce": lambda: contrast("info-nce", None, DIM, batches(2), similarity="dot", temperature=2.0),
+    "sg": lambda: kim("sg"),
+    "sg-opt1, margin": lambda: kim("opt1", false_negative_margin=0.1),
+    "sg-opt2": lambda: kim("opt2"),
+    "sg-opt": lambda: kim("opt3"),
+    "sg-opt, margin": lambda: kim("opt3", false_negative_margin=0.1),
+    "bt, margin": lambda: back_translation(
+        None, DIM, batches(2), width=5, head_std=0.5, temperature=0.2, false_negative_margin=0.1
+    ),
+    "supcon-text": lambda: supcon_text(None, DIM, batches(1, targets=[n % 4 for n in range(ROWS)])),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_blocks_give_the_loss_of_the_whole_without_its_matrix(name, monkeypatch):
+    torch.manual_seed(0)
+    method = METHODS[name]()
+    (batch,) = method.batches.epoch(0)
+    items = len(method.items_of(batch))
+    shape = (items, 3, DIM) if name.startswith("sg") else (items, DIM)
+    given = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    found = []
+    for block in (2**40, BLOCK):
+        monkeypatch.setattr(_compared, "BLOCK", block)
+        torch.manual_seed(2)
+        represented = given.clone().requires_grad_()
+        with Largest() as largest:
+            loss = method.loss_of(batch, represented)
+            loss.total.backward()
+        found.append((loss.total.detach(), loss.terms, represented.grad, largest.elements))
+    (total, terms, gradient, whole), (ours, our_terms, our_gradient, blocks) = found
+    assert gradient.norm() > 1e-4
+    torch.testing.assert_close(ours, total)
+    torch.testing.assert_close(our_gradient, gradient, rtol=1e-4, atol=1e-6)
+    assert our_terms.keys() == terms.keys()
+    for term, value in terms.items():
+        torch.testing.assert_close(our_terms[term], value)
+    assert terms.get("left_out", torch.tensor(0.5)) not in (0, 1)
+    batch_size = len(batch.sentences) if name == "supcon-text" else ROWS
+    assert whole >= batch_size**2
+    assert blocks <= 2 * BLOCK < batch_size**2

@@ -1,0 +1,303 @@
+"""Objectives in blocks of anchors: equal to the whole matrix on every option, in memory that grows with the batch."""
+
+import pytest
+import torch
+
+from nearfar.objectives import (
+    _compared,
+    below_positive_row_mask,
+    distinct_row_mask,
+    info_nce,
+    nt_xent,
+    self_guided,
+    supcon,
+)
+from nearfar.types import NearfarError
+from tests.objectives.checks import Largest, some_mask, vectors
+
+COUNT, DIM = 11, 5
+SQUARE, WIDE = some_mask(COUNT, COUNT), some_mask(COUNT, 2 * COUNT, seed=1)
+LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 3, 3, 0, 1, 4])  # 2 and 4 come once
+
+
+def by_rows(mask):
+    return lambda rows: mask[rows]
+
+
+def below(a, p, *n):
+    return below_positive_row_mask(a, p, torch.cat([p, *n]), margin=0.1)
+
+
+# Each takes three matrices and a temperature.
+OPTIONS = {
+    "info_nce": lambda a, p, n, t: info_nce(a, p, temperature=t),
+    "dot": lambda a, p, n, t: info_nce(a, p, n, temperature=t, similarity="dot"),
+    "masked": lambda a, p, n, t: info_nce(a, p, temperature=t, mask=SQUARE),
+    "masked by rows": lambda a, p, n, t: info_nce(a, p, temperature=t, mask=by_rows(SQUARE)),
+    "distinct": lambda a, p, n, t: info_nce(a, p, temperature=t, mask=distinct_row_mask(LABELS)),
+    "below positive": lambda a, p, n, t: info_nce(a, p, n, temperature=t, mask=below(a, p, n)),
+    "negatives": lambda a, p, n, t: info_nce(a, p, n, temperature=t),
+    "few negatives": lambda a, p, n, t: info_nce(a, p, n[:3], temperature=t),
+    "weight": lambda a, p, n, t: info_nce(a, p, n, temperature=t, hard_negative_weight=1.5),
+    "weight, masked": lambda a, p, n, t: info_nce(a, p, n, temperature=t, hard_negative_weight=-0.7, mask=WIDE),
+    "own positive": lambda a, p, n, t: info_nce(a, a, n, temperature=t),
+    "nt_xent": lambda a, p, n, t: nt_xent(a, p, temperature=t),
+    "nt_xent, masked": lambda a, p, n, t: nt_xent(a, p, temperature=t, mask=SQUARE),
+    "nt_xent, masked by rows": lambda a, p, n, t: nt_xent(a, p, temperature=t, mask=by_rows(SQUARE)),
+    "supcon": lambda a, p, n, t: supcon(a, LABELS, temperature=t),
+    "supcon, one class": lambda a, p, n, t: supcon(a, 0 * LABELS, temperature=t),
+    "opt1": lambda a, p, n, t: self_guided(a, p, temperature=t, variant="opt1", mask=SQUARE),
+    "opt2": lambda a, p, n, t: self_guided(a, p, temperature=t, variant="opt2"),
+    "opt3": lambda a, p, n, t: self_guided(a, torch.stack([p, n], 1), temperature=t, variant="opt3"),
+    "opt3, masked": lambda a, p, n, t: self_guided(
+        a, torch.stack([p, n, p * n], 1), temperature=t, variant="opt3", mask=by_rows(SQUARE)
+    ),
+}
+options = pytest.mark.parametrize("name", OPTIONS)
+
+
+@pytest.fixture
+def blocks(monkeypatch):
+    """Sets how many logits a block has. Odd numbers, so that the batch is no multiple of it."""
+    return lambda size: monkeypatch.setattr(_compared, "BLOCK", size)
+
+
+def whole_and_streamed(blocks, loss, *inputs, block=70, mean=False):
+    """Values and gradients of both ways; they have been different ways."""
+    found = []
+    for size in (2**40, block):
+        blocks(size)
+        leaves = [x.detach().clone().requires_grad_() for x in inputs]
+        value = loss(*leaves)
+        assert ("Streamed" in graph(value)) == (size == block)
+        # Weights that differ show values in another order; a mean's gradient is computed in another way.
+        (value.mean() if mean else (value * (1 + torch.arange(len(value)))).sum()).backward()
+        found.append((value.detach(), [leaf.grad for leaf in leaves if leaf.grad is not None]))
+    assert len(found[0][1]) == len(found[1][1]) > 0
+    return found
+
+
+def graph(value):
+    """The names of the nodes between a value and its inputs, in one text."""
+    seen, left = set(), [value.grad_fn]
+    while left:
+        node = left.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            left += [following for following, _ in node.next_functions]
+    return " ".join(node.name() for node in seen)
+
+
+# --- the same as the whole ---
+
+
+@options
+@pytest.mark.parametrize(("temperature", "block", "mean"), [(0.05, 70, True), (1.0, 1, False), (50.0, 70, False)])
+def test_blocks_equal_the_whole(name, temperature, block, mean, blocks):
+    loss = OPTIONS[name]
+    whole, streamed = whole_and_streamed(
+        blocks, lambda *x: loss(*x, temperature), *vectors(3, COUNT, DIM), block=block, mean=mean
+    )
+    torch.testing.assert_close(streamed[0], whole[0], rtol=1e-12, atol=1e-13)
+    for ours, plain in zip(streamed[1], whole[1], strict=True):
+        assert plain.norm() > 1e-9
+        torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-11 * plain.norm().item())
+
+
+@options
+@pytest.mark.parametrize("temperature", [1e-4, 0.05])
+@pytest.mark.parametrize("scale", [1e-15, 1.0, 1e15])
+def test_extremes_are_finite_and_as_exact_as_the_whole(name, temperature, scale, blocks):
+    x = scale * vectors(3, COUNT, DIM).float() if name != "dot" else vectors(3, COUNT, DIM).float()
+    x[0, 0], x[1, 1], x[2, 2] = 0, 0, 0  # zero vectors
+    x[1, 3], x[1, 4], x[0, 5] = x[0, 3], -x[0, 4], x[0, 6]
+    loss = OPTIONS[name]
+    whole, streamed = whole_and_streamed(blocks, lambda *x: loss(*x, temperature), *x, mean=True)
+    # A similarity has seven digits, and a logit is up to 1e4 times as large.
+    torch.testing.assert_close(streamed[0], whole[0], rtol=1e-6, atol=1e-6 / temperature)
+    for ours, plain in zip(streamed[1], whole[1], strict=True):
+        assert ours.isfinite().all()
+        assert (ours - plain).norm() <= max(1e-6 / temperature, 1e-5) * plain.norm()
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5])
+def test_in_float32_gradients_agree_to_five_digits(temperature, blocks):
+    """Vectors of a trained encoder's kind: positives near, so that most softmaxes are next to 0 or 1."""
+    anchors, noise, negatives = vectors(3, 300, 64).float()
+    labels = torch.arange(300) // 3
+    for loss in (
+        lambda a, p, n: info_nce(a, p, n, temperature=temperature, hard_negative_weight=0.3),
+        lambda a, p, n: supcon(p, labels, temperature=temperature),
+    ):
+        whole, streamed = whole_and_streamed(blocks, loss, anchors, anchors + noise, negatives, block=7001, mean=True)
+        torch.testing.assert_close(streamed[0], whole[0], rtol=1e-5, atol=1e-5)
+        for ours, plain in zip(streamed[1], whole[1], strict=True):
+            assert (ours - plain).norm() < 1e-5 * plain.norm()
+
+
+@options
+@pytest.mark.parametrize(("dtype", "mean"), [(torch.float16, False), (torch.bfloat16, True)])
+def test_half_precision_is_computed_in_float32(name, dtype, mean, blocks):
+    loss = OPTIONS[name]
+
+    def within(*x):
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=dtype == torch.bfloat16):
+            return loss(*x, 0.05)
+
+    x = vectors(3, COUNT, DIM).to(dtype)
+    whole, streamed = whole_and_streamed(blocks, within, *x, mean=mean)
+    assert streamed[0].dtype == torch.float32
+    torch.testing.assert_close(streamed[0], whole[0], rtol=1e-5, atol=1e-5)
+    for ours, plain in zip(streamed[1], whole[1], strict=True):
+        assert ours.dtype == plain.dtype == dtype
+        torch.testing.assert_close(ours, plain, rtol=2e-2, atol=2e-2 * plain.abs().max().item())
+
+
+def test_the_gradient_is_not_rounded_by_autocast_either(blocks):
+    blocks(70)
+    x = vectors(3, COUNT, DIM).float()
+    gradients = []
+    for enabled in (False, True):
+        leaves = [leaf.clone().requires_grad_() for leaf in x]
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=enabled):
+            info_nce(*leaves).sum().backward()
+        gradients.append([leaf.grad for leaf in leaves])
+    torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("name", ["weight, masked", "nt_xent, masked", "supcon", "opt1", "opt3, masked", "dot"])
+def test_gradients_match_finite_differences(name, blocks):
+    blocks(70)
+    x = [matrix.requires_grad_() for matrix in vectors(3, COUNT, DIM).unbind()]
+    assert torch.autograd.gradcheck(lambda *x: OPTIONS[name](*x, 0.5), x, fast_mode=True)
+
+
+def test_one_side_may_need_no_gradient(blocks):
+    blocks(70)
+    anchors, positives, _ = vectors(3, COUNT, DIM)
+    both = [anchors.clone().requires_grad_(), positives.clone().requires_grad_()]
+    info_nce(*both).sum().backward()
+    for side in (0, 1):
+        x = [anchors, positives]
+        x[side] = x[side].clone().requires_grad_()
+        info_nce(*x).sum().backward()
+        assert x[side].grad.norm() > 1e-6
+        torch.testing.assert_close(x[side].grad, both[side].grad)
+        assert x[1 - side].grad is None
+    assert not info_nce(anchors, positives).requires_grad
+
+
+@pytest.mark.parametrize("negatives", [False, True])
+def test_an_anchor_left_with_its_positive_has_nothing_to_learn(negatives, blocks):
+    blocks(70)
+    x = [matrix.requires_grad_() for matrix in vectors(3, COUNT, DIM).unbind()][: 2 + negatives]
+    kept = torch.zeros(COUNT, COUNT * (1 + negatives), dtype=torch.bool)
+    kept[1, 6] = True
+    value = info_nce(*x, temperature=0.1, mask=by_rows(kept))
+    assert (value != 0).nonzero().tolist() == [[1]]
+    value.sum().backward()
+    moved = [matrix.grad.abs().amax(dim=1) > 0 for matrix in x]
+    assert moved[0].nonzero().tolist() == [[1]]
+    assert moved[1].nonzero().tolist() == [[1], [6]]
+
+
+@pytest.mark.parametrize(("weigh", "times"), [(torch.mean, 1), (lambda value: value[1:].sum(), 2)])
+def test_the_gradient_of_a_mean_needs_no_second_look(weigh, times, blocks):
+    blocks(70)
+    asked = []
+
+    def mask(rows):
+        asked.extend(rows.tolist())
+        return SQUARE[rows]
+
+    anchors, positives, _ = (x.requires_grad_() for x in vectors(3, COUNT, DIM).unbind())
+    weigh(info_nce(anchors, positives, mask=mask)).backward()
+    assert asked == list(range(COUNT)) * times
+    with torch.no_grad():
+        info_nce(anchors, positives, mask=mask)
+    assert asked == list(range(COUNT)) * (times + 1)
+
+
+@pytest.mark.parametrize("weigh", [torch.mean, lambda value: value[1:].sum()])
+def test_the_gradient_can_be_taken_twice(weigh, blocks):
+    blocks(70)
+    x = [matrix.requires_grad_() for matrix in vectors(3, COUNT, DIM).unbind()]
+    value = weigh(info_nce(*x, hard_negative_weight=0.5))
+    once = torch.autograd.grad(value, x, retain_graph=True)
+    assert all(gradient.norm() > 1e-6 for gradient in once)
+    torch.testing.assert_close(torch.autograd.grad(value, x), once, rtol=0, atol=0)
+
+
+# --- what it can't do ---
+
+
+def test_a_second_derivative_is_refused(blocks):
+    x = vectors(COUNT, DIM).requires_grad_()
+    assert torch.autograd.gradgradcheck(lambda x: supcon(x, LABELS, temperature=0.5), x)  # of the whole there is one
+    blocks(70)
+    value = supcon(x, LABELS, temperature=0.5).sum()
+    with pytest.raises(
+        NearfarError,
+        match=r"create_graph=True: a loss of 9 anchors and 11 candidates .* no second derivative.* up to 70",
+    ):
+        torch.autograd.grad(value, x, create_graph=True)
+
+
+def test_a_mask_by_rows_must_have_the_rows_shape():
+    x = vectors(COUNT, DIM)
+    with pytest.raises(NearfarError, match=r"mask must be a bool tensor of shape \(11, 11\), .* of shape \(11, 22\)"):
+        info_nce(x, x, mask=by_rows(WIDE))
+    with pytest.raises(NearfarError, match=r"bool tensor of shape \(22, 11\), not torch.float32"):
+        nt_xent(x, x, temperature=0.1, mask=lambda rows: torch.ones(len(rows), COUNT))
+
+
+# --- memory ---
+
+
+def memory(loss, count):
+    """Elements of the largest tensor made on the way there and back, and of all that is kept in between."""
+    kept = {}
+
+    def keep(tensor):
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    x = [matrix.requires_grad_() for matrix in vectors(3, count, 4).float()]
+    with Largest() as largest:
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            value = loss(*x).sum()
+        value.backward()
+    assert x[0].grad.norm() > 1e-6
+    return largest.elements, sum(kept.values()) // 4
+
+
+LARGE = {
+    "info_nce": lambda a, p, n: info_nce(a, p, n, hard_negative_weight=0.5, mask=twice(distinct_row_mask(ids(a)))),
+    "below positive": lambda a, p, n: info_nce(a, p, n, mask=below(a, p, n)),
+    "nt_xent": lambda a, p, n: nt_xent(a, p, temperature=0.1, mask=distinct_row_mask(ids(a))),
+    "supcon": lambda a, p, n: supcon(a, ids(a), temperature=0.1),
+    "opt1": lambda a, p, n: self_guided(a, p, temperature=0.1, variant="opt1", mask=distinct_row_mask(ids(a))),
+    "opt3": lambda a, p, n: self_guided(a, torch.stack([p, n], 1), temperature=0.1, variant="opt3"),
+}
+
+
+def ids(x):
+    return torch.arange(len(x)) // 4
+
+
+def twice(mask):
+    return lambda rows: mask(rows).repeat(1, 2)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_memory_grows_with_the_batch_and_not_with_its_square(name, blocks):
+    block, counts = 2**10, (128, 256)
+    blocks(block)
+    (largest, kept), (larger, twice_kept) = (memory(LARGE[name], count) for count in counts)
+    assert max(largest, larger) <= 2 * block < counts[0] ** 2 / 4
+    assert twice_kept <= 2.1 * kept
+    blocks(2**40)
+    largest, kept = memory(LARGE[name], counts[0])
+    assert largest >= counts[0] ** 2  # so that the test can fail
+    assert kept >= counts[0] ** 2
