@@ -65,6 +65,7 @@ def main() -> None:
     if options.what == "report":
         report()
         return
+    RESULTS.mkdir(parents=True, exist_ok=True)
     names = [*STUDIES, *(f"stsb-{start}-{seed}" for start in STARTS for seed in SEEDS)]
     chosen = [name for name in names if not options.only or any(name.startswith(one) for one in options.only)]
     with ThreadPoolExecutor(options.workers) as pool:
@@ -86,8 +87,7 @@ def _run(name: str, raw: str, runs: Path) -> None:
     if name.startswith("transfer-"):
         for loss, weight in (("ce", "0"), ("scl", "0.9")):
             start = runs / f"sst2-{loss}"
-            if not (start / "run.json").exists():
-                _finetune(f"sst2-{loss}", start, *SST2, "--model", PUBLISHED, "--scl-weight", weight)
+            _finetune(f"sst2-{loss}", start, *SST2, "--model", PUBLISHED, "--scl-weight", weight)
         words += ["--model", str(runs / "sst2-ce" / "model"), "--scl-model", str(runs / "sst2-scl" / "model")]
     _finetune(name, folder, *words)
     write_text(kept, (folder / "study.json").read_text(encoding="utf-8"))
@@ -96,6 +96,8 @@ def _run(name: str, raw: str, runs: Path) -> None:
 
 
 def _finetune(name: str, folder: Path, *words: str) -> None:
+    if (folder / "study.json").exists() or (folder / "run.json").exists():
+        return
     resume = ("--resume",) if (folder / "config.toml").exists() else ()
     nearfar(name, "finetune", *words, *BF16, "--output", str(folder), *resume)
 
