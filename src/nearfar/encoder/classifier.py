@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from nearfar.encoder import container
 from nearfar.encoder.classifier_folder import ClassifierParts, backbone_of, read_classifier, write_classifier
+from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.encoder import Tokenized, budgeted, warn_of_cuts
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.ragged import Ragged, choose_route, hidden_states, takes_types
@@ -69,6 +70,7 @@ class Classifier(nn.Module):
         self.max_length = parts.max_length
         self._head = parts.head
         self._types = takes_types(self.backbone)
+        use_fast_dropout(self.model)
         self.route = choose_route(self.backbone)
 
     @classmethod

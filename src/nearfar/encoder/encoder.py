@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.encoder import container
+from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.ragged import Ragged, choose_route, hidden_states
 from nearfar.encoder.weights import locate
@@ -45,6 +46,7 @@ class Encoder(nn.Module):
         self.max_length = parts.max_length
         self.tail = nn.ModuleList(parts.tail)
         self.normalizes = parts.normalize
+        use_fast_dropout(self.backbone)
         self._pooling = parse_pooling(parts.pooling, layers=parts.backbone.config.num_hidden_layers)
         self.route = choose_route(parts.backbone)
 

@@ -20,7 +20,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.encoder.ragged import LengthGroup, Ragged
+from nearfar.encoder.attention import LengthGroup
+from nearfar.encoder.ragged import Ragged
 from nearfar.types import NearfarError
 
 TOKEN_POOLINGS = ("cls", "mean", "mean_without_cls", "max")

@@ -16,25 +16,12 @@ from typing import Any, NamedTuple
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn import functional
 from transformers import AttentionInterface, PreTrainedModel
 
+from nearfar.encoder.attention import LengthGroup, attend
 from nearfar.types import NearfarError
 
 ATTENTION = "nearfar_ragged"
-
-
-class LengthGroup(NamedTuple):
-    """``texts`` neighbouring texts of ``length`` tokens each; the first token is number ``start`` of the batch."""
-
-    start: int
-    texts: int
-    length: int
-
-    @property
-    def span(self) -> slice:
-        """The group's tokens."""
-        return slice(self.start, self.start + self.texts * self.length)
 
 
 @dataclass(frozen=True)
@@ -240,20 +227,14 @@ def ragged_attention(
 
     ``sliding_window`` w lets a token see those less than w away, as ModernBERT's local layers need.
     """
-    heads, head_dim = query.shape[1], query.shape[3]
-    mixed = []
-    for group in segments.groups:
-        shape = (heads, group.texts, group.length, head_dim)
-        q, k, v = (tensor[0, :, group.span].reshape(shape).transpose(0, 1) for tensor in (query, key, value))
-        near = None
-        if sliding_window is not None and group.length > sliding_window:
-            place = torch.arange(group.length, device=query.device)
-            near = (place[:, None] - place[None, :]).abs() < sliding_window
-        attended = functional.scaled_dot_product_attention(
-            q, k, v, attn_mask=near, dropout_p=dropout if module.training else 0.0, scale=scaling
-        )
-        mixed.append(attended.transpose(1, 2).reshape(group.texts * group.length, heads, head_dim))
-    return torch.cat(mixed)[None], None
+    mixed = attend(
+        *(tensor[0].transpose(0, 1) for tensor in (query, key, value)),
+        segments.groups,
+        dropout=dropout if module.training else 0.0,
+        scaling=scaling,
+        sliding_window=sliding_window,
+    )
+    return mixed[None], None
 
 
 AttentionInterface.register(ATTENTION, ragged_attention)

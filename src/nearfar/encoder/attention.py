@@ -1,0 +1,122 @@
+"""Softmax attention inside each of many texts that lie end to end, by the fastest way that is there.
+
+    out_i = sum_j m_ij softmax_j(q_i k_j / sqrt(dim)) v_j / P(m = 1),   j over the tokens of i's own text,
+
+m being attention dropout. On a CPU, texts of up to 128 tokens go through a compiled kernel, all of them at once and
+without a matrix of scores in memory. Where that cannot be built, and for longer texts, texts of one length at a time
+go through torch's own attention; with dropout on a CPU, whose kernels there have none, through its formula. Both ways
+drop the same, as they take the same random bits.
+"""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+from torch.nn import functional
+
+from nearfar.encoder.dropout import Keep, random_bits
+from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, LONGEST, How, Kernels, kernels
+
+
+class LengthGroup(NamedTuple):
+    """``texts`` neighbouring texts of ``length`` tokens each; the first token is number ``start`` of the batch."""
+
+    start: int
+    texts: int
+    length: int
+
+    @property
+    def span(self) -> slice:
+        """The group's tokens."""
+        return slice(self.start, self.start + self.texts * self.length)
+
+
+def attend(
+    query: Float[Tensor, "tokens heads head_dim"],
+    key: Float[Tensor, "tokens heads head_dim"],
+    value: Float[Tensor, "tokens heads head_dim"],
+    groups: Sequence[LengthGroup],
+    *,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+    sliding_window: int | None = None,
+) -> Float[Tensor, "tokens heads head_dim"]:
+    """Attend within texts, whose groups are in the order of their lengths, the shortest first.
+
+    ``scaling`` takes the place of 1 / sqrt(head_dim). ``sliding_window`` w lets a token see those less than w away.
+    """
+    scaling = query.shape[2] ** -0.5 if scaling is None else scaling
+    plain = query.device.type == "cpu" and query.dtype in DTYPES
+    compiled, short = kernels() if plain and query.shape[2] in HEAD_DIMS else None, 0
+    if compiled is not None:
+        longest = LONGEST if sliding_window is None else min(LONGEST, sliding_window)
+        short = sum(group.length <= longest for group in groups)
+    heads, bits = query.shape[1], None
+    if dropout and plain:  # for the scores of each text and head, one text after the other
+        bits = random_bits(heads * sum(group.texts * group.length**2 for group in groups))
+    keep, mixed, drawn = Keep.of(dropout), [], 0
+    if compiled is not None and short:
+        lengths = [group.length for group in groups[:short] for _ in range(group.texts)]
+        how = How(lengths, bits, scaling=scaling, keep=keep)
+        one = (tensor[: groups[short - 1].span.stop] for tensor in (query, key, value))
+        mixed.append(_Compiled.apply(*one, compiled, how))  # type: ignore[no-untyped-call]
+        drawn = heads * how.squares
+    for group in groups[short:]:
+        one = (tensor[group.span].unflatten(0, (group.texts, group.length)) for tensor in (query, key, value))
+        q, k, v = (tensor.transpose(1, 2) for tensor in one)
+        near = _near(group.length, sliding_window, query.device)
+        if bits is None:
+            found = functional.scaled_dot_product_attention(q, k, v, attn_mask=near, dropout_p=dropout, scale=scaling)
+        else:
+            shape = (group.texts, heads, group.length, group.length)
+            factors = keep.factors(bits[drawn : drawn + prod(shape)].view(shape), q.dtype)
+            drawn += prod(shape)
+            found = _formula(q * scaling, k, v, near, factors)
+        mixed.append(found.transpose(1, 2).flatten(0, 1))
+    return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+
+
+def _formula(
+    query: Float[Tensor, "texts heads length head_dim"],
+    key: Float[Tensor, "texts heads length head_dim"],
+    value: Float[Tensor, "texts heads length head_dim"],
+    near: Bool[Tensor, "length length"] | None,
+    factors: Float[Tensor, "texts heads length length"],
+) -> Float[Tensor, "texts heads length head_dim"]:
+    """Texts of one length, from scaled queries, with what each share is multiplied with."""
+    scores = query @ key.transpose(2, 3)
+    if near is not None:
+        scores = scores.masked_fill(~near, -torch.inf)
+    return (scores.softmax(dim=3) * factors) @ value
+
+
+def _near(length: int, window: int | None, device: torch.device) -> Bool[Tensor, "length length"] | None:
+    """Which tokens see each other, where not all do."""
+    if window is None or length <= window:
+        return None
+    place = torch.arange(length, device=device)
+    return (place[:, None] - place[None, :]).abs() < window
+
+
+class _Compiled(torch.autograd.Function):
+    """Short texts, by the kernels. Keeps its inputs, the random bits, and one number for each token and head."""
+
+    @staticmethod
+    def forward(ctx: Any, *inputs: Any) -> Tensor:
+        compiled: Kernels
+        how: How
+        *heads, compiled, how = inputs
+        query, key, value = (tensor.contiguous() for tensor in heads)
+        out, log_sums = compiled.attend(query, key, value, how)
+        ctx.save_for_backward(query, key, value, log_sums)
+        ctx.compiled, ctx.how = compiled, how
+        return out
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        *inputs, log_sums = ctx.saved_tensors
+        return *ctx.compiled.attend_backward(tuple(inputs), slope.contiguous(), log_sums, ctx.how), None, None

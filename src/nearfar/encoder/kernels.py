@@ -1,0 +1,152 @@
+"""The compiled kernels of kernels.cpp: built once by the machine's own compiler, or done without.
+
+Where there is no compiler, or it fails, or ``NEARFAR_KERNELS=0`` is set, :func:`kernels` gives None and plain torch
+computes the same. Built for Linux only, as macOS' compiler comes without OpenMP.
+"""
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float, Int16
+from torch import Tensor
+
+SOURCE = Path(__file__).with_name("kernels.cpp")
+# Not finite-math-only: a NaN must come out as a NaN.
+FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fopenmp", "-std=c++17", "-shared", "-fPIC")
+LONGEST = 128
+"""Tokens of a text that the attention kernels take."""
+HEAD_DIMS = (16, 32, 64)
+Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
+DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+
+
+class _Batch(ctypes.Structure):
+    """As in kernels.cpp."""
+
+    _fields_ = (
+        ("starts", ctypes.c_void_p),
+        ("places", ctypes.c_void_p),
+        ("texts", ctypes.c_int64),
+        ("heads", ctypes.c_int64),
+        ("bits", ctypes.c_void_p),
+        ("scaling", ctypes.c_float),
+        ("threshold", ctypes.c_int),
+        ("scale", ctypes.c_float),
+    )
+
+
+class Kernels:
+    """The functions of the built library, on contiguous CPU tensors of float32 or bfloat16."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._library = library
+
+    def drop(self, x: Tensor, bits: Int16[Tensor, " count"], *, threshold: int, scale: float) -> Tensor:
+        """``scale * x`` where the bits, int16, are ``threshold`` or more; else 0."""
+        out = torch.empty_like(x)
+        function = getattr(self._library, f"drop_{DTYPES[x.dtype]}")
+        function(*_pointers(x, bits, out), ctypes.c_int64(x.numel()), ctypes.c_int(threshold), ctypes.c_float(scale))
+        return out
+
+    def attend(self, query: Heads, key: Heads, value: Heads, how: "How") -> tuple[Tensor, Tensor]:
+        """What :func:`nearfar.encoder.attention.attend` gives, and the log of each row's sum [tokens, heads]."""
+        out, log_sums = torch.empty_like(query), query.new_empty(query.shape[:2], dtype=torch.float32)
+        batch = how.batch(query.shape[1])
+        self._of("attend", query)(ctypes.byref(batch), *_pointers(query, key, value, out, log_sums))
+        return out, log_sums
+
+    def attend_backward(
+        self, inputs: tuple[Heads, Heads, Heads], slope: Heads, log_sums: Float[Tensor, "tokens heads"], how: "How"
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Gradients of query, key and value."""
+        query, key, value = inputs
+        found = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
+        batch = how.batch(query.shape[1])
+        self._of("attend_backward", query)(ctypes.byref(batch), *_pointers(*inputs, slope, log_sums, *found))
+        return found
+
+    def _of(self, name: str, query: Tensor) -> "ctypes._NamedFuncPointer":
+        return getattr(self._library, f"{name}_{DTYPES[query.dtype]}_{query.shape[2]}")
+
+
+class How:
+    """Texts of these lengths, end to end, and how attention inside them is computed.
+
+    ``bits``, if there are any, are the dropout's of each score: text after text, of each all heads, of each all rows.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], bits: Int16[Tensor, " scores"] | None, *, scaling: float, keep: tuple[int, float]
+    ) -> None:
+        each = torch.tensor(lengths)
+        self.starts = torch.cat([each.new_zeros(1), each.cumsum(0)])
+        self.places = torch.cat([each.new_zeros(1), each.square().cumsum(0)])
+        self.bits = bits
+        self.scaling = scaling
+        self.keep = keep
+
+    @property
+    def squares(self) -> int:
+        """The sum of the squared lengths."""
+        return int(self.places[-1])
+
+    def batch(self, heads: int) -> _Batch:
+        """As C takes it; no longer good than this object is there."""
+        bits = None if self.bits is None else self.bits.data_ptr()
+        texts = len(self.starts) - 1
+        return _Batch(self.starts.data_ptr(), self.places.data_ptr(), texts, heads, bits, self.scaling, *self.keep)
+
+
+@cache
+def kernels() -> Kernels | None:
+    """The kernels, built at the first call, or None."""
+    if os.environ.get("NEARFAR_KERNELS") == "0" or sys.platform != "linux":
+        return None
+    try:
+        return Kernels(ctypes.CDLL(str(_built())))
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def _built() -> Path:
+    """The library in the user's cache, for this source, compiler and processor. Raises OSError where none is to be."""
+    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
+    if compiler is None:
+        raise FileNotFoundError("no C++ compiler")
+    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
+    key = hashlib.sha256()
+    for part in (SOURCE.read_bytes(), " ".join(FLAGS).encode(), version, _processor()):
+        key.update(part)
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nearfar"
+    library = folder / f"kernels-{key.hexdigest()[:16]}.so"
+    if not library.exists():
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=folder) as fresh:  # renamed when whole: others may build at the same time
+            made = Path(fresh) / library.name
+            command = [compiler, *FLAGS, "-o", str(made), str(SOURCE)]
+            subprocess.run(command, capture_output=True, check=True, timeout=300)
+            made.replace(library)
+    return library
+
+
+def _processor() -> bytes:
+    """What -march=native goes by: a home folder may be shared by several kinds of machine."""
+    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    said = [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
+    return "\n".join([platform.machine(), *dict.fromkeys(said)]).encode()
+
+
+def _pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:
+    assert all(tensor.is_contiguous() for tensor in tensors)
+    return [ctypes.c_void_p(tensor.data_ptr()) for tensor in tensors]
