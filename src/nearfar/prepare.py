@@ -8,6 +8,8 @@ from nearfar.config import TrainConfig
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.training import TrainingEncoder
     from nearfar.methods.mixture import Mixture
@@ -47,8 +49,12 @@ class Prepared:
     """To be called before the encoder is saved: puts adapters, where there are any, into its weights."""
 
 
-def prepare(config: TrainConfig, *, processes: int = 1, device: str | None = None) -> Prepared:
+def prepare(
+    config: TrainConfig, *, processes: int = 1, device: str | None = None, console: "Console | None" = None
+) -> Prepared:
     """Rows, encoder and methods, with the heads that every fresh run of this config starts from.
+
+    On ``console`` a bar is shown while many texts are tokenised.
 
     Raises:
         NearfarError: whatever would stop the run before its first step.
@@ -58,6 +64,7 @@ def prepare(config: TrainConfig, *, processes: int = 1, device: str | None = Non
     from nearfar.methods.mixture import Mixture
     from nearfar.recipes import Kitchen, follow, second_of
     from nearfar.training.gradients import seeded
+    from nearfar.training.processes import Processes
 
     second = second_of(config)
     pooling = getattr(config, "pooling", None)
@@ -67,7 +74,13 @@ def prepare(config: TrainConfig, *, processes: int = 1, device: str | None = Non
         max_length=config.max_length,
         device=device or config.device,
     )
-    texts = TrainingEncoder(encoder, max_length=config.train_max_length, bf16=config.precision == "bf16")
+    texts = TrainingEncoder(
+        encoder,
+        max_length=config.train_max_length,
+        bf16=config.precision == "bf16",
+        from_first=Processes().from_first,
+        console=console,
+    )
     seeded(config.seed)
     recipe = follow(config, Kitchen(texts, config.batch_size * processes))
     parts, facts = [(recipe.method, 1.0), *recipe.beside], recipe.facts
@@ -86,22 +99,24 @@ def prepare(config: TrainConfig, *, processes: int = 1, device: str | None = Non
         from nearfar.encoder.lora import add_lora
 
         merge = add_lora(encoder, rank=config.lora_rank, alpha=config.lora_alpha)
-    if texts.truncated:
+    if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
-        facts = [*facts, f"{texts.truncated} of {len(texts.tokens)} sentences are over {length} tokens and cut there"]
+        facts = [*facts, f"{cut} of {len(texts.tokens)} sentences are over {length} tokens and cut there"]
     steps = -(-mixture.total_steps(config.epochs) // config.accumulate)
     return Prepared(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge)
 
 
-def plan(config: TrainConfig) -> Plan:
-    """Count rows, tokens, steps and memory, and show three batches in words; writes nothing.
+def plan(config: TrainConfig, *, console: "Console | None" = None) -> Plan:
+    """Count rows, tokens, steps and memory, and show three batches in words; leaves nothing on the disk.
+
+    On ``console`` a bar is shown while many texts are tokenised.
 
     Raises:
         NearfarError: whatever would stop the run before its first step.
     """
     from nearfar.methods.mixture import describe_parts
 
-    run = prepare(config)
+    run = prepare(config, console=console)
     first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
     parameters = list(run.encoder.parameters())
     trained = [p for module in (run.encoder, *run.mixture.heads) for p in module.parameters() if p.requires_grad]
@@ -114,7 +129,7 @@ def plan(config: TrainConfig) -> Plan:
     return Plan(
         facts=run.facts,
         sentences=len(run.texts.tokens),
-        tokens=sum(map(len, run.texts.tokens.values())),
+        tokens=len(run.texts.tokens.flat),
         steps=run.total_steps,
         parameters=numbers,
         trained=sum(p.numel() for p in trained),
@@ -128,7 +143,7 @@ def _tokens(run: Prepared, parts: object, micro_batch: int | None) -> int:
     most = 0
     for method, batch, _ in parts:  # type: ignore[attr-defined]
         times = max(1, round(len(method.items_of(batch)) / len(batch.sentences)))  # unsupervised SimCSE encodes twice
-        lengths = sorted(times * [len(run.texts.tokens[text]) for text in batch.sentences], reverse=True)
+        lengths = sorted(times * run.texts.ids(batch.sentences).lengths.tolist(), reverse=True)
         most = max(most, sum(lengths[:micro_batch]))
     return most
 

@@ -54,7 +54,7 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
     processes, device, console = join(config, console)
     processes.from_first(lambda: check_folder(config, resume=resume))
     pairs = load_pairs(config.evaluate_on)
-    prepared = prepare(config, processes=processes.size, device=device)
+    prepared = prepare(config, processes=processes.size, device=device, console=console)
 
     def save(folder: Path) -> None:
         prepared.merge()

@@ -26,8 +26,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.encoder.encoder import Encoder, budgeted, warn_of_cuts
 from nearfar.encoder.attention import LengthGroup
+from nearfar.encoder.encoder import Encoder, budgeted, warn_of_cuts
 from nearfar.encoder.ragged import Ragged, hidden_states
 from nearfar.types import NearfarError
 

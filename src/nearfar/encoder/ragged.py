@@ -13,12 +13,14 @@ from inspect import signature
 from itertools import groupby
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from transformers import AttentionInterface, PreTrainedModel
 
 from nearfar.encoder.attention import LengthGroup, attend
+from nearfar.encoder.tokens import TokenRows
 from nearfar.types import NearfarError
 
 ATTENTION = "nearfar_ragged"
@@ -46,6 +48,8 @@ class Ragged:
         device: torch.device | str = "cpu",
     ) -> "Ragged":
         """Lay the texts' token ids end to end. The sort is stable: equal lengths keep the caller's order."""
+        if types is None and isinstance(token_ids, TokenRows):
+            return cls.gather(token_ids, device=device)
         order = sorted(range(len(token_ids)), key=lambda text: len(token_ids[text]))
 
         def end_to_end(rows: Sequence[Sequence[int]]) -> Int[Tensor, " tokens"]:
@@ -56,6 +60,19 @@ class Ragged:
             lengths=tuple(len(token_ids[text]) for text in order),
             order=torch.tensor(order, dtype=torch.long, device=device),
             types=None if types is None else end_to_end(types),
+        )
+
+    @classmethod
+    def gather(cls, rows: TokenRows, *, device: torch.device | str = "cpu") -> "Ragged":
+        """What :meth:`pack` makes of the same ids, read from the store that holds them without a loop over tokens."""
+        order = np.argsort(rows.lengths, kind="stable")
+        starts, lengths = rows.starts[order], rows.lengths[order]
+        begins = lengths.cumsum() - lengths  # of each text in the batch
+        tokens = np.arange(lengths.sum()) + np.repeat(starts - begins, lengths)
+        return cls(
+            ids=torch.from_numpy(rows.flat[tokens].astype(np.int64)).to(device),
+            lengths=tuple(lengths.tolist()),
+            order=torch.from_numpy(order).to(device),
         )
 
     @cached_property
@@ -227,8 +244,11 @@ def ragged_attention(
 
     ``sliding_window`` w lets a token see those less than w away, as ModernBERT's local layers need.
     """
+    query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
     mixed = attend(
-        *(tensor[0].transpose(0, 1) for tensor in (query, key, value)),
+        query,
+        key,
+        value,
         segments.groups,
         dropout=dropout if module.training else 0.0,
         scaling=scaling,

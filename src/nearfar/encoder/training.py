@@ -1,6 +1,8 @@
 """Encoder and classifier as training sees them: texts tokenised once, vectors with gradient in the run's precision."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -8,28 +10,43 @@ from torch import Tensor, nn
 from nearfar.encoder.classifier import Classifier, Item, Tokens
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide
+from nearfar.encoder.tokens import FromFirst, TokenRows, TokenStore
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class TrainingEncoder:
-    """The encoder as methods see it: each distinct text is tokenised once, and embeddings come with their gradient."""
+    """The encoder as methods see it: each distinct text is tokenised once, and embeddings come with their gradient.
 
-    def __init__(self, encoder: Encoder, *, max_length: int | None, bf16: bool) -> None:
+    ``from_first`` and ``console`` are as in :class:`nearfar.encoder.tokens.TokenStore`.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        *,
+        max_length: int | None,
+        bf16: bool,
+        from_first: FromFirst,
+        console: "Console | None" = None,
+    ) -> None:
         self.encoder = encoder
-        self.max_length = max_length
         self.bf16 = bf16
-        self.tokens: dict[str, list[int]] = {}
-        self.truncated = 0
+        self.tokens = TokenStore(
+            partial(encoder.tokenize, max_length=max_length),
+            vocabulary=encoder.backbone.config.vocab_size,
+            from_first=from_first,
+            console=console,
+        )
 
     def read(self, rows: Sequence[Sequence[str]]) -> None:
-        """Tokenise the texts of ``rows``."""
-        fresh = [text for text in dict.fromkeys(text for row in rows for text in row) if text not in self.tokens]
-        tokenized = self.encoder.tokenize(fresh, max_length=self.max_length)
-        self.tokens |= dict(zip(fresh, tokenized.ids, strict=True))
-        self.truncated += tokenized.truncated
+        """Tokenise the texts of ``rows``; several processes read the same ones together."""
+        self.tokens.read(text for row in rows for text in row)
 
-    def ids(self, texts: Sequence[str]) -> list[list[int]]:
+    def ids(self, texts: Sequence[str]) -> TokenRows:
         """Token ids of texts that were read."""
-        return [self.tokens[text] for text in texts]
+        return self.tokens.select(texts)
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Embeddings [texts, dim] with gradient, in float32."""

@@ -45,7 +45,7 @@ class MaskedSentence(NamedTuple):
 
 
 def masked_language_model(
-    tokenise: Callable[[Sequence[str]], list[list[int]]],
+    tokenise: Callable[[Sequence[str]], Sequence[list[int]]],
     hidden: Callable[[Sequence[Sequence[int]]], Tensor],
     head: MaskedLmHead,
     batches: Batches,

@@ -1,0 +1,50 @@
+"""Two real processes: the first tokenises, the other maps its file, and no name of it is ever on the disk."""
+
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed, multiprocessing
+
+from nearfar.encoder import tokens
+from nearfar.encoder.tokens import TokenStore
+from nearfar.training.processes import Processes, leave
+
+TEXTS = [f"text {number:{number % 9}}" for number in range(50)]
+
+
+def spell(texts: Sequence[str]) -> tuple[list[list[int]], int]:
+    """A tokenizer that says the numbers of the letters."""
+    return [list(map(ord, text[:10])) for text in texts], sum(len(text) > 10 for text in texts)
+
+
+def never(texts: Sequence[str]) -> tuple[list[list[int]], int]:
+    raise AssertionError(f"tokenises {texts}")
+
+
+def work(rank: int, folder: Path) -> None:
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=2)
+    tokens.BLOCK, tokens.SMALL = 7, 1
+    tempfile.tempdir = str(folder / "temporary")
+    store = TokenStore(never if rank else spell, vocabulary=256, from_first=Processes().from_first)
+    store.read(TEXTS[:20])
+    store.read(TEXTS)
+    expected, truncated = spell(TEXTS)
+    assert list(store.select(TEXTS)) == expected
+    assert store.truncated == truncated > 0
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    assert sum(tempfile.tempdir in line for line in maps) == 1
+    assert not list(Path(tempfile.tempdir).iterdir())
+    (folder / f"done{rank}").touch()
+    leave()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="files are shared by way of /proc")
+def test_the_second_process_never_tokenises(tmp_path: Path) -> None:
+    (tmp_path / "temporary").mkdir()
+    multiprocessing.spawn(work, args=(tmp_path,), nprocs=2)
+    assert sorted(path.name for path in tmp_path.glob("done*")) == ["done0", "done1"]

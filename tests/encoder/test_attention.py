@@ -1,0 +1,132 @@
+"""Attention in texts that lie end to end: each text alone, by kernels and by plain torch, dropout included."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from nearfar.encoder import attention
+from nearfar.encoder.attention import LengthGroup, attend
+from nearfar.encoder.dropout import Keep
+from nearfar.encoder.kernels import HEAD_DIMS, kernels
+
+HEADS = 4
+compiled = pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")
+
+
+def groups_of(*texts: tuple[int, int]) -> list[LengthGroup]:
+    """(length, how many) of each group, one after the other."""
+    groups: list[LengthGroup] = []
+    for length, count in texts:
+        start = groups[-1].span.stop if groups else 0
+        groups.append(LengthGroup(start, count, length))
+    return groups
+
+
+EVERY_WIDTH = groups_of((1, 2), (5, 3), (16, 1), (17, 2), (33, 1), (64, 1), (65, 2), (128, 1), (131, 2))
+
+
+def inputs(groups: list[LengthGroup], head_dim: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
+    """Query, key, value and the slope of what comes out."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (4, groups[-1].span.stop, HEADS, head_dim)
+    return list(torch.randn(shape, generator=generator).to(dtype).unbind())
+
+
+def values_and_gradients(tensors: list[Tensor], groups: list[LengthGroup], **how: float | int) -> list[Tensor]:
+    query, key, value = (tensor.clone().requires_grad_() for tensor in tensors[:3])
+    torch.manual_seed(3)
+    out = attend(query, key, value, groups, **how)  # type: ignore[arg-type]
+    out.backward(tensors[3])
+    found = [out.detach(), query.grad, key.grad, value.grad]
+    assert all(one is not None and one.norm() > 0 for one in found)
+    return found  # type: ignore[return-value]
+
+
+def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], bits: Tensor | None, keep: Keep) -> list[Tensor]:
+    """The formula, a text and a head at a time, in float64."""
+    query, key, value = (tensor.double().requires_grad_() for tensor in tensors[:3])
+    out, drawn = torch.zeros_like(query), 0
+    rows = []
+    for group in groups:
+        for text in range(group.texts):
+            span = slice(group.start + text * group.length, group.start + (text + 1) * group.length)
+            heads = []
+            for head in range(HEADS):
+                scores = query[span, head] @ key[span, head].T / math.sqrt(query.shape[2])
+                shares = scores.softmax(dim=1)
+                if bits is not None:
+                    count = group.length**2
+                    here = bits[drawn : drawn + count].view(group.length, group.length)
+                    shares = shares * (here >= keep.threshold) * keep.scale
+                    drawn += count
+                heads.append(shares @ value[span, head])
+            rows.append(torch.stack(heads, dim=1))
+    out = torch.cat(rows)
+    out.backward(tensors[3].double())
+    return [out.detach(), query.grad, key.grad, value.grad]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("way", [pytest.param("kernels", marks=compiled), "plain"])
+@pytest.mark.parametrize("head_dim", [*HEAD_DIMS, 24])
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+def test_equals_the_formula(way: str, head_dim: int, dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "plain":
+        monkeypatch.setattr(attention, "kernels", lambda: None)
+    drawn: list[Tensor] = []
+    draw = attention.random_bits
+    monkeypatch.setattr(attention, "random_bits", lambda count: drawn.append(draw(count)) or drawn[-1])
+    tensors = inputs(EVERY_WIDTH, head_dim)
+    found = values_and_gradients(tensors, EVERY_WIDTH, dropout=dropout)
+    assert len(drawn) == (dropout > 0)
+    expected = one_by_one(tensors, EVERY_WIDTH, drawn[0] if drawn else None, Keep.of(dropout))
+    for ours, theirs in zip(found, expected, strict=True):
+        assert float((ours - theirs).norm() / theirs.norm()) < 1e-6
+
+
+@compiled
+def test_bfloat16_is_as_exact_as_its_digits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nearer to what float32 gives than plain torch's, which rounds scores and shares too."""
+    tensors = inputs(EVERY_WIDTH, 32, torch.bfloat16)
+    expected = values_and_gradients([tensor.float() for tensor in tensors], EVERY_WIDTH, dropout=0.1)
+    found = values_and_gradients(tensors, EVERY_WIDTH, dropout=0.1)
+    monkeypatch.setattr(attention, "kernels", lambda: None)
+    plain = values_and_gradients(tensors, EVERY_WIDTH, dropout=0.1)
+    for one, other, exact in zip(found, plain, expected, strict=True):
+        assert one.dtype == torch.bfloat16
+        error = float((one.float() - exact).norm() / exact.norm())
+        assert error < 4e-3
+        assert error <= float((other.float() - exact).norm() / exact.norm())
+
+
+@pytest.mark.parametrize("way", [pytest.param("kernels", marks=compiled), "plain"])
+def test_a_window_hides_what_is_far(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if way == "plain":
+        monkeypatch.setattr(attention, "kernels", lambda: None)
+    groups = groups_of((3, 2), (9, 1))
+    query, key, value, _ = inputs(groups, 32)
+    found = attend(query, key, value, groups, sliding_window=4)
+    value[14] += 100  # the last token but one of the text of 9, which those 4 away or more do not see
+    moved = (attend(query, key, value, groups, sliding_window=4) - found).abs().amax(dim=(1, 2)) > 1
+    assert moved.tolist() == [False] * 6 + [False] * 5 + [True] * 4
+
+
+@compiled
+@pytest.mark.parametrize("where", [0, 1, 2])
+def test_a_nan_is_not_hidden(where: int) -> None:
+    groups = groups_of((5, 1), (20, 2))
+    tensors = inputs(groups, 32)
+    tensors[where][7] = math.nan  # in the first text of 20
+    out = attend(*tensors[:3], groups)
+    assert out[5:25].isnan().any(dim=(1, 2)).sum() >= 1
+    assert not out[:5].isnan().any()
+    assert not out[25:].isnan().any()
+
+
+@compiled
+def test_large_scores_do_not_overflow() -> None:
+    groups = groups_of((5, 1), (20, 2))
+    tensors = [30 * tensor for tensor in inputs(groups, 32)]
+    found, expected = values_and_gradients(tensors, groups), one_by_one(tensors, groups, None, Keep.of(0))
+    torch.testing.assert_close(found[0].double(), expected[0], rtol=1e-3, atol=1e-2)

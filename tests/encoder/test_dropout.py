@@ -1,0 +1,118 @@
+"""Dropout by random bits: its rate, its independence, its gradient, and that kernels and plain torch drop the same."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nearfar.encoder import dropout
+from nearfar.encoder.dropout import Dropout, Keep, drop, random_bits, use_fast_dropout
+from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.kernels import kernels
+from tests.tiny import save_tiny
+
+WAYS = [
+    pytest.param(
+        "kernels", marks=pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")
+    ),
+    "plain",
+]
+MANY = 400_000
+
+
+@pytest.fixture(params=WAYS)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "plain":
+        monkeypatch.setattr(dropout, "kernels", lambda: None)
+    return str(request.param)
+
+
+def kept(p: float, count: int = MANY) -> Tensor:
+    return (drop(torch.ones(count), p) != 0).float()
+
+
+@pytest.mark.usefixtures("way")
+@pytest.mark.parametrize("p", [0.02, 0.1, 0.5, 0.9])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rate_and_scale(p: float, dtype: torch.dtype) -> None:
+    torch.manual_seed(1)
+    found = drop(torch.ones(MANY, dtype=dtype), p)
+    share = float((found != 0).float().mean())
+    assert abs(share - (1 - p)) < 5 * (p * (1 - p) / MANY) ** 0.5
+    torch.testing.assert_close(found[found != 0].unique(), torch.tensor([1 / (1 - p)], dtype=dtype), rtol=4e-3, atol=0)
+    if dtype == torch.float32:  # E[y] = x: the scale goes by the rate that 16 bits can have
+        dropped = round(65536 * p) / 65536
+        assert float(found.max()) == pytest.approx(1 / (1 - dropped), rel=1e-6)
+
+
+@pytest.mark.usefixtures("way")
+def test_independent_of_places_steps_and_layers() -> None:
+    """No correlation at any of many distances in one draw, nor between draws."""
+    torch.manual_seed(2)
+    draws = [kept(0.1) - 0.9 for _ in range(4)]
+    bound = 5 * 0.09 / MANY**0.5
+    for distance in (1, 2, 3, 4, 5, 8, 12, 16, 32, 384, 1536):
+        one = draws[0]
+        assert abs(float((one[distance:] * one[:-distance]).mean())) < bound, distance
+    for number, one in enumerate(draws):
+        for other in draws[number + 1 :]:
+            assert abs(float((one * other).mean())) < bound
+
+
+@pytest.mark.usefixtures("way")
+def test_gradient_has_the_same_mask() -> None:
+    torch.manual_seed(3)
+    x = torch.randn(50, 7, requires_grad=True)
+    y = drop(x, 0.3)
+    slope = torch.randn(50, 7)
+    y.backward(slope)
+    factors = torch.where(y != 0, Keep.of(0.3).scale, 0.0)
+    assert 0 < int((factors == 0).sum()) < 350
+    torch.testing.assert_close(y, x * factors)
+    torch.testing.assert_close(x.grad, slope * factors)
+    assert torch.autograd.gradcheck(lambda z: nn.functional.dropout(z, 0.0), x.double())
+
+
+@pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_kernels_and_plain_torch_drop_the_same(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    x = torch.randn(123, 45).to(dtype).T  # not contiguous
+    torch.manual_seed(4)
+    found = drop(x, 0.1)
+    monkeypatch.setattr(dropout, "kernels", lambda: None)
+    torch.manual_seed(4)
+    assert torch.equal(found, drop(x, 0.1))
+
+
+def test_bits_are_all_used_and_repeatable() -> None:
+    torch.manual_seed(5)
+    first = random_bits(MANY)
+    torch.manual_seed(5)
+    assert torch.equal(first, random_bits(MANY))
+    assert len(first.unique()) > 60_000
+    assert abs(float((first < 0).float().mean()) - 0.5) < 0.005  # the sign bit too
+    assert random_bits(0).shape == (0,)
+    assert random_bits(3).shape == (3,)
+
+
+def test_ends_of_the_scale() -> None:
+    x = torch.ones(1000)
+    assert drop(x, 0.0) is x
+    assert not drop(x, 1.0).any()
+    assert drop(x.double(), 0.5).dtype == torch.float64  # by torch
+    assert Dropout(0.5).eval()(x) is x
+
+
+def test_an_encoder_has_no_other_dropout(tmp_path: pytest.TempPathFactory) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path))  # type: ignore[arg-type]
+    types = {type(module) for module in encoder.modules() if isinstance(module, nn.Dropout)}
+    assert types == {Dropout}
+    assert not any(module.training for module in encoder.modules() if isinstance(module, Dropout))
+
+
+def test_what_is_swapped_keeps_its_rate_and_mode() -> None:
+    module = nn.Sequential(nn.Dropout(0.25), nn.Sequential(nn.Dropout(0.5))).train()
+    module[1].eval()
+    use_fast_dropout(module)
+    assert isinstance(module[0], Dropout)
+    assert (module[0].p, module[0].training) == (0.25, True)
+    assert (module[1][0].p, module[1][0].training) == (0.5, False)
