@@ -88,8 +88,8 @@ def _run(name: str, raw: str, runs: Path) -> None:
     words = [word.format(raw=raw) for word in STUDIES[name]]
     if name.startswith("transfer-"):
         for loss, weight in (("ce", "0"), ("scl", "0.9")):
-            start = runs / f"sst2-{loss}"
-            _finetune(f"sst2-{loss}", start, *SST2, "--model", PUBLISHED, "--scl-weight", weight)
+            before = runs / f"sst2-{loss}"
+            _finetune(f"sst2-{loss}", before, *SST2, "--model", PUBLISHED, "--scl-weight", weight)
         words += ["--model", str(runs / "sst2-ce" / "model"), "--scl-model", str(runs / "sst2-scl" / "model")]
     _finetune(name, folder, *words)
     write_text(kept, (folder / "study.json").read_text(encoding="utf-8"))
