@@ -55,8 +55,8 @@ def attend(
         longest = LONGEST if sliding_window is None else min(LONGEST, sliding_window)
         short = sum(group.length <= longest for group in groups)
     heads, bits = query.shape[1], None
-    if dropout and plain:  # for the scores of each text and head, one text after the other
-        bits = random_bits(heads * sum(group.texts * group.length**2 for group in groups))
+    if dropout and plain:  # of each text and head the scores'; and some behind, as kernels read ahead
+        bits = random_bits(heads * sum(group.texts * group.length**2 for group in groups) + LONGEST)
     keep, mixed, drawn = Keep.of(dropout), [], 0
     if compiled is not None and short:
         lengths = [group.length for group in groups[:short] for _ in range(group.texts)]
@@ -102,7 +102,7 @@ def _near(length: int, window: int | None, device: torch.device) -> Bool[Tensor,
 
 
 class _Compiled(torch.autograd.Function):
-    """Short texts, by the kernels. Keeps its inputs, the random bits, and one number for each token and head."""
+    """Short texts, by the kernels. Keeps its inputs, the random bits, and two numbers for each token and head."""
 
     @staticmethod
     def forward(ctx: Any, *inputs: Any) -> Tensor:
@@ -110,13 +110,13 @@ class _Compiled(torch.autograd.Function):
         how: How
         *heads, compiled, how = inputs
         query, key, value = (tensor.contiguous() for tensor in heads)
-        out, log_sums = compiled.attend(query, key, value, how)
-        ctx.save_for_backward(query, key, value, log_sums)
+        out, kept = compiled.attend(query, key, value, how)
+        ctx.save_for_backward(query, key, value, kept)
         ctx.compiled, ctx.how = compiled, how
         return out
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
-        *inputs, log_sums = ctx.saved_tensors
-        return *ctx.compiled.attend_backward(tuple(inputs), slope.contiguous(), log_sums, ctx.how), None, None
+        *inputs, kept = ctx.saved_tensors
+        return *ctx.compiled.attend_backward(tuple(inputs), slope.contiguous(), kept, ctx.how), None, None

@@ -3,7 +3,8 @@
 // compute it without this file too.
 //
 // Tensors are [tokens, heads, D], texts end to end. A text's scores are never in memory: they are made row by row, and
-// again in the backward pass, from the logarithm of each row's sum. All arithmetic is in float.
+// again in the backward pass, from two numbers that are kept of each row: its largest score, and 1 / the sum of
+// e^(score - largest). All arithmetic is in float.
 
 #include <algorithm>
 #include <cmath>
@@ -31,24 +32,42 @@ inline void store(bfloat &place, float x) {  // to nearest, ties to even, as tor
     place.bits = uint16_t((wide + 0x7fff + ((wide >> 16) & 1)) >> 16);
 }
 
-// e^x for x <= 0, to float precision: 2^whole * e^rest, |rest| <= log(2) / 2. In plain arithmetic, so that loops over it
-// become vector instructions. NaN stays NaN.
-inline float exponential(float x) {
-    float bounded = std::max(x, -87.0f);
-    float whole = std::nearbyint(bounded * 1.44269504f);
-    float rest = bounded - whole * 0.693359375f + whole * 2.12194440e-4f;
-    float power = 1.0f / 5040;
-    power = power * rest + 1.0f / 720;
-    power = power * rest + 1.0f / 120;
-    power = power * rest + 1.0f / 24;
-    power = power * rest + 1.0f / 6;
-    power = power * rest + 0.5f;
-    power = power * rest + 1.0f;
-    power = power * rest + 1.0f;
-    int32_t exponent = (int32_t(whole) + 127) << 23;
-    float scale;
-    std::memcpy(&scale, &exponent, 4);
-    return power * scale + 0.0f * x;
+// 16 numbers that are computed at once; compilers turn it into what vectors the processor has.
+constexpr int LANES = 16;
+typedef float Floats __attribute__((vector_size(4 * LANES)));
+typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
+
+typedef int16_t Shorts __attribute__((vector_size(2 * LANES)));
+
+inline float sum(Floats x) {
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++) x[lane] += x[lane + half];
+    return x[0];
+}
+inline Floats larger(Floats x, Floats y) { return x > y ? x : y; }
+inline float most_of(Floats x) {
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int lane = 0; lane < half; lane++) x[lane] = x[lane] > x[lane + half] ? x[lane] : x[lane + half];
+    return x[0];
+}
+
+// e^x for x <= 0, to float precision: 2^whole * e^rest, |rest| <= log(2) / 2. NaN stays NaN.
+inline Floats exponential(Floats x) {
+    Floats bounded = x > -87.0f ? x : Floats{} - 87.0f;
+    Ints whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, Ints);  // towards 0, so to the nearest
+    Floats power = __builtin_convertvector(whole, Floats);
+    Floats rest = bounded - power * 0.693359375f + power * 2.12194440e-4f;
+    Floats value = rest * (1.0f / 5040) + 1.0f / 720;
+    value = value * rest + 1.0f / 120;
+    value = value * rest + 1.0f / 24;
+    value = value * rest + 1.0f / 6;
+    value = value * rest + 0.5f;
+    value = value * rest + 1.0f;
+    value = value * rest + 1.0f;
+    Ints exponent = (whole + 127) << 23;
+    Floats scale;
+    std::memcpy(&scale, &exponent, sizeof scale);
+    return x == x ? value * scale : x;
 }
 
 // One head of one text: where its first token's numbers are, and how far on the next token's are.
@@ -58,92 +77,151 @@ template <typename T> struct Rows {
     T *operator[](int token) const { return first + token * stride; }
 };
 
-// Of a row of random bits: what each probability is multiplied with, 0 or `scale`.
-template <int W> inline void factors(const int16_t *bits, int length, int threshold, float scale, float *out) {
-    if (bits == nullptr) {
-        for (int j = 0; j < W; j++) out[j] = 1.0f;
-        return;
-    }
-    for (int j = 0; j < length; j++) out[j] = bits[j] >= threshold ? scale : 0.0f;
-    for (int j = length; j < W; j++) out[j] = 0.0f;
+// D numbers of a row as vectors, and back.
+template <typename T, int D> inline void load_row(const T *row, Floats *out) {
+    alignas(64) float numbers[D];
+    for (int d = 0; d < D; d++) numbers[d] = load(row[d]);
+    std::memcpy(out, numbers, sizeof numbers);
+}
+template <typename T, int D> inline void store_row(const Floats *row, float factor, T *out) {
+    alignas(64) float numbers[D];
+    std::memcpy(numbers, row, sizeof numbers);
+    for (int d = 0; d < D; d++) store(out[d], numbers[d] * factor);
 }
 
+// The columns of a matrix of tokens, with zeros behind the last token.
 template <typename T, int D, int W> void transpose(Rows<const T> rows, int length, float (*out)[W]) {
+    std::memset(out, 0, sizeof(float) * D * W);
     for (int j = 0; j < length; j++)
         for (int d = 0; d < D; d++) out[d][j] = load(rows[j][d]);
-    for (int d = 0; d < D; d++)
-        for (int j = length; j < W; j++) out[d][j] = 0.0f;
 }
 
-// Dot products of one vector with all columns.
-template <int D, int W> inline void products(const float *vector, const float (*columns)[W], float *out) {
-    float sums[W] = {};
-    for (int d = 0; d < D; d++)
-        for (int j = 0; j < W; j++) sums[j] += vector[d] * columns[d][j];
-    for (int j = 0; j < W; j++) out[j] = sums[j];
+// How many rows are computed together, so that what is read once serves all of them: as many as registers hold.
+template <int W> constexpr int TOGETHER = W <= 64 ? 4 : 2;
+
+// Dot products of some vectors with all columns.
+template <int R, int D, int W> inline void products(const float (*vectors)[D], const float (*columns)[W], Floats *out) {
+    constexpr int N = W / LANES;
+    Floats sums[R][N] = {};
+    for (int d = 0; d < D; d++) {
+        const Floats *column = reinterpret_cast<const Floats *>(columns[d]);
+        for (int r = 0; r < R; r++)
+            for (int n = 0; n < N; n++) sums[r][n] += vectors[r][d] * column[n];
+    }
+    std::memcpy(out, sums, sizeof sums);
 }
 
-template <typename T, int D, int W>
-void forward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<T> out, float *log_sums, int64_t heads,
-             const int16_t *bits, int length, float scaling, int threshold, float scale) {
-    alignas(64) float keys[D][W], values[W][D], query[D], shares[W], kept[W];
-    transpose<T, D, W>(k, length, keys);
-    for (int j = 0; j < length; j++)
-        for (int d = 0; d < D; d++) values[j][d] = load(v[j][d]);
-    for (int i = 0; i < length; i++) {
-        for (int d = 0; d < D; d++) query[d] = load(q[i][d]) * scaling;
-        products<D, W>(query, keys, shares);
-        float most = shares[0];
-        for (int j = 1; j < length; j++) most = std::max(most, shares[j]);
-        for (int j = 0; j < W; j++) shares[j] = exponential(shares[j] - most);
-        for (int j = length; j < W; j++) shares[j] = 0.0f;
-        float sum = 0.0f;
-        for (int j = 0; j < W; j++) sum += shares[j];
-        log_sums[i * heads] = most + std::log(sum);
-        factors<W>(bits == nullptr ? nullptr : bits + int64_t(i) * length, length, threshold, scale, kept);
-        float mixed[D] = {};
-        for (int j = 0; j < length; j++) {
-            float share = shares[j] * kept[j];
-            for (int d = 0; d < D; d++) mixed[d] += share * values[j][d];
-        }
-        for (int d = 0; d < D; d++) store(out[i][d], mixed[d] / sum);
+// What is added to the scores of a row, so that nothing behind the text's end is seen.
+template <int W> inline void hide_behind(int length, Floats *out) {
+    for (int j = 0; j < W; j++) out[j / LANES][j % LANES] = j < length ? 0.0f : -1e30f;
+}
+
+// Of a row of random bits: shares times 0 or `scale`. Reads up to W bits, and there must be so many.
+template <int N> inline void drop_row(const int16_t *bits, int threshold, float scale, Floats *row) {
+    for (int n = 0; n < N; n++) {
+        Shorts here;
+        std::memcpy(&here, bits + n * LANES, sizeof here);
+        row[n] = __builtin_convertvector(here, Ints) >= threshold ? row[n] * scale : Floats{};
     }
 }
 
 template <typename T, int D, int W>
-void backward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<const T> slope, const float *log_sums,
+void forward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<T> out, float *kept, int64_t heads,
+             const int16_t *bits, int length, float scaling, int threshold, float scale) {
+    constexpr int N = W / LANES, M = D / LANES, R = TOGETHER<W>;
+    alignas(64) float keys[D][W], queries[R][D];
+    Floats values[W][M], scores[R][N], behind[N];
+    hide_behind<W>(length, behind);
+    transpose<T, D, W>(k, length, keys);
+    for (int j = 0; j < length; j++) load_row<T, D>(v[j], values[j]);
+    std::memset(queries, 0, sizeof queries);
+    for (int i = 0; i < length; i += R) {
+        int rows = std::min(R, length - i);
+        for (int r = 0; r < rows; r++)
+            for (int d = 0; d < D; d++) queries[r][d] = load(q[i + r][d]) * scaling;
+        products<R, D, W>(queries, keys, scores[0]);
+        float parts[R];
+        for (int r = 0; r < rows; r++) {
+            Floats most = scores[r][0] + behind[0], total = {};
+            for (int n = 1; n < N; n++) most = larger(most, scores[r][n] + behind[n]);
+            float shift = most_of(most);
+            for (int n = 0; n < N; n++) total += scores[r][n] = exponential(scores[r][n] + behind[n] - shift);
+            parts[r] = 1.0f / sum(total);
+            kept[2 * (i + r) * heads] = shift;
+            kept[2 * (i + r) * heads + 1] = parts[r];
+            if (bits != nullptr) drop_row<N>(bits + int64_t(i + r) * length, threshold, scale, scores[r]);
+        }
+        Floats mixed[R][M] = {};
+        for (int j = 0; j < length; j++)
+            for (int r = 0; r < R; r++) {
+                float share = reinterpret_cast<float *>(scores[r])[j];
+                for (int m = 0; m < M; m++) mixed[r][m] += share * values[j][m];
+            }
+        for (int r = 0; r < rows; r++) store_row<T, D>(mixed[r], parts[r], out[i + r]);
+    }
+}
+
+template <typename T, int D, int W>
+void backward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<const T> slope, const float *kept,
               int64_t heads, Rows<T> of_q, Rows<T> of_k, Rows<T> of_v, const int16_t *bits, int length, float scaling,
               int threshold, float scale) {
-    alignas(64) float keys[D][W], values[D][W], rows[W][D], of_keys[W][D], of_values[W][D];
-    alignas(64) float query[D], above[D], shares[W], of_shares[W], kept[W];
+    constexpr int N = W / LANES, M = D / LANES, R = TOGETHER<W>;
+    alignas(64) float keys[D][W], values[D][W], queries[R][D], above[R][D];
+    Floats rows_of_k[W][M], of_keys[W][M], of_values[W][M], shares[R][N], slopes[R][N], behind[N];
+    hide_behind<W>(length, behind);
     transpose<T, D, W>(k, length, keys);
     transpose<T, D, W>(v, length, values);
-    for (int j = 0; j < length; j++)
-        for (int d = 0; d < D; d++) rows[j][d] = load(k[j][d]), of_keys[j][d] = of_values[j][d] = 0.0f;
-    for (int i = 0; i < length; i++) {
-        for (int d = 0; d < D; d++) query[d] = load(q[i][d]) * scaling, above[d] = load(slope[i][d]);
-        products<D, W>(query, keys, shares);
-        products<D, W>(above, values, of_shares);
-        for (int j = 0; j < W; j++) shares[j] = exponential(std::min(shares[j] - log_sums[i * heads], 0.0f));
-        for (int j = length; j < W; j++) shares[j] = 0.0f;
-        factors<W>(bits == nullptr ? nullptr : bits + int64_t(i) * length, length, threshold, scale, kept);
-        float mean = 0.0f;
-        for (int j = 0; j < W; j++) mean += shares[j] * kept[j] * of_shares[j];
-        for (int j = 0; j < W; j++) {
-            of_shares[j] = shares[j] * (kept[j] * of_shares[j] - mean);  // now of the scores
-            shares[j] *= kept[j];
+    for (int j = 0; j < length; j++) load_row<T, D>(k[j], rows_of_k[j]);
+    std::memset(of_keys, 0, sizeof of_keys);
+    std::memset(of_values, 0, sizeof of_values);
+    for (int i = 0; i < length; i += R) {
+        int rows = std::min(R, length - i);
+        if (rows < R) {  // then there are none of the last time's left
+            std::memset(queries, 0, sizeof queries);
+            std::memset(above, 0, sizeof above);
         }
-        float of_query[D] = {};
-        for (int j = 0; j < length; j++)
-            for (int d = 0; d < D; d++) {
-                of_values[j][d] += shares[j] * above[d];
-                of_keys[j][d] += of_shares[j] * query[d];
-                of_query[d] += of_shares[j] * rows[j][d];
+        for (int r = 0; r < rows; r++)
+            for (int d = 0; d < D; d++)
+                queries[r][d] = load(q[i + r][d]) * scaling, above[r][d] = load(slope[i + r][d]);
+        products<R, D, W>(queries, keys, shares[0]);
+        products<R, D, W>(above, values, slopes[0]);
+        for (int r = 0; r < R; r++) {
+            if (r >= rows) {
+                std::memset(shares[r], 0, sizeof shares[r]);
+                std::memset(slopes[r], 0, sizeof slopes[r]);
+                continue;
             }
-        for (int d = 0; d < D; d++) store(of_q[i][d], of_query[d] * scaling);
+            float shift = kept[2 * (i + r) * heads], part = kept[2 * (i + r) * heads + 1];
+            Floats dropped[N];
+            for (int n = 0; n < N; n++)
+                dropped[n] = shares[r][n] = exponential(shares[r][n] + behind[n] - shift) * part;
+            if (bits != nullptr) drop_row<N>(bits + int64_t(i + r) * length, threshold, scale, dropped);
+            Floats total = {};
+            for (int n = 0; n < N; n++) total += dropped[n] * slopes[r][n];
+            float mean = sum(total);
+            for (int n = 0; n < N; n++) {
+                slopes[r][n] = dropped[n] * slopes[r][n] - shares[r][n] * mean;  // now of the scores
+                shares[r][n] = dropped[n];
+            }
+        }
+        Floats of_queries[R][M] = {};
+        for (int j = 0; j < length; j++)
+            for (int r = 0; r < R; r++) {
+                float share = reinterpret_cast<float *>(shares[r])[j], of_score = reinterpret_cast<float *>(slopes[r])[j];
+                const Floats *query = reinterpret_cast<const Floats *>(queries[r]);
+                const Floats *from = reinterpret_cast<const Floats *>(above[r]);
+                for (int m = 0; m < M; m++) {
+                    of_values[j][m] += share * from[m];
+                    of_keys[j][m] += of_score * query[m];
+                    of_queries[r][m] += of_score * rows_of_k[j][m];
+                }
+            }
+        for (int r = 0; r < rows; r++) store_row<T, D>(of_queries[r], scaling, of_q[i + r]);
     }
-    for (int j = 0; j < length; j++)
-        for (int d = 0; d < D; d++) store(of_k[j][d], of_keys[j][d]), store(of_v[j][d], of_values[j][d]);
+    for (int j = 0; j < length; j++) {
+        store_row<T, D>(of_keys[j], 1.0f, of_k[j]);
+        store_row<T, D>(of_values[j], 1.0f, of_v[j]);
+    }
 }
 
 // The batch: text n has the tokens starts[n] .. starts[n + 1] - 1, and its random bits begin at places[n] * heads.
@@ -178,27 +256,27 @@ template <typename Work> void with_width(int length, Work work) {
 }
 
 template <typename T, int D>
-void attend(const Batch &batch, const T *q, const T *k, const T *v, T *out, float *log_sums) {
+void attend(const Batch &batch, const T *q, const T *k, const T *v, T *out, float *kept) {
     int64_t stride = batch.heads * D;
     for_each_head(batch, [&](int64_t start, int64_t head, int length, const int16_t *bits) {
         int64_t at = start * stride + head * D;
         with_width(length, [&](auto width) {
             forward<T, D, width.value>({q + at, stride}, {k + at, stride}, {v + at, stride}, {out + at, stride},
-                                       log_sums + start * batch.heads + head, batch.heads, bits, length, batch.scaling,
+                                       kept + 2 * (start * batch.heads + head), batch.heads, bits, length, batch.scaling,
                                        batch.threshold, batch.scale);
         });
     });
 }
 
 template <typename T, int D>
-void attend_backward(const Batch &batch, const T *q, const T *k, const T *v, const T *slope, const float *log_sums,
+void attend_backward(const Batch &batch, const T *q, const T *k, const T *v, const T *slope, const float *kept,
                      T *of_q, T *of_k, T *of_v) {
     int64_t stride = batch.heads * D;
     for_each_head(batch, [&](int64_t start, int64_t head, int length, const int16_t *bits) {
         int64_t at = start * stride + head * D;
         with_width(length, [&](auto width) {
             backward<T, D, width.value>({q + at, stride}, {k + at, stride}, {v + at, stride}, {slope + at, stride},
-                                        log_sums + start * batch.heads + head, batch.heads, {of_q + at, stride},
+                                        kept + 2 * (start * batch.heads + head), batch.heads, {of_q + at, stride},
                                         {of_k + at, stride}, {of_v + at, stride}, bits, length, batch.scaling,
                                         batch.threshold, batch.scale);
         });
@@ -214,12 +292,12 @@ void drop(const T *x, const int16_t *bits, T *out, int64_t count, int threshold,
 }  // namespace
 
 #define FOR(T, D, NAME)                                                                                               \
-    void attend_##NAME##_##D(Batch *batch, T *q, T *k, T *v, T *out, float *log_sums) {                               \
-        attend<T, D>(*batch, q, k, v, out, log_sums);                                                                 \
+    void attend_##NAME##_##D(Batch *batch, T *q, T *k, T *v, T *out, float *kept) {                               \
+        attend<T, D>(*batch, q, k, v, out, kept);                                                                 \
     }                                                                                                                 \
-    void attend_backward_##NAME##_##D(Batch *batch, T *q, T *k, T *v, T *slope, float *log_sums, T *of_q, T *of_k,    \
+    void attend_backward_##NAME##_##D(Batch *batch, T *q, T *k, T *v, T *slope, float *kept, T *of_q, T *of_k,    \
                                       T *of_v) {                                                                      \
-        attend_backward<T, D>(*batch, q, k, v, slope, log_sums, of_q, of_k, of_v);                                    \
+        attend_backward<T, D>(*batch, q, k, v, slope, kept, of_q, of_k, of_v);                                    \
     }
 #define DROP(T, NAME)                                                                                                 \
     void drop_##NAME(T *x, int16_t *bits, T *out, int64_t count, int threshold, float scale) {                        \

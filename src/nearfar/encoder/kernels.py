@@ -22,8 +22,7 @@ from jaxtyping import Float, Int16
 from torch import Tensor
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
-# Not finite-math-only: a NaN must come out as a NaN.
-FLAGS = ("-O3", "-march=native", "-ffast-math", "-fno-finite-math-only", "-fopenmp", "-std=c++17", "-shared", "-fPIC")
+FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fopenmp", "-std=gnu++17", "-shared", "-fPIC")
 LONGEST = 128
 """Tokens of a text that the attention kernels take."""
 HEAD_DIMS = (16, 32, 64)
@@ -60,20 +59,20 @@ class Kernels:
         return out
 
     def attend(self, query: Heads, key: Heads, value: Heads, how: "How") -> tuple[Tensor, Tensor]:
-        """What :func:`nearfar.encoder.attention.attend` gives, and the log of each row's sum [tokens, heads]."""
-        out, log_sums = torch.empty_like(query), query.new_empty(query.shape[:2], dtype=torch.float32)
+        """What :func:`nearfar.encoder.attention.attend` gives, and what the backward pass needs [tokens, heads, 2]."""
+        out, kept = torch.empty_like(query), query.new_empty(*query.shape[:2], 2, dtype=torch.float32)
         batch = how.batch(query.shape[1])
-        self._of("attend", query)(ctypes.byref(batch), *_pointers(query, key, value, out, log_sums))
-        return out, log_sums
+        self._of("attend", query)(ctypes.byref(batch), *_pointers(query, key, value, out, kept))
+        return out, kept
 
     def attend_backward(
-        self, inputs: tuple[Heads, Heads, Heads], slope: Heads, log_sums: Float[Tensor, "tokens heads"], how: "How"
+        self, inputs: tuple[Heads, Heads, Heads], slope: Heads, kept: Float[Tensor, "tokens heads 2"], how: "How"
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of query, key and value."""
         query, key, value = inputs
         found = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
         batch = how.batch(query.shape[1])
-        self._of("attend_backward", query)(ctypes.byref(batch), *_pointers(*inputs, slope, log_sums, *found))
+        self._of("attend_backward", query)(ctypes.byref(batch), *_pointers(*inputs, slope, kept, *found))
         return found
 
     def _of(self, name: str, query: Tensor) -> "ctypes._NamedFuncPointer":
