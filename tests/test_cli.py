@@ -153,8 +153,8 @@ def test_finetune_stopped_says_how_to_go_on(
         raise Interrupted
 
     monkeypatch.setattr(finetune_module, "finetune", stopped)
-    assert main(["finetune", "labelled.tsv", "--output", "run"]) == 130
-    assert "nearfar finetune labelled.tsv --output run --resume\n" in capsys.readouterr().out
+    assert main(["finetune", "labelled.tsv", "--output", "run [1]"]) == 130
+    assert "nearfar finetune labelled.tsv --output 'run [1]' --resume\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -8,11 +8,13 @@ import pytest
 from nearfar.cli import main
 from nearfar.config import (
     FINETUNE,
+    FINETUNE_STUDY,
     METHODS,
     AugmentConfig,
     BtConfig,
     BtSgOptConfig,
     FinetuneConfig,
+    FinetuneStudyConfig,
     RegressionConfig,
     SclConfig,
     SgOptConfig,
@@ -56,6 +58,20 @@ def named(file: Path) -> str:
 
 def test_every_method_has_a_config() -> None:
     assert {method_of(loaded(file)) for file in RUNS} == set(METHODS)
+
+
+def test_a_config_s_method_is_that_of_its_file(tmp_path: Path) -> None:
+    kinds = {**METHODS, FINETUNE: FinetuneConfig, FINETUNE_STUDY: FinetuneStudyConfig}
+    for name, kind in kinds.items():
+        config = kind(output="x")
+        assert method_of(config) == name
+        (tmp_path / "run.toml").write_text(dump_toml(config))
+        assert load_toml(tmp_path / "run.toml")[0] is kind
+    for ask in (method_of, dump_toml):
+        with pytest.raises(
+            NearfarError, match=r"TrainConfig is no method's config\. The methods are sbert, .*-study\."
+        ):
+            ask(TrainConfig(output="x"))
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,6 +23,7 @@ from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
 from nearfar.finetune import Finetuned, finetune, finetune_in_memory, load_task
 from nearfar.training import display
+from nearfar.training.checkpoint import Checkpoints, Progress
 from nearfar.training.loop import Interrupted
 from nearfar.types import NearfarError
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
@@ -160,9 +162,13 @@ def test_in_memory_is_the_same(
 
 
 def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig, tmp_path: Path) -> None:
-    config = replace(
-        config, max_steps=5, evaluate_every=1, schedule="constant", warmup=0.0
-    )  # its scores go up and down
+    config = replace(config, evaluate_every=1, schedule="constant", warmup=0.0)  # its scores go up and down
+    finetune(config)
+    history = json.loads((Path(config.output) / "run.json").read_text())["history"]
+    worse = next(
+        step for number, (step, score) in enumerate(history) if score < max(s for _, s in history[: number + 1])
+    )
+    config = replace(config, max_steps=worse)
     texts, labels = zip(*separable(40, seed=1), strict=True)
     kept = {}
     for keep in ("best", "last"):
@@ -215,7 +221,7 @@ def press_ctrl_c() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "raised", "steps"), [(fall_over, RuntimeError, (4, 12, 31)), (press_ctrl_c, Interrupted, (7, 20))]
+    ("how", "raised", "steps"), [(fall_over, RuntimeError, (4, 12, 31)), (press_ctrl_c, Interrupted, (7, 20, 32))]
 )
 def test_stopped_it_goes_on_and_ends_bit_identical(
     config: FinetuneConfig,
@@ -236,6 +242,24 @@ def test_stopped_it_goes_on_and_ends_bit_identical(
     done = finetune(config, resume=True)
     assert_same_run(config.output, whole[0].output)
     assert (done.best_step, done.start_score) == (whole[1].best_step, whole[1].start_score)
+
+
+def test_ctrl_c_while_the_last_step_is_saved_counts(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+    config = replace(config, epochs=1)
+    save = Checkpoints.save
+
+    def saving(self: Checkpoints, progress: Progress, *rest: Any) -> None:
+        if progress.finished:
+            press_ctrl_c()
+        save(self, progress, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoints, "save", saving)
+        with pytest.raises(Interrupted):
+            finetune(config)
+    assert not (Path(config.output) / "result.json").exists()
+    assert finetune(config, resume=True).steps == 8
 
 
 def test_stopped_while_it_tests_it_goes_on(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -79,6 +79,16 @@ def test_lines_of_a_text_file(model: str, suffix: str, tmp_path: Path) -> None:
     assert_labelled(output, predicted(model, TIDY), text=TIDY)
 
 
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
+def test_every_line_has_its_row_though_it_be_blank(model: str, suffix: str, tmp_path: Path) -> None:
+    lines = ["a dog", "", "the cat", " \x0b ", "\x00", "a red ball", ""]
+    (tmp_path / "texts.txt").write_bytes("\r\n".join([*lines, ""]).encode())
+    output = tmp_path / f"labels{suffix}"
+    assert predict_file(model, tmp_path / "texts.txt", output, progress=False) == 7
+    tidy = ["a dog", "", "the cat", "", "", "a red ball", ""]
+    assert_labelled(output, predicted(model, tidy), text=tidy)
+
+
 def test_columns_of_tables(model: str, tmp_path: Path) -> None:
     rows = list(zip(TEXTS, OTHERS, strict=True))
     (tmp_path / "one.tsv").write_text("id\ttext\n" + "".join(f"7\t{text}\n" for text in TEXTS))

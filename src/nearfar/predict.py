@@ -28,10 +28,11 @@ def predict_file(
 ) -> int:
     """Write, for each row of ``source`` in its order, its texts, the likeliest label and each label's probability.
 
-    ``source`` is a text file with one text a line, or a table with the one or two ``text_columns``, by default
-    ``text``, or ``sentence1`` and ``sentence2``. ``output`` is a .tsv, .csv or .jsonl file, written whole or not at
-    all, with the columns ``label`` and ``p_LABEL`` beside the texts; of a regression ``score``. Returns the number of
-    rows.
+    ``source`` is a text file with one text a line (a blank line is an empty text, so that row i belongs to line i), or
+    a table with the one or two ``text_columns``, by default ``text``, or ``sentence1`` and ``sentence2``; there an
+    empty field is an error. Texts are tidied as :func:`nearfar.data.sources.tidied` does. ``output`` is a .tsv, .csv
+    or .jsonl file, written whole or not at all, with the columns ``label`` and ``p_LABEL`` beside the texts; of a
+    regression ``score``. Returns the number of rows.
 
     Raises:
         NearfarError: no such file or column, no rows, an output of another kind or that cannot be written, a model that
@@ -41,7 +42,7 @@ def predict_file(
     if place.suffix not in SUFFIXES:
         raise NearfarError(f"--output {output}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
     columns, items = _read(source, tuple(text_columns))
-    if not items:
+    if not any(text for row in items for text in row):
         raise NearfarError(f"{source}: holds no texts.")
 
     from nearfar.disk import write_text
@@ -60,14 +61,14 @@ def predict_file(
 def _read(source: str | Path, columns: tuple[str, ...]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Names of the text columns, and the texts of each row."""
     from nearfar.data.files import is_plain_text, read_lines
-    from nearfar.data.sources import read_columns, text_field
+    from nearfar.data.sources import read_columns, text_field, tidied
 
     if len(columns) > 2 or len(set(columns)) < len(columns):
         raise NearfarError(f"--text-columns {' '.join(columns)}: a row has one text, or two of different columns.")
     if is_plain_text(Path(source)):
         if columns:
             raise NearfarError(f"--text-columns {' '.join(columns)}: {source} has one text a line, and no columns.")
-        return ("text",), [(text_field(line, "text", where),) for where, line in read_lines(Path(source))]
+        return ("text",), [(tidied(line),) for _, line in read_lines(Path(source), keep_blank=True)]
     names = columns or _default_columns(source)
     items = [
         tuple(text_field(value, name, where) for name, value in zip(names, values, strict=True))

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import partial
 
 import datasets
 import huggingface_hub
@@ -10,6 +11,7 @@ import pytest
 
 from nearfar.data.catalog import CATALOG, check_splits, find, parse
 from nearfar.types import NearfarError
+from tests.data.files import error_of
 
 TABLE = datasets.Dataset.from_dict({"text": ["from the hub"]})
 
@@ -57,10 +59,7 @@ def names(spec):
     return [found.name for found in find(spec)]
 
 
-def error(spec):
-    with pytest.raises(NearfarError) as caught:
-        find(spec)
-    return str(caught.value)
+error = partial(error_of, find)
 
 
 def test_local_splits_come_first_and_in_the_order_asked(folder, hub):

@@ -1,42 +1,23 @@
 """Tasks to fine-tune for: their parts from a data folder and from one's own files; faults named by file and line."""
 
 from collections import Counter
+from functools import partial
 
 import datasets
 import huggingface_hub
 import pytest
 
 from nearfar.data.classification import TASKS, load_classification
-from nearfar.types import LABEL_NAMES, NearfarError
+from nearfar.types import LABEL_NAMES
+from tests.data.files import error_of, texts_of, write_lines
 
-
-def write(path, *lines):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return str(path)
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    return tmp_path
-
-
-def error(*args, **kwargs):
-    with pytest.raises(NearfarError) as caught:
-        load_classification(*args, **kwargs)
-    return str(caught.value)
-
-
-def texts_of(*splits):
-    return [text for split in splits for text in split.texts]
+error = partial(error_of, load_classification)
 
 
 def mine(tmp_path, name="mine.tsv", rows=100):
     """Rows of which a fifth is labelled yes."""
     lines = [f"{'no' if number % 5 else 'yes'}\ttext {number}" for number in range(rows)]
-    return write(tmp_path / name, "label\ttext", *lines)
+    return write_lines(tmp_path / name, "label\ttext", *lines)
 
 
 # --- named tasks
@@ -44,8 +25,8 @@ def mine(tmp_path, name="mine.tsv", rows=100):
 
 def test_sst2_trains_on_phrases_and_is_tested_on_glues_validation_set(folder):
     phrases = [f"{int(number % 4 > 0)}\tphrase   {number}" for number in range(2000)]
-    train = write(folder / "senteval/SST2/train_phrases.tsv", "label\ttext", *phrases)
-    test = write(folder / "glue/SST-2/dev.tsv", "label\ttext", "0\tbad", "1\tphrase 3", "1\tgood")
+    train = write_lines(folder / "senteval/SST2/train_phrases.tsv", "label\ttext", *phrases)
+    test = write_lines(folder / "glue/SST-2/dev.tsv", "label\ttext", "0\tbad", "1\tphrase 3", "1\tgood")
     task = load_classification("sst2")
     assert (task.name, task.metric, task.label_names) == ("sst2", "accuracy", ("negative", "positive"))
     assert task.test == ([("bad",), ("phrase 3",), ("good",)], [0, 1, 1])
@@ -66,8 +47,8 @@ def test_sst2_trains_on_phrases_and_is_tested_on_glues_validation_set(folder):
 
 def test_the_validation_set_is_drawn_by_the_seed_and_then_the_limit_applies(folder):
     rows = [f"{number % 2}\ttext {number}" for number in range(1000)]
-    write(folder / "glue/CoLA/train.tsv", "label\ttext", *rows)
-    write(folder / "glue/CoLA/dev.tsv", "label\ttext", "0\tbad", "1\tgood")
+    write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", *rows)
+    write_lines(folder / "glue/CoLA/dev.tsv", "label\ttext", "0\tbad", "1\tgood")
     task = load_classification("cola", seed=3)
     assert load_classification("cola", seed=3) == task
     assert len(set(load_classification("cola", seed=4).validation.texts) & set(task.validation.texts)) < 300  # of 500
@@ -87,7 +68,7 @@ def test_the_validation_set_is_drawn_by_the_seed_and_then_the_limit_applies(fold
 
 def test_pairs_and_their_labels(folder):
     for split in ("train", "test"):
-        write(
+        write_lines(
             folder / f"senteval/MRPC/{split}.tsv", "label\tsentence1\tsentence2", *[f"{n % 2}\ta\tb" for n in range(9)]
         )
     task = load_classification("mrpc")
@@ -96,15 +77,15 @@ def test_pairs_and_their_labels(folder):
     assert "the official test set, whose labels are published" in task.sources[2]
 
     header = "label\tquestion\tsentence"
-    write(folder / "glue/QNLI/train.tsv", header, *["not_entailment\tq\ts", "entailment\tq\tt"] * 3)
-    write(folder / "glue/QNLI/dev.tsv", header, "entailment\tq\ts", "1\tq\tt", "0\tq\tt")
+    write_lines(folder / "glue/QNLI/train.tsv", header, *["not_entailment\tq\ts", "entailment\tq\tt"] * 3)
+    write_lines(folder / "glue/QNLI/dev.tsv", header, "entailment\tq\ts", "1\tq\tt", "0\tq\tt")
     task = load_classification("qnli")
     assert (task.label_names, task.test.targets) == (("entailment", "not_entailment"), [0, 1, 0])
     assert task.test.texts[0] == ("q", "s")
 
     header = "premise\thypothesis\tlabel"
-    write(folder / "nli/MNLI/train_some.tsv", header, *[f"p\th\t{label}" for label in (*LABEL_NAMES, "-")] * 4)
-    write(folder / "nli/MNLI/dev_matched.tsv", header, "p\th\tcontradiction", "p\th\t0", "p\th\tneutral")
+    write_lines(folder / "nli/MNLI/train_some.tsv", header, *[f"p\th\t{label}" for label in (*LABEL_NAMES, "-")] * 4)
+    write_lines(folder / "nli/MNLI/dev_matched.tsv", header, "p\th\tcontradiction", "p\th\t0", "p\th\tneutral")
     task = load_classification("mnli:train_some")
     assert (task.name, task.label_names) == ("mnli:train_some", LABEL_NAMES)
     assert task.test.targets == [2, 0, 1]
@@ -115,21 +96,25 @@ def test_pairs_and_their_labels(folder):
 
 def test_scores_have_the_official_parts(folder):
     for number, split in enumerate(("train", "dev", "test")):
-        write(folder / f"sts/STSB/{split}.tsv", "score\tsentence1\tsentence2", f"{number}.25\ta\tb", f"5\ta\t{split}")
+        write_lines(
+            folder / f"sts/STSB/{split}.tsv", "score\tsentence1\tsentence2", f"{number}.25\ta\tb", f"5\ta\t{split}"
+        )
     task = load_classification("stsb")
     assert (task.metric, task.label_names) == ("pearson_spearman", ())
     assert task.train == ([("a", "b"), ("a", "train")], [0.25, 5.0])
     assert [split.targets[0] for split in (task.validation, task.test)] == [1.25, 2.25]
     assert {type(target) for target in task.train.targets} == {float}
-    path = write(folder / "sts/STSB/test.tsv", "score\tsentence1\tsentence2", "5.5\ta\tb")
+    path = write_lines(folder / "sts/STSB/test.tsv", "score\tsentence1\tsentence2", "5.5\ta\tb")
     assert error("stsb") == f"{path}, line 2: score 5.5 is outside 0 to 5."
 
 
 def test_reviews_are_positive_or_negative(folder):
     rows = [f"{number % 5 + 1}\treview {number}" for number in range(200)]
-    path = write(folder / "transfer/amazon5/train.tsv", "label\ttext", *rows)
-    write(folder / "transfer/yelp5/train.tsv", "label\ttext", *rows)
-    write(folder / "transfer/amazon5/test.tsv", "label\ttext", *[f"{stars}\tof {stars}" for stars in (5, 3, 1, 2, 4)])
+    path = write_lines(folder / "transfer/amazon5/train.tsv", "label\ttext", *rows)
+    write_lines(folder / "transfer/yelp5/train.tsv", "label\ttext", *rows)
+    write_lines(
+        folder / "transfer/amazon5/test.tsv", "label\ttext", *[f"{stars}\tof {stars}" for stars in (5, 3, 1, 2, 4)]
+    )
     amazon = load_classification("amazon2")
     assert amazon.label_names == ("negative", "positive")
     assert amazon.test == ([("of 5",), ("of 1",), ("of 2",), ("of 4",)], [1, 0, 0, 1])
@@ -147,7 +132,7 @@ def test_reviews_are_positive_or_negative(folder):
 def test_other_data_for_the_parts_of_a_named_task(folder):
     for place in ("glue/RTE/train", "glue/RTE/dev", "a", "b"):
         rows = [f"{label}\t{place}\ts" for label in ("entailment", "not_entailment")]
-        write(folder / f"{place}.tsv", "label\tsentence1\tsentence2", *rows)
+        write_lines(folder / f"{place}.tsv", "label\tsentence1\tsentence2", *rows)
     task = load_classification("rte", validation=str(folder / "a.tsv"), test=str(folder / "b.tsv"))
     parts = {split.texts[0][0] for split in (task.validation, task.test)}
     assert (len(task.train.texts), parts) == (2, {"a", "b"})
@@ -158,20 +143,20 @@ def test_other_data_for_the_parts_of_a_named_task(folder):
 
 
 def test_missing_splits_and_wrong_labels_are_named(folder):
-    write(folder / "nli/MNLI/train_20k_nyu.tsv", "premise\thypothesis\tlabel")
-    write(folder / "nli/MNLI/dev_matched.tsv", "premise\thypothesis\tlabel")
+    write_lines(folder / "nli/MNLI/train_20k_nyu.tsv", "premise\thypothesis\tlabel")
+    write_lines(folder / "nli/MNLI/dev_matched.tsv", "premise\thypothesis\tlabel")
     message = error("mnli")
     assert message.startswith("mnli:train was not found.")
     assert "What is there: mnli:dev_matched+train_20k_nyu." in message
     assert "train_20k_nyu.tsv: no labelled rows." in error("mnli:train_20k_nyu")
-    path = write(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "2\tb")
+    path = write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "2\tb")
     assert error("cola") == (f"{path}, line 3: the label '2' is none of those of cola: unacceptable, acceptable, 0, 1.")
-    write(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "\tb")
+    write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "\tb")
     assert error("cola").startswith(f"{path}, line 3: column 'label' is empty.")
-    write(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "0\t \x0b")
+    write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "0\t \x0b")
     assert error("cola").startswith(f"{path}, line 3: column 'text' is empty.")
-    write(folder / "glue/CoLA/dev.tsv", "label\ttext", "0\ta")
-    write(folder / "glue/CoLA/train.tsv", "label\ttext", *["1\ta"] * 20)
+    write_lines(folder / "glue/CoLA/dev.tsv", "label\ttext", "0\ta")
+    write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", *["1\ta"] * 20)
     assert error("cola") == f"{path}: no training row has the label 'unacceptable'."
 
 
@@ -221,18 +206,18 @@ def test_ones_own_files_of_each_part(tmp_path):
     assert (len(task.train.texts), len(task.validation.texts)) == (9, 1)
     again = 7 - (task.validation.texts[0] in task.test.texts)
     assert task.sources[2] == f"test: {other}: 7 rows, {again} of them with texts that train has too"
-    third = write(tmp_path / "third.jsonl", '{"text": "one", "label": "yes"}')
+    third = write_lines(tmp_path / "third.jsonl", '{"text": "one", "label": "yes"}')
     task = load_classification(path, validation=third, test=other)
     assert len(task.train.texts) == 10
     assert task.validation == ([("one",)], [1])
     assert "is named for training and for validation" in error(path, validation=path)
-    wrong = write(tmp_path / "wrong.tsv", "label\ttext", "yes\tone", "maybe\ttwo")
+    wrong = write_lines(tmp_path / "wrong.tsv", "label\ttext", "yes\tone", "maybe\ttwo")
     assert error(path, test=wrong) == f"{wrong}, line 3: the label 'maybe' is none of the labels of {path}: no, yes."
     assert error(path, validation=wrong, test=other).startswith(f"{wrong}, line 3: the label 'maybe'")
 
 
 def test_a_label_with_a_single_row_stays_in_train(tmp_path):
-    path = write(tmp_path / "a.tsv", "label\ttext", "odd\tone", *[f"{'ab'[n % 2]}\ttext {n}" for n in range(40)])
+    path = write_lines(tmp_path / "a.tsv", "label\ttext", "odd\tone", *[f"{'ab'[n % 2]}\ttext {n}" for n in range(40)])
     for seed in range(20):
         assert ("one",) in load_classification(path, seed=seed).train.texts
 
@@ -273,6 +258,6 @@ def test_the_tasks_are_whole(nearfar_data):
 @pytest.mark.realdata
 def test_qnli_is_tested_on_the_validation_set_that_is_there(nearfar_data, tmp_path):
     rows = [f"{label}\tq {number}\ts" for number in range(10) for label in ("entailment", "not_entailment")]
-    write(tmp_path / "t.tsv", "label\tquestion\tsentence", *rows)
+    write_lines(tmp_path / "t.tsv", "label\tquestion\tsentence", *rows)
     task = load_classification(str(tmp_path / "t.tsv"), text_columns=("question", "sentence"), test="qnli:dev")
     assert Counter(task.test.targets) == {0: 2702, 1: 2761}

@@ -1,34 +1,23 @@
 """Labelled rows of one's own: which columns, what counts as a label or a score, and faults by file and line."""
 
+from functools import partial
+
 import datasets
 import pytest
 
 from nearfar.data.classification import load_classification
-from nearfar.types import NearfarError
+from tests.data.files import error_of, texts_of, write_lines
 
-
-def write(path, *lines):
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return str(path)
-
-
-def error(*args, **kwargs):
-    with pytest.raises(NearfarError) as caught:
-        load_classification(*args, **kwargs)
-    return str(caught.value)
-
-
-def texts_of(*splits):
-    return [text for split in splits for text in split.texts]
+error = partial(error_of, load_classification)
 
 
 def test_columns_of_ones_own(tmp_path):
     rows = [f'"a, {number}",b {number},{number % 3 + 8}' for number in range(30)]
-    pairs = write(tmp_path / "pairs.csv", "sentence1,sentence2,label", *rows)
+    pairs = write_lines(tmp_path / "pairs.csv", "sentence1,sentence2,label", *rows)
     task = load_classification(pairs)
     assert task.label_names == ("8", "9", "10")
     assert set(texts_of(task.train, task.validation, task.test)) == {(f"a, {n}", f"b {n}") for n in range(30)}
-    named = write(tmp_path / "named.csv", "said,reply,tone", *rows)
+    named = write_lines(tmp_path / "named.csv", "said,reply,tone", *rows)
     again = load_classification(named, text_columns=["said", "reply"], label_column="tone")
     assert (again.train, again.test) == (task.train, task.test)
     one = load_classification(named, text_columns=["reply"], label_column="tone")
@@ -46,7 +35,7 @@ def test_columns_of_ones_own(tmp_path):
 
 
 def test_labels_with_fractions_are_scores(tmp_path):
-    path = write(tmp_path / "a.tsv", "label\ttext", *[f"{number / 2:g}\ttext {number}" for number in range(50)])
+    path = write_lines(tmp_path / "a.tsv", "label\ttext", *[f"{number / 2:g}\ttext {number}" for number in range(50)])
     task = load_classification(path)
     assert (task.metric, task.label_names) == ("pearson_spearman", ())
     assert [len(split.texts) for split in (task.train, task.validation, task.test)] == [36, 4, 10]
@@ -55,9 +44,9 @@ def test_labels_with_fractions_are_scores(tmp_path):
         assert {type(target) for target in split.targets} == {float}
     assert "proportions" not in "".join(task.sources)
     lines = [f'{{"text": "t{number}", "label": {number % 3}.0}}' for number in range(20)]
-    whole = load_classification(write(tmp_path / "a.jsonl", *lines))
+    whole = load_classification(write_lines(tmp_path / "a.jsonl", *lines))
     assert whole.label_names == ("0", "1", "2")
-    other = write(tmp_path / "b.tsv", "label\ttext", "0.5\tone", "much\ttwo")
+    other = write_lines(tmp_path / "b.tsv", "label\ttext", "0.5\tone", "much\ttwo")
     assert f"{other}, line 3: column 'label' holds 'much', not a number as the other scores are" in error(
         path, test=other
     )
@@ -65,7 +54,7 @@ def test_labels_with_fractions_are_scores(tmp_path):
         f"{other}, line 3: column 'label' holds 'much', not a number. Labels of which one has a fraction, as 0.5 "
         f"({other}, line 2), are scores, and all must be numbers."
     )
-    equal = write(tmp_path / "c.tsv", "label\ttext", *["0.5\tone"] * 20)
+    equal = write_lines(tmp_path / "c.tsv", "label\ttext", *["0.5\tone"] * 20)
     assert "every score is 0.5; there is nothing to learn" in error(equal)
 
 
@@ -81,7 +70,7 @@ def test_labels_with_fractions_are_scores(tmp_path):
     ],
 )
 def test_faults_of_ones_own_data(lines, message, tmp_path):
-    assert message in error(write(tmp_path / "a.tsv", *lines))
+    assert message in error(write_lines(tmp_path / "a.tsv", *lines))
 
 
 def test_microworld():

@@ -3,13 +3,15 @@
 import json
 import sys
 from collections import defaultdict
+from functools import partial
 from types import ModuleType, SimpleNamespace
 
 import datasets
 import pytest
 
 from nearfar.data.nli import load_nli
-from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NliRow
+from tests.data.files import error_of
 
 HEADER = "premise\thypothesis\tlabel\n"
 
@@ -23,10 +25,7 @@ def labels(*args, **kwargs):
     return [row.label for row in load_nli(*args, **kwargs).rows]
 
 
-def error(*args, **kwargs):
-    with pytest.raises(NearfarError) as caught:
-        load_nli(*args, **kwargs)
-    return str(caught.value)
+error = partial(error_of, load_nli)
 
 
 def test_rows_of_several_sources_in_order(tmp_path):

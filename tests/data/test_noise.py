@@ -6,7 +6,7 @@ import pytest
 
 from nearfar.back_translate import HEADER
 from nearfar.data.noise import add_noise, load_translations
-from nearfar.types import NearfarError
+from tests.data.files import error_of
 
 KINDS = ["word-dropout", "word-swap", "characters"]
 WORDS = [f"word{number}" for number in range(1000)]
@@ -15,12 +15,6 @@ LONG = " ".join(WORDS)
 
 def noisy(text, kind, rate, seed=0):
     return add_noise([text], kind, rate, seed=seed)[0]
-
-
-def error(function, *args, **kwargs):
-    with pytest.raises(NearfarError) as caught:
-        function(*args, **kwargs)
-    return str(caught.value)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -98,11 +92,11 @@ def test_misspelt_words_stay_apart_and_no_text_becomes_empty():
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
 def test_rates_that_are_none(rate):
-    assert "but must be from 0 to 1" in error(add_noise, ["a"], "characters", rate, seed=0)
+    assert "but must be from 0 to 1" in error_of(add_noise, ["a"], "characters", rate, seed=0)
 
 
 def test_kinds_that_are_none():
-    assert error(add_noise, ["a"], "typos", 0.1, seed=0) == (
+    assert error_of(add_noise, ["a"], "typos", 0.1, seed=0) == (
         "typos: no such kind of noise. There are: word-dropout, word-swap, characters."
     )
 
@@ -113,7 +107,7 @@ def test_translations_of_the_file_that_back_translate_writes(tmp_path):
     translations = load_translations(file)
     assert translations == {"A dog.": "The dog.", "A cat.": "A cat."}
     assert "A bird." not in translations
-    message = error(lambda: translations["A bird."])
+    message = error_of(lambda: translations["A bird."])
     assert message.startswith(f"{file}: no translation of 'A bird.'. Make the file from these sentences with nearfar")
     assert len(translations) == 2
 
@@ -129,5 +123,5 @@ def test_translations_of_the_file_that_back_translate_writes(tmp_path):
 )
 def test_faults_of_translations(content, message, tmp_path):
     (tmp_path / "a.tsv").write_text(content)
-    assert message in error(load_translations, tmp_path / "a.tsv")
-    assert "no such file" in error(load_translations, tmp_path / "b.tsv")
+    assert message in error_of(load_translations, tmp_path / "a.tsv")
+    assert "no such file" in error_of(load_translations, tmp_path / "b.tsv")

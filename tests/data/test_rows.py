@@ -7,19 +7,7 @@ import pytest
 
 from nearfar.data.nli import load_nli
 from nearfar.data.rows import load_labelled, load_scored, load_sentences
-from nearfar.types import NearfarError
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(text.encode())
-    return str(path)
-
-
-def error(load, *args, **kwargs):
-    with pytest.raises(NearfarError) as caught:
-        load(*args, **kwargs)
-    return str(caught.value)
+from tests.data.files import error_of, write
 
 
 def sentences(*args, **kwargs):
@@ -61,8 +49,8 @@ def test_a_limit_takes_the_first_rows_and_reads_no_further(tmp_path):
     assert data.rows == [("one",), ("two",), ("three",)]
     assert (data.dropped, len(data.sources)) == (1, 2)
     assert sentences(specs, limit=2) == ["one", "two"]
-    assert "c.txt, line 1: not UTF-8" in error(load_sentences, specs)
-    assert "limited to 1, but must be at least 2" in error(load_sentences, first, limit=1)
+    assert "c.txt, line 1: not UTF-8" in error_of(load_sentences, specs)
+    assert "limited to 1, but must be at least 2" in error_of(load_sentences, first, limit=1)
 
 
 @pytest.mark.parametrize(
@@ -77,14 +65,14 @@ def test_a_limit_takes_the_first_rows_and_reads_no_further(tmp_path):
     ],
 )
 def test_faults_of_sentences(name, content, message, tmp_path):
-    assert message in error(load_sentences, write(tmp_path / name, content))
+    assert message in error_of(load_sentences, write(tmp_path / name, content))
 
 
 def test_sentences_from_nowhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "mine.txt", "a\nb\n")
-    assert "No source of sentences was named" in error(load_sentences, [])
-    assert "mine.text.txt: no such file. Did you mean 'mine.txt'?" in error(load_sentences, "mine.text.txt")
+    assert "No source of sentences was named" in error_of(load_sentences, [])
+    assert "mine.text.txt: no such file. Did you mean 'mine.txt'?" in error_of(load_sentences, "mine.text.txt")
 
 
 def test_a_named_set_knows_its_columns_and_what_it_is_for(tmp_path, monkeypatch):
@@ -125,8 +113,10 @@ def test_labelled_texts_from_columns_of_other_names_and_the_first_of_them(tmp_pa
     path = write(tmp_path / "a.csv", "said,tone\na,x\nb,y\nc,x\nd,y\ne,z\n")
     data = load_labelled(path, text_column="said", label_column="tone", limit=4)
     assert (data.targets, data.label_names) == ([0, 1, 0, 1], ("x", "y"))
-    assert "The label 'z' has a single text, 'e'" in error(load_labelled, path, text_column="said", label_column="tone")
-    assert "no column 'text'. The columns there: said, tone" in error(load_labelled, path)
+    assert "The label 'z' has a single text, 'e'" in error_of(
+        load_labelled, path, text_column="said", label_column="tone"
+    )
+    assert "no column 'text'. The columns there: said, tone" in error_of(load_labelled, path)
 
 
 @pytest.mark.parametrize(
@@ -141,20 +131,20 @@ def test_labelled_texts_from_columns_of_other_names_and_the_first_of_them(tmp_pa
     ],
 )
 def test_faults_of_labelled_texts(rows, message, tmp_path):
-    assert message in error(load_labelled, write(tmp_path / "a.tsv", "\n".join(["label\ttext", *rows]) + "\n"))
+    assert message in error_of(load_labelled, write(tmp_path / "a.tsv", "\n".join(["label\ttext", *rows]) + "\n"))
 
 
 @pytest.mark.parametrize("label", ["0.5", "[1]", "null"])
 def test_what_is_no_label(label, tmp_path):
     path = write(tmp_path / "a.jsonl", f'{{"text": "a", "label": {label}}}\n')
-    assert "a.jsonl, line 1: column 'label'" in error(load_labelled, path)
+    assert "a.jsonl, line 1: column 'label'" in error_of(load_labelled, path)
 
 
 def test_labelled_microworld():
     data = load_labelled("microworld")
     assert len(data.rows) == len(data.targets) == 600
     assert len(data.label_names) == max(data.targets) + 1
-    assert "microworld has no split 'test'" in error(load_labelled, "microworld:test")
+    assert "microworld has no split 'test'" in error_of(load_labelled, "microworld:test")
 
 
 SCORED = "score\tsentence1\tsentence2\n"
@@ -190,13 +180,13 @@ def test_scored_microworld():
 
 def test_faults_of_scored_pairs(tmp_path):
     path = tmp_path / "a.tsv"
-    assert "a.tsv: every score is 3;" in error(load_scored, write(path, SCORED + "3\ta\tb\n3\ta\tc\n"))
-    assert "All scored pairs are equal ('a')" in error(load_scored, write(path, SCORED + "3\ta\ta\n4\ta\ta\n"))
-    assert "line 2: column 'score' holds 'x', not a number" in error(load_scored, write(path, SCORED + "x\ta\tb\n"))
-    assert "line 2: column 'sentence2' is empty" in error(load_scored, write(path, SCORED + "1\ta\t\n"))
-    assert "a.tsv: no pairs" in error(load_scored, write(path, SCORED))
-    assert "Scored pairs have three columns" in error(load_scored, str(path), columns=("a", "b"))
-    assert "No source of scored pairs was named" in error(load_scored, [])
+    assert "a.tsv: every score is 3;" in error_of(load_scored, write(path, SCORED + "3\ta\tb\n3\ta\tc\n"))
+    assert "All scored pairs are equal ('a')" in error_of(load_scored, write(path, SCORED + "3\ta\ta\n4\ta\ta\n"))
+    assert "line 2: column 'score' holds 'x', not a number" in error_of(load_scored, write(path, SCORED + "x\ta\tb\n"))
+    assert "line 2: column 'sentence2' is empty" in error_of(load_scored, write(path, SCORED + "1\ta\t\n"))
+    assert "a.tsv: no pairs" in error_of(load_scored, write(path, SCORED))
+    assert "Scored pairs have three columns" in error_of(load_scored, str(path), columns=("a", "b"))
+    assert "No source of scored pairs was named" in error_of(load_scored, [])
 
 
 @pytest.mark.realdata
@@ -214,7 +204,7 @@ def test_the_million_sentences_are_asked_for_where_they_are_not(nearfar_data):
     if (nearfar_data / "text" / "wiki1m_for_simcse.txt").is_file():
         assert len(sentences("wiki1m", limit=10)) == 10
     else:
-        message = error(load_sentences, "wiki1m")
+        message = error_of(load_sentences, "wiki1m")
         assert str(nearfar_data / "text" / "wiki1m_for_simcse.txt") in message
         assert "princeton-nlp/datasets-for-simcse" in message
 

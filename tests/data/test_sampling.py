@@ -3,14 +3,14 @@
 import random
 from collections import Counter
 from fractions import Fraction
+from functools import partial
 from itertools import pairwise
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.data.sampling import draw, hold_out, largest_remainder
-from nearfar.types import NearfarError
+from tests.data.files import error_of
 
 TARGETS = [0] * 60 + [2] * 30 + [1] * 10
 
@@ -20,10 +20,7 @@ def counts(rows, targets=TARGETS):
     return Counter(targets[row] for row in rows)
 
 
-def error(*args, **kwargs):
-    with pytest.raises(NearfarError) as caught:
-        draw(*args, **kwargs)
-    return str(caught.value)
+error = partial(error_of, draw)
 
 
 def test_a_balanced_sample_has_as_many_of_each():

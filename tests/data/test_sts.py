@@ -2,6 +2,7 @@
 
 import sys
 from decimal import Decimal
+from functools import partial
 from types import ModuleType, SimpleNamespace
 
 import datasets
@@ -11,7 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from nearfar.data.sts import load_pairs, load_task
-from nearfar.types import NearfarError, ScoredPair
+from nearfar.types import ScoredPair
+from tests.data.files import error_of
 
 HEADER = "score\tsentence1\tsentence2\n"
 SUBSETS = {
@@ -35,10 +37,7 @@ SUBSETS = {
 }
 
 
-def error(*args, **kwargs):
-    with pytest.raises(NearfarError) as caught:
-        load_task(*args, **kwargs)
-    return str(caught.value)
+error = partial(error_of, load_task)
 
 
 def test_a_file_is_a_task_named_by_its_stem(tmp_path):

@@ -4,26 +4,7 @@ import pytest
 
 from nearfar.config.verbs import TRANSFER_TASKS
 from nearfar.data.transfer import NAMES, load_labelled_task, load_transfer
-from nearfar.types import NearfarError
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, encoding="utf-8")
-    return str(path)
-
-
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    return tmp_path
-
-
-def error(load, spec):
-    with pytest.raises(NearfarError) as caught:
-        load(spec)
-    return str(caught.value)
+from tests.data.files import error_of, write
 
 
 def test_every_task_of_the_default_list_has_a_loader():
@@ -83,16 +64,18 @@ def test_pairs_and_scored_pairs(folder):
 
 
 def test_a_missing_or_wrong_set_is_named(folder):
-    message = error(load_transfer, "mrpc")
+    message = error_of(load_transfer, "mrpc")
     assert str(folder / "senteval/MRPC/train.tsv") in message
     assert "label (1: paraphrase), sentence1 and sentence2" in message
     path = write(folder / "senteval/MR.tsv", "label\ttext\n1\tone\n2\ttwo\n")
-    assert error(load_transfer, "mr") == f"{path}, line 3: the label '2' is none of mr's: 0, 1."
+    assert error_of(load_transfer, "mr") == f"{path}, line 3: the label '2' is none of mr's: 0, 1."
     write(folder / "senteval/MR.tsv", "label\ttext\n1\tone\n\ttwo\n")
-    assert error(load_transfer, "mr").startswith(f"{path}, line 3: column 'label' is empty.")
+    assert error_of(load_transfer, "mr").startswith(f"{path}, line 3: column 'label' is empty.")
     write(folder / "senteval/MR.tsv", "label\ttext\n1\t \n")
-    assert error(load_transfer, "mr").startswith(f"{path}, line 2: column 'text' is empty.")
-    assert error(load_transfer, "trek").startswith("trek: no such transfer task. Did you mean trec? There are: mr, cr,")
+    assert error_of(load_transfer, "mr").startswith(f"{path}, line 2: column 'text' is empty.")
+    assert error_of(load_transfer, "trek").startswith(
+        "trek: no such transfer task. Did you mean trec? There are: mr, cr,"
+    )
 
 
 def test_ones_own_texts(tmp_path):
@@ -133,11 +116,11 @@ def test_ones_own_pairs(tmp_path):
     ],
 )
 def test_faults_of_ones_own_file(tmp_path, name, content, problem):
-    assert problem in error(load_labelled_task, write(tmp_path / name, content))
+    assert problem in error_of(load_labelled_task, write(tmp_path / name, content))
 
 
 def test_a_file_that_is_not_there(tmp_path):
-    assert "no such file" in error(load_labelled_task, str(tmp_path / "none.tsv"))
+    assert "no such file" in error_of(load_labelled_task, str(tmp_path / "none.tsv"))
 
 
 def test_microworld():

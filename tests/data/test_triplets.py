@@ -7,20 +7,9 @@ from hypothesis import strategies as st
 from nearfar.data.nli import load_nli
 from nearfar.data.triplets import load_triplets, load_tuples, nli_triplets
 from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
+from tests.data.files import error_of, write
 
 texts = st.sampled_from(["a", "b", "c", "d"])
-
-
-def write(path, text):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text)
-    return str(path)
-
-
-def error(load, *args, **kwargs):
-    with pytest.raises(NearfarError) as caught:
-        load(*args, **kwargs)
-    return str(caught.value)
 
 
 def test_pairs_and_triplets_of_a_table(tmp_path):
@@ -40,20 +29,20 @@ def test_what_was_read_before_or_says_nothing_is_dropped(tmp_path):
     path = write(tmp_path / "b.csv", "anchor,positive,negative\na,b,c\na,b,b\na,b,a\na,b,d\n")
     data = load_tuples(path, columns=("anchor", "positive", "negative"))
     assert (data.rows, data.dropped) == ([("a", "b", "c"), ("a", "b", "d")], 2)
-    assert "All pairs are equal" in error(load_tuples, write(tmp_path / "c.csv", "anchor,positive\na,a\n"))
+    assert "All pairs are equal" in error_of(load_tuples, write(tmp_path / "c.csv", "anchor,positive\na,a\n"))
 
 
 def test_faults_of_tuples(tmp_path):
     pairs = write(tmp_path / "a.tsv", "anchor\tpositive\na\tb\nc\t\n")
-    assert "a.tsv, line 3: column 'positive' is empty" in error(load_tuples, pairs)
-    message = error(load_tuples, pairs, columns=("anchor", "positive", "negative"))
+    assert "a.tsv, line 3: column 'positive' is empty" in error_of(load_tuples, pairs)
+    message = error_of(load_tuples, pairs, columns=("anchor", "positive", "negative"))
     assert "a.tsv, line 1: no column 'negative'. The columns there: anchor, positive." in message
-    assert "not 1: anchor" in error(load_tuples, pairs, columns=("anchor",))
-    assert "a.tsv: no pairs." in error(load_tuples, write(tmp_path / "a.tsv", "anchor\tpositive\n"))
-    assert "unknown extension" in error(load_tuples, write(tmp_path / "a.txt", "a\nb\n"))
-    assert "No source of pairs was named" in error(load_tuples, [])
+    assert "not 1: anchor" in error_of(load_tuples, pairs, columns=("anchor",))
+    assert "a.tsv: no pairs." in error_of(load_tuples, write(tmp_path / "a.tsv", "anchor\tpositive\n"))
+    assert "unknown extension" in error_of(load_tuples, write(tmp_path / "a.txt", "a\nb\n"))
+    assert "No source of pairs was named" in error_of(load_tuples, [])
     for name in ("flickr8k", "microworld"):
-        assert f"{name} gives pairs" in error(load_tuples, name, columns=("a", "b", "c"))
+        assert f"{name} gives pairs" in error_of(load_tuples, name, columns=("a", "b", "c"))
 
 
 def test_captions_of_one_image_are_paired_in_order(tmp_path, monkeypatch):
@@ -66,7 +55,7 @@ def test_captions_of_one_image_are_paired_in_order(tmp_path, monkeypatch):
     assert data.repaired == 1
     assert load_tuples("flickr8k", limit=3).rows == data.rows[:3]
     write(tmp_path / "text" / "flickr8k_captions.tsv", "image\tcaption\nx\ta\nx\t \n")
-    assert f"{path}, line 3: column 'caption' is empty" in error(load_tuples, "flickr8k")
+    assert f"{path}, line 3: column 'caption' is empty" in error_of(load_tuples, "flickr8k")
 
 
 def test_pairs_of_microworld_are_its_entailments():
@@ -123,18 +112,18 @@ def test_columns_of_other_names(tmp_path):
 
 
 def test_faults_of_triplets(tmp_path):
-    message = error(load_triplets, write(tmp_path / "a.csv", "anchor,positive\na,b\n"))
+    message = error_of(load_triplets, write(tmp_path / "a.csv", "anchor,positive\na,b\n"))
     assert (
         "a.csv: triplets need the columns anchor, positive, negative; or sent0, sent1, hard_neg; or premise" in message
     )
     assert "The columns there: anchor, positive" in message
     # What is wrong with a file is not mistaken for columns that it lacks.
-    assert "line 2: 2 fields" in error(load_triplets, write(tmp_path / "a.csv", "sent0,sent1,hard_neg\na,b\n"))
-    message = error(load_triplets, write(tmp_path / "a.tsv", "anchor\tpositive\tnegative\na\tb\t\n"))
+    assert "line 2: 2 fields" in error_of(load_triplets, write(tmp_path / "a.csv", "sent0,sent1,hard_neg\na,b\n"))
+    message = error_of(load_triplets, write(tmp_path / "a.tsv", "anchor\tpositive\tnegative\na\tb\t\n"))
     assert "a.tsv, line 2: column 'negative' is empty" in message
     neutral = write(tmp_path / "b.tsv", "premise\thypothesis\tlabel\np\th\t0\nq\th\t2\n")
-    assert "None of the 1 premises with an entailment has a contradiction" in error(load_triplets, neutral)
-    assert "No source of triplets was named" in error(load_triplets, [])
+    assert "None of the 1 premises with an entailment has a contradiction" in error_of(load_triplets, neutral)
+    assert "No source of triplets was named" in error_of(load_triplets, [])
 
 
 def test_triplets_of_microworld():

@@ -2,9 +2,13 @@
 
 from statistics import mean, stdev
 
+import numpy as np
 import pytest
+import sklearn.metrics
 
+from nearfar.evaluation.finetuned import finetuned_entry
 from nearfar.evaluation.report.blocks import Cell, Details, Table
+from nearfar.evaluation.report.checks import EVALUATION, check
 from nearfar.evaluation.report.scores import similarity, transfer
 from nearfar.evaluation.report.verdicts import Verdicts
 from tests.evaluation.report_cases import comparison, evaluation, named_average, row_of, side
@@ -159,6 +163,33 @@ def test_transfer_tasks_are_apart_by_protocol() -> None:
     assert "protocol exact" in second.caption
     assert [cell.text for cell in column(second, "mr")] == ["99.00"]
     assert not similarity([one("A", 1.0)], Verdicts([one("A", 1.0)]), "all")
+
+
+def test_what_is_fine_tuned_has_matthews_correlation_where_it_was_written() -> None:
+    gold = [0, 0, 0, 1, 1, 1, 1, 1]
+    sides = []
+    for name, predicted in (("A", [0, 0, 1, 1, 1, 1, 1, 0]), ("B", [1, 1, 1, 1, 1, 1, 1, 1])):
+        entry = finetuned_entry(
+            [(str(number),) for number in range(8)],
+            gold,
+            np.eye(2)[predicted],
+            label_names=("unacceptable", "acceptable"),
+            metric="matthews",
+            validation=0.5,
+            resamples=50,
+            seed=[1],
+        )
+        tasks = {"cola": entry, "trec": probed({"trec": 90.0})["tasks"]["trec"]}
+        held = {"protocol": "finetune", "nhid": 0, "folds": 0, "averages": {}, "tasks": tasks}
+        sides.append(side(name, evaluation(name, {}) | {"transfer": held}))
+        check(sides[-1].runs[0].result, EVALUATION, source="f")
+    (table,) = transfer(sides, Verdicts(sides))
+    assert isinstance(table, Table)
+    assert table.header == ["model", "cola", "cola, Matthews", "trec", "average of these 2"]
+    of_a = 100 * sklearn.metrics.matthews_corrcoef(gold, [0, 0, 1, 1, 1, 1, 1, 0])
+    assert [cell.text for cell in column(table, "cola, Matthews")] == [f"{of_a:.2f}", "0.00"]
+    assert column(table, "cola, Matthews")[0].mark == "best"
+    assert [cell.text for cell in column(table, "cola")] == ["75.00", "62.50"]
 
 
 def test_of_transfer_tasks_only_what_was_tested_is_marked() -> None:

@@ -13,14 +13,7 @@ from nearfar.evaluation.tables import (
     evaluation_markdown,
     evaluation_tables,
 )
-
-PROVENANCE = {
-    "date": "2024-01-02T03:04:05+00:00",
-    "command": "nearfar evaluate m",
-    "commit": "abc",
-    "versions": {"python": "3.11", "torch": None},
-    "hardware": {"processor": "fast", "cores": 2, "accelerator": None},
-}
+from tests.evaluation.report_cases import PROVENANCE
 
 
 def estimate(score):

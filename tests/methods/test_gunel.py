@@ -21,6 +21,7 @@ from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
 from tests import references
 from tests.encoder.tiny_pairs import items, save_tiny_for_pairs
+from tests.methods.tables import Table
 
 DIM = 5
 NAMES = ("no", "maybe", "yes")
@@ -28,23 +29,9 @@ TEXTS = [("goal",), ("tax",), ("match",), ("vote",), ("team",), ("sun",), ("rain
 LABELS = [0, 1, 0, 1, 0, 2, 1]
 
 
-class Table(nn.Module):
-    """A vector for each item in place of an encoder. Keeps what it was asked for."""
-
-    def __init__(self, rows):
-        super().__init__()
-        self.numbers = {item: number for number, item in enumerate(dict.fromkeys(rows))}
-        self.vectors = nn.Embedding(len(self.numbers), DIM, dtype=torch.float64)
-        self.asked = []
-
-    def forward(self, asked):
-        self.asked.append(list(asked))
-        return self.vectors(torch.tensor([self.numbers[item] for item in asked]))
-
-
 def build(rows=TEXTS, labels=LABELS, *, outputs=3, **settings):
     torch.manual_seed(0)
-    table, head = Table(rows), nn.Linear(DIM, outputs, dtype=torch.float64)
+    table, head = Table(rows, DIM), nn.Linear(DIM, outputs, dtype=torch.float64)
     batches = TextBatches(rows, len(rows), targets=labels, smallest=1)
     return table, head, scl_finetune(table, head, batches, **{"label_names": NAMES, **settings})
 

@@ -12,6 +12,7 @@ from nearfar.encoder.guide import Guide
 from nearfar.methods.kim import NAMES, back_translation, self_guided
 from nearfar.objectives import parameter_drift
 from nearfar.types import NearfarError
+from tests.methods.tables import descend
 from tests.tiny import save_tiny, sentences
 
 DIM, LAYERS, WIDTH = 6, 3, 8
@@ -262,10 +263,7 @@ def test_an_encoder_its_frozen_copy_and_their_drift(tmp_path):
     before = method.loss(batch)
     assert before.terms["drift"] == 0
     views = guide.views(encoder.tokenize([rows[0][0]]).ids)
-    for _ in range(3):
-        optimizer.zero_grad()
-        method.loss(batch).total.backward()
-        optimizer.step()
+    descend(lambda: method.loss(batch).total, optimizer, steps=3)
     after = method.loss(batch)
     assert after.terms["drift"] > 0
     assert after.terms["sg-opt"] < before.terms["sg-opt"]
@@ -375,10 +373,7 @@ def test_sentences_find_their_views(variant):
         return ((vectors @ views.T).argmax(dim=1) == torch.arange(8)).sum()
 
     assert found() < 5
-    for _ in range(100):
-        optimizer.zero_grad()
-        setting.method.loss(setting.batch()).total.backward()
-        optimizer.step()
+    descend(lambda: setting.method.loss(setting.batch()).total, optimizer, steps=100)
     assert found() == 8
 
 
@@ -387,10 +382,7 @@ def test_bt_brings_pairs_together():
     setting = Setting(rows, "bt", with_drift=False)
     before = setting.method.loss(setting.batch()).total
     optimizer = torch.optim.Adam([setting.table.vectors, *setting.method.head.parameters()], lr=0.03)
-    for _ in range(60):
-        optimizer.zero_grad()
-        setting.method.loss(setting.batch()).total.backward()
-        optimizer.step()
+    descend(lambda: setting.method.loss(setting.batch()).total, optimizer, steps=60)
     assert setting.method.loss(setting.batch()).total < 0.2 * before
     for first, second in rows:
         similarity = {text: cosine(setting.trained(first), setting.trained(text)) for pair in rows for text in pair}
@@ -403,10 +395,7 @@ def test_drift_holds_the_weights_back():
         setting = Setting(drift_weight=drift_weight)
         setting.start = setting.table.vectors.detach().clone()
         optimizer = torch.optim.SGD([setting.table.vectors], lr=0.1)
-        for _ in range(30):
-            optimizer.zero_grad()
-            setting.method.loss(setting.batch()).total.backward()
-            optimizer.step()
+        descend(lambda: setting.method.loss(setting.batch()).total, optimizer, steps=30)
         return setting.drift().item()
 
     assert distance(1.0) < 0.5 * distance(0.0)

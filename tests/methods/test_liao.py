@@ -2,12 +2,12 @@
 
 import pytest
 import torch
-from torch import nn
 
 from nearfar.data.batching import NliBatches
 from nearfar.methods.liao import Pairs, augment, augmented_pairs, sbert, scl
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
 from tests import references
+from tests.methods.tables import Table, descend
 
 DIM = 6
 ROWS = [
@@ -22,24 +22,9 @@ ROWS = [
 ]
 
 
-class Table(nn.Module):
-    """The smallest encoder: a vector for each text. Keeps what it was asked for."""
-
-    def __init__(self, rows, dtype=torch.float64):
-        super().__init__()
-        texts = dict.fromkeys(text for row in rows for text in (row.premise, row.hypothesis))
-        self.numbers = {text: number for number, text in enumerate(texts)}
-        self.vectors = nn.Embedding(len(texts), DIM, dtype=dtype)
-        self.asked = []
-
-    def forward(self, texts):
-        self.asked.append(list(texts))
-        return self.vectors(torch.tensor([self.numbers[text] for text in texts]))
-
-
 def build(method, rows=ROWS, batch_size=None, seed=0, order="premise", **settings):
     torch.manual_seed(0)
-    table = Table(rows)
+    table = Table((text for row in rows for text in (row.premise, row.hypothesis)), DIM)
     built = method(table, DIM, NliBatches(rows, batch_size or len(rows), seed, order), **settings)
     if built.head is not None:
         built.head.double()
@@ -221,10 +206,7 @@ def test_thirty_steps_learn_the_rows(method):
     batch = only_batch(built)
     optimizer = torch.optim.Adam([*table.parameters(), *built.head.parameters()], lr=0.03)
     before = built.loss(batch)
-    for _ in range(30):
-        optimizer.zero_grad()
-        built.loss(batch).total.backward()
-        optimizer.step()
+    descend(lambda: built.loss(batch).total, optimizer, steps=30)
     after = built.loss(batch)
     assert after.total < 0.5 * before.total
     assert after.terms["accuracy"] == 1
@@ -234,10 +216,7 @@ def test_thirty_steps_learn_the_rows(method):
 def test_scl_brings_positives_nearer_than_negatives():
     table, method = build(scl, scl_weight=1.0, similarity="cosine", temperature=0.1)
     optimizer = torch.optim.Adam(table.parameters(), lr=0.03)
-    for _ in range(60):
-        optimizer.zero_grad()
-        method.loss(only_batch(method)).total.backward()
-        optimizer.step()
+    descend(lambda: method.loss(only_batch(method)).total, optimizer, steps=60)
     premise, *others = table(["A dog runs.", "An animal moves.", "A dog sleeps.", "Nobody sings."])
     near, *far = (torch.cosine_similarity(premise, other, dim=0).item() for other in others)
     assert near > 0.7

@@ -1,37 +1,24 @@
 """regression: both heads by a plain formula, in value and gradient, mistakes, learning, and words."""
 
 import math
+from itertools import chain
 
 import pytest
 import torch
-from torch import nn
 
 from nearfar.data.batching import TextBatches
 from nearfar.methods.regression import regression
 from nearfar.types import NearfarError
+from tests.methods.tables import Table, descend
 
 DIM = 5
 PAIRS = [("a dog", "a cat"), ("a dog", "a hound"), ("rain", "sun"), ("a cat", "a kitten"), ("sun", "sun")]
 SCORES = [0.4, 0.9, 0.0, 0.8, 1.0]
 
 
-class Table(nn.Module):
-    """A vector for each text in place of an encoder. Keeps what it was asked for."""
-
-    def __init__(self, rows):
-        super().__init__()
-        self.numbers = {text: number for number, text in enumerate(dict.fromkeys(text for row in rows for text in row))}
-        self.vectors = nn.Embedding(len(self.numbers), DIM, dtype=torch.float64)
-        self.asked = []
-
-    def forward(self, texts):
-        self.asked.append(list(texts))
-        return self.vectors(torch.tensor([self.numbers[text] for text in texts]))
-
-
 def build(rows=PAIRS, scores=SCORES, **settings):
     torch.manual_seed(0)
-    table = Table(rows)
+    table = Table(chain.from_iterable(rows), DIM)
     method = regression(table, DIM, TextBatches(rows, len(rows), targets=scores, smallest=1), **settings)
     if method.head is not None:
         method.head.double()
@@ -75,10 +62,7 @@ def test_sixty_steps_learn_the_scores(head):
     table, method, batch = build(head=head)
     optimiser = torch.optim.Adam([*table.parameters(), *(method.head.parameters() if method.head else ())], lr=0.03)
     before = method.loss(batch)
-    for _ in range(60):
-        optimiser.zero_grad()
-        method.loss(batch).total.backward()
-        optimiser.step()
+    descend(lambda: method.loss(batch).total, optimiser, steps=60)
     after = method.loss(batch)
     assert after.total < 0.2 * before.total
     assert after.terms["mae"] < before.terms["mae"]

@@ -1,14 +1,15 @@
 """simcse-unsup, simcse-sup and info-nce: losses by plain formulas, false negatives, mistakes, learning, and words."""
 
 import math
+from itertools import chain
 
 import pytest
 import torch
-from torch import nn
 
 from nearfar.data.batching import TextBatches
 from nearfar.methods.simcse import contrast, unsupervised
 from nearfar.types import NearfarError
+from tests.methods.tables import Table, descend
 
 DIM = 6
 SENTENCES = [("A dog runs.",), ("Two men sing.",), ("A cat waits.",), ("A dog runs.",), ("It rains.",)]
@@ -23,26 +24,9 @@ TRIPLETS = [
 PAIRS = [row[:2] for row in TRIPLETS]
 
 
-class Table(nn.Module):
-    """A vector for each text in place of an encoder, with noise of its own for each place if asked for."""
-
-    def __init__(self, rows, noise=0.0):
-        super().__init__()
-        texts = dict.fromkeys(text for row in rows for text in row)
-        self.numbers = {text: number for number, text in enumerate(texts)}
-        self.vectors = nn.Embedding(len(texts), DIM, dtype=torch.float64)
-        self.noise, self.asked = noise, []
-
-    def forward(self, texts):
-        self.asked.append(list(texts))
-        vectors = self.vectors(torch.tensor([self.numbers[text] for text in texts]))
-        places = torch.arange(vectors.numel(), dtype=vectors.dtype).view_as(vectors)
-        return vectors + self.noise * torch.sin(7 * places)
-
-
 def build(method, rows, *, batch_size=None, noise=0.0, **settings):
     torch.manual_seed(0)
-    table = Table(rows, noise)
+    table = Table(chain.from_iterable(rows), DIM, noise=noise)
     arguments = (table, DIM, TextBatches(rows, batch_size or len(rows)))
     built = (
         unsupervised(*arguments, **settings) if method == "simcse-unsup" else contrast(method, *arguments, **settings)
@@ -257,10 +241,7 @@ def test_forty_steps_learn_the_rows(name, rows):
     table, method, batch = build(name, rows, noise=0.5)
     optimiser = torch.optim.Adam(table.parameters(), lr=0.05)
     before = method.loss(batch)
-    for _ in range(40):
-        optimiser.zero_grad()
-        method.loss(batch).total.backward()
-        optimiser.step()
+    descend(lambda: method.loss(batch).total, optimiser, steps=40)
     after = method.loss(batch)
     assert after.total < 0.5 * before.total
     assert after.terms["accuracy"] == 1
@@ -306,7 +287,7 @@ def test_rows_with_nothing_to_push_away_are_refused():
         build("info-nce", [("a", "b"), ("a", "c")])
     build("info-nce", [("a", "b"), ("b", "c")])
     with pytest.raises(NearfarError, match="--batch-size is 1"):
-        contrast("info-nce", Table(PAIRS), DIM, TextBatches(PAIRS, 1, smallest=1))
+        contrast("info-nce", Table(chain.from_iterable(PAIRS), DIM), DIM, TextBatches(PAIRS, 1, smallest=1))
 
 
 # --- words ---

@@ -1,14 +1,15 @@
 """supcon-text: the loss by a plain formula, repeated texts, no positive at all, mistakes, learning, and words."""
 
 import math
+from itertools import chain
 
 import pytest
 import torch
-from torch import nn
 
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.methods.supcon_text import supcon_text
 from nearfar.types import NearfarError
+from tests.methods.tables import Table, descend
 
 DIM = 5
 TEXTS = [("goal",), ("tax",), ("match",), ("vote",), ("team",), ("sun",), ("rain",)]
@@ -16,23 +17,9 @@ LABELS = [0, 1, 0, 1, 0, 2, 2]
 NAMES = ("sports", "politics", "weather")
 
 
-class Table(nn.Module):
-    """A vector for each text in place of an encoder. Keeps what it was asked for."""
-
-    def __init__(self, rows):
-        super().__init__()
-        self.numbers = {text: number for number, (text,) in enumerate(dict.fromkeys(rows))}
-        self.vectors = nn.Embedding(len(self.numbers), DIM, dtype=torch.float64)
-        self.asked = []
-
-    def forward(self, texts):
-        self.asked.append(list(texts))
-        return self.vectors(torch.tensor([self.numbers[text] for text in texts]))
-
-
 def build(rows=TEXTS, labels=LABELS, *, batch_size=None, **settings):
     torch.manual_seed(0)
-    table = Table(rows)
+    table = Table(chain.from_iterable(rows), DIM)
     batches = TextBatches(rows, batch_size or len(rows), targets=labels)
     return table, supcon_text(table, DIM, batches, **settings)
 
@@ -113,17 +100,14 @@ def test_forty_steps_learn_the_labels():
     (batch,) = method.batches.epoch(0)
     optimiser = torch.optim.Adam(table.parameters(), lr=0.05)
     before = method.loss(batch)
-    for _ in range(40):
-        optimiser.zero_grad()
-        method.loss(batch).total.backward()
-        optimiser.step()
+    descend(lambda: method.loss(batch).total, optimiser, steps=40)
     after = method.loss(batch)
     assert after.total < 0.5 * before.total
     assert before.terms["accuracy"] < after.terms["accuracy"] == 1
 
 
 def test_balanced_batches_are_taken_as_they_are():
-    table = Table(TEXTS)
+    table = Table(chain.from_iterable(TEXTS), DIM)
     batches = TextBatches(TEXTS, 6, targets=LABELS, balanced=True)
     method = supcon_text(table, DIM, batches)
     assert method.batches is batches
@@ -161,7 +145,11 @@ def test_bad_settings_are_refused_before_the_first_batch():
     with pytest.raises(NearfarError, match=r"row 1: 'tax' is labelled 0\.5"):
         build(labels=[0, 0.5, 0, 1, 0, 2, 2])
     with pytest.raises(NearfarError, match="each row has 2"):
-        supcon_text(Table(TEXTS), DIM, TextBatches([("a", "b"), ("c", "d"), ("e", "f")], 3, targets=[0, 0, 1]))
+        supcon_text(
+            Table(chain.from_iterable(TEXTS), DIM),
+            DIM,
+            TextBatches([("a", "b"), ("c", "d"), ("e", "f")], 3, targets=[0, 0, 1]),
+        )
 
 
 # --- words ---

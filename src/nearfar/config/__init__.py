@@ -4,7 +4,7 @@ A run is ``TrainConfig`` plus what its method adds; each method is one class, an
 below a field is its ``--help``.
 """
 
-from nearfar.config.files import FINETUNE, FINETUNE_STUDY, build, check_keys, dump_toml, load_toml, nearest
+from nearfar.config.files import FINETUNE, FINETUNE_STUDY, build, check_keys, dump_toml, load_toml, method_of, nearest
 from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, listed
 from nearfar.config.methods import (
     METHODS,
@@ -23,7 +23,6 @@ from nearfar.config.methods import (
     SimcseSupConfig,
     SimcseUnsupConfig,
     SupconTextConfig,
-    method_of,
 )
 from nearfar.config.training import RunConfig, TrainConfig, flag
 from nearfar.config.verbs import (

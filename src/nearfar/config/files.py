@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig
-from nearfar.config.methods import METHODS, method_of
+from nearfar.config.methods import METHODS
 from nearfar.config.training import RunConfig
 from nearfar.config.verbs import BackTranslateConfig, CompareConfig, EncodeConfig, EvaluateConfig, PredictConfig
 from nearfar.types import NearfarError
@@ -20,6 +20,8 @@ Config = TypeVar(
 FINETUNE = "scl-finetune"
 FINETUNE_STUDY = "scl-finetune-study"
 """The methods of configs for ``nearfar finetune``; the others, :data:`METHODS`, are for ``nearfar train``."""
+
+_KINDS: dict[str, type[RunConfig]] = {**METHODS, FINETUNE: FinetuneConfig, FINETUNE_STUDY: FinetuneStudyConfig}
 
 
 def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
@@ -33,12 +35,23 @@ def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise NearfarError(f"{file}: cannot be read as TOML: {error}") from error
     method = values.pop("method", None)
-    kinds: dict[str, type[RunConfig]] = {**METHODS, FINETUNE: FinetuneConfig, FINETUNE_STUDY: FinetuneStudyConfig}
     if method is None:
-        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(kinds)}).")
-    if method not in kinds:
-        raise NearfarError(f"{file}: {nearest(str(method), kinds, what='method')}")
-    return kinds[method], values
+        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(_KINDS)}).")
+    if method not in _KINDS:
+        raise NearfarError(f"{file}: {nearest(str(method), _KINDS, what='method')}")
+    return _KINDS[method], values
+
+
+def method_of(config: RunConfig) -> str:
+    """The method's name, as a config file has it.
+
+    Raises:
+        NearfarError: a config of no method, as is one that several methods share.
+    """
+    for name, kind in _KINDS.items():
+        if type(config) is kind:
+            return name
+    raise NearfarError(f"{type(config).__name__} is no method's config. The methods are {', '.join(_KINDS)}.")
 
 
 def build(kind: type[Config], values: Mapping[str, Any], *, source: str | Path) -> Config:
@@ -84,9 +97,7 @@ def dump_toml(config: RunConfig, *, without: Collection[str] = ()) -> str:
         for key, value in values.items()
         if key not in without and (value != defaults[key] or value)
     }
-    finetune = FINETUNE_STUDY if isinstance(config, FinetuneStudyConfig) else FINETUNE
-    method = finetune if isinstance(config, FinetuneConfig) else method_of(config)
-    return tomli_w.dumps({"method": method, **kept})
+    return tomli_w.dumps({"method": method_of(config), **kept})
 
 
 def nearest(name: str, known: Mapping[str, object] | list[str], *, what: str) -> str:

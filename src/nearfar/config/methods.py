@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.training import RunConfig, TrainConfig
+from nearfar.config.training import TrainConfig
 
 Cap = int | Literal["all"]
 
@@ -299,8 +299,3 @@ METHODS: dict[str, type[TrainConfig]] = {
     "regression": RegressionConfig,
     "info-nce": InfoNceConfig,
 }
-
-
-def method_of(config: RunConfig) -> str:
-    """The method's name in METHODS."""
-    return next(name for name, kind in METHODS.items() if type(config) is kind)

@@ -111,7 +111,7 @@ class PredictConfig:
     """Label the rows of a file by a fine-tuned classifier, with each label's probability."""
 
     input: str
-    """Text file, one text a line; or a .tsv, .csv, .jsonl, .parquet file."""
+    """Text file, one text a line, blank ones too; or a .tsv, .csv, .jsonl, .parquet file."""
     output: str
     """The .tsv, .csv or .jsonl file to write."""
     text_columns: tuple[str, ...] = ()

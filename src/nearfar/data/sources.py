@@ -59,6 +59,11 @@ def read_columns(source: str | Path, columns: Sequence[str], *, split: str | Non
     return open_table(source, split=split).rows(columns)
 
 
+def tidied(text: str) -> str:
+    """Each run of white space and control characters as one space, and none at the ends; all else as it is."""
+    return " ".join(_CONTROL.sub(" ", text).split())
+
+
 def text_field(value: object, column: str, where: Location) -> str:
     """Return ``value`` as the text that the library works on.
 
@@ -71,7 +76,7 @@ def text_field(value: object, column: str, where: Location) -> str:
     """
     if not isinstance(value, str):
         raise NearfarError(f"{where}: column {column!r} holds {value!r} ({type(value).__name__}), not text.")
-    text = " ".join(_CONTROL.sub(" ", value).split())
+    text = tidied(value)
     if not text:
         raise NearfarError(f"{where}: column {column!r} is empty. Fill it in, or remove the row.")
     if _SURROGATE.search(text):

@@ -92,7 +92,7 @@ def run(
 
     Raises:
         NearfarError: a loss or gradient that is not finite (names step, rows and checkpoint), or a disk that refuses.
-        Interrupted: after Ctrl-C, once the current step is done and saved.
+        Interrupted: after Ctrl-C, once the current step is done and saved, be it the last.
     """
     processes = gradients.processes
     parameters = [parameter for module in modules.values() for parameter in module.parameters()]
@@ -104,7 +104,8 @@ def run(
             watcher.evaluated(0, start, best=False)
 
     with _ctrl_c() as interrupted:
-        while not progress.finished:
+        stop = False
+        while not (progress.finished or stop):
             started = time.perf_counter()
             factor = learning_rate_factor(progress.step, total_steps, warmup=warmup, schedule=schedule)
             set_learning_rate(optimiser, factor)
@@ -140,9 +141,9 @@ def run(
             stop = processes.any(interrupted())
             if (progress.step % checkpoint_every == 0 or progress.finished or stop) and processes.first:
                 checkpoints.save(progress, modules, optimiser)
-            if stop and not progress.finished:
-                processes.any(False)  # nobody leaves before all is saved
-                raise Interrupted
+        # In the last step, or while it is saved, too: the caller may have more runs to do. And nobody leaves before.
+        if processes.any(interrupted()):
+            raise Interrupted
 
 
 def _left(stream: Stream, progress: Progress, epochs: int) -> Iterator[Sequence[Part]]:

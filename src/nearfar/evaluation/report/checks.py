@@ -54,6 +54,7 @@ EVALUATION = {
                 "digest": str,
                 "?accuracy": ESTIMATE,
                 "?f1": ESTIMATE,
+                "?matthews": ESTIMATE,
                 "?pearson": ESTIMATE,
                 "?spearman": ESTIMATE,
             }

@@ -8,7 +8,7 @@ from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report.found import Side
 from nearfar.evaluation.results import Result
 
-METRICS = {"spearman": "Spearman", "pearson": "Pearson", "accuracy": "accuracy", "f1": "F1"}
+METRICS = {"spearman": "Spearman", "pearson": "Pearson", "accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
 _OVERLAPS = {"sickr-full": "sickr"}
 """Tasks that hold another one, and are not averaged with it."""
 
@@ -88,7 +88,7 @@ def similarity_columns(sides: Sequence[Side], metric: str, aggregate: Aggregate)
 
 
 def transfer_columns(sides: Sequence[Side]) -> list[Column]:
-    """Of transfer tasks: accuracy, with F1 where there is one, or the correlations of learned relatedness."""
+    """Of transfer tasks: accuracy, with F1 and Matthews where they are there, or learned relatedness' correlations."""
     results = [run.result["transfer"] for side in sides for run in side.runs]
 
     def of(group: Literal["tasks", "overall_transfer"], name: str, metric: str, **rest: Any) -> Column:
@@ -111,7 +111,7 @@ def transfer_columns(sides: Sequence[Side]) -> list[Column]:
     columns: list[Column] = []
     for task, scored in _first(result["tasks"] for result in results).items():
         classifies = scored["kind"] == "classification"
-        for metric in ("accuracy", "f1") if classifies else ("pearson", "spearman"):
+        for metric in ("accuracy", "f1", "matthews") if classifies else ("pearson", "spearman"):
             if any(metric in result["tasks"].get(task, {}) for result in results):
                 tested = metric in ("accuracy", "spearman")
                 columns.append(of("tasks", task, metric, members=(), tested=tested))

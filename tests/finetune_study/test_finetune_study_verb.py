@@ -19,27 +19,7 @@ from nearfar.finetune_study import finetune_study, planned
 from nearfar.run import Job
 from nearfar.training.loop import Evaluation, Interrupted
 from nearfar.types import NearfarError
-from tests.encoder.tiny_pairs import save_tiny_for_pairs
-from tests.finetune_studies import Runs, keys, lines_of, study_config, write
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_tiny_for_pairs(tmp_path_factory.mktemp("encoder") / "tiny"))
-
-
-@pytest.fixture
-def config(tmp_path: Path, tiny: str) -> FinetuneStudyConfig:
-    """Two settings by two variants by two samples."""
-    return study_config(tmp_path, tiny)
-
-
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    fake = Runs()
-    monkeypatch.setattr(module, "finetune_in_memory", fake)
-    return fake
-
+from tests.finetune_studies import Runs, keys, lines_of, write
 
 # --- what is refused before the first run ---
 
@@ -189,9 +169,12 @@ def test_a_run_is_the_same_in_a_study_and_alone(config: FinetuneStudyConfig) -> 
         assert (cell["digest"], cell["validation"]) == (entry["digest"], entry["dev_accuracy"])
 
 
+@pytest.mark.parametrize("at", [7, 10], ids=["a run's first step", "a run's last step"])
 def test_ctrl_c_says_how_to_go_on(
-    config: FinetuneStudyConfig, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    config: FinetuneStudyConfig, at: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each run has five evaluations with the start's, and it is the second run that is stopped."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
     evaluations = count(1)
     make = single_runs.make_job
 
@@ -199,7 +182,7 @@ def test_ctrl_c_says_how_to_go_on(
         job = make(*args, **settings)
 
         def evaluate() -> Evaluation:
-            if next(evaluations) == 7:  # the first run has 5 with the start's; the second is in its first step
+            if next(evaluations) == at:
                 os.kill(os.getpid(), signal.SIGINT)
             return job.evaluate()
 

@@ -10,34 +10,13 @@ import pytest
 import torch
 
 from nearfar import finetune as single_runs
-from nearfar import finetune_study as module
 from nearfar.config import FinetuneStudyConfig, dump_toml
 from nearfar.finetune import make_job, open_classifier
 from nearfar.finetune_study import finetune_study, planned
 from nearfar.training.loop import Interrupted
 from nearfar.types import NearfarError
-from tests.encoder.tiny_pairs import save_tiny_for_pairs
-from tests.finetune_studies import Runs, keys, lines_of, study_config
+from tests.finetune_studies import Runs, keys, lines_of
 from tests.tiny import sentences
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return str(save_tiny_for_pairs(tmp_path_factory.mktemp("encoder") / "tiny"))
-
-
-@pytest.fixture
-def config(tmp_path: Path, tiny: str) -> FinetuneStudyConfig:
-    """Two settings by two variants by two samples."""
-    return study_config(tmp_path, tiny)
-
-
-@pytest.fixture
-def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    fake = Runs()
-    monkeypatch.setattr(module, "finetune_in_memory", fake)
-    return fake
-
 
 # --- which runs there are ---
 
