@@ -20,8 +20,15 @@ format: .venv/.done  ## rewrite the code in the one style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/.done  ## encoding and training speed on this machine, against sentence-transformers
-	$(BIN)/python benchmarks/speed.py
+# In full, by name: make bench NAME=training (encoding, encode_file, evaluation, finetune, losses, scaling).
+bench: .venv/.done  ## speed on this machine against sentence-transformers, in ten minutes; writes nothing without NAME
+ifdef NAME
+	$(BIN)/python benchmarks/$(NAME).py run
+else
+	$(BIN)/python benchmarks/training.py run --quick
+	$(BIN)/python benchmarks/encoding.py run --quick
+	$(BIN)/python benchmarks/losses.py run --quick
+endif
 
 clean:  ## forget the environment and what the demo made
 	rm -rf .venv demo

@@ -1,0 +1,247 @@
+"""Encoding speed against sentence-transformers, in fp32, in bf16 and on OpenVINO: short texts and long ones.
+
+    python benchmarks/encoding.py run       writes benchmarks/results/encoding.json
+    python benchmarks/encoding.py report    writes docs/encoding-speed.md from that file alone
+
+Short texts are SNLI's, long ones Wikipedia's sentences joined, where NEARFAR_DATA is set; else both are the generated
+world's. All sides take turns within a round, in one process, on fresh texts each round, the peer at its own batch size;
+their vectors are compared. OpenVINO has a process of its own, by `--openvino PYTHON`, the interpreter of an environment
+with sentence-transformers[openvino]; without it, and where it is not installed here, that side is left out, and the
+record says so. `--quick` prints, and writes with `--into` alone.
+"""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import common
+import numpy as np
+import torch
+from common import MODEL
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+from nearfar import Encoder
+from nearfar.data.microworld import generate
+from nearfar.data.nli import load_nli
+from nearfar.data.rows import load_sentences
+from nearfar.encoder.weights import locate
+
+TITLE = "Encoding speed"
+LONG = 256
+"""Tokens that a long text has at most; the model's own limit."""
+REFERENCE = "sentence-transformers fp32"
+LEAST_COSINE = 0.999
+BARS = {
+    f"short: nearfar bf16, {REFERENCE}": 2.5,
+    "short: nearfar bf16, sentence-transformers bf16": 1.5,
+    "long: nearfar bf16, sentence-transformers bf16": 1.1,
+}
+"""How many times as fast ours should be."""
+COMPARED = (
+    ("nearfar bf16", REFERENCE),
+    ("nearfar bf16", "sentence-transformers bf16"),
+    ("nearfar bf16", "sentence-transformers OpenVINO"),
+    ("nearfar fp32", REFERENCE),
+)
+WORLD = 30_000
+"""Sentences that the generated world is asked for, where its texts are used."""
+Encoded = tuple[NDArray[np.float32], float]
+"""Vectors, and the seconds that they took."""
+Encode = Callable[[list[str]], Encoded]
+
+
+def main() -> None:
+    """Run or report."""
+    parser = common.arguments(__doc__, rounds="5, or with --quick 3")
+    parser.add_argument("--short", type=int, help="texts of a round; 4000, or with --quick 1500")
+    parser.add_argument("--long", type=int, help="texts of a round; 300, or with --quick 100")
+    parser.add_argument("--openvino", default=sys.executable, metavar="PYTHON", help="interpreter of OpenVINO's side")
+    options = parser.parse_args()
+    place = common.files("encoding", "encoding-speed", options.into)
+    if options.what == "run":
+        sizes = {
+            "short": options.short or (1500 if options.quick else 4000),
+            "long": options.long or (100 if options.quick else 300),
+        }
+        found = run(sizes, options.rounds or (3 if options.quick else 5), options.openvino)
+        if options.quick and options.into is None:
+            print("\n".join(body(found)))
+            return
+        common.save(place.result, found)
+    content = common.load(place.result)
+    common.write_page(place.page, TITLE, "encoding", content, body(content))
+    print("\n".join(body(content)))
+
+
+def run(sizes: dict[str, int], rounds: int, python: str) -> dict[str, Any]:
+    """Measure all sides on both kinds of text."""
+    ours = Encoder.from_pretrained(MODEL, device="cpu")
+    found = common.record(model=MODEL, rounds=rounds, bars=BARS, kinds={})
+    sides: dict[str, Encode] = {
+        "nearfar fp32": _timed(ours.encode),
+        "nearfar bf16": _timed(lambda texts: ours.encode(texts, bf16=True)),
+        **{f"sentence-transformers {name}": _peer(dtype) for name, dtype in _PRECISIONS.items()},
+    }
+    pool, found["data"] = _texts(ours)
+    with openvino(python) as (side, versions):
+        found["openvino"] = versions or "not installed"
+        if side is not None:
+            sides["sentence-transformers OpenVINO"] = side
+        for kind, texts in pool.items():
+            found["kinds"][kind] = _measure(sides, texts, sizes[kind], rounds, ours)
+            seconds = {name: round(median(each), 2) for name, each in found["kinds"][kind]["seconds"].items()}
+            print(kind, seconds, flush=True)
+    return found
+
+
+_PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def _peer(dtype: torch.dtype) -> Encode:
+    peer = SentenceTransformer(str(locate(MODEL)), device="cpu", model_kwargs={"dtype": dtype})
+    return _timed(lambda texts: np.asarray(peer.encode(texts, show_progress_bar=False), dtype=np.float32))
+
+
+def _timed(encode: Callable[[list[str]], NDArray[np.float32]]) -> Encode:
+    def timed(texts: list[str]) -> Encoded:
+        started = time.perf_counter()
+        vectors = encode(texts)
+        return vectors, time.perf_counter() - started
+
+    return timed
+
+
+def _measure(sides: dict[str, Encode], texts: list[str], size: int, rounds: int, ours: Encoder) -> dict[str, Any]:
+    """Seconds of each round by side, and the lowest cosine of a side's vectors to the reference's."""
+    if len(texts) < size:
+        raise SystemExit(f"{size} texts are asked for, but there are {len(texts)}.")
+    used = [[texts[place % len(texts)] for place in range(n * size, (n + 1) * size)] for n in range(rounds + 1)]
+    vectors: dict[str, NDArray[np.float32]] = {}
+
+    def side(name: str) -> Callable[[int], float]:
+        def encode(number: int) -> float:
+            found, seconds = sides[name](used[number])
+            if number == 0:
+                vectors[name] = found
+            return seconds
+
+        return encode
+
+    seconds = common.take_turns({name: side(name) for name in sides}, rounds)
+    lowest = {name: float(_cosines(found, vectors[REFERENCE]).min()) for name, found in vectors.items()}
+    for name, cosine in lowest.items():
+        if cosine < LEAST_COSINE:
+            raise SystemExit(f"a vector of {name} has a cosine of {cosine:.5f} to {REFERENCE}'s")
+    tokens = mean(len(ids) for ids in ours.tokenize(used[0]).ids)
+    return {"texts": size, "mean_tokens": tokens, "seconds": seconds, "lowest_cosine": lowest}
+
+
+def _cosines(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float32]:
+    products: NDArray[np.float32] = (one * other).sum(1)
+    return products / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+
+
+def _texts(encoder: Encoder) -> tuple[dict[str, list[str]], str]:
+    """Distinct short texts and long ones, shuffled, and where they come from."""
+    if os.environ.get("NEARFAR_DATA"):
+        short = list(dict.fromkeys(row.premise for row in load_nli("snli:dev+test+train_partial").rows))
+        sentences, source = [row[0] for row in load_sentences("wiki").rows], "premises of SNLI; Wikipedia, joined"
+    else:
+        short = sentences = list(dict.fromkeys(generate(text=WORLD).text))
+        source = "the generated world's sentences; the same, joined"
+    long = list(_joined(sentences, [len(ids) - 2 for ids in encoder.tokenize(sentences).ids]))
+    pool = {"short": short.copy(), "long": long}
+    for texts in pool.values():
+        random.Random(0).shuffle(texts)
+    return pool, source
+
+
+def _joined(sentences: Sequence[str], lengths: Sequence[int]) -> Iterator[str]:
+    """Neighbouring sentences, as many as a long text holds."""
+    text: list[str] = []
+    tokens = 2
+    for sentence, length in zip(sentences, lengths, strict=True):
+        if text and tokens + length > LONG:
+            yield " ".join(text)
+            text, tokens = [], 2
+        text.append(sentence)
+        tokens += length
+
+
+@contextmanager
+def openvino(python: str) -> Iterator[tuple[Encode | None, dict[str, str] | None]]:
+    """OpenVINO's side and its versions; None and None where ``python`` has no OpenVINO for sentence-transformers."""
+    probe = [python, "-P", "-c", "import optimum.intel.openvino, sentence_transformers"]
+    if subprocess.run(probe, capture_output=True, check=False).returncode:
+        yield None, None
+        return
+    command = [python, "-P", str(Path(__file__).with_name("openvino_side.py")), str(locate(MODEL))]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        answers, output = process.stdout, Path(folder) / "vectors.npy"
+
+        def answer() -> Any:
+            line = answers.readline()
+            if not line:
+                raise SystemExit("OpenVINO's process ended")
+            return json.loads(line)
+
+        def encode(texts: list[str]) -> Encoded:
+            assert process.stdin is not None
+            print(json.dumps({"texts": texts, "output": str(output)}), file=process.stdin, flush=True)
+            seconds = float(answer())  # its own time, without what comes and goes between the processes
+            return np.load(output), seconds
+
+        yield encode, answer()
+        process.stdin.close()
+
+
+def body(found: dict[str, Any]) -> list[str]:
+    """The page between its title and its origin."""
+    lines = [
+        common.setting(found),
+        "",
+        f"Texts: {found['data']}.",
+        "",
+        f"All distinct, tokenising included, the peer at its own batch size; {found['rounds']} rounds in turn after",
+        "one to warm up. Medians over rounds; the ratio with its least and greatest. Cosine: the lowest of a text's",
+        f"vector to that of {REFERENCE}. Files, and texts that come again: [encoding-files.md](encoding-files.md).",
+        "",
+    ]
+    rows, compared = [], []
+    for kind, of_kind in found["kinds"].items():
+        texts, tokens = of_kind["texts"], of_kind["mean_tokens"]
+        for side, seconds in of_kind["seconds"].items():
+            speed = texts / median(seconds)
+            rows.append(
+                (kind, side, f"{speed:,.0f}", f"{speed * tokens:,.0f}", f"{of_kind['lowest_cosine'][side]:.5f}")
+            )
+        lines.append(f"- {kind}: {texts:,} texts a round, {tokens:.0f} tokens on average")
+        for ours, theirs in COMPARED:
+            if theirs in of_kind["seconds"]:
+                times = common.ratios(of_kind["seconds"][theirs], of_kind["seconds"][ours])
+                bar = common.verdict(median(times), found["bars"].get(f"{kind}: {ours}, {theirs}"))
+                compared.append((kind, ours, theirs, common.spread(times), bar))
+    lines += ["", *common.table(("texts", "nearfar", "peer", "times as fast", "at least"), compared, words=3)]
+    lines += ["", *common.table(("texts", "side", "texts/s", "tokens/s", "lowest cosine"), rows, words=2)]
+    known = found["openvino"]
+    versions_there = known if isinstance(known, str) else ", ".join(f"{name} {value}" for name, value in known.items())
+    return [*lines, "", f"OpenVINO's side, at its defaults: {versions_there}."]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,226 @@
+"""How speed goes with batch size, sentence length, corpus size, threads and processes: nearfar alone.
+
+    python benchmarks/scaling.py run       writes benchmarks/results/scaling.json
+    python benchmarks/scaling.py report    writes docs/scaling.md and docs/scaling.png from that file alone
+
+Each point is a process of its own, so that its peak memory is its own too. Texts are SNLI's where NEARFAR_DATA is set,
+else the generated world's; all computes in bf16, sentence length in fp32 as well. `--quick` and `--only` print, and
+write with `--into` alone.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import common
+from common import MODEL
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from scaling_points import source, write_lines, write_pairs
+
+TITLE = "Scaling"
+KINDS = ("batch", "length", "corpus", "shares")
+MICRO_BATCH = 128
+"""Texts that are in the encoder at once, in training: 64 pairs."""
+SIZES: dict[str, Sequence[int]] = {
+    "batch": (64, 256, 1024, 4096, 16384),
+    "length": (8, 16, 32, 64, 128, 256, 512),
+    "corpus": (10**4, 10**5, 10**6),
+}
+QUICK: dict[str, Sequence[int]] = {"batch": (64, 256, 1024), "length": (8, 32, 128), "corpus": (10**3, 10**4)}
+SHARES = ((1, 1), (2, 1), (2, 2))
+"""Threads of all processes together, and processes."""
+
+
+def main() -> None:
+    """Run or report."""
+    parser = common.arguments(__doc__, rounds="3, or with --quick 1")
+    parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS, metavar="NAME", help=", ".join(KINDS))
+    parser.add_argument("--scale", type=float, default=1.0, help="times the work of each point, for a trial")
+    options = parser.parse_args()
+    place = common.files("scaling", "scaling", options.into)
+    if options.what == "run":
+        found = run(
+            options.only,
+            options.rounds or (1 if options.quick else 3),
+            QUICK if options.quick else SIZES,
+            options.scale,
+        )
+        if options.into is None and (options.quick or len(options.only) < len(KINDS)):
+            print("\n".join(body(found)))
+            return
+        common.save(place.result, found)
+    content = common.load(place.result)
+    picture = place.page.with_suffix(".png")
+    plot(content, picture)
+    caption = f"![Speed by batch size, sentence length and corpus size]({picture.name})"
+    common.write_page(place.page, TITLE, "scaling", content, [*body(content), "", caption])
+    print("\n".join(body(content)))
+
+
+def run(only: Sequence[str], rounds: int, sizes: dict[str, Sequence[int]], scale: float) -> dict[str, Any]:
+    """Measure the kinds named."""
+    found = common.record(model=MODEL, rounds=rounds, data=source(), micro_batch=MICRO_BATCH)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        if "batch" in only:
+            found["batch"] = _batches(folder, sizes["batch"], rounds, scale)
+        if "length" in only:
+            tokens = max(int(2**16 * scale), *sizes["length"])
+            found["length"] = _point("length", lengths=list(sizes["length"]), tokens=tokens, rounds=rounds)
+        if "corpus" in only:
+            found["corpus"] = []
+            for lines in sizes["corpus"]:
+                write_lines(folder / "lines.txt", max(int(lines * scale), 2))
+                times = max(1, min(rounds, 10**5 // lines))  # the largest take long enough to be steady
+                point = _point("corpus", file=str(folder / "lines.txt"), processes=1, rounds=times)
+                found["corpus"].append({"lines": max(int(lines * scale), 2), **point})
+        if "shares" in only:
+            found["shares"] = [_share(folder, *share, rounds=rounds, scale=scale) for share in SHARES]
+    return found
+
+
+def _batches(folder: Path, sizes: Sequence[int], rounds: int, scale: float) -> list[dict[str, Any]]:
+    """Each batch size: at least 1,024 pairs a round, on so many pairs that all batches are full."""
+    points = []
+    for size in sizes:
+        file = folder / "pairs.tsv"
+        pairs = write_pairs(file, multiple_of=size)
+        if not pairs:
+            print(f"batch {size}: left out, there are too few pairs", flush=True)
+            continue
+        steps = max(1, int(1024 * scale) // size)
+        # A batch of many pieces has warmed up by the time it is through.
+        point = _point(
+            "batch",
+            file=str(file),
+            size=size,
+            micro_batch=MICRO_BATCH,
+            steps=steps,
+            rounds=rounds,
+            warm_up=size <= 1024,
+        )
+        points.append({"size": size, **point})
+    return points
+
+
+def _point(kind: str, threads: int | None = None, **setting: object) -> dict[str, Any]:
+    """What a process finds that measures one point, with so many threads, or as many as there are."""
+    command = [sys.executable, str(Path(__file__).with_name("scaling_points.py")), kind, json.dumps(setting)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=_environment(threads))
+    point: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(kind, setting, point, flush=True)
+    return point
+
+
+def _environment(threads: int | None) -> dict[str, str]:
+    return {**os.environ, **({} if threads is None else {"OMP_NUM_THREADS": str(threads)})}
+
+
+def _share(folder: Path, threads: int, processes: int, *, rounds: int, scale: float) -> dict[str, Any]:
+    """Training and encoding by so many threads, in one process or shared by several."""
+    lines = max(int(2**16 * scale), 2)  # four of the blocks that are one process's, and enough to be steady
+    write_lines(folder / "lines.txt", lines)
+    encoding = _point("corpus", threads, file=str(folder / "lines.txt"), processes=processes, rounds=1)
+    training = [_train(folder, threads, processes, max(int(32 * scale), 2)) for _ in range(rounds)]
+    return {"threads": threads, "processes": processes, "lines": lines, "encoding": encoding, "training": training}
+
+
+def _train(folder: Path, threads: int, processes: int, steps: int) -> dict[str, float]:
+    """`nearfar train`, by torchrun where there are several processes: pairs, and seconds as its run.json has them."""
+    write_pairs(folder / "pairs.tsv")
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
+    with tempfile.TemporaryDirectory(dir=folder) as place:
+        output = Path(place) / "run"
+        setting = {"data": folder / "pairs.tsv", "output": output, "model": MODEL, "precision": "bf16"}
+        setting |= {"batch-size": 64 // processes, "max-steps": steps, "evaluate-on": "microworld:dev"}
+        flags = [word for name, value in setting.items() for word in (f"--{name}", str(value))]
+        command = [sys.executable, *launcher, "-m", "nearfar", "train", "info-nce", *flags]
+        done = subprocess.run(
+            command, check=False, capture_output=True, text=True, env=_environment(threads // processes)
+        )
+        if done.returncode:
+            raise SystemExit(f"{' '.join(command)}\n{done.stdout[-500:]}\n{done.stderr[-2000:]}")
+        account = common.load(output / "run.json")
+    return {"rows": 64 * account["step"], "seconds": account["seconds"]}
+
+
+def body(found: dict[str, Any]) -> list[str]:
+    """The tables."""
+    lines = [
+        f"{found['model']} in bf16, {common.machine(found)}; texts of {found['data']}. Medians of "
+        f"{found['rounds']} rounds, of the corpora and the encoding below of fewer where they are large.",
+        "",
+    ]
+    if "batch" in found:
+        rows = [(f"{p['size']:,}", f"{_speed(p['rows'], p):,.0f}", f"{p['peak_mib']:,.0f}") for p in found["batch"]]
+        lines += ["## Batch size", ""]
+        lines += [f"InfoNCE on pairs, {found['micro_batch']} texts in the encoder at a time (`--micro-batch`).", ""]
+        lines += [*common.table(("pairs in a batch", "pairs/s", "peak MiB"), rows, words=0), ""]
+    if "length" in found:
+        lines += ["## Sentence length", "", "Encoding, tokenising left out; texts of exactly so many tokens.", ""]
+        header = ("tokens", "fp32, texts/s", "fp32, tokens/s", "bf16, texts/s", "bf16, tokens/s")
+        cells = []
+        for size in found["length"]["tokens"]:
+            speeds = [_tokens_per_second(found, size, precision) for precision in ("fp32", "bf16")]
+            cells.append((size, *(f"{number:,.0f}" for speed in speeds for number in (speed / int(size), speed))))
+        lines += [*common.table(header, cells, words=0), ""]
+    if "corpus" in found:
+        rows = [(f"{p['lines']:,}", f"{_speed(p['lines'], p):,.0f}", f"{p['peak_mib']:,.0f}") for p in found["corpus"]]
+        lines += ["## Corpus size", "", "`nearfar encode`, the opening of the model included; all lines distinct.", ""]
+        lines += [*common.table(("lines", "lines/s", "peak MiB"), rows, words=0), ""]
+    if "shares" in found:
+        lines += ["## Threads and processes", ""]
+        lines += ["`nearfar encode --processes`, and `nearfar train info-nce` by torchrun, batches of 64 in all.", ""]
+        shares = [
+            (
+                share["threads"],
+                share["processes"],
+                f"{_speed(share['lines'], share['encoding']):,.0f}",
+                f"{median(one['rows'] / one['seconds'] for one in share['training']):,.0f}",
+            )
+            for share in found["shares"]
+        ]
+        lines += common.table(("threads in all", "processes", "lines encoded/s", "pairs trained/s"), shares, words=0)
+    return lines
+
+
+def _speed(rows: int, point: dict[str, Any]) -> float:
+    return rows / median(point["seconds"])
+
+
+def _tokens_per_second(found: dict[str, Any], size: str, precision: str) -> float:
+    return found["length"]["tokens"][size] / median(found["length"]["seconds"][f"{size} {precision}"])
+
+
+def plot(found: dict[str, Any], file: Path) -> None:
+    """Speed by batch size, sentence length and corpus size, as a PNG file."""
+    figure = Figure(figsize=(13, 4), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, 3)
+    style: dict[str, Any] = {"marker": "o", "markersize": 4}
+    batches, corpora = found.get("batch", ()), found.get("corpus", ())
+    panels[0].plot([p["size"] for p in batches], [_speed(p["rows"], p) for p in batches], **style)
+    panels[0].set(xlabel="pairs in a batch", ylabel="pairs trained a second")
+    for precision in ("fp32", "bf16") if "length" in found else ():
+        sizes = list(found["length"]["tokens"])
+        speeds = [_tokens_per_second(found, size, precision) for size in sizes]
+        panels[1].plot([int(size) for size in sizes], speeds, label=precision, **style)
+        panels[1].legend()
+    panels[1].set(xlabel="tokens of a text", ylabel="tokens encoded a second")
+    panels[2].plot([p["lines"] for p in corpora], [_speed(p["lines"], p) for p in corpora], **style)
+    panels[2].set(xlabel="lines of a file", ylabel="lines encoded a second")
+    for axes in panels:
+        axes.set(xscale="log", ylim=(0, None))
+        axes.grid(alpha=0.3)
+    figure.savefig(file, dpi=120)
+
+
+if __name__ == "__main__":
+    main()

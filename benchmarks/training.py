@@ -1,0 +1,246 @@
+"""Training speed against sentence-transformers' own trainer, and what the contrastive loss costs.
+
+    python benchmarks/training.py run       writes benchmarks/results/training.json
+    python benchmarks/training.py report    writes docs/training-speed.md from that file alone
+
+Rows are SNLI's where NEARFAR_DATA is set, else the generated world's. All sides of a group take turns within a round,
+in one process, on fresh rows each round. `--quick` and `--only` print, and write with `--into` alone.
+"""
+
+import math
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import common
+from common import MODEL
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import losses
+from torch import nn
+from training_rows import ROWS_OF_A_PREMISE, Pool
+from training_run import Rows, Run, write_rows
+from training_sides import Timed, nearfar, plain_simcse, sentence_transformers
+
+from nearfar.config import SbertConfig, SclConfig, SimcseSupConfig, SimcseUnsupConfig
+from nearfar.types import LABEL_NAMES
+
+TITLE = "Training speed"
+
+
+class Comparison(NamedTuple):
+    """Two sides of a group, and how many times as fast the first should be."""
+
+    what: str
+    ours: str
+    theirs: str
+    bar: float | None = None
+
+
+COMPARISONS = {
+    "pairs": (
+        Comparison("like for like: CE on shuffled pairs, bf16", "sbert bf16", "SoftmaxLoss bf16", 3.0),
+        Comparison("like for like: CE on shuffled pairs, fp32", "sbert fp32", "SoftmaxLoss fp32"),
+        Comparison("as run: SCL by premise, bf16, against the default", "scl bf16", "SoftmaxLoss fp32", 6.0),
+        Comparison("as run: SCL by premise, fp32, against the default", "scl fp32", "SoftmaxLoss fp32", 4.0),
+    ),
+    "triplets": (
+        Comparison("supervised SimCSE, bf16", "simcse-sup bf16", "MultipleNegativesRankingLoss bf16", 3.0),
+        Comparison("supervised SimCSE, bf16", "simcse-sup bf16", "CachedMultipleNegativesRankingLoss bf16"),
+    ),
+    "sentences": (
+        Comparison("unsupervised SimCSE, bf16", "simcse-unsup bf16", "padded step bf16"),
+        Comparison("unsupervised SimCSE, bf16 against fp32", "simcse-unsup bf16", "padded step fp32"),
+        Comparison("unsupervised SimCSE, fp32", "simcse-unsup fp32", "padded step fp32"),
+    ),
+}
+GROUPS = (*COMPARISONS, "scl-cost")
+SCL_COST_BAR = 3.0
+
+
+def main() -> None:
+    """Run or report."""
+    parser = common.arguments(__doc__, rounds="5, or with --quick 3")
+    parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS, metavar="NAME", help=", ".join(GROUPS))
+    parser.add_argument("--steps", type=int, help="of a round, beside the first; 8, or with --quick 3")
+    parser.add_argument("--batch-size", type=int, default=64)
+    options = parser.parse_args()
+    place = common.files("training", "training-speed", options.into)
+    if options.what == "run":
+        steps, rounds = options.steps or (3 if options.quick else 8), options.rounds or (3 if options.quick else 5)
+        found = run(options.only, rounds, steps, options.batch_size)
+        if options.into is None and (options.quick or len(options.only) < len(GROUPS)):
+            print("\n".join(body(found)))
+            return
+        common.save(place.result, found)
+    content = common.load(place.result)
+    common.write_page(place.page, TITLE, "training", content, body(content))
+    print("\n".join(body(content)))
+
+
+def run(only: Sequence[str], rounds: int, steps: int, batch_size: int) -> dict[str, Any]:
+    """Measure the groups named."""
+    pool = Pool(steps, batch_size)
+    found = common.record(model=MODEL, rounds=rounds, steps=steps, batch_size=batch_size, data=pool.sources, groups={})
+    for name in only:
+        if name == "scl-cost":
+            found["scl_cost"] = scl_cost(pool, rounds, batch_size)
+            continue
+        measured = common.take_turns(sides(name, pool, batch_size), rounds)
+        _check(measured)
+        found["groups"][name] = {
+            "unit": name,
+            "sides": {side: [timed._asdict() for timed in of_side] for side, of_side in measured.items()},
+            "comparisons": [comparison._asdict() for comparison in COMPARISONS[name]],
+        }
+        speeds = {side: round(median(timed.rows / timed.seconds for timed in of)) for side, of in measured.items()}
+        print(name, speeds, flush=True)
+    return found
+
+
+def sides(group: str, pool: Pool, batch_size: int) -> dict[str, Callable[[int], Timed]]:
+    """The sides of a group, by the names that its comparisons have for them."""
+    pair, triplet = ("premise", "hypothesis", "label"), ("anchor", "positive", "negative")
+    both: dict[str, Any] = {"fp32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
+    shared: dict[str, Any] = {"output": "", "batch_size": batch_size}
+
+    def peer(loss: Callable[[SentenceTransformer], nn.Module], columns: Sequence[str], name: str) -> Any:
+        return sentence_transformers(loss, columns, bf16=name == "bf16", batch_size=batch_size)
+
+    if group == "pairs":
+        ce: dict[str, Any] = {**shared, "order": "rows", "head_layers": 1}
+        return {
+            **{f"sbert {p}": _of(pool.shuffled, nearfar(SbertConfig(**ce, **s), pair)) for p, s in both.items()},
+            **{f"scl {p}": _of(pool.grouped, nearfar(SclConfig(**shared, **s), pair)) for p, s in both.items()},
+            **{
+                f"SoftmaxLoss {p}": _of(pool.shuffled, peer(_softmax, ("sentence1", "sentence2", "label"), p))
+                for p in both
+            },
+        }
+    if group == "triplets":
+        # As the peer has it: mean pooling, no layer on top, nothing cut.
+        alike: dict[str, Any] = {"pooling": "own", "mlp": "none", "train_max_length": None, "epochs": 1}
+        config = SimcseSupConfig(**shared, **alike, precision="bf16")
+        ranking = {
+            "MultipleNegativesRankingLoss bf16": losses.MultipleNegativesRankingLoss,
+            "CachedMultipleNegativesRankingLoss bf16": losses.CachedMultipleNegativesRankingLoss,
+        }
+        peers = {name: _of(pool.triplets, peer(loss, triplet, "bf16")) for name, loss in ranking.items()}
+        return {"simcse-sup bf16": _of(pool.triplets, nearfar(config, triplet)), **peers}
+    return {
+        **{
+            f"simcse-unsup {p}": _of(pool.sentences, nearfar(SimcseUnsupConfig(**shared, **s), ("text",)))
+            for p, s in both.items()
+        },
+        **{
+            f"padded step {p}": _of(pool.sentences, plain_simcse(bf16=p == "bf16", batch_size=batch_size)) for p in both
+        },
+    }
+
+
+def _softmax(model: SentenceTransformer) -> nn.Module:
+    width = model.get_embedding_dimension()
+    assert width is not None
+    return losses.SoftmaxLoss(model, width, num_labels=len(LABEL_NAMES))
+
+
+def _of(rows: Callable[[int], Rows], train: Callable[[Rows], Timed]) -> Callable[[int], Timed]:
+    return lambda number: train(rows(number))
+
+
+def _check(measured: dict[str, list[Timed]]) -> None:
+    """Equal work: finite losses, and no side with more rows than another, but for what its first step had."""
+    for side, found in measured.items():
+        if not all(math.isfinite(timed.loss) for timed in found):
+            raise SystemExit(f"{side}: a loss is not finite")
+    for timed in zip(*measured.values(), strict=True):
+        rows = [one.rows for one in timed]
+        if max(rows) - min(rows) > ROWS_OF_A_PREMISE:
+            raise SystemExit(f"the sides trained on {rows} rows")
+
+
+def scl_cost(pool: Pool, rounds: int, batch_size: int) -> dict[str, list[float]]:
+    """CE + SCL and CE alone on the same batches by premise, in turn step by step: seconds of each round's steps."""
+    rows = [row for number in range(rounds + 1) for row in pool.grouped(number)]
+    with tempfile.TemporaryDirectory() as folder:
+        file = str(write_rows(Path(folder) / "rows.tsv", ("premise", "hypothesis", "label"), rows))
+        shared: dict[str, Any] = {"output": "", "data": (file,), "batch_size": batch_size, "precision": "bf16"}
+        runs = {"CE + SCL": Run(SclConfig(**shared)), "CE": Run(SbertConfig(**shared))}
+    one = {name: _step_of(run) for name, run in runs.items()}
+    each = pool.steps + 1
+    measured = common.take_turns(one, rounds * each, warm_up=each)
+    return {
+        name: [sum(seconds[start : start + each]) for start in range(0, rounds * each, each)]
+        for name, seconds in measured.items()
+    }
+
+
+def _step_of(run: Run) -> Callable[[int], float]:
+    return lambda _: run.advance(1)
+
+
+BY_PREMISE = (
+    "The peer's pairs are shuffled, as its users' are. By premise, a batch holds all pairs of a premise, which is then",
+    "encoded once: one draw of dropout for all of them, and fewer premises a batch. Quote it beside the quality of",
+    "what is trained so.",
+)
+TOKENS = "Tokens of the texts, and of the distinct ones of each batch, which are what nearfar encodes:"
+COST = "CE + SCL against CE alone, on the same batches by premise, bf16, step by step in turn: more time by"
+
+
+def body(found: dict[str, Any]) -> list[str]:
+    """The page between its title and its origin."""
+    lines = [
+        common.setting(found),
+        "",
+        f"Rows: {found['data']}; batches of {found['batch_size']}.",
+        "",
+        "nearfar goes its whole way, from settings to AdamW's step; sentence-transformers is its own trainer with its",
+        "defaults; the padded step is plain transformers, the way of SimCSE's script. What a step needs is counted,",
+        "tokenising too; loading and the first step of a round are not.",
+        "",
+        f"Sides take turns: {found['rounds']} rounds of {found['steps']} steps, after one to warm up. Medians over "
+        "rounds; the ratio with its least and greatest.",
+    ]
+    rows = []
+    for group in found["groups"].values():
+        speeds = {side: [one["rows"] / one["seconds"] for one in of_side] for side, of_side in group["sides"].items()}
+        for comparison in group["comparisons"]:
+            ours, theirs = speeds[comparison["ours"]], speeds[comparison["theirs"]]
+            times = common.ratios(ours, theirs)
+            sizes = [f"{median(side):,.0f}" for side in (ours, theirs)]
+            bar = common.verdict(median(times), comparison["bar"])
+            cells = (
+                f"`{comparison['ours']}`",
+                f"`{comparison['theirs']}`",
+                group["unit"],
+                *sizes,
+                common.spread(times),
+                bar,
+            )
+            rows.append((comparison["what"], *cells))
+    if rows:
+        header = ("what", "nearfar", "peer", "rows", "nearfar, rows/s", "peer, rows/s", "times as fast", "at least")
+        lines += ["", *common.table(header, rows, words=4)]
+        lines += ["", *BY_PREMISE, "", TOKENS, ""]
+        lines += common.table(("side", "tokens of all texts", "of distinct ones", "share"), list(_shares(found)))
+    if cost := found.get("scl_cost"):
+        more = [100 * (ratio - 1) for ratio in common.ratios(cost["CE + SCL"], cost["CE"])]
+        bar = common.verdict(median(more), SCL_COST_BAR, at_most=True)
+        lines += ["", f"{COST} {common.spread(more, 1)} % (at most {bar}; Liao's implementation: 80)."]
+        lines += ["", f"Seconds of {found['steps'] + 1} steps:", ""]
+        lines += common.table(("loss", "seconds"), [(name, common.spread(seconds)) for name, seconds in cost.items()])
+    return lines
+
+
+def _shares(found: dict[str, Any]) -> Iterator[tuple[object, ...]]:
+    for group in found["groups"].values():
+        for side, of_side in group["sides"].items():
+            if of_side[0]["tokens"]:
+                everything, distinct = (sum(counts) for counts in zip(*(one["tokens"] for one in of_side), strict=True))
+                yield f"`{side}`", f"{everything:,}", f"{distinct:,}", f"{100 * distinct / everything:.0f} %"
+
+
+if __name__ == "__main__":
+    main()

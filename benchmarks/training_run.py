@@ -1,0 +1,98 @@
+"""A run of ``nearfar train`` whose steps are taken when they are asked for, and its rows as a file."""
+
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nearfar.config import TrainConfig
+from nearfar.data.batching import NliBatch
+from nearfar.encoder.training import TrainingEncoder
+from nearfar.prepare import prepare
+from nearfar.training import loop
+from nearfar.training.checkpoint import InMemory, Progress
+from nearfar.training.gradients import Gradients
+from nearfar.training.optimiser import adamw
+from nearfar.training.processes import Processes
+
+Rows = Sequence[tuple[str, ...]]
+
+
+class Run:
+    """A run by the library's own loop; nothing is evaluated or saved."""
+
+    def __init__(self, config: TrainConfig) -> None:
+        self.config = config
+        self.prepared = prepare(config)
+        self.progress = Progress(start_score=0.0)
+        self.losses: list[float] = []
+        self._optimiser = adamw(
+            self.prepared.encoder,
+            self.prepared.mixture.heads,
+            learning_rate=config.learning_rate,
+            head_learning_rate=config.head_learning_rate,
+            weight_decay=config.weight_decay,
+            beta2=config.beta2,
+        )
+
+    def advance(self, steps: int) -> float:
+        """Take some steps; the seconds that the loop itself counts for them."""
+        before, self.progress.finished = self.progress.seconds, False
+        heads = {f"head{number}": head for number, head in enumerate(self.prepared.mixture.heads)}
+        loop.run(
+            self.prepared.mixture,
+            Gradients(self.config.seed, Processes(), self.config.micro_batch, bf16=self.config.precision == "bf16"),
+            modules={"encoder": self.prepared.encoder, **heads},
+            optimiser=self._optimiser,
+            checkpoints=InMemory(),
+            watchers=(self,),
+            evaluate=lambda: loop.Evaluation(0.0, {}),
+            describe_rows=lambda _: "",
+            progress=self.progress,
+            epochs=self.config.epochs,
+            total_steps=self.progress.step + steps,
+            accumulate=self.config.accumulate,
+            warmup=self.config.warmup,
+            schedule=self.config.schedule,
+            max_grad_norm=self.config.max_grad_norm,
+            evaluate_every=self.progress.step + steps,
+            patience=None,
+            checkpoint_every=self.progress.step + steps,
+        )
+        return self.progress.seconds - before
+
+    def stepped(self, report: loop.StepReport) -> None:
+        """Note the loss; the loop refuses one that is not finite."""
+        self.losses.append(report.terms["loss"])
+
+    def evaluated(self, step: int, evaluation: loop.Evaluation, *, best: bool) -> None:
+        """Nothing is evaluated."""
+
+    def tokenising(self, texts: Sequence[str]) -> float:
+        """Seconds to tokenise them, as it was done when the run was prepared."""
+        fresh = TrainingEncoder(
+            self.prepared.encoder,
+            max_length=self.config.train_max_length,
+            bf16=False,
+            from_first=Processes().from_first,
+        )
+        started = time.perf_counter()
+        fresh.read([texts])
+        return time.perf_counter() - started
+
+
+def write_rows(file: Path, columns: Sequence[str], rows: Rows) -> Path:
+    """A table of rows; the loaders have made sure that no text holds a tab or a line break."""
+    file.write_text("".join("\t".join(row) + "\n" for row in (tuple(columns), *rows)), encoding="utf-8")
+    return file
+
+
+def tokens_of(run: Run, batches: Sequence[Any]) -> tuple[int, int]:
+    """Tokens of all texts of the batches, and of each batch's distinct ones."""
+    everything = distinct = 0
+    for batch in batches:
+        lengths = run.prepared.texts.ids(batch.sentences).lengths.tolist()
+        columns = (batch.premises, batch.hypotheses) if isinstance(batch, NliBatch) else batch.columns
+        everything += sum(lengths[place] for column in columns for place in column)
+        distinct += sum(lengths)
+    return everything, distinct
