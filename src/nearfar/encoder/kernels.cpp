@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 namespace {
 
@@ -36,7 +37,6 @@ inline void store(bfloat &place, float x) {  // to nearest, ties to even, as tor
 constexpr int LANES = 16;
 typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
-
 typedef int16_t Shorts __attribute__((vector_size(2 * LANES)));
 
 inline float sum(Floats x) {
