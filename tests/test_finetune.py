@@ -119,7 +119,7 @@ def test_a_run_beats_chance_and_leaves_model_result_and_account(whole: tuple[Fin
     steps = [line for line in metrics(config.output) if "loss" in line]
     assert [line["step"] for line in steps] == list(range(1, 33))
     assert steps[0].keys() >= {"ce", "scl", "accuracy"}
-    assert np.mean([line["ce"] for line in steps[-8:]]) < 0.5 * steps[0]["ce"]
+    assert np.mean([line["ce"] for line in steps[-8:]]) < 0.75 * steps[0]["ce"]
     scores = [(line["step"], line["accuracy"]) for line in metrics(config.output) if "metric" in line]
     assert [step for step, _ in scores] == [0, 5, 10, 15, 20, 25, 30, 32]
     assert (done.start_score, done.best_score) == (scores[0][1], max(score for _, score in scores[1:]))
