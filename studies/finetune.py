@@ -68,7 +68,7 @@ def main() -> None:
         report()
         return
     RESULTS.mkdir(parents=True, exist_ok=True)
-    names = [*STUDIES, *(f"stsb-{start}-{seed}" for start in STARTS for seed in SEEDS)]
+    names = [*STUDIES, *_regressions()]
     chosen = [name for name in names if not options.only or any(name.startswith(one) for one in options.only)]
     with ThreadPoolExecutor(options.workers) as pool:
         list(pool.map(lambda name: _run(name, options.raw, options.runs), chosen))
@@ -122,10 +122,19 @@ def report() -> None:
     if "grid-sst2-minilm" in studies:
         lines += ["", "## Lambda and temperature", "", *_grid(studies["grid-sst2-minilm"])]
     lines += ["", "## Regression on STS-B", "", *_regression()]
+    entries = [load(RESULTS / f"{name}.json") for name in _regressions() if (RESULTS / f"{name}.json").exists()]
     first = next(iter(studies.values()))["provenance"]
-    lines += ["", f"Versions: {json.dumps(first['versions'])}. Hardware: {json.dumps(first['hardware'])}."]
-    commits = {study["provenance"]["commit"] for study in studies.values()}
+    lines += [
+        "",
+        f"Versions: {json.dumps(first['versions'])}. Hardware: {json.dumps(first['hardware'])}, a thread a run.",
+    ]
+    commits = {cell["commit"] for study in studies.values() for cell in study["cells"]}
+    commits |= {entry["provenance"]["commit"] for entry in entries}
     write_text(PAGE, "\n".join([*lines, f"Commits: {', '.join(sorted(commits))}.", ""]))
+
+
+def _regressions() -> list[str]:
+    return [f"stsb-{start}-{seed}" for start in STARTS for seed in SEEDS]
 
 
 def _table(studies: dict[str, dict[str, Any]]) -> list[str]:
