@@ -335,7 +335,7 @@ def test_embeddings_and_guide_stay_as_they_were(folder: Path, tmp_path: Path) ->
     drift = [line["drift"] for line in steps(tmp_path / "run")]
     assert drift[0] == 0  # measured from where the run began
     distance = sum(float((after[name] - before[name]).square().sum()) for name in before if name in moved)
-    assert 0 < drift[-1] < distance  # the last step came after
+    assert drift[-1] == pytest.approx(distance, rel=0.5)  # the last step came after
 
 
 def test_heads_start_from_the_seed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

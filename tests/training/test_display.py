@@ -131,6 +131,16 @@ def test_lines_beyond_the_checkpoint_go_and_half_of_one_too(tmp_path: Path) -> N
     assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [0, 1, 2, 3]
 
 
+def test_without_a_checkpoint_it_begins_anew(tmp_path: Path) -> None:
+    """The run evaluates its start again, which must not be there twice."""
+    file = tmp_path / "metrics.jsonl"
+    metrics = MetricsFile(file, resume_at=0)
+    metrics.evaluated(0, EVALUATION, best=False)
+    metrics.stepped(report(1))
+    MetricsFile(file, resume_at=0).evaluated(0, EVALUATION, best=False)
+    assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [0]
+
+
 def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     metrics = MetricsFile(tmp_path / "metrics.jsonl", resume_at=0)
     (tmp_path / "metrics.jsonl").unlink()

@@ -63,11 +63,14 @@ class Display:
 
 
 class MetricsFile:
-    """``metrics.jsonl``: one JSON object a step or evaluation; lines beyond the step that a run resumes at go."""
+    """``metrics.jsonl``: one JSON object a step or evaluation; lines beyond the step that a run resumes at go.
+
+    A run that resumes at 0, stopped before its first checkpoint, begins anew with its evaluation at the start.
+    """
 
     def __init__(self, file: Path, *, resume_at: int, metric: str = "spearman") -> None:
         self.file, self.metric = file, metric
-        kept = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+        kept = file.read_text(encoding="utf-8").splitlines() if resume_at and file.exists() else []
         kept = [line for line in kept if line.endswith("}") and json.loads(line)["step"] <= resume_at]
         write_text(file, "".join(line + "\n" for line in kept))
 
