@@ -47,8 +47,7 @@ def values_and_gradients(tensors: list[Tensor], groups: list[LengthGroup], **how
 def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], bits: Tensor | None, keep: Keep) -> list[Tensor]:
     """The formula, a text and a head at a time, in float64."""
     query, key, value = (tensor.double().requires_grad_() for tensor in tensors[:3])
-    out, drawn = torch.zeros_like(query), 0
-    rows = []
+    drawn, rows = 0, []
     for group in groups:
         for text in range(group.texts):
             span = slice(group.start + text * group.length, group.start + (text + 1) * group.length)

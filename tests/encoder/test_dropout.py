@@ -69,7 +69,6 @@ def test_gradient_has_the_same_mask() -> None:
     assert 0 < int((factors == 0).sum()) < 350
     torch.testing.assert_close(y, x * factors)
     torch.testing.assert_close(x.grad, slope * factors)
-    assert torch.autograd.gradcheck(lambda z: nn.functional.dropout(z, 0.0), x.double())
 
 
 @pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")

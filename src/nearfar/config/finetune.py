@@ -100,18 +100,18 @@ class FinetuneStudyConfig(FinetuneConfig):
                     raise NearfarError(
                         f"{flag(name)}: a grid is of one setting; name one value, or leave the grid out."
                     )
-        for name, kind, what in (
-            ("few_shot", int, "whole numbers"),
-            ("batch_sizes", int, "whole numbers"),
-            ("scl_weights", float, "numbers"),
-            ("temperatures", float, "numbers"),
+        for name, kind, what, least in (
+            ("few_shot", int, "whole numbers", 2),
+            ("batch_sizes", int, "whole numbers", 0),
+            ("scl_weights", float, "numbers", 0),
+            ("temperatures", float, "numbers", 0),
         ):
             try:
                 values = [kind(part) for part in listed(getattr(self, name))]
             except ValueError:
                 raise NearfarError(f"{flag(name)} {getattr(self, name)}: must be {what} with commas between.") from None
-            if any(value < 0 for value in values) or len(set(values)) < len(values):
-                raise NearfarError(f"{flag(name)} {getattr(self, name)}: must be 0 or above, each once.")
+            if any(value < least for value in values) or len(set(values)) < len(values):
+                raise NearfarError(f"{flag(name)} {getattr(self, name)}: must be {least} or above, each once.")
 
     @property
     def is_study(self) -> bool:
