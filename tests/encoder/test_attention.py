@@ -8,10 +8,11 @@ from torch import Tensor
 
 from nearfar.encoder import attention
 from nearfar.encoder.attention import LengthGroup, attend
-from nearfar.encoder.dropout import Keep
+from nearfar.encoder.dropout import Mask
 from nearfar.encoder.kernels import HEAD_DIMS, kernels
 
 HEADS = 4
+SEED = 3
 compiled = pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")
 
 
@@ -36,7 +37,7 @@ def inputs(groups: list[LengthGroup], head_dim: int, dtype: torch.dtype = torch.
 
 def values_and_gradients(tensors: list[Tensor], groups: list[LengthGroup], **how: float | int) -> list[Tensor]:
     query, key, value = (tensor.clone().requires_grad_() for tensor in tensors[:3])
-    torch.manual_seed(3)
+    torch.manual_seed(SEED)
     out = attend(query, key, value, groups, **how)  # type: ignore[arg-type]
     out.backward(tensors[3])
     found = [out.detach(), query.grad, key.grad, value.grad]
@@ -44,10 +45,10 @@ def values_and_gradients(tensors: list[Tensor], groups: list[LengthGroup], **how
     return found  # type: ignore[return-value]
 
 
-def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], bits: Tensor | None, keep: Keep) -> list[Tensor]:
+def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], mask: Mask) -> list[Tensor]:
     """The formula, a text and a head at a time, in float64."""
     query, key, value = (tensor.double().requires_grad_() for tensor in tensors[:3])
-    drawn, rows = 0, []
+    words, rows = -(-groups[-1].length // 4), []
     for group in groups:
         for text in range(group.texts):
             span = slice(group.start + text * group.length, group.start + (text + 1) * group.length)
@@ -55,11 +56,9 @@ def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], bits: Tensor | 
             for head in range(HEADS):
                 scores = query[span, head] @ key[span, head].T / math.sqrt(query.shape[2])
                 shares = scores.softmax(dim=1)
-                if bits is not None:
-                    count = group.length**2
-                    here = bits[drawn : drawn + count].view(group.length, group.length)
-                    shares = shares * (here >= keep.threshold) * keep.scale
-                    drawn += count
+                first = torch.arange(span.start, span.stop) * HEADS * words + head * words
+                kept = mask.kept(first[:, None] + torch.arange(words))[:, : group.length]
+                shares = shares * kept * mask.scale
                 heads.append(shares @ value[span, head])
             rows.append(torch.stack(heads, dim=1))
     out = torch.cat(rows)
@@ -73,13 +72,10 @@ def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], bits: Tensor | 
 def test_equals_the_formula(way: str, head_dim: int, dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "plain":
         monkeypatch.setattr(attention, "kernels", lambda: None)
-    drawn: list[Tensor] = []
-    draw = attention.random_bits
-    monkeypatch.setattr(attention, "random_bits", lambda count: drawn.append(draw(count)) or drawn[-1])
     tensors = inputs(EVERY_WIDTH, head_dim)
     found = values_and_gradients(tensors, EVERY_WIDTH, dropout=dropout)
-    assert len(drawn) == (dropout > 0)
-    expected = one_by_one(tensors, EVERY_WIDTH, drawn[0] if drawn else None, Keep.of(dropout))
+    torch.manual_seed(SEED)
+    expected = one_by_one(tensors, EVERY_WIDTH, Mask.draw(dropout))
     for ours, theirs in zip(found, expected, strict=True):
         assert float((ours - theirs).norm() / theirs.norm()) < 1e-6
 
@@ -127,5 +123,5 @@ def test_a_nan_is_not_hidden(where: int) -> None:
 def test_large_scores_do_not_overflow() -> None:
     groups = groups_of((5, 1), (20, 2))
     tensors = [30 * tensor for tensor in inputs(groups, 32)]
-    found, expected = values_and_gradients(tensors, groups), one_by_one(tensors, groups, None, Keep.of(0))
+    found, expected = values_and_gradients(tensors, groups), one_by_one(tensors, groups, Mask.draw(0.0))
     torch.testing.assert_close(found[0].double(), expected[0], rtol=1e-3, atol=1e-2)

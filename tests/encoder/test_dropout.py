@@ -1,11 +1,11 @@
-"""Dropout by random bits: its rate, its independence, its gradient, and that kernels and plain torch drop the same."""
+"""Dropout by seed and place: rate, independence, gradient, and that kernels and plain torch drop the same."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 from nearfar.encoder import dropout
-from nearfar.encoder.dropout import Dropout, Keep, drop, random_bits, use_fast_dropout
+from nearfar.encoder.dropout import Dropout, Mask, drop, use_fast_dropout
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.kernels import kernels
 from tests.tiny import save_tiny
@@ -65,7 +65,7 @@ def test_gradient_has_the_same_mask() -> None:
     y = drop(x, 0.3)
     slope = torch.randn(50, 7)
     y.backward(slope)
-    factors = torch.where(y != 0, Keep.of(0.3).scale, 0.0)
+    factors = torch.where(y != 0, Mask.draw(0.3).scale, 0.0)
     assert 0 < int((factors == 0).sum()) < 350
     torch.testing.assert_close(y, x * factors)
     torch.testing.assert_close(x.grad, slope * factors)
@@ -82,15 +82,38 @@ def test_kernels_and_plain_torch_drop_the_same(dtype: torch.dtype, monkeypatch: 
     assert torch.equal(found, drop(x, 0.1))
 
 
-def test_bits_are_all_used_and_repeatable() -> None:
+def splitmix(seed: int, place: int) -> int:
+    """The generator's published form, in Python's unbounded whole numbers."""
+    word = (seed + (place + 1) * 0x9E3779B97F4A7C15) % 2**64
+    word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
+    word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
+    return word ^ word >> 31
+
+
+@pytest.mark.parametrize("seed", [0, 1234567, -1, -(2**63)])
+def test_the_generator_is_splitmix(seed: int) -> None:
+    """And each of a word's four numbers goes by bits of its own."""
+    words = torch.tensor([[0, 1], [2**40, 10**12]])
+    for threshold in (-32768, -20000, 0, 32767):
+        found = Mask(seed, threshold, 1.0).kept(words)
+        parts = [
+            [splitmix(seed, word) >> 16 * part & 0xFFFF for word in row for part in range(4)] for row in words.tolist()
+        ]
+        signed = [[bits - 65536 if bits >= 32768 else bits for bits in row] for row in parts]
+        assert found.tolist() == [[bits >= threshold for bits in row] for row in signed]
+    assert splitmix(1234567, 0) == 6457827717110365317  # as other implementations give it
+
+
+def test_masks_differ_and_repeat() -> None:
     torch.manual_seed(5)
-    first = random_bits(MANY)
+    first, second = Mask.draw(0.1), Mask.draw(0.1)
     torch.manual_seed(5)
-    assert torch.equal(first, random_bits(MANY))
-    assert len(first.unique()) > 60_000
-    assert abs(float((first < 0).float().mean()) - 0.5) < 0.005  # the sign bit too
-    assert random_bits(0).shape == (0,)
-    assert random_bits(3).shape == (3,)
+    assert Mask.draw(0.1) == first
+    assert first.seed != second.seed
+    state = torch.get_rng_state()
+    assert Mask.draw(0.0).kept(torch.arange(1000)).all()
+    assert torch.equal(state, torch.get_rng_state())  # where nothing is dropped, nothing is drawn
+    assert Mask.draw(0.1).kept(torch.empty(0, dtype=torch.long)).shape == (0,)
 
 
 def test_ends_of_the_scale() -> None:

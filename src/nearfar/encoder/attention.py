@@ -5,11 +5,10 @@
 m being attention dropout. On a CPU, texts of up to 128 tokens go through a compiled kernel, all of them at once and
 without a matrix of scores in memory. Where that cannot be built, and for longer texts, texts of one length at a time
 go through torch's own attention; with dropout on a CPU, whose kernels there have none, through its formula. Both ways
-drop the same, as they take the same random bits.
+drop the same, as a mask is a function of its seed and the place.
 """
 
 from collections.abc import Sequence
-from math import prod
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from nearfar.encoder.dropout import Keep, random_bits
+from nearfar.encoder.dropout import Mask
 from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, LONGEST, How, Kernels, kernels
 
 
@@ -54,29 +53,33 @@ def attend(
     if compiled is not None:
         longest = LONGEST if sliding_window is None else min(LONGEST, sliding_window)
         short = sum(group.length <= longest for group in groups)
-    heads, bits = query.shape[1], None
-    if dropout and plain:  # of each text and head the scores'; and some behind, as kernels read ahead
-        bits = random_bits(heads * sum(group.texts * group.length**2 for group in groups) + LONGEST)
-    keep, mixed, drawn = Keep.of(dropout), [], 0
+    mask = Mask.draw(dropout if plain else 0.0)
+    words = -(-groups[-1].length // 4)
+    # Split once: the gradient of a slice would be as large as the whole, for each of them.
+    sizes = [groups[short - 1].span.stop if short else 0, *(group.texts * group.length for group in groups[short:])]
+    first, *others = zip(*(tensor.split(sizes) for tensor in (query, key, value)), strict=True)
+    mixed = []
     if compiled is not None and short:
         lengths = [group.length for group in groups[:short] for _ in range(group.texts)]
-        how = How(lengths, bits, scaling=scaling, keep=keep)
-        one = (tensor[: groups[short - 1].span.stop] for tensor in (query, key, value))
-        mixed.append(_Compiled.apply(*one, compiled, how))  # type: ignore[no-untyped-call]
-        drawn = heads * how.squares
-    for group in groups[short:]:
-        one = (tensor[group.span].unflatten(0, (group.texts, group.length)) for tensor in (query, key, value))
-        q, k, v = (tensor.transpose(1, 2) for tensor in one)
+        how = How(lengths, scaling=scaling, mask=mask, words=words)
+        mixed.append(_Compiled.apply(*first, compiled, how))  # type: ignore[no-untyped-call]
+    for group, one in zip(groups[short:], others, strict=True):
+        q, k, v = (tensor.unflatten(0, (group.texts, group.length)).transpose(1, 2) for tensor in one)
         near = _near(group.length, sliding_window, query.device)
-        if bits is None:
-            found = functional.scaled_dot_product_attention(q, k, v, attn_mask=near, dropout_p=dropout, scale=scaling)
+        if plain and dropout:
+            found = _formula(q * scaling, k, v, near, _factors(mask, words, group, query.shape[1]).to(q.dtype))
         else:
-            shape = (group.texts, heads, group.length, group.length)
-            factors = keep.factors(bits[drawn : drawn + prod(shape)].view(shape), q.dtype)
-            drawn += prod(shape)
-            found = _formula(q * scaling, k, v, near, factors)
+            found = functional.scaled_dot_product_attention(q, k, v, attn_mask=near, dropout_p=dropout, scale=scaling)
         mixed.append(found.transpose(1, 2).flatten(0, 1))
     return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
+
+
+def _factors(mask: Mask, words: int, group: LengthGroup, heads: int) -> Float[Tensor, "texts heads length length"]:
+    """What the shares of each row are multiplied with: row token * heads + head begins at word ``words`` * row."""
+    tokens = torch.arange(group.span.start, group.span.stop).view(group.texts, 1, group.length, 1)
+    rows = tokens * heads + torch.arange(heads).view(-1, 1, 1)
+    kept = mask.kept(rows * words + torch.arange(-(-group.length // 4)))
+    return kept[..., : group.length] * mask.scale
 
 
 def _formula(

@@ -1,44 +1,50 @@
-"""Dropout by 16 random bits a number: the same statistics as torch's, a fraction of its time on a CPU.
+"""Dropout whose mask is a function of a seed and a place: torch's statistics, a fraction of its time on a CPU.
 
-torch draws each number's fate by itself, one after the other. Here its generator fills whole words, and a number is
-kept where its 16 bits are at least the probability, to the nearest 1 / 65,536:
+torch draws each number's fate from one generator, one after the other. Here its generator draws one seed, from which
+word n of 64 random bits is made on its own (SplitMix64; Steele et al. 2014, "Fast Splittable Pseudorandom Number
+Generators", figure 17), so that processors share the work and no mask is kept for the backward pass. Each word serves
+four numbers, and a number is kept where its 16 bits are at least the probability, to the nearest 1 / 65,536:
 
     y = m x / q,   m = [bits >= p],   q = P(m = 1) = 1 - round(65536 p) / 65536,
 
-so that E[y] = x. Who draws what hangs on torch's generator alone: neither on threads nor on compiled kernels.
+so that E[y] = x. What is dropped hangs on torch's generator alone: neither on threads nor on compiled kernels.
 """
 
 from typing import Any, NamedTuple
 
 import torch
-from jaxtyping import Float, Int16
+from jaxtyping import Bool, Float, Int64
 from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.encoder.kernels import DTYPES, kernels
 
 
-class Keep(NamedTuple):
-    """How 16 bits become a factor: 0 below the threshold, else the scale."""
+class Mask(NamedTuple):
+    """Which numbers are dropped, by their place, and what the others are multiplied with."""
 
+    seed: int
     threshold: int
     scale: float
 
     @classmethod
-    def of(cls, p: float) -> "Keep":
-        """For the probability ``p`` of a 0, below 1."""
+    def draw(cls, p: float) -> "Mask":
+        """A fresh one for the probability ``p`` of a 0, below 1, by torch's generator of the CPU; for 0, none."""
         dropped = min(round(p * 65536), 65535)
-        return cls(dropped - 32768, 65536 / (65536 - dropped))
+        seed = int(torch.empty((), dtype=torch.long).random_(-(2**63), None)) if p else 0
+        return cls(seed, dropped - 32768, 65536 / (65536 - dropped))
 
-    def factors(self, bits: Int16[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tensor, "*shape"]:
-        """0 or the scale, for each."""
-        return (bits >= self.threshold).to(dtype).mul_(self.scale)
+    def kept(self, words: Int64[Tensor, "*rows words"]) -> Bool[Tensor, "*rows numbers"]:
+        """Which of the four numbers of each of these words are kept."""
+        mixed = (words + 1).mul_(_signed(0x9E3779B97F4A7C15)).add_(self.seed)
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
+            mixed = mixed.bitwise_xor_((mixed >> shift).bitwise_and_(2 ** (64 - shift) - 1)).mul_(_signed(factor))
+        return mixed.view(torch.int16) >= self.threshold
 
 
-def random_bits(count: int) -> Int16[Tensor, " count"]:
-    """16 random bits each, drawn by torch's generator of the CPU."""
-    words = torch.empty(-(-count // 4), dtype=torch.long).random_(-(2**63), None)
-    return words.view(torch.int16)[:count]
+def _signed(word: int) -> int:
+    """The same 64 bits as torch has them."""
+    return word - 2**64 if word >= 2**63 else word
 
 
 def drop(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
@@ -47,7 +53,7 @@ def drop(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
         return x
     if p == 1 or x.device.type != "cpu" or x.dtype not in DTYPES:
         return functional.dropout(x, p)
-    return _Drop.apply(x, random_bits(x.numel()), Keep.of(p))  # type: ignore[no-untyped-call]
+    return _Drop.apply(x, Mask.draw(p))  # type: ignore[no-untyped-call]
 
 
 class Dropout(nn.Dropout):
@@ -59,29 +65,26 @@ class Dropout(nn.Dropout):
 
 
 def use_fast_dropout(module: nn.Module) -> None:
-    """Put :class:`Dropout` in the place of each ``nn.Dropout`` inside."""
-    for parent in list(module.modules()):
-        for name, child in parent.named_children():
-            if type(child) is nn.Dropout:
-                setattr(parent, name, Dropout(child.p).train(child.training))
+    """Make each ``nn.Dropout`` inside a :class:`Dropout`."""
+    for part in module.modules():
+        if type(part) is nn.Dropout:
+            part.__class__ = Dropout
 
 
 class _Drop(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, bits: Tensor, keep: Keep) -> Tensor:
-        ctx.save_for_backward(bits)
-        ctx.keep = keep
-        return _dropped(x, bits, keep)
+    def forward(ctx: Any, x: Tensor, mask: Mask) -> Tensor:
+        ctx.mask = mask
+        return _dropped(x, mask)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
-        (bits,) = ctx.saved_tensors
-        return _Drop.apply(slope, bits, ctx.keep), None, None  # type: ignore[no-untyped-call]
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        return _Drop.apply(slope, ctx.mask), None  # type: ignore[no-untyped-call]
 
 
-def _dropped(x: Tensor, bits: Tensor, keep: Keep) -> Tensor:
+def _dropped(x: Tensor, mask: Mask) -> Tensor:
     compiled = kernels()
     if compiled is not None:
-        return compiled.drop(x.contiguous(), bits, threshold=keep.threshold, scale=keep.scale)
-    kept = bits.view(x.shape) >= keep.threshold
-    return torch.where(kept, x, x.new_zeros(())) * keep.scale
+        return compiled.drop(x.contiguous(), mask)
+    kept = mask.kept(torch.arange(-(-x.numel() // 4)))[: x.numel()].view(x.shape)
+    return torch.where(kept, x, x.new_zeros(())) * mask.scale

@@ -38,6 +38,7 @@ constexpr int LANES = 16;
 typedef float Floats __attribute__((vector_size(4 * LANES)));
 typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
 typedef int16_t Shorts __attribute__((vector_size(2 * LANES)));
+typedef uint64_t Words __attribute__((vector_size(2 * LANES)));
 
 inline float sum(Floats x) {
     for (int half = LANES / 2; half > 0; half /= 2)
@@ -116,18 +117,45 @@ template <int W> inline void hide_behind(int length, Floats *out) {
     for (int j = 0; j < W; j++) out[j / LANES][j % LANES] = j < length ? 0.0f : -1e30f;
 }
 
-// Of a row of random bits: shares times 0 or `scale`. Reads up to W bits, and there must be so many.
-template <int N> inline void drop_row(const int16_t *bits, int threshold, float scale, Floats *row) {
-    for (int n = 0; n < N; n++) {
-        Shorts here;
-        std::memcpy(&here, bits + n * LANES, sizeof here);
-        row[n] = __builtin_convertvector(here, Ints) >= threshold ? row[n] * scale : Floats{};
+// Dropout: a number's 16 random bits are a function of the seed and of its place (see dropout.py).
+struct Mask {
+    uint64_t seed;
+    int threshold;
+    float scale;
+
+    // The bits of LANES numbers, four to a word, from this word on.
+    Shorts bits(uint64_t word) const {
+        Words z = (word + 1 + Words{0, 1, 2, 3}) * 0x9e3779b97f4a7c15u + seed;
+        z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+        z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+        z ^= z >> 31;
+        Shorts several;
+        std::memcpy(&several, &z, sizeof several);
+        return several;
     }
+    Floats dropped(Floats x, uint64_t word) const {
+        return __builtin_convertvector(bits(word), Ints) >= threshold ? x * scale : Floats{};
+    }
+    bool drops() const { return threshold > INT16_MIN; }
+};
+
+template <int N> inline void drop_row(const Mask &mask, uint64_t word, Floats *row) {
+    for (int n = 0; n < N; n++) row[n] = mask.dropped(row[n], word + n * (LANES / 4));
 }
 
+// Text n has the tokens starts[n] .. starts[n + 1] - 1. The scores of a token and a head are row token * heads + head,
+// which has `words` words of random bits.
+struct Batch {
+    const int64_t *starts;
+    int64_t texts, heads;
+    float scaling;
+    Mask mask;
+    uint64_t words;
+};
+
 template <typename T, int D, int W>
-void forward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<T> out, float *kept, int64_t heads,
-             const int16_t *bits, int length, float scaling, int threshold, float scale) {
+void forward(const Batch &batch, int64_t row, int length, Rows<const T> q, Rows<const T> k, Rows<const T> v,
+             Rows<T> out, float *kept) {
     constexpr int N = W / LANES, M = D / LANES, R = TOGETHER<W>;
     alignas(64) float keys[D][W], queries[R][D];
     Floats values[W][M], scores[R][N], behind[N];
@@ -138,7 +166,7 @@ void forward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<T> out, flo
     for (int i = 0; i < length; i += R) {
         int rows = std::min(R, length - i);
         for (int r = 0; r < rows; r++)
-            for (int d = 0; d < D; d++) queries[r][d] = load(q[i + r][d]) * scaling;
+            for (int d = 0; d < D; d++) queries[r][d] = load(q[i + r][d]) * batch.scaling;
         products<R, D, W>(queries, keys, scores[0]);
         float parts[R];
         for (int r = 0; r < rows; r++) {
@@ -147,9 +175,10 @@ void forward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<T> out, flo
             float shift = most_of(most);
             for (int n = 0; n < N; n++) total += scores[r][n] = exponential(scores[r][n] + behind[n] - shift);
             parts[r] = 1.0f / sum(total);
-            kept[2 * (i + r) * heads] = shift;
-            kept[2 * (i + r) * heads + 1] = parts[r];
-            if (bits != nullptr) drop_row<N>(bits + int64_t(i + r) * length, threshold, scale, scores[r]);
+            int64_t place = row + (i + r) * batch.heads;
+            kept[2 * place] = shift;
+            kept[2 * place + 1] = parts[r];
+            if (batch.mask.drops()) drop_row<N>(batch.mask, place * batch.words, scores[r]);
         }
         Floats mixed[R][M] = {};
         for (int j = 0; j < length; j++)
@@ -162,9 +191,8 @@ void forward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<T> out, flo
 }
 
 template <typename T, int D, int W>
-void backward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<const T> slope, const float *kept,
-              int64_t heads, Rows<T> of_q, Rows<T> of_k, Rows<T> of_v, const int16_t *bits, int length, float scaling,
-              int threshold, float scale) {
+void backward(const Batch &batch, int64_t row, int length, Rows<const T> q, Rows<const T> k, Rows<const T> v,
+              Rows<const T> slope, const float *kept, Rows<T> of_q, Rows<T> of_k, Rows<T> of_v) {
     constexpr int N = W / LANES, M = D / LANES, R = TOGETHER<W>;
     alignas(64) float keys[D][W], values[D][W], queries[R][D], above[R][D];
     Floats rows_of_k[W][M], of_keys[W][M], of_values[W][M], shares[R][N], slopes[R][N], behind[N];
@@ -182,7 +210,7 @@ void backward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<const T> s
         }
         for (int r = 0; r < rows; r++)
             for (int d = 0; d < D; d++)
-                queries[r][d] = load(q[i + r][d]) * scaling, above[r][d] = load(slope[i + r][d]);
+                queries[r][d] = load(q[i + r][d]) * batch.scaling, above[r][d] = load(slope[i + r][d]);
         products<R, D, W>(queries, keys, shares[0]);
         products<R, D, W>(above, values, slopes[0]);
         for (int r = 0; r < R; r++) {
@@ -191,11 +219,12 @@ void backward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<const T> s
                 std::memset(slopes[r], 0, sizeof slopes[r]);
                 continue;
             }
-            float shift = kept[2 * (i + r) * heads], part = kept[2 * (i + r) * heads + 1];
+            int64_t place = row + (i + r) * batch.heads;
+            float shift = kept[2 * place], part = kept[2 * place + 1];
             Floats dropped[N];
             for (int n = 0; n < N; n++)
                 dropped[n] = shares[r][n] = exponential(shares[r][n] + behind[n] - shift) * part;
-            if (bits != nullptr) drop_row<N>(bits + int64_t(i + r) * length, threshold, scale, dropped);
+            if (batch.mask.drops()) drop_row<N>(batch.mask, place * batch.words, dropped);
             Floats total = {};
             for (int n = 0; n < N; n++) total += dropped[n] * slopes[r][n];
             float mean = sum(total);
@@ -216,7 +245,7 @@ void backward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<const T> s
                     of_queries[r][m] += of_score * rows_of_k[j][m];
                 }
             }
-        for (int r = 0; r < rows; r++) store_row<T, D>(of_queries[r], scaling, of_q[i + r]);
+        for (int r = 0; r < rows; r++) store_row<T, D>(of_queries[r], batch.scaling, of_q[i + r]);
     }
     for (int j = 0; j < length; j++) {
         store_row<T, D>(of_keys[j], 1.0f, of_k[j]);
@@ -224,26 +253,12 @@ void backward(Rows<const T> q, Rows<const T> k, Rows<const T> v, Rows<const T> s
     }
 }
 
-// The batch: text n has the tokens starts[n] .. starts[n + 1] - 1, and its random bits begin at places[n] * heads.
-struct Batch {
-    const int64_t *starts, *places;
-    int64_t texts, heads;
-    const int16_t *bits;
-    float scaling;
-    int threshold;
-    float scale;
-};
-
 template <typename Work> void for_each_head(const Batch &batch, Work work) {
     int64_t all = batch.texts * batch.heads;
 #pragma omp parallel for schedule(dynamic, 16)
     for (int64_t one = 0; one < all; one++) {
         int64_t text = one / batch.heads, head = one % batch.heads, start = batch.starts[text];
-        int length = int(batch.starts[text + 1] - start);
-        const int16_t *bits = nullptr;
-        if (batch.bits != nullptr)
-            bits = batch.bits + batch.places[text] * batch.heads + head * int64_t(length) * length;
-        work(start, head, length, bits);
+        work(start * batch.heads + head, int(batch.starts[text + 1] - start));
     }
 }
 
@@ -258,12 +273,11 @@ template <typename Work> void with_width(int length, Work work) {
 template <typename T, int D>
 void attend(const Batch &batch, const T *q, const T *k, const T *v, T *out, float *kept) {
     int64_t stride = batch.heads * D;
-    for_each_head(batch, [&](int64_t start, int64_t head, int length, const int16_t *bits) {
-        int64_t at = start * stride + head * D;
+    for_each_head(batch, [&](int64_t row, int length) {
+        int64_t at = row * D;
         with_width(length, [&](auto width) {
-            forward<T, D, width.value>({q + at, stride}, {k + at, stride}, {v + at, stride}, {out + at, stride},
-                                       kept + 2 * (start * batch.heads + head), batch.heads, bits, length, batch.scaling,
-                                       batch.threshold, batch.scale);
+            forward<T, D, width.value>(batch, row, length, {q + at, stride}, {k + at, stride}, {v + at, stride},
+                                       {out + at, stride}, kept);
         });
     });
 }
@@ -272,21 +286,26 @@ template <typename T, int D>
 void attend_backward(const Batch &batch, const T *q, const T *k, const T *v, const T *slope, const float *kept,
                      T *of_q, T *of_k, T *of_v) {
     int64_t stride = batch.heads * D;
-    for_each_head(batch, [&](int64_t start, int64_t head, int length, const int16_t *bits) {
-        int64_t at = start * stride + head * D;
+    for_each_head(batch, [&](int64_t row, int length) {
+        int64_t at = row * D;
         with_width(length, [&](auto width) {
-            backward<T, D, width.value>({q + at, stride}, {k + at, stride}, {v + at, stride}, {slope + at, stride},
-                                        kept + 2 * (start * batch.heads + head), batch.heads, {of_q + at, stride},
-                                        {of_k + at, stride}, {of_v + at, stride}, bits, length, batch.scaling,
-                                        batch.threshold, batch.scale);
+            backward<T, D, width.value>(batch, row, length, {q + at, stride}, {k + at, stride}, {v + at, stride},
+                                        {slope + at, stride}, kept, {of_q + at, stride}, {of_k + at, stride},
+                                        {of_v + at, stride});
         });
     });
 }
 
-template <typename T>
-void drop(const T *x, const int16_t *bits, T *out, int64_t count, int threshold, float scale) {
-#pragma omp parallel for simd schedule(static) if (count > 32768)
-    for (int64_t i = 0; i < count; i++) store(out[i], bits[i] >= threshold ? load(x[i]) * scale : 0.0f);
+template <typename T> void drop(const Mask &mask, const T *x, T *out, int64_t count) {
+    auto some = [&](int64_t start, int numbers) {
+        Shorts bits = mask.bits(start / 4);
+        for (int i = 0; i < numbers; i++)
+            store(out[start + i], bits[i] >= mask.threshold ? load(x[start + i]) * mask.scale : 0.0f);
+    };
+    int64_t whole = count / LANES * LANES;
+#pragma omp parallel for schedule(static) if (count > 32768)
+    for (int64_t start = 0; start < whole; start += LANES) some(start, LANES);
+    some(whole, int(count - whole));
 }
 
 }  // namespace
@@ -300,9 +319,7 @@ void drop(const T *x, const int16_t *bits, T *out, int64_t count, int threshold,
         attend_backward<T, D>(*batch, q, k, v, slope, kept, of_q, of_k, of_v);                                    \
     }
 #define DROP(T, NAME)                                                                                                 \
-    void drop_##NAME(T *x, int16_t *bits, T *out, int64_t count, int threshold, float scale) {                        \
-        drop<T>(x, bits, out, count, threshold, scale);                                                               \
-    }
+    void drop_##NAME(Mask *mask, T *x, T *out, int64_t count) { drop<T>(*mask, x, out, count); }
 
 extern "C" {
 FOR(float, 16, float32)

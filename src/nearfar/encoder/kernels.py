@@ -14,12 +14,16 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from functools import cache
+from itertools import accumulate
 from pathlib import Path
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 import torch
-from jaxtyping import Float, Int16
+from jaxtyping import Float
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from nearfar.encoder.dropout import Mask
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fopenmp", "-std=gnu++17", "-shared", "-fPIC")
@@ -30,18 +34,22 @@ Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
+class _Mask(ctypes.Structure):
+    """As in kernels.cpp."""
+
+    _fields_ = (("seed", ctypes.c_int64), ("threshold", ctypes.c_int), ("scale", ctypes.c_float))
+
+
 class _Batch(ctypes.Structure):
     """As in kernels.cpp."""
 
     _fields_ = (
         ("starts", ctypes.c_void_p),
-        ("places", ctypes.c_void_p),
         ("texts", ctypes.c_int64),
         ("heads", ctypes.c_int64),
-        ("bits", ctypes.c_void_p),
         ("scaling", ctypes.c_float),
-        ("threshold", ctypes.c_int),
-        ("scale", ctypes.c_float),
+        ("mask", _Mask),
+        ("words", ctypes.c_int64),
     )
 
 
@@ -51,11 +59,11 @@ class Kernels:
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
 
-    def drop(self, x: Tensor, bits: Int16[Tensor, " count"], *, threshold: int, scale: float) -> Tensor:
-        """``scale * x`` where the bits, int16, are ``threshold`` or more; else 0."""
+    def drop(self, x: Tensor, mask: "Mask") -> Tensor:
+        """``x`` times the mask's scale where it keeps a number, else 0."""
         out = torch.empty_like(x)
         function = getattr(self._library, f"drop_{DTYPES[x.dtype]}")
-        function(*_pointers(x, bits, out), ctypes.c_int64(x.numel()), ctypes.c_int(threshold), ctypes.c_float(scale))
+        function(ctypes.byref(_Mask(*mask)), *_pointers(x, out), ctypes.c_int64(x.numel()))
         return out
 
     def attend(self, query: Heads, key: Heads, value: Heads, how: "How") -> tuple[Tensor, Tensor]:
@@ -82,29 +90,17 @@ class Kernels:
 class How:
     """Texts of these lengths, end to end, and how attention inside them is computed.
 
-    ``bits``, if there are any, are the dropout's of each score: text after text, of each all heads, of each all rows.
+    The scores of a token and a head are row token * heads + head, whose dropout takes ``words`` words of the mask.
     """
 
-    def __init__(
-        self, lengths: Sequence[int], bits: Int16[Tensor, " scores"] | None, *, scaling: float, keep: tuple[int, float]
-    ) -> None:
-        each = torch.tensor(lengths)
-        self.starts = torch.cat([each.new_zeros(1), each.cumsum(0)])
-        self.places = torch.cat([each.new_zeros(1), each.square().cumsum(0)])
-        self.bits = bits
-        self.scaling = scaling
-        self.keep = keep
-
-    @property
-    def squares(self) -> int:
-        """The sum of the squared lengths."""
-        return int(self.places[-1])
+    def __init__(self, lengths: Sequence[int], *, scaling: float, mask: "Mask", words: int) -> None:
+        self.starts = torch.tensor([0, *accumulate(lengths)])
+        self.scaling, self.mask, self.words = scaling, mask, words
 
     def batch(self, heads: int) -> _Batch:
         """As C takes it; no longer good than this object is there."""
-        bits = None if self.bits is None else self.bits.data_ptr()
         texts = len(self.starts) - 1
-        return _Batch(self.starts.data_ptr(), self.places.data_ptr(), texts, heads, bits, self.scaling, *self.keep)
+        return _Batch(self.starts.data_ptr(), texts, heads, self.scaling, _Mask(*self.mask), self.words)
 
 
 @cache

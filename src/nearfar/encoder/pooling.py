@@ -20,7 +20,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.encoder.attention import LengthGroup
 from nearfar.encoder.ragged import Ragged
 from nearfar.types import NearfarError
 
@@ -69,11 +68,12 @@ def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: Ragged, pooling: Pool
     ``hidden`` is the last layer alone, or all layers where ``pooling.layers`` names some.
     """
     states = torch.stack([hidden[layer] for layer in pooling.layers]).mean(0) if pooling.layers else hidden[-1]
-    return torch.cat([_pool_group(states, group, pooling.tokens) for group in batch.groups])
+    parts = states.split([group.texts * group.length for group in batch.groups])
+    several = (part.unflatten(0, (group.texts, group.length)) for part, group in zip(parts, batch.groups, strict=True))
+    return torch.cat([_pool_group(texts, pooling.tokens) for texts in several])
 
 
-def _pool_group(states: Tensor, group: LengthGroup, tokens: str) -> Tensor:
-    texts = states[group.span].view(group.texts, group.length, -1)
+def _pool_group(texts: Float[Tensor, "texts length dim"], tokens: str) -> Float[Tensor, "texts dim"]:
     match tokens:
         case "cls":
             return texts[:, 0]

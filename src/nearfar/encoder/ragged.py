@@ -244,7 +244,7 @@ def ragged_attention(
 
     ``sliding_window`` w lets a token see those less than w away, as ModernBERT's local layers need.
     """
-    query, key, value = (tensor[0].transpose(0, 1) for tensor in (query, key, value))
+    query, key, value = (tensor.squeeze(0).transpose(0, 1) for tensor in (query, key, value))
     mixed = attend(
         query,
         key,

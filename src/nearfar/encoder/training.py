@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.encoder.classifier import Classifier, Item, Tokens
+from nearfar.encoder.embedding import add_gradients_in_place
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide
 from nearfar.encoder.tokens import FromFirst, TokenRows, TokenStore
@@ -31,6 +32,7 @@ class TrainingEncoder:
         from_first: FromFirst,
         console: "Console | None" = None,
     ) -> None:
+        add_gradients_in_place(encoder)
         self.encoder = encoder
         self.bf16 = bf16
         self.tokens = TokenStore(
@@ -75,6 +77,7 @@ class TrainingClassifier:
     """The classifier as methods see it, in two halves: the states of [CLS], and the head on them."""
 
     def __init__(self, classifier: Classifier, *, max_length: int | None, bf16: bool) -> None:
+        add_gradients_in_place(classifier)
         self.classifier = classifier
         self.max_length = max_length
         self.bf16 = bf16

@@ -1,0 +1,62 @@
+"""Token embeddings whose gradient is added in place, for training on a CPU."""
+
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+def add_gradients_in_place(module: nn.Module) -> None:
+    """Put :class:`Embedding` in the place of each plain ``nn.Embedding`` on a CPU inside."""
+    for part in module.modules():
+        if type(part) is nn.Embedding and _plain(part):
+            part.__class__ = Embedding
+
+
+def _plain(embedding: nn.Embedding) -> bool:
+    special = embedding.sparse or embedding.scale_grad_by_freq or embedding.max_norm is not None
+    return embedding.weight.device.type == "cpu" and not special
+
+
+class Embedding(nn.Embedding):
+    """``nn.Embedding`` whose backward pass adds to ``weight.grad`` in place.
+
+    Most of a vocabulary is in no batch: autograd would make a new matrix of zeros, as large as the weights, for each
+    backward pass. Here one is kept, made zero when a step begins (``weight.grad`` is None) and added to thereafter;
+    so what was ``weight.grad`` in an earlier step is overwritten, and ``torch.autograd.grad`` finds no gradient.
+    """
+
+    _gradient: Tensor | None = None
+
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (torch's name)
+        """Look up."""
+        if not (torch.is_grad_enabled() and self.weight.requires_grad):
+            return super().forward(input)
+        looked_up: Tensor = _LookUp.apply(self.weight, input, self)  # type: ignore[no-untyped-call]
+        return looked_up
+
+    def add_gradient(self, ids: Int[Tensor, "*shape"], slope: Float[Tensor, "*shape dim"]) -> None:
+        """Add the rows of ``slope`` to those of ``weight.grad`` that ``ids`` names, but for the padding's."""
+        if self.weight.grad is None:
+            self._gradient = torch.zeros_like(self.weight) if self._gradient is None else self._gradient.zero_()
+            self.weight.grad = self._gradient
+        if self.padding_idx is not None:
+            slope = slope.masked_fill((ids == self.padding_idx).unsqueeze(-1), 0)
+        self.weight.grad.index_add_(0, ids.flatten(), slope.flatten(0, -2).to(self.weight.dtype))
+
+
+class _LookUp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, weight: Tensor, ids: Tensor, module: Embedding) -> Tensor:
+        ctx.save_for_backward(ids)
+        ctx.module = module
+        return functional.embedding(ids, weight)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[None, None, None]:
+        (ids,) = ctx.saved_tensors
+        ctx.module.add_gradient(ids, slope)
+        return None, None, None
