@@ -3,11 +3,12 @@
     python benchmarks/losses.py run       writes benchmarks/results/losses.json
     python benchmarks/losses.py report    writes docs/loss-memory.md from that file alone
 
-InfoNCE and SupCon of random float32 vectors, forward and backward. Both ways are the library's own; the one that a
-batch gets depends on its size alone, which is overruled here. The peer, at the smallest size only as it takes gigabytes
-there, computes the cosines as SimCSE's script does: both sides broadcast against each other, ``CosineSimilarity`` over
-the last axis, then cross-entropy. Time: the ways take turns in one process; the first round is a warm-up. Memory: a
-process for each way and size, and how far its resident memory rises above what it is with the inputs made.
+InfoNCE, SupCon and premise-anchored SCL of random float32 vectors, forward and backward. Both ways are the library's
+own; the one that a batch gets depends on its size alone, which is overruled here. The peer, at the smallest size only
+as it takes gigabytes there, computes the cosines as SimCSE's script does: both sides broadcast against each other,
+``CosineSimilarity`` over the last axis, then cross-entropy. Time: the ways take turns in one process; the first round
+is a warm-up. Memory: a process for each way and size, and how far its resident memory rises above what it is with the
+inputs made.
 """
 
 import argparse
@@ -23,15 +24,17 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nearfar.objectives import _compared, info_nce, supcon
+from nearfar.objectives import _compared, info_nce, premise_scl, supcon
 
 FILES = common.files("losses", "loss-memory")
 SIZES = {1024: 20, 4096: 5, 16384: 3}
 """Batch sizes, and how many rounds of each are timed."""
 QUICK = {1024: 5, 4096: 3}
-DIM, CLASS = 384, 8
-"""Width of a vector, and how many of a batch have one label."""
+DIM, CLASS, PAIRS = 384, 8, 3
+"""Width of a vector; how many of a batch have one label, and one premise, a pair for each of the labels."""
 WAYS = ("whole", "in blocks")
+BAR_MIB = 300
+"""What InfoNCE of the largest batch is to need in blocks, at most."""
 PEER = "SimCSE's script"
 
 
@@ -50,11 +53,11 @@ def main() -> None:
         print(_risen(_step(objective, int(size), way)))
         return
     if options.what == "run":
-        record = common.record(dim=DIM, **{"class": CLASS})
+        record = common.record(dim=DIM, pairs=PAIRS, **{"class": CLASS})
         sizes = QUICK if options.quick else SIZES
         record["rows"] = [
             _measure(objective, size, rounds, peer=not options.quick and size == min(sizes))
-            for objective in ("InfoNCE", "SupCon")
+            for objective in ("InfoNCE", "SupCon", "premise SCL")
             for size, rounds in sizes.items()
         ]
         if options.quick:
@@ -88,18 +91,20 @@ def _step(objective: str, size: int, way: str) -> Callable[[], Tensor]:
     generator = torch.Generator().manual_seed(0)
     anchors, noise = torch.randn(2, size, DIM, generator=generator).unbind()
     positives = anchors + 2 * noise
-    labels = torch.arange(size) // CLASS
+    numbers = torch.arange(size)
 
     def step() -> Tensor:
-        # Blocks of a batch that would be computed whole are two halves of it.
-        _compared.BLOCK = size * size if way == "whole" else min(2**22, size * size // 2)
+        # A batch that would be computed whole has several blocks too.
+        _compared.BLOCK = size * size if way == "whole" else min(2**22, size * size // 4)
         one, other = anchors.detach().requires_grad_(), positives.detach().requires_grad_()
         if way == PEER:
             values = _simcse(one, other, temperature=0.05)
         elif objective == "InfoNCE":
             values = info_nce(one, other, temperature=0.05)
+        elif objective == "premise SCL":
+            values = premise_scl(one, other, numbers // PAIRS, numbers % PAIRS)
         else:
-            values = supcon(one, labels, temperature=0.3)
+            values = supcon(one, numbers // CLASS, temperature=0.3)
         values.mean().backward()
         assert one.grad is not None
         return one.grad
@@ -149,7 +154,13 @@ def _body(record: dict[str, Any]) -> list[str]:
             what = (row["objective"], f"{row['size']:,}", way)
             rows.append((*what, f"{row['mib'][way]:,.0f}", f"{median(seconds):.3f}", times))
     lines += common.table(("loss", "batch", "way", "MiB", "seconds", "times as long as whole"), rows, words=3)
-    return [*lines, "", f"SupCon: {record['class']} of a batch have one label."]
+    lines += ["", f"SupCon: {record['class']} of a batch have one label. Premise SCL: {record['pairs']} pairs of each"]
+    lines += ["premise, one of them an anchor."]
+    for row in record["rows"]:
+        if (row["objective"], row["size"]) == ("InfoNCE", max(SIZES)):
+            bar = common.verdict(row["mib"]["in blocks"], BAR_MIB, at_most=True)
+            lines += ["", f"InfoNCE of {row['size']:,} in blocks is to need less than {bar} (MiB)."]
+    return lines
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from nearfar.objectives import (
     distinct_row_mask,
     info_nce,
     nt_xent,
+    premise_scl,
     self_guided,
     supcon,
 )
@@ -18,6 +19,8 @@ from tests.objectives.checks import Largest, some_mask, vectors
 COUNT, DIM = 11, 5
 SQUARE, WIDE = some_mask(COUNT, COUNT), some_mask(COUNT, 2 * COUNT, seed=1)
 LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 3, 3, 0, 1, 4])  # 2 and 4 come once
+PREMISES, NLI = torch.tensor([[7, 7, 7, 8, 8, 8, 9, 9, 9, 6, 6], [0, 0, 2, 0, 0, 1, 0, 0, 0, 2, 1]])
+HYPOTHESES = torch.tensor([1, 2, 3, 2, 8, 4, 5, 7, 2, 1, 5])  # some texts again, or a premise's
 
 
 def by_rows(mask):
@@ -26,6 +29,10 @@ def by_rows(mask):
 
 def below(a, p, *n):
     return below_positive_row_mask(a, p, torch.cat([p, *n]), margin=0.1)
+
+
+def of_premises(a, p, t, **settings):
+    return premise_scl(a, p, PREMISES, NLI, temperature=t, similarity="cosine", **settings)
 
 
 # Each takes three matrices and a temperature.
@@ -46,6 +53,12 @@ OPTIONS = {
     "nt_xent, masked by rows": lambda a, p, n, t: nt_xent(a, p, temperature=t, mask=by_rows(SQUARE)),
     "supcon": lambda a, p, n, t: supcon(a, LABELS, temperature=t),
     "supcon, one class": lambda a, p, n, t: supcon(a, 0 * LABELS, temperature=t),
+    "premise_scl": lambda a, p, n, t: of_premises(a, p, t),
+    "premise_scl, texts": lambda a, p, n, t: of_premises(a, p, t, hypothesis_ids=HYPOTHESES),
+    "premise_scl, margin": lambda a, p, n, t: of_premises(a, p, t, false_negative_margin=0.1),
+    "premise_scl, capped": lambda a, p, n, t: of_premises(
+        a, p, t, max_negatives=3, generator=torch.Generator().manual_seed(1)
+    ),
     "opt1": lambda a, p, n, t: self_guided(a, p, temperature=t, variant="opt1", mask=SQUARE),
     "opt2": lambda a, p, n, t: self_guided(a, p, temperature=t, variant="opt2"),
     "opt3": lambda a, p, n, t: self_guided(a, torch.stack([p, n], 1), temperature=t, variant="opt3"),

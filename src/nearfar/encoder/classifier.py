@@ -15,6 +15,7 @@ from nearfar.encoder import container
 from nearfar.encoder.classifier_folder import ClassifierParts, backbone_of, read_classifier, write_classifier
 from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.encoder import Tokenized, budgeted, warn_of_cuts
+from nearfar.encoder.fused import use_fused
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.ragged import Ragged, choose_route, hidden_states, takes_types
 from nearfar.encoder.weights import locate
@@ -71,6 +72,7 @@ class Classifier(nn.Module):
         self._head = parts.head
         self._types = takes_types(self.backbone)
         use_fast_dropout(self.model)
+        use_fused(self.model)
         self.route = choose_route(self.backbone)
 
     @classmethod

@@ -53,7 +53,14 @@ def drop(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
         return x
     if p == 1 or x.device.type != "cpu" or x.dtype not in DTYPES:
         return functional.dropout(x, p)
-    return _Drop.apply(x, Mask.draw(p))  # type: ignore[no-untyped-call]
+    return drop_by(Mask.draw(p), x)
+
+
+def drop_by(mask: Mask, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """``x``, on a CPU, less what the mask drops, which numbers have their places in the order of their indices."""
+    if mask.scale == 1:
+        return x
+    return _Drop.apply(x, mask)  # type: ignore[no-untyped-call]
 
 
 class Dropout(nn.Dropout):

@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from nearfar.encoder import container
 from nearfar.encoder.dropout import use_fast_dropout
+from nearfar.encoder.fused import use_fused
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.ragged import Ragged, choose_route, hidden_states
 from nearfar.encoder.weights import locate
@@ -47,6 +48,7 @@ class Encoder(nn.Module):
         self.tail = nn.ModuleList(parts.tail)
         self.normalizes = parts.normalize
         use_fast_dropout(self.backbone)
+        use_fused(self.backbone)
         self._pooling = parse_pooling(parts.pooling, layers=parts.backbone.config.num_hidden_layers)
         self.route = choose_route(parts.backbone)
 

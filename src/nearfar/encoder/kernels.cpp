@@ -1,10 +1,10 @@
-// Attention inside each of many short texts, forward and backward, and dropout: what training on a CPU spends on
-// small operators. Built by kernels.py when it is first wanted; attention.py and dropout.py say what is computed, and
-// compute it without this file too.
+// What training on a CPU does between products of matrices: attention inside each of many short texts, dropout, sums
+// with LayerNorm. Built by kernels.py when it is first wanted; attention.py, dropout.py and fused.py say what is
+// computed, and compute it without this file too.
 //
-// Tensors are [tokens, heads, D], texts end to end. A text's scores are never in memory: they are made row by row, and
-// again in the backward pass, from two numbers that are kept of each row: its largest score, and 1 / the sum of
-// e^(score - largest). All arithmetic is in float.
+// In attention, tensors are [tokens, heads, D], texts end to end. A text's scores are never in memory: they are made
+// row by row, and again in the backward pass, from two numbers that are kept of each row: its largest score, and 1 /
+// the sum of e^(score - largest). All arithmetic is in float.
 
 #include <algorithm>
 #include <cmath>
@@ -78,7 +78,7 @@ template <typename T> struct Rows {
     T *operator[](int token) const { return first + token * stride; }
 };
 
-// D numbers of a row as vectors, and back.
+// D numbers as vectors, and back.
 template <typename T, int D> inline void load_row(const T *row, Floats *out) {
     alignas(64) float numbers[D];
     for (int d = 0; d < D; d++) numbers[d] = load(row[d]);
@@ -236,7 +236,8 @@ void backward(const Batch &batch, int64_t row, int length, Rows<const T> q, Rows
         Floats of_queries[R][M] = {};
         for (int j = 0; j < length; j++)
             for (int r = 0; r < R; r++) {
-                float share = reinterpret_cast<float *>(shares[r])[j], of_score = reinterpret_cast<float *>(slopes[r])[j];
+                float share = reinterpret_cast<float *>(shares[r])[j];
+                float of_score = reinterpret_cast<float *>(slopes[r])[j];
                 const Floats *query = reinterpret_cast<const Floats *>(queries[r]);
                 const Floats *from = reinterpret_cast<const Floats *>(above[r]);
                 for (int m = 0; m < M; m++) {
@@ -297,16 +298,105 @@ void attend_backward(const Batch &batch, const T *q, const T *k, const T *v, con
 }
 
 template <typename T> void drop(const Mask &mask, const T *x, T *out, int64_t count) {
-    auto some = [&](int64_t start, int numbers) {
-        Shorts bits = mask.bits(start / 4);
-        for (int i = 0; i < numbers; i++)
-            store(out[start + i], bits[i] >= mask.threshold ? load(x[start + i]) * mask.scale : 0.0f);
+    auto some = [&](const T *given, uint64_t word, T *found) {
+        Floats numbers;
+        load_row<T, LANES>(given, &numbers);
+        numbers = mask.dropped(numbers, word);
+        store_row<T, LANES>(&numbers, 1.0f, found);
     };
-    int64_t whole = count / LANES * LANES;
+    int64_t whole = count / LANES * LANES, rest = count - whole;
 #pragma omp parallel for schedule(static) if (count > 32768)
-    for (int64_t start = 0; start < whole; start += LANES) some(start, LANES);
-    some(whole, int(count - whole));
+    for (int64_t start = 0; start < whole; start += LANES) some(x + start, start / 4, out + start);
+    T given[LANES] = {}, found[LANES];
+    std::copy_n(x + whole, rest, given);
+    some(given, whole / 4, found);
+    std::copy_n(found, rest, out + whole);
 }
+
+// Tokens whose shares of the weights' gradients are added up together, one after the other, whatever the threads.
+constexpr int64_t PIECE = 64;
+// Numbers of a token, at most.
+constexpr int WIDEST = 4096;
+
+// Tokens of `width` numbers each, a multiple of LANES: out = (s - mean) * part * weight + bias, s being the sum of x,
+// dropped, and the residual.
+template <typename T> struct Norm {
+    Mask mask;
+    int64_t tokens;
+    int width;
+    float epsilon;
+    const T *x, *residual;
+    const float *weight, *bias;
+    float *kept;  // of each token: mean, and part = 1 / sqrt(variance + epsilon)
+
+    static Floats at(const float *numbers, int vector) {
+        Floats found;
+        std::memcpy(&found, numbers + vector * LANES, sizeof found);
+        return found;
+    }
+    Floats sum_at(int64_t place) const {
+        Floats one, other;
+        load_row<T, LANES>(x + place, &one);
+        load_row<T, LANES>(residual + place, &other);
+        return (mask.drops() ? mask.dropped(one, place / 4) : one) + other;
+    }
+
+    void forward(T *out) const {
+        int vectors = width / LANES;
+#pragma omp parallel for schedule(static)
+        for (int64_t token = 0; token < tokens; token++) {
+            Floats sums[WIDEST / LANES], total = {}, squares = {};
+            for (int n = 0; n < vectors; n++) total += sums[n] = sum_at(token * width + n * LANES);
+            float mean = sum(total) / width;
+            for (int n = 0; n < vectors; n++) {
+                sums[n] -= mean;
+                squares += sums[n] * sums[n];
+            }
+            float part = 1.0f / std::sqrt(sum(squares) / width + epsilon);
+            kept[2 * token] = mean;
+            kept[2 * token + 1] = part;
+            for (int n = 0; n < vectors; n++) {
+                Floats found = sums[n] * part * at(weight, n) + at(bias, n);
+                store_row<T, LANES>(&found, 1.0f, out + token * width + n * LANES);
+            }
+        }
+    }
+
+    // of_weights: [pieces, 2, width], the shares of each PIECE of tokens in the gradients of weight and bias.
+    void backward(const T *slope, T *of_x, T *of_residual, float *of_weights) const {
+        int vectors = width / LANES;
+#pragma omp parallel for schedule(static)
+        for (int64_t first = 0; first < tokens; first += PIECE) {
+            Floats of_weight[WIDEST / LANES] = {}, of_bias[WIDEST / LANES] = {};
+            for (int64_t token = first; token < std::min(first + PIECE, tokens); token++) {
+                Floats scaled[WIDEST / LANES], slopes[WIDEST / LANES], along = {}, total = {};
+                float mean = kept[2 * token], part = kept[2 * token + 1];
+                for (int n = 0; n < vectors; n++) {
+                    int64_t place = token * width + n * LANES;
+                    Floats above;
+                    load_row<T, LANES>(slope + place, &above);
+                    scaled[n] = (sum_at(place) - mean) * part;
+                    of_weight[n] += above * scaled[n];
+                    of_bias[n] += above;
+                    slopes[n] = above * at(weight, n);
+                    along += slopes[n] * scaled[n];
+                    total += slopes[n];
+                }
+                float by_mean = sum(total) / width, by_scale = sum(along) / width;
+                for (int n = 0; n < vectors; n++) {
+                    int64_t place = token * width + n * LANES;
+                    Floats found = (slopes[n] - by_mean - scaled[n] * by_scale) * part;
+                    store_row<T, LANES>(&found, 1.0f, of_residual + place);
+                    if (mask.drops()) found = mask.dropped(found, place / 4);
+                    store_row<T, LANES>(&found, 1.0f, of_x + place);
+                }
+            }
+            float *shares = of_weights + first / PIECE * 2 * width;
+            std::memcpy(shares, of_weight, sizeof(float) * width);
+            std::memcpy(shares + width, of_bias, sizeof(float) * width);
+        }
+    }
+};
 
 }  // namespace
 
@@ -318,8 +408,12 @@ template <typename T> void drop(const Mask &mask, const T *x, T *out, int64_t co
                                       T *of_v) {                                                                      \
         attend_backward<T, D>(*batch, q, k, v, slope, kept, of_q, of_k, of_v);                                    \
     }
-#define DROP(T, NAME)                                                                                                 \
-    void drop_##NAME(Mask *mask, T *x, T *out, int64_t count) { drop<T>(*mask, x, out, count); }
+#define EACH(T, NAME)                                                                                                 \
+    void drop_##NAME(Mask *mask, T *x, T *out, int64_t count) { drop<T>(*mask, x, out, count); }                      \
+    void add_norm_##NAME(Norm<T> *norm, T *out) { norm->forward(out); }                                               \
+    void add_norm_backward_##NAME(Norm<T> *norm, T *slope, T *of_x, T *of_residual, float *of_weights) {              \
+        norm->backward(slope, of_x, of_residual, of_weights);                                                         \
+    }
 
 extern "C" {
 FOR(float, 16, float32)
@@ -328,6 +422,6 @@ FOR(float, 64, float32)
 FOR(bfloat, 16, bfloat16)
 FOR(bfloat, 32, bfloat16)
 FOR(bfloat, 64, bfloat16)
-DROP(float, float32)
-DROP(bfloat, bfloat16)
+EACH(float, float32)
+EACH(bfloat, bfloat16)
 }

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -30,7 +30,10 @@ FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fopenmp", "-std=gnu++17", 
 LONGEST = 128
 """Tokens of a text that the attention kernels take."""
 HEAD_DIMS = (16, 32, 64)
+WIDEST, LANES, PIECE = 4096, 16, 64
+"""Of the sums with LayerNorm: numbers of a token at most, what divides them, and tokens whose shares are added up."""
 Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
+Tokens: TypeAlias = Float[Tensor, "*tokens width"]
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
@@ -53,6 +56,22 @@ class _Batch(ctypes.Structure):
     )
 
 
+class _Norm(ctypes.Structure):
+    """As in kernels.cpp."""
+
+    _fields_ = (
+        ("mask", _Mask),
+        ("tokens", ctypes.c_int64),
+        ("width", ctypes.c_int),
+        ("epsilon", ctypes.c_float),
+        ("x", ctypes.c_void_p),
+        ("residual", ctypes.c_void_p),
+        ("weight", ctypes.c_void_p),
+        ("bias", ctypes.c_void_p),
+        ("kept", ctypes.c_void_p),
+    )
+
+
 class Kernels:
     """The functions of the built library, on contiguous CPU tensors of float32 or bfloat16."""
 
@@ -62,15 +81,33 @@ class Kernels:
     def drop(self, x: Tensor, mask: "Mask") -> Tensor:
         """``x`` times the mask's scale where it keeps a number, else 0."""
         out = torch.empty_like(x)
-        function = getattr(self._library, f"drop_{DTYPES[x.dtype]}")
-        function(ctypes.byref(_Mask(*mask)), *_pointers(x, out), ctypes.c_int64(x.numel()))
+        self._on("drop", x)(ctypes.byref(_Mask(*mask)), *_pointers(x, out), ctypes.c_int64(x.numel()))
         return out
+
+    def add_norm(self, inputs: "Summed", mask: "Mask", epsilon: float) -> tuple[Tensor, Tensor]:
+        """What :func:`nearfar.encoder.fused.add_norm` gives, and what the backward pass needs, [tokens, 2]."""
+        width = len(inputs.weight)
+        out, kept = torch.empty_like(inputs.x), inputs.weight.new_empty(inputs.x.numel() // width, 2)
+        norm = _Norm(_Mask(*mask), len(kept), width, epsilon, *_pointers(*inputs, kept))
+        self._on("add_norm", out)(ctypes.byref(norm), *_pointers(out))
+        return out, kept
+
+    def add_norm_backward(
+        self, inputs: "Summed", mask: "Mask", slope: Tokens, kept: Float[Tensor, "tokens 2"]
+    ) -> list[Tensor]:
+        """Gradients of all inputs."""
+        tokens, width = len(kept), len(inputs.weight)
+        of_x, of_residual = torch.empty_like(slope), torch.empty_like(slope)
+        of_weights = kept.new_empty(-(-tokens // PIECE), 2, width)
+        norm = _Norm(_Mask(*mask), tokens, width, 0.0, *_pointers(*inputs, kept))
+        self._on("add_norm_backward", slope)(ctypes.byref(norm), *_pointers(slope, of_x, of_residual, of_weights))
+        return [of_x, of_residual, *of_weights.sum(dim=0)]
 
     def attend(self, query: Heads, key: Heads, value: Heads, how: "How") -> tuple[Tensor, Tensor]:
         """What :func:`nearfar.encoder.attention.attend` gives, and what the backward pass needs [tokens, heads, 2]."""
         out, kept = torch.empty_like(query), query.new_empty(*query.shape[:2], 2, dtype=torch.float32)
         batch = how.batch(query.shape[1])
-        self._of("attend", query)(ctypes.byref(batch), *_pointers(query, key, value, out, kept))
+        self._on("attend", query, query.shape[2])(ctypes.byref(batch), *_pointers(query, key, value, out, kept))
         return out, kept
 
     def attend_backward(
@@ -80,11 +117,22 @@ class Kernels:
         query, key, value = inputs
         found = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
         batch = how.batch(query.shape[1])
-        self._of("attend_backward", query)(ctypes.byref(batch), *_pointers(*inputs, slope, kept, *found))
+        self._on("attend_backward", query, query.shape[2])(
+            ctypes.byref(batch), *_pointers(*inputs, slope, kept, *found)
+        )
         return found
 
-    def _of(self, name: str, query: Tensor) -> "ctypes._NamedFuncPointer":
-        return getattr(self._library, f"{name}_{DTYPES[query.dtype]}_{query.shape[2]}")
+    def _on(self, name: str, tensor: Tensor, *sizes: int) -> "ctypes._NamedFuncPointer":
+        return getattr(self._library, "_".join(map(str, (name, DTYPES[tensor.dtype], *sizes))))
+
+
+class Summed(NamedTuple):
+    """What a sum with LayerNorm is made of: ``x`` and the residual in one dtype, the weights in float32."""
+
+    x: Tokens
+    residual: Tokens
+    weight: Float[Tensor, " width"]
+    bias: Float[Tensor, " width"]
 
 
 class How:

@@ -7,13 +7,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nearfar.objectives._similarity import (
-    Similarity,
-    check_similarity,
-    check_temperature,
-    negative_log_shares,
-    similarities,
-)
+from nearfar.objectives._compared import Compared, row_blocks
+from nearfar.objectives._contrast import contrast
+from nearfar.objectives._row_masks import RowMask, unnamed_row_mask
+from nearfar.objectives._similarity import Similarity, check_similarity, check_temperature, similarities
 from nearfar.types import ENTAILMENT, LABEL_NAMES, NearfarError
 
 
@@ -59,25 +56,9 @@ def premise_sets(
     >>> sets.negatives.int().tolist()
     [[0, 1, 0, 1], [0, 1, 0, 1]]
     """
-    for name, cap in (("max_positives", max_positives), ("max_negatives", max_negatives)):
-        if cap is not None and cap < 1:
-            raise NearfarError(f"{name} must be at least 1, or None for all, not {cap}")
-    if premise_ids.shape != labels.shape or (hypothesis_ids is not None and hypothesis_ids.shape != labels.shape):
-        shapes = [None if ids is None else tuple(ids.shape) for ids in (premise_ids, labels, hypothesis_ids)]
-        raise NearfarError("premise_ids {}, labels {} and hypothesis_ids {} must have as many pairs".format(*shapes))
-    if ((labels < 0) | (labels >= len(LABEL_NAMES))).any():
-        raise NearfarError(f"labels must lie in 0..2 {LABEL_NAMES}, found {labels.min()}..{labels.max()}")
-
-    entailed = labels == ENTAILMENT
-    anchors = entailed.nonzero().squeeze(1)
-    positives = (premise_ids[anchors, None] == premise_ids) & entailed
-    near = positives if hypothesis_ids is None else _near(premise_ids, hypothesis_ids, entailed)[anchors]
-    negatives = ~near
-    if max_positives is not None:
-        positives = _draw(positives, max_positives, generator, always=anchors)
-    if max_negatives is not None:
-        negatives = _draw(negatives, max_negatives, generator)
-    return PremiseSets(anchors, positives, negatives)
+    caps = (max_positives, max_negatives)
+    sets = _Sets(premise_ids, labels, hypothesis_ids, caps, generator)
+    return PremiseSets(sets.anchors, *sets.of(torch.arange(len(sets.anchors), device=labels.device)))
 
 
 def premise_scl(
@@ -129,19 +110,83 @@ def premise_scl(
             f"premises {tuple(premises.shape)} and hypotheses {tuple(hypotheses.shape)} must have the same shape, "
             f"with one row for each of the labels {tuple(labels.shape)}"
         )
-    sets = premise_sets(
-        premise_ids,
-        labels,
-        max_positives=max_positives,
-        max_negatives=max_negatives,
-        generator=generator,
-        hypothesis_ids=hypothesis_ids,
-    )
-    similar = similarities(premises[sets.anchors], hypotheses, similarity)
-    negatives = sets.negatives
-    if false_negative_margin is not None:
-        negatives = negatives & ~_too_near(similar.detach(), sets.positives, false_negative_margin)
-    return negative_log_shares(similar / temperature, sets.positives, sets.positives | negatives)
+    sets = _Sets(premise_ids, labels, hypothesis_ids, (max_positives, max_negatives), generator)
+    anchors = premises[sets.anchors]
+
+    def compare(rows: Int[Tensor, " anchors"]) -> Compared:
+        positives, negatives = sets.of(rows)
+        if false_negative_margin is not None:
+            with torch.no_grad():
+                similar = similarities(anchors[rows], hypotheses, similarity)
+            negatives = negatives & ~_too_near(similar, positives, false_negative_margin)
+        return Compared(positives, kept=positives | negatives)
+
+    return contrast(anchors, hypotheses, compare, temperature=temperature, similarity=similarity)
+
+
+class _Sets:
+    """P and N of a batch's anchors, for some at a time: those of all are a matrix as large as their similarities.
+
+    What the caps leave is drawn at once, and kept as the places of those drawn.
+    """
+
+    def __init__(
+        self,
+        premise_ids: Tensor,
+        labels: Tensor,
+        hypothesis_ids: Tensor | None,
+        caps: tuple[int | None, int | None],
+        generator: torch.Generator | None,
+    ) -> None:
+        _check(premise_ids, labels, hypothesis_ids, caps)
+        self.premise_ids, self.entailed = premise_ids, labels == ENTAILMENT
+        self.anchors = self.entailed.nonzero().squeeze(1)
+        self._unnamed: RowMask | None = None
+        if hypothesis_ids is not None:
+            _, numbers = torch.cat([premise_ids, hypothesis_ids]).unique(return_inverse=True)
+            premises, hypotheses = numbers.chunk(2)
+            self._unnamed = unnamed_row_mask(premises[self.entailed], hypotheses[self.entailed], hypotheses)
+        self._drawn: list[Int[Tensor, "anchors places"] | None] = [None, None]
+        if caps != (None, None):
+            blocks = row_blocks(len(self.anchors), len(labels), device=labels.device)
+            drawn = zip(*(self._draw(rows, caps, generator) for rows in blocks), strict=True)
+            self._drawn = [None if cap is None else torch.cat(each) for cap, each in zip(caps, drawn, strict=True)]
+
+    def of(self, rows: Int[Tensor, " anchors"]) -> tuple[Tensor, Tensor]:
+        """P and N of these anchors, each bool [anchors, pairs]."""
+        sets = self._all(rows)
+        for number, drawn in enumerate(self._drawn):
+            if drawn is not None:
+                sets[number] = _mask(drawn[rows], len(self.entailed))
+        return sets[0], sets[1]
+
+    def _all(self, rows: Int[Tensor, " anchors"]) -> list[Tensor]:
+        """Without caps."""
+        positives = (self.premise_ids[self.anchors[rows], None] == self.premise_ids) & self.entailed
+        return [positives, ~positives if self._unnamed is None else self._unnamed(rows)]
+
+    def _draw(
+        self, rows: Int[Tensor, " anchors"], caps: tuple[int | None, int | None], generator: torch.Generator | None
+    ) -> list[Tensor]:
+        """The places of these anchors' members, at most as many as the caps; of none where there is no cap."""
+        always = (self.anchors[rows], None)
+        return [
+            rows if cap is None else _draw(members, cap, generator, always=own)
+            for members, cap, own in zip(self._all(rows), caps, always, strict=True)
+        ]
+
+
+def _check(
+    premise_ids: Tensor, labels: Tensor, hypothesis_ids: Tensor | None, caps: tuple[int | None, int | None]
+) -> None:
+    for name, cap in zip(("max_positives", "max_negatives"), caps, strict=True):
+        if cap is not None and cap < 1:
+            raise NearfarError(f"{name} must be at least 1, or None for all, not {cap}")
+    if premise_ids.shape != labels.shape or (hypothesis_ids is not None and hypothesis_ids.shape != labels.shape):
+        shapes = [None if ids is None else tuple(ids.shape) for ids in (premise_ids, labels, hypothesis_ids)]
+        raise NearfarError("premise_ids {}, labels {} and hypothesis_ids {} must have as many pairs".format(*shapes))
+    if ((labels < 0) | (labels >= len(LABEL_NAMES))).any():
+        raise NearfarError(f"labels must lie in 0..2 {LABEL_NAMES}, found {labels.min()}..{labels.max()}")
 
 
 def _too_near(
@@ -154,29 +199,26 @@ def _too_near(
     return similar > nearest + margin
 
 
-def _near(
-    premise_ids: Int[Tensor, " pairs"], hypothesis_ids: Int[Tensor, " pairs"], entailed: Bool[Tensor, " pairs"]
-) -> Bool[Tensor, "pairs pairs"]:
-    """Whether hypothesis j has the text of premise i itself or of a hypothesis that premise i entails."""
-    texts, numbers = torch.cat([premise_ids, hypothesis_ids]).unique(return_inverse=True)
-    premises, hypotheses = numbers.chunk(2)
-    near = torch.zeros(len(texts), len(texts), dtype=torch.bool, device=numbers.device)
-    near[premises, premises] = True
-    near[premises[entailed], hypotheses[entailed]] = True
-    return near[premises[:, None], hypotheses]
-
-
 def _draw(
-    candidates: Bool[Tensor, "anchors pairs"],
+    members: Bool[Tensor, "anchors pairs"],
     count: int,
     generator: torch.Generator | None,
     *,
     always: Int[Tensor, " anchors"] | None = None,
-) -> Bool[Tensor, "anchors pairs"]:
-    """Keep at most ``count`` candidates of each row, drawn without replacement after the one in ``always``."""
-    keys = torch.rand(candidates.shape, generator=generator, device=candidates.device)
+) -> Int[Tensor, "anchors places"]:
+    """Places of at most ``count`` members of each row, drawn without replacement after the one in ``always``.
+
+    Where a row has fewer, the number of columns stands for the rest.
+    """
+    keys = torch.rand(members.shape, generator=generator, device=members.device)
     if always is not None:
         keys.scatter_(1, always[:, None], 1.0)  # above every key drawn
-    keys.masked_fill_(~candidates, -1.0)
+    keys.masked_fill_(~members, -1.0)
     drawn = keys.topk(min(count, keys.shape[1]), dim=1).indices
-    return torch.zeros_like(candidates).scatter_(1, drawn, value=True) & candidates
+    return drawn.masked_fill_(~members.gather(1, drawn), members.shape[1])
+
+
+def _mask(places: Int[Tensor, "anchors places"], pairs: int) -> Bool[Tensor, "anchors pairs"]:
+    """True at these places, of which ``pairs`` is none."""
+    mask = torch.zeros(len(places), pairs + 1, dtype=torch.bool, device=places.device)
+    return mask.scatter_(1, places, value=True)[:, :pairs]

@@ -1,0 +1,130 @@
+"""Dropout + residual + LayerNorm in one: equal to the three, by the kernel and by plain torch, in both precisions."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nearfar.encoder import dropout, fused
+from nearfar.encoder.dropout import Mask, drop_by
+from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.fused import Output, add_norm
+from nearfar.encoder.kernels import kernels
+from tests.tiny import save_tiny
+
+SEED = 5
+compiled = pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")
+ways = pytest.mark.parametrize("way", [pytest.param("kernels", marks=compiled), "plain"])
+
+
+@pytest.fixture(autouse=True)
+def _by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "way" in request.fixturenames and request.getfixturevalue("way") == "plain":
+        for module in (fused, dropout):
+            monkeypatch.setattr(module, "kernels", lambda: None)
+
+
+def given(dim: int, tokens: int = 150) -> tuple[list[Tensor], nn.LayerNorm]:
+    """What is summed and the slope of what comes out, in numbers that bfloat16 has; and a norm."""
+    generator = torch.Generator().manual_seed(0)
+    tensors = torch.randn(3, tokens, dim, generator=generator).add_(0.5).bfloat16().float()
+    norm = nn.LayerNorm(dim, eps=1e-3)
+    with torch.no_grad():
+        norm.weight.copy_(torch.rand(dim, generator=generator) + 0.5)
+        norm.bias.copy_(torch.randn(dim, generator=generator))
+    return list(tensors.unbind()), norm
+
+
+def values_and_gradients(tensors: list[Tensor], norm: nn.LayerNorm, p: float) -> list[Tensor]:
+    x, residual = (tensor.clone().requires_grad_() for tensor in tensors[:2])
+    norm.zero_grad()
+    torch.manual_seed(SEED)
+    out = add_norm(x, residual, norm, p=p)
+    assert out.dtype == x.dtype
+    out.backward(tensors[2])
+    return [out.detach(), x.grad, residual.grad, norm.weight.grad, norm.bias.grad]  # type: ignore[list-item]
+
+
+def formula(tensors: list[Tensor], norm: nn.LayerNorm, p: float) -> list[Tensor]:
+    """In float64, from torch's own LayerNorm."""
+    x, residual = (tensor.double().requires_grad_() for tensor in tensors[:2])
+    exact = nn.LayerNorm(norm.normalized_shape, eps=norm.eps).double()
+    exact.load_state_dict(norm.state_dict())
+    torch.manual_seed(SEED)
+    mask = Mask.draw(p)
+    factors = drop_by(mask, torch.ones(tensors[0].shape)).double()
+    assert (factors.unique().tolist() == [1.0]) == (p == 0)
+    out = exact(x * factors + residual)
+    out.backward(tensors[2].double())
+    return [out.detach(), x.grad, residual.grad, exact.weight.grad, exact.bias.grad]  # type: ignore[list-item]
+
+
+@ways
+@pytest.mark.parametrize("dim", [16, 48, 384, 40])  # 40 is no multiple of what the kernel takes
+@pytest.mark.parametrize("p", [0.0, 0.1])
+def test_equals_the_formula(way: str, dim: int, p: float) -> None:
+    tensors, norm = given(dim)
+    for ours, exact in zip(values_and_gradients(tensors, norm, p), formula(tensors, norm, p), strict=True):
+        assert exact.norm() > 0
+        assert float((ours - exact).norm() / exact.norm()) < 1e-6
+
+
+@ways
+def test_in_bfloat16_only_what_goes_in_and_out_is_rounded(way: str) -> None:
+    """Weights' gradients, sums over many tokens, have float32's digits."""
+    tensors, norm = given(48, tokens=5000)
+    found = values_and_gradients([tensor.bfloat16() for tensor in tensors], norm, 0.1)
+    for place, (ours, exact) in enumerate(zip(found, formula(tensors, norm, 0.1), strict=True)):
+        assert ours.dtype == (torch.bfloat16 if place < 3 else torch.float32)
+        assert float((ours - exact).norm() / exact.norm()) < (3e-3 if place < 3 else 1e-5)
+
+
+@compiled
+def test_kernel_and_plain_torch_drop_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    tensors, norm = given(384)
+    found = values_and_gradients(tensors, norm, 0.1)
+    for module in (fused, dropout):
+        monkeypatch.setattr(module, "kernels", lambda: None)
+    for ours, plain in zip(found, values_and_gradients(tensors, norm, 0.1), strict=True):
+        torch.testing.assert_close(ours, plain)
+
+
+@compiled
+def test_threads_do_not_change_a_bit() -> None:
+    tensors, norm = given(384, tokens=1000)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            found.append(values_and_gradients(tensors, norm, 0.1))
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        assert all(torch.equal(one, same) for one, same in zip(found[0], other, strict=True))
+
+
+def test_a_residual_in_float32_is_rounded_to_what_it_is_added_to() -> None:
+    (x, residual, _), norm = given(16)
+    out = add_norm(x.bfloat16(), residual, norm)
+    torch.testing.assert_close(out, add_norm(x.bfloat16(), residual.bfloat16(), norm))
+
+
+@ways
+@pytest.mark.parametrize("architecture", ["bert", "roberta", "xlm-roberta"])
+def test_a_backbone_gives_what_it_gave(
+    way: str,
+    architecture: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    folder = save_tiny(tmp_path, architecture)
+    encoder = Encoder.from_pretrained(folder)
+    assert sum(isinstance(part, Output) for part in encoder.modules()) == 4  # two layers, each with two halves
+    monkeypatch.setattr("nearfar.encoder.encoder.use_fused", lambda module: None)
+    before = Encoder.from_pretrained(folder)
+    assert not any(isinstance(part, Output) for part in before.modules())
+    texts = ["a man sees a dog", "red house", "no"]
+    torch.testing.assert_close(
+        torch.from_numpy(encoder.encode(texts)), torch.from_numpy(before.encode(texts)), rtol=0, atol=1e-6
+    )
