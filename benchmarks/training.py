@@ -19,6 +19,7 @@ from common import MODEL
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
 from torch import nn
+from training_profile import lines_of, profiled
 from training_rows import ROWS_OF_A_PREMISE, Pool
 from training_run import Rows, Run, write_rows
 from training_sides import Timed, nearfar, plain_simcse, sentence_transformers
@@ -55,7 +56,7 @@ COMPARISONS = {
         Comparison("unsupervised SimCSE, fp32", "simcse-unsup fp32", "padded step fp32"),
     ),
 }
-GROUPS = (*COMPARISONS, "scl-cost")
+GROUPS = (*COMPARISONS, "scl-cost", "profile")
 SCL_COST_BAR = 3.0
 
 
@@ -86,6 +87,9 @@ def run(only: Sequence[str], rounds: int, steps: int, batch_size: int) -> dict[s
     for name in only:
         if name == "scl-cost":
             found["scl_cost"] = scl_cost(pool, rounds, batch_size)
+            continue
+        if name == "profile":
+            found["profile"] = profiled(pool.shuffled(0), batch_size)
             continue
         measured = common.take_turns(sides(name, pool, batch_size), rounds)
         _check(measured)
@@ -231,7 +235,7 @@ def body(found: dict[str, Any]) -> list[str]:
         lines += ["", f"{COST} {common.spread(more, 1)} % (at most {bar}; Liao's implementation: 80)."]
         lines += ["", f"Seconds of {found['steps'] + 1} steps:", ""]
         lines += common.table(("loss", "seconds"), [(name, common.spread(seconds)) for name, seconds in cost.items()])
-    return lines
+    return [*lines, "", *lines_of(found["profile"])] if "profile" in found else lines
 
 
 def _shares(found: dict[str, Any]) -> Iterator[tuple[object, ...]]:
