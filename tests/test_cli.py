@@ -100,11 +100,11 @@ FINETUNE = "--model tiny --batch-size 8 --validation-rows 20".split()
 
 def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_labelled(world / "labelled.tsv")
-    flags = [*FINETUNE, "--learning-rate", "3e-3", "--epochs", "4", "--evaluate-every", "10"]
+    flags = [*FINETUNE, "--learning-rate", "2e-3", "--epochs", "8", "--evaluate-every", "20"]
     assert main(["finetune", "labelled.tsv", *flags, "--output", "run [1]"]) == 0
     printed = capsys.readouterr().out
     assert "train: labelled.tsv: 52 rows" in printed
-    assert "step 28: Accuracy" in printed
+    assert "step 56: Accuracy" in printed
     assert "run [1]: fine-tuned, x 100 [95% interval]" in printed
     found = re.search(r"On the validation rows [\d.]+ before, ([\d.]+) at step \d+, the best\. (.*)", printed)
     assert found

@@ -273,7 +273,7 @@ def memory(loss, count):
 
     def keep(tensor):
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage.nbytes()
+        kept[storage.data_ptr()] = storage  # held, so that no other has its place
         return tensor
 
     x = [matrix.requires_grad_() for matrix in vectors(3, count, 4).float()]
@@ -282,7 +282,7 @@ def memory(loss, count):
             value = loss(*x).sum()
         value.backward()
     assert x[0].grad.norm() > 1e-6
-    return largest.elements, sum(kept.values()) // 4
+    return largest.elements, sum(storage.nbytes() for storage in kept.values()) // 4
 
 
 LARGE = {
