@@ -154,12 +154,15 @@ def _body(record: dict[str, Any]) -> list[str]:
             what = (row["objective"], f"{row['size']:,}", way)
             rows.append((*what, f"{row['mib'][way]:,.0f}", f"{median(seconds):.3f}", times))
     lines += common.table(("loss", "batch", "way", "MiB", "seconds", "times as long as whole"), rows, words=3)
-    lines += ["", f"SupCon: {record['class']} of a batch have one label. Premise SCL: {record['pairs']} pairs of each"]
-    lines += ["premise, one of them an anchor."]
+    lines += [
+        "",
+        f"SupCon: {record['class']} of a batch have one label. Premise SCL: {record['pairs']} pairs of each premise,",
+    ]
+    lines += ["one of them an anchor."]
     for row in record["rows"]:
         if (row["objective"], row["size"]) == ("InfoNCE", max(SIZES)):
             bar = common.verdict(row["mib"]["in blocks"], BAR_MIB, at_most=True)
-            lines += ["", f"InfoNCE of {row['size']:,} in blocks is to need less than {bar} (MiB)."]
+            lines += ["", f"MiB that InfoNCE of {row['size']:,} may need in blocks, at most: {bar}."]
     return lines
 
 

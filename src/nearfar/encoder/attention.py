@@ -57,7 +57,9 @@ def attend(
     words = -(-groups[-1].length // 4)
     # Split once: the gradient of a slice would be as large as the whole, for each of them.
     sizes = [groups[short - 1].span.stop if short else 0, *(group.texts * group.length for group in groups[short:])]
-    first, *others = zip(*(tensor.split(sizes) for tensor in (query, key, value)), strict=True)
+    whole = len(sizes) == 1
+    parts = [(tensor,) if whole else tensor.split(sizes) for tensor in (query, key, value)]
+    first, *others = zip(*parts, strict=True)
     mixed = []
     if compiled is not None and short:
         lengths = [group.length for group in groups[:short] for _ in range(group.texts)]
