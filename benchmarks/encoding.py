@@ -219,7 +219,7 @@ def body(found: dict[str, Any]) -> list[str]:
         "",
         f"All distinct, tokenising included, the peer at its own batch size; {found['rounds']} rounds in turn after",
         "one to warm up. Medians over rounds; the ratio with its least and greatest. Cosine: the lowest of a text's",
-        f"vector to that of {REFERENCE}. Files, and texts that come again: [encoding-files.md](encoding-files.md).",
+        f"vector to that of {REFERENCE}.",
         "",
     ]
     rows, compared = [], []
