@@ -2,8 +2,8 @@
 
 torch draws each number's fate from one generator, one after the other. Here its generator draws one seed, from which
 word n of 64 random bits is made on its own (SplitMix64; Steele et al. 2014, "Fast Splittable Pseudorandom Number
-Generators"), so that processors share the work and no mask is kept. Each word serves
-four numbers, and a number is kept where its 16 bits are at least the probability, to the nearest 1 / 65,536:
+Generators"), so that processors share the work and no mask is kept. Each word serves four numbers, and a number is kept
+where its 16 bits are at least the probability, to the nearest 1 / 65,536:
 
     y = m x / q,   m = [bits >= p],   q = P(m = 1) = 1 - round(65536 p) / 65536,
 
