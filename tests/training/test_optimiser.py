@@ -1,10 +1,10 @@
-"""The learning rate at every step, and which weights decay."""
+"""The learning rate at every step, which weights decay, and clipping."""
 
 import pytest
 import torch
 from torch import nn
 
-from nearfar.training.optimiser import adamw, learning_rate_factor, set_learning_rate
+from nearfar.training.optimiser import adamw, clipped_step, gradient_norm, learning_rate_factor, set_learning_rate
 
 
 def factors(total: int, **settings: object) -> list[float]:
@@ -50,3 +50,35 @@ def test_one_step_is_adamw() -> None:
     optimiser.step()
     # the first AdamW step moves every weight by lr * sign(gradient)
     torch.testing.assert_close(layer.weight.detach(), start - 0.05 * torch.tensor([[1.0, -1.0]]), atol=1e-6, rtol=0)
+
+
+@pytest.mark.parametrize("max_norm", [0.0, 0.3, 1.0])
+def test_a_clipped_step_is_torch_s_clipping_and_a_step(max_norm: float) -> None:
+    """Gradients are of lengths above and below 1, as moments tell of all those before."""
+
+    def trained(ours: bool) -> list[torch.Tensor]:
+        draw = torch.Generator().manual_seed(0)
+        layer = nn.Linear(30, 20)
+        unused = nn.Linear(3, 3)
+        for parameter in layer.parameters():
+            parameter.data.normal_(generator=draw)
+        optimiser = adamw(layer, [unused], learning_rate=0.1, head_learning_rate=None, weight_decay=0.1, beta2=0.9)
+        parameters = [*layer.parameters(), *unused.parameters()]
+        for factor in (0.01, 1.0, 0.003, 30.0):
+            optimiser.zero_grad()
+            for parameter in layer.parameters():
+                parameter.grad = factor * torch.randn(parameter.shape, generator=draw)
+            if ours:
+                clipped_step(optimiser, norm=gradient_norm(parameters), max_norm=max_norm)
+            else:
+                norm = nn.utils.clip_grad_norm_(parameters, max_norm or float("inf"))
+                optimiser.step()
+                assert factor < 1 or norm > 1
+        return [parameter.detach() for parameter in layer.parameters()]
+
+    for ours, theirs in zip(trained(True), trained(False), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def test_the_length_of_no_gradient_is_zero() -> None:
+    assert gradient_norm(nn.Linear(2, 2).parameters()) == 0

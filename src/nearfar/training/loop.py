@@ -14,11 +14,10 @@ from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import nn
-from torch.optim import Optimizer
 
 from nearfar.training.checkpoint import Keeper, Progress
 from nearfar.training.gradients import Gradients, Part
-from nearfar.training.optimiser import learning_rate_factor, set_learning_rate
+from nearfar.training.optimiser import clipped_step, gradient_norm, learning_rate_factor, set_learning_rate
 from nearfar.types import NearfarError
 
 
@@ -68,7 +67,7 @@ def run(
     gradients: Gradients,
     *,
     modules: dict[str, nn.Module],
-    optimiser: Optimizer,
+    optimiser: torch.optim.AdamW,
     checkpoints: Keeper,
     watchers: Sequence[Watcher],
     evaluate: Callable[[], Evaluation],
@@ -114,11 +113,11 @@ def run(
             group = list(islice(left, accumulate))
             terms, items = gradients.add_mean(group, step=progress.step)
             processes.sum_gradients(parameters)
-            norm = float(torch.nn.utils.clip_grad_norm_(parameters, max_grad_norm or math.inf))
+            norm = gradient_norm(parameters)
             for what, value in (("loss", terms["loss"]), ("gradient", norm)):
                 if not math.isfinite(value):
                     raise _not_finite(what, progress, checkpoints, describe_rows([p for parts in group for p in parts]))
-            optimiser.step()
+            clipped_step(optimiser, norm=norm, max_norm=max_grad_norm)
             optimiser.zero_grad()
 
             progress.step += 1

@@ -1,4 +1,4 @@
-"""AdamW with the papers' parameter groups, and the learning rate as a pure function of the step."""
+"""AdamW with the papers' parameter groups, its clipped step, and the learning rate as a pure function of the step."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -50,3 +50,18 @@ def set_learning_rate(optimiser: torch.optim.Optimizer, factor: float) -> None:
     """Scale each group's peak rate."""
     for group in optimiser.param_groups:
         group["lr"] = group["peak"] * factor
+
+
+def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
+    """The length of all gradients together."""
+    return float(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
+
+
+def clipped_step(optimiser: torch.optim.AdamW, *, norm: float, max_norm: float) -> None:
+    """Step with gradients, of length ``norm``, times min(1, max_norm / norm); ``max_norm`` 0 leaves them as they are.
+
+    The optimiser, which has to be fused, divides them as it reads them, as it does for ``torch.amp.GradScaler``:
+    `clip_grad_norm_` would read and write all of them once more.
+    """
+    optimiser.grad_scale = torch.tensor(max(1.0, (norm + 1e-6) / max_norm) if max_norm else 1.0)  # type: ignore[attr-defined]
+    optimiser.step()
