@@ -41,7 +41,13 @@ class Run:
         heads = {f"head{number}": head for number, head in enumerate(self.prepared.mixture.heads)}
         loop.run(
             self.prepared.mixture,
-            Gradients(self.config.seed, Processes(), self.config.micro_batch, bf16=self.config.precision == "bf16"),
+            Gradients(
+                self.config.seed,
+                Processes(),
+                self.config.micro_batch,
+                self.config.micro_batch_tokens,
+                bf16=self.config.precision == "bf16",
+            ),
             modules={"encoder": self.prepared.encoder, **heads},
             optimiser=self._optimiser,
             checkpoints=InMemory(),

@@ -179,6 +179,10 @@ def test_flags_override_the_file(world: Path, capsys: pytest.CaptureFixture[str]
         ("train nowhere.toml", "nowhere.toml: cannot be read as TOML"),
         ("train scl --output run --temperature 0", "--temperature 0.0: must be above 0"),
         ("train scl --output run --batch-size 0", "--batch-size 0: must be at least 1"),
+        (
+            "train scl --output run --micro-batch 4 --micro-batch-tokens 99",
+            "--micro-batch and --micro-batch-tokens: each",
+        ),
         ("train scl --output run --scl-weight 1.5", "--scl-weight 1.5: must be between 0 and 1"),
         (
             "train scl --output run --evaluate-on pairs.tsv --data nli.tsv --model nowhere/at/all",

@@ -198,6 +198,7 @@ def test_fine_tuning_defaults_are_gunel_s() -> None:
         {"text_columns": ("question", "answer"), "label_column": "kind", "validation": "v.tsv", "test": "t.tsv"},
         {"sample_size": 20, "sample_seed": 7, "noise": "word-swap", "balanced": True, "keep": "last", "seed": 0},
         {"max_steps": 3, "patience": 2, "micro_batch": 4, "head_learning_rate": 1e-3, "precision": "bf16"},
+        {"micro_batch_tokens": 4096},
     ],
 )
 def test_settings_of_fine_tuning_survive_a_round_trip(changes: dict[str, object], tmp_path: Path) -> None:

@@ -340,7 +340,7 @@ def test_bf16_and_micro_batches(config: FinetuneConfig, tmp_path: Path) -> None:
     assert all(np.isfinite(line["loss"]) for line in metrics(config.output) if "loss" in line)
     runs = [replace(config, dropout=0.0, epochs=1, output=str(tmp_path / name)) for name in ("whole", "pieces")]
     finetune(runs[0])
-    finetune(replace(runs[1], micro_batch=3))
+    finetune(replace(runs[1], micro_batch_tokens=30))
     whole, pieces = ([line["loss"] for line in metrics(run.output) if "loss" in line] for run in runs)
     assert whole == pytest.approx(pieces, abs=1e-3)
 

@@ -68,11 +68,13 @@ def test_what_is_trained_is_counted(folder: Path) -> None:
 
 
 def test_memory_grows_with_the_batch_and_not_with_pieces(folder: Path) -> None:
-    small, large, pieces = (
+    sizes = {"batch_size": 5}, {"batch_size": 30}
+    small, large, pieces, few_tokens = (
         plan(config("simcse-unsup", folder, **extra)).memory_gib
-        for extra in ({"batch_size": 5}, {"batch_size": 30}, {"batch_size": 30, "micro_batch": 2})
+        for extra in (*sizes, {"batch_size": 30, "micro_batch": 2}, {"batch_size": 30, "micro_batch_tokens": 30})
     )
     assert pieces < small < large
+    assert few_tokens < small
     with_adapters = plan(config("simcse-unsup", folder, batch_size=5, lora_rank=1)).memory_gib
     assert with_adapters < small  # no moments for what is frozen
 

@@ -196,7 +196,7 @@ def make_job(
     if half.truncated:
         length = min(config.train_max_length or classifier.max_length, classifier.max_length)
         facts.append(f"{half.truncated} of {len(texts)} training rows are over {length} tokens and cut there")
-    mixture = Mixture(((method, 1.0),))
+    mixture = Mixture(((replace(method, tokens_of=half.lengths), 1.0),))
     steps = -(-mixture.total_steps(config.epochs) // config.accumulate)
     return Job(
         mixture=mixture,

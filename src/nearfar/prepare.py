@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.training import TrainingEncoder
+    from nearfar.methods import Method
     from nearfar.methods.mixture import Mixture
 
 
@@ -124,7 +125,7 @@ def plan(config: TrainConfig, *, console: "Console | None" = None) -> Plan:
     # What autograd keeps of a layer for each token: about 10 widths around attention and norms, 3 of the feed-forward.
     width, inner = shape.hidden_size, getattr(shape, "intermediate_size", 4 * shape.hidden_size)
     kept = shape.num_hidden_layers * (10 * width + 3 * inner) * 4
-    tokens = max(_tokens(run, parts, config.micro_batch) for parts in first)
+    tokens = max(_tokens(method, batch, config) for parts in first for method, batch, _ in parts)
     numbers = sum(p.numel() for p in parameters)
     return Plan(
         facts=run.facts,
@@ -138,14 +139,13 @@ def plan(config: TrainConfig, *, console: "Console | None" = None) -> Plan:
     )
 
 
-def _tokens(run: Prepared, parts: object, micro_batch: int | None) -> int:
-    """Real tokens that are in the encoder at once; about, where a batch is encoded in pieces."""
-    most = 0
-    for method, batch, _ in parts:  # type: ignore[attr-defined]
-        times = max(1, round(len(method.items_of(batch)) / len(batch.sentences)))  # unsupervised SimCSE encodes twice
-        lengths = sorted(times * run.texts.ids(batch.sentences).lengths.tolist(), reverse=True)
-        most = max(most, sum(lengths[:micro_batch]))
-    return most
+def _tokens(method: "Method", batch: object, config: TrainConfig) -> int:
+    """Tokens that are in the encoder at once, at most, for a batch."""
+    from nearfar.training.gradients import pieces_of
+
+    assert method.tokens_of is not None
+    pieces = pieces_of(method, method.items_of(batch), config.micro_batch, config.micro_batch_tokens)
+    return max(sum(method.tokens_of(piece)) for piece in pieces)
 
 
 def _nothing() -> None:

@@ -1,7 +1,8 @@
 """From a method's settings to the method: which rows are read, how they are batched, what the encoder has to give."""
 
 import math
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import torch
@@ -102,6 +103,13 @@ def follow(config: TrainConfig, kitchen: Kitchen) -> Recipe:
     Raises:
         NearfarError: whatever is wrong with rows or settings, before anything is trained.
     """
+    recipe = _recipe(config, kitchen)
+    if recipe.method.tokens_of is not None:
+        return recipe
+    return recipe._replace(method=replace(recipe.method, tokens_of=kitchen.encoder.lengths))  # its items are texts
+
+
+def _recipe(config: TrainConfig, kitchen: Kitchen) -> Recipe:
     match config:
         case SbertConfig():
             return _nli(config, kitchen)
@@ -282,7 +290,11 @@ def _kim(config: SgConfig | BtSgOptConfig | BtConfig, kitchen: Kitchen) -> Recip
         false_negative_margin=config.false_negative_margin,
         views=f"{config.view_pooling} over tokens, layers {guide.layers[0]} to {guide.layers[1]}",
     )
-    return Recipe(method, _facts(loaded))
+
+    def tokens_of(items: Sequence[kim.Sides]) -> list[int]:
+        return kitchen.encoder.lengths([own for own, _ in items])
+
+    return Recipe(replace(method, tokens_of=tokens_of), _facts(loaded))
 
 
 def _is_trained(module: nn.Module) -> bool:

@@ -168,7 +168,9 @@ def _loop(
 
     run(
         job.mixture,
-        Gradients(config.seed, processes, config.micro_batch, bf16=config.precision == "bf16"),
+        Gradients(
+            config.seed, processes, config.micro_batch, config.micro_batch_tokens, bf16=config.precision == "bf16"
+        ),
         modules=job.modules,
         optimiser=optimiser,
         checkpoints=keeper,

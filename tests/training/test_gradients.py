@@ -1,6 +1,7 @@
 """Gradients in pieces equal the gradient of the whole, for every method, dropout replayed."""
 
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,9 @@ import torch
 from nearfar.config import METHODS, TrainConfig
 from nearfar.methods import Loss
 from nearfar.prepare import Prepared, prepare
-from nearfar.training.gradients import Gradients, seeded
+from nearfar.training.gradients import Gradients, pieces_of, seeded
 from nearfar.training.processes import Processes
+from nearfar.types import NearfarError
 from tests.every_method import config, write_data
 
 
@@ -23,14 +25,16 @@ def modules(run: Prepared) -> list[torch.nn.Module]:
     return [run.encoder, *run.mixture.heads]
 
 
-def gradients(run: Prepared, parts, micro_batch: int | None) -> tuple[float, list[torch.Tensor]]:
+def gradients(
+    run: Prepared, parts, micro_batch: int | None, *, tokens: int | None = None
+) -> tuple[float, list[torch.Tensor]]:
     """Loss and gradients of one step, as the loop computes them."""
     total = 0.0
     for module in modules(run):
         module.train()
         module.zero_grad()
     for number, (method, batch, weight) in enumerate(parts):
-        computed = Gradients(7, Processes(), micro_batch)
+        computed = Gradients(7, Processes(), micro_batch, tokens)
         loss, _ = computed.add(method, batch, weight=weight, key=(3, number))
         total += weight * float(loss.total.detach())
     return total, collected(run)
@@ -80,8 +84,50 @@ def test_pieces_give_the_gradient_of_the_whole(method: str, folder: Path) -> Non
     assert_close(gradients(run, parts, None), expected)
     for micro_batch in (1, 3, 7):  # none divides the number of items
         assert_close(gradients(run, parts, micro_batch), expected)
+    for tokens in (1, 25):  # fewer than any text has, and than a batch has
+        assert_close(gradients(run, parts, None, tokens=tokens), expected)
     last = last_batch(settings, run)
     assert_close(gradients(run, last, 4), plain(run, last))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_pieces_have_so_many_tokens(method: str, folder: Path) -> None:
+    """Counted where the encoder takes them in: what is read with gradient, piece by piece."""
+    beside = {"mlm_weight": 0.1} if hasattr(METHODS[method], "mlm_weight") else {}
+    run = prepare(config(method, folder, model=str(folder / "tiny"), **beside))
+    parts = next(run.mixture.epoch(0))
+    read: list[int] = []
+
+    def count(_: torch.nn.Module, args: tuple, kwargs: dict) -> None:
+        if torch.is_grad_enabled():
+            read.append(kwargs["input_ids"].numel())
+
+    hook = run.encoder.backbone.register_forward_pre_hook(count, with_kwargs=True)
+    gradients(run, parts, None)
+    whole = sum(read)
+    longest = max(run.texts.lengths([text for _, batch, _ in parts for text in batch.sentences]))
+    for tokens in (longest, 3 * longest):
+        read.clear()
+        gradients(run, parts, None, tokens=tokens)
+        assert len(read) > len(parts)
+        assert max(read) <= tokens
+        assert sum(read) == whole
+        # neighbours that would have fitted together were not parted
+        assert sum(one + other <= tokens for one, other in pairwise(read)) < len(parts)
+    hook.remove()
+
+
+def test_pieces_of_items(folder: Path) -> None:
+    objective = replace(
+        prepare(config("sbert", folder)).mixture.parts[0][0], tokens_of=lambda items: [len(item) for item in items]
+    )
+    items = ["aaa", "a", "aaaaaaa", "aa", "aa", "aa"]
+    assert pieces_of(objective, items, None, 4) == [["aaa", "a"], ["aaaaaaa"], ["aa", "aa"], ["aa"]]
+    assert pieces_of(objective, items, None, 100) == pieces_of(objective, items, None, None) == [items]
+    assert pieces_of(objective, items, 4, None) == [items[:4], items[4:]]
+    assert pieces_of(objective, [], None, 4) == pieces_of(objective, [], 4, None) == []
+    with pytest.raises(NearfarError, match="sbert does not say how many tokens"):
+        pieces_of(replace(objective, tokens_of=None), items, None, 4)
 
 
 @pytest.mark.parametrize("method", ["simcse-unsup", "scl", "sg-opt"])

@@ -24,6 +24,8 @@ class RunConfig:
     """Rows in a batch; started as several processes, rows that each of them brings."""
     micro_batch: int | None = None
     """Encode so many texts at a time, and twice: memory no longer grows with the batch; the gradient is the same."""
+    micro_batch_tokens: int | None = None
+    """In place of MICRO_BATCH: encode at a time as many texts as have so many tokens between them."""
     epochs: int = 1
     """Passes over the rows."""
     max_steps: int | None = None
@@ -63,11 +65,15 @@ class RunConfig:
         """Refuse values that no run can use, before anything is loaded."""
         at_least = {"batch_size": 1, "epochs": 1, "max_steps": 1, "accumulate": 1, "evaluate_every": 1, "patience": 1}
         at_least |= {"checkpoint_every": 1, "max_length": 3, "max_positives": 1, "max_negatives": 1, "limit": 1}
-        at_least |= {"micro_batch": 1, "train_max_length": 3, "lora_rank": 1, "projection": 1}
+        at_least |= {"micro_batch": 1, "micro_batch_tokens": 1, "train_max_length": 3, "lora_rank": 1, "projection": 1}
         for name, smallest in at_least.items():
             value = getattr(self, name, None)
             if isinstance(value, int) and value < smallest:
                 raise NearfarError(f"{flag(name)} {value}: must be at least {smallest}.")
+        if self.micro_batch is not None and self.micro_batch_tokens is not None:
+            raise NearfarError(
+                "--micro-batch and --micro-batch-tokens: each says how much is encoded at a time; give one."
+            )
         for name in ("learning_rate", "head_learning_rate", "temperature", "lora_alpha"):
             value = getattr(self, name, None)
             if value is not None and not 0 < value < float("inf"):

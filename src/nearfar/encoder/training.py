@@ -50,6 +50,11 @@ class TrainingEncoder:
         """Token ids of texts that were read."""
         return self.tokens.select(texts)
 
+    def lengths(self, texts: Sequence[str]) -> list[int]:
+        """How many tokens each of these texts has, which were read."""
+        lengths: list[int] = self.ids(texts).lengths.tolist()
+        return lengths
+
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Embeddings [texts, dim] with gradient, in float32."""
         with self._precision():
@@ -91,6 +96,10 @@ class TrainingClassifier:
         self._rows = {item: row for row, item in enumerate(dict.fromkeys(items))}
         self._tokens = self.classifier.tokenize(list(self._rows), max_length=self.max_length)
         self.truncated = sum(self._tokens.cut[self._rows[item]] for item in items)
+
+    def lengths(self, items: Sequence[Item]) -> list[int]:
+        """How many tokens each of these items has, which were read."""
+        return [len(self._tokens.ids[self._rows[item]]) for item in items]
 
     def states(self, items: Sequence[Item]) -> Tensor:
         """Last hidden states of [CLS] [items, dim] of items that were read, with gradient, in float32."""

@@ -54,6 +54,8 @@ class Method:
     """A batch in words, line by line: who is pulled towards whom, and who pushed away. Encodes nothing."""
     head: nn.Module | None = None
     """Trained beside the encoder and dropped afterwards; None if the method needs none."""
+    tokens_of: Callable[[Sequence[Item]], Sequence[int]] | None = None
+    """How many tokens the encoder reads of each item with gradient; None if that is not known."""
 
     def loss(self, batch: Any) -> Loss:
         """The plain path: all items at once, in this process."""

@@ -116,4 +116,7 @@ def masked_language_model(
             "80% of these are read as the mask token, 10% as a random one, 10% as they are",
         ]
 
-    return Method("mlm", batches, items_of, represent, loss_of, describe, head)
+    def tokens_of(items: Sequence[MaskedSentence]) -> list[int]:
+        return [len(item.ids) for item in items]
+
+    return Method("mlm", batches, items_of, represent, loss_of, describe, head, tokens_of)

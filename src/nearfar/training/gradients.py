@@ -3,20 +3,22 @@
 In the order of the data: the items of the batch are represented, each process its share, piece by piece; the rows of
 all are gathered; every process computes the loss of the *whole* batch from them; and each sends the gradient back
 through the rows that it made itself. Summed over the processes this is the gradient of one process with all items, for
-any loss whatever, negatives included. With ``micro_batch``, rows are first made without a graph, and made again, piece
-by piece, when their gradient is known (L. Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory
+any loss whatever, negatives included. In several pieces, rows are first made without a graph, and made again, piece by
+piece, when their gradient is known (L. Gao et al. 2021, "Scaling Deep Contrastive Learning Batch Size under Memory
 Limited Setup"); as all random numbers start from :func:`seeded`, dropout is the same both times.
 """
 
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from nearfar.training.processes import Processes
+from nearfar.types import NearfarError
 
 
 class Loss(Protocol):
@@ -44,6 +46,9 @@ class Objective(Protocol):
     @property
     def loss_of(self) -> Callable[[Any, Tensor], Loss]: ...  # noqa: D102
 
+    @property
+    def tokens_of(self) -> Callable[[Sequence[Any]], Sequence[int]] | None: ...  # noqa: D102
+
 
 Part: TypeAlias = tuple[Objective, Any, float]
 """An objective, the batch that it gets in this step, and its weight."""
@@ -57,6 +62,8 @@ class Gradients:
     processes: Processes
     micro_batch: int | None = None
     """Items represented at a time; None for all at once."""
+    micro_batch_tokens: int | None = None
+    """Tokens represented at a time, in place of a number of items."""
     bf16: bool = False
     """Whether heads compute in bfloat16. Objectives see to their own precision, and ``represent`` to the encoder's."""
 
@@ -91,9 +98,7 @@ class Gradients:
         rank, size = self.processes.rank, self.processes.size
         seeded(self.seed, *key, "items")
         items = objective.items_of(batch)
-        own = items[self.processes.share]
-        size_of_piece = self.micro_batch or max(len(own), 1)
-        pieces = [own[start : start + size_of_piece] for start in range(0, len(own), size_of_piece)]
+        pieces = pieces_of(objective, items[self.processes.share], self.micro_batch, self.micro_batch_tokens)
 
         def represent(piece: int) -> Tensor:
             seeded(self.seed, *key, "rows", rank, piece)
@@ -117,6 +122,29 @@ class Gradients:
             if row.requires_grad:
                 row.backward(slope)
         return loss, len(items)
+
+
+def pieces_of(
+    objective: Objective, items: Sequence[Any], micro_batch: int | None, micro_batch_tokens: int | None
+) -> list[Sequence[Any]]:
+    """Neighbouring items that are represented together: so many, or as many as have so many tokens between them.
+
+    An item of more tokens than that is by itself. Without either, all are one piece; no items are none. Raises
+    NearfarError if tokens are asked for and the objective does not count them.
+    """
+    if micro_batch_tokens is None:
+        size = micro_batch or max(len(items), 1)
+        return [items[start : start + size] for start in range(0, len(items), size)]
+    if objective.tokens_of is None:
+        raise NearfarError(f"{objective.name} does not say how many tokens its items have, so they are cut by number.")
+    starts: list[int] = []
+    held = 0
+    for place, tokens in enumerate(objective.tokens_of(items)):
+        if not starts or held + tokens > micro_batch_tokens:
+            starts.append(place)
+            held = 0
+        held += tokens
+    return [items[start:end] for start, end in pairwise([*starts, len(items)])]
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
