@@ -136,7 +136,7 @@ def pieces_of(
         size = micro_batch or max(len(items), 1)
         return [items[start : start + size] for start in range(0, len(items), size)]
     if objective.tokens_of is None:
-        raise NearfarError(f"{objective.name} does not say how many tokens its items have, so they are cut by number.")
+        raise NearfarError(f"{objective.name} does not say how many tokens its items have; give a number of items.")
     starts: list[int] = []
     held = 0
     for place, tokens in enumerate(objective.tokens_of(items)):
