@@ -23,7 +23,7 @@ class RunConfig:
     batch_size: int = 64
     """Rows in a batch; started as several processes, rows that each of them brings."""
     micro_batch: int | None = None
-    """Encode so many texts at a time, and twice: memory no longer grows with the batch; the gradient is the same."""
+    """Encode so many texts at a time, and twice: memory grows far less with the batch; the gradient is the same."""
     micro_batch_tokens: int | None = None
     """In place of MICRO_BATCH: encode at a time as many texts as have so many tokens between them."""
     epochs: int = 1
