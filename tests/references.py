@@ -41,10 +41,12 @@ def premise_scl(
     similarity: str = "dot",
     hypothesis_ids: Tensor | None = None,
     margin: float | None = None,
+    hard: tuple[int, ...] = (1, 2),
 ) -> list[Tensor]:
     """Liao 2021, eq. 2, a value for each entailment pair; without the texts that ``hypothesis_ids`` show to be near.
 
-    With a margin, also without those that are nearer than the nearest positive by more than it.
+    With a margin, also without those that are nearer than the nearest positive by more than it. Of the premise's own
+    hypotheses those with labels in ``hard`` are negatives.
     """
     ids, y = premise_ids.tolist(), labels.tolist()
     texts = [("hypothesis", j) for j in range(len(y))] if hypothesis_ids is None else hypothesis_ids.tolist()
@@ -55,6 +57,7 @@ def premise_scl(
         positives = [j for j in range(len(y)) if ids[j] == ids[i] and y[j] == ENTAILMENT]
         near = {ids[i]} | {texts[j] for j in positives}
         negatives = [j for j in range(len(y)) if j not in positives and texts[j] not in near]
+        negatives = [j for j in negatives if ids[j] != ids[i] or y[j] in hard]
         s = [_similarity(premises[i], hypotheses[j], similarity) for j in range(len(y))]
         if margin is not None:
             nearest = max(s[j].item() for j in positives)

@@ -33,7 +33,15 @@ PAIRS: dict[str, Any] = {"temperature": 0.2, "drift_weight": 0.7, "projection": 
 KIM: dict[str, Any] = {**PAIRS, "views": "1-2", "view_pooling": "mean", "guide_dropout": True, "pooling": "mean"}
 CHANGES: dict[str, dict[str, Any]] = {
     "sbert": NLI,
-    "scl": {**NLI, "scl_weight": 0.9, "temperature": 0.3, "similarity": "cosine", "false_negative_margin": 0.0, **CAPS},
+    "scl": {
+        **NLI,
+        "scl_weight": 0.9,
+        "temperature": 0.3,
+        "similarity": "cosine",
+        "hard_negatives": "none",
+        "false_negative_margin": 0.0,
+        **CAPS,
+    },
     "augment": {**NLI, **CAPS},
     "simcse-unsup": SIMCSE,
     "simcse-sup": {**SIMCSE, "hard_negative_weight": 1.0},

@@ -155,6 +155,7 @@ def _nli(config: SbertConfig, kitchen: Kitchen) -> Recipe:
                 scl_weight=config.scl_weight,
                 temperature=config.temperature,
                 similarity=config.similarity,
+                hard_negatives=config.hard_negatives,
                 max_positives=_cap(config.max_positives),
                 max_negatives=_cap(config.max_negatives),
                 false_negative_margin=margin,

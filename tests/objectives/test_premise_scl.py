@@ -59,6 +59,18 @@ def test_known_false_negatives_equal_the_loops():
     assert (value < premise_scl(premises, hypotheses, ids, labels)).any()
 
 
+@pytest.mark.parametrize(("hard_negatives", "labels_kept"), [("contradiction", (2,)), ("none", ())])
+@pytest.mark.parametrize("texts", [None, 7])
+def test_fewer_hard_negatives_equal_the_loops(hard_negatives, labels_kept, texts):
+    premises, hypotheses, ids, labels = batch(14)
+    if texts is not None:
+        texts = torch.randint(texts, (14,), generator=torch.Generator().manual_seed(1))
+    value = premise_scl(premises, hypotheses, ids, labels, hard_negatives=hard_negatives, hypothesis_ids=texts)
+    expected = references.premise_scl(premises, hypotheses, ids, labels, 1.0, hypothesis_ids=texts, hard=labels_kept)
+    torch.testing.assert_close(value, torch.stack(expected), rtol=1e-11, atol=1e-11)
+    assert (value < premise_scl(premises, hypotheses, ids, labels, hypothesis_ids=texts)).any()
+
+
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 def test_gradients_match_finite_differences(similarity):
     premises, hypotheses, ids, labels = batch(6)
@@ -304,6 +316,7 @@ def test_no_anchor_gives_no_values_but_a_graph(count, caps):
         ({"similarity": "euclid"}, "similarity must be one of dot, cosine, not 'euclid'"),
         ({"max_positives": 0}, "max_positives must be at least 1, or None for all, not 0"),
         ({"max_negatives": -3}, "max_negatives"),
+        ({"hard_negatives": "neutral"}, "hard_negatives must be one of all, contradiction, none, not 'neutral'"),
     ],
 )
 def test_impossible_settings_are_refused(setting, message):

@@ -1,5 +1,6 @@
 """Anchors, positives and negatives of a batch: which they are, and how the capped ones are drawn."""
 
+import pytest
 import torch
 
 from nearfar.objectives import premise_sets
@@ -23,6 +24,15 @@ def test_texts_are_told_apart_by_anchor():
     assert sets.anchors.tolist() == [0, 1]
     assert sets.positives.int().tolist() == [[1, 0, 0], [0, 1, 0]]
     assert sets.negatives.int().tolist() == [[0, 1, 0], [1, 0, 1]]
+
+
+@pytest.mark.parametrize(("hard_negatives", "own"), [("all", [1, 1]), ("contradiction", [0, 1]), ("none", [0, 0])])
+@pytest.mark.parametrize("cap", [None, 9])
+def test_hard_negatives_are_those_of_the_own_premise_alone(hard_negatives, own, cap):
+    ids, labels = tensors([0, 0, 0, 1, 1], [ENTAILMENT, NEUTRAL, CONTRADICTION, NEUTRAL, CONTRADICTION])
+    sets = premise_sets(ids, labels, hard_negatives=hard_negatives, max_negatives=cap)
+    assert sets.positives.int().tolist() == [[1, 0, 0, 0, 0]]
+    assert sets.negatives.int().tolist() == [[0, *own, 1, 1]]
 
 
 def test_each_negative_is_drawn_equally_often_and_never_twice():

@@ -38,6 +38,8 @@ class SclConfig(SbertConfig):
     """Divides the similarities (Liao 2021, section 4.4); with cosine, 0.05 is usual."""
     similarity: Literal["dot", "cosine"] = "dot"
     """dot, as the authors' code has it, or cosine."""
+    hard_negatives: Literal["all", "contradiction", "none"] = "all"
+    """Negatives of an anchor's own premise: all that it does not entail (the paper), contradicted ones alone, or none."""
     false_negative_margin: float | None = None
     """Leave out negatives more similar to the anchor than its nearest positive by more than this; by default none."""
     max_positives: Cap = "all"

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import torch
 
 from nearfar.data.batching import NliBatch
-from nearfar.objectives import premise_sets
+from nearfar.objectives import HardNegatives, premise_sets
 from nearfar.types import LABEL_NAMES
 
 
@@ -33,13 +33,22 @@ def describe_labels(batch: NliBatch) -> list[str]:
     return lines
 
 
-def describe_anchors(batch: NliBatch, *, max_positives: int | None, max_negatives: int | None) -> list[str]:
+def describe_anchors(
+    batch: NliBatch,
+    *,
+    hard_negatives: HardNegatives = "all",
+    max_positives: int | None,
+    max_negatives: int | None,
+) -> list[str]:
     """Name each anchor premise, and below it its positives, its own negatives, and the number of the others.
 
     All candidates are shown; a last line says how many of them the caps let through at each step.
     """
     sets = premise_sets(
-        torch.tensor(batch.premises), torch.tensor(batch.labels), hypothesis_ids=torch.tensor(batch.hypotheses)
+        torch.tensor(batch.premises),
+        torch.tensor(batch.labels),
+        hard_negatives=hard_negatives,
+        hypothesis_ids=torch.tensor(batch.hypotheses),
     )
     # Entailment pairs of one premise have the same sets, so each premise is shown once.
     anchors = {batch.premises[pair]: anchor for anchor, pair in enumerate(sets.anchors.tolist())}
@@ -47,23 +56,28 @@ def describe_anchors(batch: NliBatch, *, max_positives: int | None, max_negative
     for premise, anchor in anchors.items():
         positives: list[str] = []
         negatives: list[str] = []
-        elsewhere = left_out = 0
+        elsewhere = equal = soft = 0
         for pair, hypothesis in enumerate(batch.hypotheses):
             if sets.positives[anchor, pair]:
                 positives.append(batch.sentences[hypothesis])
             elif not sets.negatives[anchor, pair]:
-                left_out += 1
+                near = {premise, *(batch.hypotheses[k] for k in sets.positives[anchor].nonzero().flatten().tolist())}
+                equal += hypothesis in near
+                soft += hypothesis not in near
             elif batch.premises[pair] == premise:
                 negatives.append(f"{batch.sentences[hypothesis]} ({LABEL_NAMES[batch.labels[pair]]})")
             else:
                 elsewhere += 1
+        left_out = [
+            f"{counted(count, 'hypothesis', 'hypotheses')} {which}"
+            for count, which in ((equal, "equal to the anchor or a positive"), (soft, "of the anchor's own"))
+            if count
+        ]
         lines += describe_anchor(
             batch.sentences[premise],
             positives=positives,
             negatives=[*negatives, f"{counted(elsewhere, 'hypothesis', 'hypotheses')} of other premises"],
-            left_out=f"{counted(left_out, 'hypothesis', 'hypotheses')} equal to the anchor or a positive"
-            if left_out
-            else None,
+            left_out=" and ".join(left_out) or None,
         )
     silent = len(set(batch.premises)) - len(anchors)
     if silent:

@@ -47,7 +47,7 @@ from nearfar.data.batching import NliBatch, NliBatches
 from nearfar.encoder.heads import SoftmaxHead
 from nearfar.methods import Embed, Loss, Method
 from nearfar.methods.describe import describe_anchors, describe_labels
-from nearfar.objectives import Similarity, nli_softmax, nli_softmax_features, premise_scl, premise_sets
+from nearfar.objectives import HardNegatives, Similarity, nli_softmax, nli_softmax_features, premise_scl, premise_sets
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, NliRow
 
 
@@ -90,14 +90,17 @@ def scl(
     scl_weight: float = 0.3,  # Liao 2021, Table 2: best on STS
     temperature: float = 1.0,  # section 4.4
     similarity: Similarity = "dot",  # eq. 2
+    hard_negatives: HardNegatives = "all",  # section 3
     max_positives: int | None = None,  # section 5.3: best with all, and all
     max_negatives: int | None = None,
     false_negative_margin: float | None = None,  # ours
 ) -> Method:
     """Train by (1 - scl_weight) CE + scl_weight SCL. ``dim`` is the width of the embeddings.
 
-    SCL of a batch without an entailment is 0. With ``scl_weight=1`` there is no CE and no head. Positives and
-    negatives, where capped, are drawn from torch's global generator.
+    SCL of a batch without an entailment is 0. With ``scl_weight=1`` there is no CE and no head. ``hard_negatives`` says
+    which of its own premise's hypotheses an anchor is pushed away from: the neutral and the contradicted, as in the
+    paper, the contradicted alone, or none. Positives and negatives, where capped, are drawn from torch's global
+    generator.
 
     Terms: ``scl``, and ``ce`` and ``accuracy`` if there is a head.
     Raises NearfarError if ``scl_weight`` is outside 0..1, if no row is an entailment, if all rows have the same
@@ -120,6 +123,7 @@ def scl(
             pairs.labels,
             temperature=temperature,
             similarity=similarity,
+            hard_negatives=hard_negatives,
             max_positives=max_positives,
             max_negatives=max_negatives,
             hypothesis_ids=pairs.hypotheses,
@@ -134,7 +138,9 @@ def scl(
         return Loss(total, terms | {"ce": ce.mean().detach(), "accuracy": accuracy.mean()})
 
     def describe(batch: NliBatch) -> list[str]:
-        return describe_anchors(batch, max_positives=max_positives, max_negatives=max_negatives)
+        return describe_anchors(
+            batch, hard_negatives=hard_negatives, max_positives=max_positives, max_negatives=max_negatives
+        )
 
     return Method("scl", batches, _sentences, embed, loss_of, describe, head)
 

@@ -8,7 +8,7 @@ from nearfar.objectives._compared import row_blocks
 from nearfar.objectives._info_nce import info_nce, nt_xent
 from nearfar.objectives._masked_lm import masked_lm
 from nearfar.objectives._masks import below_positive, distinct_rows
-from nearfar.objectives._premise_scl import PremiseSets, premise_scl, premise_sets
+from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_scl, premise_sets
 from nearfar.objectives._regression import cosine_regression, regression_features
 from nearfar.objectives._row_masks import (
     RowMask,
@@ -24,6 +24,7 @@ from nearfar.objectives._softmax import nli_softmax, nli_softmax_features
 from nearfar.objectives._supcon import supcon
 
 __all__ = [
+    "HardNegatives",
     "PremiseSets",
     "RowMask",
     "SelfGuidedVariant",

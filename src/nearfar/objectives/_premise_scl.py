@@ -1,7 +1,7 @@
 """Premise-anchored supervised contrastive learning: which hypotheses are near a premise, which far, and the loss."""
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -11,7 +11,10 @@ from nearfar.objectives._compared import Compared, row_blocks
 from nearfar.objectives._contrast import contrast
 from nearfar.objectives._row_masks import RowMask, unnamed_row_mask
 from nearfar.objectives._similarity import Similarity, check_similarity, check_temperature, similarities
-from nearfar.types import ENTAILMENT, LABEL_NAMES, NearfarError
+from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError
+
+HardNegatives: TypeAlias = Literal["all", "contradiction", "none"]
+"""Which of its own premise's hypotheses an anchor is pushed away from: neutral and contradicted ones, or fewer."""
 
 
 class PremiseSets(NamedTuple):
@@ -29,6 +32,7 @@ def premise_sets(
     premise_ids: Int[Tensor, " pairs"],
     labels: Int[Tensor, " pairs"],
     *,
+    hard_negatives: HardNegatives = "all",
     max_positives: int | None = None,
     max_negatives: int | None = None,
     generator: torch.Generator | None = None,
@@ -37,7 +41,8 @@ def premise_sets(
     """Find the anchors of a batch of NLI pairs, and the positives and negatives of each.
 
     Every entailment pair is an anchor. Its positives are all entailed hypotheses of the same premise, its negatives all
-    other hypotheses of the batch: the neutral and contradicted ones of its premise, and those of other premises.
+    other hypotheses of the batch: the neutral and contradicted ones of its premise, and those of other premises. Of
+    the first, ``hard_negatives`` may leave only the contradicted ones, or none.
 
     ``hypothesis_ids`` number the texts in the id space of ``premise_ids``. Where given, a hypothesis whose text is that
     of the anchor's premise or of one of its positives is known not to be a negative, and is left out.
@@ -46,7 +51,8 @@ def premise_sets(
     (on the device of the ids; torch's global one if None). The pair's own hypothesis is always kept, and counts
     towards ``max_positives``. A positive that was not drawn does not become a negative.
 
-    Raises NearfarError for a cap below 1, a label outside 0..2, and lengths that do not match.
+    Raises NearfarError for an unknown ``hard_negatives``, a cap below 1, a label outside 0..2, and lengths that do not
+    match.
 
     >>> sets = premise_sets(torch.tensor([7, 7, 7, 9]), torch.tensor([0, 2, 0, 1]))
     >>> sets.anchors.tolist()
@@ -57,7 +63,7 @@ def premise_sets(
     [[0, 1, 0, 1], [0, 1, 0, 1]]
     """
     caps = (max_positives, max_negatives)
-    sets = _Sets(premise_ids, labels, hypothesis_ids, caps, generator)
+    sets = _Sets(premise_ids, labels, hypothesis_ids, hard_negatives=hard_negatives, caps=caps, generator=generator)
     return PremiseSets(sets.anchors, *sets.of(torch.arange(len(sets.anchors), device=labels.device)))
 
 
@@ -69,6 +75,7 @@ def premise_scl(
     *,
     temperature: float = 1.0,
     similarity: Similarity = "dot",
+    hard_negatives: HardNegatives = "all",
     max_positives: int | None = None,
     max_negatives: int | None = None,
     generator: torch.Generator | None = None,
@@ -95,7 +102,8 @@ def premise_scl(
     shapes that do not match, and whatever :func:`premise_sets` refuses.
 
     Source: Liao 2021, eq. 2. The positives cap counts the pair's own hypothesis, as the authors' code does. Leaving
-    out false negatives is ours; without ``hypothesis_ids`` and ``false_negative_margin`` the sets are the paper's.
+    out negatives is ours; without ``hypothesis_ids``, ``hard_negatives`` and ``false_negative_margin`` the sets are the
+    paper's.
 
     >>> same = torch.ones(4, 2)
     >>> premise_scl(same, same, torch.tensor([7, 7, 7, 9]), torch.tensor([0, 2, 0, 1]))  # log 4, the candidates
@@ -110,7 +118,8 @@ def premise_scl(
             f"premises {tuple(premises.shape)} and hypotheses {tuple(hypotheses.shape)} must have the same shape, "
             f"with one row for each of the labels {tuple(labels.shape)}"
         )
-    sets = _Sets(premise_ids, labels, hypothesis_ids, (max_positives, max_negatives), generator)
+    caps = (max_positives, max_negatives)
+    sets = _Sets(premise_ids, labels, hypothesis_ids, hard_negatives=hard_negatives, caps=caps, generator=generator)
     anchors = premises[sets.anchors]
 
     def compare(rows: Int[Tensor, " anchors"]) -> Compared:
@@ -135,12 +144,16 @@ class _Sets:
         premise_ids: Tensor,
         labels: Tensor,
         hypothesis_ids: Tensor | None,
+        *,
+        hard_negatives: str,
         caps: tuple[int | None, int | None],
         generator: torch.Generator | None,
     ) -> None:
-        _check(premise_ids, labels, hypothesis_ids, caps)
+        _check(premise_ids, labels, hypothesis_ids, hard_negatives, caps)
         self.premise_ids, self.entailed = premise_ids, labels == ENTAILMENT
         self.anchors = self.entailed.nonzero().squeeze(1)
+        hard = {"all": None, "contradiction": labels == CONTRADICTION, "none": torch.zeros_like(self.entailed)}
+        self._hard = hard[hard_negatives]
         self._unnamed: RowMask | None = None
         if hypothesis_ids is not None:
             _, numbers = torch.cat([premise_ids, hypothesis_ids]).unique(return_inverse=True)
@@ -162,8 +175,10 @@ class _Sets:
 
     def _all(self, rows: Int[Tensor, " anchors"]) -> list[Tensor]:
         """Without caps."""
-        positives = (self.premise_ids[self.anchors[rows], None] == self.premise_ids) & self.entailed
-        return [positives, ~positives if self._unnamed is None else self._unnamed(rows)]
+        own = self.premise_ids[self.anchors[rows], None] == self.premise_ids
+        positives = own & self.entailed
+        negatives = ~positives if self._unnamed is None else self._unnamed(rows)
+        return [positives, negatives if self._hard is None else negatives & (~own | self._hard)]
 
     def _draw(
         self, rows: Int[Tensor, " anchors"], caps: tuple[int | None, int | None], generator: torch.Generator | None
@@ -177,8 +192,16 @@ class _Sets:
 
 
 def _check(
-    premise_ids: Tensor, labels: Tensor, hypothesis_ids: Tensor | None, caps: tuple[int | None, int | None]
+    premise_ids: Tensor,
+    labels: Tensor,
+    hypothesis_ids: Tensor | None,
+    hard_negatives: str,
+    caps: tuple[int | None, int | None],
 ) -> None:
+    if hard_negatives not in get_args(HardNegatives):
+        raise NearfarError(
+            f"hard_negatives must be one of {', '.join(get_args(HardNegatives))}, not {hard_negatives!r}"
+        )
     for name, cap in zip(("max_positives", "max_negatives"), caps, strict=True):
         if cap is not None and cap < 1:
             raise NearfarError(f"{name} must be at least 1, or None for all, not {cap}")
