@@ -16,6 +16,8 @@ from nearfar.types import NearfarError
 Value = TypeVar("Value")
 BUCKET = 2**24
 """Numbers sent at once when gradients are summed."""
+VOCABULARY = 2**12
+"""A matrix with as many rows is taken for one of which a step uses few: embeddings of tokens."""
 
 
 class Processes:
@@ -67,15 +69,19 @@ class Processes:
             return
         found = torch.tensor([float(p.grad is not None) for p in trained], device=trained[0].device)
         distributed.all_reduce(found)
-        bucket: list[nn.Parameter] = []
+        bucket: list[Tensor] = []
         for parameter in [p for p, count in zip(trained, found.tolist(), strict=True) if count]:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            if bucket and sum(p.numel() for p in bucket) + parameter.numel() > BUCKET:
+            if parameter.ndim == 2 and len(parameter) >= VOCABULARY:
+                _sum_rows(parameter.grad)
+                continue
+            if bucket and sum(gradient.numel() for gradient in bucket) + parameter.numel() > BUCKET:
                 _sum_bucket(bucket)
                 bucket = []
-            bucket.append(parameter)
-        _sum_bucket(bucket)
+            bucket.append(parameter.grad)
+        if bucket:
+            _sum_bucket(bucket)
 
     def from_first(self, compute: Callable[[], Value]) -> Value:
         """What ``compute`` gives the first process, told to all; a NearfarError there is raised by all."""
@@ -113,10 +119,17 @@ def leave() -> None:
         distributed.destroy_process_group()
 
 
-def _sum_bucket(parameters: Sequence[nn.Parameter]) -> None:
-    gradients = [parameter.grad for parameter in parameters if parameter.grad is not None]
-    if not gradients:
-        return
+def _sum_rows(gradient: Tensor) -> None:
+    """Sum the rows that are not zero everywhere, as most are where few of a vocabulary's tokens are in the batch."""
+    used = gradient.any(dim=1).to(torch.uint8)
+    distributed.all_reduce(used, distributed.ReduceOp.MAX)
+    rows = used.nonzero().squeeze(1)
+    summed = gradient[rows]
+    distributed.all_reduce(summed)
+    gradient[rows] = summed
+
+
+def _sum_bucket(gradients: Sequence[Tensor]) -> None:
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     distributed.all_reduce(flat)
     for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):
