@@ -39,7 +39,7 @@ class SclConfig(SbertConfig):
     similarity: Literal["dot", "cosine"] = "dot"
     """dot, as the authors' code has it, or cosine."""
     hard_negatives: Literal["all", "contradiction", "none"] = "all"
-    """Negatives of an anchor's own premise: all that it does not entail (the paper), contradicted ones alone, or none."""
+    """Negatives of an anchor's own premise: all that it does not entail (the paper), contradicted ones, or none."""
     false_negative_margin: float | None = None
     """Leave out negatives more similar to the anchor than its nearest positive by more than this; by default none."""
     max_positives: Cap = "all"
