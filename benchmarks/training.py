@@ -186,8 +186,8 @@ def _step_of(run: Run) -> Callable[[int], float]:
 
 BY_PREMISE = (
     "The peer's pairs are shuffled, as its users' are. By premise, a batch holds all pairs of a premise, which is then",
-    "encoded once: one draw of dropout for all of them, and fewer premises a batch. Quote it beside the quality of",
-    "what is trained so.",
+    "encoded once: one draw of dropout for all of them, and fewer premises a batch. What that does to quality:",
+    "[fast-quality.md](fast-quality.md).",
 )
 TOKENS = "Tokens of the texts, and of the distinct ones of each batch, which are what nearfar encodes:"
 COST = "CE + SCL against CE alone, on the same batches by premise, bf16, step by step in turn: more time by"

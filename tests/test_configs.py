@@ -138,7 +138,7 @@ def test_defaults_are_the_paper_s() -> None:
     config = SclConfig(output="x")
     assert (config.batch_size, config.epochs, config.learning_rate, config.warmup) == (64, 1, 2e-5, 0.1)
     assert (config.scl_weight, config.temperature, config.similarity) == (0.3, 1.0, "dot")
-    assert (config.max_positives, config.max_negatives) == ("all", "all")
+    assert (config.hard_negatives, config.max_positives, config.max_negatives) == ("all", "all", "all")
     assert (config.pooling, config.schedule, config.data) == ("mean_without_cls", "linear", ("snli",))
     assert (AugmentConfig(output="x").max_positives, AugmentConfig(output="x").max_negatives) == (3, 3)
 
