@@ -285,7 +285,7 @@ def test_scl_describes_which_hypotheses_of_its_own_an_anchor_leaves_out():
         "  positive  An animal moves.",
         "  negative  A dog sleeps. (contradiction)",
         "  negative  4 hypotheses of other premises",
-        "  left out  1 hypothesis equal to the anchor or a positive and 1 hypothesis of the anchor's own",
+        "  left out  1 hypothesis equal to the anchor or a positive and 1 hypothesis of this premise",
     ]
 
 

@@ -70,7 +70,7 @@ def describe_anchors(
                 elsewhere += 1
         left_out = [
             f"{counted(count, 'hypothesis', 'hypotheses')} {which}"
-            for count, which in ((equal, "equal to the anchor or a positive"), (soft, "of the anchor's own"))
+            for count, which in ((equal, "equal to the anchor or a positive"), (soft, "of this premise"))
             if count
         ]
         lines += describe_anchor(
