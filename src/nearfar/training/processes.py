@@ -16,8 +16,8 @@ from nearfar.types import NearfarError
 Value = TypeVar("Value")
 BUCKET = 2**24
 """Numbers sent at once when gradients are summed."""
-VOCABULARY = 2**12
-"""A matrix with as many rows is taken for one of which a step uses few: embeddings of tokens."""
+VOCABULARY = 2**13
+"""A matrix with as many rows is taken for one of which a step uses few: embeddings of tokens. Heads have fewer."""
 
 
 class Processes:
