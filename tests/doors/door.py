@@ -1,0 +1,55 @@
+"""Run one command in this process, and hold its answer against what a user must be told."""
+
+import faulthandler
+import io
+import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+from nearfar.cli import main
+
+HANGS_AFTER = 300
+"""Seconds after which a command counts as hanging, on any machine; the process then ends with all stacks."""
+FAULT = "this is a fault of nearfar"
+
+
+class Answer(NamedTuple):
+    """What a command said and left."""
+
+    status: int
+    out: str
+    err: str
+
+
+def answer_of(argv: list[str]) -> Answer:
+    """The command's exit status and output; an exception that leaves the command line fails the test."""
+    out, err = io.StringIO(), io.StringIO()
+    faulthandler.dump_traceback_later(HANGS_AFTER, exit=True)
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                status = main(argv)
+            except SystemExit as left:  # the flag parser
+                status = left.code if isinstance(left.code, int) else 1
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    return Answer(status, out.getvalue(), err.getvalue())
+
+
+def assert_refused(argv: list[str], *mentions: str) -> str:
+    """The command exits with 2 and one sentence that has each of ``mentions``; returns what it said."""
+    answer = answer_of(argv)
+    said = answer.out + answer.err
+    assert answer.status == 2, f"exit status {answer.status}, not 2\n{said}"
+    assert "Traceback" not in said, said
+    assert FAULT not in said, said
+    flat = " ".join(said.replace("│", " ").split())  # the flag parser draws boxes
+    for words in mentions:
+        assert words in flat, f"{words!r} is not said in:\n{said}"
+    return said
+
+
+def copy_world(base: Path, folder: Path) -> Path:
+    """The prepared files, copied, so that a test may break them."""
+    return Path(shutil.copytree(base, folder, dirs_exist_ok=True, symlinks=True))
