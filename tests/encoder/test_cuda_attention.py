@@ -71,7 +71,7 @@ def heads(dtype: torch.dtype = torch.float32, head_dim: int = HEAD_DIM) -> list[
 
 
 def with_gradients(**how) -> list[Tensor]:
-    query, key, value, slope = (tensor.clone().requires_grad_() for tensor in heads())
+    query, key, value, slope = (tensor.requires_grad_() for tensor in heads())
     out = attend(query, key, value, GROUPS, **how)
     return [out.detach(), *torch.autograd.grad(out, (query, key, value), slope)]
 

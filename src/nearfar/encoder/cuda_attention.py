@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float, Int32
@@ -111,7 +111,22 @@ def nested(query: Heads, key: Heads, value: Heads, layout: Layout, *, scaling: f
         for tensor in (query, key, value)
     )
     mixed = functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling)
-    return mixed.transpose(1, 2).values()
+    return _OwnSlope.apply(mixed.transpose(1, 2).values())  # type: ignore[no-untyped-call]
+
+
+class _OwnSlope(torch.autograd.Function):
+    """Nothing, forwards; backwards a gradient that starts its storage.
+
+    Off CUDA torch's nested tensors read a gradient that is a view of a larger tensor from the wrong place.
+    """
+
+    @staticmethod
+    def forward(_: Any, x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(_: Any, slope: Tensor) -> Tensor:
+        return slope.clone() if slope.storage_offset() or not slope.is_contiguous() else slope
 
 
 @cache
@@ -159,9 +174,8 @@ def _error(way: Way, device: torch.device, dtype: torch.dtype, head_dim: int) ->
 
 def _with_gradients(drawn: Float[Tensor, "4 tokens heads head_dim"], attend: Callable[..., Tensor]) -> list[Tensor]:
     """What ``attend`` makes of query, key and value, and their gradients."""
-    *inputs, slope = (tensor.clone() for tensor in drawn.detach().unbind())
-    for tensor in inputs:
-        tensor.requires_grad_()
+    *given, slope = drawn.detach().unbind()  # views, as a backbone's tensors may be
+    inputs = [tensor.requires_grad_() for tensor in given]
     out = attend(*inputs)
     return [out.detach(), *torch.autograd.grad(out, inputs, slope)]
 
