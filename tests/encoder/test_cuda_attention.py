@@ -1,5 +1,6 @@
 """Attention on a GPU, as far as a CPU can tell: what each way computes, when it is taken, and what guards it."""
 
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -11,7 +12,7 @@ from torch.nn.attention import varlen as torch_varlen
 
 from nearfar.encoder import cuda_attention
 from nearfar.encoder.attention import LengthGroup, attend
-from nearfar.encoder.cuda_attention import Layout, layout_of, varlen, way_for, works
+from nearfar.encoder.cuda_attention import Layout, has_varlen, layout_of, varlen, way_for, works
 from nearfar.types import NearfarError
 
 CPU = torch.device("cpu")
@@ -22,11 +23,11 @@ TOKENS, HEADS, HEAD_DIM = 99, 2, 16
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     """No check or layout of another test is remembered."""
-    works.cache_clear()
-    layout_of.cache_clear()
+    for kept in (works, has_varlen, layout_of):
+        kept.cache_clear()
     yield
-    works.cache_clear()
-    layout_of.cache_clear()
+    for kept in (works, has_varlen, layout_of):
+        kept.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -120,6 +121,7 @@ def test_torch_takes_the_call() -> None:
         (None, {"head_dim": 12}, "groups"),
         (None, {"head_dim": 264}, "groups"),
         (None, {"capability": (7, 5)}, "groups"),
+        (None, {"old torch": True}, "groups"),
         (None, {"broken": True}, "groups"),
         (None, {"device": "cpu"}, "groups"),
         ("nested", {"device": "cpu"}, "groups"),
@@ -136,6 +138,8 @@ def test_which_way(asked: str | None, given: dict, way: str, monkeypatch: pytest
     if asked is not None:
         monkeypatch.setenv(cuda_attention.VARIABLE, asked)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: given.get("capability", (9, 0)))
+    if given.get("old torch"):
+        monkeypatch.setattr(torch_varlen, "varlen_attn", older)
     monkeypatch.setattr(cuda_attention, "works", lambda *_: not given.get("broken"))
     with FakeTensorMode():
         query = torch.empty(
@@ -209,6 +213,13 @@ def test_a_way_that_is_wrong_is_left_with_one_warning(attention, reason: str, mo
     with pytest.warns(UserWarning, match=f"varlen attention of torch .*{reason}.*Attention runs by groups") as warned:
         assert [works("varlen", CPU, torch.float32, HEAD_DIM) for _ in range(2)] == [False, False]
     assert len(warned) == 1
+
+
+def test_a_torch_without_varlen_attention_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert has_varlen()
+    has_varlen.cache_clear()
+    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
+    assert not has_varlen()
 
 
 def test_a_layout_made_without_gradient_serves_with_one() -> None:

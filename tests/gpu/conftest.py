@@ -14,7 +14,10 @@ os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read once, with t
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_data(tmp_path_factory.mktemp("gpu"))
+    folder = write_data(tmp_path_factory.mktemp("gpu"))
+    for part in ("validation", "test"):
+        (folder / f"{part}.tsv").write_text((folder / "labelled.tsv").read_text())
+    return folder
 
 
 @pytest.fixture(autouse=True)

@@ -5,13 +5,16 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nearfar.config import METHODS
+from nearfar.config import METHODS, FinetuneConfig
+from nearfar.finetune import load_task, make_job, open_classifier
 from nearfar.prepare import Prepared, prepare
+from nearfar.run import Job
 from nearfar.training.gradients import Gradients, pieces_of, seeded
 from nearfar.training.processes import Processes
 from tests.every_method import config
 
-EVERY = (*METHODS, "mlm")
+CLASSIFIER = "scl-finetune"
+EVERY = (*METHODS, "mlm", CLASSIFIER)
 SEED = 7
 
 
@@ -24,8 +27,10 @@ class Step(NamedTuple):
 
 def prepared(
     method: str, folder: Path, device: str, *, processes: int = 1, soft: bool = False, **settings: Any
-) -> Prepared:
+) -> Prepared | Job:
     """A run of ``method`` on an encoder without dropout; ``mlm`` beside simcse-unsup."""
+    if method == CLASSIFIER:
+        return _classifier(folder, device, processes=processes, **settings)
     name, beside = ("simcse-unsup", {"mlm_weight": 0.5}) if method == "mlm" else (method, {})
     if method == "augment":
         beside |= {"max_positives": "all", "max_negatives": "all"}  # which ones are drawn is up to the device
@@ -35,7 +40,17 @@ def prepared(
     return prepare(config(name, folder, **given), processes=processes)
 
 
-def step(run: Prepared, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
+def _classifier(folder: Path, device: str, *, processes: int, **settings: Any) -> Job:
+    """Cross-entropy and SCL on labelled texts."""
+    parts = {name: str(folder / f"{name}.tsv") for name in ("validation", "test")}
+    given = {"model": str(folder / "tiny"), "precision": "fp32", "batch_size": 10, **settings}
+    given |= {"dropout": 0.0 if given["model"].endswith("tiny") else 0.3}
+    config = FinetuneConfig(output="", task=str(folder / "labelled.tsv"), scl_weight=0.5, **parts, **given)
+    task = load_task(config)
+    return make_job(config, task, open_classifier(config, task, device=device), processes=processes)
+
+
+def step(run: Prepared | Job, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
     """By the library's own way, in pieces where ``micro_batch`` is given."""
     parts, total = _begun(run), 0.0
     processes = Processes()
@@ -47,9 +62,9 @@ def step(run: Prepared, *, micro_batch: int | None = None, bf16: bool = False) -
     return Step(total, _collected(run))
 
 
-def plain_step(run: Prepared, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
+def plain_step(run: Prepared | Job, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
     """By autograd alone, in one graph from texts to loss; dropout is drawn for the same pieces."""
-    parts, total = _begun(run), torch.zeros((), device=run.encoder.device)
+    parts, total = _begun(run), torch.zeros((), device=next(run.encoder.parameters()).device)
     for number, (objective, batch, weight) in enumerate(parts):
         seeded(SEED, 0, number, "items")
         items = objective.items_of(batch)
@@ -78,16 +93,16 @@ def assert_close(found: Step, expected: Step, *, tolerance: float) -> None:
         assert error <= tolerance * (float(right.norm()) + 0.01 * largest), f"{name}: off by {error} of {right.norm()}"
 
 
-def _begun(run: Prepared) -> Any:
+def _begun(run: Prepared | Job) -> Any:
     for module in (run.encoder, *run.mixture.heads):
         module.train().zero_grad()
     return next(run.mixture.epoch(0))
 
 
-def _named(run: Prepared) -> list[tuple[str, torch.nn.Parameter]]:
+def _named(run: Prepared | Job) -> list[tuple[str, torch.nn.Parameter]]:
     modules = {"encoder": run.encoder} | {f"head{number}": head for number, head in enumerate(run.mixture.heads)}
     return [(f"{prefix}.{name}", p) for prefix, module in modules.items() for name, p in module.named_parameters()]
 
 
-def _collected(run: Prepared) -> dict[str, torch.Tensor]:
+def _collected(run: Prepared | Job) -> dict[str, torch.Tensor]:
     return {name: p.grad.detach().float().cpu().clone() for name, p in _named(run) if p.grad is not None}

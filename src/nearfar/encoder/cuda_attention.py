@@ -18,6 +18,7 @@ import os
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
+from inspect import signature
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
@@ -79,7 +80,7 @@ def way_for(query: Heads, key: Heads, value: Heads, *, longest: int, dropout: fl
     head_dim = query.shape[2]
     if asked == "auto" and dropout == 0 and half and head_dim % MULTIPLE == 0 and head_dim <= WIDEST:
         able = torch.cuda.get_device_capability(query.device) >= (8, 0)
-        if able and works("varlen", query.device, query.dtype, head_dim):
+        if able and has_varlen() and works("varlen", query.device, query.dtype, head_dim):
             return "varlen"
     windowed = sliding_window is not None and longest > sliding_window
     if asked == "nested" and not windowed and works("nested", query.device, query.dtype, head_dim):
@@ -127,6 +128,16 @@ class _OwnSlope(torch.autograd.Function):
     @staticmethod
     def backward(_: Any, slope: Tensor) -> Tensor:
         return slope.clone() if slope.storage_offset() or not slope.is_contiguous() else slope
+
+
+@cache
+def has_varlen() -> bool:
+    """Whether this torch has ``varlen_attn`` with a scale and a window; from 2.6 on, nearfar runs without."""
+    try:
+        from torch.nn.attention.varlen import varlen_attn
+    except ImportError:
+        return False
+    return {"scale", "window_size"} <= signature(varlen_attn).parameters.keys()
 
 
 @cache
