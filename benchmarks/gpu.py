@@ -133,6 +133,7 @@ def peak(precision: str, device: str, size: int) -> float:
 def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]:
     """All sides' blocks on the same rows."""
     pair, triplet = ("premise", "hypothesis", "label"), ("anchor", "positive", "negative")
+    labelled = ("sentence1", "sentence2", "label")  # the peer's names
     texts, size = Texts(shape), plan.batch_size
     count = round(MORE * (1 + plan.rounds) * (plan.steps + 1) * size)
     by_premise = texts.by_premise(count)
@@ -147,7 +148,7 @@ def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]
         settings, bf16 = {**given, "precision": precision}, precision == "bf16"
         alike = {"order": "rows", "head_layers": 1}
         sides[f"sbert {precision}"] = Ours(SbertConfig(**settings, **alike), pair, pairs, **ours)
-        sides[f"SoftmaxLoss {precision}"] = Theirs(_softmax, pair, pairs, bf16=bf16, **theirs)
+        sides[f"SoftmaxLoss {precision}"] = Theirs(_softmax, labelled, pairs, bf16=bf16, **theirs)
         contrast = InfoNceConfig(**settings, negative_column="negative")
         sides[f"info-nce {precision}"] = Ours(contrast, triplet, triplets, **ours)
         sides[f"MultipleNegativesRankingLoss {precision}"] = Theirs(_ranking, triplet, triplets, bf16=bf16, **theirs)

@@ -32,7 +32,7 @@ def fresh() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _on_a_cpu() -> Iterator[None]:
-    """Off CUDA torch computes nested tensors by an older kind, of which it warns."""
+    """On a CPU torch converts nested tensors to an older layout, and warns that it is a prototype."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
         yield

@@ -66,7 +66,7 @@ def layout_of(groups: "tuple[LengthGroup, ...]", device: torch.device) -> Layout
 
 
 def way_for(query: Heads, key: Heads, value: Heads, *, longest: int, dropout: float, sliding_window: int | None) -> Way:
-    """How these tensors are attended to, by default or by what ``NEARFAR_CUDA_ATTENTION`` says.
+    """The way to compute attention on these tensors, by default or by ``NEARFAR_CUDA_ATTENTION``.
 
     Raises:
         NearfarError: the variable names no way.
@@ -116,9 +116,9 @@ def nested(query: Heads, key: Heads, value: Heads, layout: Layout, *, scaling: f
 
 
 class _OwnSlope(torch.autograd.Function):
-    """Nothing, forwards; backwards a gradient that starts its storage.
+    """The identity; a gradient that is a view of a larger tensor is copied.
 
-    Off CUDA torch's nested tensors read a gradient that is a view of a larger tensor from the wrong place.
+    On a CPU torch's nested tensors ignore such a view's storage offset, and read other numbers.
     """
 
     @staticmethod
@@ -142,7 +142,7 @@ def has_varlen() -> bool:
 
 @cache
 def works(way: Way, device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
-    """Whether ``way`` gives the values and gradients of attention text by text; warns, once, where it does not.
+    """Whether ``way`` gives the values and gradients of attention on each text alone; warns once where it does not.
 
     Draws nothing from torch's generators.
     """
