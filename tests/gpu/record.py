@@ -1,6 +1,6 @@
 """Write what the tests found on a GPU, and on which: a plugin of pytest, which ``make test-gpu`` loads.
 
-The file is benchmarks/results/gpu-tests.json, or runs/gpu-tests.json where the checkout has changes that no commit
+The file is benchmarks/results/gpu-tests.json, or runs/uncommitted/gpu-tests.json where the checkout has changes that no commit
 names. Without a GPU nothing is written.
 """
 
@@ -50,5 +50,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         return
     commit = str(provenance()["commit"])
     clean = commit != "None" and not commit.endswith("-dirty")
-    file = record(ROOT / "benchmarks" / "results" if clean else ROOT / "runs")
+    file = record(ROOT / "benchmarks" / "results" if clean else ROOT / "runs" / "uncommitted")
     terminalreporter.write_line(f"recorded in {file.relative_to(ROOT)}")
