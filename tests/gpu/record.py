@@ -1,7 +1,7 @@
 """Write what the tests found on a GPU, and on which: a plugin of pytest, which ``make test-gpu`` loads.
 
-The file is benchmarks/results/gpu-tests.json, or runs/uncommitted/gpu-tests.json where the checkout has changes that no commit
-names. Without a GPU nothing is written.
+The file is benchmarks/results/gpu-tests.json, or runs/uncommitted/gpu-tests.json where the checkout has uncommitted
+changes. Without a GPU nothing is written.
 """
 
 import json
