@@ -1,9 +1,12 @@
-"""Fixtures that several test folders share."""
+"""Fixtures that several test folders share, and one thread for each worker: tiny tensors gain nothing from more."""
 
 import os
 from pathlib import Path
 
 import pytest
+
+# Before torch is imported, here and in the processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")
