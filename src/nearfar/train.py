@@ -111,8 +111,9 @@ def _evaluation(
     near = 0.8 * max(gold)
     positives = [(places[first], places[second]) for first, second, score in pairs if score >= near]
     warned: list[str] = []
+    scored_before: list[bool] = []
 
-    def evaluate() -> Evaluation:
+    def measure() -> Evaluation:
         vectors = encoder.encode(list(places), bf16=bf16)
         scored = evaluate_sts(
             lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
@@ -129,6 +130,16 @@ def _evaluation(
         if estimate["score"] is None:
             raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate['reason']}.")
         return Evaluation(float(estimate["score"]) / 100, measures)
+
+    def evaluate() -> Evaluation:
+        try:
+            found = measure()
+        except NearfarError as error:
+            if not scored_before:
+                raise
+            raise NearfarError(f"training diverged or collapsed; choose a lower --learning-rate. {error}") from error
+        scored_before.append(True)
+        return found
 
     return evaluate
 

@@ -46,13 +46,19 @@ def version(package: str) -> str:
 
 def _output_is_gone() -> bool:
     """Whether nobody reads what is printed; then nothing more is, or Python would complain as it leaves."""
+    import select
+
     try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        with open(os.devnull, "w", encoding="utf-8") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        return True
-    return False
+        number = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):  # no file
+        return False
+    waiting = select.poll()
+    waiting.register(number, select.POLLOUT)
+    if not any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0)):
+        return False
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), number)
+    return True
 
 
 def _file_of(error: Exception) -> str:

@@ -13,7 +13,7 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
-from nearfar.config.files import check_values
+from nearfar.config.files import check_values, nearest
 from nearfar.config.values import Kind, RefusedError, Settings, flag, shown_text
 from nearfar.types import NearfarError
 
@@ -61,12 +61,13 @@ def parse(
     ``values`` are those of the file ``source``; flags override them.
 
     Raises:
-        NearfarError: a value of the wrong type or out of bounds, settings that do not go together, a flag given twice.
-        SystemExit: with 0 after ``--help``, with 2 for a flag that is unknown or missing, which is told.
+        NearfarError: a value of the wrong type or out of bounds, settings that do not go together, a flag that is
+            unknown or given twice.
+        SystemExit: with 0 after ``--help``, with 2 for a flag or a value that is missing, which is told.
     """
     import tyro
 
-    from_file = check_values(kind, values or {}, source=source or prog)
+    from_file = check_values(kind, values or {}, source=source or prog.partition(" [")[0])
     help_of = _help_of(kind)
     every = [
         *extras,
@@ -76,7 +77,7 @@ def parse(
         ),
     ]
     known = {one.name: Kind(one.type) for one in every}
-    _refuse_repeats(given, {flag(name) for name in known})
+    _check_flags(given, {_word(one, known[one.name]) for one in every if not one.called})
     parameters = [_parameter(one, known[one.name]) for one in every]
 
     def command(**found: Any) -> dict[str, Any]:
@@ -138,14 +139,23 @@ def _value(one: Extra, kind: Kind, found: Any) -> Any:
         raise NearfarError(f"{name} {' '.join(map(shown_text, found))}: {error}.") from None
 
 
-def _refuse_repeats(given: Sequence[str], known: set[str]) -> None:
-    """Of a flag that is given twice, one value would be dropped without a word."""
+def _word(one: Extra, kind: Kind) -> str:
+    """The flag as it is typed."""
+    return flag(f"no_{one.name}" if kind.scalar is bool and one.default else one.name)
+
+
+def _check_flags(given: Sequence[str], known: set[str]) -> None:
+    """Refuse a flag that is unknown, and one that is given twice: a value would be dropped without a word."""
     seen = set()
     for word in given:
         if word == "--":
             return
         name = word.partition("=")[0].replace("_", "-")
-        if name in known and name in seen:
+        if not name.startswith("--") or name == "--help":
+            continue
+        if name not in known:
+            raise NearfarError(nearest(name, sorted(known), what="flag"))
+        if name in seen:
             raise NearfarError(f"{name}: is given twice; give it once.")
         seen.add(name)
 

@@ -54,5 +54,5 @@ def back_translate_verb(given: list[str], screen: "Callable[[], Console]") -> in
 
     settings = asdict(config)
     file = back_translate(settings.pop("input"), settings.pop("output"), **settings)
-    screen().print(f"Sentences and their back-translations are in {file}", highlight=False)
+    screen().print(f"Sentences and their back-translations are in {file}", highlight=False, markup=False)
     return 0

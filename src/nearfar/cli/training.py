@@ -53,6 +53,7 @@ def train_verb(given: list[str], screen: "Callable[[], Console]") -> int:
         f"Spearman on {config.evaluate_on}: {100 * trained.start_score:.2f} before, {100 * trained.best_score:.2f} at "
         f"step {trained.best_step}, the best. The {config.keep} weights are in {trained.model}",
         highlight=False,
+        markup=False,
     )
     return 0
 
@@ -62,6 +63,7 @@ def _print_group(group: "Group", config: TrainConfig, console: "Console") -> Non
         console.print(
             f"seed {seed}: {100 * run.start_score:.2f} before, {100 * run.best_score:.2f} at step {run.best_step}",
             highlight=False,
+            markup=False,
         )
     best = group.best
     spread = "" if best.sd is None else f", standard deviation {100 * best.sd:.2f}"
@@ -69,6 +71,7 @@ def _print_group(group: "Group", config: TrainConfig, console: "Console") -> Non
         f"Spearman on {config.evaluate_on}, best steps: mean {100 * best.mean:.2f}{spread}, "
         f"from {100 * best.min:.2f} to {100 * best.max:.2f}. The runs are in {config.output}",
         highlight=False,
+        markup=False,
     )
 
 

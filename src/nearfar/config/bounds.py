@@ -56,7 +56,9 @@ File = Annotated[str, Names()]
 Output = Annotated[str, Names(230)]
 """What is written; while it is, files beside it have longer names."""
 Count = Annotated[int, Bounds(1, 10**6)]
-"""Rows of a batch, runs, samples."""
+"""Rows of a batch, or batches of a step."""
+Runs = Annotated[int, Bounds(1, 1000)]
+"""Of a study, for each setting."""
 Epochs = Annotated[int, Bounds(1, 10**5)]
 Steps = Annotated[int, Bounds(1, 10**9)]
 Rows = Annotated[int, Bounds(1, 10**12)]

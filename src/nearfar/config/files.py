@@ -1,7 +1,7 @@
 """Configs from and to TOML and plain values, with errors that name the key and the nearest one."""
 
 import tomllib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
@@ -139,7 +139,7 @@ def dump_toml(config: RunConfig, *, without: Collection[str] = ()) -> str:
     return tomli_w.dumps({"method": method_of(config), **kept})
 
 
-def nearest(name: str, known: Iterable[str], *, what: str) -> str:
+def nearest(name: str, known: Collection[str], *, what: str) -> str:
     """A sentence that refuses ``name`` and offers the nearest known one, never ``name`` itself.
 
     >>> nearest("SCL", ["scl", "sbert"], what="method")

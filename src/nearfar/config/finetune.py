@@ -3,10 +3,13 @@
 import math
 from dataclasses import dataclass, fields
 
-from nearfar.config.bounds import AtLeastTwo, BelowOne, Count, Epochs, File, LearningRate, Positive, Seed, Share
+from nearfar.config.bounds import AtLeastTwo, BelowOne, Count, Epochs, File, LearningRate, Positive, Runs, Seed, Share
 from nearfar.config.training import RunConfig
-from nearfar.config.values import flag, shown_text
+from nearfar.config.values import RefusedError, flag, kinds, shown, shown_text
 from nearfar.types import NearfarError
+
+MOST = 100
+"""Values of one axis of a study."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +73,7 @@ class FinetuneStudyConfig(FinetuneConfig):
     """Study: a grid of lambda, as in 0.1,0.5,0.9; the validation rows choose."""
     temperatures: str | None = None
     """Study: and of the temperature, as in 0.1,0.3."""
-    samples: Count | None = None
+    samples: Runs | None = None
     """Study: runs of each setting, by default 10; each has a sample, a new head and an order of batches of its own."""
     scl_model: File | None = None
     """Study: the encoder that the runs with SCL start from, by default MODEL too."""
@@ -87,20 +90,29 @@ class FinetuneStudyConfig(FinetuneConfig):
                     raise NearfarError(
                         f"{flag(name)}: a grid is of one setting; name one value, or leave the grid out."
                     )
-        for name, kind, what, least in (
-            ("few_shot", int, "whole numbers", 2),
-            ("batch_sizes", int, "whole numbers", 0),
-            ("scl_weights", _finite, "numbers", 0),
-            ("temperatures", _finite, "numbers", 0),
+        for name, one, kind, what, least in (
+            ("few_shot", "sample_size", int, "whole numbers", 2),
+            ("batch_sizes", "batch_size", int, "whole numbers", 0),
+            ("scl_weights", "scl_weight", _finite, "numbers", 0),
+            ("temperatures", "temperature", _finite, "numbers", 0),
         ):
+            given = getattr(self, name)
+            if given is None:
+                continue
+            told = f"{flag(name)} {shown_text(given)}"
             try:
-                values = [kind(part) for part in listed(getattr(self, name))]
+                values = [kind(part) for part in listed(given)]
             except ValueError:
-                given = shown_text(getattr(self, name))
-                raise NearfarError(f"{flag(name)} {given}: must be {what} with commas between.") from None
+                raise NearfarError(f"{told}: must be {what} with commas between.") from None
             if any(value < least for value in values) or len(set(values)) < len(values):
-                given = shown_text(getattr(self, name))
-                raise NearfarError(f"{flag(name)} {given}: must be {least} or above, each once.")
+                raise NearfarError(f"{told}: must be {least} or above, each once.")
+            if len(values) > MOST:
+                raise NearfarError(f"{told}: must be at most {MOST} values.")
+            for value in values:
+                try:
+                    kinds(FinetuneConfig)[one].checked(value)
+                except RefusedError as error:
+                    raise NearfarError(f"{flag(name)}: {flag(one)} {shown(value)}: {error}.") from None
 
     @property
     def is_study(self) -> bool:
