@@ -356,6 +356,6 @@ def test_many_epochs_cost_nothing_where_few_steps_are_taken(folder: Path, monkey
 
     monkeypatch.setattr(NliBatches, "steps", counted)
     monkeypatch.chdir(folder)
-    flags = "--model tiny --data nli.tsv --evaluate-on dev.tsv --batch-size 10 --epochs 100000 --max-steps 20 --accumulate 2".split()
-    assert main(["train", "scl", "--output", "x", *flags, "--dry-run"]) == 0
+    flags = "--output x --model tiny --data nli.tsv --evaluate-on dev.tsv --batch-size 10 --dry-run".split()
+    assert main(["train", "scl", *flags, *"--epochs 100000 --max-steps 20 --accumulate 2".split()]) == 0
     assert len(asked) < 10
