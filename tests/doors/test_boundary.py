@@ -189,6 +189,7 @@ def test_ctrl_c_and_mistakes_are_no_faults(meets: Raise, folder: Path) -> None:
     assert not list(folder.iterdir())
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="tells it otherwise")
 @pytest.mark.parametrize("words", [["--help"], ["train", "scl", "--help"], ["train"]])
 def test_a_reader_that_has_gone_is_no_fault(folder: Path, words: list[str]) -> None:
     """As in ``nearfar --help | head -0``."""

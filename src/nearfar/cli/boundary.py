@@ -52,6 +52,8 @@ def _output_is_gone() -> bool:
         number = sys.stdout.fileno()
     except (AttributeError, OSError, ValueError):  # no file
         return False
+    if sys.platform == "win32":  # which has no poll
+        return True
     waiting = select.poll()
     waiting.register(number, select.POLLOUT)
     if not any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0)):
