@@ -113,7 +113,7 @@ def _evaluation(
     warned: list[str] = []
     scored_before: list[bool] = []
 
-    def measure() -> Evaluation:
+    def evaluate() -> Evaluation:
         vectors = encoder.encode(list(places), bf16=bf16)
         scored = evaluate_sts(
             lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
@@ -131,9 +131,9 @@ def _evaluation(
             raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate['reason']}.")
         return Evaluation(float(estimate["score"]) / 100, measures)
 
-    def evaluate() -> Evaluation:
+    def evaluate_and_explain() -> Evaluation:
         try:
-            found = measure()
+            found = evaluate()
         except NearfarError as error:
             if not scored_before:
                 raise
@@ -141,7 +141,7 @@ def _evaluation(
         scored_before.append(True)
         return found
 
-    return evaluate
+    return evaluate_and_explain
 
 
 def _settings(config: TrainConfig) -> dict[str, str]:

@@ -224,7 +224,7 @@ def test_steps_of_epochs_of_one_length_are_not_counted_one_by_one(order):
 
 
 def test_a_row_alone_is_told_as_such():
-    with pytest.raises(NearfarError, match="there is 1 row to train on, and a text alone has nothing"):
+    with pytest.raises(NearfarError, match="there is 1 row to train on, but contrast needs other rows"):
         TextBatches(singles(1), 2)
 
 

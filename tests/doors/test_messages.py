@@ -1,6 +1,5 @@
 """Messages that name the way out: a flag that there is, a cause, and never the name that was given."""
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,7 @@ from nearfar.types import NearfarError
 from tests.doors.door import assert_refused
 from tests.tiny import write_pairs
 
-ENCODE = "encode run/model --input texts.txt --output x.npy".split()
 TRAIN = "--output new --model tiny --evaluate-on pairs.tsv --batch-size 2 --max-steps 1".split()
-
-
-@pytest.mark.parametrize("mode", ["lasttoken", "weightedmean"])
-def test_a_pooling_that_is_not_there_names_the_flag(world: Path, mode: str) -> None:
-    (file,) = (world / "run" / "model").glob("*Pooling/config.json")
-    file.write_text(json.dumps({"word_embedding_dimension": 32, "pooling_mode": mode}))
-    assert_refused(ENCODE, "--pooling")
 
 
 @pytest.mark.parametrize(

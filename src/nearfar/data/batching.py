@@ -175,10 +175,7 @@ class TextBatches:
         if not self.texts:
             raise NearfarError("there are no rows to train on")
         if len(self.texts) < self.smallest:
-            raise NearfarError(
-                f"there is {len(self.texts)} row to train on, and a text alone has nothing to be contrasted with; "
-                f"bring {self.smallest} rows or more"
-            )
+            raise NearfarError(f"there is 1 row to train on, but contrast needs other rows: {self.smallest} or more")
         if not self.smallest <= self.batch_size <= len(self.texts):
             why = "" if self.batch_size >= self.smallest else " (contrast needs other rows in the batch)"
             raise NearfarError(

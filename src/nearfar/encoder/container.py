@@ -206,7 +206,7 @@ def _pooling_name(folder: Path, modules: Sequence[tuple[str, str]]) -> str:
     mode = settings.get("pooling_mode") or [name for name, on in legacy.items() if on]
     mode = mode[0] if isinstance(mode, list) and len(mode) == 1 else mode
     if mode not in ("cls", "mean", "max"):
-        raise NearfarError(f"{paths['Pooling']}: pools by {mode}, which nearfar does not; choose one by --pooling.")
+        raise NearfarError(f"{paths['Pooling']}: pools by {mode}, which nearfar does not; choose one with pooling=.")
     if "WordWeights" in paths:
         if mode != "mean" or set(_json(paths["WordWeights"] / "config.json")["word_weights"].values()) != {0.0}:
             raise NearfarError(f"{paths['WordWeights']}: weights words one by one, which nearfar does not.")
@@ -223,7 +223,7 @@ def _layer_pooling_name(folder: Path, tokens: str) -> str:
         return f"layer:{chosen[0]}" if tokens == "mean" else f"layer:{chosen[0]}:{tokens}"
     if tokens == "mean" and chosen == [1, settings["num_hidden_layers"]] and weights.max() == weights.sum() / 2:
         return "first_last"
-    raise NearfarError(f"{folder}: weights the layers in a way that nearfar does not; choose a pooling by --pooling.")
+    raise NearfarError(f"{folder}: weights the layers in a way that nearfar does not; choose a pooling with pooling=.")
 
 
 def own_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
