@@ -46,7 +46,7 @@ def main() -> None:
 
 def _measure(task: str, batch_size: int) -> dict[str, Any]:
     """Seconds of each step, the two losses in turn."""
-    config = FinetuneConfig(output="", task=task, batch_size=batch_size, precision="bf16")
+    config = FinetuneConfig(output="unused", task=task, batch_size=batch_size, precision="bf16")
     rows = load_task(config)
     classifier = open_classifier(config, rows, device="cpu")
     jobs = {name: make_job(replace(config, scl_weight=weight), rows, classifier) for name, weight in LOSSES.items()}

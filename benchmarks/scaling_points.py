@@ -32,7 +32,7 @@ def batch(*, file: str, size: int, micro_batch: int, steps: int, rounds: int, wa
     """Pairs of InfoNCE in batches of ``size``, by gradient caching: seconds of each round of so many steps."""
     run = Run(
         InfoNceConfig(
-            output="",
+            output="unused",
             data=(file,),
             batch_size=size,
             micro_batch=micro_batch,

@@ -107,7 +107,7 @@ def sides(group: str, pool: Pool, batch_size: int) -> dict[str, Callable[[int], 
     """The sides of a group, by the names that its comparisons have for them."""
     pair, triplet = ("premise", "hypothesis", "label"), ("anchor", "positive", "negative")
     both: dict[str, Any] = {"fp32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
-    shared: dict[str, Any] = {"output": "", "batch_size": batch_size}
+    shared: dict[str, Any] = {"output": "unused", "batch_size": batch_size}
 
     def peer(loss: Callable[[SentenceTransformer], nn.Module], columns: Sequence[str], name: str) -> Any:
         return sentence_transformers(loss, columns, bf16=name == "bf16", batch_size=batch_size)
@@ -169,7 +169,7 @@ def scl_cost(pool: Pool, rounds: int, batch_size: int) -> dict[str, list[float]]
     rows = [row for number in range(rounds + 1) for row in pool.grouped(number)]
     with tempfile.TemporaryDirectory() as folder:
         file = str(write_rows(Path(folder) / "rows.tsv", ("premise", "hypothesis", "label"), rows))
-        shared: dict[str, Any] = {"output": "", "data": (file,), "batch_size": batch_size, "precision": "bf16"}
+        shared: dict[str, Any] = {"output": "unused", "data": (file,), "batch_size": batch_size, "precision": "bf16"}
         runs = {"CE + SCL": Run(SclConfig(**shared)), "CE": Run(SbertConfig(**shared))}
     one = {name: _step_of(run) for name, run in runs.items()}
     each = pool.steps + 1

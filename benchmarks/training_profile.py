@@ -44,7 +44,9 @@ def profiled(rows: Rows, batch_size: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         file = str(write_rows(Path(folder) / "rows.tsv", ("premise", "hypothesis", "label"), rows))
         run = Run(
-            SbertConfig(output="", data=(file,), batch_size=batch_size, precision="bf16", order="rows", head_layers=1)
+            SbertConfig(
+                output="unused", data=(file,), batch_size=batch_size, precision="bf16", order="rows", head_layers=1
+            )
         )
     run.advance(2)
     with profile(with_flops=True) as found:

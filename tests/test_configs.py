@@ -1,8 +1,10 @@
 """Every shipped config loads, is what its file name says, and makes a run; defaults are the papers'."""
 
 import re
+from dataclasses import fields, replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from nearfar.cli import main
@@ -11,12 +13,20 @@ from nearfar.config import (
     FINETUNE_STUDY,
     METHODS,
     AugmentConfig,
+    BackTranslateConfig,
     BtConfig,
     BtSgOptConfig,
+    CompareConfig,
+    EncodeConfig,
+    EvaluateConfig,
     FinetuneConfig,
     FinetuneStudyConfig,
+    GeometryConfig,
+    PredictConfig,
     RegressionConfig,
+    ReportConfig,
     SclConfig,
+    Settings,
     SgOptConfig,
     SimcseSupConfig,
     SimcseUnsupConfig,
@@ -24,9 +34,13 @@ from nearfar.config import (
     TrainConfig,
     build,
     dump_toml,
+    flag,
     load_toml,
     method_of,
+    nearest,
 )
+from nearfar.config.values import kinds
+from nearfar.data.batching import NliBatches
 from nearfar.recipes import second_of
 from nearfar.types import NearfarError
 from tests.every_method import DATA, write_data
@@ -226,3 +240,122 @@ def test_a_method_is_found_among_those_of_both_commands(tmp_path: Path) -> None:
     file.write_text(f'method = "{FINETUNE}"')
     with pytest.raises(NearfarError, match=r"--second .*run\.toml: is fine-tuning, which goes by itself"):
         second_of(SupconTextConfig(output="x", second=str(file)))
+
+
+# --- values, from Python ---
+
+
+KINDS = [
+    *METHODS.values(),
+    FinetuneConfig,
+    FinetuneStudyConfig,
+    EvaluateConfig,
+    CompareConfig,
+    EncodeConfig,
+    PredictConfig,
+    GeometryConfig,
+    ReportConfig,
+    BackTranslateConfig,
+]
+NEEDED = {"output": "x", "input": "t.txt"}
+
+
+def made(kind: type[Settings], **changes: object) -> Settings:
+    names = {field.name for field in fields(kind)}
+    return kind(**{name: value for name, value in NEEDED.items() if name in names} | changes)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+def test_every_setting_has_bounds_and_refuses_what_is_not_of_its_kind(kind: type[Settings]) -> None:
+    """A field that is added with a bare type fails here."""
+    for name, known in kinds(kind).items():
+        flagged = re.escape(flag(name))
+        if known.scalar in (int, float):
+            assert known.bounds is not None, name
+            for value in (True, False, "3", float("nan"), float("inf"), 10**30, -(10**30), [3]):
+                with pytest.raises(NearfarError, match=rf"^{flagged} .*: must be .*\.$"):
+                    made(kind, **{name: value})
+        elif known.scalar is bool:
+            for value in (0, 1, "yes", None):
+                with pytest.raises(NearfarError, match=f"^{flagged} .*: must be true or false"):
+                    made(kind, **{name: value})
+        else:
+            for value in (True, 3, "", "  ", ["", "a"], {"a": 1}):
+                with pytest.raises(NearfarError, match=f"^{flagged} .*: must "):
+                    made(kind, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epochs": True}, "--epochs true: must be a whole number."),
+        ({"epochs": 0}, "--epochs 0: must be at least 1."),
+        ({"epochs": 1.0}, "--epochs 1.0: must be a whole number."),
+        ({"epochs": None}, "--epochs None: must be a whole number."),
+        ({"epochs": 10**5000}, "--epochs a number of more than 4,300 digits: must be at most 100,000."),
+        ({"learning_rate": True}, "--learning-rate true: must be a number."),
+        ({"learning_rate": "1e-3"}, "--learning-rate '1e-3': must be a number."),
+        ({"learning_rate": 10.5}, "--learning-rate 10.5: must be at most 10."),
+        ({"temperature": 10**5000}, "must be a finite number."),
+        ({"beta2": 1}, "--beta2 1: must be in [0, 1)."),
+        ({"beta2": np.float32(1)}, "must be in [0, 1)."),
+        ({"seed": np.bool_(True)}, "must be a whole number."),
+        ({"seed": np.int64(-1)}, "must be at least 0."),
+        ({"head_layers": True}, "--head-layers true: must be 1 or 2."),
+        ({"max_positives": True}, "--max-positives true: must be a whole number or all."),
+        ({"data": "snli"}, "--data 'snli': must be a list"),
+        ({"data": ("snli", 1)}, "--data ('snli', 1): must be a list of texts."),
+        ({"model": b"tiny"}, "--model b'tiny': must be text."),
+        ({"output": "x" * 240}, "has a name of over 230 bytes; choose a shorter one."),
+        ({"micro_batch": 2, "micro_batch_tokens": 2}, "--micro-batch and --micro-batch-tokens: each says"),
+    ],
+)
+def test_values_are_checked_as_a_config_is_made(changes: dict[str, object], message: str) -> None:
+    with pytest.raises(NearfarError, match=re.escape(message)):
+        SclConfig(**{"output": "x", **changes})  # type: ignore[arg-type]
+    with pytest.raises(NearfarError, match=re.escape(message)):
+        replace(SclConfig(output="x"), **changes)  # type: ignore[arg-type]
+
+
+def test_what_is_like_a_value_becomes_one() -> None:
+    config = SclConfig(
+        output=Path("runs") / "x",  # type: ignore[arg-type]
+        data=["snli", "mnli"],  # type: ignore[arg-type]
+        learning_rate=1,
+        temperature=np.float32(0.5),  # type: ignore[arg-type]
+        epochs=np.int64(3),  # type: ignore[arg-type]
+    )
+    assert config == SclConfig(output="runs/x", data=("snli", "mnli"), learning_rate=1.0, temperature=0.5, epochs=3)
+    assert [type(value) for value in (config.output, config.data, config.learning_rate)] == [str, tuple, float]
+    assert [type(value) for value in (config.temperature, config.epochs)] == [float, int]
+
+
+def test_a_file_s_numbers_are_as_exact_as_python_s(tmp_path: Path) -> None:
+    file = tmp_path / "run.toml"
+    file.write_text('method = "scl"\noutput = "x"\nlearning_rate = 1\nmax_positives = 2\npooling = "none"\n')
+    kind, read = load_toml(file)
+    config = build(kind, read, source=file)
+    assert config == SclConfig(output="x", learning_rate=1.0, max_positives=2, pooling=None)
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())  # as editors of Windows write it
+    assert build(*load_toml(file), source=file) == config
+
+
+def test_no_name_is_offered_in_place_of_itself() -> None:
+    assert "Did you mean" not in nearest("scl", {"scl": 1, "other": 2}, what="method")
+    assert nearest("scl", {"scl": 1, "scl2": 2}, what="method").endswith("Did you mean 'scl2'?")
+    assert nearest(" SCL", METHODS, what="method").endswith("Did you mean 'scl'?")
+
+
+def test_many_epochs_cost_nothing_where_few_steps_are_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    steps = NliBatches.steps
+
+    def counted(batches: NliBatches, epoch: int) -> int:
+        asked.append(epoch)
+        return steps(batches, epoch)
+
+    monkeypatch.setattr(NliBatches, "steps", counted)
+    monkeypatch.chdir(folder)
+    flags = "--output x --model tiny --data nli.tsv --evaluate-on dev.tsv --batch-size 10 --dry-run".split()
+    assert main(["train", "scl", *flags, *"--epochs 100000 --max-steps 20 --accumulate 2".split()]) == 0
+    assert len(asked) < 10

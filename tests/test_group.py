@@ -10,8 +10,9 @@ import pytest
 from rich.console import Console
 
 from nearfar.cli import main
+from nearfar.config import parse_seeds
 from nearfar.evaluation.tables import spread_table
-from nearfar.group import Spread, evaluate_group, parse_seeds, runs_of, train_group
+from nearfar.group import Spread, evaluate_group, runs_of, train_group
 from nearfar.train import train
 from nearfar.types import NearfarError
 from tests.every_method import config, write_data

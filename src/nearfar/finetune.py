@@ -197,7 +197,8 @@ def make_job(
         length = min(config.train_max_length or classifier.max_length, classifier.max_length)
         facts.append(f"{half.truncated} of {len(texts)} training rows are over {length} tokens and cut there")
     mixture = Mixture(((replace(method, tokens_of=half.lengths), 1.0),))
-    steps = -(-mixture.total_steps(config.epochs) // config.accumulate)
+    at_most = config.max_steps and config.max_steps * config.accumulate
+    steps = -(-mixture.total_steps(config.epochs, at_most=at_most) // config.accumulate)
     return Job(
         mixture=mixture,
         encoder=classifier.backbone,

@@ -124,7 +124,7 @@ def planned(config: FinetuneStudyConfig, *, scores: bool = False) -> list[Planne
     single = config.single
     cells = []
     for sample in range(1, (config.samples or SAMPLES) + 1):
-        for setting, of_setting in _settings(config, replace(single, output="", sample_seed=sample, seed=sample)):
+        for setting, of_setting in _settings(config, replace(single, sample_seed=sample, seed=sample)):
             cells += [Planned(setting, name, sample, one) for name, one in _variants(config, of_setting, scores=scores)]
     if len({one.key for one in cells}) < len(cells):
         raise NearfarError("--noises, --scl-weights and --temperatures: name each setting once.")

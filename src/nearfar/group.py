@@ -50,18 +50,6 @@ class Group:
     best: Spread
 
 
-def parse_seeds(given: str) -> tuple[int, ...]:
-    """``1,2,3`` -> (1, 2, 3).
-
-    Raises:
-        NearfarError: anything but whole numbers, each once.
-    """
-    parts = [part.strip() for part in given.split(",")]
-    if not all(part.isdecimal() for part in parts) or len({int(part) for part in parts}) < len(parts):
-        raise NearfarError(f"--seeds {given}: write whole numbers with commas between, each once, as in 1,2,3.")
-    return tuple(int(part) for part in parts)
-
-
 def runs_of(folder: str | Path) -> list[Path] | None:
     """The run folders of a group, or None where the folder is not a finished group.
 

@@ -103,7 +103,8 @@ def prepare(
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
         facts = [*facts, f"{cut} of {len(texts.tokens)} sentences are over {length} tokens and cut there"]
-    steps = -(-mixture.total_steps(config.epochs) // config.accumulate)
+    at_most = config.max_steps and config.max_steps * config.accumulate
+    steps = -(-mixture.total_steps(config.epochs, at_most=at_most) // config.accumulate)
     return Prepared(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge)
 
 

@@ -111,6 +111,7 @@ def _evaluation(
     near = 0.8 * max(gold)
     positives = [(places[first], places[second]) for first, second, score in pairs if score >= near]
     warned: list[str] = []
+    scored_before: list[bool] = []
 
     def evaluate() -> Evaluation:
         vectors = encoder.encode(list(places), bf16=bf16)
@@ -130,7 +131,17 @@ def _evaluation(
             raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate['reason']}.")
         return Evaluation(float(estimate["score"]) / 100, measures)
 
-    return evaluate
+    def evaluate_and_explain() -> Evaluation:
+        try:
+            found = evaluate()
+        except NearfarError as error:
+            if not scored_before:
+                raise
+            raise NearfarError(f"training diverged or collapsed; choose a lower --learning-rate. {error}") from error
+        scored_before.append(True)
+        return found
+
+    return evaluate_and_explain
 
 
 def _settings(config: TrainConfig) -> dict[str, str]:

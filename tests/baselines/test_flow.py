@@ -214,7 +214,7 @@ def spoilt(value: float) -> np.ndarray:
     ("embeddings", "settings", "message"),
     [
         (cone(63), {}, "batch_size is 64, but must be from 2 to the number of texts, 63"),
-        (cone(0), {}, "number of texts, 0"),
+        (cone(0), {}, "2 texts or more, and there is 0"),
         (cone(100), {"batch_size": 1}, "batch_size is 1"),
         (np.full((100, 16), 0.3), {}, "all 100 embeddings are equal"),
         (spoilt(math.nan), {}, "text 7 .counted from 0. holds a NaN"),

@@ -216,6 +216,18 @@ def test_text_batches_are_cut_evenly_and_can_be_taken_up_at_any_step(batches, ep
     assert batches.total_steps(3) == sum(len(list(batches.epoch(number))) for number in range(3))
 
 
+@pytest.mark.parametrize("order", ["file", "rows"])
+def test_steps_of_epochs_of_one_length_are_not_counted_one_by_one(order):
+    rows = [NliRow("p", str(number), 0) for number in range(5)]
+    assert NliBatches(rows, 2, order=order).total_steps(10**15) == 3 * 10**15
+    assert TextBatches(singles(5), 2).total_steps(10**15) == 2 * 10**15
+
+
+def test_a_row_alone_is_told_as_such():
+    with pytest.raises(NearfarError, match="there is 1 row to train on, but contrast needs other rows"):
+        TextBatches(singles(1), 2)
+
+
 def singles(count):
     return [(f"text {number}",) for number in range(count)]
 

@@ -54,6 +54,16 @@ def test_one_method_is_itself() -> None:
     assert mixture.heads == []
 
 
+def test_steps_are_counted_no_further_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    lead = method("a", 3, 2)
+    mixture = Mixture(((lead, 1.0),))
+    assert [mixture.total_steps(4, at_most=most) for most in (1, 3, 4, 10, 99)] == [1, 3, 4, 10, 10]
+    asked: list[int] = []
+    monkeypatch.setattr(lead.batches, "steps", lambda epoch: asked.append(epoch) or 3)
+    assert mixture.total_steps(10**12, at_most=5) == 5
+    assert asked == [0, 1]
+
+
 @pytest.mark.parametrize("second", [(2,), (3,), (7,), (1, 4)])
 def test_the_first_leads_and_the_others_go_round(second: tuple[int, ...]) -> None:
     mixture = Mixture(((method("a", 3, 2), 1.0), (method("b", *second), 0.5), (method("c", 5), 0.1)))

@@ -178,6 +178,8 @@ def fit_glow(
     """
     matrix = _matrix(embeddings)
     rows, dim = matrix.shape
+    if rows < 2:
+        raise NearfarError(f"a flow is fitted to 2 texts or more, and there is {rows}.")
     if not 2 <= batch_size <= rows:
         raise NearfarError(f"batch_size is {batch_size}, but must be from 2 to the number of texts, {rows}.")
     if not (epochs >= 1 and 0 < learning_rate < math.inf and clip > 0 and 0 <= weight_decay < math.inf):

@@ -1,20 +1,20 @@
 """The command line: parses flags and TOML, calls a composition, prints what came out. Nothing else.
 
-``nearfar --help`` and every ``nearfar VERB --help`` cost no torch: a verb's modules are imported when it runs.
+``nearfar --help`` and every ``nearfar VERB --help`` cost no torch, and a verb's modules are imported when it is asked
+for.
 """
 
 import os
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from rich.console import Console
-
-from nearfar.cli.evaluating import compare_verb, evaluate_verb, geometry_verb, report_verb
-from nearfar.cli.texts import back_translate_verb, encode_verb, predict_verb
-from nearfar.cli.training import finetune_verb, train_verb
-from nearfar.config import METHODS, nearest
 from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 OVERVIEW = """nearfar fine-tunes sentence encoders by contrastive learning and proves that they got better.
 
@@ -30,44 +30,83 @@ OVERVIEW = """nearfar fine-tunes sentence encoders by contrastive learning and p
   nearfar back-translate --input FILE --output FILE.tsv   pairs for the methods bt and bt+sg-opt
 
 Each has its own --help, for example: nearfar train scl --help
+nearfar --version prints the version.
 """
 
-VERBS: dict[str, Callable[[list[str], Console], int]] = {
-    "train": train_verb,
-    "finetune": finetune_verb,
-    "predict": predict_verb,
-    "evaluate": evaluate_verb,
-    "compare": compare_verb,
-    "encode": encode_verb,
-    "geometry": geometry_verb,
-    "report": report_verb,
-    "back-translate": back_translate_verb,
+VERBS = {
+    "train": "training",
+    "finetune": "training",
+    "predict": "texts",
+    "evaluate": "evaluating",
+    "compare": "evaluating",
+    "encode": "texts",
+    "geometry": "evaluating",
+    "report": "evaluating",
+    "back-translate": "texts",
 }
-"""Verb -> what it does with the words behind it; returns the exit status."""
+"""Verb -> the module with ``VERB_verb``, which does what the words behind it say and returns the exit status."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns the exit status: 0, 2 for a mistake that the user can mend, 130 after Ctrl-C."""
+    """Run one command; returns the exit status.
+
+    0; 2 for a mistake that the user can mend; 70 for a fault of nearfar; 130 after Ctrl-C; 141 where what reads the
+    output has gone. ``NEARFAR_DEBUG=1`` lets the exception of a fault through.
+    """
     given = list(sys.argv[1:] if arguments is None else arguments)
-    # Of several processes that train together, the first one talks.
-    console, errors = (
-        Console(soft_wrap=True, emoji=False, quiet=os.environ.get("RANK", "0") != "0"),
-        Console(stderr=True, soft_wrap=True, emoji=False),
-    )
     show = warnings.showwarning
-    warnings.showwarning = lambda message, *_, **__: errors.print(f"warning: {message}", markup=False, highlight=False)
+    warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
     try:
-        if not given or given[0] in ("-h", "--help", "help"):
-            console.print(OVERVIEW.format(methods=", ".join(METHODS)), markup=False, highlight=False)
-            return 0 if given else 2
-        if given[0] not in VERBS:
-            raise NearfarError(nearest(given[0], VERBS, what="command"))
-        return VERBS[given[0]](given[1:], console)
+        try:
+            return _run(given)
+        finally:
+            if sys.stdout is not None:
+                sys.stdout.flush()  # so that what cannot be written is told here, and not by Python as it leaves
     except NearfarError as error:
-        errors.print(f"nearfar: {error}", markup=False, highlight=False, style="red")
+        _say(f"nearfar: {error}", style="red")
         return 2
     except KeyboardInterrupt:
-        errors.print("nearfar: stopped.")
+        _say("nearfar: stopped.")
         return 130
+    except Exception as error:
+        from nearfar.cli.boundary import answer
+
+        status, sentence = answer(error, given)
+        if sentence:
+            _say(f"nearfar: {sentence}", style="red")
+        return status
     finally:
         warnings.showwarning = show
+
+
+def _run(given: list[str]) -> int:
+    if not given or given[0] in ("-h", "--help", "help"):
+        from nearfar.config.methods import METHODS
+
+        sys.stdout.write(OVERVIEW.format(methods=", ".join(METHODS)))
+        return 0 if given else 2
+    if given[0] in ("-V", "--version"):
+        from nearfar.cli.boundary import version
+
+        sys.stdout.write(f"nearfar {version('nearfar')}\n")
+        return 0
+    if given[0] not in VERBS:
+        from nearfar.config.files import nearest
+
+        raise NearfarError(nearest(given[0], VERBS, what="command"))
+    module = import_module(f"nearfar.cli.{VERBS[given[0]]}")
+    status: int = getattr(module, f"{given[0].replace('-', '_')}_verb")(given[1:], _screen)
+    return status
+
+
+def _screen() -> "Console":
+    """Where results go. Of several processes that train together, the first one talks."""
+    from rich.console import Console
+
+    return Console(soft_wrap=True, emoji=False, quiet=os.environ.get("RANK", "0") != "0")
+
+
+def _say(message: str, style: str | None = None) -> None:
+    from rich.console import Console
+
+    Console(stderr=True, soft_wrap=True, emoji=False).print(message, markup=False, highlight=False, style=style)

@@ -1,32 +1,30 @@
 """``nearfar evaluate``, ``compare``, ``geometry`` and ``report``: how good encoders are, in tables and files."""
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import tyro
-from rich.console import Console
-
-from nearfar.cli.parsing import parse
-from nearfar.config import CompareConfig, EvaluateConfig, GeometryConfig, ReportConfig
+from nearfar.cli.parsing import Extra, parse
+from nearfar.config.bounds import File
+from nearfar.config.verbs import CompareConfig, EvaluateConfig, GeometryConfig, ReportConfig
 from nearfar.types import NearfarError
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-def evaluate_verb(given: list[str], console: Console) -> int:
+
+def evaluate_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     """Score encoders, one after the other."""
-
-    def command(
-        models: tyro.conf.Positional[tuple[str, ...]], config: Annotated[EvaluateConfig, tyro.conf.arg(name="")]
-    ) -> tuple[tuple[str, ...], EvaluateConfig]:
-        """Parse.
-
-        Args:
-            models: Model folders, training runs' folders or groups of them, owner/name on the hub, or baselines
-                (glove:FILE, wk:MODEL, whitening:MODEL@TEXTS, flow:MODEL@TEXTS, use).
-            config: How they are scored.
-        """
-        return models, config
-
-    models, config = parse(command, given, prog="nearfar evaluate", description=EvaluateConfig.__doc__ or "")
+    extra = Extra(
+        "models",
+        tuple[File, ...],
+        "Model folders, training runs' folders or groups of them, owner/name on the hub, or baselines "
+        "(glove:FILE, wk:MODEL, whitening:MODEL@TEXTS, flow:MODEL@TEXTS, use).",
+        default=(),
+        called="MODEL ...",
+    )
+    config, also = parse(EvaluateConfig, given, prog="nearfar evaluate", extras=(extra,))
+    models, console = also["models"], screen()
     if not models:
         raise NearfarError("evaluate what? nearfar evaluate MODEL [MODEL ...]")
     if config.output and len(models) > 1:
@@ -47,21 +45,17 @@ def evaluate_verb(given: list[str], console: Console) -> int:
     return 0
 
 
-def compare_verb(given: list[str], console: Console) -> int:
+def compare_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     """Test whether the first is better than the others."""
-
-    def command(
-        sides: tyro.conf.Positional[tuple[str, ...]], config: Annotated[CompareConfig, tyro.conf.arg(name="")]
-    ) -> tuple[tuple[str, ...], CompareConfig]:
-        """Parse.
-
-        Args:
-            sides: Two or more: models, result files, or folders of result files (the seeds of one setting).
-            config: How.
-        """
-        return sides, config
-
-    sides, config = parse(command, given, prog="nearfar compare", description=CompareConfig.__doc__ or "")
+    extra = Extra(
+        "sides",
+        tuple[File, ...],
+        "Two or more: models, result files, or folders of result files (the seeds of one setting).",
+        default=(),
+        called="SIDE ...",
+    )
+    config, also = parse(CompareConfig, given, prog="nearfar compare", extras=(extra,))
+    sides, console = also["sides"], screen()
     if len(sides) < 2:
         raise NearfarError("compare what with what? nearfar compare FIRST SECOND [MORE ...]")
 
@@ -74,21 +68,17 @@ def compare_verb(given: list[str], console: Console) -> int:
     return 0
 
 
-def geometry_verb(given: list[str], console: Console) -> int:
+def geometry_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     """Measure and draw the embedding space."""
-
-    def command(
-        models: tyro.conf.Positional[tuple[str, ...]], config: Annotated[GeometryConfig, tyro.conf.arg(name="")]
-    ) -> tuple[tuple[str, ...], GeometryConfig]:
-        """Parse.
-
-        Args:
-            models: Model folders, training runs' folders, or owner/name on the hub.
-            config: What is measured and drawn, and where to.
-        """
-        return models, config
-
-    models, config = parse(command, given, prog="nearfar geometry", description=GeometryConfig.__doc__ or "")
+    extra = Extra(
+        "models",
+        tuple[File, ...],
+        "Model folders, training runs' folders, or owner/name on the hub.",
+        default=(),
+        called="MODEL ...",
+    )
+    config, also = parse(GeometryConfig, given, prog="nearfar geometry", extras=(extra,))
+    models, console = also["models"], screen()
     if not models:
         raise NearfarError("the geometry of what? nearfar geometry MODEL [MODEL ...] --output FOLDER")
 
@@ -102,22 +92,18 @@ def geometry_verb(given: list[str], console: Console) -> int:
     return 0
 
 
-def report_verb(given: list[str], console: Console) -> int:
+def report_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     """Write one page on what runs came to."""
-
-    def command(
-        what: tyro.conf.Positional[tuple[str, ...]], config: Annotated[ReportConfig, tyro.conf.arg(name="")]
-    ) -> tuple[tuple[str, ...], ReportConfig]:
-        """Parse.
-
-        Args:
-            what: Training runs' folders, groups of them, result files, folders of them (the seeds of one setting),
-                comparison files, geometry folders.
-            config: What the page is called and where it is written.
-        """
-        return what, config
-
-    what, config = parse(command, given, prog="nearfar report", description=ReportConfig.__doc__ or "")
+    extra = Extra(
+        "what",
+        tuple[File, ...],
+        "Training runs' folders, groups of them, result files, folders of them (the seeds of one setting), "
+        "comparison files, geometry folders.",
+        default=(),
+        called="RUN|RESULT ...",
+    )
+    config, also = parse(ReportConfig, given, prog="nearfar report", extras=(extra,))
+    what, console = also["what"], screen()
 
     from nearfar.report import report
 

@@ -1,22 +1,193 @@
-"""What all verbs share: flags from a function's parameters, and how to go on after Ctrl-C."""
+"""What all verbs share: flags from the fields of a config, and how to go on after Ctrl-C.
 
+Help, and errors about flags that are unknown or missing, are tyro's. It is handed plain texts, which costs a third of
+what types cost it; :mod:`nearfar.config.values` makes values of them.
+"""
+
+import ast
+import inspect
 import shlex
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
-import tyro
-from rich.console import Console
+from nearfar.config.files import check_values, nearest
+from nearfar.config.values import Kind, RefusedError, Settings, flag, shown_text
+from nearfar.types import NearfarError
 
-Parsed = TypeVar("Parsed")
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Parsed = TypeVar("Parsed", bound=Settings)
 
 
-def parse(command: Callable[..., Parsed], flags: Sequence[str], *, prog: str, description: str) -> Parsed:
-    """What ``command`` returns for the ``flags``; its parameters and the fields of its configs are the flags."""
+class Extra(NamedTuple):
+    """What a command can be told beside its config: a flag, or, with ``called``, the words that need no flag."""
+
+    name: str
+    type: Any
+    help: str
+    default: Any = MISSING
+    called: str | None = None
+
+
+class _Default:
+    """Stands for a value that was not given."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    @property
+    def texts(self) -> list[str]:
+        """As ``--help`` shows it."""
+        if self.value is None:
+            return ["none"]
+        return [str(value) for value in (self.value if isinstance(self.value, tuple) else (self.value,))]
+
+
+def parse(
+    kind: type[Parsed],
+    given: Sequence[str],
+    *,
+    prog: str,
+    extras: Sequence[Extra] = (),
+    values: Mapping[str, Any] | None = None,
+    source: str | None = None,
+) -> tuple[Parsed, dict[str, Any]]:
+    """The config that the flags ask for, and the ``extras`` by name.
+
+    ``values`` are those of the file ``source``; flags override them.
+
+    Raises:
+        NearfarError: a value of the wrong type or out of bounds, settings that do not go together, a flag that is
+            unknown or given twice.
+        SystemExit: with 0 after ``--help``, with 2 for a flag or a value that is missing, which is told.
+    """
+    import tyro
+
+    from_file = check_values(kind, values or {}, source=source or prog.partition(" [")[0])
+    help_of = _help_of(kind)
+    every = [
+        *extras,
+        *(
+            Extra(field.name, field.type, help_of.get(field.name, ""), from_file.get(field.name, field.default))
+            for field in fields(kind)
+        ),
+    ]
+    known = {one.name: Kind(one.type) for one in every}
+    _check_flags(given, {_word(one, known[one.name]) for one in every if not one.called})
+    parameters = [_parameter(one, known[one.name]) for one in every]
+
+    def command(**found: Any) -> dict[str, Any]:
+        return found
+
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     settings = (tyro.conf.FlagCreatePairsOff,)
-    return tyro.cli(command, args=flags, prog=prog, description=description, config=settings)
+    doc = inspect.cleandoc(kind.__doc__ or "")
+    found = tyro.cli(command, args=list(given), prog=prog, description=doc, config=settings)
+    clean = {one.name: _value(one, known[one.name], found[one.name]) for one in every}
+    also = {extra.name: clean.pop(extra.name) for extra in extras}
+    try:
+        return kind(**clean), also
+    except NearfarError as error:  # each value was checked by itself, so it is about some that do not go together
+        raise NearfarError(f"{source}: {error}" if source else str(error)) from None
 
 
-def stopped(what: str, console: Console, verb: str, given: Sequence[str], *, resume: bool) -> int:
+def _parameter(one: Extra, kind: Kind) -> inspect.Parameter:
+    """What tyro reads a flag off."""
+    import tyro
+    from tyro.constructors import PrimitiveConstructorSpec
+
+    hint: Any = bool
+    default = one.default
+    if kind.scalar is not bool:
+        spec: PrimitiveConstructorSpec[Any] = PrimitiveConstructorSpec(
+            nargs="*" if kind.many else 1,
+            metavar=one.called or kind.metavar,
+            instance_from_str=list,
+            is_instance=lambda _: True,
+            str_from_instance=lambda default: default.texts,
+        )
+        hint = Annotated[object, spec]
+        default = inspect.Parameter.empty if default is MISSING else _Default(default)
+    said_by_help = default.texts == [] if isinstance(default, _Default) else False
+    hint = Annotated[hint, tyro.conf.arg(help=one.help, help_behavior_hint="" if said_by_help else None)]
+    if one.called:
+        hint = Annotated[hint, tyro.conf.Positional]
+    return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+
+
+def _value(one: Extra, kind: Kind, found: Any) -> Any:
+    """What the words behind a flag mean."""
+    name = one.called.split()[0] if one.called else flag(one.name)
+    if isinstance(found, _Default):
+        return found.value
+    if not isinstance(found, list):
+        return found  # a flag without a value
+    if not found:
+        raise NearfarError(f"{name}: lacks a value; name one or more.")
+    try:
+        if not kind.many:
+            return kind.from_text(found[0])
+        if kind.nullable and [text.lower() for text in found] == ["none"]:
+            return None
+        return tuple(kind.from_text(text) for text in found)
+    except RefusedError as error:
+        raise NearfarError(f"{name} {' '.join(map(shown_text, found))}: {error}.") from None
+
+
+def _word(one: Extra, kind: Kind) -> str:
+    """The flag as it is typed."""
+    return flag(f"no_{one.name}" if kind.scalar is bool and one.default else one.name)
+
+
+def _check_flags(given: Sequence[str], known: set[str]) -> None:
+    """Refuse a flag that is unknown, and one that is given twice: a value would be dropped without a word."""
+    seen = set()
+    for word in given:
+        if word == "--":
+            return
+        name = word.partition("=")[0].replace("_", "-")
+        if not name.startswith("--") or name == "--help":
+            continue
+        if name not in known:
+            raise NearfarError(nearest(name, sorted(known), what="flag"))
+        if name in seen:
+            raise NearfarError(f"{name}: is given twice; give it once.")
+        seen.add(name)
+
+
+def _help_of(kind: type) -> dict[str, str]:
+    """The text below each field, of the class and of those it inherits from."""
+    texts: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, Settings):
+            texts |= _texts_below(base.__module__).get(base.__name__, {})
+    return texts
+
+
+@cache
+def _texts_below(module: str) -> dict[str, dict[str, str]]:
+    """Class -> field -> the text below it, read off the module's source."""
+    loader = import_module(module).__loader__
+    source = loader.get_source(module) if loader is not None and hasattr(loader, "get_source") else None
+    found: dict[str, dict[str, str]] = {}
+    for node in ast.parse(source or "").body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        texts = found.setdefault(node.name, {})
+        for field, below in zip(node.body, node.body[1:], strict=False):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+                match below:
+                    case ast.Expr(value=ast.Constant(value=str(text))):
+                        texts[field.target.id] = " ".join(text.split())
+    return found
+
+
+def stopped(what: str, console: "Console", verb: str, given: Sequence[str], *, resume: bool) -> int:
     """Say ``what`` Ctrl-C left and by which command it goes on; returns the exit status.
 
     ``given`` is what stood behind the verb, ``resume`` whether it held --resume.

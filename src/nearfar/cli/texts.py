@@ -1,37 +1,29 @@
 """``nearfar encode``, ``predict`` and ``back-translate``: from a file of texts to another file."""
 
+from collections.abc import Callable
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING
 
-import tyro
-from rich.console import Console
+from nearfar.cli.parsing import Extra, parse, stopped
+from nearfar.config.bounds import File
+from nearfar.config.verbs import BackTranslateConfig, EncodeConfig, PredictConfig
 
-from nearfar.cli.parsing import parse, stopped
-from nearfar.config import BackTranslateConfig, EncodeConfig, PredictConfig
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
-def encode_verb(given: list[str], console: Console) -> int:
+def encode_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     """Write the vectors of a file of texts."""
-
-    def command(
-        model: tyro.conf.Positional[str], config: Annotated[EncodeConfig, tyro.conf.arg(name="")]
-    ) -> tuple[str, EncodeConfig]:
-        """Parse.
-
-        Args:
-            model: A folder, or owner/name on the hub.
-            config: What is encoded, and where to.
-        """
-        return model, config
-
-    model, config = parse(command, given, prog="nearfar encode", description=EncodeConfig.__doc__ or "")
+    model = Extra("model", File, "A folder, or owner/name on the hub.", called="MODEL")
+    config, also = parse(EncodeConfig, given, prog="nearfar encode", extras=(model,))
+    console = screen()
 
     from nearfar.encode import encode_file
     from nearfar.encode_output import is_unfinished
 
     settings = asdict(config)
     try:
-        shape = encode_file(model, settings.pop("input"), settings.pop("output"), **settings)
+        shape = encode_file(also["model"], settings.pop("input"), settings.pop("output"), **settings)
     except KeyboardInterrupt:
         if not is_unfinished(config.output):
             raise
@@ -40,47 +32,27 @@ def encode_verb(given: list[str], console: Console) -> int:
     return 0
 
 
-def predict_verb(given: list[str], console: Console) -> int:
+def predict_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     """Write what a classifier says of a file of texts."""
-
-    def command(
-        model: tyro.conf.Positional[str], config: Annotated[PredictConfig, tyro.conf.arg(name="")]
-    ) -> tuple[str, PredictConfig]:
-        """Parse.
-
-        Args:
-            model: A run of nearfar finetune, its model folder, or any sequence classifier of transformers.
-            config: What is labelled, and where to.
-        """
-        return model, config
-
-    model, config = parse(command, given, prog="nearfar predict", description=PredictConfig.__doc__ or "")
+    about = "A run of nearfar finetune, its model folder, or any sequence classifier of transformers."
+    model = Extra("model", File, about, called="MODEL")
+    config, also = parse(PredictConfig, given, prog="nearfar predict", extras=(model,))
 
     from nearfar.predict import predict_file
 
     settings = asdict(config)
-    rows = predict_file(model, settings.pop("input"), settings.pop("output"), **settings)
-    console.print(f"{rows:,} rows with what was predicted in {config.output}", highlight=False, markup=False)
+    rows = predict_file(also["model"], settings.pop("input"), settings.pop("output"), **settings)
+    screen().print(f"{rows:,} rows with what was predicted in {config.output}", highlight=False, markup=False)
     return 0
 
 
-def back_translate_verb(given: list[str], console: Console) -> int:
+def back_translate_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     """Write sentences and their back-translations."""
-
-    def command(config: Annotated[BackTranslateConfig, tyro.conf.arg(name="")]) -> BackTranslateConfig:
-        """Parse.
-
-        Args:
-            config: What is translated, by which models, and where to.
-        """
-        return config
-
-    doc = BackTranslateConfig.__doc__ or ""
-    config = parse(command, given, prog="nearfar back-translate", description=doc)
+    config, _ = parse(BackTranslateConfig, given, prog="nearfar back-translate")
 
     from nearfar.back_translate import back_translate
 
     settings = asdict(config)
     file = back_translate(settings.pop("input"), settings.pop("output"), **settings)
-    console.print(f"Sentences and their back-translations are in {file}", highlight=False)
+    screen().print(f"Sentences and their back-translations are in {file}", highlight=False, markup=False)
     return 0

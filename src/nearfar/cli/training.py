@@ -1,49 +1,43 @@
 """``nearfar train`` and ``nearfar finetune``: what is asked for, and what came out of it."""
 
-from dataclasses import replace
+import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-import tyro
-from rich.console import Console
-
-from nearfar.cli.parsing import parse, stopped
-from nearfar.config import (
-    FINETUNE,
-    METHODS,
-    FinetuneConfig,
-    FinetuneStudyConfig,
-    TrainConfig,
-    build,
-    load_toml,
-    nearest,
-)
+from nearfar.cli.parsing import Extra, parse, stopped
+from nearfar.config.files import FINETUNE, FINETUNE_STUDY, load_toml, nearest
+from nearfar.config.methods import METHODS
+from nearfar.config.training import TrainConfig, parse_seeds
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.config.finetune import FinetuneStudyConfig
     from nearfar.group import Group
     from nearfar.prepare import Plan
 
 SAVED = " after a whole step; everything is saved"
 
 
-def train_verb(given: list[str], console: Console) -> int:
+def train_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     """Train an encoder, or one for each of several seeds; or only say what would be trained on."""
     if not given or given[0] in ("-h", "--help"):
-        usage = "usage: nearfar train METHOD|FILE.toml --output RUN [--resume] [--dry-run] [flags]\n\n"
+        usage = "usage: nearfar train METHOD|FILE.toml --output RUN [--resume] [--dry-run] [flags]\n"
         lines = [(kind.__doc__ or "").strip().splitlines()[0] for kind in METHODS.values()]
-        console.print(usage + "\n".join(lines), markup=False, highlight=False)
-        console.print("\nAll flags of a method: nearfar train METHOD --help", markup=False, highlight=False)
+        more = "All flags of a method: nearfar train METHOD --help"
+        sys.stdout.write("\n".join([usage, *lines, "", more, ""]))
         return 0 if given else 2
     asked = _parse_train(given[0], given[1:])
-    config, resume = asked.config, asked.resume
+    config, resume, console = asked.config, asked.resume, screen()
+    seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
 
-    from nearfar.group import parse_seeds, train_group
+    from nearfar.group import train_group
     from nearfar.prepare import plan
     from nearfar.train import train
     from nearfar.training.loop import Interrupted
 
-    seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
     if asked.dry_run:
         _print_plan(plan(config, console=console), console)
         return 0
@@ -59,15 +53,17 @@ def train_verb(given: list[str], console: Console) -> int:
         f"Spearman on {config.evaluate_on}: {100 * trained.start_score:.2f} before, {100 * trained.best_score:.2f} at "
         f"step {trained.best_step}, the best. The {config.keep} weights are in {trained.model}",
         highlight=False,
+        markup=False,
     )
     return 0
 
 
-def _print_group(group: "Group", config: TrainConfig, console: Console) -> None:
+def _print_group(group: "Group", config: TrainConfig, console: "Console") -> None:
     for seed, run in group.runs.items():
         console.print(
             f"seed {seed}: {100 * run.start_score:.2f} before, {100 * run.best_score:.2f} at step {run.best_step}",
             highlight=False,
+            markup=False,
         )
     best = group.best
     spread = "" if best.sd is None else f", standard deviation {100 * best.sd:.2f}"
@@ -75,6 +71,7 @@ def _print_group(group: "Group", config: TrainConfig, console: Console) -> None:
         f"Spearman on {config.evaluate_on}, best steps: mean {100 * best.mean:.2f}{spread}, "
         f"from {100 * best.min:.2f} to {100 * best.max:.2f}. The runs are in {config.output}",
         highlight=False,
+        markup=False,
     )
 
 
@@ -87,41 +84,42 @@ class _Asked(NamedTuple):
 
 def _parse_train(method_or_file: str, flags: list[str]) -> _Asked:
     """What is asked for; flags override the file's values."""
+    values: dict[str, Any] = {}
+    source = None
     if method_or_file.endswith(".toml"):
         named, values = load_toml(method_or_file)
         if not issubclass(named, TrainConfig):
             raise NearfarError(f"{method_or_file}: fine-tunes a classifier: nearfar finetune {method_or_file}")
-        kind = named
+        kind, source = named, method_or_file
     elif method_or_file in METHODS:
-        kind, values = METHODS[method_or_file], {}
-    elif method_or_file == FINETUNE:
-        raise NearfarError(f"{FINETUNE} fine-tunes a classifier: nearfar finetune TASK|FILE --output RUN")
+        kind = METHODS[method_or_file]
+    elif method_or_file in (FINETUNE, FINETUNE_STUDY):
+        raise NearfarError(f"{method_or_file} fine-tunes a classifier: nearfar finetune TASK|FILE --output RUN")
+    elif method_or_file.startswith("-"):
+        raise NearfarError(f"{method_or_file}: name the method first: nearfar train METHOD|FILE.toml --output RUN")
     else:
         raise NearfarError(nearest(method_or_file, METHODS, what="method"))
-    default = build(kind, {"output": "", **values}, source=method_or_file)
-    if "output" not in values:
-        default = replace(default, output=tyro.MISSING)
-
-    def command(
-        config: Annotated[kind, tyro.conf.arg(name="")] = default,  # type: ignore[valid-type]
-        seeds: str | None = None,
-        resume: bool = False,
-        dry_run: bool = False,
-    ) -> _Asked:
-        """Parse.
-
-        Args:
-            config: Settings of the run.
-            seeds: Train once for each, as in 1,2,3, into OUTPUT/seed-1 and so on; mean and spread at the end.
-            resume: Go on with the run in OUTPUT, which must have the same settings.
-            dry_run: Count rows, labels, tokens, steps and memory, and show three batches in words; train nothing.
-        """
-        return _Asked(config, seeds, resume, dry_run)
-
-    return parse(command, flags, prog=f"nearfar train {method_or_file}", description=(kind.__doc__ or ""))
+    extras = (
+        Extra(
+            "seeds",
+            str | None,
+            "Train once for each, as in 1,2,3, into OUTPUT/seed-1 and so on; mean and spread at the end.",
+            None,
+        ),
+        Extra("resume", bool, "Go on with the run in OUTPUT, which must have the same settings.", False),
+        Extra(
+            "dry_run",
+            bool,
+            "Count rows, labels, tokens, steps and memory, and show three batches in words; train nothing.",
+            False,
+        ),
+    )
+    prog = f"nearfar train {method_or_file}"
+    config, also = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
+    return _Asked(config, **also)
 
 
-def _print_plan(plan: "Plan", console: Console) -> None:
+def _print_plan(plan: "Plan", console: "Console") -> None:
     lines = [
         *plan.facts,
         f"{plan.sentences:,} distinct sentences, {plan.tokens:,} tokens",
@@ -134,10 +132,11 @@ def _print_plan(plan: "Plan", console: Console) -> None:
     console.print("\n".join(lines), markup=False, highlight=False)
 
 
-def finetune_verb(given: list[str], console: Console) -> int:
+def finetune_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     """Fine-tune a classifier, or do a study of many runs."""
     positional = given[0] if given and not given[0].startswith("-") else None
     config, resume = _parse_finetune(positional, given[1:] if positional else given)
+    console = screen()
 
     from nearfar.evaluation.tables import evaluation_tables
     from nearfar.finetune import finetune
@@ -168,27 +167,18 @@ def finetune_verb(given: list[str], console: Console) -> int:
     return 0
 
 
-def _parse_finetune(task_or_file: str | None, flags: list[str]) -> tuple[FinetuneStudyConfig, bool]:
+def _parse_finetune(task_or_file: str | None, flags: list[str]) -> "tuple[FinetuneStudyConfig, bool]":
     """What is asked for, and whether to resume; flags override the values of a config file."""
-    values: dict[str, Any] = {"task": task_or_file} if task_or_file else {}
-    if task_or_file and task_or_file.endswith(".toml"):
-        kind, values = load_toml(task_or_file)
+    from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig
+
+    values: dict[str, Any] = {} if task_or_file is None else {"task": task_or_file}
+    source = None
+    if task_or_file is not None and task_or_file.endswith(".toml"):
+        source = task_or_file
+        kind, values = load_toml(source)
         if not issubclass(kind, FinetuneConfig):
-            raise NearfarError(f"{task_or_file}: trains an encoder: nearfar train {task_or_file}")
-    default = build(FinetuneStudyConfig, {"output": "", **values}, source=task_or_file or "nearfar finetune")
-    if "output" not in values:
-        default = replace(default, output=tyro.MISSING)
-
-    def command(
-        config: Annotated[FinetuneStudyConfig, tyro.conf.arg(name="")] = default, resume: bool = False
-    ) -> tuple[FinetuneStudyConfig, bool]:
-        """Parse.
-
-        Args:
-            config: Settings of the run, or of each run of the study.
-            resume: Go on with what is in OUTPUT, which must have the same settings.
-        """
-        return config, resume
-
-    doc = FinetuneStudyConfig.__doc__ or ""
-    return parse(command, flags, prog="nearfar finetune [TASK|FILE|FILE.toml]", description=doc)
+            raise NearfarError(f"{source}: trains an encoder: nearfar train {source}")
+    resume = Extra("resume", bool, "Go on with what is in OUTPUT, which must have the same settings.", False)
+    prog = "nearfar finetune [TASK|FILE|FILE.toml]"
+    config, also = parse(FinetuneStudyConfig, flags, prog=prog, extras=(resume,), values=values, source=source)
+    return config, also["resume"]

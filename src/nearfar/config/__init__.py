@@ -1,41 +1,60 @@
 """Every setting of every command, once: these frozen dataclasses are the flags, the TOML keys and the Python API.
 
 A run is ``TrainConfig`` plus what its method adds; each method is one class, and its defaults are the paper's. The text
-below a field is its ``--help``.
+below a field is its ``--help``, the type of a field says what its values may be. A name is imported when it is asked
+for, so that a command loads its own settings alone.
 """
 
-from nearfar.config.files import FINETUNE, FINETUNE_STUDY, build, check_keys, dump_toml, load_toml, method_of, nearest
-from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, listed
-from nearfar.config.methods import (
-    METHODS,
-    AugmentConfig,
-    BtConfig,
-    BtSgOptConfig,
-    Cap,
-    InfoNceConfig,
-    RegressionConfig,
-    SbertConfig,
-    SclConfig,
-    SgConfig,
-    SgOpt1Config,
-    SgOpt2Config,
-    SgOptConfig,
-    SimcseSupConfig,
-    SimcseUnsupConfig,
-    SupconTextConfig,
-)
-from nearfar.config.training import RunConfig, TrainConfig, flag
-from nearfar.config.verbs import (
-    STS_TASKS,
-    TRANSFER_TASKS,
-    BackTranslateConfig,
-    CompareConfig,
-    EncodeConfig,
-    EvaluateConfig,
-    GeometryConfig,
-    PredictConfig,
-    ReportConfig,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nearfar.config.bounds import Cap, File
+    from nearfar.config.files import (
+        FINETUNE,
+        FINETUNE_STUDY,
+        build,
+        check_keys,
+        dump_toml,
+        load_toml,
+        method_of,
+        nearest,
+    )
+    from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, listed
+    from nearfar.config.kim import BtConfig, BtSgOptConfig, SgConfig, SgOpt1Config, SgOpt2Config, SgOptConfig
+    from nearfar.config.liao import AugmentConfig, SbertConfig, SclConfig
+    from nearfar.config.methods import METHODS
+    from nearfar.config.simcse import SimcseSupConfig, SimcseUnsupConfig
+    from nearfar.config.texts import InfoNceConfig, RegressionConfig, SupconTextConfig
+    from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
+    from nearfar.config.values import Settings, flag, shown
+    from nearfar.config.verbs import (
+        STS_TASKS,
+        TRANSFER_TASKS,
+        BackTranslateConfig,
+        CompareConfig,
+        EncodeConfig,
+        EvaluateConfig,
+        GeometryConfig,
+        PredictConfig,
+        ReportConfig,
+    )
+
+_PLACES = {
+    "bounds": "Cap File",
+    "files": "FINETUNE FINETUNE_STUDY build check_keys dump_toml load_toml method_of nearest",
+    "finetune": "FinetuneConfig FinetuneStudyConfig listed",
+    "kim": "BtConfig BtSgOptConfig SgConfig SgOpt1Config SgOpt2Config SgOptConfig",
+    "liao": "AugmentConfig SbertConfig SclConfig",
+    "methods": "METHODS",
+    "simcse": "SimcseSupConfig SimcseUnsupConfig",
+    "texts": "InfoNceConfig RegressionConfig SupconTextConfig",
+    "training": "RunConfig TrainConfig parse_seeds",
+    "values": "Settings flag shown",
+    "verbs": "STS_TASKS TRANSFER_TASKS BackTranslateConfig CompareConfig EncodeConfig EvaluateConfig GeometryConfig "
+    "PredictConfig ReportConfig",
+}
+_PLACE = {name: module for module, names in _PLACES.items() for name in names.split()}
 
 __all__ = [
     "FINETUNE",
@@ -51,6 +70,7 @@ __all__ = [
     "CompareConfig",
     "EncodeConfig",
     "EvaluateConfig",
+    "File",
     "FinetuneConfig",
     "FinetuneStudyConfig",
     "GeometryConfig",
@@ -61,6 +81,7 @@ __all__ = [
     "RunConfig",
     "SbertConfig",
     "SclConfig",
+    "Settings",
     "SgConfig",
     "SgOpt1Config",
     "SgOpt2Config",
@@ -77,4 +98,14 @@ __all__ = [
     "load_toml",
     "method_of",
     "nearest",
+    "parse_seeds",
+    "shown",
 ]
+
+
+def __getattr__(name: str) -> object:
+    if name not in _PLACE:
+        raise AttributeError(f"module 'nearfar.config' has no attribute {name!r}")
+    found = getattr(import_module(f"nearfar.config.{_PLACE[name]}"), name)
+    globals()[name] = found  # the next time it is simply there
+    return found

@@ -3,25 +3,22 @@
 import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import MISSING, asdict, fields
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
-from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig
 from nearfar.config.methods import METHODS
 from nearfar.config.training import RunConfig
-from nearfar.config.verbs import BackTranslateConfig, CompareConfig, EncodeConfig, EvaluateConfig, PredictConfig
+from nearfar.config.values import RefusedError, Settings, kinds, shown
 from nearfar.types import NearfarError
 
-Config = TypeVar(
-    "Config", bound=RunConfig | EvaluateConfig | CompareConfig | EncodeConfig | PredictConfig | BackTranslateConfig
-)
+Config = TypeVar("Config", bound=Settings)
 
 FINETUNE = "scl-finetune"
 FINETUNE_STUDY = "scl-finetune-study"
 """The methods of configs for ``nearfar finetune``; the others, :data:`METHODS`, are for ``nearfar train``."""
-
-_KINDS: dict[str, type[RunConfig]] = {**METHODS, FINETUNE: FinetuneConfig, FINETUNE_STUDY: FinetuneStudyConfig}
+ALL = (*METHODS, FINETUNE, FINETUNE_STUDY)
+LARGEST = 2**20
+"""Bytes of a config file; a larger file is something else."""
 
 
 def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
@@ -30,16 +27,43 @@ def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
     Raises:
         NearfarError: no such file, no TOML, no or an unknown ``method``.
     """
-    try:
-        values = tomllib.loads(Path(file).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise NearfarError(f"{file}: cannot be read as TOML: {error}") from error
+    values = _read(file)
     method = values.pop("method", None)
     if method is None:
-        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(_KINDS)}).")
-    if method not in _KINDS:
-        raise NearfarError(f"{file}: {nearest(str(method), _KINDS, what='method')}")
-    return _KINDS[method], values
+        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(ALL)}).")
+    if not isinstance(method, str):
+        raise NearfarError(f"{file}: method = {shown(method)}: must be a text (one of {', '.join(ALL)}).")
+    if method not in ALL:
+        raise NearfarError(f"{file}: {nearest(method, ALL, what='method')}")
+    return _kind(method), values
+
+
+def _read(file: str | Path) -> dict[str, Any]:
+    """The keys and values of a TOML file."""
+    path = Path(file)
+    try:
+        if path.exists() and not path.is_file():  # a pipe or device could be read for ever
+            raise NearfarError(f"{file}: cannot be read as TOML: it is {'a folder' if path.is_dir() else 'no file'}.")
+        with path.open("rb") as opened:
+            content = opened.read(LARGEST + 1)
+        if len(content) > LARGEST:
+            raise NearfarError(f"{file}: cannot be read as TOML: it has over {LARGEST:,} bytes, too many for settings.")
+        return tomllib.loads(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        raise NearfarError(f"{file}: cannot be read as TOML: it is not UTF-8 text ({error.reason}).") from error
+    except RecursionError:
+        raise NearfarError(f"{file}: cannot be read as TOML: its values are nested too deeply.") from None
+    except (OSError, ValueError) as error:  # tomllib's own errors among them
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise NearfarError(f"{file}: cannot be read as TOML: {reason.rstrip('.')}.") from error
+
+
+def _kind(method: str) -> type[RunConfig]:
+    if method in METHODS:
+        return METHODS[method]
+    from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig
+
+    return {FINETUNE: FinetuneConfig, FINETUNE_STUDY: FinetuneStudyConfig}[method]
 
 
 def method_of(config: RunConfig) -> str:
@@ -48,39 +72,54 @@ def method_of(config: RunConfig) -> str:
     Raises:
         NearfarError: a config of no method, as is one that several methods share.
     """
-    for name, kind in _KINDS.items():
-        if type(config) is kind:
+    for name in ALL:
+        if type(config) is _kind(name):
             return name
-    raise NearfarError(f"{type(config).__name__} is no method's config. The methods are {', '.join(_KINDS)}.")
+    raise NearfarError(f"{type(config).__name__} is no method's config. The methods are {', '.join(ALL)}.")
 
 
 def build(kind: type[Config], values: Mapping[str, Any], *, source: str | Path) -> Config:
-    """A config from plain values, types checked.
+    """A config from plain values, which are checked as a file's.
 
     Raises:
-        NearfarError: an unknown key (with the nearest valid one), a value of the wrong type, or a key that is missing.
+        NearfarError: an unknown key (with the nearest valid one), a value of the wrong type or out of bounds, or a key
+            that is missing.
     """
-    check_keys(kind, values, source=source)
-    nullable = {field.name for field in fields(kind) if type(None) in get_args(field.type)}
-    values = {key: None if value == "none" and key in nullable else value for key, value in values.items()}
-    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in values]
+    clean = check_values(kind, values, source=source)
+    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in clean]
     if missing:
         raise NearfarError(f"{source}: lacks {', '.join(missing)}.")
-    from pydantic import TypeAdapter, ValidationError
-
     try:
-        return TypeAdapter(kind).validate_python(dict(values))
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise NearfarError(f"{source}: {first['loc'][0]} = {first['input']!r}: {first['msg']}.") from error
+        return kind(**clean)
+    except NearfarError as error:
+        raise NearfarError(f"{source}: {error}") from error
 
 
-def check_keys(kind: type[Config], values: Mapping[str, Any], *, source: str | Path) -> None:
+def check_values(kind: type[Settings], values: Mapping[str, Any], *, source: str | Path) -> dict[str, Any]:
+    """The values of a file, each checked by itself, as the config has them.
+
+    Raises:
+        NearfarError: an unknown key, or a value of the wrong type or out of bounds.
+    """
+    check_keys(kind, values, source=source)
+    clean = {}
+    for key, value in values.items():
+        known = kinds(kind)[key]
+        try:
+            clean[key] = known.checked(None if value == "none" and known.nullable else value)
+        except RefusedError as error:
+            raise NearfarError(f"{source}: {key} = {shown(value)}: {error}.") from None
+    return clean
+
+
+def check_keys(kind: type[Settings], values: Mapping[str, Any], *, source: str | Path) -> None:
     """Refuse keys that ``kind`` does not have."""
     names = [field.name for field in fields(kind)]
     for key in values:
         if key not in names:
-            raise NearfarError(f"{source}: {nearest(key, names, what='key')}")
+            others = [name for name in METHODS if key in kinds(METHODS[name])]
+            belongs = f" {key!r} is a setting of {', '.join(others)}." if others else ""
+            raise NearfarError(f"{source}: {nearest(key, names, what='key')}{belongs}")
 
 
 def dump_toml(config: RunConfig, *, without: Collection[str] = ()) -> str:
@@ -100,8 +139,15 @@ def dump_toml(config: RunConfig, *, without: Collection[str] = ()) -> str:
     return tomli_w.dumps({"method": method_of(config), **kept})
 
 
-def nearest(name: str, known: Mapping[str, object] | list[str], *, what: str) -> str:
-    """A sentence that refuses ``name`` and offers the nearest known one."""
-    near = get_close_matches(name, list(known), n=1, cutoff=0.5)
-    hint = f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(known)}."
-    return f"no {what} is called {name!r}. {hint}"
+def nearest(name: str, known: Collection[str], *, what: str) -> str:
+    """A sentence that refuses ``name`` and offers the nearest known one, never ``name`` itself.
+
+    >>> nearest("SCL", ["scl", "sbert"], what="method")
+    "no method is called 'SCL'. Did you mean 'scl'?"
+    """
+    from difflib import get_close_matches
+
+    folded = {other.casefold(): other for other in known if other != name}
+    near = get_close_matches(name.strip().casefold()[:100], list(folded), n=1, cutoff=0.5)
+    hint = f"Did you mean {folded[near[0]]!r}?" if near else f"There are: {', '.join(known)}."
+    return f"no {what} is called {shown(name)}. {hint}"

@@ -1,65 +1,57 @@
 """What fine-tuning a classifier can be told beside what every run can."""
 
+import math
 from dataclasses import dataclass, fields
 
-from nearfar.config.training import RunConfig, flag
+from nearfar.config.bounds import AtLeastTwo, BelowOne, Count, Epochs, File, LearningRate, Positive, Runs, Seed, Share
+from nearfar.config.training import RunConfig
+from nearfar.config.values import RefusedError, flag, kinds, shown, shown_text
 from nearfar.types import NearfarError
+
+MOST = 100
+"""Values of one axis of a study."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FinetuneConfig(RunConfig):
     """Fine-tune a classifier by cross-entropy and supervised contrastive learning (Gunel et al. 2021)."""
 
-    task: str = "sst2"
+    task: File = "sst2"
     """sst2, cola, mrpc, rte, qnli, mnli, stsb (scores: regression), amazon2, yelp2; or a labelled file of your own."""
-    validation: str | None = None
+    validation: File | None = None
     """File of the rows that choose the best step; by default VALIDATION_ROWS of the training rows."""
-    test: str | None = None
+    test: File | None = None
     """File of the rows that are tested; by default GLUE's validation set, or a fifth of a file of your own."""
     text_columns: tuple[str, ...] = ()
     """Columns of a file that hold its one or two texts; by default text, or sentence1 and sentence2."""
     label_column: str = "label"
     """Column of a file that holds labels, or scores."""
-    validation_rows: int = 500
+    validation_rows: AtLeastTwo = 500
     """Training rows, in the labels' proportions, that choose the best step instead (the paper's number)."""
-    scl_weight: float = 0.9
+    scl_weight: Share = 0.9
     """Lambda: the loss is (1 - lambda) cross-entropy + lambda SCL; 0 is cross-entropy alone."""
-    temperature: float = 0.3
+    temperature: Positive = 0.3
     """Of SCL."""
-    dropout: float | None = None
+    dropout: BelowOne | None = None
     """By default the model's own, 0.1 in BERT and RoBERTa."""
-    sample_size: int | None = None
+    sample_size: AtLeastTwo | None = None
     """Few-shot: train on so many rows, drawn by SAMPLE_SEED; by default all."""
-    sample_seed: int = 1
+    sample_seed: Seed = 1
     """Which rows are drawn."""
     sample_balanced: bool = True
     """Draw as many rows of each label; else in the labels' proportions."""
-    noise: str = "none"
+    noise: File = "none"
     """Noise in the training texts: word-dropout, word-swap or characters, or a file of back-translations to take."""
-    noise_rate: float = 0.1
+    noise_rate: Share = 0.1
     """Share of words or characters that the noise changes."""
-    batch_size: int = 16
+    batch_size: Count = 16
     """Rows in a batch; started as several processes, rows that each of them brings."""
-    epochs: int = 3
+    epochs: Epochs = 3
     """Passes over the rows."""
-    learning_rate: float = 1e-5
+    learning_rate: LearningRate = 1e-5
     """Peak of the learning rate (the paper's)."""
     balanced: bool = False
     """Batches with as many rows of each label."""
-
-    def __post_init__(self) -> None:
-        """Refuse values that no run can use, before anything is loaded."""
-        super().__post_init__()
-        if self.validation_rows < 2:
-            raise NearfarError(f"--validation-rows {self.validation_rows}: must be at least 2.")
-        if self.seed < 0:
-            raise NearfarError(f"--seed {self.seed}: must be 0 or above.")  # NumPy's generators, of the intervals
-        if self.sample_size is not None and self.sample_size < 2:
-            raise NearfarError(f"--sample-size {self.sample_size}: must be at least 2.")
-        if self.dropout is not None and not 0 <= self.dropout < 1:
-            raise NearfarError(f"--dropout {self.dropout}: must be 0 or more and below 1.")
-        if not 0 <= self.noise_rate <= 1:
-            raise NearfarError(f"--noise-rate {self.noise_rate}: must be between 0 and 1.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,16 +73,14 @@ class FinetuneStudyConfig(FinetuneConfig):
     """Study: a grid of lambda, as in 0.1,0.5,0.9; the validation rows choose."""
     temperatures: str | None = None
     """Study: and of the temperature, as in 0.1,0.3."""
-    samples: int | None = None
+    samples: Runs | None = None
     """Study: runs of each setting, by default 10; each has a sample, a new head and an order of batches of its own."""
-    scl_model: str | None = None
+    scl_model: File | None = None
     """Study: the encoder that the runs with SCL start from, by default MODEL too."""
 
     def __post_init__(self) -> None:
         """Refuse values that no run can use, before anything is loaded."""
         super().__post_init__()
-        if self.samples is not None and self.samples < 1:
-            raise NearfarError(f"--samples {self.samples}: must be at least 1.")
         for one, several, nothing in (("sample_size", "few_shot", None), ("noise", "noises", "none")):
             if getattr(self, several) and getattr(self, one) != nothing:
                 raise NearfarError(f"{flag(one)} and {flag(several)} say two things; leave one of them out.")
@@ -100,18 +90,29 @@ class FinetuneStudyConfig(FinetuneConfig):
                     raise NearfarError(
                         f"{flag(name)}: a grid is of one setting; name one value, or leave the grid out."
                     )
-        for name, kind, what, least in (
-            ("few_shot", int, "whole numbers", 2),
-            ("batch_sizes", int, "whole numbers", 0),
-            ("scl_weights", float, "numbers", 0),
-            ("temperatures", float, "numbers", 0),
+        for name, one, kind, what, least in (
+            ("few_shot", "sample_size", int, "whole numbers", 2),
+            ("batch_sizes", "batch_size", int, "whole numbers", 0),
+            ("scl_weights", "scl_weight", _finite, "numbers", 0),
+            ("temperatures", "temperature", _finite, "numbers", 0),
         ):
+            given = getattr(self, name)
+            if given is None:
+                continue
+            told = f"{flag(name)} {shown_text(given)}"
             try:
-                values = [kind(part) for part in listed(getattr(self, name))]
+                values = [kind(part) for part in listed(given)]
             except ValueError:
-                raise NearfarError(f"{flag(name)} {getattr(self, name)}: must be {what} with commas between.") from None
+                raise NearfarError(f"{told}: must be {what} with commas between.") from None
             if any(value < least for value in values) or len(set(values)) < len(values):
-                raise NearfarError(f"{flag(name)} {getattr(self, name)}: must be {least} or above, each once.")
+                raise NearfarError(f"{told}: must be {least} or above, each once.")
+            if len(values) > MOST:
+                raise NearfarError(f"{told}: must be at most {MOST} values.")
+            for value in values:
+                try:
+                    kinds(FinetuneConfig)[one].checked(value)
+                except RefusedError as error:
+                    raise NearfarError(f"{flag(name)}: {flag(one)} {shown(value)}: {error}.") from None
 
     @property
     def is_study(self) -> bool:
@@ -128,3 +129,10 @@ class FinetuneStudyConfig(FinetuneConfig):
 def listed(values: str | None) -> list[str]:
     """``"a, b"`` -> ``["a", "b"]``."""
     return [part.strip() for part in values.split(",")] if values else []
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number

@@ -3,6 +3,25 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from nearfar.config.bounds import (
+    Beams,
+    Count,
+    Drawn,
+    File,
+    Folds,
+    Hidden,
+    Length,
+    Logit,
+    NumpySeed,
+    Output,
+    Positive,
+    ProcessCount,
+    Resamples,
+    ResamplesOrNone,
+    Seed,
+)
+from nearfar.config.values import Settings
+
 STS_TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr", "sickr-full")
 TRANSFER_TASKS = (
     "mr",
@@ -20,21 +39,21 @@ TRANSFER_TASKS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateConfig:
+class EvaluateConfig(Settings):
     """Score encoders on similarity (Spearman, Pearson) and on transfer tasks (accuracy of probes), with intervals."""
 
     suite: Literal["sts", "transfer", "all"] | None = None
     """sts: STS12 to 16, STS-B, SICK-R; transfer: SentEval's tasks; all: both. By default sts, if no tasks are named."""
-    tasks: tuple[str, ...] | None = None
+    tasks: tuple[File, ...] | None = None
     """Single named sets of either kind, or files of scored pairs."""
-    pairs: tuple[str, ...] = ()
+    pairs: tuple[File, ...] = ()
     """Scored pairs of your own: files with the columns score, sentence1, sentence2."""
-    labelled: tuple[str, ...] = ()
+    labelled: tuple[File, ...] = ()
     """Labelled texts of your own, to be told apart by a probe: files with the columns text (or sentence1 and sentence2)
     and label."""
     pooling: str | None = None
     """Override the model's own pooling."""
-    max_length: int | None = None
+    max_length: Length | None = None
     """Tokens kept of a sentence; by default the model's own limit."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 computes embeddings in bfloat16, for processors that know it; scores differ a little from those of fp32."""
@@ -42,15 +61,15 @@ class EvaluateConfig:
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
     protocol: Literal["senteval", "exact"] = "senteval"
     """Of the probes: SentEval's own classifiers, or logistic regression solved exactly on the same folds."""
-    nhid: int = 0
+    nhid: Hidden = 0
     """Hidden units of SentEval's classifier (50 in SBERT-WK); 0 is logistic regression."""
-    folds: int = 10
+    folds: Folds = 10
     """Of the probes' cross-validation."""
-    resamples: int = 1000
+    resamples: ResamplesOrNone = 1000
     """Bootstrap resamples behind each 95% interval."""
-    seed: int = 0
+    seed: NumpySeed = 0
     """Of the bootstrap, and of a baseline that is fitted."""
-    output: str | None = None
+    output: Output | None = None
     """Result file to write (JSON; a Markdown table beside it)."""
     name: str | None = None
     """What to call the model in the result; by default what it is called here."""
@@ -61,28 +80,28 @@ class EvaluateConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareConfig:
+class CompareConfig(Settings):
     """Is the first better than the second? Paired bootstrap per task and overall, and a test over seeds."""
 
-    tasks: tuple[str, ...] | None = None
+    tasks: tuple[File, ...] | None = None
     """Tasks to compare on; by default those that both sides have."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """How a task with subsets becomes one number."""
-    resamples: int = 10_000
+    resamples: Resamples = 10_000
     """Bootstrap resamples."""
-    seed: int = 0
+    seed: Seed = 0
     """Of the bootstrap."""
-    output: str | None = None
+    output: Output | None = None
     """Result file to write (JSON; a Markdown table beside it)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EncodeConfig:
+class EncodeConfig(Settings):
     """Turn the lines of a file into vectors, one a line, in little memory however many; stopped, it can be resumed."""
 
-    input: str
+    input: File
     """Text file, one text a line, also gzipped; or a .tsv, .csv, .jsonl, .parquet file with --column."""
-    output: str
+    output: Output
     """The .npy file to write, or a .parquet file with the columns row and embedding."""
     column: str | None = None
     """Column that holds the texts."""
@@ -90,7 +109,7 @@ class EncodeConfig:
     """Scale each vector to length 1."""
     pooling: str | None = None
     """Override the model's own pooling."""
-    max_length: int | None = None
+    max_length: Length | None = None
     """Tokens kept of a text; by default the model's own limit."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 computes in bfloat16, for processors that know it."""
@@ -98,7 +117,7 @@ class EncodeConfig:
     """Of the numbers in the file."""
     with_texts: bool = False
     """Put the texts into the .parquet file too, as the column text."""
-    processes: int = 1
+    processes: ProcessCount = 1
     """Encode in several processes of this machine, which share its processor, or on several GPUs."""
     resume: bool = False
     """Go on with what a run that was stopped left in OUTPUT.partial."""
@@ -107,16 +126,16 @@ class EncodeConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PredictConfig:
+class PredictConfig(Settings):
     """Label the rows of a file by a fine-tuned classifier, with each label's probability."""
 
-    input: str
+    input: File
     """Text file, one text a line, blank ones too; or a .tsv, .csv, .jsonl, .parquet file."""
-    output: str
+    output: Output
     """The .tsv, .csv or .jsonl file to write."""
     text_columns: tuple[str, ...] = ()
     """Columns that hold the one or two texts of a row; by default text, or sentence1 and sentence2."""
-    max_length: int | None = None
+    max_length: Length | None = None
     """Tokens kept of a row; by default the model's own limit."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16 computes in bfloat16, for processors that know it."""
@@ -125,37 +144,37 @@ class PredictConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GeometryConfig:
+class GeometryConfig(Settings):
     """Measure and draw the embedding spaces of one or several encoders, side by side."""
 
-    output: str
+    output: Output
     """Folder to write: geometry.json, its table geometry.md, and the plots."""
-    pairs: str | None = None
+    pairs: File | None = None
     """Scored pairs that the numbers are of: a named set, or a file with the columns score, sentence1, sentence2; by
     default stsb:dev. microworld:dev is generated and always there."""
-    positive_above: float = 4.0
+    positive_above: Logit = 4.0
     """Pairs with a score above this are positive: alignment is theirs (Gao et al. 2021, section 3)."""
-    task: str | None = None
+    task: File | None = None
     """Scored pairs to score every layer by every pooling on; by default stsb, its test split."""
-    labelled: str | None = None
+    labelled: File | None = None
     """Labelled texts to draw: a named set, or a file with the columns text, label; by default sst2:test."""
-    labelled_limit: int = 400
+    labelled_limit: Drawn = 400
     """So many of the labelled texts are drawn."""
     pooling: str | None = None
     """Override the models' own pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
-    max_length: int | None = None
+    max_length: Length | None = None
     """Tokens kept of a text; by default each model's own limit."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
-    seed: int = 0
+    seed: NumpySeed = 0
     """Of uniformity's sample, of t-SNE, and of the choice among pairs with equal scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReportConfig:
+class ReportConfig(Settings):
     """One HTML file, which opens without a network, and a Markdown file beside it: scores, tests, curves, settings."""
 
-    output: str
+    output: Output
     """The .html file to write (a Markdown file beside it)."""
     title: str | None = None
     """Of the page; by default made of the names of what it shows."""
@@ -163,35 +182,35 @@ class ReportConfig:
     """Test each two of the evaluated sides; auto does where there are 2 to 6 and no comparison file is named."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """How a task with subsets becomes one number in the main table and in the comparison."""
-    resamples: int = 10_000
+    resamples: Resamples = 10_000
     """Bootstrap resamples of the comparison."""
-    seed: int = 0
+    seed: Seed = 0
     """Of the bootstrap."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class BackTranslateConfig:
+class BackTranslateConfig(Settings):
     """Translate sentences to another language and back: pairs for the methods bt and bt+sg-opt. Resumable."""
 
-    input: str
+    input: File
     """Text file, one sentence a line; or a .tsv, .csv, .jsonl, .parquet file with --column."""
-    output: str
+    output: Output
     """The .tsv file to write: sentence, translation, pivot. Started again, it goes on where it stopped."""
     column: str | None = None
     """Column that holds the sentences."""
-    forward: str = "Helsinki-NLP/opus-mt-en-de"
+    forward: File = "Helsinki-NLP/opus-mt-en-de"
     """Translation model to the other language: a folder, or owner/name on the hub."""
-    backward: str = "Helsinki-NLP/opus-mt-de-en"
+    backward: File = "Helsinki-NLP/opus-mt-de-en"
     """Translation model back."""
-    beams: int = 5
+    beams: Beams = 5
     """Beams of the search."""
-    temperature: float | None = None
+    temperature: Positive | None = None
     """Sample at this temperature in place of beam search; higher is noisier."""
-    batch_size: int = 32
+    batch_size: Count = 32
     """Sentences translated at a time."""
-    max_length: int = 128
+    max_length: Length = 128
     """Tokens kept of a sentence and of a translation."""
-    seed: int = 1
+    seed: Seed = 1
     """Of the sampling."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""

@@ -69,10 +69,12 @@ class NliBatches:
 
     def steps(self, epoch: int) -> int:
         """How many batches this epoch has; with order ``premise`` it may differ a little from epoch to epoch."""
-        return len(self._plan(epoch))
+        return len(self._plan(epoch)) if self.order == "premise" else -(-len(self.rows) // self.batch_size)
 
     def total_steps(self, epochs: int) -> int:
         """How many batches epochs 0 .. ``epochs`` - 1 have together, exactly."""
+        if self.order != "premise":
+            return epochs * self.steps(0)
         return sum(self.steps(epoch) for epoch in range(epochs))
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[NliBatch]:
@@ -172,6 +174,8 @@ class TextBatches:
     def __post_init__(self) -> None:
         if not self.texts:
             raise NearfarError("there are no rows to train on")
+        if len(self.texts) < self.smallest:
+            raise NearfarError(f"there is 1 row to train on, but contrast needs other rows: {self.smallest} or more")
         if not self.smallest <= self.batch_size <= len(self.texts):
             why = "" if self.batch_size >= self.smallest else " (contrast needs other rows in the batch)"
             raise NearfarError(
@@ -190,7 +194,7 @@ class TextBatches:
 
     def total_steps(self, epochs: int) -> int:
         """How many batches epochs 0 .. ``epochs`` - 1 have together, exactly."""
-        return sum(self.steps(epoch) for epoch in range(epochs))
+        return epochs * self.steps(0)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[TextBatch]:
         """Yield the batches of one epoch, from step ``start`` of it on."""

@@ -155,7 +155,7 @@ def _check_hub_name(name: str) -> None:
     path = Path(name)
     known = files.is_known(path) or files.is_plain_text(path)
     if path.name == name and not known:
-        close = get_close_matches(name, [*CATALOG, *MIXTURES], n=1)
+        close = get_close_matches(name, [other for other in (*CATALOG, *MIXTURES) if other != name], n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise NearfarError(
             f"{name}: neither a file nor a named data set.{hint} Named: {', '.join([*CATALOG, *MIXTURES])} and "

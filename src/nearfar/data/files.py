@@ -105,7 +105,7 @@ def column_indices(names: Sequence[str], columns: Sequence[str], where: object) 
 
 
 def _nearest(name: str, names: Sequence[str]) -> str:
-    close = get_close_matches(name, names, n=1)
+    close = get_close_matches(name, [other for other in names if other != name], n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 

@@ -24,9 +24,17 @@ class Mixture:
         """What is trained beside the encoder."""
         return [method.head for method, _ in self.parts if method.head is not None]
 
-    def total_steps(self, epochs: int) -> int:
-        """How many batches the leading method has in so many epochs."""
-        return self.parts[0][0].batches.total_steps(epochs)
+    def total_steps(self, epochs: int, *, at_most: int | None = None) -> int:
+        """How many batches the leading method has in so many epochs; counted no further than ``at_most``."""
+        lead = self.parts[0][0].batches
+        if at_most is None:
+            return lead.total_steps(epochs)
+        total = 0
+        for epoch in range(epochs):
+            total += lead.steps(epoch)
+            if total >= at_most:
+                return at_most
+        return total
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[tuple[Method, Any, float], ...]]:
         """Yield (method, batch, weight) of each method, for each batch of the leading one's epoch from ``start`` on."""

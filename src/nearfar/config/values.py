@@ -1,0 +1,230 @@
+"""Values against the types of their fields: flags, TOML and Python code are checked alike, and nothing is coerced.
+
+A boolean is no number, a text is no number, 3.0 is no whole number. A whole number is a fine ``float``, a list a fine
+tuple, a path a fine text, and a number of NumPy a fine number.
+"""
+
+import math
+import os
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+from nearfar.config.bounds import Bounds, Names
+from nearfar.types import NearfarError
+
+LONGEST_PATH, LONGEST_SHOWN = 4095, 80
+NAMES: dict[type, tuple[str, str]] = {
+    bool: ("true or false", "BOOL"),
+    int: ("a whole number", "INT"),
+    float: ("a number", "FLOAT"),
+    str: ("text", "STR"),
+}
+"""What a value is called in messages and in help."""
+MOST_DIGITS = 4300
+"""Python converts no more digits than these between text and number."""
+
+
+class RefusedError(ValueError):
+    """Why a value is refused, in words that go on after it: ``must be at least 1``."""
+
+
+class Kind:
+    """What a field's type says of its values."""
+
+    def __init__(self, hint: Any) -> None:
+        self.nullable = self.many = False
+        self.choices: tuple[Any, ...] = ()
+        self.scalar: type | None = None
+        self.bounds: Bounds | None = None
+        self.longest_name: int | None = None
+        self._read(hint)
+
+    def _read(self, hint: Any) -> None:
+        origin = get_origin(hint)
+        if origin is Annotated:
+            inner, *marks = get_args(hint)
+            self._read(inner)
+            for mark in marks:
+                if isinstance(mark, Bounds):
+                    self.bounds = mark
+                elif isinstance(mark, Names):
+                    self.longest_name = mark.longest
+        elif origin in (Union, UnionType):
+            for part in get_args(hint):
+                self._read(part)
+        elif origin is Literal:
+            self.choices = get_args(hint)
+        elif origin is tuple:
+            inner, dots = get_args(hint)
+            assert dots is Ellipsis, hint
+            self.many = True
+            self._read(inner)
+        elif hint is NoneType:
+            self.nullable = True
+        else:
+            assert hint in (bool, int, float, str), hint
+            self.scalar = hint
+
+    @property
+    def wanted(self) -> str:
+        """What a single value may be, in words."""
+        every = self._names(0)
+        return every[0] if len(every) == 1 else f"{', '.join(every[:-1])} or {every[-1]}"
+
+    @property
+    def metavar(self) -> str:
+        """What ``--help`` calls the value."""
+        every = self._names(1)
+        if self.many:
+            return f"{every[0]} [{every[0]} ...]"
+        return "|".join(every) if self.scalar else f"{{{','.join(every)}}}"
+
+    def _names(self, which: int) -> list[str]:
+        scalar = [NAMES[self.scalar][which]] if self.scalar else []
+        return [*scalar, *map(str, self.choices), *(["none"] if self.nullable else [])]
+
+    def checked(self, value: Any) -> Any:
+        """``value``, as a tuple, a text or a plain number where it is something like it.
+
+        Raises:
+            RefusedError: it is no value of this kind.
+        """
+        if value is None and self.nullable:
+            return None
+        if not self.many:
+            return self._one(value)
+        if not isinstance(value, (tuple, list)):
+            raise RefusedError('must be a list, as in ["one", "two"]')
+        clean = tuple(self._one(part, within=True) for part in value)
+        return value if clean == value else clean
+
+    def from_text(self, text: str) -> Any:
+        """A single value as a flag has it.
+
+        Raises:
+            RefusedError: it is no value of this kind.
+        """
+        if self.nullable and text.lower() == "none":
+            return None
+        for choice in self.choices:
+            if text == str(choice):
+                return choice
+        if self.scalar is int:
+            return self._one(_whole(text, self.wanted))
+        if self.scalar is float:
+            try:
+                return self._one(float(text))
+            except ValueError as error:
+                raise error if isinstance(error, RefusedError) else RefusedError(f"must be {self.wanted}") from None
+        return self._one(text)
+
+    def _one(self, value: Any, *, within: bool = False) -> Any:
+        if any(type(value) is type(choice) and value == choice for choice in self.choices):
+            return value
+        if self.scalar is bool and isinstance(value, bool):
+            return value
+        if self.scalar is int and not isinstance(value, bool) and isinstance(value, Integral):
+            return self._bounded(int(value))
+        if self.scalar is float and not isinstance(value, bool) and isinstance(value, Real):
+            return self._bounded(_finite(value))
+        if self.scalar is str and isinstance(value, (str, os.PathLike)):
+            text = os.fspath(value)
+            if isinstance(text, str):
+                _check_text(text, self.longest_name)
+                return text
+        raise RefusedError(f"must be {'a list of ' * within}{'texts' if within else self.wanted}")
+
+    def _bounded(self, number: Any) -> Any:
+        problem = self.bounds.problem(number) if self.bounds else None
+        if problem:
+            raise RefusedError(problem)
+        return number
+
+
+def _finite(value: Any) -> float:
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if not math.isfinite(number):
+        raise RefusedError("must be a finite number")
+    return number
+
+
+def _whole(text: str, wanted: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        digits = text.strip().lstrip("+-")
+        if digits.isdecimal() and len(digits) > MOST_DIGITS:
+            return -(10**MOST_DIGITS) if text.strip().startswith("-") else 10**MOST_DIGITS
+        raise RefusedError(f"must be {wanted}") from None
+
+
+def _check_text(text: str, longest_name: int | None) -> None:
+    if not text or text.isspace():
+        raise RefusedError("must not be empty")
+    if "\0" in text:
+        raise RefusedError("must not hold a NUL character")
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError:
+        raise RefusedError("must be UTF-8 text") from None
+    if longest_name is not None and any(len(part.encode()) > longest_name for part in text.split("/")):
+        raise RefusedError(f"has a name of over {longest_name} bytes; choose a shorter one")
+    if longest_name is not None and size > LONGEST_PATH:
+        raise RefusedError(f"is a path of over {LONGEST_PATH:,} bytes; choose a shorter one")
+
+
+_KINDS: dict[type, dict[str, Kind]] = {}
+
+
+def kinds(of: "type[Settings]") -> dict[str, Kind]:
+    """The kind of each field of a class of settings."""
+    if of not in _KINDS:
+        _KINDS[of] = {field.name: Kind(field.type) for field in fields(of)}
+    return _KINDS[of]
+
+
+def flag(name: str) -> str:
+    """The command-line flag of a field."""
+    return "--" + name.replace("_", "-")
+
+
+def shown(value: Any) -> str:
+    """A value in an error message, on one line and not too long.
+
+    >>> shown(True), shown("a\\nb"), len(shown("x" * 1000))
+    ('true', "'a\\\\nb'", 80)
+    """
+    if isinstance(value, bool):
+        return str(value).lower()
+    try:
+        text = repr(value)
+    except ValueError:  # a number of more digits than Python converts
+        return f"a number of more than {MOST_DIGITS:,} digits"
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 4]} ..."
+
+
+def shown_text(text: str) -> str:
+    """What was typed, as it was typed where that can be read."""
+    plain = text.isprintable() and text.strip() == text != ""
+    return text if plain and len(text) <= LONGEST_SHOWN else shown(text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What all classes of settings share: their values are checked when they are made."""
+
+    def __post_init__(self) -> None:
+        """Refuse values that no command can use, before anything is loaded."""
+        for name, kind in kinds(type(self)).items():
+            value = getattr(self, name)
+            try:
+                clean = kind.checked(value)
+            except RefusedError as error:
+                raise NearfarError(f"{flag(name)} {shown(value)}: {error}.") from None
+            if clean is not value:
+                object.__setattr__(self, name, clean)
