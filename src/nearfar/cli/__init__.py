@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 
+from nearfar import threads
 from nearfar.cli.evaluating import compare_verb, evaluate_verb, geometry_verb, report_verb
 from nearfar.cli.texts import back_translate_verb, encode_verb, predict_verb
 from nearfar.cli.training import finetune_verb, train_verb
@@ -48,6 +49,7 @@ VERBS: dict[str, Callable[[list[str], Console], int]] = {
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status: 0, 2 for a mistake that the user can mend, 130 after Ctrl-C."""
+    threads.set_up()
     given = list(sys.argv[1:] if arguments is None else arguments)
     # Of several processes that train together, the first one talks.
     console, errors = (
