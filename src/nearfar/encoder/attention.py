@@ -49,7 +49,7 @@ def attend(
     """
     scaling = query.shape[2] ** -0.5 if scaling is None else scaling
     plain = query.device.type == "cpu" and query.dtype in DTYPES
-    compiled, short = kernels() if plain and query.shape[2] in HEAD_DIMS else None, 0
+    compiled, short = kernels("attention") if plain and query.shape[2] in HEAD_DIMS else None, 0
     if compiled is not None:
         longest = LONGEST if sliding_window is None else min(LONGEST, sliding_window)
         short = sum(group.length <= longest for group in groups)
