@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from rich.console import Console
 
 from nearfar import threads
+from nearfar.cli.env import env_verb
 from nearfar.cli.evaluating import compare_verb, evaluate_verb, geometry_verb, report_verb
 from nearfar.cli.texts import back_translate_verb, encode_verb, predict_verb
 from nearfar.cli.training import finetune_verb, train_verb
@@ -29,6 +30,7 @@ OVERVIEW = """nearfar fine-tunes sentence encoders by contrastive learning and p
   nearfar report RUN|RESULT ... --output FILE.html        one page on what runs came to, that opens anywhere
   nearfar encode MODEL --input FILE --output FILE.npy     vectors of any number of lines; also .parquet
   nearfar back-translate --input FILE --output FILE.tsv   pairs for the methods bt and bt+sg-opt
+  nearfar env                                   versions, processor, kernels, folders: what a bug report needs
 
 Each has its own --help, for example: nearfar train scl --help
 """
@@ -43,6 +45,7 @@ VERBS: dict[str, Callable[[list[str], Console], int]] = {
     "geometry": geometry_verb,
     "report": report_verb,
     "back-translate": back_translate_verb,
+    "env": env_verb,
 }
 """Verb -> what it does with the words behind it; returns the exit status."""
 
