@@ -1,6 +1,8 @@
 # What a person does with this repository. Every target sets up its own environment first.
-PYTHON ?= python3
-BIN := .venv/bin
+# On Windows: make and a POSIX shell, as Git brings one.
+WINDOWS := $(filter Windows_NT,$(OS))
+PYTHON ?= $(if $(WINDOWS),python,python3)
+BIN := .venv/$(if $(WINDOWS),Scripts,bin)
 
 .PHONY: demo test check format bench clean
 
