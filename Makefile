@@ -3,8 +3,10 @@
 WINDOWS := $(filter Windows_NT,$(OS))
 PYTHON ?= $(if $(WINDOWS),python,python3)
 BIN := .venv/$(if $(WINDOWS),Scripts,bin)
+# A machine with a GPU has torch's CUDA build already, which .venv has not: make test-gpu PYTHON_GPU=python3.
+PYTHON_GPU ?= $(BIN)/python
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test check format bench test-gpu bench-gpu clean
 
 demo: .venv/.done  ## the main job, offline, in a few minutes: train, prove, search
 	$(BIN)/python -m nearfar.demo --output demo
@@ -32,6 +34,16 @@ else
 	$(BIN)/python benchmarks/encoding.py run --quick
 	$(BIN)/python benchmarks/losses.py run --quick
 endif
+
+# Both on what PYTHON_GPU has, without network; docs/gpu.md says what that must be. They skip where there is no GPU.
+test-gpu: $(filter $(BIN)/python,$(PYTHON_GPU))  ## what a GPU computes is what the CPU does
+	PYTHONPATH=src $(PYTHON_GPU) -m pytest tests/gpu -m gpu -p tests.gpu.record -rs -W default \
+	  -o addopts="-q --strict-markers --import-mode=importlib"
+
+bench-gpu: $(filter $(BIN)/python,$(PYTHON_GPU))  ## speed on a GPU against sentence-transformers, in nine minutes
+	PYTHONPATH=src $(PYTHON_GPU) benchmarks/gpu.py run
+
+$(BIN)/python: .venv/.done
 
 clean:  ## forget the environment and what the demo made
 	rm -rf .venv demo

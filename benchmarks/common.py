@@ -108,9 +108,18 @@ def record(**settings: object) -> dict[str, Any]:
 
 
 def save(file: Path, content: Mapping[str, Any]) -> None:
-    """Write a result file."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_text(file, json.dumps(content, indent=1) + "\n")
+    """Write a result file; one that is to be committed only from a clean checkout, else into a scratch folder.
+
+    Raises:
+        SystemExit: the checkout has uncommitted changes; says where the result is instead.
+    """
+    scratch = ROOT / "runs" / "uncommitted" / file.name
+    unclean = file.is_relative_to(ROOT / "benchmarks") and str(content["commit"] or "-dirty").endswith("-dirty")
+    place = scratch if unclean else file
+    place.parent.mkdir(parents=True, exist_ok=True)
+    write_text(place, json.dumps(content, indent=1) + "\n")
+    if unclean:
+        raise SystemExit(f"The checkout has uncommitted changes: the result is in {place}, and {file} is as it was.")
 
 
 def load(file: Path) -> dict[str, Any]:

@@ -16,13 +16,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 
-from common import TASKS, load, nearfar, scores, table
+from common import HERE, TASKS, load, nearfar, results_of, scores, table
 
 from nearfar.compare import compare
 from nearfar.disk import write_text
 
-HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, as result files tell the command
-RESULTS = HERE / "results" / "baselines"
+RESULTS = results_of("baselines")
 PAGE = HERE.parent / "docs" / "baselines.md"
 
 PUBLISHED = "sentence-transformers/all-MiniLM-L6-v2"

@@ -9,8 +9,22 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from nearfar.evaluation.results import provenance
+
+HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, as result files tell the command
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 SEEDS = (1, 2, 3)
+
+
+def results_of(study: str) -> Path:
+    """Where the study's results are; a run with uncommitted changes of code writes to a scratch folder, and says so."""
+    unclean = "run" in sys.argv[1:2] and str(provenance()["commit"] or "-dirty").endswith("-dirty")
+    if not unclean:
+        return HERE / "results" / study
+    folder = HERE.parent / "runs" / "uncommitted" / study
+    print(f"The checkout has uncommitted changes: results go to {folder}.", file=sys.stderr)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 
 def call(name: str, *command: str) -> None:

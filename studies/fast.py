@@ -9,17 +9,15 @@ each setting; two runs go side by side, each with one thread. A setting is in th
 
 import argparse
 import json
-import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from common import SEEDS, TASKS, load, nearfar, scores, spread, table
+from common import HERE, SEEDS, TASKS, load, nearfar, results_of, scores, spread, table
 
 from nearfar.compare import compare
 from nearfar.disk import write_text
 
-HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, as result files tell the command
-RESULTS = HERE / "results" / "fast"
+RESULTS = results_of("fast")
 PAGE = HERE.parent / "docs" / "fast-quality.md"
 
 METHODS = {  # by their name on the page

@@ -9,7 +9,6 @@ all-MiniLM-L6-v2. Two studies go side by side, each with one thread; one that wa
 
 import argparse
 import json
-import os
 import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,12 +16,11 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from common import SEEDS, load, nearfar, table
+from common import HERE, SEEDS, load, nearfar, results_of, table
 
 from nearfar.disk import write_text
 
-HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, as result files tell the command
-RESULTS = HERE / "results" / "finetune"
+RESULTS = results_of("finetune")
 PAGE = HERE.parent / "docs" / "finetuning-measured.md"
 
 PUBLISHED = "sentence-transformers/all-MiniLM-L6-v2"

@@ -9,19 +9,17 @@ side by side, each with one thread.
 
 import argparse
 import json
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 
-from common import SEEDS, TASKS, call, load, nearfar, scores, spread, table
+from common import HERE, SEEDS, TASKS, call, load, nearfar, results_of, scores, spread, table
 
 from nearfar.compare import compare
 from nearfar.disk import write_text
 
-HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, as result files tell the command
-RESULTS = HERE / "results" / "methods"
+RESULTS = results_of("methods")
 NLI = HERE / "results" / "nli"
 PAGE = HERE.parent / "docs" / "methods-compared.md"
 

@@ -9,20 +9,18 @@ go side by side, each with one thread.
 
 import argparse
 import json
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from common import SEEDS, TASKS, load, nearfar, scores, spread, table
+from common import HERE, SEEDS, TASKS, load, nearfar, results_of, scores, spread, table
 
 from nearfar.compare import compare
 from nearfar.disk import write_text
 
-HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, as result files tell the command
-RESULTS = HERE / "results" / "nli"
+RESULTS = results_of("nli")
 PAGE = HERE.parent / "docs" / "results.md"
 
 ROWS = ("--data", "snli:dev+test", "--precision", "bf16", "--checkpoint-every", "1000")

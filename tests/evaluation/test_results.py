@@ -163,5 +163,13 @@ def test_commit_is_that_of_the_checkout_the_package_is_tracked_in(tmp_path, monk
     git("add", "results.py")
     git("commit", "-m", "two")
     assert provenance()["commit"] == git("rev-parse", "HEAD")
+    for made in ("docs/page.md", "studies/results/fast/scl.json"):
+        (tmp_path / made).parent.mkdir(parents=True)
+        (tmp_path / made).write_text("before")
+    git("add", ".")
+    git("commit", "-m", "three")
+    for made in ("docs/page.md", "studies/results/fast/scl.json"):
+        (tmp_path / made).write_text("made again")
+    assert provenance()["commit"] == git("rev-parse", "HEAD")  # its numbers come from the same code
     module.write_text("3")
     assert provenance()["commit"] == git("rev-parse", "HEAD") + "-dirty"

@@ -5,7 +5,8 @@
 m being attention dropout. On a CPU, texts of up to 128 tokens go through a compiled kernel, all of them at once and
 without a matrix of scores in memory. Where that cannot be built, and for longer texts, texts of one length at a time
 go through torch's own attention; with dropout on a CPU, whose kernels there have none, through its formula. Both ways
-drop the same, as a mask is a function of its seed and the place.
+drop the same, as a mask is a function of its seed and the place. On a GPU :mod:`nearfar.encoder.cuda_attention` takes
+all texts in one call where it can.
 """
 
 from collections.abc import Sequence
@@ -16,6 +17,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
+from nearfar.encoder.cuda_attention import Way, layout_of, nested, varlen, way_for
 from nearfar.encoder.dropout import Mask
 from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, LONGEST, How, Kernels, kernels
 
@@ -42,19 +44,30 @@ def attend(
     dropout: float = 0.0,
     scaling: float | None = None,
     sliding_window: int | None = None,
+    way: Way | None = None,
 ) -> Float[Tensor, "tokens heads head_dim"]:
     """Attend within texts, whose groups are in the order of their lengths, the shortest first.
 
     ``scaling`` takes the place of 1 / sqrt(head_dim). ``sliding_window`` w lets a token see those less than w away.
+    ``way`` takes the place of what :func:`nearfar.encoder.cuda_attention.way_for` chooses; ``nested`` has no window.
     """
     scaling = query.shape[2] ** -0.5 if scaling is None else scaling
+    longest_text = groups[-1].length
+    if way is None:
+        way = way_for(query, key, value, longest=longest_text, dropout=dropout, sliding_window=sliding_window)
+    if way == "varlen":
+        layout = layout_of(tuple(groups), query.device)
+        return varlen(query, key, value, layout, scaling=scaling, window=sliding_window)
+    if way == "nested" and (sliding_window is None or longest_text <= sliding_window):
+        layout = layout_of(tuple(groups), query.device)
+        return nested(query, key, value, layout, scaling=scaling, dropout=dropout)
     plain = query.device.type == "cpu" and query.dtype in DTYPES
     compiled, short = kernels("attention") if plain and query.shape[2] in HEAD_DIMS else None, 0
     if compiled is not None:
         longest = LONGEST if sliding_window is None else min(LONGEST, sliding_window)
         short = sum(group.length <= longest for group in groups)
     mask = Mask.draw(dropout if plain else 0.0)
-    words = -(-groups[-1].length // 4)
+    words = -(-longest_text // 4)
     # Split once: the gradient of a slice would be as large as the whole, for each of them.
     sizes = [groups[short - 1].span.stop if short else 0, *(group.texts * group.length for group in groups[short:])]
     whole = len(sizes) == 1

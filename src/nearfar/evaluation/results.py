@@ -211,16 +211,26 @@ def _version(package: str) -> str | None:
         return None
 
 
+MADE = (":(top,exclude)docs", ":(top,exclude,glob)**/results/**")
+"""What git is not to call a change of the checkout: files that are made from results, or are results."""
+
+
 def _commit() -> str | None:
-    """The commit of the checkout that this file is tracked in, with -dirty where it was changed; else None."""
+    """The commit of the checkout that this file is tracked in, with -dirty where its code was changed; else None."""
     here = Path(__file__)
     git = ["git", "--no-optional-locks", "-C", str(here.parent)]
-    for arguments in (["ls-files", "--error-unmatch", here.name], ["describe", "--always", "--dirty", "--abbrev=40"]):
+    answers = []
+    for arguments in (
+        ["ls-files", "--error-unmatch", here.name],
+        ["rev-parse", "HEAD"],
+        ["status", "--porcelain", "--untracked-files=no", "--", ":(top)", *MADE],
+    ):
         try:
             answer = subprocess.run([*git, *arguments], capture_output=True, text=True, check=True, timeout=10)
         except (OSError, subprocess.SubprocessError):
             return None
-    return answer.stdout.strip()
+        answers.append(answer.stdout.strip())
+    return answers[1] + ("-dirty" if answers[2] else "")
 
 
 def _threads() -> int | None:

@@ -1,0 +1,214 @@
+"""Speed on a GPU against sentence-transformers: training, encoding, share of the peak, and attention by each way.
+
+    make bench-gpu                          runs all, in at most nine minutes, and makes the page
+    python benchmarks/gpu.py run            writes benchmarks/results/gpu.json
+    python benchmarks/gpu.py attention      attention alone; prints, and writes with `--into` alone
+    python benchmarks/gpu.py report         writes docs/gpu-speed.md from that file alone
+
+Encoders have random weights and a vocabulary of made-up words, rows are made-up sentences as long as SNLI's: nothing is
+loaded from the hub or a data folder. All sides of a shape take turns, block by block, in one process. Without a GPU it
+says so and does nothing; `--device cpu --small` shows on any machine that it runs, and writes with `--into` alone.
+"""
+
+import argparse
+import logging
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+
+import common
+import gpu_attention
+import gpu_page
+import numpy as np
+import torch
+from gpu_models import SHAPES, SMALL, Shape, Texts, shuffled, tokens_of, write_model
+from gpu_sides import Ours, Theirs, check, synchronize, take_turns
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import losses
+from torch import nn
+from transformers.utils.logging import disable_progress_bar
+
+from nearfar import Encoder
+from nearfar.config import InfoNceConfig, SbertConfig, SclConfig
+from nearfar.types import LABEL_NAMES
+
+NO_GPU = "There is no GPU: torch sees no CUDA device, so nothing was measured."
+PRECISIONS = ("fp32", "bf16")
+PARTS = {"attention": 0.1, "MiniLM-L6, 6 x 384": 0.3, "BERT-medium, 8 x 512": 0.6, "BERT-base, 12 x 768": 1.0}
+"""Share of the time that is gone when a part begins its last round."""
+MORE = 1.2
+"""Rows made for each that is used: batches by premise are not all full."""
+
+
+class Plan(NamedTuple):
+    """How much is measured, and where."""
+
+    device: str
+    rounds: int
+    steps: int
+    batch_size: int
+    encoded: int
+    """Texts of a round."""
+
+
+def main() -> None:
+    """Run or report."""
+    options = arguments()
+    place = common.files("gpu", "gpu-speed", options.into)
+    if options.what != "report":
+        if options.device == "cuda" and not torch.cuda.is_available():
+            print(NO_GPU)
+            return
+        if options.device == "cuda" and torch.cuda.device_count() > 1:
+            raise SystemExit("Several GPUs are visible; the peer's trainer would use all. Set CUDA_VISIBLE_DEVICES=0.")
+        disable_progress_bar()
+        logging.getLogger("torch.fx").setLevel(logging.ERROR)
+        found = run(options)
+        if options.into is None and (options.small or options.what == "attention"):
+            print("\n".join(gpu_page.body(found)))
+            return
+        common.save(place.result, found)
+    content = common.load(place.result)
+    common.write_page(place.page, gpu_page.TITLE, "gpu", content, gpu_page.body(content))
+    print("\n".join(gpu_page.body(content)))
+
+
+def arguments() -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("what", choices=("run", "attention", "report"))
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--small", action="store_true", help="a tiny encoder and a step or two")
+    parser.add_argument("--minutes", type=float, default=8.0, help="after which no round begins; 8")
+    parser.add_argument("--batch-size", type=int, help="64, or with --small 6")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="write there, and not to results and docs")
+    return parser.parse_args()
+
+
+def run(options: argparse.Namespace) -> dict[str, Any]:
+    """Measure."""
+    started = time.monotonic()
+    small, device = options.small, options.device
+    shapes = SMALL if small else SHAPES
+    plan = Plan(device, rounds=1, steps=2, batch_size=6, encoded=24) if small else Plan(device, 5, 15, 64, 8192)
+    plan = plan._replace(batch_size=options.batch_size or plan.batch_size)
+    torch.set_float32_matmul_precision("highest")  # no TF32: fp32 is what it says
+    found = common.record(small=small, **plan._asdict(), peak={}, shapes={})
+
+    def until(part: str) -> float:
+        return started + 60 * options.minutes * PARTS.get(part, 1.0)
+
+    found["peak"] = {precision: peak(precision, device, 128 if small else 8192) for precision in PRECISIONS}
+    sizes = {"texts": 8 if small else 2 * plan.batch_size, "rounds": plan.rounds, "calls": 1 if small else 20}
+    found["attention"] = gpu_attention.measure(shapes, device=device, until=until("attention"), **sizes)
+    for name, shape in shapes.items() if options.what == "run" else ():
+        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the peer's, of its own dependencies
+            model = write_model(Path(folder), shape)
+            training = train(model, shape, plan, until(name))
+            encoding = encode(model, shape, plan, until(name))
+        found["shapes"][name] = {**shape._asdict(), "training": training, "encoding": encoding}
+        if device == "cuda":
+            torch.cuda.empty_cache()
+    found["minutes"] = (time.monotonic() - started) / 60
+    return found
+
+
+def peak(precision: str, device: str, size: int) -> float:
+    """Operations a second of a large product, the fastest of several."""
+    one, other = torch.randn(2, size, size, device=device, dtype=gpu_attention.DTYPES[precision])
+    fastest = float("inf")
+    for _ in range(10):
+        synchronize(device)
+        started = time.perf_counter()
+        torch.mm(one, other)
+        synchronize(device)
+        fastest = min(fastest, time.perf_counter() - started)
+    return 2 * size**3 / fastest
+
+
+def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]:
+    """All sides' blocks on the same rows."""
+    pair, triplet = ("premise", "hypothesis", "label"), ("anchor", "positive", "negative")
+    labelled = ("sentence1", "sentence2", "label")  # the peer's names
+    texts, size = Texts(shape), plan.batch_size
+    count = round(MORE * (1 + plan.rounds) * (plan.steps + 1) * size)
+    by_premise = texts.by_premise(count)
+    pairs, triplets = shuffled(by_premise), texts.triplets(count)
+    given: dict[str, Any] = {"output": "", "model": str(model), "device": plan.device, "batch_size": size}
+    given |= {"train_max_length": None, "epochs": 1}
+    ours: dict[str, Any] = {"shape": shape, "steps": plan.steps}
+    peer = SentenceTransformer(str(model), device=plan.device)
+    theirs: dict[str, Any] = {**ours, "model": peer, "batch_size": size, "device": plan.device}
+    sides: dict[str, Any] = {}
+    for precision in PRECISIONS:
+        settings, bf16 = {**given, "precision": precision}, precision == "bf16"
+        alike = {"order": "rows", "head_layers": 1}
+        sides[f"sbert {precision}"] = Ours(SbertConfig(**settings, **alike), pair, pairs, **ours)
+        sides[f"SoftmaxLoss {precision}"] = Theirs(_softmax, labelled, pairs, bf16=bf16, **theirs)
+        contrast = InfoNceConfig(**settings, negative_column="negative")
+        sides[f"info-nce {precision}"] = Ours(contrast, triplet, triplets, **ours)
+        sides[f"MultipleNegativesRankingLoss {precision}"] = Theirs(_ranking, triplet, triplets, bf16=bf16, **theirs)
+        sides[f"scl {precision}"] = Ours(SclConfig(**settings), pair, by_premise, **ours)
+    nested = SbertConfig(**given, precision="bf16", order="rows", head_layers=1)
+    sides["sbert bf16, nested"] = Ours(nested, pair, pairs, way="nested", **ours)
+    measured = take_turns(sides, plan.rounds, until=until)
+    check(measured)
+    speeds = {side: round(median(block.rows / block.seconds for block in blocks)) for side, blocks in measured.items()}
+    print("rows a second", speeds, flush=True)
+    return {side: [block._asdict() for block in blocks] for side, blocks in measured.items()}
+
+
+def _softmax(model: SentenceTransformer) -> nn.Module:
+    width = model.get_embedding_dimension()
+    assert width is not None
+    return losses.SoftmaxLoss(model, width, num_labels=len(LABEL_NAMES))
+
+
+def _ranking(model: SentenceTransformer) -> nn.Module:
+    return losses.MultipleNegativesRankingLoss(model)  # scale 20, info-nce's temperature of 0.05
+
+
+def encode(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]:
+    """Seconds of each round of encoding fresh premises, and the lowest cosine to the peer's fp32 vectors."""
+    drawn, count = Texts(shape), plan.encoded
+    texts = [[drawn.one("premise") for _ in range(count)] for _ in range(1 + plan.rounds)]
+    ours = Encoder.from_pretrained(model, device=plan.device)
+    peers = {
+        precision: SentenceTransformer(str(model), device=plan.device, model_kwargs={"dtype": dtype})
+        for precision, dtype in gpu_attention.DTYPES.items()
+    }
+    vectors: dict[str, Any] = {}
+
+    def side(name: str, precision: str) -> Any:
+        def encode_round(number: int) -> float:
+            started = time.perf_counter()
+            if name == "nearfar":
+                found = ours.encode(texts[number], bf16=precision == "bf16")
+            else:
+                found = peers[precision].encode(texts[number], show_progress_bar=False)
+            seconds = time.perf_counter() - started  # vectors are on the CPU: nothing is left to wait for
+            vectors[f"{name} {precision}"] = np.asarray(found, dtype=np.float32)
+            return seconds
+
+        return encode_round
+
+    sides = {f"{name} {p}": side(name, p) for name in ("nearfar", common.PEER) for p in PRECISIONS}
+    seconds = take_turns(sides, plan.rounds, until=until)
+    reference = vectors[f"{common.PEER} fp32"]
+    lowest = {name: float(_cosines(found, reference).min()) for name, found in vectors.items()}
+    tokens = sum(map(tokens_of, texts[0])) / count
+    print("encoding", {name: f"{count / median(each):,.0f}/s" for name, each in seconds.items()}, flush=True)
+    operations = shape.operations([tokens_of(text) for text in texts[0]])
+    return {"texts": count, "mean_tokens": tokens, "operations": operations, "seconds": seconds, "lowest": lowest}
+
+
+def _cosines(one: Any, other: Any) -> Any:
+    return (one * other).sum(1) / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,118 @@
+"""What gpu.py runs on: encoders with random weights, their tokenizer, and rows of made-up words as long as SNLI's."""
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from training_run import Rows
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+from nearfar import Encoder
+from nearfar.types import LABEL_NAMES
+
+VOCABULARY = 30_522
+"""As many as BERT's."""
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+WORDS = {"premise": (14.1, 5.0), "hypothesis": (8.3, 3.0)}
+"""Mean and standard deviation of a text's words; the means are SNLI's (Bowman et al. 2015, Table 1)."""
+LONGEST = 60
+
+
+class Shape(NamedTuple):
+    """The size of a BERT."""
+
+    layers: int
+    width: int
+    heads: int
+    inner: int
+    vocabulary: int = VOCABULARY
+
+    @property
+    def head_dim(self) -> int:
+        """Width of a head."""
+        return self.width // self.heads
+
+    def operations(self, lengths: Sequence[int]) -> float:
+        """Floating-point operations of a forward pass over texts of so many tokens: matrix products alone."""
+        weights = 4 * self.width**2 + 2 * self.width * self.inner
+        return float(self.layers * sum(2 * weights * length + 4 * self.width * length**2 for length in lengths))
+
+
+SHAPES = {
+    "MiniLM-L6, 6 x 384": Shape(6, 384, 12, 1536),
+    "BERT-medium, 8 x 512": Shape(8, 512, 8, 2048),
+    "BERT-base, 12 x 768": Shape(12, 768, 12, 3072),
+}
+SMALL = {"tiny, 2 x 32": Shape(2, 32, 2, 64, 500)}
+
+
+def write_model(folder: Path, shape: Shape) -> Path:
+    """A sentence-transformers folder with random weights and mean pooling."""
+    words = [f"w{number}" for number in range(shape.vocabulary - len(SPECIAL))]
+    vocabulary = {word: place for place, word in enumerate([*SPECIAL, *words])}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    ends = [(token, vocabulary[token]) for token in ("[CLS]", "[SEP]")]
+    tokenizer.post_processor = processors.TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=ends)
+    names = {f"{token[1:-1].lower()}_token": token for token in SPECIAL}
+    plain = folder / "plain"
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, model_max_length=128, **names).save_pretrained(plain)
+    torch.manual_seed(0)
+    BertModel(
+        BertConfig(
+            vocab_size=shape.vocabulary,
+            hidden_size=shape.width,
+            num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads,
+            intermediate_size=shape.inner,
+        )
+    ).save_pretrained(plain)
+    Encoder.from_pretrained(plain, pooling="mean", device="cpu").save_pretrained(folder / "model")
+    return folder / "model"
+
+
+def tokens_of(text: str) -> int:
+    """A word is a token, and there are two around them."""
+    return len(text.split()) + 2
+
+
+class Texts:
+    """Made-up sentences, no two alike, whose words are as unevenly common as a language's."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._draw = random.Random(0)
+        self._words = [f"w{number}" for number in range(shape.vocabulary - len(SPECIAL))]
+        total, self._until = 0.0, []
+        for rank in range(len(self._words)):
+            total += 1 / (rank + 10)
+            self._until.append(total)
+        self._seen: set[str] = set()
+
+    def one(self, kind: str) -> str:
+        """A premise or a hypothesis."""
+        while True:
+            length = min(max(round(self._draw.gauss(*WORDS[kind])), 2), LONGEST)
+            text = " ".join(self._draw.choices(self._words, cum_weights=self._until, k=length))
+            if text not in self._seen:
+                self._seen.add(text)
+                return text
+
+    def by_premise(self, pairs: int) -> Rows:
+        """At least so many (premise, hypothesis, label), three of each premise."""
+        rows = []
+        for _ in range(-(-pairs // len(LABEL_NAMES))):
+            premise = self.one("premise")
+            rows += [(premise, self.one("hypothesis"), label) for label in LABEL_NAMES]
+        return rows
+
+    def triplets(self, count: int) -> Rows:
+        """(anchor, positive, negative)."""
+        return [(self.one("premise"), self.one("hypothesis"), self.one("hypothesis")) for _ in range(count)]
+
+
+def shuffled(rows: Rows) -> Rows:
+    """In another order."""
+    return random.Random(0).sample(rows, len(rows))

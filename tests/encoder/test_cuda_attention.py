@@ -1,0 +1,232 @@
+"""Attention on a GPU, as far as a CPU can tell: what each way computes, when it is taken, and what guards it."""
+
+import sys
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn.attention import varlen as torch_varlen
+
+from nearfar.encoder import cuda_attention
+from nearfar.encoder.attention import LengthGroup, attend
+from nearfar.encoder.cuda_attention import Layout, has_varlen, layout_of, varlen, way_for, works
+from nearfar.types import NearfarError
+
+CPU = torch.device("cpu")
+GROUPS = [LengthGroup(0, 2, 1), LengthGroup(2, 3, 5), LengthGroup(17, 1, 16), LengthGroup(33, 2, 33)]
+TOKENS, HEADS, HEAD_DIM = 99, 2, 16
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> Iterator[None]:
+    """No check or layout of another test is remembered."""
+    for kept in (works, has_varlen, layout_of):
+        kept.cache_clear()
+    yield
+    for kept in (works, has_varlen, layout_of):
+        kept.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _on_a_cpu() -> Iterator[None]:
+    """On a CPU torch converts nested tensors to an older layout, and warns that it is a prototype."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
+        yield
+
+
+def documented_varlen(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seq_q: Tensor,
+    cu_seq_k: Tensor,
+    max_q: int,
+    max_k: int,
+    *,
+    scale: float,
+    window_size: tuple[int, int],
+) -> Tensor:
+    """varlen_attn, which is for CUDA alone, as its documentation says."""
+    assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
+    lengths = cu_seq_q.diff().tolist()
+    assert max_q == max_k == max(lengths)
+    mixed = []
+    for q, k, v in zip(*(t.transpose(0, 1).split(lengths, dim=1) for t in (query, key, value)), strict=True):
+        scores = q @ k.transpose(1, 2) * scale
+        place = torch.arange(q.shape[1])
+        before = place[:, None] - place
+        left, right = window_size
+        unseen = torch.zeros_like(before, dtype=torch.bool)
+        unseen |= (before > left) if left >= 0 else unseen
+        unseen |= (-before > right) if right >= 0 else unseen
+        mixed.append((scores.masked_fill(unseen, -torch.inf).softmax(2) @ v).transpose(0, 1))
+    return torch.cat(mixed)
+
+
+def heads(dtype: torch.dtype = torch.float32, head_dim: int = HEAD_DIM) -> list[Tensor]:
+    return list(torch.randn(4, TOKENS, HEADS, head_dim, generator=torch.Generator().manual_seed(0)).to(dtype).unbind())
+
+
+def with_gradients(**how) -> list[Tensor]:
+    query, key, value, slope = (tensor.requires_grad_() for tensor in heads())
+    out = attend(query, key, value, GROUPS, **how)
+    return [out.detach(), *torch.autograd.grad(out, (query, key, value), slope)]
+
+
+@pytest.mark.parametrize("way", ["varlen", "nested"])
+@pytest.mark.parametrize("window", [None, 4, 33])
+def test_all_texts_at_once_are_each_by_itself(way: str, window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_varlen, "varlen_attn", documented_varlen)
+    found = with_gradients(way=way, sliding_window=window, scaling=0.3)
+    expected = with_gradients(way="groups", sliding_window=window, scaling=0.3)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert theirs.norm() > 1
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
+
+
+def test_nested_drops_shares_and_keeps_their_mean() -> None:
+    """Values of ones: what comes out is the sum of the shares that are kept, over 1 - p."""
+    query, key, _, _ = heads()
+    torch.manual_seed(0)
+    out = attend(query, key, torch.ones_like(query), GROUPS, dropout=0.25, way="nested")
+    sums = out[:, :, 0]
+    assert all(share in (0, pytest.approx(1 / 0.75)) for share in sums[:2].flatten().tolist())  # texts of one token
+    assert (sums[2:] - 1).abs().max() > 0.1
+    assert float(sums.mean()) == pytest.approx(1, abs=0.1)
+
+
+def test_torch_takes_the_call() -> None:
+    """Its own function, on tensors that have a GPU's shape and no numbers."""
+    with FakeTensorMode(), torch.no_grad():
+        query = torch.empty(TOKENS, HEADS, HEAD_DIM, device="cuda", dtype=torch.bfloat16)
+        layout = Layout(torch.empty(9, device="cuda", dtype=torch.int32), 1, 33)
+        for window in (None, 4):
+            out = varlen(query, query, query, layout, scaling=0.3, window=window)
+            assert (out.shape, out.dtype, out.device) == (query.shape, query.dtype, query.device)
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "way"),
+    [
+        (None, {}, "varlen"),
+        ("auto", {}, "varlen"),
+        (None, {"dtype": torch.float16}, "varlen"),
+        (None, {"sliding_window": 4}, "varlen"),
+        (None, {"dropout": 0.1}, "groups"),
+        (None, {"dtype": torch.float32}, "groups"),
+        (None, {"head_dim": 12}, "groups"),
+        (None, {"head_dim": 264}, "groups"),
+        (None, {"capability": (7, 5)}, "groups"),
+        (None, {"old torch": True}, "groups"),
+        (None, {"broken": True}, "groups"),
+        (None, {"device": "cpu"}, "groups"),
+        ("nested", {"device": "cpu"}, "groups"),
+        ("groups", {}, "groups"),
+        ("nested", {}, "nested"),
+        ("nested", {"dropout": 0.1, "dtype": torch.float32}, "nested"),
+        ("nested", {"sliding_window": 4}, "groups"),
+        ("nested", {"sliding_window": 33}, "nested"),
+        ("nested", {"broken": True}, "groups"),
+    ],
+)
+def test_which_way(asked: str | None, given: dict, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(cuda_attention.VARIABLE, raising=False)
+    if asked is not None:
+        monkeypatch.setenv(cuda_attention.VARIABLE, asked)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: given.get("capability", (9, 0)))
+    if given.get("old torch"):
+        monkeypatch.setattr(torch_varlen, "varlen_attn", older)
+    monkeypatch.setattr(cuda_attention, "works", lambda *_: not given.get("broken"))
+    with FakeTensorMode():
+        query = torch.empty(
+            TOKENS,
+            HEADS,
+            given.get("head_dim", 32),
+            device=given.get("device", "cuda"),
+            dtype=given.get("dtype", torch.bfloat16),
+        )
+        dropout, window = given.get("dropout", 0.0), given.get("sliding_window")
+        assert way_for(query, query, query, longest=33, dropout=dropout, sliding_window=window) == way
+
+
+def test_an_unknown_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(cuda_attention.VARIABLE, "flex")
+    with FakeTensorMode():
+        query = torch.empty(TOKENS, HEADS, 32, device="cuda")
+        with pytest.raises(NearfarError, match="NEARFAR_CUDA_ATTENTION=flex: must be auto, groups or nested"):
+            way_for(query, query, query, longest=33, dropout=0.0, sliding_window=None)
+
+
+@pytest.mark.parametrize("way", ["varlen", "nested"])
+def test_a_way_that_is_right_passes_its_check(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_varlen, "varlen_attn", documented_varlen)
+    state = torch.get_rng_state()
+    with torch.inference_mode():
+        assert works(way, CPU, torch.float32, HEAD_DIM)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def one_text(query: Tensor, key: Tensor, value: Tensor, *_: object, scale: float, **__: object) -> Tensor:
+    """All tokens see each other."""
+    scores = torch.einsum("ihd,jhd->hij", query, key) * scale
+    return torch.einsum("hij,jhd->ihd", scores.softmax(2), value)
+
+
+def windowless(*given, window_size: tuple[int, int], **how) -> Tensor:
+    return documented_varlen(*given, window_size=(-1, -1), **how)
+
+
+def not_finite(*given, **how) -> Tensor:
+    return documented_varlen(*given, **how) * torch.nan
+
+
+def refuses(*_: object, **__: object) -> Tensor:
+    raise RuntimeError("no kernel image is available\nfor this device")
+
+
+def older(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: int) -> Tensor:
+    return query
+
+
+def wrong_gradient(*given, **how) -> Tensor:
+    out = documented_varlen(*given, **how)
+    return out.detach() + 0.5 * (out - out.detach())
+
+
+@pytest.mark.parametrize(
+    ("attention", "reason"),
+    [
+        (one_text, "off by"),
+        (windowless, "off by"),
+        (not_finite, "off by inf"),
+        (wrong_gradient, "off by 0.5"),
+        (refuses, "RuntimeError: no kernel image is available[)]"),
+        (older, "TypeError: "),
+    ],
+)
+def test_a_way_that_is_wrong_is_left_with_one_warning(attention, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_varlen, "varlen_attn", attention)
+    with pytest.warns(UserWarning, match=f"varlen attention of torch .*{reason}.*Attention runs by groups") as warned:
+        assert [works("varlen", CPU, torch.float32, HEAD_DIM) for _ in range(2)] == [False, False]
+    assert len(warned) == 1
+
+
+def test_a_torch_without_varlen_attention_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert has_varlen()
+    has_varlen.cache_clear()
+    monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
+    assert not has_varlen()
+
+
+def test_a_layout_made_without_gradient_serves_with_one() -> None:
+    """Encoding comes before training, in inference mode, and may have texts of the same lengths."""
+    with torch.inference_mode():
+        layout = layout_of(tuple(GROUPS), CPU)
+    assert layout_of(tuple(GROUPS), CPU) is layout
+    assert not layout.starts.is_inference()
+    assert layout.starts.tolist() == [0, 1, 2, 7, 12, 17, 33, 66, 99]
+    assert (layout.shortest, layout.longest) == (1, 33)

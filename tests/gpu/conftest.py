@@ -1,0 +1,37 @@
+"""What every test on a GPU has: data, and arithmetic that can be compared."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.every_method import write_data
+
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read once, with the first product: see deterministic
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_data(tmp_path_factory.mktemp("gpu"))
+    for part in ("validation", "test"):
+        (folder / f"{part}.tsv").write_text((folder / "labelled.tsv").read_text())
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _no_tf32() -> Iterator[None]:
+    """Products in float32 have float32's digits."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    yield
+    torch.set_float32_matmul_precision(before)
+
+
+@pytest.fixture
+def deterministic() -> Iterator[None]:
+    """torch refuses what does not give the same bits each time."""
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)

@@ -1,0 +1,26 @@
+"""On which device a test runs: each is a function of it, small on the CPU in every run of the tests, whole on a GPU."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+GPU = (
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="There is no GPU: torch sees no CUDA device."),
+)
+
+
+def on_each_device(names: str, *, small: Sequence[Any], whole: Sequence[Any]) -> pytest.MarkDecorator:
+    """Parametrise ``device`` and what ``names`` says: by ``small`` on the CPU, by ``whole`` on a GPU."""
+
+    def values(case: Any) -> tuple[Any, ...]:
+        return case if isinstance(case, tuple) else (case,)
+
+    def label(device: str, case: Any) -> str:
+        return "-".join([device, *(str(value).removeprefix("torch.") for value in values(case))])
+
+    on_cpu = [pytest.param("cpu", *values(case), id=label("cpu", case)) for case in small]
+    on_gpu = [pytest.param("cuda", *values(case), id=label("cuda", case), marks=GPU) for case in whole]
+    return pytest.mark.parametrize(f"device, {names}".rstrip(", "), [*on_cpu, *on_gpu])

@@ -1,0 +1,161 @@
+"""Attention on a GPU: each way gives the formula's values and gradients, and drops shares as dropout says."""
+
+import math
+import warnings
+from collections.abc import Iterator
+
+import pytest
+import torch
+from torch import Tensor
+
+from nearfar.encoder import attention
+from nearfar.encoder.attention import LengthGroup, attend
+from nearfar.encoder.cuda_attention import VARIABLE, has_varlen, works
+from tests.gpu.devices import on_each_device
+
+HALF, WHOLE = torch.bfloat16, torch.float32
+HEADS = 2
+TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
+"""Relative to the norm of what the formula gives in float64."""
+DROPPED = 0.25
+
+
+@pytest.fixture(autouse=True)
+def _on_a_cpu() -> Iterator[None]:
+    """On a CPU torch converts nested tensors to an older layout, and warns that it is a prototype."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
+        yield
+
+
+def groups_of(*texts: tuple[int, int]) -> list[LengthGroup]:
+    """(length, how many) of each group, the shortest first."""
+    groups: list[LengthGroup] = []
+    for length, count in texts:
+        groups.append(LengthGroup(groups[-1].span.stop if groups else 0, count, length))
+    return groups
+
+
+GROUPS = groups_of((1, 2), (5, 3), (16, 1), (33, 2), (64, 1), (130, 2))
+
+
+def drawn(groups: list[LengthGroup], head_dim: int, dtype: torch.dtype) -> list[Tensor]:
+    """Query, key, value and a slope, in numbers that ``dtype`` has."""
+    shape = (4, groups[-1].span.stop, HEADS, head_dim)
+    return list(torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype).unbind())
+
+
+def formula(tensors: list[Tensor], groups: list[LengthGroup], window: int | None, factors: Tensor | None = None):
+    """Text by text in float64, on the CPU; ``factors`` [tokens, heads, longest] multiply the shares."""
+    query, key, value = (tensor.double().requires_grad_() for tensor in tensors[:3])
+    rows = []
+    for group in groups:
+        for start in range(group.start, group.span.stop, group.length):
+            span = slice(start, start + group.length)
+            scores = torch.einsum("ihd,jhd->hij", query[span], key[span]) / math.sqrt(query.shape[2])
+            place = torch.arange(group.length)
+            if window is not None:
+                scores = scores.masked_fill((place[:, None] - place).abs() >= window, -torch.inf)
+            shares = scores.softmax(2)
+            if factors is not None:
+                shares = shares * factors[span, :, : group.length].transpose(0, 1)
+            rows.append(torch.einsum("hij,jhd->ihd", shares, value[span]))
+    out = torch.cat(rows)
+    return [out.detach(), *torch.autograd.grad(out, (query, key, value), tensors[3].double())]
+
+
+def needs_varlen() -> None:
+    if torch.cuda.get_device_capability() < (8, 0):
+        pytest.skip("This GPU's compute capability is below 8.0, which varlen attention needs.")
+    if not has_varlen():
+        pytest.skip(f"torch {torch.__version__} has no varlen attention with a window.")
+
+
+def found_on(device: str, tensors: list[Tensor], groups: list[LengthGroup], **how) -> list[Tensor]:
+    *given, slope = torch.stack(tensors).to(device).unbind()  # views of one tensor, as a backbone's may be
+    query, key, value = (tensor.requires_grad_() for tensor in given)
+    out = attend(query, key, value, groups, **how)
+    return [t.detach().double().cpu() for t in (out, *torch.autograd.grad(out, (query, key, value), slope))]
+
+
+def assert_near(found: list[Tensor], expected: list[Tensor], tolerance: float) -> None:
+    for what, ours, right in zip(("output", "query", "key", "value"), found, expected, strict=True):
+        error = float((ours - right).norm() / right.norm())
+        assert error <= tolerance, f"{what}: off by {error:.2g}"
+
+
+@on_each_device(
+    "way, dtype, head_dim, window",
+    small=[("groups", WHOLE, 32, 4), ("nested", WHOLE, 32, None)],
+    whole=[
+        *(("varlen", dtype, dim, w) for dtype in (HALF, torch.float16) for dim in (16, 32, 64, 128) for w in (None, 4)),
+        *(("groups", dtype, dim, w) for dtype in (HALF, WHOLE) for dim in (16, 32, 64) for w in (None, 4)),
+        *(("nested", dtype, dim, None) for dtype in (HALF, WHOLE) for dim in (16, 32, 64)),
+    ],
+)
+def test_values_and_gradients(device: str, way: str, dtype: torch.dtype, head_dim: int, window: int | None) -> None:
+    if way == "varlen":
+        needs_varlen()
+    tensors = drawn(GROUPS, head_dim, dtype)
+    found = found_on(device, tensors, GROUPS, way=way, sliding_window=window)
+    assert_near(found, formula(tensors, GROUPS, window), TOLERANCES[dtype])
+
+
+@on_each_device(
+    "way, dtype",
+    small=[("groups", WHOLE), ("nested", WHOLE)],
+    whole=[(way, dtype) for way in ("groups", "nested") for dtype in (HALF, WHOLE)],
+)
+def test_dropout_drops_shares(device: str, way: str, dtype: torch.dtype) -> None:
+    """Values are unit vectors, so that what comes out are the shares themselves, and the mask can be read off."""
+    head_dim = 64
+    groups = groups_of((8, 40), (40, 3), (64, 3))
+    query, key, _, slope = drawn(groups, head_dim, dtype)
+    unit = torch.eye(head_dim, dtype=dtype)
+    value = torch.cat([unit[: group.length].repeat(group.texts, 1) for group in groups])
+    value = value[:, None].expand(-1, HEADS, -1).contiguous()
+    tensors = [0.3 * query, key, value, slope]  # no share so small that it is 0 without being dropped
+    torch.manual_seed(0)
+    found = found_on(device, tensors, groups, way=way, dropout=DROPPED)
+    seen = torch.cat([torch.full((group.span.stop - group.start,), group.length) for group in groups])
+    inside = (torch.arange(head_dim) < seen[:, None])[:, None].expand(-1, HEADS, -1)
+    assert (found[0][~inside] == 0).all()
+    kept = found[0] != 0
+    count = int(inside.sum())
+    assert abs(1 - float(kept[inside].double().mean()) - DROPPED) < 5 * (DROPPED * (1 - DROPPED) / count) ** 0.5
+    expected = formula(tensors, groups, None, kept / (1 - DROPPED))
+    assert_near(found, expected, TOLERANCES[dtype])
+    assert float((found[0] - formula(tensors, groups, None)[0]).norm()) > 0.1 * float(found[0].norm())
+    again = found_on(device, tensors, groups, way=way, dropout=DROPPED)
+    assert not torch.equal(again[0], found[0])
+    torch.manual_seed(0)
+    again = found_on(device, tensors, groups, way=way, dropout=DROPPED)
+    assert torch.equal(again[0], found[0])
+
+
+@on_each_device("dtype, head_dim", small=[], whole=[(dtype, d) for dtype in (HALF, torch.float16) for d in (32, 64)])
+def test_varlen_is_what_a_gpu_takes(
+    device: str, dtype: torch.dtype, head_dim: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where attention dropout is off. It passes its check on this machine, without a warning."""
+    needs_varlen()
+    monkeypatch.delenv(VARIABLE, raising=False)
+    works.cache_clear()
+    taken: list[str] = []
+    real = attention.varlen
+    monkeypatch.setattr(attention, "varlen", lambda *args, **how: taken.append("varlen") or real(*args, **how))
+    tensors = drawn(GROUPS, head_dim, dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found_on(device, tensors, GROUPS)
+    found_on(device, tensors, GROUPS, dropout=0.1)
+    found_on(device, [tensor.float() for tensor in tensors], GROUPS)
+    assert taken == ["varlen"]
+
+
+@on_each_device("way, dtype", small=[("nested", WHOLE)], whole=[("nested", HALF), ("nested", WHOLE), ("varlen", HALF)])
+def test_the_check_passes(device: str, way: str, dtype: torch.dtype) -> None:
+    if way == "varlen":
+        needs_varlen()
+    works.cache_clear()
+    assert works(way, torch.device(device), dtype, 32)

@@ -1,0 +1,69 @@
+"""The GPU's benchmark in its small form on the CPU: it measures every side, and its page is made of its file alone."""
+
+import json
+import runpy
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+SCRIPT = Path(__file__).parents[2] / "benchmarks" / "gpu.py"
+Bench = Callable[..., None]
+
+
+@pytest.fixture
+def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    """The script with these words, as from the command line; its neighbours are forgotten afterwards."""
+    before = set(sys.modules)
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+
+    def run(*words: str) -> None:
+        monkeypatch.setattr(sys, "argv", [str(SCRIPT), *words])
+        runpy.run_path(str(SCRIPT), run_name="__main__")
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the peer's dependencies
+        yield run
+    for name in {path.stem for path in SCRIPT.parent.glob("*.py")} - before:
+        sys.modules.pop(name, None)
+
+
+def test_the_small_form_measures_every_side(bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench("run", "--small", "--device", "cpu", "--into", str(tmp_path))
+    found = json.loads((tmp_path / "gpu.json").read_text())
+    assert (found["small"], found["device"], found["hardware"]["accelerator"]) == (True, "cpu", None)
+    assert all(found["peak"][precision] > 0 for precision in ("fp32", "bf16"))
+    (shape,) = found["shapes"].values()
+    peers = [f"{loss} {p}" for p in ("fp32", "bf16") for loss in ("SoftmaxLoss", "MultipleNegativesRankingLoss")]
+    ours = [f"{method} {p}" for p in ("fp32", "bf16") for method in ("sbert", "info-nce", "scl")]
+    assert set(shape["training"]) == {*peers, *ours, "sbert bf16, nested"}
+    for side, (block,) in shape["training"].items():
+        assert min(block.values()) > 0, side
+        assert block["rows"] == found["steps"] * found["batch_size"], side
+    alike = [shape["training"][side][0]["operations"] for side in ("sbert bf16", "sbert bf16, nested")]
+    assert alike[0] == alike[1] > 2e6
+    assert min(shape["encoding"]["lowest"].values()) > 0.99
+    ways = [(row["dtype"], row["dropout"], sorted(row["seconds"])) for row in found["attention"]]
+    assert ways == [(dtype, p, ["groups", "nested"]) for dtype in ("bf16", "fp32") for p in (0.0, 0.1)]
+
+    page = (tmp_path / "gpu-speed.md").read_text()
+    assert "**The small form" in page
+    for name in ("## Training", "Share of the peak", "550,152 pairs", "Extrapolated", "## Encoding", "## Attention"):
+        assert name in page
+    (tmp_path / "gpu-speed.md").unlink()
+    capsys.readouterr()
+    bench("report", "--into", str(tmp_path))
+    assert (tmp_path / "gpu-speed.md").read_text() == page
+    assert "`nested` torch's nested tensors" in capsys.readouterr().out
+
+
+def test_without_a_gpu_it_says_so(
+    bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    bench("run", "--into", str(tmp_path))
+    assert capsys.readouterr().out == "There is no GPU: torch sees no CUDA device, so nothing was measured.\n"
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,119 @@
+"""An encoder on a GPU: ragged equals padded, vectors are those of the CPU, and dropout is dropout."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from nearfar import Encoder
+from nearfar.encoder.dropout import Dropout
+from nearfar.encoder.ragged import Ragged, Route, hidden_states
+from nearfar.training.gradients import seeded
+from tests.gpu.devices import on_each_device
+from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
+
+SMALL = ("bert", "modernbert")
+RAGGED = [architecture for architecture in ARCHITECTURES if architecture not in PADDED]
+TEXTS = [*sentences(40, longest=12), *sentences(5, seed=1, longest=40)]
+
+
+def states_and_gradients(encoder: Encoder, route: Route, weights: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
+    """Last hidden states of all tokens, and the gradient of their weighted sum."""
+    encoder.zero_grad()
+    batch = Ragged.pack(encoder.tokenize(TEXTS).ids, device=encoder.device)
+    (states,) = hidden_states(encoder.backbone, batch, route)
+    if weights is None:
+        weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(0))
+    (states * weights.to(states.device)).sum().backward()
+    named = encoder.backbone.named_parameters()
+    return states.detach().cpu(), {name: p.grad.cpu().clone() for name, p in named if p.grad is not None}
+
+
+@on_each_device("architecture", small=SMALL, whole=RAGGED)
+def test_ragged_equals_padded(device: str, architecture: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture), device=device)
+    assert encoder.route.ragged
+    states, gradients = states_and_gradients(encoder, encoder.route, None)
+    encoder.backbone.set_attn_implementation("eager")
+    expected, right = states_and_gradients(encoder, Route(ragged=False), None)
+    assert expected.abs().max() > 0.1
+    torch.testing.assert_close(states, expected, atol=1e-4, rtol=0)
+    assert gradients.keys() == right.keys()
+    largest = max(float(gradient.abs().max()) for gradient in right.values())
+    for name, gradient in right.items():
+        scale = max(float(gradient.abs().max()), 1e-3 * largest)  # a key's bias has none but for rounding
+        assert float((gradients[name] - gradient).abs().max()) <= 1e-3 * scale, name
+
+
+@on_each_device("architecture", small=SMALL, whole=ARCHITECTURES)
+def test_vectors_are_those_of_the_cpu(device: str, architecture: str, tmp_path: Path) -> None:
+    """Of texts one by one there; together, here."""
+    save_tiny(tmp_path, architecture)
+    on_cpu = Encoder.from_pretrained(tmp_path, device="cpu")
+    encoder = Encoder.from_pretrained(tmp_path, device=device)
+    assert encoder.device.type == device
+    for settings, tolerance in (({}, 1e-4), ({"normalize": True}, 1e-5)):
+        expected = np.concatenate([on_cpu.encode([text], **settings) for text in TEXTS])
+        assert np.abs(encoder.encode(TEXTS, **settings) - expected).max() <= tolerance
+
+
+@on_each_device("architecture", small=("bert",), whole=ARCHITECTURES)
+def test_vectors_in_bfloat16_are_close(device: str, architecture: str, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture), device=device)
+    exact, rough = encoder.encode(TEXTS, normalize=True), encoder.encode(TEXTS, normalize=True, bf16=True)
+    assert (exact * rough).sum(axis=1).min() > 0.995
+    assert np.abs(exact - rough).max() > 1e-5
+
+
+@on_each_device("p", small=(0.1,), whole=(0.1, 0.5))
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_dropout_is_dropout(device: str, p: float, dtype: torch.dtype) -> None:
+    """Zeros in the share of p to five standard errors, the rest over 1 - p, the same mask backwards, by seed."""
+    count = 40_000
+    layer = Dropout(p)
+    x = torch.ones(count, device=device, dtype=dtype, requires_grad=True)
+    seeded(1)
+    y = layer(x)
+    dropped = float((y == 0).float().mean())
+    assert abs(dropped - p) < 5 * (p * (1 - p) / count) ** 0.5
+    torch.testing.assert_close(y[y != 0].mean(dtype=torch.float32).cpu(), torch.tensor(1 / (1 - p)), rtol=5e-3, atol=0)
+    y.backward(torch.ones_like(y))
+    assert torch.equal(x.grad, y)
+    seeded(1)
+    assert torch.equal(layer(x), y)
+    assert not torch.equal(layer(x), y)
+    assert layer.eval()(x) is x
+
+
+@on_each_device("architecture", small=("bert",), whole=RAGGED)
+@pytest.mark.parametrize("bf16", [False, True])
+def test_training_draws_and_evaluation_does_not(device: str, architecture: str, bf16: bool, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture, dropout=0.3), device=device)
+    for module in encoder.modules():  # ModernBERT has none by default
+        if isinstance(module, nn.Dropout):
+            module.p = 0.3
+    ids = encoder.tokenize(TEXTS).ids
+
+    def vectors(seed: int) -> Tensor:
+        seeded(seed)
+        with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
+            return encoder(ids).detach().float()
+
+    assert torch.equal(vectors(1), vectors(2))
+    encoder.train()
+    assert torch.equal(vectors(1), vectors(1))
+    assert (vectors(1) - vectors(2)).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("architecture", RAGGED)
+def test_no_tensor_is_left_on_the_cpu(architecture: str, tmp_path: Path) -> None:
+    """The meta device, which any machine has, refuses tensors of another as a GPU does."""
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture), device="cpu").to("meta")
+    for mode in (False, True):
+        out = encoder.train(mode)(encoder.tokenize(TEXTS).ids)
+        assert out.device.type == "meta"
+        out.sum().backward()
+    with pytest.raises(RuntimeError, match="not on the expected device meta"):
+        out + torch.ones(out.shape)

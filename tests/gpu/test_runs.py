@@ -1,0 +1,89 @@
+"""Whole runs on a GPU: their steps are those of the CPU, and one that was killed and resumed ends bit-identical."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from nearfar.config import TrainConfig
+from nearfar.train import train
+from nearfar.training.display import MetricsFile
+from tests.every_method import config
+from tests.gpu.devices import on_each_device
+
+RESUMED = ("scl", "simcse-unsup", "sg-opt", "info-nce", "regression")
+
+
+def killed(settings: TrainConfig, *, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run until something fails behind a step; what comes after its checkpoint is lost."""
+    write = MetricsFile.stepped
+
+    def fail(self: MetricsFile, report: Any) -> None:
+        write(self, report)
+        if report.step == after:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsFile, "stepped", fail)
+        with pytest.raises(KeyboardInterrupt):
+            train(settings)
+
+
+def what_is_left(settings: TrainConfig) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
+    run = Path(settings.output)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line.pop("items_per_second", None)
+    return lines, load_file(run / "model" / "model.safetensors")
+
+
+@on_each_device("method", small=("scl",), whole=("scl", "simcse-sup", "sg-opt", "supcon-text"))
+def test_a_run_is_the_one_on_the_cpu(device: str, method: str, folder: Path, tmp_path: Path) -> None:
+    """Gradients, clipping, AdamW's groups and the schedule: without dropout, steps differ by rounding alone."""
+    given = {"model": str(folder / "tiny"), "epochs": 3, "max_steps": 6, "keep": "last", "precision": "fp32"}
+    given |= {"learning_rate": 3e-4, "head_learning_rate": 1e-3, "weight_decay": 0.1, "max_grad_norm": 0.5}
+    expected = config(method, folder, output=str(tmp_path / "cpu"), device="cpu", **given)
+    train(expected)
+    run = replace(expected, output=str(tmp_path / "run"), device=device, micro_batch=3)
+    train(run)
+    lines, weights = what_is_left(run)
+    right_lines, right_weights = what_is_left(expected)
+    assert len(lines) == len(right_lines) > 6
+    for line, right in zip(lines, right_lines, strict=True):
+        assert line.keys() == right.keys()
+        for name in right.keys() & {"loss", "gradient_norm", "learning_rate", "spearman"}:
+            assert line[name] == pytest.approx(right[name], rel=5e-3, abs=1e-6), name
+    for name, right in right_weights.items():
+        if not name.endswith("key.bias"):  # its gradient is rounding alone, which AdamW makes as large as any
+            assert float((weights[name] - right).abs().max()) <= 2e-4, name
+
+
+@pytest.mark.usefixtures("deterministic")
+@on_each_device(
+    "method, precision",
+    small=[("simcse-unsup", "fp32")],
+    whole=[(method, precision) for method in RESUMED for precision in ("fp32", "bf16")],
+)
+def test_resumed_it_ends_bit_identical(
+    device: str, method: str, precision: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dropout, killed two steps behind a checkpoint; and another seed has other weights."""
+    given = {"epochs": 3, "max_steps": 7, "keep": "last", "device": device, "precision": precision}
+    whole = config(method, folder, output=str(tmp_path / "whole"), **given)
+    parted, other = replace(whole, output=str(tmp_path / "parted")), replace(whole, output=str(tmp_path / "o"), seed=2)
+    train(whole)
+    killed(parted, after=5, monkeypatch=monkeypatch)
+    assert json.loads((tmp_path / "parted" / "checkpoint" / "progress.json").read_text())["step"] == 3
+    assert train(parted, resume=True).steps == 7
+    lines, weights = what_is_left(whole)
+    resumed_lines, resumed = what_is_left(parted)
+    assert resumed_lines == lines
+    assert resumed.keys() == weights.keys()
+    for name, expected in weights.items():
+        assert torch.equal(resumed[name], expected), name
+    train(other)
+    assert not all(torch.equal(found, weights[name]) for name, found in what_is_left(other)[1].items())
