@@ -1,6 +1,8 @@
 # What a person does with this repository. Every target sets up its own environment first.
-PYTHON ?= python3
-BIN := .venv/bin
+# On Windows: make and a POSIX shell, as Git brings one.
+WINDOWS := $(filter Windows_NT,$(OS))
+PYTHON ?= $(if $(WINDOWS),python,python3)
+BIN := .venv/$(if $(WINDOWS),Scripts,bin)
 # A machine with a GPU has torch's CUDA build already, which .venv has not: make test-gpu PYTHON_GPU=python3.
 PYTHON_GPU ?= $(BIN)/python
 
@@ -22,7 +24,8 @@ format: .venv/.done  ## rewrite the code in the one style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# In full, by name: make bench NAME=training (encoding, encode_file, evaluation, finetune, help, losses, scaling).
+# In full, by name: make bench NAME=training (compiled_kernels, encoding, encode_file, evaluation, finetune, help,
+# losses, scaling, side_by_side).
 bench: .venv/.done  ## speed on this machine against sentence-transformers, in ten minutes; writes nothing without NAME
 ifdef NAME
 	$(BIN)/python benchmarks/$(NAME).py run

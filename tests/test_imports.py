@@ -6,9 +6,11 @@ from pathlib import Path
 import nearfar
 
 SOURCE = Path(nearfar.__file__).parent
-SHARED = {"types", "disk"}
+SHARED = {"types", "disk", "machine", "threads"}
 MAY_IMPORT = {
     "types": set(),
+    "machine": set(),
+    "threads": set(),
     "disk": {"types"},
     "config": {"types"},
     "objectives": SHARED,

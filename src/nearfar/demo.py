@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from nearfar import threads
 from nearfar.config import SbertConfig, SclConfig, TrainConfig
 from nearfar.types import NearfarError
 
@@ -43,6 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--model", default=MODEL, help="encoder to start from")
     parser.add_argument("--max-steps", type=int, default=None, help="stop each run early, for a quick look")
     options = parser.parse_args(arguments)
+    threads.set_up()
     console = Console(soft_wrap=True)
     try:
         demo(options.output, options.model, options.max_steps, console)

@@ -71,7 +71,7 @@ def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], mask: Mask) -> 
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
 def test_equals_the_formula(way: str, head_dim: int, dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "plain":
-        monkeypatch.setattr(attention, "kernels", lambda: None)
+        monkeypatch.setattr(attention, "kernels", lambda *_: None)
     tensors = inputs(EVERY_WIDTH, head_dim)
     found = values_and_gradients(tensors, EVERY_WIDTH, dropout=dropout)
     torch.manual_seed(SEED)
@@ -86,7 +86,7 @@ def test_bfloat16_is_as_exact_as_its_digits(monkeypatch: pytest.MonkeyPatch) -> 
     tensors = inputs(EVERY_WIDTH, 32, torch.bfloat16)
     expected = values_and_gradients([tensor.float() for tensor in tensors], EVERY_WIDTH, dropout=0.1)
     found = values_and_gradients(tensors, EVERY_WIDTH, dropout=0.1)
-    monkeypatch.setattr(attention, "kernels", lambda: None)
+    monkeypatch.setattr(attention, "kernels", lambda *_: None)
     plain = values_and_gradients(tensors, EVERY_WIDTH, dropout=0.1)
     for one, other, exact in zip(found, plain, expected, strict=True):
         assert one.dtype == torch.bfloat16
@@ -98,7 +98,7 @@ def test_bfloat16_is_as_exact_as_its_digits(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("way", [pytest.param("kernels", marks=compiled), "plain"])
 def test_a_window_hides_what_is_far(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "plain":
-        monkeypatch.setattr(attention, "kernels", lambda: None)
+        monkeypatch.setattr(attention, "kernels", lambda *_: None)
     groups = groups_of((3, 2), (9, 1))
     query, key, value, _ = inputs(groups, 32)
     found = attend(query, key, value, groups, sliding_window=4)

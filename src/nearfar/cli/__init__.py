@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from nearfar import threads
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ OVERVIEW = """nearfar fine-tunes sentence encoders by contrastive learning and p
   nearfar report RUN|RESULT ... --output FILE.html        one page on what runs came to, that opens anywhere
   nearfar encode MODEL --input FILE --output FILE.npy     vectors of any number of lines; also .parquet
   nearfar back-translate --input FILE --output FILE.tsv   pairs for the methods bt and bt+sg-opt
+  nearfar env                                   versions, processor, kernels, folders: what a bug report needs
 
 Each has its own --help, for example: nearfar train scl --help
 nearfar --version prints the version.
@@ -43,6 +45,7 @@ VERBS = {
     "geometry": "evaluating",
     "report": "evaluating",
     "back-translate": "texts",
+    "env": "env",
 }
 """Verb -> the module with ``VERB_verb``, which does what the words behind it say and returns the exit status."""
 
@@ -53,6 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0; 2 for a mistake that the user can mend; 70 for a fault of nearfar; 130 after Ctrl-C; 141 where what reads the
     output has gone. ``NEARFAR_DEBUG=1`` lets the exception of a fault through.
     """
+    threads.set_up()
     given = list(sys.argv[1:] if arguments is None else arguments)
     show = warnings.showwarning
     warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         BackTranslateConfig,
         CompareConfig,
         EncodeConfig,
+        EnvConfig,
         EvaluateConfig,
         GeometryConfig,
         PredictConfig,
@@ -51,8 +52,8 @@ _PLACES = {
     "texts": "InfoNceConfig RegressionConfig SupconTextConfig",
     "training": "RunConfig TrainConfig parse_seeds",
     "values": "Settings flag shown",
-    "verbs": "STS_TASKS TRANSFER_TASKS BackTranslateConfig CompareConfig EncodeConfig EvaluateConfig GeometryConfig "
-    "PredictConfig ReportConfig",
+    "verbs": "STS_TASKS TRANSFER_TASKS BackTranslateConfig CompareConfig EncodeConfig EnvConfig EvaluateConfig "
+    "GeometryConfig PredictConfig ReportConfig",
 }
 _PLACE = {name: module for module, names in _PLACES.items() for name in names.split()}
 
@@ -69,6 +70,7 @@ __all__ = [
     "Cap",
     "CompareConfig",
     "EncodeConfig",
+    "EnvConfig",
     "EvaluateConfig",
     "File",
     "FinetuneConfig",

@@ -214,3 +214,13 @@ class BackTranslateConfig(Settings):
     """Of the sampling."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnvConfig(Settings):
+    """Show what a bug report needs: versions, processor, threads, GPU, kernels, folders, data, hub. Names no user."""
+
+    json: bool = False
+    """Print JSON."""
+    offline: bool = False
+    """Do not ask the hub whether it can be reached."""

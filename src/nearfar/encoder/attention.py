@@ -62,7 +62,7 @@ def attend(
         layout = layout_of(tuple(groups), query.device)
         return nested(query, key, value, layout, scaling=scaling, dropout=dropout)
     plain = query.device.type == "cpu" and query.dtype in DTYPES
-    compiled, short = kernels() if plain and query.shape[2] in HEAD_DIMS else None, 0
+    compiled, short = kernels("attention") if plain and query.shape[2] in HEAD_DIMS else None, 0
     if compiled is not None:
         longest = LONGEST if sliding_window is None else min(LONGEST, sliding_window)
         short = sum(group.length <= longest for group in groups)

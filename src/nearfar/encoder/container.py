@@ -96,7 +96,7 @@ def write(folder: Path, parts: Parts, pooling: Pooling) -> None:
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
 
     dim, layers = parts.backbone.config.hidden_size, parts.backbone.config.num_hidden_layers
-    with tempfile.TemporaryDirectory() as plain, quiet():
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as plain, quiet():
         parts.backbone.save_pretrained(plain)
         parts.tokenizer.save_pretrained(plain)
         transformer = st.Transformer(

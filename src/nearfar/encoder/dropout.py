@@ -90,7 +90,7 @@ class _Drop(torch.autograd.Function):
 
 
 def _dropped(x: Tensor, mask: Mask) -> Tensor:
-    compiled = kernels()
+    compiled = kernels("dropout")
     if compiled is not None:
         return compiled.drop(x.contiguous(), mask)
     kept = mask.kept(torch.arange(-(-x.numel() // 4)))[: x.numel()].view(x.shape)

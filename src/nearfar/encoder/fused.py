@@ -47,7 +47,7 @@ def add_norm(
     if x.device.type != "cpu" or x.dtype not in DTYPES or norm.weight.dtype != torch.float32:
         return norm(functional.dropout(x, p) + residual)
     mask, residual = Mask.draw(p), residual.to(x.dtype)
-    if kernels() is not None and x.shape[-1] % LANES == 0 and x.shape[-1] <= WIDEST:
+    if kernels("layernorm") is not None and x.shape[-1] % LANES == 0 and x.shape[-1] <= WIDEST:
         return _AddNorm.apply(mask, norm.eps, x, residual, norm.weight, norm.bias)  # type: ignore[no-untyped-call]
     total = drop_by(mask, x.float()) + residual.float()
     return functional.layer_norm(total, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(x.dtype)
@@ -58,7 +58,7 @@ class _AddNorm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, mask: Mask, epsilon: float, *inputs: Tensor) -> Tensor:
-        ctx.compiled, ctx.mask = kernels(), mask
+        ctx.compiled, ctx.mask = kernels("layernorm"), mask
         given = Summed(*(tensor.contiguous() for tensor in inputs))
         out, kept = ctx.compiled.add_norm(given, mask, epsilon)
         ctx.save_for_backward(*given, kept)

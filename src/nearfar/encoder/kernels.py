@@ -1,32 +1,35 @@
 """The compiled kernels of kernels.cpp: built once by the machine's own compiler, or done without.
 
-Where there is no compiler, or it fails, or ``NEARFAR_KERNELS=0`` is set, :func:`kernels` gives None and plain torch
-computes the same. Built for Linux only, as macOS' compiler comes without OpenMP.
+Where they are off, or cannot be built, :func:`kernels` gives None and plain torch computes the same. The environment
+variable NEARFAR_KERNELS says which are used: ``0`` none, ``1`` all, ``rebuild`` all, compiled anew, or some by name
+(:data:`PARTS`), as in ``attention,dropout``. By default all are used on Linux, and none elsewhere.
 """
 
 import ctypes
-import hashlib
 import os
-import platform
-import shutil
-import subprocess
-import sys
-import tempfile
+import warnings
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar import machine
+from nearfar.encoder import kernel_build
+from nearfar.encoder.kernel_build import Built, NotBuiltError
+from nearfar.types import NearfarError
+
 if TYPE_CHECKING:
     from nearfar.encoder.dropout import Mask
 
-SOURCE = Path(__file__).with_name("kernels.cpp")
-FLAGS = ("-O3", "-march=native", "-fno-math-errno", "-fopenmp", "-std=gnu++17", "-shared", "-fPIC")
+VARIABLE = "NEARFAR_KERNELS"
+Part: TypeAlias = Literal["attention", "dropout", "layernorm"]
+PARTS: tuple[Part, ...] = ("attention", "dropout", "layernorm")
+NOT_USED = "the compiled kernels are not used"
+"""How the warning begins that says why not."""
 LONGEST = 128
 """Tokens of a text that the attention kernels take."""
 HEAD_DIMS = (16, 32, 64)
@@ -152,42 +155,74 @@ class How:
 
 
 @cache
-def kernels() -> Kernels | None:
-    """The kernels, built at the first call, or None."""
-    if os.environ.get("NEARFAR_KERNELS") == "0" or sys.platform != "linux":
+def kernels(part: Part | None = None) -> Kernels | None:
+    """The kernels, built at the first call, or None; with ``part``, None too where that one is switched off.
+
+    Raises:
+        NearfarError: NEARFAR_KERNELS names a kernel that does not exist.
+    """
+    if not chosen() or (part is not None and part not in chosen()):
         return None
+    built, _ = _built()
+    if built is None:
+        return None
+    if part is not None:
+        _used.add(part)
+    return Kernels(built.library)
+
+
+def chosen() -> tuple[Part, ...]:
+    """Those that NEARFAR_KERNELS asks for.
+
+    Raises:
+        NearfarError: it names a kernel that does not exist.
+    """
+    asked = os.environ.get(VARIABLE, "").strip()
+    if asked in ("1", "rebuild") or (not asked and machine.SYSTEM == "linux"):
+        return PARTS
+    if asked in ("", "0"):
+        return ()
+    names = {name.strip() for name in asked.split(",")}
+    if wrong := sorted(names - set(PARTS)):
+        raise NearfarError(
+            f"{VARIABLE}: there is no kernel {wrong[0]!r}. Set it to 0, 1, rebuild, or some of {', '.join(PARTS)}."
+        )
+    return tuple(part for part in PARTS if part in names)
+
+
+def kernels_status() -> dict[str, Any]:
+    """Which kernels this process has used and how they were built, or why it has used none; builds nothing."""
+    if not _built.cache_info().currsize:
+        if os.environ.get(VARIABLE) == "0":
+            return {"used": [], "why_not": f"{VARIABLE}=0"}
+        if not os.environ.get(VARIABLE) and machine.SYSTEM != "linux":
+            return {"used": [], "why_not": f"off on {machine.SYSTEM} unless {VARIABLE}=1"}
+        return {"used": [], "why_not": "not needed"}
+    built, problem = _built()
+    if built is None:
+        return {"used": [], "why_not": problem}
+    return {
+        "used": sorted(_used),
+        "compiler": built.compiler,
+        "flags": " ".join(flag for flag in built.flags if "/" not in flag),
+    }
+
+
+_used: set[str] = set()
+machine.TELLERS["kernels"] = kernels_status
+
+
+@cache
+def _built() -> tuple[Built | None, str]:
+    """The library, or why there is none, which is said once."""
     try:
-        return Kernels(ctypes.CDLL(str(_built())))
-    except (OSError, subprocess.SubprocessError):
-        return None
-
-
-def _built() -> Path:
-    """The library in the user's cache, for this source, compiler and processor. Raises OSError where none is to be."""
-    compiler = os.environ.get("CXX") or shutil.which("c++") or shutil.which("g++")
-    if compiler is None:
-        raise FileNotFoundError("no C++ compiler")
-    version = subprocess.run([compiler, "--version"], capture_output=True, check=True, timeout=60).stdout
-    key = hashlib.sha256()
-    for part in (SOURCE.read_bytes(), " ".join(FLAGS).encode(), version, _processor()):
-        key.update(part)
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nearfar"
-    library = folder / f"kernels-{key.hexdigest()[:16]}.so"
-    if not library.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=folder) as fresh:  # renamed when whole: others may build at the same time
-            made = Path(fresh) / library.name
-            command = [compiler, *FLAGS, "-o", str(made), str(SOURCE)]
-            subprocess.run(command, capture_output=True, check=True, timeout=300)
-            made.replace(library)
-    return library
-
-
-def _processor() -> bytes:
-    """What -march=native goes by: a home folder may be shared by several kinds of machine."""
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    said = [line for line in lines if line.startswith(("model name", "flags", "Features", "CPU part"))]
-    return "\n".join([platform.machine(), *dict.fromkeys(said)]).encode()
+        return kernel_build.load(again=os.environ.get(VARIABLE) == "rebuild"), ""
+    except (NotBuiltError, OSError) as error:
+        earlier = isinstance(error, NotBuiltError) and error.remembered
+        advice = f"{VARIABLE}=rebuild tries again" if earlier else f"{VARIABLE}=0 silences this"
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes on this machine, the first one talks
+            warnings.warn(f"{NOT_USED}: {error}. Plain torch computes the same, slower; {advice}.", stacklevel=2)
+        return None, str(error)
 
 
 def _pointers(*tensors: Tensor) -> list[ctypes.c_void_p]:

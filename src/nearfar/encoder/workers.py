@@ -2,15 +2,18 @@
 
 import multiprocessing
 import signal
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 
+from nearfar import threads
 from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.kernels import NOT_USED, kernels
 from nearfar.encoder.stream import Encoded, TokenBlock
 from nearfar.types import NearfarError
 
@@ -48,20 +51,22 @@ def encode_in_processes(
         NearfarError: a process fails or dies.
     """
     context = multiprocessing.get_context("spawn")
-    threads = max(1, torch.get_num_threads() // len(devices))
+    share = max(1, torch.get_num_threads() // len(devices))
+    if "cpu" in devices:
+        kernels()  # built before the processes look for them, and what there is to say is said once
     processes: dict[Connection, BaseProcess] = {}
     busy: dict[Connection, TokenBlock] = {}
     try:
         for device in devices:
             ours, theirs = context.Pipe()
-            process: BaseProcess = context.Process(target=_work, args=(theirs, work, device, threads), daemon=True)
-            process.start()
+            process: BaseProcess = context.Process(target=_work, args=(theirs, work, device, share), daemon=True)
+            with threads.inherited():
+                process.start()
             theirs.close()  # theirs alone: when they die, reading ours ends
             processes[ours] = process
         upcoming = next(blocks, None)
         while upcoming or busy:
-            for pipe in wait(list(processes)):
-                assert isinstance(pipe, Connection)
+            for pipe in cast(list[Connection], wait(list(processes))):  # of another class on Windows
                 kind, value = _receive(pipe, processes[pipe])
                 if kind == "batch":
                     if on_batch:
@@ -109,6 +114,7 @@ def _death(process: BaseProcess) -> NearfarError:
 def _work(pipe: Connection, work: Work, device: str, threads: int) -> None:
     """What a process does: says that it is ready, then answers token ids with vectors until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reads and writes
+    warnings.filterwarnings("ignore", message=NOT_USED)
     torch.set_num_threads(threads)
     try:
         encoder = Encoder.from_pretrained(work.folder, pooling=work.pooling, max_length=work.max_length, device=device)

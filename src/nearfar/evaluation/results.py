@@ -9,7 +9,8 @@ bootstrap interval; where a correlation is undefined all three are null and ``"r
       "model": name or folder,
       "config": {"tasks": [...], "pooling", "max_length", "precision", "resamples", "seed", "training_seed",
                  "transductive": fitted on the texts of each task},
-      "provenance": {"date", "command", "commit", "versions": {...}, "hardware": {...}},
+      "provenance": {"date", "command", "commit", "versions": {...}, "hardware": {...},
+                     "kernels": {"used": [names], and how they were built, or "why_not"}, where an encoder was loaded},
       "texts": distinct texts encoded, "dim": width of an embedding,
       "unavailable": {task: why it has no score},
       "averages": {name: {"tasks": [...], "spearman": {"all", "mean", "wmean": estimates}, "pearson": the same}},
@@ -55,6 +56,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from nearfar import machine
 from nearfar.disk import write_text
 from nearfar.evaluation.correlation import AGGREGATES
 from nearfar.types import NearfarError, ScoredPair
@@ -75,10 +77,13 @@ def provenance() -> dict[str, Any]:
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
         "hardware": {
             "machine": platform.machine(),
-            "processor": _processor(),
+            "processor": machine.processor(),
+            "instruction_sets": " ".join(machine.instruction_sets()),
             "cores": os.cpu_count(),
+            "threads": _threads(),
             "accelerator": _accelerator(),
         },
+        **machine.told(),
     }
 
 
@@ -228,15 +233,11 @@ def _commit() -> str | None:
     return answers[1] + ("-dirty" if answers[2] else "")
 
 
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor())
+def _threads() -> int | None:
+    torch = sys.modules.get("torch")  # what was never imported was not computed with
+    return torch.get_num_threads() if torch else None
 
 
 def _accelerator() -> str | None:
-    torch = sys.modules.get("torch")  # what was never imported was not computed with
+    torch = sys.modules.get("torch")
     return torch.cuda.get_device_name() if torch and torch.cuda.is_available() else None

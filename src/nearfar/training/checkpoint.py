@@ -146,7 +146,7 @@ class Checkpoints:
             fresh = self.best.with_name("best.new")
             save_file(_weights(modules), fresh)
             flush(fresh)
-            fresh.rename(self.best)
+            fresh.replace(self.best)
 
     def load_best(self, modules: dict[str, nn.Module]) -> None:
         """Put the best weights back."""
@@ -195,4 +195,5 @@ def _load_moments(modules: dict[str, nn.Module], optimiser: torch.optim.Optimize
     parameters = _named_parameters(modules)
     for name, tensor in tensors.items():
         owner, key = name.rsplit(":", 1)
-        optimiser.state[parameters[owner]][key] = tensor.to(parameters[owner].device)
+        # A copy: the file stays mapped to memory otherwise, and Windows would not let the next checkpoint replace it.
+        optimiser.state[parameters[owner]][key] = tensor.to(parameters[owner].device, copy=True)

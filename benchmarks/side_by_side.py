@@ -1,0 +1,129 @@
+"""Training runs side by side on the same cores: what waiting threads cost, with and without what nearfar sets.
+
+    python benchmarks/side_by_side.py run       writes benchmarks/results/side_by_side.json
+    python benchmarks/side_by_side.py report    writes docs/side-by-side.md from that file alone
+
+Each run is a process of its own with as many threads as there are cores, and trains sbert on the generated world. Runs
+that go side by side take their steps at the same time: each waits, warmed up, for the word to begin. One run alone and
+two side by side take turns, with the variables that nearfar sets, and with none of them, as torch is by default.
+``--quick`` prints, and writes with ``--into`` alone. ``--spins`` adds settings, to choose among them.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from functools import partial
+from statistics import median
+from typing import Any
+
+import common
+from common import MODEL
+
+from nearfar import threads
+
+TITLE = "Runs side by side"
+NEARFAR, DEFAULT = "nearfar's settings", "torch's default"
+BAR = 2.3
+"""How many times as long a step of two runs side by side may take as that of one alone."""
+
+
+def main() -> None:
+    """Run or report; ``one`` is what a run asks of other processes."""
+    parser = common.arguments(__doc__, rounds="5, or with --quick 2")
+    next(action for action in parser._actions if action.dest == "what").choices = ("run", "report", "one")
+    parser.add_argument("--steps", type=int, help="of a run in a round; 12, or with --quick 4")
+    parser.add_argument("--spins", nargs="*", default=[], help="further values of GOMP_SPINCOUNT; 0 is never to spin")
+    options = parser.parse_args()
+    if options.what == "one":
+        one(options.steps)
+        return
+    place = common.files("side_by_side", "side-by-side", options.into)
+    if options.what == "run":
+        rounds, steps = options.rounds or (2 if options.quick else 5), options.steps or (4 if options.quick else 12)
+        found = run(rounds, steps, options.spins)
+        if options.into is None and (options.quick or options.spins):
+            print("\n".join(body(found)))
+            return
+        common.save(place.result, found)
+    content = common.load(place.result)
+    common.write_page(place.page, TITLE, "side_by_side", content, body(content))
+    print("\n".join(body(content)))
+
+
+def one(steps: int) -> None:
+    """Warm up, say so, and when told to take so many steps say how many seconds each took."""
+    from training_run import Run  # noqa: PLC0415  (torch, which the first process does without)
+
+    from nearfar.config import SbertConfig  # noqa: PLC0415
+
+    run = Run(SbertConfig(output="", model=MODEL, data=("microworld",), batch_size=32, epochs=100))
+    run.advance(2)
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(json.dumps(run.advance(steps) / steps), flush=True)
+
+
+def run(rounds: int, steps: int, spins: list[str]) -> dict[str, Any]:
+    """Measure all settings, alone and side by side."""
+    cores = threads.cores()
+    settings: dict[str, dict[str, str]] = {DEFAULT: {}, NEARFAR: threads.WAITING}
+    settings |= {f"GOMP_SPINCOUNT={count}": {"GOMP_SPINCOUNT": count} for count in spins}
+    sides: dict[str, Callable[[int], float]] = {
+        f"{name}, {runs}": partial(_side, environment(own, cores), runs, steps)
+        for name, own in settings.items()
+        for runs in (1, 2)
+    }
+    found = common.record(model=MODEL, rounds=rounds, steps=steps, cores=cores, settings=settings)
+    found["seconds"] = common.take_turns(sides, rounds, warm_up=0)
+    return found
+
+
+def environment(own: Mapping[str, str], count: int) -> dict[str, str]:
+    """What this process has, with so many threads and these variables about waiting, and no others."""
+    kept = {name: value for name, value in os.environ.items() if name not in threads.WAITING}
+    return {**kept, "OMP_NUM_THREADS": str(count), **own}
+
+
+def _side(variables: Mapping[str, str], runs: int, steps: int, _: int) -> float:
+    """Seconds of a step in the slowest of so many runs at a time."""
+    command = [sys.executable, __file__, "one", "--steps", str(steps)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    started = [subprocess.Popen(command, env=dict(variables), **pipes) for _ in range(runs)]
+    for process in started:
+        while (line := process.stdout.readline()) != "ready\n":
+            if not line:
+                raise SystemExit("a run died while it warmed up")
+    for process in started:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    return max(json.loads(process.communicate()[0]) for process in started)
+
+
+def body(found: dict[str, Any]) -> list[str]:
+    """The page between its title and its origin."""
+    lines = [
+        f"{found['model']}, sbert on the generated world, fp32, batches of 32; {common.machine(found)}; torch "
+        f"{found['versions']['torch']}.",
+        "",
+        f"Each run has {found['cores']} threads on the same {found['cores']} cores. Seconds of a step: medians of "
+        f"{found['rounds']} rounds of {found['steps']} steps, with least and greatest; of two runs, the slower one's.",
+        "",
+    ]
+    rows = []
+    seconds = found["seconds"]
+    for name in found["settings"]:
+        alone, both = seconds[f"{name}, 1"], seconds[f"{name}, 2"]
+        times = common.ratios(both, alone)
+        bar = common.verdict(median(times), BAR if name == NEARFAR else None, at_most=True)
+        cells = [name, common.spread(alone, 3), common.spread(both, 3), common.spread(times), bar]
+        rows.append(cells)
+    lines += common.table(("threads wait by", "one run, s", "two runs, s", "times as long", "at most"), rows)
+    more = [100 * (ratio - 1) for ratio in common.ratios(seconds[f"{NEARFAR}, 1"], seconds[f"{DEFAULT}, 1"])]
+    lines += ["", f"What nearfar's settings cost a run that is alone: {common.spread(more, 1)} % of a step."]
+    return lines
+
+
+if __name__ == "__main__":
+    main()
