@@ -7,6 +7,7 @@ is refused as Windows refuses it (as far as /proc tells what is open).
 
 import builtins
 import importlib
+import json
 import os
 import pkgutil
 import shutil
@@ -157,6 +158,11 @@ def work(folder: Path) -> None:
         "env --offline".split(),
     ):
         assert main(words) == 0, words
+    for record in (
+        json.loads(Path("run/run.json").read_text()),
+        json.loads(Path("result.json").read_text())["provenance"],
+    ):
+        assert record["kernels"]["used"] or record["kernels"]["why_not"]
 
 
 if __name__ == "__main__":
