@@ -192,7 +192,7 @@ def make_job(
         temperature=config.temperature,
         label_names=task.label_names,
     )
-    facts = [*task.sources]
+    facts = [*task.sources, *task.labels]
     if half.truncated:
         length = min(config.train_max_length or classifier.max_length, classifier.max_length)
         facts.append(f"{half.truncated} of {len(texts)} training rows are over {length} tokens and cut there")
@@ -247,7 +247,12 @@ def test(
         "kind": "evaluation",
         "model": config.output or config.model,
         "config": settings
-        | {"training_seed": config.seed, "tasks": [task.name], "data": list(task.sources), "resamples": RESAMPLES},
+        | {
+            "training_seed": config.seed,
+            "tasks": [task.name],
+            "data": [*task.sources, *task.labels],
+            "resamples": RESAMPLES,
+        },
         "provenance": results.provenance(),
         "unavailable": {},
         "averages": {},

@@ -107,7 +107,7 @@ class SimcseSupConfig(SimcseConfig):
     hard_negative_weight: float = 0.0
     """Added to the logit of each anchor's own hard negative: log alpha (Gao et al. 2021, equation 8)."""
     batch_size: int = 512
-    """Rows in a batch; started as several processes, rows that each of them brings."""
+    """Rows in a batch, of each process where there are several; the default shrinks to the rows there are."""
     epochs: int = 3
     """Passes over the rows."""
     learning_rate: float = 5e-5
@@ -163,7 +163,7 @@ class GuidedConfig(TrainConfig):
     false_negative_margin: float | None = None
     """Leave out negatives more similar to the anchor than its positive by more than this; by default none."""
     batch_size: int = 16
-    """Rows in a batch; started as several processes, rows that each of them brings."""
+    """Rows in a batch, of each process where there are several; the default shrinks to the rows there are."""
     learning_rate: float = 5e-5
     """Peak of the learning rate."""
     beta2: float = 0.9
@@ -224,7 +224,7 @@ class BtConfig(TrainConfig):
     false_negative_margin: float | None = None
     """Leave out negatives more similar to the anchor than its positive by more than this; by default none."""
     batch_size: int = 16
-    """Rows in a batch; started as several processes, rows that each of them brings."""
+    """Rows in a batch, of each process where there are several; the default shrinks to the rows there are."""
     learning_rate: float = 5e-5
     """Peak of the learning rate."""
     beta2: float = 0.9
@@ -278,7 +278,7 @@ class RegressionConfig(TrainConfig):
     head: Literal["cosine", "linear"] = "cosine"
     """cosine, or a linear head on (|u - v|, u * v), which is dropped after training."""
     batch_size: int = 16
-    """Rows in a batch (the STS-B setting of the SimCSE review)."""
+    """Rows in a batch (the STS-B setting of the SimCSE review); the default shrinks to the rows there are."""
     epochs: int = 10
     """Passes over the rows."""
     warmup: float = 0.06

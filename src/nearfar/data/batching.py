@@ -172,6 +172,8 @@ class TextBatches:
     def __post_init__(self) -> None:
         if not self.texts:
             raise NearfarError("there are no rows to train on")
+        if len(self.texts) < self.smallest:
+            raise NearfarError(f"there is 1 row to train on, but contrast needs other rows: {self.smallest} or more")
         if not self.smallest <= self.batch_size <= len(self.texts):
             why = "" if self.batch_size >= self.smallest else " (contrast needs other rows in the batch)"
             raise NearfarError(

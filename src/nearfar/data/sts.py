@@ -5,7 +5,8 @@ from itertools import chain
 
 from nearfar.data.catalog import Found, check_splits, find, parse
 from nearfar.data.files import Location
-from nearfar.data.sources import text_field
+from nearfar.data.paths import shown
+from nearfar.data.sources import as_number, text_field
 from nearfar.types import NearfarError, ScoredPair
 
 
@@ -67,12 +68,11 @@ def _read_pairs(
 
 
 def _score(value: object, column: str, where: Location, scale: tuple[float, float] | None) -> float:
-    try:
-        number = float(str(value))  # by way of text, so that True is no score and a decimal is one
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise NearfarError(f"{where}: column {column!r} holds {value!r}, not a number. Remove pairs without a score.")
+    number = as_number(value)
+    if math.isnan(number):
+        raise NearfarError(
+            f"{where}: column {column!r} holds {shown(value)}, not a number. Remove pairs without a score."
+        )
     if scale is not None and not scale[0] <= number <= scale[1]:
         raise NearfarError(f"{where}: score {number:g} is outside {scale[0]:g} to {scale[1]:g}.")
     return number
