@@ -12,6 +12,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from nearfar.config import TrainConfig
+from nearfar.data.paths import is_file
 from nearfar.disk import write_text
 from nearfar.evaluate import evaluate
 from nearfar.evaluation.results import Result
@@ -69,7 +70,7 @@ def runs_of(folder: str | Path) -> list[Path] | None:
         NearfarError: its file cannot be read.
     """
     file = Path(folder) / FILE
-    if not file.is_file():
+    if not is_file(file):
         return None
     try:
         return [file.parent / name for name in json.loads(file.read_text(encoding="utf-8"))["runs"]]

@@ -10,6 +10,7 @@ from nearfar.evaluation import results
 from nearfar.evaluation.comparison import check_comparison, compare_all, compare_runs
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report import Found, Side, compose, to_html, to_markdown
+from nearfar.evaluation.report.found import plain_name
 from nearfar.report_sources import Sources
 from nearfar.types import NearfarError
 
@@ -83,7 +84,7 @@ def _compare(sides: Sequence[Side], **settings: Any) -> results.Result:
 
 def _title(found: Found) -> str:
     geometries = (name for _, result in found.geometries for name in result["models"])
-    names = list(dict.fromkeys([*(side.name for side in found.sides), *(run.owner for run in found.runs), *geometries]))
+    names = list(dict.fromkeys([*map(plain_name, found.sides), *(run.owner for run in found.runs), *geometries]))
     more = f" and {len(names) - 3} more" if len(names) > 4 else ""
     return f"Report: {', '.join(names[: 3 if more else 4])}{more}" if names else "Report: comparisons"
 

@@ -5,6 +5,7 @@ from itertools import chain
 
 from nearfar.data.catalog import Found, check_splits, find, parse
 from nearfar.data.files import Location
+from nearfar.data.named_sets import CATALOG
 from nearfar.data.paths import shown
 from nearfar.data.sources import as_number, text_field
 from nearfar.types import NearfarError, ScoredPair
@@ -53,6 +54,14 @@ def load_pairs(
 ) -> list[ScoredPair]:
     """Return the pairs of all subsets of :func:`load_task`, one subset after the other."""
     return list(chain(*load_task(spec, first=first, second=second, score=score, scale=scale).values()))
+
+
+def known_scale(spec: str) -> tuple[float, float] | None:
+    """Return the lowest and highest score of a named set, or None of one's own data."""
+    name = spec.partition(":")[0]
+    if name == "microworld":
+        return 0.0, 5.0
+    return CATALOG[name].scale if name in CATALOG else None
 
 
 def _read_pairs(
