@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearfar.config import TrainConfig
+from nearfar.data.paths import as_path, is_file
 from nearfar.types import NearfarError, ScoredPair
 
 if TYPE_CHECKING:
@@ -113,6 +114,20 @@ def prepare(
     return Prepared(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge)
 
 
+_OTHER_PAIRS = (
+    "\n  Scored pairs choose the best step. Name a file with the columns score, sentence1 and sentence2 by "
+    "--evaluate-on FILE, take generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
+    "holds STS-B."
+)
+
+
+def _is_file(spec: str) -> bool:
+    try:
+        return is_file(as_path(spec))
+    except NearfarError:
+        return False
+
+
 @contextmanager
 def _told_of_second(config: TrainConfig) -> Iterator[None]:
     """Says of an error that it is of the second objective."""
@@ -135,11 +150,7 @@ def load_dev(config: TrainConfig) -> list[ScoredPair]:
     try:
         pairs = load_pairs(spec)
     except NearfarError as error:
-        raise NearfarError(
-            f"--evaluate-on {spec or repr(spec)}: {error}\n  These scored pairs choose the best step. Name a file with "
-            "the columns score, sentence1 and sentence2 by --evaluate-on FILE, or take generated pairs by "
-            "--evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that holds STS-B."
-        ) from error
+        raise NearfarError(f"--evaluate-on: {error}{'' if _is_file(spec) else _OTHER_PAIRS}") from error
     gold = [pair.score for pair in pairs]
     texts = {text for pair in pairs for text in pair[:2]}
     reason = undefined_because(gold, gold) or ("all texts are equal" if len(texts) < 2 else None)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from nearfar.data.paths import as_path
 from nearfar.disk import write_text
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import check_comparison, compare_all, compare_runs
@@ -52,7 +53,7 @@ def report(
     """
     file = _check_output(output)
     check_comparison(aggregate, resamples, seed)
-    paths = [Path(what)] if isinstance(what, str | Path) else [Path(one) for one in what]
+    paths = [as_path(one) for one in ([what] if isinstance(what, str | Path) else what)]
     if not paths:
         raise NearfarError("a report on what? Name runs, groups, result files, comparisons or geometries.")
     opened = Sources()

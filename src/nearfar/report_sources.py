@@ -41,10 +41,11 @@ class Sources:
         Raises:
             NearfarError: it is damaged, or nothing that a report can show.
         """
+        folder = is_folder(path)  # first: it refuses what no name can be
         if os.path.realpath(path) in self.seen:
             return
         self.seen.add(os.path.realpath(path))
-        if not is_folder(path):
+        if not folder:
             self._file(path)
         elif (path / "group.json").is_file():
             self._file(path / "group.json")

@@ -89,7 +89,10 @@ def no_such_file(path: Path) -> NearfarError:
     """Return the error for a missing file; it names the nearest file in that folder, or says that there is none."""
     if not is_folder(path.parent):
         return NearfarError(f"{path}: no such file, nor the folder {path.parent}.")
-    return NearfarError(f"{path}: no such file.{nearest(path.name, names_in(path.parent))}")
+    names = names_in(path.parent)
+    if path.name in names:
+        return NearfarError(f"{path}: is a link to a file that is not there.")
+    return NearfarError(f"{path}: no such file.{nearest(path.name, names)}")
 
 
 def names_in(folder: Path) -> list[str]:
