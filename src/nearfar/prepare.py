@@ -18,6 +18,13 @@ if TYPE_CHECKING:
     from nearfar.methods.mixture import Mixture
 
 
+_OTHER_PAIRS = (
+    "\n  Scored pairs choose the best step. Name a file with the columns score, sentence1 and sentence2 by "
+    "--evaluate-on FILE, take generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
+    "holds STS-B."
+)
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a run would do, counted and in words, without doing it."""
@@ -112,13 +119,6 @@ def prepare(
         facts = [*facts, f"{cut} of {len(texts.tokens)} sentences are over {length} tokens and cut there"]
     steps = -(-mixture.total_steps(config.epochs) // config.accumulate)
     return Prepared(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge)
-
-
-_OTHER_PAIRS = (
-    "\n  Scored pairs choose the best step. Name a file with the columns score, sentence1 and sentence2 by "
-    "--evaluate-on FILE, take generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
-    "holds STS-B."
-)
 
 
 def _is_file(spec: str) -> bool:

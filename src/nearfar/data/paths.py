@@ -24,13 +24,19 @@ def as_path(name: str | Path) -> Path:
 
     Raises NearfarError for the home of an unknown user and for a name that is no text.
     """
+    check_name(name)
     try:
-        str(name).encode()
         return Path(name).expanduser()
-    except UnicodeEncodeError:
-        raise NearfarError(f"{str(name)!r}: the name is not UTF-8. Rename the file.") from None
     except RuntimeError as error:
         raise NearfarError(f"{name}: {error} Write the folder in full.") from None
+
+
+def check_name(name: str | Path) -> None:
+    """Raise NearfarError for a name that is not UTF-8, which could not be written into a result."""
+    try:
+        str(name).encode()
+    except UnicodeEncodeError:
+        raise NearfarError(f"{str(name)!r}: the name is not UTF-8. Rename the file.") from None
 
 
 def status(path: Path) -> os.stat_result | None:
@@ -72,6 +78,7 @@ def check_file(path: Path) -> None:
         NearfarError: nothing of that name, a folder, a pipe (``<(...)`` and ``/dev/stdin`` are pipes), a socket or a
             device.
     """
+    check_name(path)
     found = status(path)
     if found is None:
         raise no_such_file(path)
