@@ -241,7 +241,10 @@ def test_a_config_file_is_the_flags(world: Path, method: str) -> None:
 
 def test_flags_override_the_file(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (world / "run.toml").write_text('method = "sbert"\nmodel = "tiny"\ndata = ["nli.tsv"]\nbatch_size = 10\n')
-    assert main(["train", "run.toml", "--batch-size", "40", "--output", "run", "--dry-run"]) == 0
+    assert (
+        main(["train", "run.toml", "--batch-size", "40", "--output", "run", "--evaluate-on", "pairs.tsv", "--dry-run"])
+        == 0
+    )
     assert "4 steps" in capsys.readouterr().out
 
 

@@ -120,6 +120,7 @@ def test_a_config_shows_its_batches(
     config = loaded(file)
     method = method_of(config)
     flags = ["--model", str(folder / "tiny"), "--data", str(folder / DATA[method]), "--batch-size", "10"]
+    flags += ["--evaluate-on", str(folder / "dev.tsv"), "--verbose"]
     flags += ["--projection", "24"] if hasattr(config, "projection") else []
     expected = [*WORDS.get(method, ("anchor  ", "  positive  ", "  negative  "))]
     if getattr(config, "mlm_weight", 0):

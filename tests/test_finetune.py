@@ -129,7 +129,7 @@ def test_a_run_beats_chance_and_leaves_model_result_and_account(whole: tuple[Fin
     assert account["config"] == json.loads(json.dumps(asdict(config)))
     assert (account["dev"], account["metric"]) == (f"{config.task}, validation", "accuracy")
     assert account["data"] == result["config"]["data"]
-    assert [part.split(":")[0] for part in account["data"]] == ["train", "validation", "test"]
+    assert [part.split(":")[0] for part in account["data"]] == ["train", "validation", "test", "labels"]
 
 
 def test_the_model_gives_the_results_predictions(whole: tuple[FinetuneConfig, Finetuned]) -> None:

@@ -308,7 +308,7 @@ def test_a_row_alone_has_nothing_to_be_contrasted_with(method: str, refuse: Refu
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "supcon-text"])
 def test_a_batch_of_more_rows_than_there_are(method: str, refuse: Refusals) -> None:
-    refuse(r"--batch-size is 10, but must be from \d to the number of rows, 5", method, limit=5)
+    refuse(r"--batch-size 10: there are 5 rows in .*\(--limit 5\)\. Set it from \d to 5\.", method, limit=5)
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if hasattr(METHODS[name], "temperature")])

@@ -186,6 +186,27 @@ def test_what_is_missing_is_noted(world: Path) -> None:
     assert rows["copied"][2] == "8"
 
 
+def test_a_model_has_one_name(world: Path) -> None:
+    """Its run, its evaluations and its geometry are told under the run's name; the title says it once."""
+    for place in ("results", "again"):
+        write_json(Path(f"{place}/alone.json"), evaluation("runs/alone", TASKS, seed=5))
+    write_json(Path("results/group.json"), evaluation("./runs/group/seed-1/model", TASKS, seed=1))
+    spaces = geometry("a", "b")
+    spaces["models"]["a"]["model"] = "runs/alone"
+    write_json(Path("geo/geometry.json"), spaces)
+    page = made("runs/alone", "results/alone.json", "results/group.json", "runs/group", "geo", "base.json")
+    assert page.headings[0] == (1, "Report: alone, group/seed-1, base and 2 more")
+    assert list(table_of(page, "model"))[1:] == ["alone", "group/seed-1", "base"]
+    assert table_of(page, "measure").keys() >= {"alignment"}
+    assert "runs/alone:" not in page.text
+    assert next(table for table in page.tables if table[0][0] == "measure")[0][1:] == ["alone", "b"]
+    page = made("results/alone.json", "again/alone.json")
+    assert page.headings[0] == (1, "Report: runs/alone")
+    page = made("results/alone.json", "again/alone.json", "runs/alone")
+    assert page.headings[0] == (1, "Report: alone")
+    assert list(table_of(page, "model"))[1:] == ["alone (results/alone.json)", "alone (again/alone.json)"]
+
+
 def test_what_was_fine_tuned(world: Path) -> None:
     rows = [f"{('red', 'blue')[n % 2]} dog {'a ' * (n % 7)}\t{('warm', 'cold')[n % 2]}" for n in range(60)]
     Path("mine.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
@@ -198,9 +219,9 @@ def test_what_was_fine_tuned(world: Path) -> None:
     assert "Accuracy × 100 of fine-tuned classifiers" in page.text
     assert "Fine-tuned, task mine.tsv (accuracy × 100): " in page.text
     scores = table_of(page, "model")
-    assert list(scores) == ["model", "tuned/both", "tuned/ce"]
+    assert list(scores) == ["model", "both", "ce"]  # as their runs are called
     entry = done.result["transfer"]["tasks"]["mine.tsv"]
-    assert scores["tuned/ce"][0].startswith(f"{entry['accuracy']['score']:.2f} ")
+    assert scores["ce"][0].startswith(f"{entry['accuracy']['score']:.2f} ")
     trained = table_of(page, "run")
     assert trained["ce"][0] == "scl-finetune"
     assert trained["ce"][4:6] == [f"{100 * done.start_score:.2f}", f"{100 * done.best_score:.2f}"]

@@ -293,7 +293,7 @@ def test_what_training_can_not_use(config: SclConfig, tmp_path: Path) -> None:
     refuse("none of the 12 rows is an entailment", data=(str(tmp_path / "neutral.tsv"),))
     (tmp_path / "one.tsv").write_text(header + "a dog\ta dog runs\tentailment\na dog\ta cat\tneutral\n" * 6)
     refuse("all 12 rows have the same premise", data=(str(tmp_path / "one.tsv"),))
-    refuse("--batch-size is 500", batch_size=500)
+    refuse("--batch-size 500: there are 120 rows in .*nli.tsv. Set it from 1 to 120", batch_size=500)
     refuse("nowhere.tsv", data=(str(tmp_path / "nowhere.tsv"),))
     refuse(r"nli.tsv.*no column 'gold'|no column 'gold'", label_column="gold")
     refuse("no such model folder", model=str(tmp_path / "nowhere"))
@@ -311,4 +311,6 @@ def test_plan_counts_and_shows(config: SclConfig) -> None:
     assert counted.steps == train(config).steps
     assert counted.parameters == sum(tensor.numel() for tensor in weights(config.output).values())
     assert sum(line.startswith("anchor") for line in counted.batches[0]) == 3
-    assert any("over 6 tokens and cut there" in note for note in plan(replace(config, max_length=6)).facts)
+    assert any(
+        "over 6 tokens and cut there" in note for note in plan(replace(config, max_length=6, output="other")).facts
+    )

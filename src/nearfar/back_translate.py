@@ -143,7 +143,8 @@ def _make_way(output: str | Path) -> Path:
 
 def _read(sentences: Sequence[str] | str | Path, column: str | None) -> list[str]:
     """The distinct sentences, in order, as clean text."""
-    from nearfar.data.files import Location, is_known
+    from nearfar.data.files import Location, is_known, read_lines
+    from nearfar.data.paths import as_path
     from nearfar.data.sources import read_columns, text_field
 
     if not isinstance(sentences, str | Path):
@@ -153,14 +154,10 @@ def _read(sentences: Sequence[str] | str | Path, column: str | None) -> list[str
     elif column is not None:
         texts = [text_field(value, column, where) for where, (value,) in read_columns(sentences, (column,))]
     else:
-        source = Path(sentences)
+        source = as_path(sentences)
         if is_known(source):
             raise NearfarError(f"{source}: is a table; say with --column which column holds the sentences.")
-        try:
-            lines = source.read_text(encoding="utf-8-sig").split("\n")
-        except (OSError, UnicodeDecodeError) as error:
-            raise NearfarError(f"{source}: cannot be read as UTF-8 text: {error}") from error
-        texts = [text_field(line, "text", Location(str(source), n)) for n, line in enumerate(lines, 1) if line.strip()]
+        texts = [text_field(line, "text", where) for where, line in read_lines(source)]
     if not texts:
         raise NearfarError(f"{sentences if isinstance(sentences, str | Path) else 'sentences'}: holds no texts.")
     return list(dict.fromkeys(texts))

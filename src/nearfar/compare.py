@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.data.transfer import NAMES
 from nearfar.evaluate import evaluate
 from nearfar.evaluation import results
@@ -87,12 +88,14 @@ def _items(side: Side) -> list[Any]:
     Of a run of ``nearfar finetune`` it is the result on its test rows.
     """
     if isinstance(side, str | Path):
-        folder = Path(side)
+        folder = as_path(side)
+        if status(folder) is not None and not is_folder(folder):
+            check_file(folder)
         if runs := runs_of(folder):
             return list(runs)
-        if (folder / "result.json").is_file():  # a run of fine-tuning
+        if is_file(folder / "result.json"):  # a run of fine-tuning
             return [folder / "result.json"]
-        if not folder.is_dir() or any((folder / name).exists() for name in MODEL_FILES):
+        if not is_folder(folder) or any(status(folder / name) is not None for name in MODEL_FILES):
             return [side]
         files = sorted(folder.glob("*.json"))
         if not files:
@@ -114,6 +117,8 @@ def _open(item: Any) -> Any:
         results.validate(item, source="the result")
         return Run(item["model"], dict(item))
     if isinstance(item, str | Path) and str(item).endswith(".json"):
+        if status(Path(item)) is not None:
+            check_file(Path(item))
         return Run(str(item), results.read_result(item))
     return item
 

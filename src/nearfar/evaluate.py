@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from nearfar.baselines.named import is_baseline, is_transductive, open_baseline, parse_spec
 from nearfar.baselines.remembering import Remembering
 from nearfar.config import STS_TASKS, TRANSFER_TASKS
+from nearfar.data.paths import is_file
 from nearfar.data.sts import load_task
 from nearfar.evaluation import results
 from nearfar.evaluation.sts import Subsets, evaluate_sts
@@ -93,8 +94,8 @@ def evaluate(
     of_suite = SUITES[suite or "sts"] if suite or not named else ()
     similarity, transfer, unavailable = _load(of_suite, tasks, pairs, labelled)
     name = name or (getattr(model, "__qualname__", type(model).__name__) if callable(model) else str(model))
-    if not callable(model) and (account := Path(model) / "run.json").is_file():
-        training_seed = json.loads(account.read_text(encoding="utf-8"))["config"]["seed"]
+    if not callable(model) and is_file(account := Path(model) / "run.json"):
+        training_seed = _seed_of(account)
         model = Path(model) / "model"
     settings = {"pooling": pooling, "max_length": max_length, "device": device}
     opened = _open(model, bf16=precision == "bf16", seed=seed, progress=progress, **settings)
@@ -151,6 +152,17 @@ def evaluate(
     if file:
         results.write_result(result, file, markdown=evaluation_markdown(result))
     return result
+
+
+def _seed_of(account: Path) -> int:
+    """The training seed that a run.json tells."""
+    try:
+        return int(json.loads(account.read_text(encoding="utf-8"))["config"]["seed"])
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        raise NearfarError(
+            f"{account}: cannot be read as the account of a finished run ({type(error).__name__}: {error}). To "
+            f"evaluate the model alone, name {account.parent / 'model'}."
+        ) from error
 
 
 def _several(specs: Sequence[str] | None) -> tuple[str, ...]:

@@ -130,6 +130,7 @@ def with_noise(config: FinetuneConfig, task: "ClassificationTask") -> "Classific
     """The task with noise in its training texts; validation and test rows stay as they are."""
     from nearfar.data.labelled import Split
     from nearfar.data.noise import add_noise, load_translations
+    from nearfar.data.paths import as_path, status
 
     if config.noise == "none":
         return task
@@ -138,7 +139,7 @@ def with_noise(config: FinetuneConfig, task: "ClassificationTask") -> "Classific
     if config.noise in NOISES:
         changed = add_noise(flat, config.noise, config.noise_rate, seed=config.sample_seed)  # type: ignore[arg-type]
         note = f"training texts with {config.noise} at {config.noise_rate:g}"
-    elif not Path(config.noise).exists():
+    elif status(as_path(config.noise)) is None:
         raise NearfarError(f"--noise {config.noise}: is none of {', '.join(NOISES)}, and no such file is there.")
     else:
         translations = load_translations(config.noise)
@@ -192,7 +193,7 @@ def make_job(
         temperature=config.temperature,
         label_names=task.label_names,
     )
-    facts = [*task.sources]
+    facts = [*task.sources, *task.labels]
     if half.truncated:
         length = min(config.train_max_length or classifier.max_length, classifier.max_length)
         facts.append(f"{half.truncated} of {len(texts)} training rows are over {length} tokens and cut there")
@@ -248,7 +249,12 @@ def test(
         "kind": "evaluation",
         "model": config.output or config.model,
         "config": settings
-        | {"training_seed": config.seed, "tasks": [task.name], "data": list(task.sources), "resamples": RESAMPLES},
+        | {
+            "training_seed": config.seed,
+            "tasks": [task.name],
+            "data": [*task.sources, *task.labels],
+            "resamples": RESAMPLES,
+        },
         "provenance": results.provenance(),
         "unavailable": {},
         "averages": {},

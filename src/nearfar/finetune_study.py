@@ -78,7 +78,7 @@ def finetune_study(
     file = folder / "cells.jsonl"
     done = _read(file)
     write_text(file, "".join(json.dumps(cell) + "\n" for cell in done.values()))  # without a last line that was cut
-    for fact in base.sources:
+    for fact in (*base.sources, *base.labels):
         console.print(fact, markup=False, highlight=False)
     console.print(f"{len(cells)} runs, {sum(one.key in done for one in cells)} of them done before", highlight=False)
     for number, one in enumerate(cells, start=1):

@@ -4,7 +4,7 @@ The folder then holds ``geometry.json`` with its table in ``geometry.md``, and t
 and the ``provenance`` of :mod:`nearfar.evaluation.results`, and ::
 
     {
-      "kind": "geometry", "config": what was asked for,
+      "kind": "geometry", "config": what was asked for, positive_above resolved,
       "pairs": {"spec", "instead_of": the default that could not be had, or null, "pairs": number,
                 "positives": those scored above positive_above, "texts": distinct ones, "digest"},
       "task": {"spec", "pairs", "digest"}, "labelled": {"spec", "texts": number, "labels": [...]}, each null without it,
@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.data.paths import is_file
 from nearfar.evaluation import geometry as measures
 from nearfar.evaluation import plots, results
 from nearfar.evaluation.geometry_tables import geometry_markdown
@@ -50,7 +51,7 @@ def geometry(
     output: str | Path,
     *,
     pairs: str | None = None,
-    positive_above: float = 4.0,
+    positive_above: float | None = None,
     task: str | None = None,
     labelled: str | None = None,
     labelled_limit: int = 400,
@@ -75,7 +76,8 @@ def geometry(
             will do too. A function has no layers.
         output: the folder to write.
         pairs: scored pairs, as :func:`nearfar.data.sts.load_task` reads them; by default ``stsb:dev``.
-        positive_above: pairs with a score above this are positive.
+        positive_above: pairs with a score above this are positive; by default 0.8 of the top of the scale, which is 4
+            on STS-B's 0 to 5. The scale of one's own pairs ends at their highest score.
         task: scored pairs to score each layer on; by default ``stsb``, its test split.
         labelled: labelled texts, as :func:`nearfar.data.rows.load_labelled` reads them; by default ``sst2:test``.
         labelled_limit: so many of the labelled texts are drawn: the first ones, or, where those lack a label, evenly
@@ -111,7 +113,7 @@ def geometry(
         "kind": "geometry",
         "config": {
             "pairs": pairs,
-            "positive_above": positive_above,
+            "positive_above": sets.positive_above,
             "task": task,
             "labelled": labelled,
             "labelled_limit": labelled_limit,
@@ -162,7 +164,7 @@ def _check(models: Mapping[str, Any], settings: Mapping[str, Any], labelled_limi
 
 def _folder(model: str | Path) -> str | Path:
     """A training run's folder stands for its model."""
-    return Path(model) / "model" if (Path(model) / "run.json").is_file() else model
+    return Path(model) / "model" if is_file(Path(model) / "run.json") else model
 
 
 def _open(model: Any, *, progress: bool, **settings: Any) -> "tuple[Encode, Encoder | None]":

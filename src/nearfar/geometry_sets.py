@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from nearfar.data.rows import Texts, load_labelled
-from nearfar.data.sts import load_pairs, load_task
+from nearfar.data.sts import known_scale, load_pairs, load_task
 from nearfar.evaluation.results import digest
 from nearfar.evaluation.sts import Subsets
 from nearfar.types import NearfarError, ScoredPair
@@ -18,6 +18,8 @@ EXTREMES = 20
 """Pairs drawn at either end, as Kim et al. 2021, section 5.4."""
 COLOURS = 20
 """Labels that a plot can tell apart."""
+POSITIVE_SHARE = 0.8
+"""Of the top of the scale, above which pairs are positive: above 4 on 0 to 5, as Gao et al. 2021 choose."""
 
 
 Loaded = TypeVar("Loaded")
@@ -30,6 +32,8 @@ class Sets(NamedTuple):
     pairs: list[ScoredPair]
     positives: list[ScoredPair]
     """Those that are scored above the limit."""
+    positive_above: float
+    """The limit."""
     extremes: tuple[list[ScoredPair], list[ScoredPair]] | None
     """The most and the least similar pairs, to be drawn."""
     task_name: str
@@ -65,11 +69,18 @@ class Sets(NamedTuple):
 
 
 def load_sets(
-    pairs: str | None, task: str | None, labelled: str | None, *, positive_above: float, labelled_limit: int, seed: int
+    pairs: str | None,
+    task: str | None,
+    labelled: str | None,
+    *,
+    positive_above: float | None,
+    labelled_limit: int,
+    seed: int,
 ) -> Sets:
     """Load the sets that are named, and of the defaults what can be had.
 
-    Without :data:`PAIRS`, numbers are of :data:`GENERATED`, and nothing of it is drawn.
+    ``positive_above`` is by default :data:`POSITIVE_SHARE` of the top of the scale, which for one's own pairs is their
+    highest score. Without :data:`PAIRS`, numbers are of :data:`GENERATED`, and nothing of it is drawn.
 
     Raises:
         NearfarError: a set that is named cannot be had; one holds no positive pair, too few pairs or too many labels to
@@ -94,15 +105,20 @@ def load_sets(
     )
     name = pairs or (GENERATED if own is None else PAIRS)
     used = load_pairs(GENERATED) if own is None else own
+    highest = max(pair.score for pair in used)
+    if positive_above is None:
+        scale = known_scale(name)
+        positive_above = POSITIVE_SHARE * (highest if scale is None else scale[1])
     positives = [pair for pair in used if pair.score > positive_above]
     if not positives:
-        highest = max(pair.score for pair in used)
         raise NearfarError(
             f"{name}: no pair is scored above --positive-above {positive_above:g}; the highest score is {highest:g}."
         )
     extremes = None if own is None else _extremes(own, name, seed)
     drawn = None if texts is None else _some(texts, labelled or LABELLED, labelled_limit)
-    return Sets(name, used, positives, extremes, task or TASK, scored, labelled or LABELLED, drawn, unavailable)
+    return Sets(
+        name, used, positives, positive_above, extremes, task or TASK, scored, labelled or LABELLED, drawn, unavailable
+    )
 
 
 def _extremes(pairs: Sequence[ScoredPair], spec: str, seed: int) -> tuple[list[ScoredPair], list[ScoredPair]]:

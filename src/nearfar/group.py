@@ -12,6 +12,7 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from nearfar.config import TrainConfig
+from nearfar.data.paths import is_file
 from nearfar.disk import write_text
 from nearfar.evaluate import evaluate
 from nearfar.evaluation.results import Result
@@ -57,7 +58,7 @@ def runs_of(folder: str | Path) -> list[Path] | None:
         NearfarError: its file cannot be read.
     """
     file = Path(folder) / FILE
-    if not file.is_file():
+    if not is_file(file):
         return None
     try:
         return [file.parent / name for name in json.loads(file.read_text(encoding="utf-8"))["runs"]]
@@ -86,20 +87,14 @@ def evaluate_group(
     ]
 
 
-def train_group(
-    config: TrainConfig, seeds: Sequence[int], *, resume: bool = False, console: "Console | None" = None
-) -> Group:
-    """Train once for each seed; ``config.seed`` is not used.
-
-    ``resume`` goes on with a group that was stopped: finished runs stay, the one that was stopped goes on, the others
-    are begun.
+def check_group(
+    config: TrainConfig, seeds: Sequence[int], *, resume: bool
+) -> tuple[dict[int, TrainConfig], dict[int, bool], dict[int, bool]]:
+    """Each seed's config, whether its run was begun, and whether it is done.
 
     Raises:
-        NearfarError: what :func:`nearfar.train.train` refuses; a folder in the way, before anything is trained.
-        nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
+        NearfarError: a folder is in the way, or holds other runs.
     """
-    from nearfar.training.processes import Processes
-
     folder = Path(config.output)
     configs = {seed: replace(config, seed=seed, output=str(folder / f"seed-{seed}")) for seed in seeds}
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -116,7 +111,38 @@ def train_group(
             check_folder(one, resume=begun[seed])
         else:
             trained_before(one)
+    return configs, begun, done
 
+
+def next_run(config: TrainConfig, seeds: Sequence[int], *, resume: bool) -> tuple[TrainConfig, bool]:
+    """The run of a group that comes next, for a dry run, and whether it would be resumed.
+
+    Raises:
+        NearfarError: what :func:`train_group` refuses before its first run; all runs are done.
+    """
+    configs, begun, done = check_group(config, seeds, resume=resume)
+    for seed, one in configs.items():
+        if not done[seed]:
+            return one, begun[seed]
+    raise NearfarError(f"{config.output}: all of its {len(configs)} runs are finished; there is nothing to train.")
+
+
+def train_group(
+    config: TrainConfig, seeds: Sequence[int], *, resume: bool = False, console: "Console | None" = None
+) -> Group:
+    """Train once for each seed; ``config.seed`` is not used.
+
+    ``resume`` goes on with a group that was stopped: finished runs stay, the one that was stopped goes on, the others
+    are begun.
+
+    Raises:
+        NearfarError: what :func:`nearfar.train.train` refuses; a folder in the way, before anything is trained.
+        nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
+    """
+    from nearfar.training.processes import Processes
+
+    folder = Path(config.output)
+    configs, begun, done = check_group(config, seeds, resume=resume)
     runs: dict[int, Trained] = {}
     for seed, one in configs.items():
         if console is not None:

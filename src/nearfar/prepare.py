@@ -1,11 +1,13 @@
 """A run made ready: config -> encoder, methods and steps, up to but without the first step; and its plan in words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from nearfar.config import TrainConfig
-from nearfar.types import NearfarError
+from nearfar.data.paths import as_path, is_file
+from nearfar.types import NearfarError, ScoredPair
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,6 +16,13 @@ if TYPE_CHECKING:
     from nearfar.encoder.training import TrainingEncoder
     from nearfar.methods import Method
     from nearfar.methods.mixture import Mixture
+
+
+_OTHER_PAIRS = (
+    "\n  Scored pairs choose the best step. Name a file with the columns score, sentence1 and sentence2 by "
+    "--evaluate-on FILE, take generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
+    "holds STS-B."
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +44,8 @@ class Plan:
     """About: weights, gradients, AdamW's moments, and the activations of the largest of the batches below."""
     batches: list[list[str]]
     """The first three batches in words: anchors, positives, negatives."""
+    dev: str
+    """The pairs that choose the best step, and how many they are."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +74,15 @@ def prepare(
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.training import TrainingEncoder
     from nearfar.methods.mixture import Mixture
-    from nearfar.recipes import Kitchen, follow, second_of
+    from nearfar.reading import read_rows
+    from nearfar.recipes import Kitchen, follow, second_of, shrinks
     from nearfar.training.gradients import seeded
     from nearfar.training.processes import Processes
 
     second = second_of(config)
+    rows = read_rows(config)  # before the encoder is opened: what is wrong with them is told at once
+    with _told_of_second(config):
+        rows_of_second = None if second is None else read_rows(second)
     pooling = getattr(config, "pooling", None)
     encoder = Encoder.from_pretrained(
         config.model,
@@ -83,13 +98,12 @@ def prepare(
         console=console,
     )
     seeded(config.seed)
-    recipe = follow(config, Kitchen(texts, config.batch_size * processes))
+    recipe = follow(config, Kitchen(texts, config.batch_size * processes, shrinks(config)), rows)
     parts, facts = [(recipe.method, 1.0), *recipe.beside], recipe.facts
-    if second is not None:
-        try:
-            other = follow(second, Kitchen(texts, second.batch_size * processes))
-        except NearfarError as error:
-            raise NearfarError(f"--second {config.second}: {error}") from error
+    if second is not None and rows_of_second is not None:
+        kitchen = Kitchen(texts, second.batch_size * processes, shrinks(config, second))
+        with _told_of_second(config):
+            other = follow(second, kitchen, rows_of_second)
         parts += [(method, config.second_weight * weight) for method, weight in ((other.method, 1.0), *other.beside)]
         facts = [*facts, *(f"second objective, {other.method.name}: {fact}" for fact in other.facts)]
     mixture = Mixture(tuple(parts))
@@ -108,16 +122,62 @@ def prepare(
     return Prepared(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge)
 
 
-def plan(config: TrainConfig, *, console: "Console | None" = None) -> Plan:
-    """Count rows, tokens, steps and memory, and show three batches in words; leaves nothing on the disk.
+def _is_file(spec: str) -> bool:
+    try:
+        return is_file(as_path(spec))
+    except NearfarError:
+        return False
 
-    On ``console`` a bar is shown while many texts are tokenised.
+
+@contextmanager
+def _told_of_second(config: TrainConfig) -> Iterator[None]:
+    """Says of an error that it is of the second objective."""
+    try:
+        yield
+    except NearfarError as error:
+        raise NearfarError(f"--second {config.second}: {error}") from error
+
+
+def load_dev(config: TrainConfig) -> list[ScoredPair]:
+    """The pairs that choose the best step.
+
+    Raises:
+        NearfarError: they cannot be had, or no encoder can be scored on them; it says how to name others.
+    """
+    from nearfar.data.sts import load_pairs
+    from nearfar.evaluation.correlation import undefined_because
+
+    spec = config.evaluate_on
+    try:
+        pairs = load_pairs(spec)
+    except NearfarError as error:
+        raise NearfarError(f"--evaluate-on: {error}{'' if _is_file(spec) else _OTHER_PAIRS}") from error
+    gold = [pair.score for pair in pairs]
+    texts = {text for pair in pairs for text in pair[:2]}
+    reason = undefined_because(gold, gold) or ("all texts are equal" if len(texts) < 2 else None)
+    if reason is not None:
+        raise NearfarError(
+            f"{spec}: no correlation to choose the best step by: {reason}. Name other pairs by --evaluate-on."
+        )
+    return pairs
+
+
+def plan(
+    config: TrainConfig, *, resume: bool = False, anchors: int | None = None, console: "Console | None" = None
+) -> Plan:
+    """Check all that a run checks before its first step, count, and show three batches in words.
+
+    Leaves nothing on the disk. ``resume`` is what the run would be told. ``anchors`` is how many anchors of a batch are
+    shown, by default all. On ``console`` a bar is shown while many texts are tokenised.
 
     Raises:
         NearfarError: whatever would stop the run before its first step.
     """
     from nearfar.methods.mixture import describe_parts
+    from nearfar.train import check_folder
 
+    check_folder(config, resume=resume)
+    dev = load_dev(config)
     run = prepare(config, console=console)
     first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
     parameters = list(run.encoder.parameters())
@@ -136,7 +196,8 @@ def plan(config: TrainConfig, *, console: "Console | None" = None) -> Plan:
         parameters=numbers,
         trained=sum(p.numel() for p in trained),
         memory_gib=(4 * numbers + 12 * sum(p.numel() for p in trained) + tokens * kept) / 2**30,
-        batches=[describe_parts(parts) for parts in first],
+        batches=[describe_parts(parts, anchors=anchors) for parts in first],
+        dev=f"dev pairs: {config.evaluate_on}: {len(dev):,} pairs",
     )
 
 

@@ -1,6 +1,7 @@
-"""From a method's settings to the method: which rows are read, how they are batched, what the encoder has to give."""
+"""From a method's settings and rows to the method: how rows are batched, what the encoder has to give."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
@@ -30,15 +31,16 @@ from nearfar.config import (
     nearest,
 )
 from nearfar.data.batching import NliBatches, TextBatches
-from nearfar.data.nli import load_nli
-from nearfar.data.rows import Texts, load_labelled, load_scored, load_sentences
-from nearfar.data.triplets import load_triplets, load_tuples
+from nearfar.data.label_counts import label_facts
+from nearfar.data.nli import NliData
+from nearfar.data.rows import Texts
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide, freeze_embeddings
 from nearfar.encoder.heads import MaskedLmHead
 from nearfar.encoder.training import TrainingEncoder
 from nearfar.methods import Method, kim, liao, masked_lm, regression, simcse, supcon_text
 from nearfar.objectives import SelfGuidedVariant, parameter_drift
+from nearfar.reading import Rows, fit_batch, has_default_batch
 from nearfar.types import NearfarError
 
 OF_THE_RUN = {field.name for field in fields(TrainConfig)} - {"batch_size", "limit"}
@@ -62,6 +64,8 @@ class Kitchen:
     encoder: TrainingEncoder
     batch_size: int
     """Rows in a batch, of all processes together."""
+    shrinks: bool = False
+    """Whether the batch size may become that of the rows, where they are fewer."""
 
     def batches(self, config: TrainConfig, loaded: Texts, *, balanced: bool = False, smallest: int = 2) -> TextBatches:
         """Read the texts, and batch their rows."""
@@ -97,42 +101,45 @@ def second_of(config: TrainConfig) -> TrainConfig | None:
     return build(kind, {**shared, **values}, source=config.second)
 
 
-def follow(config: TrainConfig, kitchen: Kitchen) -> Recipe:
-    """Read the rows and build the method.
+def shrinks(config: TrainConfig, second: TrainConfig | None = None) -> bool:
+    """Whether batches, of the ``second`` objective where there is one, shrink to few rows: no size was asked for."""
+    if second is None:
+        return has_default_batch(config)
+    return has_default_batch(second) or (second.batch_size == config.batch_size and has_default_batch(config))
+
+
+def follow(config: TrainConfig, kitchen: Kitchen, rows: Rows) -> Recipe:
+    """Build the method on its rows (:func:`nearfar.reading.read_rows`).
 
     Raises:
         NearfarError: whatever is wrong with rows or settings, before anything is trained.
     """
-    recipe = _recipe(config, kitchen)
+    size, fitted = fit_batch(config, rows, kitchen.batch_size, shrinks=kitchen.shrinks)
+    recipe = _recipe(config, replace(kitchen, batch_size=size), rows)
+    recipe = recipe._replace(facts=[*recipe.facts, *fitted])
     if recipe.method.tokens_of is not None:
         return recipe
     return recipe._replace(method=replace(recipe.method, tokens_of=kitchen.encoder.lengths))  # its items are texts
 
 
-def _recipe(config: TrainConfig, kitchen: Kitchen) -> Recipe:
-    match config:
-        case SbertConfig():
-            return _nli(config, kitchen)
-        case SimcseUnsupConfig() | SimcseSupConfig():
-            return _simcse(config, kitchen)
-        case BtSgOptConfig() | BtConfig() | SgConfig():
-            return _kim(config, kitchen)
-        case InfoNceConfig():
-            return _info_nce(config, kitchen)
-        case SupconTextConfig():
-            return _supcon_text(config, kitchen)
-        case RegressionConfig():
-            return _regression(config, kitchen)
-    raise NearfarError(f"{type(config).__name__} names no method.")
+def _recipe(config: TrainConfig, kitchen: Kitchen, rows: Rows) -> Recipe:
+    match config, rows:
+        case SbertConfig(), NliData():
+            return _nli(config, kitchen, rows)
+        case SimcseUnsupConfig() | SimcseSupConfig(), Texts():
+            return _simcse(config, kitchen, rows)
+        case BtSgOptConfig() | BtConfig() | SgConfig(), Texts():
+            return _kim(config, kitchen, rows)
+        case InfoNceConfig(), Texts():
+            return _info_nce(config, kitchen, rows)
+        case SupconTextConfig(), Texts():
+            return _supcon_text(config, kitchen, rows)
+        case RegressionConfig(), Texts():
+            return _regression(config, kitchen, rows)
+    raise NearfarError(f"{type(config).__name__} names no method for these rows.")
 
 
-def _nli(config: SbertConfig, kitchen: Kitchen) -> Recipe:
-    data = load_nli(
-        config.data,
-        premise_column=config.premise_column,
-        hypothesis_column=config.hypothesis_column,
-        label_column=config.label_column,
-    )
+def _nli(config: SbertConfig, kitchen: Kitchen, data: NliData) -> Recipe:
     rows = data.rows[: config.limit]
     kitchen.encoder.read([row[:2] for row in rows])
     batches = NliBatches(rows, kitchen.batch_size, config.seed, config.order)
@@ -182,14 +189,13 @@ def _nli(config: SbertConfig, kitchen: Kitchen) -> Recipe:
     return Recipe(method, facts)
 
 
-def _simcse(config: SimcseUnsupConfig | SimcseSupConfig, kitchen: Kitchen) -> Recipe:
+def _simcse(config: SimcseUnsupConfig | SimcseSupConfig, kitchen: Kitchen, loaded: Texts) -> Recipe:
     encoder = kitchen.encoder.encoder
     if config.mlp == "kept":
         encoder.add_dense()
     train_only = config.mlp == "train_only"
+    batches = kitchen.batches(config, loaded)
     if isinstance(config, SimcseSupConfig):
-        loaded = load_triplets(config.data, limit=config.limit)
-        batches = kitchen.batches(config, loaded)
         method = simcse.contrast(
             "simcse-sup",
             kitchen.encoder.embed,
@@ -201,8 +207,6 @@ def _simcse(config: SimcseUnsupConfig | SimcseSupConfig, kitchen: Kitchen) -> Re
             false_negative_margin=config.false_negative_margin,
         )
     else:
-        loaded = load_sentences(config.data, column=config.text_column, limit=config.limit)
-        batches = kitchen.batches(config, loaded)
         method = simcse.unsupervised(
             kitchen.encoder.embed,
             encoder.dim,
@@ -237,18 +241,13 @@ def _masked_lm(config: SimcseUnsupConfig | SimcseSupConfig, kitchen: Kitchen, ba
     )
 
 
-def _kim(config: SgConfig | BtSgOptConfig | BtConfig, kitchen: Kitchen) -> Recipe:
+def _kim(config: SgConfig | BtSgOptConfig | BtConfig, kitchen: Kitchen, loaded: Texts) -> Recipe:
     encoder = kitchen.encoder.encoder
     if config.lora_rank is not None and config.drift_weight:
         raise NearfarError(
             "--lora-rank: adapters leave the weights where they are, so there is no drift to regularise; "
             "set --drift-weight 0 with it."
         )
-    if isinstance(config, BtConfig | BtSgOptConfig):
-        columns = (config.sentence_column, config.translation_column)
-        loaded = load_tuples(_required(config), columns=columns, limit=config.limit)
-    else:
-        loaded = load_sentences(config.data, column=config.text_column, limit=config.limit)
     batches = kitchen.batches(config, loaded)
     guide = _guide(config, encoder)
     if config.freeze_embeddings:
@@ -333,10 +332,7 @@ def _layers(views: str) -> tuple[int, int] | None:
     return int(layers[0]), int(layers[-1])
 
 
-def _info_nce(config: InfoNceConfig, kitchen: Kitchen) -> Recipe:
-    negative = (config.negative_column,) if config.negative_column else ()
-    columns = (config.anchor_column, config.positive_column, *negative)
-    loaded = load_tuples(_required(config), columns=columns, limit=config.limit)
+def _info_nce(config: InfoNceConfig, kitchen: Kitchen, loaded: Texts) -> Recipe:
     method = simcse.contrast(
         "info-nce",
         kitchen.encoder.embed,
@@ -350,10 +346,7 @@ def _info_nce(config: InfoNceConfig, kitchen: Kitchen) -> Recipe:
     return Recipe(method, _facts(loaded))
 
 
-def _supcon_text(config: SupconTextConfig, kitchen: Kitchen) -> Recipe:
-    loaded = load_labelled(
-        _required(config), text_column=config.text_column, label_column=config.label_column, limit=config.limit
-    )
+def _supcon_text(config: SupconTextConfig, kitchen: Kitchen, loaded: Texts) -> Recipe:
     method = supcon_text.supcon_text(
         kitchen.encoder.embed,
         kitchen.encoder.encoder.dim,
@@ -361,12 +354,12 @@ def _supcon_text(config: SupconTextConfig, kitchen: Kitchen) -> Recipe:
         temperature=config.temperature,
         label_names=loaded.label_names,
     )
-    return Recipe(method, _facts(loaded))
+    counts = Counter(loaded.targets or ())
+    labels = label_facts({name: counts[number] for number, name in enumerate(loaded.label_names)})
+    return Recipe(method, [*_facts(loaded), *labels])
 
 
-def _regression(config: RegressionConfig, kitchen: Kitchen) -> Recipe:
-    columns = (config.first_column, config.second_column, config.score_column)
-    loaded = load_scored(config.data, columns=columns, limit=config.limit)
+def _regression(config: RegressionConfig, kitchen: Kitchen, loaded: Texts) -> Recipe:
     method = regression.regression(
         kitchen.encoder.embed,
         kitchen.encoder.encoder.dim,
@@ -374,15 +367,6 @@ def _regression(config: RegressionConfig, kitchen: Kitchen) -> Recipe:
         head=config.head,
     )
     return Recipe(method, _facts(loaded))
-
-
-def _required(config: BtConfig | BtSgOptConfig | InfoNceConfig | SupconTextConfig) -> tuple[str, ...]:
-    if not config.data:
-        raise NearfarError(
-            f"{method_of(config)} has no data of its own; name some with --data FILE, or, for a second objective, as "
-            "data in its TOML file."
-        )
-    return config.data
 
 
 def _facts(loaded: Texts) -> list[str]:

@@ -5,11 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from nearfar.data.paths import as_path
 from nearfar.disk import write_text
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import check_comparison, compare_all, compare_runs
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report import Found, Side, compose, to_html, to_markdown
+from nearfar.evaluation.report.found import plain_name
 from nearfar.report_sources import Sources
 from nearfar.types import NearfarError
 
@@ -51,7 +53,7 @@ def report(
     """
     file = _check_output(output)
     check_comparison(aggregate, resamples, seed)
-    paths = [Path(what)] if isinstance(what, str | Path) else [Path(one) for one in what]
+    paths = [as_path(one) for one in ([what] if isinstance(what, str | Path) else what)]
     if not paths:
         raise NearfarError("a report on what? Name runs, groups, result files, comparisons or geometries.")
     opened = Sources()
@@ -83,7 +85,7 @@ def _compare(sides: Sequence[Side], **settings: Any) -> results.Result:
 
 def _title(found: Found) -> str:
     geometries = (name for _, result in found.geometries for name in result["models"])
-    names = list(dict.fromkeys([*(side.name for side in found.sides), *(run.owner for run in found.runs), *geometries]))
+    names = list(dict.fromkeys([*map(plain_name, found.sides), *(run.owner for run in found.runs), *geometries]))
     more = f" and {len(names) - 3} more" if len(names) > 4 else ""
     return f"Report: {', '.join(names[: 3 if more else 4])}{more}" if names else "Report: comparisons"
 

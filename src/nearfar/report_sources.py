@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nearfar.data.paths import check_file, is_folder, status
 from nearfar.evaluation import results
 from nearfar.evaluation.paired import Run
 from nearfar.evaluation.report import Found, Side, TrainingRun
 from nearfar.evaluation.report.checks import EVALUATION, GEOMETRY, NUMBER, STEP, check, check_record, check_tests
-from nearfar.evaluation.report.found import by_setting, kindred, setting_of, short_names, side_of, told_apart
+from nearfar.evaluation.report.found import Names, by_setting, kindred, setting_of, short_names, side_of, told_apart
 from nearfar.types import NearfarError
 
 _RUN = ("config.toml", "metrics.jsonl", "run.json")
@@ -40,10 +41,11 @@ class Sources:
         Raises:
             NearfarError: it is damaged, or nothing that a report can show.
         """
+        folder = is_folder(path)  # first: it refuses what no name can be
         if os.path.realpath(path) in self.seen:
             return
         self.seen.add(os.path.realpath(path))
-        if not path.is_dir():
+        if not folder:
             self._file(path)
         elif (path / "group.json").is_file():
             self._file(path / "group.json")
@@ -69,11 +71,17 @@ class Sources:
         for folder, group, run in self.runs:
             owner = owners[str(group or folder)]
             runs.append(run._replace(owner=owner, name=f"{owner}/{folder.name}" if group else owner))
+        runs = kindred(runs)
+        places = [
+            (os.path.realpath(folder), None if group is None else os.path.realpath(group), run)
+            for (folder, group, _), run in zip(self.runs, runs, strict=True)
+        ]
+        names = Names(places)
         return Found(
-            sides=told_apart(sides),
+            sides=told_apart(map(names.side, sides)),
             comparisons=self.comparisons,
-            geometries=self.geometries,
-            runs=kindred(runs),
+            geometries=[(source, names.geometry(result)) for source, result in self.geometries],
+            runs=runs,
             missing=self.missing,
         )
 
@@ -161,7 +169,7 @@ class Sources:
         for number, text in enumerate(lines, start=1):
             try:
                 line = json.loads(text)
-            except json.JSONDecodeError as error:
+            except (ValueError, RecursionError) as error:
                 if number == len(lines):
                     self.missing.append(f"{file}: its last line is cut, and was left out.")
                     break
@@ -179,6 +187,8 @@ class Sources:
 
 
 def _read(file: Path) -> str:
+    if status(file) is not None:
+        check_file(file)
     try:
         return file.read_text(encoding="utf-8")
     except OSError as error:
@@ -190,7 +200,7 @@ def _read(file: Path) -> str:
 def _read_json(file: Path) -> dict[str, Any]:
     try:
         value = json.loads(_read(file))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise NearfarError(f"{file}: is not a whole JSON file ({error}).") from error
     if not isinstance(value, dict):
         raise NearfarError(f"{file}: is no result of nearfar, whose files hold a JSON object.")

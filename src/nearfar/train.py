@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from nearfar import run
 from nearfar.config import TrainConfig
 from nearfar.config import dump_toml as to_toml
-from nearfar.prepare import prepare
+from nearfar.prepare import load_dev, prepare
 from nearfar.run import Job, carry_out, join
 from nearfar.types import NearfarError, ScoredPair
 
@@ -49,11 +49,9 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
             that refuses.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
-    from nearfar.data.sts import load_pairs
-
     processes, device, console = join(config, console)
     processes.from_first(lambda: check_folder(config, resume=resume))
-    pairs = load_pairs(config.evaluate_on)
+    pairs = load_dev(config)
     prepared = prepare(config, processes=processes.size, device=device, console=console)
 
     def save(folder: Path) -> None:
@@ -92,23 +90,14 @@ def train(config: TrainConfig, *, resume: bool = False, console: "Console | None
 def _evaluation(
     encoder: "Encoder", pairs: Sequence[ScoredPair], config: TrainConfig, console: "Console"
 ) -> Callable[[], "Evaluation"]:
-    """Spearman, in [-1, 1], and the geometry, of the encoder as it then is; warns once if all vectors are alike.
-
-    Raises:
-        NearfarError: pairs that no encoder can be scored on.
-    """
-    from nearfar.evaluation.correlation import undefined_because
+    """Spearman, in [-1, 1], and the geometry, of the encoder as it then is; warns once if all vectors are alike."""
     from nearfar.evaluation.geometry import collapse_warning, geometry
     from nearfar.evaluation.sts import evaluate_sts
     from nearfar.training.loop import Evaluation
 
     source, bf16 = config.evaluate_on, config.precision == "bf16"
     places = {text: place for place, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair[:2]))}
-    gold = [pair.score for pair in pairs]
-    reason = undefined_because(gold, gold) or ("all texts are equal" if len(places) < 2 else None)
-    if reason is not None:
-        raise NearfarError(f"{source}: no correlation to choose the best step by: {reason}.")
-    near = 0.8 * max(gold)
+    near = 0.8 * max(pair.score for pair in pairs)
     positives = [(places[first], places[second]) for first, second, score in pairs if score >= near]
     warned: list[str] = []
     scored_before: list[bool] = []

@@ -24,7 +24,7 @@ SAVED = " after a whole step; everything is saved"
 def train_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     """Train an encoder, or one for each of several seeds; or only say what would be trained on."""
     if not given or given[0] in ("-h", "--help"):
-        usage = "usage: nearfar train METHOD|FILE.toml --output RUN [--resume] [--dry-run] [flags]\n"
+        usage = "usage: nearfar train METHOD|FILE.toml --output RUN [--resume] [--dry-run [--verbose]] [flags]\n"
         lines = [(kind.__doc__ or "").strip().splitlines()[0] for kind in METHODS.values()]
         more = "All flags of a method: nearfar train METHOD --help"
         sys.stdout.write("\n".join([usage, *lines, "", more, ""]))
@@ -33,13 +33,16 @@ def train_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     config, resume, console = asked.config, asked.resume, screen()
     seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
 
-    from nearfar.group import train_group
+    from nearfar.group import next_run, train_group
     from nearfar.prepare import plan
     from nearfar.train import train
     from nearfar.training.loop import Interrupted
 
     if asked.dry_run:
-        _print_plan(plan(config, console=console), console)
+        if seeds is not None:
+            config, resume = next_run(config, seeds, resume=resume)
+        planned = plan(config, resume=resume, anchors=None if asked.verbose else 3, console=console)
+        _print_plan(planned, console, runs=len(seeds or (1,)))
         return 0
     try:
         if seeds is not None:
@@ -80,6 +83,7 @@ class _Asked(NamedTuple):
     seeds: str | None
     resume: bool
     dry_run: bool
+    verbose: bool
 
 
 def _parse_train(method_or_file: str, flags: list[str]) -> _Asked:
@@ -110,25 +114,33 @@ def _parse_train(method_or_file: str, flags: list[str]) -> _Asked:
         Extra(
             "dry_run",
             bool,
-            "Count rows, labels, tokens, steps and memory, and show three batches in words; train nothing.",
+            "Check all that a run checks, show three batches in words, count rows, labels, tokens, steps and memory; "
+            "train nothing.",
             False,
         ),
+        Extra("verbose", bool, "With --dry-run, show all anchors of each batch in place of the first three.", False),
     )
     prog = f"nearfar train {method_or_file}"
     config, also = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
     return _Asked(config, **also)
 
 
-def _print_plan(plan: "Plan", console: "Console") -> None:
-    lines = [
+def _print_plan(plan: "Plan", console: "Console", *, runs: int) -> None:
+    """Batches first: they are many lines, and the counts should be left on the screen."""
+    lines: list[str] = []
+    for number, batch in enumerate(plan.batches, start=1):
+        lines += ["", f"batch {number}", *(f"  {line}" for line in batch)]
+    lines += [
+        "",
         *plan.facts,
+        plan.dev,
         f"{plan.sentences:,} distinct sentences, {plan.tokens:,} tokens",
         f"{plan.steps:,} steps, {plan.parameters / 1e6:.1f} million parameters in the encoder, "
         f"{plan.trained / 1e6:.1f} million to train with the heads",
         f"about {plan.memory_gib:.1f} GiB for weights, gradients, moments and activations, beside the program itself",
     ]
-    for number, batch in enumerate(plan.batches, start=1):
-        lines += ["", f"batch {number}", *(f"  {line}" for line in batch)]
+    if runs > 1:
+        lines.append(f"{runs} runs like this one, one for each seed")
     console.print("\n".join(lines), markup=False, highlight=False)
 
 

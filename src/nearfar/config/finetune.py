@@ -45,7 +45,7 @@ class FinetuneConfig(RunConfig):
     noise_rate: Share = 0.1
     """Share of words or characters that the noise changes."""
     batch_size: Count = 16
-    """Rows in a batch; started as several processes, rows that each of them brings."""
+    """Rows in a batch, of each process where there are several."""
     epochs: Epochs = 3
     """Passes over the rows."""
     learning_rate: LearningRate = 1e-5

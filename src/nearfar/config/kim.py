@@ -34,7 +34,7 @@ class GuidedConfig(TrainConfig):
     false_negative_margin: Weight | None = None
     """Leave out negatives more similar to the anchor than its positive by more than this; by default none."""
     batch_size: Count = 16
-    """Rows in a batch; started as several processes, rows that each of them brings."""
+    """Rows in a batch, of each process where there are several; the default shrinks to the rows there are."""
     learning_rate: LearningRate = 5e-5
     """Peak of the learning rate."""
     beta2: BelowOne = 0.9
@@ -95,7 +95,7 @@ class BtConfig(TrainConfig):
     false_negative_margin: Weight | None = None
     """Leave out negatives more similar to the anchor than its positive by more than this; by default none."""
     batch_size: Count = 16
-    """Rows in a batch; started as several processes, rows that each of them brings."""
+    """Rows in a batch, of each process where there are several; the default shrinks to the rows there are."""
     learning_rate: LearningRate = 5e-5
     """Peak of the learning rate."""
     beta2: BelowOne = 0.9

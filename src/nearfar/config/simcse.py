@@ -68,7 +68,7 @@ class SimcseSupConfig(SimcseConfig):
     hard_negative_weight: Logit = 0.0
     """Added to the logit of each anchor's own hard negative: log alpha (Gao et al. 2021, equation 8)."""
     batch_size: Count = 512
-    """Rows in a batch; started as several processes, rows that each of them brings."""
+    """Rows in a batch, of each process where there are several; the default shrinks to the rows there are."""
     epochs: Epochs = 3
     """Passes over the rows."""
     learning_rate: LearningRate = 5e-5

@@ -58,7 +58,7 @@ class RegressionConfig(TrainConfig):
     head: Literal["cosine", "linear"] = "cosine"
     """cosine, or a linear head on (|u - v|, u * v), which is dropped after training."""
     batch_size: Count = 16
-    """Rows in a batch (the STS-B setting of the SimCSE review)."""
+    """Rows in a batch (the STS-B setting of the SimCSE review); the default shrinks to the rows there are."""
     epochs: Epochs = 10
     """Passes over the rows."""
     warmup: Share = 0.06

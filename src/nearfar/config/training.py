@@ -38,7 +38,7 @@ class RunConfig(Settings):
     limit: Rows | None = None
     """Use only the first so many rows of the data."""
     batch_size: Count = 64
-    """Rows in a batch; started as several processes, rows that each of them brings."""
+    """Rows in a batch, of each process where there are several; the default shrinks to the rows there are."""
     micro_batch: Count | None = None
     """Encode so many texts at a time, and twice: memory grows far less with the batch; the gradient is the same."""
     micro_batch_tokens: Steps | None = None

@@ -152,8 +152,9 @@ class GeometryConfig(Settings):
     pairs: File | None = None
     """Scored pairs that the numbers are of: a named set, or a file with the columns score, sentence1, sentence2; by
     default stsb:dev. microworld:dev is generated and always there."""
-    positive_above: Logit = 4.0
-    """Pairs with a score above this are positive: alignment is theirs (Gao et al. 2021, section 3)."""
+    positive_above: Logit | None = None
+    """Pairs with a score above this are positive: alignment is theirs. By default 0.8 of the top of the scale: 4 on
+    STS-B (Gao et al. 2021, section 3), 0.8 of the highest score of a file."""
     task: File | None = None
     """Scored pairs to score every layer by every pooling on; by default stsb, its test split."""
     labelled: File | None = None

@@ -23,6 +23,7 @@ from pathlib import Path
 
 from nearfar.data import files, hub
 from nearfar.data.named_sets import CATALOG, MIXTURES, NamedSet
+from nearfar.data.paths import as_path, is_file, is_folder, no_such_file, status
 from nearfar.data.sources import Table, open_table
 from nearfar.types import NearfarError
 
@@ -80,9 +81,9 @@ def _find_named(name: str, asked: tuple[str, ...]) -> list[Found]:
         check_splits(name, asked, list(entry.files))
     splits = asked or entry.splits
     root = os.environ.get("NEARFAR_DATA")
-    folder = Path(root).expanduser() / entry.folder if root else None
+    folder = as_path(root) / entry.folder if root else None
     paths = {split: folder / _file_name(entry, split) for split in splits} if folder else {}
-    local = {split: path for split, path in paths.items() if path.is_file()}
+    local = {split: path for split, path in paths.items() if is_file(path)}
     if "all" in entry.hub_splits and not asked and len(local) < len(splits):
         return [_find_on_hub(name, "all", folder, missing=[split for split in splits if split not in local])]
     return [
@@ -114,7 +115,7 @@ def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequenc
     else:
         there = [] if entry.files else sorted(path.stem for path in folder.glob("*.tsv"))
         names = ", ".join(str(folder / _file_name(entry, split)) for split in missing)
-        local = f"Not there: {names}{'' if folder.is_dir() else ' (nor the folder)'}."
+        local = f"Not there: {names}{'' if is_folder(folder) else ' (nor the folder)'}."
         instead = f" What is there: {name}:{'+'.join(there)}." if there else ""
     title = name if list(missing) == ["all"] else f"{name}:{'+'.join(missing)}"
     raise NearfarError(f"{title} was not found.\n  {local}{instead}\n  {tried}")
@@ -127,11 +128,13 @@ def _rename(table: Table, entry: NamedSet) -> Table:
 
 
 def _find_unnamed(spec: str) -> list[Found]:
-    path = Path(spec).expanduser()
-    if path.exists():
+    if not spec.strip():
+        raise NearfarError("An empty name names no data set; name a file or a data set.")
+    path = as_path(spec)
+    if status(path) is not None:
         return [Found(files.stem(path), open_table(path))]
     head, colon, rest = spec.rpartition(":")  # the last colon: a path may have others
-    if colon and Path(head).expanduser().exists():
+    if colon and head and status(as_path(head)) is not None:
         return _open_splits(head, _splits(rest, spec))
     name, colon, rest = spec.removeprefix("hub:").partition(":")  # the first colon: train[:1000] has another
     splits = _splits(rest, spec) if colon else ()
@@ -161,5 +164,5 @@ def _check_hub_name(name: str) -> None:
             f"{name}: neither a file nor a named data set.{hint} Named: {', '.join([*CATALOG, *MIXTURES])} and "
             "microworld; a hub data set is owner/name."
         )
-    if known or path.parent.is_dir() or not hub.NAME.fullmatch(name):
-        raise files.no_such_file(path)
+    if known or is_folder(path.parent) or not hub.NAME.fullmatch(name):
+        raise no_such_file(path)

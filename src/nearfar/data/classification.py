@@ -22,10 +22,12 @@ stars are left out, as they were from the polarity sets of Zhang et al. (2015); 
 ``sentiment-labelled:yelp``, picked for being clear, are no substitute for reviews, so that ``yelp2`` holds out its own.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from nearfar.data.label_counts import label_facts
 from nearfar.data.labelled import Reader, Split, reader_of
 from nearfar.data.nli import UNLABELLED
 from nearfar.data.sampling import hold_out
@@ -48,6 +50,8 @@ class ClassificationTask:
     """``accuracy_f1``: F1 of the label numbered 1, as in GLUE."""
     sources: tuple[str, ...]
     """What train, validation and test are, for people to read."""
+    labels: tuple[str, ...] = ()
+    """Labels with their counts, before rows are held out, and which are rare (:mod:`nearfar.data.label_counts`)."""
 
 
 class _Named(NamedTuple):
@@ -166,6 +170,8 @@ def load_classification(
             raise NearfarError(f"{first} is named for {one} and for {other}; name other data for one of them.")
 
     train, title = reader.read(spec)
+    counts = Counter(int(target) for target in train.targets) if reader.label_names else Counter()
+    labels = label_facts({name: counts[number] for number, name in enumerate(reader.label_names)}) if counts else []
     stratified = ", labels in their proportions" if reader.label_names else ""
     if test is None:
         train, tested = _take_out(train, max(1, len(train.texts) // 5), f"{test_seed} test", title, reader)
@@ -195,6 +201,7 @@ def load_classification(
             _account("validation", validated_title, validated, known),
             _account("test", tested_title + test_note, tested, known),
         ),
+        labels=tuple(labels),
     )
 
 

@@ -9,11 +9,25 @@ import gzip
 import json
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from nearfar.data.paths import check_file, nearest, shown
 from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    import pyarrow
+
+LONGEST = 2**26
+"""Bytes that a line may have. A file without line ends, or a small one that unpacks without end, stops here."""
+_NOT_TEXT = (
+    (b"\xff\xfe", "It is UTF-16. "),
+    (b"\xfe\xff", "It is UTF-16. "),
+    (b"\x1f\x8b", "It is gzipped: end its name in .gz, or unpack it. "),
+    (b"PK\x03\x04", "It is a ZIP archive, as spreadsheets are. "),
+)
+"""How files begin that are taken for text."""
 
 
 class MissingColumnError(NearfarError):
@@ -42,12 +56,12 @@ def read_file(path: Path, columns: Sequence[str]) -> Rows:
     where ``datasets`` wrote the file and its features name them.
 
     Raises:
-        NearfarError: no such file, unknown extension, an empty or damaged file, text that is not UTF-8, a missing or
-            doubled column, a line that has too many or too few fields or is not a JSON object. It names file and line.
+        NearfarError: no such file or no regular one, unknown extension, an empty or damaged file, text that is not
+            UTF-8, a line above :data:`LONGEST`, a missing or doubled column, a line that has too many or too few
+            fields or is not a JSON object. It names file and line.
 
     """
-    if not path.exists():
-        raise no_such_file(path)
+    check_file(path)
     reader = _READERS.get(_extension(path))
     if reader is None:
         raise NearfarError(f"{path}: unknown extension. Files of rows end in {', '.join(EXTENSIONS)}.")
@@ -58,11 +72,11 @@ def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[tuple[Locati
     """Yield the lines of a plain text file (:data:`PLAIN_TEXT`) without their line ends; blank ones if ``keep_blank``.
 
     Raises:
-        NearfarError: no such file, a damaged one, or text that is not UTF-8; it names file and line.
+        NearfarError: no such file or no regular one, a damaged one, a line above :data:`LONGEST`, or text that is not
+            UTF-8; it names file and line.
 
     """
-    if not path.exists():
-        raise no_such_file(path)
+    check_file(path)
     for number, line in _lines(path):
         if keep_blank or line.strip():
             yield Location(str(path), number), line.removesuffix("\n").removesuffix("\r")
@@ -71,13 +85,6 @@ def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[tuple[Locati
 def is_plain_text(path: Path) -> bool:
     """Whether :func:`read_lines` is the one to read ``path``."""
     return _extension(path) in PLAIN_TEXT
-
-
-def no_such_file(path: Path) -> NearfarError:
-    """Return the error for a missing file; it names the nearest file in that folder, or says that there is none."""
-    if not path.parent.is_dir():
-        return NearfarError(f"{path}: no such file, nor the folder {path.parent}.")
-    return NearfarError(f"{path}: no such file.{_nearest(path.name, [entry.name for entry in path.parent.iterdir()])}")
 
 
 def is_known(path: Path) -> bool:
@@ -94,19 +101,18 @@ def column_indices(names: Sequence[str], columns: Sequence[str], where: object) 
     """Return the index of each of ``columns`` in ``names``; an error at ``where`` lists the names there."""
     for column in columns:
         if (count := names.count(column)) != 1:
-            there = ", ".join(name[:40] for name in names[:20]) + (", ..." if len(names) > 20 else "")
+            there = ", ".join(_printable(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
             problem = f"{count} columns named" if count else "no column"
             kind = NearfarError if count else MissingColumnError
             raise kind(
-                f"{where}: {problem} {column!r}. The columns there: {there}.{_nearest(column, names)} "
+                f"{where}: {problem} {column!r}. The columns there: {there}.{nearest(column, names)} "
                 "Rename it, or say which column to read instead."
             )
     return [names.index(column) for column in columns]
 
 
-def _nearest(name: str, names: Sequence[str]) -> str:
-    close = get_close_matches(name, [other for other in names if other != name], n=1)
-    return f" Did you mean {close[0]!r}?" if close else ""
+def _printable(name: str) -> str:
+    return name[:40] if name[:40].isprintable() else repr(name[:40])
 
 
 def _extension(path: Path) -> str:
@@ -118,16 +124,22 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     # Split on \n alone and decode line by line, so that an error names the line, and a stray \r stays in its field.
     try:
         with gzip.open(path) if _extension(path).endswith(".gz") else path.open("rb") as file:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(partial(file.readline, LONGEST + 1), b""), 1):
+                if len(line) > LONGEST:
+                    raise NearfarError(
+                        f"{Location(str(path), number)}: the line is longer than {LONGEST / 2**20:g} MiB. Write one "
+                        "row per line, and split longer texts."
+                    )
                 try:
                     yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
                 except UnicodeDecodeError as error:
+                    hint = next((words for start, words in _NOT_TEXT if number == 1 and line.startswith(start)), "")
                     raise NearfarError(
                         f"{Location(str(path), number)}: not UTF-8 (byte {error.start + 1} of the line is "
-                        f"0x{line[error.start]:02x}). Save the file as UTF-8."
+                        f"0x{line[error.start]:02x}). {hint}Save the file as UTF-8."
                     ) from None
     except (OSError, EOFError, zlib.error) as error:
-        raise NearfarError(f"{path} cannot be read: {error}.") from None
+        raise NearfarError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
 
 
 def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -138,6 +150,7 @@ def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
     # strict: a quote that never closes would otherwise swallow the rest of the file in silence.
+    csv.field_size_limit(LONGEST)  # of this process; Python's own limit, 131,072 characters, is below long documents
     reader = csv.reader((line for _, line in _lines(path)), strict=True)
     start = 1
     try:
@@ -146,7 +159,8 @@ def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield start, fields
             start = reader.line_num + 1
     except csv.Error as error:
-        raise NearfarError(f"{Location(str(path), start)}: not well-formed CSV: {error}.") from None
+        why = "a carriage return stands alone in it" if "new-line character" in str(error) else str(error)
+        raise NearfarError(f"{Location(str(path), start)}: not well-formed CSV: {why}.") from None
 
 
 def _read_delimited(
@@ -156,6 +170,8 @@ def _read_delimited(
     number, header = next(records, (0, []))
     if not header:
         raise NearfarError(f"{path} is empty; its first line should name the columns.")
+    if any("\0" in name for name in header):
+        raise NearfarError(f"{path} holds NUL bytes, as UTF-16 does. Save the file as UTF-8.")
     indices = column_indices(header, columns, Location(str(path), number))
     for number, fields in records:
         where = Location(str(path), number)
@@ -181,7 +197,8 @@ def _read_json_lines(path: Path, columns: Sequence[str]) -> Rows:
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise NearfarError(f"{where}: not a JSON object: {error}. Write one object per line.") from None
+            why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            raise NearfarError(f"{where}: not a JSON object: {why}. Write one object per line.") from None
         if not isinstance(record, dict):
             raise NearfarError(f"{where}: a JSON {type(record).__name__}, not an object. Write one object per line.")
         column_indices(list(record), columns, where)
@@ -194,26 +211,47 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:
     import pyarrow
     import pyarrow.parquet
 
+    number = 0
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             column_indices(file.schema_arrow.names, columns, path)
-            class_names = _class_names(file.schema_arrow, columns)
-            number = 0
+            class_names = _class_names(path, file.schema_arrow, columns)
             for batch in file.iter_batches(columns=list(columns), batch_size=1024):
-                for values in zip(*(batch.column(column).to_pylist() for column in columns), strict=True):
+                for values in zip(*(_values(path, batch, column, number) for column in columns), strict=True):
                     number += 1
                     yield Location(str(path), number, "row"), name_classes(values, class_names)
-    except (pyarrow.ArrowException, OSError) as error:
-        raise NearfarError(f"{path} cannot be read as Parquet: {error}.") from None
+    except (pyarrow.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError) as error:
+        raise NearfarError(f"{path} cannot be read as Parquet: {error}.") from None  # its readers raise all of these
 
 
-def _class_names(schema: object, columns: Sequence[str]) -> list[list[str] | None]:
-    if b"huggingface" not in (getattr(schema, "metadata", None) or {}):
+def _values(path: Path, batch: "pyarrow.RecordBatch", column: str, before: int) -> list[Any]:
+    """A batch's values of a column; an error names the row, of which ``before`` were read."""
+    try:
+        return list(batch.column(column).to_pylist())
+    except UnicodeDecodeError:
+        for place, value in enumerate(batch.column(column), before + 1):
+            try:
+                value.as_py()
+            except UnicodeDecodeError as error:
+                raise NearfarError(
+                    f"{Location(str(path), place, 'row')}: column {column!r} is not UTF-8 (byte {error.start + 1} is "
+                    f"0x{error.object[error.start]:02x}). Write the file with text in UTF-8."
+                ) from None
+        raise
+
+
+def _class_names(path: Path, schema: "pyarrow.Schema", columns: Sequence[str]) -> list[list[str] | None]:
+    if b"huggingface" not in (schema.metadata or {}):
         return [None for _ in columns]
     import datasets
 
-    features = datasets.Features.from_arrow_schema(schema)
-    return [getattr(features[column], "names", None) for column in columns]
+    try:
+        features = datasets.Features.from_arrow_schema(schema)
+        return [getattr(features[column], "names", None) for column in columns]
+    except Exception as error:  # datasets raises whatever its parts raise
+        raise NearfarError(
+            f"{path}: the names of its classes, which datasets wrote, cannot be read ({shown(error)}). Write it anew."
+        ) from None
 
 
 def name_classes(values: tuple[object, ...], class_names: Sequence[Sequence[str] | None]) -> tuple[object, ...]:

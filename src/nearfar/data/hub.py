@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.data.files import Location, Rows, column_indices, name_classes
+from nearfar.data.paths import is_file, is_folder, names_in
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def load_hub(name: str, *, split: str | None = None) -> "Dataset":
     if match is None:
         raise NearfarError(f"hub:{name}: a hub data set is named owner/name, or owner/name/config.")
     repository, config = match.groups()
-    if Path(repository).is_dir():
+    if is_folder(Path(repository)):
         # load_dataset would read that folder, whatever it holds.
         raise NearfarError(f"hub:{name}: the folder {repository} in the working directory hides it; work elsewhere.")
     try:
@@ -50,8 +51,8 @@ def load_folder(path: Path, *, split: str | None = None) -> "Dataset":
     """Return the data set, or the split of a dictionary of them, that ``save_to_disk`` wrote to the folder ``path``."""
     import datasets
 
-    if not any((path / marker).is_file() for marker in ("state.json", "dataset_dict.json")):
-        there = sorted(entry.name for entry in path.iterdir())[:12]
+    if not any(is_file(path / marker) for marker in ("state.json", "dataset_dict.json")):
+        there = names_in(path)[:12]
         raise NearfarError(
             f"{path} is a folder, not saved by datasets' save_to_disk. Name one file of rows in it, such as: "
             f"{', '.join(there) or 'it is empty'}."
@@ -70,7 +71,16 @@ def read_dataset(dataset: "Dataset", columns: Sequence[str], *, title: str) -> R
     column_indices(dataset.column_names, columns, title)
     class_names = [getattr(dataset.features[column], "names", None) for column in columns]
     number = 0
-    for batch in dataset.with_format(None).select_columns(list(columns)).iter(batch_size=1024):
+    batches = dataset.with_format(None).select_columns(list(columns)).iter(batch_size=1024)
+    while True:
+        try:
+            batch = next(batches, None)
+        except Exception as error:  # as above
+            raise NearfarError(
+                f"{title}: the rows after {number} cannot be read: {type(error).__name__}: {_first_line(error)}."
+            ) from error
+        if batch is None:
+            return
         for values in zip(*(batch[column] for column in columns), strict=True):
             number += 1
             yield Location(title, number, "row"), name_classes(values, class_names)

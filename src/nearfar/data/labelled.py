@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from nearfar.data.catalog import Found, find
 from nearfar.data.files import Location, MissingColumnError
-from nearfar.data.sources import Table, in_label_order, label_field, text_field
+from nearfar.data.paths import nearest, shown
+from nearfar.data.sources import Table, as_number, in_label_order, label_field, text_field
 from nearfar.types import NearfarError
 
 
@@ -63,14 +64,15 @@ class Reader:
         label = label_field(value, self.label_column, where)
         if label not in self.labels:
             known = ", ".join(list(self.labels)[:20]) + (", ..." if len(self.labels) > 20 else "")
-            raise NearfarError(f"{where}: the label {label!r} is none of {self.whose}: {known}.")
+            hint = nearest(label, list(self.labels))
+            raise NearfarError(f"{where}: the label {shown(label)} is none of {self.whose}: {known}.{hint}")
         return self.labels[label]
 
     def _score(self, value: object, where: Location, scale: tuple[float, float] | None) -> float:
-        score = _as_number(value)
+        score = as_number(value)
         if math.isnan(score):
             raise NearfarError(
-                f"{where}: column {self.label_column!r} holds {value!r}, not a number as the other scores are. "
+                f"{where}: column {self.label_column!r} holds {shown(value)}, not a number as the other scores are. "
                 "Correct it, or remove the row."
             )
         if scale is not None and not scale[0] <= score <= scale[1]:
@@ -96,13 +98,13 @@ def reader_of(spec: str, text_columns: Sequence[str] | None, label_column: str) 
     title = _title(tables)
     if not read:
         raise NearfarError(f"{title}: no rows, only the names of the columns.")
-    fractions = ((where, value) for where, value in read if not _as_number(value).is_integer())
-    fraction = next(((where, value) for where, value in fractions if not math.isnan(_as_number(value))), None)
+    fractions = ((where, value) for where, value in read if not as_number(value).is_integer())
+    fraction = next(((where, value) for where, value in fractions if not math.isnan(as_number(value))), None)
     if fraction is not None:
         for where, value in read:
-            if math.isnan(_as_number(value)):
+            if math.isnan(as_number(value)):
                 raise NearfarError(
-                    f"{where}: column {label_column!r} holds {value!r}, not a number. Labels of which one has a "
+                    f"{where}: column {label_column!r} holds {shown(value)}, not a number. Labels of which one has a "
                     f"fraction, as {fraction[1]} ({fraction[0]}), are scores, and all must be numbers."
                 )
         return Reader(columns=columns, label_column=label_column, label_names=(), labels={}, whose="")
@@ -150,12 +152,3 @@ def _default_columns(tables: Sequence[Found], label_column: str) -> tuple[str, .
             ) from None
         return ("sentence1", "sentence2")
     return ("text",)
-
-
-def _as_number(value: object) -> float:
-    """Return a finite number, or NaN."""
-    try:
-        number = float(str(value))  # by way of text, so that True is no number and a decimal is one
-    except ValueError:
-        return math.nan
-    return number if math.isfinite(number) else math.nan

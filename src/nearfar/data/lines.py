@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nearfar.data.files import is_known, read_lines
+from nearfar.data.paths import as_path, is_folder, status
 from nearfar.data.sources import read_columns, text_field
 from nearfar.types import NearfarError
 
@@ -50,10 +51,10 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
         for where, (value,) in read_columns(source, (column,)):
             yield text_field(value, column, where)
         return
-    path = Path(source).expanduser()
-    if str(source).startswith("hub:") or path.is_dir() or is_known(path):
+    path = as_path(source)
+    if str(source).startswith("hub:") or is_folder(path) or is_known(path):
         raise NearfarError(f"{source}: is a table; say with --column which column holds the texts.")
-    if not path.is_file():
+    if status(path) is None:
         raise NearfarError(f"{source}: cannot be read: there is no such file.")
     for _, line in read_lines(path, keep_blank=True):
         yield line

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Number
 
 from nearfar.data.catalog import check_splits, find, parse
 from nearfar.data.files import Location
-from nearfar.data.sources import text_field
+from nearfar.data.paths import shown
+from nearfar.data.sources import as_number, text_field, tidied
 from nearfar.types import LABEL_NAMES, NearfarError, NliRow
 
 UNLABELLED = ("", "-", "-1")
@@ -90,16 +92,16 @@ def _known_labels(label_order: Sequence[str]) -> dict[str, int]:
 
 
 def _label(value: object, known: Mapping[str, int], where: Location) -> int | None:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # what a column of integers with gaps becomes in Parquet
-    text = "" if value is None else str(value).strip().lower()
+    text = "" if value is None else tidied(str(value)).lower() if isinstance(value, str | Number) else shown(value)
+    if (number := as_number(value)).is_integer():
+        text = str(int(number))  # 1, 1.0 and "1.0" alike: a column of integers with gaps becomes one of floats
     if text in UNLABELLED:
         return None
     if text not in known:
         integers = ", ".join(f"{key} as {LABEL_NAMES[label]}" for key, label in known.items() if key.isdigit())
         raise NearfarError(
-            f"{where}: unknown label {value!r}. Known: {', '.join(LABEL_NAMES)}; and integers, as label_order says or "
-            f"else as in SNLI: {integers}. '-', -1 and empty mark a row without a label, which is dropped."
+            f"{where}: unknown label {shown(value)}. Known: {', '.join(LABEL_NAMES)}; and integers, as label_order "
+            f"says or else as in SNLI: {integers}. '-', -1 and empty mark a row without a label, which is dropped."
         )
     return known[text]
 

@@ -1,13 +1,16 @@
 """The one door to rows: columns by name, from a file, a saved ``datasets`` folder or a hub data set."""
 
+import math
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.data.files import Location, Rows, read_file
 from nearfar.data.hub import load_folder, load_hub, read_dataset
+from nearfar.data.paths import as_path, is_folder, shown
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -15,6 +18,10 @@ if TYPE_CHECKING:
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode category Cc
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
+_WHOLE = re.compile(r"-?\d{1,300}\.0*", re.ASCII)
+MISSING = ("", "nan", "NaN", "-nan", "-NaN", "null", "NULL", "None", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "NaT")
+"""Labels that pandas writes for, or reads as, a missing value. ``none`` and ``NONE`` are not among them."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +43,8 @@ def open_table(source: str | Path, *, split: str | None = None) -> Table:
     if isinstance(source, str) and source.startswith("hub:"):
         title = source if split is None else f"{source}:{split}"
         return Table(title, load_hub(source.removeprefix("hub:"), split=split))
-    path = Path(source).expanduser()
-    if path.is_dir():
+    path = as_path(source)
+    if is_folder(path):
         return Table(str(path) if split is None else f"{path}:{split}", load_folder(path, split=split))
     if split is not None:
         raise NearfarError(f"{path}: a file has no splits; leave out {split!r}.")
@@ -75,33 +82,75 @@ def text_field(value: object, column: str, where: Location) -> str:
 
     """
     if not isinstance(value, str):
-        raise NearfarError(f"{where}: column {column!r} holds {value!r} ({type(value).__name__}), not text.")
+        raise NearfarError(f"{where}: column {column!r} holds {shown(value)} ({type(value).__name__}), not text.")
     text = tidied(value)
     if not text:
         raise NearfarError(f"{where}: column {column!r} is empty. Fill it in, or remove the row.")
     if _SURROGATE.search(text):
-        raise NearfarError(f"{where}: column {column!r} holds half a surrogate pair, which is no character: {text!r}.")
+        raise NearfarError(
+            f"{where}: column {column!r} holds half a surrogate pair, which is no character: {shown(text)}."
+        )
     return text
 
 
-def label_field(value: object, column: str, where: Location) -> str:
-    """Return a label's name: a string with single spaces, or an integer's digits.
+def as_number(value: object) -> float:
+    """Return the finite number that ``value`` is or is written as, or NaN; a boolean is no number.
 
-    Raises NearfarError, naming place and column, for another type or an empty label.
+    >>> as_number("3.0"), as_number(3), as_number(True), as_number("1_000"), as_number("inf")
+    (3.0, 3.0, nan, nan, nan)
     """
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)  # what a column of integers with gaps becomes in Parquet
-    if value is not None and not isinstance(value, str | int):
-        raise NearfarError(f"{where}: column {column!r} holds {value!r}. A label is a string or an integer.")
-    name = "" if value is None else " ".join(str(value).split())
+    if not isinstance(value, str | Number):
+        return math.nan
+    try:
+        written = str(value)
+    except ValueError:  # an integer of thousands of digits
+        return math.nan
+    number = float(written) if _NUMBER.fullmatch(written) else math.nan
+    return number if math.isfinite(number) else math.nan
+
+
+def label_field(value: object, column: str, where: Location) -> str:
+    """Return a label's name, by one rule for all formats: the same label is the same name, however it is written.
+
+    A string has single spaces. An integer is its digits, and ``1``, ``1.0``, ``"1"`` and ``"1.0"`` are one label. A
+    boolean is ``true`` or ``false``, and so are these words in any case.
+
+    Raises:
+        NearfarError: what stands for a missing value (:data:`MISSING`), a number with a fraction, another type, or
+            text that is not valid Unicode; it names place and column.
+    """
+    if value is None or (isinstance(value, Number) and str(value).lower() == "nan"):
+        value = ""
+    if not isinstance(value, str | Number):
+        raise NearfarError(f"{where}: column {column!r} holds {shown(value)}. A label is a string or an integer.")
+    name = tidied(value) if isinstance(value, str) else str(value)
     if not name:
         raise NearfarError(f"{where}: column {column!r} is empty. Fill in a label, or remove the row.")
+    if name in MISSING:
+        raise NearfarError(
+            f"{where}: column {column!r} holds {name!r}, which stands for a missing value. Fill in a label, or remove "
+            "the row; if it names a class, write that name otherwise, such as 'none'."
+        )
+    if _SURROGATE.search(name):
+        raise NearfarError(f"{where}: column {column!r} holds half a surrogate pair, which is no character.")
+    if name.lower() in ("true", "false"):
+        return name.lower()
+    if _WHOLE.fullmatch(name):
+        return str(int(name.partition(".")[0]))
+    number = as_number(name)
+    if isinstance(value, Number) and number.is_integer():
+        return name if name.lstrip("-").isdigit() else str(int(number))
+    if isinstance(value, Number) or ("." in name and not math.isnan(number)):
+        raise NearfarError(
+            f"{where}: column {column!r} holds {shown(value)}. A label is a string or an integer. Numbers with "
+            "fractions are scores."
+        )
     return name
 
 
 def in_label_order(names: Collection[str]) -> list[str]:
     """Integers by value, everything else as text."""
     try:
-        return sorted(names, key=int)
+        return sorted(names, key=lambda name: (int(name), name))
     except ValueError:
         return sorted(names)

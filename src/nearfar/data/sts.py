@@ -5,7 +5,9 @@ from itertools import chain
 
 from nearfar.data.catalog import Found, check_splits, find, parse
 from nearfar.data.files import Location
-from nearfar.data.sources import text_field
+from nearfar.data.named_sets import CATALOG
+from nearfar.data.paths import shown
+from nearfar.data.sources import as_number, text_field
 from nearfar.types import NearfarError, ScoredPair
 
 
@@ -54,6 +56,14 @@ def load_pairs(
     return list(chain(*load_task(spec, first=first, second=second, score=score, scale=scale).values()))
 
 
+def known_scale(spec: str) -> tuple[float, float] | None:
+    """Return the lowest and highest score of a named set, or None of one's own data."""
+    name = spec.partition(":")[0]
+    if name == "microworld":
+        return 0.0, 5.0
+    return CATALOG[name].scale if name in CATALOG else None
+
+
 def _read_pairs(
     found: Found, first: str, second: str, score: str, scale: tuple[float, float] | None
 ) -> list[ScoredPair]:
@@ -67,12 +77,11 @@ def _read_pairs(
 
 
 def _score(value: object, column: str, where: Location, scale: tuple[float, float] | None) -> float:
-    try:
-        number = float(str(value))  # by way of text, so that True is no score and a decimal is one
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise NearfarError(f"{where}: column {column!r} holds {value!r}, not a number. Remove pairs without a score.")
+    number = as_number(value)
+    if math.isnan(number):
+        raise NearfarError(
+            f"{where}: column {column!r} holds {shown(value)}, not a number. Remove pairs without a score."
+        )
     if scale is not None and not scale[0] <= number <= scale[1]:
         raise NearfarError(f"{where}: score {number:g} is outside {scale[0]:g} to {scale[1]:g}.")
     return number

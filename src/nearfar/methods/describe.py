@@ -8,6 +8,9 @@ from nearfar.data.batching import NliBatch
 from nearfar.objectives import HardNegatives, premise_sets
 from nearfar.types import LABEL_NAMES
 
+MOST_LINES = 9
+"""Of an anchor in a shortened description, itself included."""
+
 
 def describe_anchor(
     anchor: str, *, positives: Sequence[str], negatives: Sequence[str] = (), left_out: str | None = None
@@ -89,6 +92,26 @@ def describe_anchors(
     if drawn:
         lines.append(f"at each step, {drawn} at most, drawn from these for each entailed pair")
     return lines
+
+
+def shortened(lines: Sequence[str], anchors: int | None) -> list[str]:
+    """The lines of the first ``anchors`` (or pairs, labels, sentences), cut after :data:`MOST_LINES`, and of all notes.
+
+    >>> shortened(["text  a", "  near b", "text  c", "text  d", "each is an anchor too"], 1)
+    ['text  a', '  near b', '... and 2 more', 'each is an anchor too']
+    """
+    if anchors is None or not lines:
+        return list(lines)
+    starts = [place for place, line in enumerate(lines) if not line.startswith(" ")]
+    groups = [list(lines[start:end]) for start, end in zip(starts, [*starts[1:], len(lines)], strict=True)]
+    first = lines[0].split()[0]
+    shown = [group for group in groups if group[0].split()[0] == first]
+    notes = [line for group in groups if group[0].split()[0] != first for line in group]
+    kept: list[str] = []
+    for group in shown[:anchors]:
+        more = len(group) - MOST_LINES
+        kept += [*group[:MOST_LINES], f"  ... and {more} more"] if more > 1 else group
+    return [*kept, *([f"... and {len(shown) - anchors} more"] if len(shown) > anchors else []), *notes]
 
 
 def counted(number: int, one: str, many: str) -> str:

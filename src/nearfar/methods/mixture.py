@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from nearfar.methods import Batches, Method
+from nearfar.methods.describe import shortened
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,13 @@ def _from(batches: Batches, skip: int) -> Iterator[Any]:
         epoch, skip = epoch + 1, 0
 
 
-def describe_parts(parts: tuple[tuple[Method, Any, float], ...]) -> list[str]:
-    """A step in words: the leading method's batch, then the others', each under its name and weight."""
-    lines = list(parts[0][0].describe(parts[0][1]))
-    for method, batch, weight in parts[1:]:
-        lines += [f"and {weight:g} times {method.name}:", *(f"  {line}" for line in method.describe(batch))]
+def describe_parts(parts: tuple[tuple[Method, Any, float], ...], *, anchors: int | None = None) -> list[str]:
+    """A step in words: the leading method's batch, then the others', each under its name and weight.
+
+    Of each, the first ``anchors`` are shown, by default all.
+    """
+    described = [shortened(method.describe(batch), anchors) for method, batch, _ in parts]
+    lines = described[0]
+    for (method, _, weight), others in zip(parts[1:], described[1:], strict=True):
+        lines += [f"and {weight:g} times {method.name}:", *(f"  {line}" for line in others)]
     return lines

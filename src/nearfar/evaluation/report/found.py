@@ -139,6 +139,48 @@ def told_apart(sides: Iterable[Side]) -> list[Side]:
     ]
 
 
+class Names:
+    """What the training runs of a report are called, so that their models are called the same everywhere on it."""
+
+    def __init__(self, runs: Sequence[tuple[str, str | None, TrainingRun]]) -> None:
+        """Of each run its folder and its group's, if it has one, as whole paths."""
+        self._runs = [(PurePath(folder).parts, run) for folder, _, run in runs]
+        self._groups = {PurePath(group).parts: run.owner for _, group, run in runs if group is not None}
+
+    def side(self, side: Side) -> Side:
+        """The side, under the name of its run, or of the group or setting of its runs."""
+        models = [str(run.result["model"]) for run in side.runs]
+        found = {name for model in models for name in self._owners(model, single=len(models) == 1)}
+        return side._replace(name=found.pop()) if len(found) == 1 else side
+
+    def geometry(self, result: Result) -> Result:
+        """The geometry, its models under the names of their runs."""
+        names = {}
+        for name, model in result["models"].items():
+            found = self._owners(str(model.get("model", name)), single=True)
+            names[name] = found.pop() if len(found) == 1 else name
+        if len(set(names.values())) < len(names):
+            return result
+        return {**result, "models": {names[name]: model for name, model in result["models"].items()}}
+
+    def _owners(self, model: str, *, single: bool) -> set[str]:
+        parts = PurePath(model).parts
+        parts = parts[:-1] if parts[-1:] == ("model",) else parts
+        parts = tuple(part for part in parts if part != "..")
+        groups = {owner for place, owner in self._groups.items() if _same(parts, place)}
+        return groups | {run.name if single else run.owner for place, run in self._runs if _same(parts, place)}
+
+
+def plain_name(side: Side) -> str:
+    """The side's name without what :func:`told_apart` put behind it."""
+    return side.name.removesuffix(f" ({_place(side.runs)})")
+
+
+def _same(name: Sequence[str], place: Sequence[str]) -> bool:
+    """Whether a model's name, as it was typed, is the end of a folder's whole path; a single word says too little."""
+    return len(name) > 1 and tuple(place[-len(name) :]) == tuple(name)
+
+
 def _unseeded(name: str, seed: Any) -> str:
     ends = None if seed is None else re.fullmatch(rf"(.*?)[-_/ ](?:seed[-_ ]?)?{re.escape(str(seed))}", name)
     return ends[1] if ends and ends[1] else name
