@@ -147,8 +147,10 @@ def _named(models: "str | Path | Sequence[str | Path] | Mapping[str, str | Path 
 
 def _check(models: Mapping[str, Any], settings: Mapping[str, Any], labelled_limit: int) -> None:
     """Refuse what would fail later, before the first model is measured."""
+    from nearfar.encoder.device import check_device
     from nearfar.encoder.weights import locate
 
+    check_device(settings["device"])
     if not models:
         raise NearfarError("the geometry of what? Name a model.")
     if labelled_limit < 4:

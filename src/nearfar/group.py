@@ -110,8 +110,10 @@ def train_group(
         NearfarError: what :func:`nearfar.train.train` refuses; a folder in the way, before anything is trained.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
+    from nearfar.encoder.device import check_device
     from nearfar.training.processes import Processes
 
+    check_device(config.device)
     folder = Path(config.output)
     configs = {seed: replace(config, seed=seed, output=str(folder / f"seed-{seed}")) for seed in seeds}
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
