@@ -93,6 +93,9 @@ def geometry(
         NearfarError: a model or a named set cannot be had; a set that nothing can be measured on; vectors that are not
             finite; a folder that cannot be written.
     """
+    from nearfar.encoder.device import check_device
+
+    check_device(device)
     file = results.check_output(Path(output) / "geometry.json")
     by_name = _named(models)
     settings = {"pooling": pooling, "max_length": max_length, "device": device}
@@ -147,10 +150,8 @@ def _named(models: "str | Path | Sequence[str | Path] | Mapping[str, str | Path 
 
 def _check(models: Mapping[str, Any], settings: Mapping[str, Any], labelled_limit: int) -> None:
     """Refuse what would fail later, before the first model is measured."""
-    from nearfar.encoder.device import check_device
     from nearfar.encoder.weights import locate
 
-    check_device(settings["device"])
     if not models:
         raise NearfarError("the geometry of what? Name a model.")
     if labelled_limit < 4:

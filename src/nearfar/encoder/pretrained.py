@@ -206,9 +206,10 @@ def _refuse_own_code(folder: Path, settings: dict[str, Any], kind: str) -> None:
 
     A class that transformers has under the same name for this model type stays, as it is never taken from the folder.
     """
-    model, table = MODELS[kind]
-    tables = {"AutoConfig": (configuration_auto, "CONFIG_MAPPING_NAMES"), model.__name__: (modeling_auto, table)}
-    known = {auto: getattr(*place).get(settings["model_type"]) for auto, place in tables.items()}
+    tables: dict[str, Any] = {"AutoConfig": vars(configuration_auto)["CONFIG_MAPPING_NAMES"]} | {
+        auto.__name__: getattr(modeling_auto, table) for auto, table in (MODELS["encoder"], MODELS[kind])
+    }
+    known = {auto: names.get(settings["model_type"]) for auto, names in tables.items()}
     for name in ("config.json", "tokenizer_config.json"):
         file = folder / name
         named = (settings if name == "config.json" else read_object(file) if file.exists() else {}).get("auto_map")
