@@ -18,7 +18,7 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from nearfar.encoder.device import choose_device
-from nearfar.encoder.folder_checks import check_vocabulary
+from nearfar.encoder.folder_checks import check_vocabulary, read_object
 from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, quiet, reason
 from nearfar.encoder.weights import FILES
 from nearfar.types import NearfarError
@@ -87,12 +87,14 @@ def load_translator(folder: Path, *, max_length: int, device: str | None = None)
     """
     place = choose_device(device)
     config = load_config(folder, kind="translation model")
+    if (folder / "generation_config.json").exists():
+        read_object(folder / "generation_config.json")  # transformers passes over a damaged one in silence
     tokenizer = load_tokenizer(folder, fast=False)
     with _quiet():
         model, info = load_model(folder, config, kind="translation model", dtype=torch.float32)
     check_complete(folder, info, lambda _: True)
     check_vocabulary(folder, tokenizer, model)
-    _check_one_language(folder, model, tokenizer)
+    _check_generation(folder, model, tokenizer)
     model.to(place).eval()
     positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
     # One position of the decoder is the start token's.
@@ -154,10 +156,12 @@ def _converted(name: str) -> str | None:
     return next((str(found.git_reference) for found in proposals if "safetensors" in found.title), None)
 
 
-def _check_one_language(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuse a model (M2M100, NLLB, mBART-50) that would write whatever language it likes."""
+def _check_generation(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuse a model that says no token to begin with, or (M2M100, NLLB, mBART-50) not which language it writes."""
     start, end = (getattr(model.generation_config, f"{key}_token_id", None) for key in ("decoder_start", "eos"))
     chosen = getattr(model.generation_config, "forced_bos_token_id", None)
+    if start is None and getattr(model.generation_config, "bos_token_id", None) is None:
+        raise NearfarError(f"{folder / 'generation_config.json'}: names no decoder_start_token_id to begin with.")
     if hasattr(tokenizer, "src_lang") and chosen is None and start == end:
         raise NearfarError(
             f"{folder}: translates between many languages, and does not say which it writes. Use a model of two "
