@@ -16,7 +16,7 @@ LESS = object()
 
 
 def save_forms(root: Path) -> Path:
-    """Write ``plain``, ``modules`` (with Dense and Normalize), ``layers`` and ``words`` (by pooling), ``classifier``."""
+    """Write ``plain``, ``modules`` (with Dense and Normalize), ``layers``, ``words`` (by pooling), ``classifier``."""
     save_tiny(root / "plain")
     encoder = Encoder.from_pretrained(root / "plain", pooling="cls", max_length=20)
     encoder.add_dense()
