@@ -80,6 +80,9 @@ def back_translate(
         raise NearfarError(f"--temperature {temperature}: must be above 0.")
     if temperature is not None and beams != BEAMS:
         raise NearfarError(f"--beams {beams} and --temperature {temperature}: search or sample, not both; give one.")
+    from nearfar.encoder.device import check_device
+
+    check_device(device)
     file = _make_way(output)
     texts = _read(sentences, column)
     settings = {

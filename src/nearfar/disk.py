@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from nearfar.types import NearfarError
@@ -48,3 +48,21 @@ def flush(place: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def apply_umask(place: Path) -> None:
+    """Give the file, or the folder and all in it, the permissions that the process's umask says."""
+    mask = _umask()
+    for path in (place, *(place.rglob("*") if place.is_dir() else ())):
+        if not path.is_symlink():
+            path.chmod((0o777 if path.is_dir() else 0o666) & ~mask)
+
+
+def _umask() -> int:
+    """The process's umask; where Linux tells it, without setting it, which other threads would notice."""
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/self/status").read_text(encoding="ascii", errors="replace").splitlines()
+        return int(next(line.split()[1] for line in lines if line.startswith("Umask:")), 8)
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask

@@ -75,6 +75,9 @@ def encode_file(
         if value < 1:
             raise NearfarError(f"{name} {value}: must be at least 1.")
 
+    from nearfar.encoder.device import check_device
+
+    check_device(device)
     from nearfar.data.lines import blocks, read_texts, survey, unchanged
     from nearfar.encode_output import Partial, alone
     from nearfar.encoder.encoder import Encoder, cuts

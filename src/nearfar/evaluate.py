@@ -84,6 +84,9 @@ def evaluate(
         NearfarError: a task or model cannot be had, settings of an encoder given with a function, vectors that are
             not finite for any task, an output that cannot be written.
     """
+    from nearfar.encoder.device import check_device
+
+    check_device(device)
     file = None if output is None else results.check_output(output)
     tasks, pairs, labelled = _several(tasks), _several(pairs), _several(labelled)
     named = (*tasks, *pairs, *labelled)
@@ -243,4 +246,5 @@ def _open(
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **settings)
-    return _Opened(partial(encoder.encode, bf16=bf16, progress=progress), encoder.pooling)
+    encode = partial(encoder.encode, bf16=bf16, progress=progress, check_finite=False)  # costs only the tasks concerned
+    return _Opened(encode, encoder.pooling)

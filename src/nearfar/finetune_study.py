@@ -62,11 +62,13 @@ def finetune_study(
     from rich.console import Console
 
     from nearfar.disk import disk_errors, write_text
+    from nearfar.encoder.device import check_device
     from nearfar.evaluation.finetune_study import chosen, study_markdown, summarise
 
     console = console or Console(quiet=True)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise NearfarError("a study runs in one process; start several studies, or a single run by torchrun.")
+    check_device(config.device)
     config = replace(config, samples=config.samples or SAMPLES)
     folder = _check_folder(config, resume=resume)
     base = load_task(replace(config.single, sample_size=None, noise="none"))

@@ -95,6 +95,9 @@ def geometry(
         NearfarError: a model or a named set cannot be had; a set that nothing can be measured on; vectors that are not
             finite; a folder that cannot be written.
     """
+    from nearfar.encoder.device import check_device
+
+    check_device(device)
     file = results.check_output(Path(output) / "geometry.json")
     by_name = _named(models)
     settings = {"pooling": pooling, "max_length": max_length, "device": device}

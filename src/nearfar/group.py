@@ -95,6 +95,9 @@ def check_group(
     Raises:
         NearfarError: a folder is in the way, or holds other runs.
     """
+    from nearfar.encoder.device import check_device
+
+    check_device(config.device)
     folder = Path(config.output)
     configs = {seed: replace(config, seed=seed, output=str(folder / f"seed-{seed}")) for seed in seeds}
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):

@@ -41,6 +41,9 @@ def predict_file(
     place = Path(output)
     if place.suffix not in SUFFIXES:
         raise NearfarError(f"--output {output}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
+    from nearfar.encoder.device import check_device
+
+    check_device(device)
     columns, items = _read(source, tuple(text_columns))
     if not any(text for row in items for text in row):
         raise NearfarError(f"{source}: holds no texts.")

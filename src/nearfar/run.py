@@ -72,8 +72,10 @@ def join(config: RunConfig, console: "Console | None") -> Joined:
     from accelerate import PartialState
     from rich.console import Console
 
+    from nearfar.encoder.device import check_device
     from nearfar.training.processes import Processes, leave
 
+    check_device(config.device)
     device = PartialState(cpu=config.device == "cpu").device
     processes = Processes()
     if processes.size > 1:

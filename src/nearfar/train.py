@@ -103,7 +103,7 @@ def _evaluation(
     scored_before: list[bool] = []
 
     def evaluate() -> Evaluation:
-        vectors = encoder.encode(list(places), bf16=bf16)
+        vectors = encoder.encode(list(places), bf16=bf16, check_finite=False)
         scored = evaluate_sts(
             lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
         )

@@ -15,10 +15,12 @@ from typing import Any
 import torch
 from huggingface_hub import get_repo_discussions, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging as transformers_logging
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from nearfar.encoder.weights import FILES, check_weights
+from nearfar.encoder.device import choose_device
+from nearfar.encoder.folder_checks import check_vocabulary, read_object
+from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, quiet, reason
+from nearfar.encoder.weights import FILES
 from nearfar.types import NearfarError
 
 CONVERTER = "SFconvertbot"
@@ -69,6 +71,7 @@ class Translator:
                 input_ids=tokens["input_ids"],
                 attention_mask=tokens["attention_mask"],
                 max_new_tokens=self.max_length,
+                trust_remote_code=False,
                 **search,
             )
             translations = self.tokenizer.batch_decode(written, skip_special_tokens=True)
@@ -82,28 +85,17 @@ def load_translator(folder: Path, *, max_length: int, device: str | None = None)
         NearfarError: no config.json or safetensors in it, weights missing or damaged, no encoder-decoder, a tokenizer
             that needs a package, a model of many languages that does not say which one it writes, or no such device.
     """
-    check_weights(folder)
-    try:
-        with _quiet():
-            tokenizer = AutoTokenizer.from_pretrained(folder)
-            model, info = AutoModelForSeq2SeqLM.from_pretrained(
-                folder, dtype=torch.float32, use_safetensors=True, output_loading_info=True
-            )
-    except ImportError as error:
-        raise NearfarError(
-            f"{folder}: {_first_line(error).split('. ')[0]}. Most translation models need: pip install sentencepiece "
-            "sacremoses"
-        ) from error
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise NearfarError(f"{folder}: cannot be opened as a translation model: {_first_line(error)}") from error
-    wrong = sorted(info["missing_keys"]) or [str(key) for key in info["mismatched_keys"]]
-    if wrong:
-        raise NearfarError(f"{folder}: {len(wrong)} weights are missing or misshapen, the first is {wrong[0]}.")
-    _check_one_language(folder, model, tokenizer)
-    try:
-        model.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
-    except RuntimeError as error:
-        raise NearfarError(f"--device {device}: {_first_line(error)}") from error
+    place = choose_device(device)
+    config = load_config(folder, kind="translation model")
+    if (folder / "generation_config.json").exists():
+        read_object(folder / "generation_config.json")  # transformers passes over a damaged one in silence
+    tokenizer = load_tokenizer(folder, fast=False)
+    with _quiet():
+        model, info = load_model(folder, config, kind="translation model", dtype=torch.float32)
+    check_complete(folder, info, lambda _: True)
+    check_vocabulary(folder, tokenizer, model)
+    _check_generation(folder, model, tokenizer)
+    model.to(place).eval()
     positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
     # One position of the decoder is the start token's.
     return Translator(model, tokenizer, int(min(max_length, tokenizer.model_max_length, positions - 1)))
@@ -139,7 +131,7 @@ def locate_translator(name_or_path: str | Path) -> Path:
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
         raise NearfarError(
             f"no translation model {name!r}: there is no such folder, it is not in the local hub cache, and the hub "
-            f"says: {_first_line(error)}. Give a folder, or fetch it once with a network."
+            f"says: {reason(error)}. Give a folder, or fetch it once with a network."
         ) from error
     if not any(fetched.glob("*.safetensors")):
         raise NearfarError(
@@ -164,10 +156,12 @@ def _converted(name: str) -> str | None:
     return next((str(found.git_reference) for found in proposals if "safetensors" in found.title), None)
 
 
-def _check_one_language(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuse a model (M2M100, NLLB, mBART-50) that would write whatever language it likes."""
+def _check_generation(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Refuse a model that says no token to begin with, or (M2M100, NLLB, mBART-50) not which language it writes."""
     start, end = (getattr(model.generation_config, f"{key}_token_id", None) for key in ("decoder_start", "eos"))
     chosen = getattr(model.generation_config, "forced_bos_token_id", None)
+    if start is None and getattr(model.generation_config, "bos_token_id", None) is None:
+        raise NearfarError(f"{folder / 'generation_config.json'}: names no decoder_start_token_id to begin with.")
     if hasattr(tokenizer, "src_lang") and chosen is None and start == end:
         raise NearfarError(
             f"{folder}: translates between many languages, and does not say which it writes. Use a model of two "
@@ -176,21 +170,9 @@ def _check_one_language(folder: Path, model: PreTrainedModel, tokenizer: PreTrai
         )
 
 
-def _first_line(error: Exception) -> str:
-    return next((line.strip(" .") for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Without what transformers says on loading and generating: what matters of it is an error here."""
-    bars, verbosity = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity_error()
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"transformers\.")
-            yield
-    finally:
-        transformers_logging.set_verbosity(verbosity)
-        if bars:
-            transformers_logging.enable_progress_bar()
+    with quiet(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module=r"transformers\.")
+        yield

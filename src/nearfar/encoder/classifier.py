@@ -13,10 +13,13 @@ from transformers import PreTrainedModel
 
 from nearfar.encoder import container
 from nearfar.encoder.classifier_folder import ClassifierParts, backbone_of, read_classifier, write_classifier
+from nearfar.encoder.device import choose_device
 from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.encoder import Tokenized, budgeted, warn_of_cuts
+from nearfar.encoder.finite import NotFiniteError, first_broken
 from nearfar.encoder.fused import use_fused
 from nearfar.encoder.pooling import Pooling, pool
+from nearfar.encoder.pretrained import opening
 from nearfar.encoder.ragged import Ragged, choose_route, hidden_states, takes_types
 from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError
@@ -102,15 +105,20 @@ class Classifier(nn.Module):
             device: where to compute; by default CUDA where there is one, else the CPU.
 
         Raises:
-            NearfarError: no weights to be had, or damaged ones; no labels, or one; dropout outside [0, 1); a length
-                over the model's own; a family whose head needs more than [CLS], naming those that work.
+            NearfarError: no such device; no weights to be had, or damaged ones; no labels, or one; dropout outside
+                [0, 1); a length over the model's own; a family whose head needs more than [CLS], naming those that
+                work.
         """
-        parts = read_classifier(locate(model), label_names=label_names, regression=regression, dropout=dropout)
+        place = choose_device(device)
+        folder = locate(model)
+        with opening(folder):
+            parts = read_classifier(folder, label_names=label_names, regression=regression, dropout=dropout)
         if max_length is not None:
             length = container.check_length(max_length, backbone_of(parts.model), parts.tokenizer)
             parts = parts._replace(max_length=length)
-        classifier = cls(parts)
-        classifier.to(device or ("cuda" if torch.cuda.is_available() else "cpu")).eval()
+        with opening(folder / "config.json"):
+            classifier = cls(parts)
+        classifier.to(place).eval()
         return classifier
 
     @property
@@ -182,7 +190,8 @@ class Classifier(nn.Module):
             progress: show a progress bar.
 
         Raises:
-            NearfarError: something among the items is no tuple of one or two strings (says which).
+            NearfarError: something among the items is no tuple of one or two strings, or gets logits that are not
+                finite (says which).
         """
         _check_items(items)
         distinct = {item: place for place, item in enumerate(dict.fromkeys(items))}
@@ -194,7 +203,11 @@ class Classifier(nn.Module):
         try:
             for rows in budgeted(tokens.ids, progress=progress):
                 with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
-                    logits[rows] = self(tokens.select(rows)).float().cpu().numpy()
+                    batch = self(tokens.select(rows)).float()
+                if (broken := first_broken(batch, rows)) is not None:
+                    item = list(distinct)[broken]
+                    raise NotFiniteError(list(items).index(item), " / ".join(item))
+                logits[rows] = batch.cpu().numpy()
         finally:
             self.train(was_training)
         return logits[[distinct[item] for item in items]]

@@ -12,16 +12,12 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import (
-    AutoConfig,
-    AutoModelForSequenceClassification,
-    PretrainedConfig,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from nearfar.disk import apply_umask
 from nearfar.encoder import container
-from nearfar.encoder.weights import check_weights
+from nearfar.encoder.folder_checks import check_vocabulary, read_object
+from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, opening, quiet
 from nearfar.types import NearfarError
 
 FAMILIES = ("BERT", "RoBERTa", "XLM-R", "CamemBERT", "MPNet", "ELECTRA", "DistilBERT", "DeBERTa", "ModernBERT")
@@ -50,21 +46,20 @@ def read_classifier(
             truncated or of another architecture; a family whose head needs more than [CLS].
     """
     inner = container.transformer_folder(folder)
-    check_weights(inner)
-    try:
-        config = AutoConfig.from_pretrained(inner)
-    except (OSError, ValueError, KeyError) as error:
-        raise NearfarError(f"{inner}: transformers cannot open it: {str(error).strip().splitlines()[0]}") from error
-    saved = _saved_labels(config)
+    config = load_config(inner, kind="sequence classifier")
+    saved = _saved_labels(inner / "config.json", config)
     names = _wanted_labels(folder, saved, label_names, regression)
     if names != saved:
         _name_labels(config, names)
     if dropout is not None:
         _set_dropout(config, dropout)
     model = _load(inner, config, has_head=names == saved)
-    tokenizer = container.load_tokenizer(inner)
+    tokenizer = load_tokenizer(inner)
+    check_vocabulary(inner, tokenizer, backbone_of(model))
     length = container.own_length(inner, backbone_of(model), tokenizer)
-    return ClassifierParts(model, tokenizer, names, length, find_head(model))
+    with opening(inner / "config.json"):
+        head = find_head(model)
+    return ClassifierParts(model, tokenizer, names, length, head)
 
 
 def write_classifier(folder: Path, parts: ClassifierParts) -> None:
@@ -72,11 +67,13 @@ def write_classifier(folder: Path, parts: ClassifierParts) -> None:
     limit = parts.tokenizer.model_max_length
     parts.tokenizer.model_max_length = parts.max_length
     try:
-        with container.quiet():
+        with quiet():
             parts.model.save_pretrained(folder)
             parts.tokenizer.save_pretrained(folder)
     finally:
         parts.tokenizer.model_max_length = limit
+    for file in folder.glob("model*.safetensors"):
+        apply_umask(file)  # safetensors lets nobody but the owner read what it writes
 
 
 def backbone_of(model: PreTrainedModel) -> PreTrainedModel:
@@ -86,17 +83,38 @@ def backbone_of(model: PreTrainedModel) -> PreTrainedModel:
     return backbone
 
 
-def _saved_labels(config: PretrainedConfig) -> tuple[str, ...] | None:
-    """The labels of the head that the config speaks of: none of regression; None where there is no head of ours."""
+def _saved_labels(file: Path, config: PretrainedConfig) -> tuple[str, ...] | None:
+    """The labels of the head that the config speaks of: none of regression; None where there is no head of ours.
+
+    Raises:
+        NearfarError: it has a head of ours, but no proper labels.
+    """
     kinds = config.architectures or []
     if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
         return None
     if config.problem_type == "multi_label_classification":
         return None
-    names = {int(number): name for number, name in (config.id2label or {}).items()}
+    names = _names(file)
     if config.problem_type == "regression" or len(names) == 1:
         return () if len(names) == 1 else None
-    return tuple(names[number] for number in sorted(names))
+    return names
+
+
+def _names(file: Path) -> tuple[str, ...]:
+    """The labels of config.json in the order of their numbers; two without names where it names none."""
+    settings = read_object(file)
+    named, count = settings.get("id2label"), settings.get("num_labels")
+    if named is None:
+        return tuple(f"LABEL_{number}" for number in range(2 if count is None else count))
+    numbers = {str(number) for number in range(len(named))} if isinstance(named, dict) else set()
+    labels = list(named.values()) if isinstance(named, dict) else []
+    if not labels or named.keys() != numbers or not all(isinstance(name, str) for name in labels):
+        raise NearfarError(f'{file}: id2label must name each label by its number, from "0" on, as a string.')
+    if len(set(labels)) < len(labels):
+        raise NearfarError(f"{file}: id2label names two labels alike.")
+    if count is not None and count != len(labels):
+        raise NearfarError(f"{file}: num_labels is {count!r}, but id2label names {len(labels)} labels.")
+    return tuple(named[str(number)] for number in range(len(labels)))
 
 
 def _wanted_labels(
@@ -127,32 +145,22 @@ def _name_labels(config: PretrainedConfig, names: tuple[str, ...]) -> None:
 def _set_dropout(config: PretrainedConfig, dropout: float) -> None:
     """Every probability of dropout that the family has: of embeddings, hidden states, attention and the classifier."""
     if not 0 <= dropout < 1:
-        raise NearfarError(f"dropout {dropout}: takes 0 up to, but not, 1.")
+        raise NearfarError(f"dropout {dropout}: must be in [0, 1).")
     for name in config.to_dict():
         if "dropout" in name:
             setattr(config, name, float(dropout))
 
 
 def _load(folder: Path, config: PretrainedConfig, *, has_head: bool) -> PreTrainedModel:
-    try:
-        with container.quiet():
-            model, info = AutoModelForSequenceClassification.from_pretrained(
-                folder,
-                config=config,
-                dtype=torch.float32,
-                output_loading_info=True,
-                use_safetensors=True,
-                ignore_mismatched_sizes=True,
-            )
-    except (OSError, ValueError, KeyError, RuntimeError) as error:
-        raise NearfarError(f"{folder}: transformers cannot open it: {str(error).strip().splitlines()[0]}") from error
-    absent = {str(key if isinstance(key, str) else key[0]) for key in (*info["missing_keys"], *info["mismatched_keys"])}
+    model, info = load_model(folder, config, kind="sequence classifier", dtype=torch.float32)
+    misshapen = {str(key if isinstance(key, str) else key[0]) for key in info["mismatched_keys"]}
+    absent = {*map(str, info["missing_keys"]), *misshapen}
     prefix = model.base_model_prefix
-    wrong = sorted(
-        key for key in absent if has_head or (key.startswith(f"{prefix}.") and not key.startswith(f"{prefix}.pooler."))
+    check_complete(
+        folder,
+        info,
+        lambda key: has_head or (key.startswith(f"{prefix}.") and not key.startswith(f"{prefix}.pooler.")),
     )
-    if wrong:
-        raise NearfarError(f"{folder}: {len(wrong)} weights are missing or misshapen, the first is {wrong[0]}.")
     own = {name for name, _ in model.named_parameters() if not name.startswith(f"{prefix}.")}
     if not has_head and own - absent:  # a head for other labels or another task, under the names of ours
         fresh = type(model)(config)

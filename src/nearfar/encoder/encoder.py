@@ -12,9 +12,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.encoder import container
+from nearfar.encoder.device import choose_device
 from nearfar.encoder.dropout import use_fast_dropout
+from nearfar.encoder.finite import NotFiniteError, first_broken
 from nearfar.encoder.fused import use_fused
 from nearfar.encoder.pooling import parse_pooling, pool
+from nearfar.encoder.pretrained import opening
 from nearfar.encoder.ragged import Ragged, choose_route, hidden_states
 from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError
@@ -74,16 +77,20 @@ class Encoder(nn.Module):
             dtype: of the weights, by default ``float32`` whatever the file holds.
 
         Raises:
-            NearfarError: no weights to be had, damaged weights, unknown pooling, or a length over the model's own.
+            NearfarError: no such device, no weights to be had, a damaged folder, one that needs code of its own,
+                unknown pooling, or a length over the model's own.
         """
         precision = PRECISIONS.get(str(dtype or "float32").removeprefix("torch."))
         if precision is None:
             raise NearfarError(f"dtype {dtype!r}: take one of {', '.join(PRECISIONS)}.")
-        parts = container.read(locate(name_or_path), dtype=precision, pooling=pooling)
+        place = choose_device(device)
+        folder = locate(name_or_path)
+        with opening(folder):
+            parts = container.read(folder, dtype=precision, pooling=pooling)
         if max_length is not None:
             parts = parts._replace(max_length=container.check_length(max_length, parts.backbone, parts.tokenizer))
-        place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-        encoder = cls(parts)
+        with opening(folder / "config.json"):
+            encoder = cls(parts)
         encoder.to(place).eval()
         return encoder
 
@@ -142,7 +149,13 @@ class Encoder(nn.Module):
 
     @torch.inference_mode()
     def encode(
-        self, texts: Sequence[str], *, normalize: bool = False, bf16: bool = False, progress: bool = False
+        self,
+        texts: Sequence[str],
+        *,
+        normalize: bool = False,
+        bf16: bool = False,
+        progress: bool = False,
+        check_finite: bool = True,
     ) -> Float[np.ndarray, "texts dim"]:
         """Embeddings as float32 [texts, dim], in the order of ``texts``.
 
@@ -154,9 +167,11 @@ class Encoder(nn.Module):
             normalize: scale each vector to length 1, also where the model does not do so itself.
             bf16: compute in bfloat16, which is faster where the processor knows it, and good for three digits.
             progress: show a progress bar.
+            check_finite: a vector with a NaN or infinity is an error; without, it is returned as it is.
 
         Raises:
-            NearfarError: a single string, or something among the texts that is no string (says which).
+            NearfarError: a single string, something among the texts that is no string (says which), or a vector that
+                is not finite (says of which text).
         """
         if isinstance(texts, str):
             raise NearfarError("encode takes a list of texts, not one string: encode([text]).")
@@ -166,7 +181,13 @@ class Encoder(nn.Module):
         distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         tokenized = self.tokenize(list(distinct))
         warn_of_cuts(tokenized, self.max_length)
-        vectors = self.encode_tokens(tokenized.ids, normalize=normalize, bf16=bf16, progress=progress)
+        try:
+            vectors = self.encode_tokens(
+                tokenized.ids, normalize=normalize, bf16=bf16, progress=progress, check_finite=check_finite
+            )
+        except NotFiniteError as error:
+            text = list(distinct)[error.number]
+            raise NotFiniteError(texts.index(text), text) from None
         return vectors[[distinct[text] for text in texts]]
 
     @torch.inference_mode()
@@ -178,23 +199,32 @@ class Encoder(nn.Module):
         bf16: bool = False,
         progress: bool = False,
         on_batch: Callable[[int], None] | None = None,
+        check_finite: bool = True,
     ) -> Float[np.ndarray, "texts dim"]:
         """What :meth:`encode` does with its distinct texts once they are tokens; float32 [texts, dim].
 
         ``on_batch`` is told, after each batch, how many texts it had.
+
+        Raises:
+            NotFiniteError: a vector that is not finite, unless ``check_finite`` is off.
         """
         vectors = np.empty((len(token_ids), self.dim), dtype=np.float32)
         was_training = self.training
         self.eval()
-        for batch in budgeted(token_ids, progress=progress):
-            with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
-                embedding = self([token_ids[text] for text in batch]).float()
-            if normalize or self.normalizes:
-                embedding = functional.normalize(embedding, dim=-1)
-            vectors[batch] = embedding.cpu().numpy()
-            if on_batch:
-                on_batch(len(batch))
-        self.train(was_training)
+        try:
+            for batch in budgeted(token_ids, progress=progress):
+                with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
+                    embedding = self([token_ids[text] for text in batch]).float()
+                if normalize or self.normalizes:
+                    embedding = functional.normalize(embedding, dim=-1)
+                if check_finite and (broken := first_broken(embedding, batch)) is not None:
+                    said = self.tokenizer.decode(token_ids[broken], skip_special_tokens=True)
+                    raise NotFiniteError(broken, str(said))
+                vectors[batch] = embedding.cpu().numpy()
+                if on_batch:
+                    on_batch(len(batch))
+        finally:
+            self.train(was_training)
         return vectors
 
     def save_pretrained(self, folder: str | Path) -> None:

@@ -9,6 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from nearfar.encoder.encoder import Encoder, budgeted, warn_of_cuts
+from nearfar.encoder.finite import NotFiniteError, first_broken
 from nearfar.encoder.pooling import TOKEN_POOLINGS, Pooling, parse_pooling, pool
 from nearfar.encoder.ragged import Ragged, hidden_states
 from nearfar.types import NearfarError
@@ -36,7 +37,7 @@ def layer_embeddings(
 
     Raises:
         NearfarError: a single string, something among the texts that is no string, a pooling that is none of the
-            four, or one that is named twice.
+            four or named twice, or a vector that is not finite (says of which text).
     """
     _check(texts, poolings)
     layers = encoder.backbone.config.num_hidden_layers
@@ -55,7 +56,11 @@ def layer_embeddings(
         batch = Ragged.pack([tokenized.ids[number] for number in numbers], device=encoder.device)
         for layer, states in enumerate(hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)):
             for name, pooling in parsed.items():
-                vectors[layer, name][numbers] = _embedding(encoder, states, batch, pooling).cpu().numpy()
+                embedding = _embedding(encoder, states, batch, pooling)
+                if (broken := first_broken(embedding, numbers)) is not None:
+                    text = list(distinct)[broken]
+                    raise NotFiniteError(texts.index(text), text)
+                vectors[layer, name][numbers] = embedding.cpu().numpy()
     encoder.train(was_training)
     if len(distinct) == len(texts):  # as they are, for a copy would be as large again
         return vectors

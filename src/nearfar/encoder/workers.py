@@ -13,6 +13,7 @@ import torch
 
 from nearfar import threads
 from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.finite import NotFiniteError
 from nearfar.encoder.kernels import NOT_USED, kernels
 from nearfar.encoder.stream import Encoded, TokenBlock
 from nearfar.types import NearfarError
@@ -48,7 +49,7 @@ def encode_in_processes(
     __name__ == "__main__"``. They share this process's threads. When this process ends, however it does, they end.
 
     Raises:
-        NearfarError: a process fails or dies.
+        NearfarError: a process fails or dies, or a vector is not finite.
     """
     context = multiprocessing.get_context("spawn")
     share = max(1, torch.get_num_threads() // len(devices))
@@ -73,6 +74,9 @@ def encode_in_processes(
                         on_batch(value)
                     continue
                 done = busy.pop(pipe, None)
+                if kind == "not finite":
+                    assert done is not None
+                    raise done.whose(NotFiniteError(*value))
                 if upcoming:
                     _send(pipe, upcoming.tokenized.ids, processes[pipe])
                     busy[pipe], upcoming = upcoming, next(blocks, None)
@@ -129,5 +133,7 @@ def _work(pipe: Connection, work: Work, device: str, threads: int) -> None:
             pipe.send(("vectors", vectors))
     except (EOFError, ConnectionError):  # the other process has gone
         return
+    except NotFiniteError as error:
+        pipe.send(("not finite", (error.number, error.content)))
     except Exception as error:
         pipe.send(("error", str(error) or type(error).__name__))

@@ -1,0 +1,216 @@
+"""Whether the files of a transformers folder are whole and fit together, told before and after a library reads them."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from nearfar.types import NearfarError
+
+SIZES = (
+    *("hidden_size", "intermediate_size", "embedding_size", "vocab_size", "dim", "hidden_dim", "d_model", "d_ff"),
+    *("encoder_ffn_dim", "decoder_ffn_dim", "type_vocab_size"),
+)
+"""Of a config: no tensor is wider, so none of these is larger than the largest side of the weights."""
+LAYERS = ("num_hidden_layers", "n_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")
+COUNTS = ("num_attention_heads", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads")
+CODE = ("attn_implementation", "experts_implementation")
+"""Entries of a config that may name code on the hub."""
+BUILT_IN = ("eager", "sdpa")
+HEAD_WIDTHS = {"head_dim", "attention_head_size", "d_kv"}
+POSITIONS = 10**7
+"""More than any model has."""
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm", "tekken.json")
+LABELS = 'id2label must name each label by its number, from "0" on, as a string.'
+TOKENIZER_SETTINGS = ("special_tokens_map.json", "added_tokens.json")
+
+
+def read_json(file: Path) -> Any:
+    """The content of a JSON file.
+
+    Raises:
+        NearfarError: it is not there, cannot be read, or is no JSON.
+    """
+    try:
+        if file.exists() and not file.is_file():  # opening a pipe would wait for its writer
+            raise NearfarError(f"{file}: is no regular file.")
+        return json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise NearfarError(f"{file}: is missing; copy the whole model folder again.") from error
+    except OSError as error:
+        raise NearfarError(f"{file}: cannot be read ({error.strerror or error}).") from error
+    except (ValueError, RecursionError) as error:
+        raise NearfarError(f"{file}: is damaged: it is not valid JSON ({error}).") from error
+
+
+def read_object(file: Path) -> dict[str, Any]:
+    """The settings that a JSON file holds.
+
+    Raises:
+        NearfarError: as :func:`read_json`, and of JSON that is no object.
+    """
+    found = read_json(file)
+    if not isinstance(found, dict):
+        raise NearfarError(f"{file}: must hold a JSON object with settings, not {_kind(found)}.")
+    return found
+
+
+def check_config(folder: Path) -> dict[str, Any]:
+    """The settings of config.json; sizes that are none are refused.
+
+    Raises:
+        NearfarError: no config.json, a damaged one, a size that is none, or quantized weights.
+    """
+    file = folder / "config.json"
+    if not file.exists():
+        raise NearfarError(f"{folder}: holds no config.json, so it is no transformers encoder.")
+    settings = read_object(file)
+    if not isinstance(settings.get("model_type"), str):
+        raise NearfarError(f"{file}: names no model_type, so it is no config of a transformers model.")
+    if settings.get("quantization_config") is not None:
+        raise NearfarError(
+            f"{file}: the weights are quantized (quantization_config), and nearfar neither encodes with such weights "
+            "nor trains them; take the model in full precision."
+        )
+    for name in ("dtype", "torch_dtype"):
+        value = settings.get(name)
+        known = isinstance(value, str) and isinstance(getattr(torch, value.removeprefix("torch."), None), torch.dtype)
+        if value is not None and not known:
+            raise NearfarError(f"{file}: {name} is {value!r}, and must name a dtype of torch, such as float32.")
+    for name, value in _everywhere(settings):
+        if name.strip("_").removesuffix("_internal") in CODE and value not in (None, *BUILT_IN):
+            raise NearfarError(
+                f"{file}: {name} is {value!r}, and must be {' or '.join(BUILT_IN)}, as nearfar runs no code from the "
+                "hub; remove that entry."
+            )
+    _check_sizes(file, settings)
+    labels = settings.get("id2label")
+    if labels is not None and not (isinstance(labels, dict) and all(number.isdecimal() for number in labels)):
+        raise NearfarError(f"{file}: {LABELS}")
+    kinds = settings.get("architectures")
+    if kinds is not None and not (isinstance(kinds, list) and all(isinstance(kind, str) for kind in kinds)):
+        raise NearfarError(f"{file}: architectures is {kinds!r}, and must be a list of class names.")
+    return settings
+
+
+def check_sizes_of_weights(folder: Path, settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Refuse a config of a model that is far larger than the weights, before memory is taken for it."""
+    largest = max((side for shape in shapes.values() for side in shape), default=0)
+    for name in SIZES:
+        if settings.get(name) is not None and settings[name] > largest:
+            raise NearfarError(
+                f"{folder / 'config.json'}: {name} is {settings[name]}, and no tensor of the weights is that large."
+            )
+    for name in LAYERS:
+        if settings.get(name) is not None and settings[name] > len(shapes):
+            raise NearfarError(
+                f"{folder / 'config.json'}: {name} is {settings[name]}, but the weights are {len(shapes)} tensors."
+            )
+    name = "max_position_embeddings"
+    has_table = any(key.endswith("position_embeddings.weight") for key in shapes)
+    if has_table and settings.get(name) is not None and settings[name] > largest:
+        raise NearfarError(
+            f"{folder / 'config.json'}: {name} is {settings[name]}, and no tensor of the weights is that large."
+        )
+
+
+def _check_sizes(file: Path, settings: Mapping[str, Any]) -> None:
+    for name in (*SIZES, *LAYERS, *COUNTS):
+        value = settings.get(name)
+        least = 0 if name == "type_vocab_size" else 1
+        if value is not None and (type(value) is not int or value < least):
+            raise NearfarError(f"{file}: {name} is {value!r}, and must be a whole number of {least} or more.")
+    positions = settings.get("max_position_embeddings")
+    if positions is not None and (type(positions) is not int or not 1 <= positions <= POSITIONS):
+        raise NearfarError(
+            f"{file}: max_position_embeddings is {positions!r}, and must be a whole number from 1 to {POSITIONS}."
+        )
+    width, heads = settings.get("hidden_size"), settings.get("num_attention_heads")
+    if width is not None and heads is not None and not HEAD_WIDTHS & settings.keys() and width % heads:
+        raise NearfarError(f"{file}: hidden_size {width} is no multiple of num_attention_heads {heads}.")
+
+
+def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
+    """Make sure that the tokenizer's files are there and whole; the vocabulary's file, and the kind of tokenizer.json.
+
+    Without them transformers makes a tokenizer up, and a folder without a word gives vectors like any other.
+
+    Raises:
+        NearfarError: a file that is missing or damaged.
+    """
+    found = next((file for kind in VOCABULARIES for file in sorted(folder.glob(kind))), None)
+    if found is None:
+        raise NearfarError(
+            f"{folder}: holds no tokenizer (tokenizer.json or a vocabulary); copy the tokenizer's files from the model "
+            "that this one was made of."
+        )
+    file = folder / "tokenizer_config.json"
+    if not file.exists():
+        raise NearfarError(
+            f"{folder}: holds no tokenizer_config.json, which says how {found.name} is read; copy it from the model "
+            "that this one was made of."
+        )
+    longest = read_object(file).get("model_max_length")
+    if longest is not None and (type(longest) not in (int, float) or not longest >= 3):
+        raise NearfarError(f"{file}: model_max_length is {longest!r}, and must be a number of tokens from 3.")
+    for name in TOKENIZER_SETTINGS:
+        if (folder / name).exists():
+            read_object(folder / name)
+    model = read_object(found).get("model") if found.suffix == ".json" else None
+    return found, model.get("type") if isinstance(model, dict) and found.name == "tokenizer.json" else None
+
+
+def check_tokenizer_kind(folder: Path, tokenizer: PreTrainedTokenizerBase, kind: str | None) -> None:
+    """Refuse a tokenizer that splits words in another way than its tokenizer.json, whose model is a ``kind``.
+
+    Raises:
+        NearfarError: tokenizer_config.json names another class of tokenizers, or none.
+    """
+    made = type(backend.model).__name__ if (backend := getattr(tokenizer, "backend_tokenizer", None)) else None
+    if kind is not None and made is not None and kind != made:
+        raise NearfarError(
+            f"{folder / 'tokenizer_config.json'}: makes a {made} tokenizer of tokenizer.json, which holds a {kind} "
+            "one; copy both files from the model that this one was made of."
+        )
+
+
+def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
+    """Make sure that each token has an embedding, and that there are tokens.
+
+    A matrix with some rows more than there are tokens is common: rows are padded to a round number.
+
+    Raises:
+        NearfarError: the vocabulary is not the one that the model was trained with.
+    """
+    vocabulary = tokenizer.get_vocab()
+    if not set(vocabulary) - set(tokenizer.all_special_tokens):
+        raise NearfarError(f"{folder}: the tokenizer knows no words, only special tokens; copy the model's own files.")
+    embeddings: Any = model.get_input_embeddings()
+    rows, needed = embeddings.weight.shape[0], max(vocabulary.values()) + 1
+    if needed > rows:
+        token = max(vocabulary, key=lambda word: vocabulary[word])
+        raise NearfarError(
+            f"{folder}: the tokenizer has token ids up to {needed - 1} ({token!r}), but the model has embeddings for "
+            f"{rows} tokens. The tokenizer is another model's, or its new tokens were never added to the model."
+        )
+    if rows > 2 * needed:
+        raise NearfarError(
+            f"{folder}: the tokenizer has {needed} tokens, but the model has embeddings for {rows}. The tokenizer is "
+            "another model's; copy the model's own files."
+        )
+
+
+def _everywhere(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Entries of the settings and of those inside."""
+    for name, value in settings.items():
+        yield name, value
+        if isinstance(value, dict):
+            yield from _everywhere(value)
+
+
+def _kind(value: object) -> str:
+    names = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return names.get(type(value), "a number")

@@ -1,0 +1,186 @@
+"""modules.json of a sentence-transformers folder and the settings of its modules, read into our terms and checked.
+
+Nothing here opens a module that sentence-transformers does not have itself, or one outside the folder.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from torch import nn
+
+from nearfar.encoder.folder_checks import read_json, read_object
+from nearfar.encoder.pretrained import load_module, opening
+from nearfar.encoder.weights import shapes_of
+from nearfar.types import NearfarError
+
+AFTER_POOLING = ("Dense", "LayerNorm", "Dropout", "Normalize")
+POOLING = ("Pooling", "WordWeights", "WeightedLayerPooling")
+OWN = re.compile(r"sentence_transformers\.(?:\w+\.)*(\w+)")
+"""A class of sentence-transformers, by its full name, today's or an earlier one."""
+EMBEDDING = "sentence_embedding"
+WEIGHTED = {"Dense": ("linear.weight", ("out_features", "in_features")), "LayerNorm": ("norm.weight", ("dimension",))}
+"""Modules with weights: the main one, and the settings that are its shape."""
+
+
+def modules_of(folder: Path) -> list[tuple[str, str]]:
+    """Kind and path of each module, the Transformer first.
+
+    Raises:
+        NearfarError: a list that is missing or damaged, a module that nearfar lacks or one outside the folder; it does
+            not start with a transformer, or prepends a prompt to each text.
+    """
+    listing = folder / "modules.json"
+    if not listing.exists():
+        traces = [*folder.glob("config_sentence_transformers.json"), *folder.glob("*_Pooling")]
+        if traces:
+            raise NearfarError(
+                f"{folder}: holds {traces[0].name} but no modules.json, which says what the model does after its "
+                "transformer; copy the whole model folder again."
+            )
+        return [("Transformer", "")]
+    entries = read_json(listing)
+    if not isinstance(entries, list):
+        raise NearfarError(f"{listing}: must hold a list of modules.")
+    modules = [_module(listing, number, entry) for number, entry in enumerate(entries)]
+    if not modules or modules[0][0] != "Transformer":
+        raise NearfarError(f"{listing}: does not start with a Transformer, so it is no encoder that nearfar can train.")
+    unknown = [kind for kind, _ in modules[1:] if kind not in (*POOLING, *AFTER_POOLING)]
+    if unknown:
+        raise NearfarError(f"{listing}: has a module {unknown[0]!r}, which nearfar does not know.")
+    prompts = folder / "config_sentence_transformers.json"
+    if prompts.exists() and (default := read_object(prompts).get("default_prompt_name")):
+        raise NearfarError(f"{prompts}: prepends the prompt {default!r} to each text, which nearfar does not do.")
+    return modules
+
+
+def _module(listing: Path, number: int, entry: Any) -> tuple[str, str]:
+    kind, path = (entry.get("type"), entry.get("path")) if isinstance(entry, dict) else (None, None)
+    if not isinstance(kind, str) or not isinstance(path, str):
+        raise NearfarError(f"{listing}: entry {number} (counted from 0) must have a type and a path, both strings.")
+    if (own := OWN.fullmatch(kind)) is None:
+        raise NearfarError(
+            f"{listing}: names the class {kind!r}, which is no module of sentence-transformers; nearfar never runs "
+            "code of a model."
+        )
+    leaves = PurePosixPath(path).is_absolute() or PureWindowsPath(path).anchor or ".." in re.split(r"[/\\]", path)
+    if leaves or "\0" in path:
+        raise NearfarError(f"{listing}: the path {path!r} of {own[1]} leaves the model's folder.")
+    return own[1], path
+
+
+def tail_module(kind: str, folder: Path) -> nn.Module:
+    """A module that follows pooling.
+
+    Raises:
+        NearfarError: its files are missing or damaged, or it does what nearfar does not.
+    """
+    file = folder / "config.json"
+    settings = read_object(file) if kind != "Normalize" or file.exists() else {}
+    read, written = (settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output"))
+    if (read, written) != (EMBEDDING, EMBEDDING):
+        raise NearfarError(
+            f"{file}: the {kind} turns {read!r} into {written!r}, and nearfar knows {EMBEDDING!r} alone."
+        )
+    activation = settings.get("activation_function")
+    if activation is not None and not _is_torchs(activation):
+        raise NearfarError(f"{file}: activation_function is {activation!r}, and must be a module of torch.nn.")
+    if kind in WEIGHTED:
+        _check_weighted(kind, folder, settings)
+    with opening(file):
+        return load_module(kind, folder)
+
+
+def _check_weighted(kind: str, folder: Path, settings: Mapping[str, Any]) -> None:
+    """Make sure that the weights of a Dense or a LayerNorm are there, and have the sizes that its settings say."""
+    file = folder / "model.safetensors"
+    if not file.exists():
+        pickled = " (pytorch_model.bin is pickled, which nearfar does not open)"
+        hint = pickled if (folder / "pytorch_model.bin").exists() else ""
+        raise NearfarError(f"{folder}: holds no model.safetensors{hint}.")
+    weight, names = WEIGHTED[kind]
+    found, expected = shapes_of(file).get(weight), tuple(settings.get(name) for name in names)
+    if found != expected:
+        sizes = " and ".join(f"{name} {settings.get(name)!r}" for name in names)
+        raise NearfarError(f"{folder / 'config.json'}: has {sizes}, but {weight} in {file.name} has the shape {found}.")
+
+
+def _is_torchs(activation: object) -> bool:
+    """Whether it is the full name of a module of torch.nn."""
+    name = str(activation).rsplit(".", 1)[-1]
+    found = getattr(nn, name, None)
+    return isinstance(found, type) and activation in (f"{found.__module__}.{name}", f"torch.nn.{name}")
+
+
+def check_tail(folder: Path, width: int, tail: Sequence[nn.Module]) -> None:
+    """Run the modules after pooling once, on embeddings of ``width`` zeros, as each must read what comes before it.
+
+    Raises:
+        NearfarError: one fails, or writes another width than its settings say.
+    """
+    embedding = torch.zeros(1, width)
+    for number, module in enumerate(tail, start=1):
+        with opening(folder / "modules.json"), torch.no_grad():
+            embedding = module.eval()({EMBEDDING: embedding})[EMBEDDING]
+            width = getattr(module, "out_features", width)
+            if embedding.shape != (1, width):
+                raise NearfarError(
+                    f"{folder / 'modules.json'}: module {number} after pooling, {type(module).__name__}, should write "
+                    f"{width} numbers, and writes the shape {list(embedding.shape[1:])}."
+                )
+
+
+def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token: str | None) -> str:
+    """The name of ours that the modules amount to; ``cls_token`` is the tokenizer's.
+
+    Raises:
+        NearfarError: they pool in a way that nearfar does not, or their files are damaged.
+    """
+    paths = {kind: folder / path for kind, path in modules}
+    if "Pooling" not in paths:
+        raise NearfarError(f"{folder / 'modules.json'}: has no Pooling; choose one with --pooling.")
+    file = paths["Pooling"] / "config.json"
+    settings = read_object(file)
+    legacy = {
+        key.removeprefix("pooling_mode_").removesuffix("_token").removesuffix("_tokens"): value
+        for key, value in settings.items()
+        if key.startswith("pooling_mode_")
+    }
+    mode = settings.get("pooling_mode") or [name for name, on in legacy.items() if on]
+    mode = mode[0] if isinstance(mode, list) and len(mode) == 1 else mode
+    if not mode:
+        raise NearfarError(f"{file}: names no pooling; choose one with --pooling.")
+    if mode not in ("cls", "mean", "max"):
+        raise NearfarError(f"{file}: pools by {mode}, which nearfar does not; choose one with --pooling.")
+    if "WordWeights" in paths:
+        file = paths["WordWeights"] / "config.json"
+        weighted = read_object(file)
+        if (
+            mode != "mean"
+            or weighted.get("word_weights") != {cls_token: 0}
+            or weighted.get("unknown_word_weight", 1) != 1
+        ):
+            raise NearfarError(f"{file}: weights words one by one, which nearfar does not.")
+        mode = "mean_without_cls"
+    if "WeightedLayerPooling" in paths:
+        return _layer_pooling_name(paths["WeightedLayerPooling"], mode)
+    return str(mode)
+
+
+def _layer_pooling_name(folder: Path, tokens: str) -> str:
+    file = folder / "config.json"
+    settings = read_object(file)
+    start, layers = (settings.get(name) for name in ("layer_start", "num_hidden_layers"))
+    if type(start) is not int or type(layers) is not int:
+        raise NearfarError(f"{file}: layer_start and num_hidden_layers must be whole numbers.")
+    with opening(folder / "model.safetensors"):
+        weights = load_file(folder / "model.safetensors")["layer_weights"]
+    chosen = [int(layer) + start for layer in weights.nonzero().flatten()]
+    if len(chosen) == 1:
+        return f"layer:{chosen[0]}" if tokens == "mean" else f"layer:{chosen[0]}:{tokens}"
+    if tokens == "mean" and chosen == [1, layers] and weights.max() == weights.sum() / 2:
+        return "first_last"
+    raise NearfarError(f"{folder}: weights the layers in a way that nearfar does not; choose a pooling with --pooling.")

@@ -1,0 +1,223 @@
+"""The only place that calls the loaders of transformers and sentence-transformers.
+
+Each of them is told ``trust_remote_code=False``, so that no code of a model's folder runs and nobody is asked on the
+terminal whether it may. Whatever a loader raises over a damaged folder leaves here as a sentence about a file.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModel,
+    AutoModelForSeq2SeqLM,
+    AutoModelForSequenceClassification,
+    AutoTokenizer,
+    PretrainedConfig,
+    PreTrainedTokenizerBase,
+)
+from transformers.models.auto import configuration_auto, modeling_auto
+from transformers.utils import logging as transformers_logging
+
+from nearfar.encoder.folder_checks import (
+    check_config,
+    check_sizes_of_weights,
+    check_tokenizer_files,
+    check_tokenizer_kind,
+    read_object,
+)
+from nearfar.encoder.weights import check_weights
+from nearfar.types import NearfarError
+
+LONGEST_REASON = 300
+TOKENIZER_PACKAGES = ("sentencepiece", "sacremoses", "protobuf", "tiktoken")
+MODELS: dict[str, tuple[Any, str]] = {
+    "encoder": (AutoModel, "MODEL_MAPPING_NAMES"),
+    "sequence classifier": (AutoModelForSequenceClassification, "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES"),
+    "translation model": (AutoModelForSeq2SeqLM, "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
+}
+"""What a folder is opened as: transformers' class, and its table of model type -> class name."""
+
+
+def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
+    """The config of a transformers folder, which will be opened as one of :data:`MODELS`.
+
+    Raises:
+        NearfarError: config.json or the weights are missing or damaged, do not fit together, or the model needs code of
+            its own.
+    """
+    settings = check_config(folder)
+    check_sizes_of_weights(folder, settings, check_weights(folder))
+    _refuse_own_code(folder, settings, kind)
+    with opening(folder / "config.json"), quiet():
+        config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+    if type(config) not in MODELS[kind][0]._model_mapping:
+        raise NearfarError(
+            f"{folder / 'config.json'}: transformers has no {kind} of the model type {settings['model_type']!r}; "
+            f"nearfar needs a {kind} here."
+        )
+    config.return_dict = True  # what its output is like changes no vector
+    if hasattr(config, "auto_map"):  # else it would be saved again
+        del config.auto_map
+    return config
+
+
+def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings: Any) -> tuple[Any, dict[str, Any]]:
+    """The model of a transformers folder, and what transformers says of its weights; none that misfits is an error.
+
+    Raises:
+        NearfarError: transformers cannot open it.
+    """
+    if (folder / "adapter_config.json").exists():
+        raise NearfarError(
+            f"{folder / 'adapter_config.json'}: nearfar opens no adapters; merge the adapter into the model, and save "
+            "that to a folder."
+        )
+    with opening(folder / "config.json"), quiet():  # the weights were checked: what fails now is the building
+        return MODELS[kind][0].from_pretrained(
+            folder,
+            config=config,
+            trust_remote_code=False,
+            use_safetensors=True,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            **settings,
+        )
+
+
+def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBase:
+    """The tokenizer of a transformers folder.
+
+    Raises:
+        NearfarError: its files are missing or damaged, or it is none of the fast ones, where those are asked for.
+    """
+    vocabulary, kind = check_tokenizer_files(folder)
+    with opening(vocabulary), quiet():
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    if fast and not tokenizer.is_fast:
+        raise NearfarError(f"{folder}: has no fast tokenizer (tokenizer.json), which nearfar needs.")
+    check_tokenizer_kind(folder, tokenizer, kind)
+    return tokenizer
+
+
+def load_module(kind: str, folder: Path) -> nn.Module:
+    """A module of sentence-transformers' own, of that class name."""
+    from sentence_transformers.sentence_transformer import modules
+
+    if not folder.is_dir():
+        return getattr(modules, kind)()
+    return getattr(modules, kind).load(str(folder), trust_remote_code=False)
+
+
+def save_modules(
+    folder: Path, plain: str, rest: Sequence[nn.Module], *, max_length: int, hidden_states: bool, pooler: bool
+) -> int:
+    """Write a sentence-transformers folder: the transformer of the folder ``plain``, then ``rest``; returns its width.
+
+    Without ``pooler`` the transformer is saved without one, else random weights would be saved as if trained.
+    """
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Transformer
+
+    with quiet():
+        transformer = Transformer(
+            plain,
+            max_seq_length=max_length,
+            config_kwargs={"trust_remote_code": False} | ({"output_hidden_states": True} if hidden_states else {}),
+            model_kwargs={"trust_remote_code": False, "dtype": "auto"},
+            processor_kwargs={"trust_remote_code": False},
+        )
+        if not pooler and hasattr(transformer.auto_model, "pooler"):
+            transformer.auto_model.pooler = None
+        model = SentenceTransformer(
+            modules=[transformer, *rest], device="cpu", similarity_fn_name="cosine", trust_remote_code=False
+        )
+        model.save_pretrained(str(folder), create_model_card=False)
+    return int(model.get_embedding_dimension() or 0)
+
+
+def check_complete(folder: Path, info: Mapping[str, Any], counts: Callable[[str], bool]) -> None:
+    """Refuse weights of which some are missing, or have other shapes than the config says.
+
+    Args:
+        folder: where they are from.
+        info: what transformers says of them.
+        counts: whether a weight of that name has to be there.
+    """
+    shapes = {str(key): None for key in info["missing_keys"]} | {
+        str(key if isinstance(key, str) else key[0]): key[1:] for key in info["mismatched_keys"]
+    }
+    wrong = sorted(filter(counts, shapes))
+    if not wrong:
+        return
+    known = shapes[wrong[0]]
+    detail = f" ({list(known[0])} in the file, {list(known[1])} by config.json)" if known and len(known) == 2 else ""
+    raise NearfarError(f"{folder}: {len(wrong)} weights are missing or misshapen, the first is {wrong[0]}{detail}.")
+
+
+@contextmanager
+def opening(file: Path) -> Iterator[None]:
+    """Turn whatever a library raises inside into a :class:`NearfarError` that names the likeliest file."""
+    try:
+        yield
+    except NearfarError:
+        raise
+    except ImportError as error:
+        asked = reason(error).split(". ")[0]
+        hint = any(name in asked.lower() for name in TOKENIZER_PACKAGES)
+        advice = " Most models of this kind need: pip install sentencepiece sacremoses" if hint else ""
+        raise NearfarError(f"{file}: {asked}.{advice}") from error
+    except OSError as error:
+        if error.strerror:  # of the system; transformers' own have a text alone
+            raise NearfarError(f"{error.filename or file}: cannot be read ({error.strerror}).") from error
+        raise NearfarError(f"{file}: cannot be opened: {reason(error)}.") from error
+    except Exception as error:
+        raise NearfarError(f"{file}: cannot be opened: {reason(error)}.") from error
+
+
+def reason(error: Exception) -> str:
+    """What the exception says in its first line, or in two where the first only introduces the second."""
+    lines = [line.strip(" .") for line in str(error).splitlines() if line.strip(" .")]
+    line = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
+    known = isinstance(error, OSError | ValueError | RuntimeError | ImportError) or type(error) is Exception
+    known = known or type(error).__module__.startswith("huggingface_hub")  # its checks of a config's fields
+    return (line if line and known else f"{type(error).__name__}: {line}".strip(" :"))[:LONGEST_REASON]
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars or load reports of transformers: what matters of them is raised as an error here."""
+    bars, verbosity = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+def _refuse_own_code(folder: Path, settings: dict[str, Any], kind: str) -> None:
+    """Refuse a folder whose model or tokenizer is a class of its own.
+
+    A class that transformers has under the same name for this model type stays, as it is never taken from the folder.
+    """
+    tables: dict[str, Any] = {"AutoConfig": vars(configuration_auto)["CONFIG_MAPPING_NAMES"]} | {
+        auto.__name__: getattr(modeling_auto, table) for auto, table in (MODELS["encoder"], MODELS[kind])
+    }
+    known = {auto: names.get(settings["model_type"]) for auto, names in tables.items()}
+    for name in ("config.json", "tokenizer_config.json"):
+        file = folder / name
+        named = (settings if name == "config.json" else read_object(file) if file.exists() else {}).get("auto_map")
+        named = named if isinstance(named, dict) else {"AutoTokenizer": named} if named else {}
+        for auto, reference in named.items():
+            ours = auto in known and str(reference).rsplit(".", 1)[-1] == known[auto]
+            if auto == "AutoTokenizer" or (auto in known and not ours):
+                raise NearfarError(
+                    f"{file}: the model needs code of its own ({auto} in auto_map is {reference!r}), and nearfar never "
+                    "runs code of a model. Choose a model that transformers knows by itself."
+                )

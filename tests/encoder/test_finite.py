@@ -1,0 +1,128 @@
+"""NaN and infinity stop encoding and prediction, and the text is named; evaluation still costs only the tasks."""
+
+import json
+import math
+import multiprocessing
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from nearfar import Encoder, NearfarError
+from nearfar.encode import encode_file
+from nearfar.encoder import workers
+from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.finite import NotFiniteError
+from nearfar.encoder.layers import layer_embeddings
+from nearfar.encoder.stream import TokenBlock, encode_blocks, tokenize_blocks
+from nearfar.encoder.workers import Work, encode_in_processes
+from nearfar.evaluate import evaluate
+from tests.encoder.tiny_pairs import save_tiny_for_pairs
+from tests.tiny import save_tiny
+
+TEXTS = ["a dog runs", "the cat", "a dog runs", "the apple in the park", "the cat", "apple"]
+"""``apple`` is the one word that is spoilt; the first text with it is number 3."""
+MEANT = r"text 3 \(counted from 0\), '.*apple in the park': what the model computes is not finite"
+
+
+def spoil(folder: Path, value: float = math.nan, *, word: str = "apple") -> Path:
+    """The embedding of one word is not finite, so that only texts with it are concerned."""
+    weights = load_file(folder / "model.safetensors")
+    vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
+    name = next(name for name in weights if name.endswith("word_embeddings.weight"))
+    weights[name][vocabulary[word], 3] = value
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    return folder
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return spoil(save_tiny(tmp_path / "tiny"))
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_encode_names_the_text(tmp_path: Path, value: float, normalize: bool, bf16: bool) -> None:
+    encoder = Encoder.from_pretrained(spoil(save_tiny(tmp_path / "tiny"), value))
+    encoder.train()
+    with pytest.raises(NearfarError, match=MEANT):
+        encoder.encode(TEXTS, normalize=normalize, bf16=bf16)
+    assert encoder.training
+    assert np.isfinite(encoder.encode(TEXTS[:3], normalize=normalize, bf16=bf16)).all()
+
+
+def test_who_asks_gets_them_as_they_are(folder: Path) -> None:
+    vectors = Encoder.from_pretrained(folder).encode(TEXTS, check_finite=False)
+    assert np.isfinite(vectors).all(axis=1).tolist() == [True, True, True, False, True, False]
+
+
+def test_a_long_text_is_shown_in_part() -> None:
+    said = str(NotFiniteError(7, "word " * 500))
+    assert said.startswith("text 7 (counted from 0), 'word word")
+    assert len(said) < 300
+
+
+def test_layers_name_the_text(folder: Path) -> None:
+    with pytest.raises(NearfarError, match=MEANT):
+        layer_embeddings(Encoder.from_pretrained(folder), TEXTS)
+
+
+def blocks(encoder: Encoder) -> list[TokenBlock]:
+    return list(tokenize_blocks(encoder, [(0, TEXTS[:2]), (2, TEXTS[2:])]))
+
+
+def test_blocks_count_from_the_first(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    with pytest.raises(NearfarError, match=MEANT):
+        list(encode_blocks(encoder, blocks(encoder)))
+
+
+def test_a_process_tells_the_text(folder: Path) -> None:
+    """What it does, done in this process: two of them would take seconds to start."""
+    ours, theirs = multiprocessing.Pipe()
+    before, threads = signal.getsignal(signal.SIGINT), torch.get_num_threads()
+    ours.send(blocks(Encoder.from_pretrained(folder))[1].tokenized.ids)
+    try:
+        workers._work(theirs, Work(folder, "mean", 62, False, False), "cpu", threads)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert [ours.recv() for _ in range(2)] == [("ready", None), ("not finite", (1, "the apple in the park"))]
+
+
+def test_processes_count_from_the_first(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    with pytest.raises(NearfarError, match=MEANT):
+        list(encode_in_processes(iter(blocks(encoder)), Work(folder, "mean", 62, False, False), ["cpu"]))
+
+
+def test_a_file_is_not_written(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
+    with pytest.raises(NearfarError, match=MEANT):
+        encode_file(folder, tmp_path / "texts.txt", tmp_path / "out.npy", block=2, progress=False)
+    assert not (tmp_path / "out.npy").exists()
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+def test_predict_names_the_row(tmp_path: Path, bf16: bool) -> None:
+    folder = spoil(save_tiny_for_pairs(tmp_path / "tiny"), math.inf)
+    classifier = Classifier.from_pretrained(folder, label_names=("no", "yes"))
+    rows = [("a dog",), ("the cat", "an apple"), ("the cat",)]
+    with pytest.raises(NearfarError, match=r"text 1 \(counted from 0\), 'the cat / an apple': what the model computes"):
+        classifier.predict(rows, bf16=bf16)
+    assert np.isfinite(classifier.predict([rows[0], rows[2]], bf16=bf16)).all()
+
+
+def test_an_evaluation_loses_only_the_tasks_that_have_the_text(folder: Path, tmp_path: Path) -> None:
+    rows = [("a dog", "a cat"), ("the man", "a woman runs"), ("a red ball", "the park"), ("a bird", "the house")]
+    for name, last in (("well", "a river"), ("ill", "an apple")):
+        pairs = [*rows, (last, "the dogs")]
+        lines = [f"{score}\t{first}\t{second}" for score, (first, second) in enumerate(pairs)]
+        (tmp_path / f"{name}.tsv").write_text("score\tsentence1\tsentence2\n" + "\n".join(lines) + "\n")
+    files = [str(tmp_path / f"{name}.tsv") for name in ("well", "ill")]
+    result = evaluate(folder, tasks=files, resamples=0, progress=False)
+    assert list(result["tasks"]) == files[:1]
+    assert "1 of its texts hold NaN or infinity, the first is that of 'an apple'" in result["unavailable"][files[1]]

@@ -1,0 +1,148 @@
+"""All loaders of models are called in one file, and each of them is told that no code of a folder may run."""
+
+import ast
+import inspect
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+import transformers
+from sentence_transformers.sentence_transformer import modules as st
+
+import nearfar
+from nearfar import Encoder, NearfarError
+from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.pretrained import opening, reason
+from nearfar.translate import load_translator
+from tests.encoder.tiny_pairs import save_tiny_for_pairs
+from tests.tiny import save_tiny
+from tests.tiny_seq2seq import save_tiny_seq2seq
+
+SOURCE = Path(nearfar.__file__).parent
+DOOR = SOURCE / "encoder" / "pretrained.py"
+OURS = {"Encoder", "Classifier"}
+LIBRARIES = ("transformers", "tokenizers", "sentence_transformers")
+LOADERS = {"SentenceTransformer", "CrossEncoder", "Transformer", "pipeline", "import_from_string"}
+LOADING = {"from_pretrained", "from_file", "get_class_from_dynamic_module"}
+
+
+def loaders_called(file: Path) -> list[tuple[ast.Call, str]]:
+    """Calls in the file that can open a model, a tokenizer or a module of one of the libraries, each in words."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        owner, _, name = called.rpartition(".")
+        module_loaded = name == "load" and ("st." in called or "modules" in called)
+        if (name in LOADING and owner not in OURS) or name in LOADERS or module_loaded:
+            found.append((node, f"{file.relative_to(SOURCE)}: {called}"))
+    return found
+
+
+def test_loaders_are_called_in_one_file_alone() -> None:
+    elsewhere = [call for file in SOURCE.rglob("*.py") if file != DOOR for _, call in loaders_called(file)]
+    assert [call for call in elsewhere if "Glove.from_file" not in call] == []
+    imported = {
+        (file.relative_to(SOURCE), alias.name)
+        for file in SOURCE.rglob("*.py")
+        if file != DOOR
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in LIBRARIES
+        for alias in node.names
+        if alias.name.startswith("Auto") or alias.name in LOADERS
+    }
+    assert imported == set()
+
+
+def test_each_call_there_says_that_no_code_may_run() -> None:
+    calls = loaders_called(DOOR)
+    assert len(calls) >= 6
+    for node, call in calls:
+        said = {ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "trust_remote_code"}
+        if call.endswith(": Transformer"):  # which has it in the settings of its three parts
+            said = set()
+            for part in ("config_kwargs", "model_kwargs", "processor_kwargs"):
+                given = next(keyword.value for keyword in node.keywords if keyword.arg == part)
+                assert "'trust_remote_code': False" in ast.unparse(given), part
+            said = {"False"}
+        assert said == {"False"}, call
+
+
+def test_data_sets_come_without_code() -> None:
+    """The library has no scripts any more, so there is nothing to be told; it is called in one file."""
+    assert "trust_remote_code" not in inspect.signature(datasets.load_dataset).parameters
+    callers = {file.name for file in SOURCE.rglob("*.py") if "load_dataset(" in file.read_text(encoding="utf-8")}
+    assert callers == {"hub.py"}
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+    """Which loaders were called, and what each was told of trust_remote_code."""
+    seen: list[tuple[str, Any]] = []
+
+    def watch(kind: type, name: str) -> None:
+        load = getattr(kind, name).__func__
+
+        def loaded(cls: type, *arguments: Any, **settings: Any) -> Any:
+            seen.append((cls.__name__, settings.get("trust_remote_code")))
+            return load(cls, *arguments, **settings)
+
+        monkeypatch.setattr(kind, name, classmethod(loaded))
+
+    for auto in ("AutoConfig", "AutoTokenizer", "AutoModel", "AutoModelForSequenceClassification"):
+        watch(getattr(transformers, auto), "from_pretrained")
+    watch(transformers.AutoModelForSeq2SeqLM, "from_pretrained")
+    for module in (st.Dense, st.Normalize):
+        watch(module, "load")
+    return seen
+
+
+def test_no_loader_is_left_to_ask(told: list[tuple[str, Any]], tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
+    assert told == [("AutoConfig", False), ("AutoModel", False), *told[2:]]
+    encoder.add_dense()
+    encoder.normalizes = True
+    del told[:]
+    encoder.save_pretrained(tmp_path / "saved")
+    assert {name for name, _ in told} >= {"AutoConfig", "AutoModel"}
+    Encoder.from_pretrained(tmp_path / "saved")
+    assert {"Dense", "Normalize", "AutoTokenizer"} <= {name for name, _ in told}
+    assert {trust for _, trust in told} == {False}
+    save_tiny_for_pairs(tmp_path / "pairs")
+    save_tiny_seq2seq(tmp_path / "translator")
+    del told[:]
+    Classifier.from_pretrained(tmp_path / "pairs", label_names=("no", "yes")).save_pretrained(tmp_path / "classifier")
+    load_translator(tmp_path / "translator", max_length=9)
+    assert {"AutoModelForSequenceClassification", "AutoModelForSeq2SeqLM"} <= {name for name, _ in told}
+    assert {trust for _, trust in told} == {False}
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (
+            PermissionError(13, "Permission denied", "/there/config.json"),
+            r"^/there/config\.json: cannot be read \(Perm",
+        ),
+        (OSError("It looks broken.\nSee above."), r"^FILE: cannot be opened: It looks broken\.$"),
+        (KeyError("vocab"), r"^FILE: cannot be opened: KeyError: 'vocab'\.$"),
+        (AssertionError(), r"^FILE: cannot be opened: AssertionError\.$"),
+        (RecursionError("deep"), r"^FILE: cannot be opened: deep\.$"),
+        (Exception("\n\nof a tokenizer\n"), r"^FILE: cannot be opened: of a tokenizer\.$"),
+        (ValueError("Errors in Dense:\n  too wide.\n  more"), r"^FILE: cannot be opened: Errors in Dense: too wide\.$"),
+        (ImportError("needs tiktoken. Look there"), r"^FILE: needs tiktoken\. Most .* pip install sentencepiece"),
+        (ImportError("No module named 'x'"), r"^FILE: No module named 'x'\.$"),
+        (MemoryError(), r"^FILE: cannot be opened: MemoryError\.$"),
+        (NearfarError("as it is"), "^as it is$"),
+    ],
+)
+def test_what_a_library_raises_is_one_sentence_about_a_file(raised: Exception, said: str) -> None:
+    with pytest.raises(NearfarError, match=said) as caught, opening(Path("FILE")):
+        raise raised
+    assert "\n" not in str(caught.value)
+
+
+def test_reasons_are_short() -> None:
+    assert len(reason(ValueError("x" * 5000))) < 400
