@@ -1,8 +1,9 @@
 """A run made ready: config -> encoder, methods and steps, up to but without the first step; and its plan in words."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
 
 from nearfar.config import TrainConfig
 from nearfar.types import NearfarError
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from nearfar.encoder.training import TrainingEncoder
     from nearfar.methods import Method
     from nearfar.methods.mixture import Mixture
+
+See: TypeAlias = Callable[[str, Sequence[Sequence[object]], Sequence[object]], None]
+"""Told of rows: what they are of, their texts, and their labels or scores."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +55,17 @@ class Prepared:
 
 
 def prepare(
-    config: TrainConfig, *, processes: int = 1, device: str | None = None, console: "Console | None" = None
+    config: TrainConfig,
+    *,
+    processes: int = 1,
+    device: str | None = None,
+    console: "Console | None" = None,
+    see: "See | None" = None,
 ) -> Prepared:
     """Rows, encoder and methods, with the heads that every fresh run of this config starts from.
 
-    On ``console`` a bar is shown while many texts are tokenised.
+    On ``console`` a bar is shown while many texts are tokenised. ``see`` is told the rows of each objective, and what
+    they are of, before they are tokenised.
 
     Raises:
         NearfarError: whatever would stop the run before its first step.
@@ -83,11 +93,13 @@ def prepare(
         console=console,
     )
     seeded(config.seed)
-    recipe = follow(config, Kitchen(texts, config.batch_size * processes))
+    data = f"--data {' '.join(getattr(config, 'data', ()))}"
+    recipe = follow(config, Kitchen(texts, config.batch_size * processes, see and partial(see, data)))
     parts, facts = [(recipe.method, 1.0), *recipe.beside], recipe.facts
     if second is not None:
         try:
-            other = follow(second, Kitchen(texts, second.batch_size * processes))
+            data = f"the data of --second {config.second}"
+            other = follow(second, Kitchen(texts, second.batch_size * processes, see and partial(see, data)))
         except NearfarError as error:
             raise NearfarError(f"--second {config.second}: {error}") from error
         parts += [(method, config.second_weight * weight) for method, weight in ((other.method, 1.0), *other.beside)]

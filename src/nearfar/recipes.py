@@ -1,7 +1,7 @@
 """From a method's settings to the method: which rows are read, how they are batched, what the encoder has to give."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
@@ -62,9 +62,13 @@ class Kitchen:
     encoder: TrainingEncoder
     batch_size: int
     """Rows in a batch, of all processes together."""
+    see: Callable[[Sequence[Sequence[object]], Sequence[object]], None] | None = None
+    """Told the rows and their labels or scores, before they are tokenised."""
 
     def batches(self, config: TrainConfig, loaded: Texts, *, balanced: bool = False, smallest: int = 2) -> TextBatches:
         """Read the texts, and batch their rows."""
+        if self.see is not None:
+            self.see(loaded.rows, loaded.targets or ())
         self.encoder.read(loaded.rows)
         targets = loaded.targets
         return TextBatches(loaded.rows, self.batch_size, config.seed, targets, balanced=balanced, smallest=smallest)
@@ -134,6 +138,8 @@ def _nli(config: SbertConfig, kitchen: Kitchen) -> Recipe:
         label_column=config.label_column,
     )
     rows = data.rows[: config.limit]
+    if kitchen.see is not None:
+        kitchen.see(rows, ())
     kitchen.encoder.read([row[:2] for row in rows])
     batches = NliBatches(rows, kitchen.batch_size, config.seed, config.order)
     if len({row[:2] for row in rows}) == 1:

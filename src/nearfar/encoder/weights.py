@@ -9,6 +9,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError, safe_open
 
+from nearfar.disk import model_of_run
 from nearfar.types import NearfarError
 
 FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]  # never pickled weights, never code
@@ -30,7 +31,7 @@ WHEELS = {
 
 
 def locate(name_or_path: str | Path) -> Path:
-    """The folder that holds the model's files.
+    """The folder that holds the model's files; the folder of a finished training run stands for its model.
 
     Raises:
         NearfarError: none of the four places has it, naming what each answered and what to do; or the offline wheel's
@@ -38,7 +39,7 @@ def locate(name_or_path: str | Path) -> Path:
     """
     folder = Path(name_or_path).expanduser()
     if folder.is_dir():
-        return folder
+        return model_of_run(folder)
     name = str(name_or_path)
     if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
         raise NearfarError(f"{name}: there is no such model folder.")
