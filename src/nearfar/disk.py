@@ -284,9 +284,12 @@ def model_of_run(folder: Path) -> Path:
         if not (folder / "model").is_dir():
             raise NearfarError(f"{folder}: is a finished run, but its folder model is missing; train it again.")
         return folder / "model"
-    if (folder / "group.json").is_file():
-        first = next((one.name for one in sorted(folder.glob("seed-*"))), "seed-1")
-        raise NearfarError(f"{folder}: is a group of runs; name one of them, such as {folder / first}.")
+    seeds = sorted(one.name for one in folder.glob("seed-*") if (one / "config.toml").is_file())
+    if seeds:
+        done = (
+            "a group of runs" if (folder / "group.json").is_file() else "a group that is not finished (no group.json)"
+        )
+        raise NearfarError(f"{folder}: is {done}; name one of its runs, such as {folder / seeds[0]}.")
     if (folder / "config.toml").is_file() and any(
         (folder / name).exists() for name in ("inputs.json", "metrics.jsonl")
     ):

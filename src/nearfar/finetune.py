@@ -62,8 +62,9 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
     processes, device, console = join(config, console)
     with RunFolder(config, processes) as held:
         if held.look(resume=resume) == "finished":
+            done = processes.from_first(lambda: finetuned_before(held.path))
             console.print(f"{held.path}: this run was finished before; nothing to do.", markup=False, highlight=False)
-            return processes.from_first(lambda: finetuned_before(held.path))
+            return done
         held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
         task = load_task(config)
         for what, fingerprint in fingerprints(config, task).items():

@@ -142,8 +142,6 @@ def train_group(
                 if done
                 else train(one, resume=states[seed] == "unfinished", console=console, like=others)
             )
-        if set(states.values()) == {"finished"}:
-            told.print(f"{folder}: this group was finished before; nothing to do.", markup=False, highlight=False)
         group = Group(
             runs,
             Spread.of([run.start_score for run in runs.values()]),
@@ -154,6 +152,8 @@ def train_group(
         record |= {"best_scores": [run.best_score for run in runs.values()]}
         record |= {"start": asdict(group.start), "best": asdict(group.best)}
         processes.from_first(lambda: write_text(folder / FILE, json.dumps(record, indent=1) + "\n"))
+        if set(states.values()) == {"finished"}:
+            told.print(f"{folder}: this group was finished before; nothing to do.", markup=False, highlight=False)
     return group
 
 

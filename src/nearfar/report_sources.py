@@ -188,7 +188,7 @@ class Sources:
 
     def _read_json(self, file: Path) -> dict[str, Any]:
         self.read.append(file)
-        value = read_json(file)
+        value = read_json(file, otherwise="Leave it out of the report, or make it anew.")
         if not isinstance(value, dict):
             raise NearfarError(f"{file}: is no result of nearfar, whose files hold a JSON object.")
         return value

@@ -61,8 +61,9 @@ def train(
     processes, device, console = join(config, console)
     with RunFolder(config, processes, also=partial(_other_second, config), like=like) as held:
         if held.look(resume=resume) == "finished":
+            done = processes.from_first(partial(trained_before, config))
             console.print(f"{held.path}: this run was finished before; nothing to do.", markup=False, highlight=False)
-            return processes.from_first(partial(trained_before, config))
+            return done
         held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
         pairs = load_pairs(config.evaluate_on)
         held.see(f"--evaluate-on {config.evaluate_on}", lambda: fingerprint_rows(pairs))

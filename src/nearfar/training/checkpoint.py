@@ -176,7 +176,7 @@ class Checkpoints:
             progress = Progress(**values)
             progress.history = [(step, score) for step, score in progress.history]
         except (TypeError, ValueError) as error:
-            raise NearfarError(f"{file}: is damaged: {error}. {self._again}") from error
+            raise NearfarError(f"{file}: is damaged: it does not hold a place in the run. {self._again}") from error
         numbers = [value for point in progress.history for value in point]
         numbers += [value for name in _NUMBERS if (value := getattr(progress, name)) is not None]
         whole = all(type(getattr(progress, name)) is int and getattr(progress, name) >= 0 for name in _INTEGERS)
