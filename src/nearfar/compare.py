@@ -130,7 +130,7 @@ def _open(item: Any) -> Any:
 def _evaluate(model: "str | Path | Encode", tasks: Sequence[str] | None, held: Sequence[Run], *, progress: bool) -> Run:
     """Evaluate a model in the way that the results at hand were."""
     transfer = next((run.result["transfer"] for run in held if "transfer" in run.result), None)
-    probe = {key: transfer[key] for key in ("protocol", "nhid", "folds")} if transfer else {}
+    probe = {key: transfer[key] for key in ("protocol", "nhid", "folds") if key in transfer} if transfer else {}
     labelled = [task for task in tasks or () if transfer and task in transfer["tasks"] and task not in NAMES]
     named = None if tasks is None else [task for task in tasks if task not in labelled]
     result = evaluate(model, tasks=named, labelled=labelled, **probe, resamples=0, progress=progress)

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import math
 import os
 import stat
 from collections.abc import Iterable, Iterator
@@ -14,6 +15,7 @@ from nearfar.types import NearfarError
 
 LOCK = ".lock"
 """A file in a locked folder, on systems that cannot lock a folder itself."""
+_LARGEST = 1e100
 _OF_A_PATH = {EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS}
 _FOLDERS_OPEN = os.name != "nt"  # Windows opens no folders, so it cannot flush them either
 
@@ -86,9 +88,16 @@ def read_json(file: Path, *, otherwise: str = "") -> Any:
     """
     text = read_text(file)
     try:
-        return json.loads(text)
+        return json.loads(text, parse_float=_number, parse_int=_number, parse_constant=_number)
     except (ValueError, RecursionError) as error:
         raise NearfarError(f"{file}: is not a whole JSON file ({error}). {otherwise}".rstrip()) from error
+
+
+def _number(text: str) -> int | float:
+    """A number of a JSON file; an error for what is none, or so large that it would overflow elsewhere."""
+    if not math.isfinite(number := float(text)) or abs(number) > _LARGEST:
+        raise ValueError(f"{text[:20]} is no number that is ever written")
+    return int(text) if text.lstrip("-").isdecimal() else number
 
 
 def write_text(file: Path, text: str) -> None:

@@ -191,25 +191,38 @@ def validate(result: object, *, source: str | Path) -> None:
     demand(result.get("kind") in ("evaluation", "sts"), f"its kind is {result.get('kind')!r}, not 'evaluation'")
     demand(isinstance(result.get("model"), str), "it names no model")
     demand(isinstance(result.get("config"), dict), "it has no config")
+    seed = result["config"].get("training_seed")
+    demand(seed is None or type(seed) is int, f"its config's training_seed is {str(seed)[:40]!r}, not a whole number")
     demand(isinstance(result.get("tasks"), dict), "it has no tasks")
     transfer = result.get("transfer", {"tasks": {}})
     demand(isinstance(transfer, dict) and isinstance(transfer.get("tasks"), dict), "its transfer has no tasks")
     for task, scored in transfer["tasks"].items():
         demand(isinstance(scored, dict) and isinstance(scored.get("digest"), str), f"task {task} has no digest")
         kind = scored.get("kind")
-        demand(kind in _KEPT, f"task {task} is of the kind {kind!r}")
+        demand(isinstance(kind, str) and kind in _KEPT, f"task {task} is of the kind {kind!r}")
         metric, predicted = _KEPT[kind]
+        size = "rows" if kind == "classification" else "pairs"
+        demand(type(scored.get(size)) is int, f"task {task} does not say how many {size} it has")
+        named = kind != "classification" or isinstance(scored.get("protocol"), str)
+        demand(named, f"task {task} does not name its protocol")
         demand(isinstance(scored.get(metric), dict), f"task {task} has no {metric} estimate")
         if "reason" in scored[metric]:
+            demand(isinstance(scored[metric]["reason"], str), f"task {task}: the reason of its {metric} is no text")
             continue
+        demand(_are_numbers([scored[metric].get("score")]), f"task {task}: the score of its {metric} is no number")
         for key in ("gold", predicted):
             demand(_are_numbers(scored.get(key)), f"task {task}: {key!r} is no list of numbers")
         demand(len(scored["gold"]) == len(scored[predicted]), f"task {task}: not a prediction for each gold value")
     for task, scored in result["tasks"].items():
         subsets = scored.get("subsets") if isinstance(scored, dict) else None
         demand(isinstance(subsets, dict) and bool(subsets), f"task {task} has no subsets")
-        estimates = [(scored.get("spearman") or {}).get(kind) for kind in AGGREGATES]
-        demand(all(isinstance(estimate, dict) for estimate in estimates), f"task {task} has no Spearman estimates")
+        demand(type(scored.get("pairs")) is int, f"task {task} does not say how many pairs it has")
+        spearman = scored.get("spearman")
+        estimates = [spearman.get(kind) for kind in AGGREGATES] if isinstance(spearman, dict) else []
+        whole = bool(estimates) and all(isinstance(estimate, dict) for estimate in estimates)
+        demand(whole, f"task {task} has no Spearman estimates")
+        reasons = [estimate.get("reason", "") for estimate in estimates if isinstance(estimate, dict)]
+        demand(all(isinstance(reason, str) for reason in reasons), f"task {task}: the reason of a score is no text")
         for subset, held in scored["subsets"].items():
             where = f"task {task}, subset {subset}"
             demand(isinstance(held, dict) and isinstance(held.get("digest"), str), f"{where} has no digest")
@@ -229,7 +242,9 @@ def _json(value: object, indent: str = "") -> str:
 
 
 def _are_numbers(value: object) -> bool:
-    return isinstance(value, list) and all(type(item) in (int, float) and math.isfinite(item) for item in value)
+    return isinstance(value, list) and all(
+        type(item) in (int, float) and abs(item) < 1e100 and math.isfinite(item) for item in value
+    )
 
 
 def _program() -> str:
