@@ -77,9 +77,9 @@ def test_every_kind_of_source_gives_the_same_bytes(world: Path) -> None:
     Path("y.tsv").write_text("n\tsaid\n" + "".join(f"1\t{text}\n" for text in texts))
     Path("y.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps({"said": text}) + "\n" for text in texts).encode()))
     pyarrow.parquet.write_table(pyarrow.table({"said": texts}), "y.parquet")
-    assert encoded(source="y.txt.gz") == expected
+    assert encoded(source="y.txt.gz", overwrite=True) == expected
     for source in ("y.tsv", "y.jsonl.gz", "y.parquet"):
-        assert encoded(source=source, column="said") == expected, source
+        assert encoded(source=source, column="said", overwrite=True) == expected, source
 
 
 def test_each_distinct_text_of_a_block_is_encoded_once(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,8 @@ def test_two_processes_give_what_one_gives(world: Path) -> None:
     encoded(processes=2)
     np.testing.assert_allclose(np.load("x.npy"), np.load("y.npy"), atol=1e-6, rtol=0)
     assert len(expected) == Path("x.npy").stat().st_size
-    assert encoded(processes=8, block=100) == encoded("y.npy", block=100)  # one block is one process's
+    again = {"block": 100, "overwrite": True}
+    assert encoded(processes=8, **again) == encoded("y.npy", **again)  # one block is one process's
 
 
 def test_a_dead_process_loses_nothing(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:

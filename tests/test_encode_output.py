@@ -117,9 +117,9 @@ def test_what_a_stopped_run_left_is_not_overwritten(world: Path) -> None:
 
     refuse(r"x\.npy\.partial: holds 10 of 23 texts of a run that was stopped\. Go on with it by --resume")
     again = r"Give it the same, or remove the folder to start again"
-    refuse(rf"begun otherwise: the texts of --input changed\. {again}", source="x2.txt", resume=True)
+    refuse(rf"other inputs or settings: the texts of --input changed\. {again}", source="x2.txt", resume=True)
     refuse(r"the texts of --input changed; their number was 23, is 24", source="x3.txt", resume=True)
-    refuse(r"begun otherwise: the model's weights or settings changed\. ", model="other", resume=True)
+    refuse(r"other inputs or settings: the model's weights or settings changed\. ", model="other", resume=True)
     refuse(r"--pooling was mean, is cls; --normalize was False, is True\.", pooling="cls", normalize=True, resume=True)
     refuse(r"--precision was fp32, is bf16; --dtype was", precision="bf16", dtype="float16", resume=True)
     refuse(r"--max-length was 62, is 9", max_length=9, resume=True)
@@ -128,11 +128,13 @@ def test_what_a_stopped_run_left_is_not_overwritten(world: Path) -> None:
     encode_file("copy", "x.txt", "x.npy", block=BLOCK, pooling="mean", resume=True, progress=False)
     with pytest.raises(NearfarError, match=r"x\.npy: is finished, there is nothing to resume"):
         encoded(resume=True)
-    assert encoded() == Path("x.npy").read_bytes()  # without --resume it is made once more
+    with pytest.raises(NearfarError, match=r"--output x\.npy: exists; replace it by --overwrite"):
+        encoded()
+    assert encoded(overwrite=True) == Path("x.npy").read_bytes()  # made once more
 
 
 def test_two_runs_do_not_write_one_output(world: Path) -> None:
-    with alone(Path("x.npy")), pytest.raises(NearfarError, match=r"x\.npy: another run is writing it just now"):
+    with alone(Path("x.npy")), pytest.raises(NearfarError, match=r"x\.npy: another process is using it now"):
         encoded()
     assert not Path("x.npy.partial").exists()
     encoded()
@@ -155,7 +157,7 @@ def test_a_full_disk_is_told_before_and_while(world: Path, monkeypatch: pytest.M
     usage = namedtuple("usage", "total used free")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 2000, 2000))
-        with pytest.raises(NearfarError, match=r"x\.npy: needs about 0.0 GB of disk, and 0.0 GB are free\. Make room"):
+        with pytest.raises(NearfarError, match=r"x\.npy: needs about 2\.9 KB of disk, and 2\.0 KB are free\. Make"):
             encoded()
         assert not Path("x.npy.partial").exists()
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 3000, 3000))

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import re
 from pathlib import Path
 
 import numpy as np
@@ -178,4 +177,4 @@ def test_mistakes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     refuse("holds no classifier", "texts.txt", folder=str(tmp_path / "encoder"))
     refuse("there is no such model folder", "texts.txt", folder=str(tmp_path / "nowhere"))
     refuse("max_length 2: this encoder takes 3", "texts.txt", max_length=2)
-    refuse(re.escape("nowhere/out.tsv: cannot be written"), "texts.txt", "nowhere/out.tsv")
+    refuse("--output nowhere/out.tsv: there is no folder nowhere", "texts.txt", "nowhere/out.tsv")

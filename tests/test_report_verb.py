@@ -298,7 +298,7 @@ def test_files_that_cannot_be_read(world: Path) -> None:
     with pytest.raises(NearfarError, match=r"absent\.json: cannot be read \(No such file"):
         made("absent.json")
     Path("binary.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(NearfarError, match=r"binary\.json: is no text"):
+    with pytest.raises(NearfarError, match=r"binary\.json: is damaged: byte 0 is not UTF-8"):
         made("binary.json")
 
 

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.config import flag
+from nearfar.disk import disk_errors, path_errors, read_json, refuse_overwriting_inputs, write_text
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ BEAMS = 5
 BLOCK = 8  # batches whose sentences are sorted by length together: less padding, and no more than this is done twice
 
 
+@path_errors()
 def back_translate(
     sentences: Sequence[str] | str | Path,
     output: str | Path,
@@ -84,6 +86,9 @@ def back_translate(
 
     check_device(device)
     file = _make_way(output)
+    if isinstance(sentences, str | Path):
+        for written in (file, _note_file(file)):
+            refuse_overwriting_inputs(written, [sentences])
     texts = _read(sentences, column)
     settings = {
         "forward": str(forward),
@@ -136,9 +141,6 @@ def _make_way(output: str | Path) -> Path:
     file = Path(output)
     if file.suffix != ".tsv" or file.is_dir():
         raise NearfarError(f"--output {output}: must be a file that ends in .tsv.")
-
-    from nearfar.disk import disk_errors
-
     with disk_errors(file.parent):
         file.parent.mkdir(parents=True, exist_ok=True)
     return file
@@ -171,8 +173,6 @@ def _note_file(file: Path) -> Path:
 
 
 def _write_note(file: Path, note: Mapping[str, Any]) -> None:
-    from nearfar.disk import write_text
-
     write_text(_note_file(file), json.dumps(note, indent=2, ensure_ascii=False) + "\n")
 
 
@@ -181,12 +181,11 @@ def _read_note(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None
     place = _note_file(file)
     note: Any = None
     if place.exists():
-        try:
-            note = json.loads(place.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
-            raise NearfarError(f"{place}: cannot be read as JSON ({error}); remove it and {file.name}.") from error
+        note = read_json(place, otherwise=f"Remove it and {file.name} to start again.")
         if not isinstance(note, dict) or note.get("kind") != "back-translation":
             raise NearfarError(f"{place}: is something else's file; choose another --output.")
+        if not isinstance(note.get("settings"), dict) or not isinstance(note.get("finished") or {}, dict):
+            raise NearfarError(f"{place}: is damaged. Remove it and {file.name} to start again.")
     if not file.exists() or file.stat().st_size == 0:
         return None
     if note is None:
@@ -225,8 +224,6 @@ def _keep_whole_blocks(file: Path, texts: list[str], block: int) -> int:
     if done < len(texts):
         done -= done % block
     kept = sum(place < done for place in places)
-    from nearfar.disk import disk_errors
-
     with disk_errors(file):
         os.truncate(file, sum(map(len, lines[: kept + 1])))
     return done
@@ -243,8 +240,6 @@ def _append(
 ) -> None:
     """Translate the rest and write it block by block."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    from nearfar.disk import disk_errors
 
     block = BLOCK * batch_size
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())

@@ -1,18 +1,20 @@
 """One comparison put together: sides opened or evaluated, tests, file. What ``nearfar compare`` and notebooks call."""
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.data.transfer import NAMES
+from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluate import evaluate
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import check_comparison, compare_all, compare_runs, shared_tasks
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.paired import Run
 from nearfar.evaluation.tables import comparison_markdown, comparisons_markdown
-from nearfar.group import runs_of
+from nearfar.group import FILE, runs_of
 from nearfar.types import Encode, NearfarError
 
 Side: TypeAlias = "str | Path | Encode | Mapping[str, Any] | Sequence[Side]"
@@ -23,6 +25,7 @@ MODEL_FILES = ("modules.json", "config.json", "run.json")
 """What marks a folder as a model, or as a training run, which holds one."""
 
 
+@path_errors()
 def compare(
     first: Side,
     second: Side,
@@ -32,6 +35,7 @@ def compare(
     resamples: int = 10_000,
     seed: int = 0,
     output: str | Path | None = None,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> results.Result:
     """Test whether the first side is better than the second, on each task and on the average over tasks.
@@ -51,6 +55,7 @@ def compare(
         resamples: bootstrap resamples.
         seed: of the bootstrap.
         output: file to write, ending in .json; a Markdown table is written beside it.
+        overwrite: replace ``output`` even if it is no result of nearfar's.
         progress: show progress bars.
 
     Returns:
@@ -60,10 +65,12 @@ def compare(
         NearfarError: a side cannot be read or evaluated, the sides were scored on different data or share no task, or
             the output cannot be written.
     """
-    file = None if output is None else results.check_output(output)
     check_comparison(aggregate, resamples, seed)
     tasks = (tasks,) if isinstance(tasks, str) else tasks
-    opened = [[_open(item) for item in _items(side)] for side in (first, second, *others)]
+    items = [_items(side) for side in (first, second, *others)]
+    inputs = [*chain(*items), *(tasks or ())]
+    file = None if output is None else results.check_output(output, inputs=inputs, overwrite=overwrite)
+    opened = [[_open(item) for item in side] for side in items]
     held = [item for side in opened for item in side if isinstance(item, Run)]
     wanted = tasks or (shared_tasks(held) if held else None)
     sides = [
@@ -91,6 +98,8 @@ def _items(side: Side) -> list[Any]:
         folder = as_path(side)
         if status(folder) is not None and not is_folder(folder):
             check_file(folder)
+        if is_folder(folder) and not is_file(folder / FILE):
+            model_of_run(folder)  # which says of a run that it is not finished
         if runs := runs_of(folder):
             return list(runs)
         if is_file(folder / "result.json"):  # a run of fine-tuning
@@ -126,7 +135,7 @@ def _open(item: Any) -> Any:
 def _evaluate(model: "str | Path | Encode", tasks: Sequence[str] | None, held: Sequence[Run], *, progress: bool) -> Run:
     """Evaluate a model in the way that the results at hand were."""
     transfer = next((run.result["transfer"] for run in held if "transfer" in run.result), None)
-    probe = {key: transfer[key] for key in ("protocol", "nhid", "folds")} if transfer else {}
+    probe = {key: transfer[key] for key in ("protocol", "nhid", "folds") if key in transfer} if transfer else {}
     labelled = [task for task in tasks or () if transfer and task in transfer["tasks"] and task not in NAMES]
     named = None if tasks is None else [task for task in tasks if task not in labelled]
     result = evaluate(model, tasks=named, labelled=labelled, **probe, resamples=0, progress=progress)

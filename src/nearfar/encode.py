@@ -1,12 +1,13 @@
 """A file of texts -> a file of vectors, however many: what ``nearfar encode`` calls."""
 
-import hashlib
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from nearfar.disk import check_place, path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ BLOCK = 2**14
 """Texts that are sorted by length and searched for duplicates together, and lost at most when a run is stopped."""
 
 
+@path_errors()
 def encode_file(
     model: str | Path,
     source: str | Path,
@@ -32,6 +34,7 @@ def encode_file(
     processes: int = 1,
     resume: bool = False,
     device: str | None = None,
+    overwrite: bool = False,
     block: int = BLOCK,
     progress: bool = True,
 ) -> tuple[int, int]:
@@ -47,7 +50,7 @@ def encode_file(
     and ends with the same bytes as one that was not (same machine, same threads).
 
     Args:
-        model: a folder, or ``owner/name`` on the hub.
+        model: a folder, be it a model's or that of a finished training run, or ``owner/name`` on the hub.
         source: where the texts are.
         output: a .npy file, which holds an array [texts, dim], or a .parquet file with the columns ``row`` and
             ``embedding`` (a list of fixed size), for which the vectors are on the disk twice for a while.
@@ -61,16 +64,17 @@ def encode_file(
         processes: that encode side by side, sharing this process's threads, or on several GPUs.
         resume: go on with what a stopped run left. Where there is nothing it starts.
         device: cpu, cuda, cuda:1 ...; by default CUDA where there is one.
+        overwrite: replace an ``output`` that exists.
         block: texts in a block.
         progress: show a progress bar.
 
     Raises:
         NearfarError: no such file or column, no texts, one that is no text, an output of another kind or one that
-            cannot be written or does not fit on the disk, what a stopped run left and ``resume`` does not go on with,
-            or was begun with other texts or settings, a process that died, or what
+            exists, is the input, cannot be written or does not fit on the disk, what a stopped run left and ``resume``
+            does not go on with, or was begun with other texts or settings, a process that died, or what
             :meth:`nearfar.Encoder.from_pretrained` refuses.
     """
-    place = _check_output(output, with_texts=with_texts)
+    place = _check_output(output, source, with_texts=with_texts, resume=resume, overwrite=overwrite)
     for name, value in (("--processes", processes), ("block", block)):
         if value < 1:
             raise NearfarError(f"{name} {value}: must be at least 1.")
@@ -84,6 +88,7 @@ def encode_file(
     from nearfar.encoder.stream import encode_blocks, tokenize_blocks
     from nearfar.encoder.weights import locate
     from nearfar.encoder.workers import Work, devices_of, encode_in_processes
+    from nearfar.run_folder import fingerprint_model
 
     surveyed = survey(read_texts(source, column))
     if surveyed.empty:
@@ -94,7 +99,7 @@ def encode_file(
         folder, pooling=pooling, max_length=max_length, device=device if processes == 1 else "cpu"
     )
     settings = {
-        "model": _fingerprint(folder),
+        "model": fingerprint_model(folder),
         "input": surveyed.digest,
         "texts": surveyed.texts,
         "column": column,
@@ -111,7 +116,7 @@ def encode_file(
         return unchanged(read_texts(source, column), surveyed, source)
 
     with alone(place):
-        partial = Partial(place, (surveyed.texts, encoder.dim), dtype, settings, resume=resume)
+        partial = Partial(place, (surveyed.texts, encoder.dim), dtype, settings, resume=resume, overwrite=overwrite)
         if not partial.whole:
             bf16 = precision == "bf16"
             todo = (found for found in blocks(texts(), size=block) if found.start not in partial.blocks)
@@ -131,12 +136,21 @@ def encode_file(
     return partial.shape
 
 
-def _check_output(output: str | Path, *, with_texts: bool) -> Path:
+def _check_output(output: str | Path, source: str | Path, *, with_texts: bool, resume: bool, overwrite: bool) -> Path:
+    from nearfar.encode_output import is_renamed, is_unfinished
+
     place = Path(output)
     if place.suffix not in (".npy", ".parquet"):
         raise NearfarError(f"--output {output}: must end in .npy or .parquet.")
-    if not place.parent.is_dir():
-        raise NearfarError(f"--output {output}: there is no folder {place.parent}.")
+    check_place(place)
+    refuse_overwriting_inputs(place, [source])
+    if not is_renamed(place):
+        if resume and not overwrite and os.path.lexists(place) and not is_unfinished(place):
+            raise NearfarError(
+                f"{place}: is finished, there is nothing to resume. To make it once more, give --overwrite in place of "
+                "--resume."
+            )
+        refuse_existing([place], overwrite=overwrite)
     if with_texts and place.suffix != ".parquet":
         raise NearfarError(f"--with-texts: --output {output} holds vectors alone; choose a .parquet file.")
     return place
@@ -158,17 +172,6 @@ def _fill(partial: "Partial", encoded: "Encoded", advance: Callable[[int], None]
         raise NearfarError(
             f"{error} {partial.done:,} of {partial.shape[0]:,} texts are done; go on with them by --resume."
         ) from error
-
-
-def _fingerprint(folder: Path) -> str:
-    """Of all files that make a model what it is."""
-    from nearfar.encoder.weights import FILES
-
-    digest = hashlib.sha256()
-    for file in sorted({file for kind in FILES for depth in ("", "*/") for file in folder.glob(depth + kind)}):
-        with file.open("rb") as stream:
-            digest.update(f"{file.relative_to(folder)} ".encode() + hashlib.file_digest(stream, "sha256").digest())
-    return digest.hexdigest()[:16]
 
 
 @contextmanager

@@ -4,12 +4,11 @@ The folder holds ``vectors.npy``, of its full size from the start; ``blocks.json
 are on the disk; and ``settings.json``, which is there as long as there is something to go on with.
 """
 
-import fcntl
 import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.config import flag
-from nearfar.disk import disk_errors, flush, write_text
+from nearfar.disk import disk_errors, flush, locked, read_json, write_text
 from nearfar.types import NearfarError
 
 ROW_GROUP = 2**14
@@ -30,23 +29,10 @@ def alone(output: Path) -> Iterator[None]:
     """Make ``OUTPUT.partial`` and keep others out of it until the end, or death; then remove it if it is empty.
 
     Raises:
-        NearfarError: another run is at work there, or the folder cannot be made.
+        NearfarError: another process is at work there, or the folder cannot be made.
     """
-    folder = folder_of(output)
-    with disk_errors(output):
-        folder.mkdir(exist_ok=True)
-        descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with suppress(OSError):  # a disk that knows no locks
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise NearfarError(f"{output}: another run is writing it just now.") from None
+    with locked(folder_of(output), what=output, remove_if_empty=True):
         yield
-    finally:
-        os.close(descriptor)
-        with suppress(OSError):
-            folder.rmdir()
 
 
 class Partial:
@@ -58,6 +44,7 @@ class Partial:
         dtype: of the vectors in the file.
         settings: all that the bytes of the file depend on, for JSON.
         resume: go on with what an earlier run left, if it left anything.
+        overwrite: replace an output that exists.
 
     Raises:
         NearfarError: there is something to go on with and ``resume`` does not say so, or it has other settings; there
@@ -72,22 +59,21 @@ class Partial:
         settings: Mapping[str, Any],
         *,
         resume: bool = False,
+        overwrite: bool = False,
     ) -> None:
         self.output, self.shape, self.dtype = output, shape, np.dtype(dtype).newbyteorder("<")
         self.folder = folder_of(output)
         self._vectors, self._log = self.folder / "vectors.npy", self.folder / "blocks.jsonl"
-        self._settings = self.folder / "settings.json"
+        self._settings, self._table = self.folder / "settings.json", self.folder / "table.parquet"
         self.blocks: dict[int, dict[str, int]] = {}
         """The blocks that are done, by the number of their first text."""
         if self._settings.exists():
             self._go_on(settings, resume=resume)
-        elif resume and output.exists():
-            raise NearfarError(
-                f"{output}: is finished, there is nothing to resume. Leave out --resume to make it once more."
-            )
+        elif output.exists() and not overwrite:  # another process finished it meanwhile
+            raise NearfarError(f"{output}: exists; replace it by --overwrite, or choose another --output.")
         self._header = _header(shape, self.dtype)
         with disk_errors(output):
-            if not self.renamed:
+            if not (self.renamed or self._written):
                 self._check_room()
             if not self._settings.exists():
                 self._begin(settings)
@@ -100,12 +86,17 @@ class Partial:
     @property
     def whole(self) -> bool:
         """Whether there is nothing more to encode."""
-        return self.renamed or self.done == self.shape[0]
+        return self.renamed or self._written or self.done == self.shape[0]
 
     @property
     def renamed(self) -> bool:
         """Whether an earlier run came so far as to put the whole file into its place."""
-        return self._settings.exists() and not self._vectors.exists() and self.output.exists()
+        return is_renamed(self.output)
+
+    @property
+    def _written(self) -> bool:
+        """Whether the table is whole, and only has to be put into its place."""
+        return self._table.exists() and not self._vectors.exists()
 
     def write(self, start: int, vectors: NDArray[np.floating], **counts: int) -> None:
         """Put a block's vectors into their place, and when they are on the disk note that they are.
@@ -131,11 +122,11 @@ class Partial:
         """Put the whole file into its place, as parquet with ``texts`` where there are any, and leave nothing else."""
         with disk_errors(self.output):
             if not self.renamed and self.output.suffix == ".parquet":
-                table = self.folder / "table.parquet"
-                self._write_parquet(table, texts)
-                flush(table)
-                table.replace(self.output)
-                self._vectors.unlink()
+                if self._vectors.exists():
+                    self._write_parquet(self._table, texts)
+                    flush(self._table)
+                    self._vectors.unlink()  # from here on the table is whole
+                self._table.replace(self.output)
             elif not self.renamed:
                 self._vectors.replace(self.output)
             self._log.unlink(missing_ok=True)
@@ -149,13 +140,15 @@ class Partial:
     def _go_on(self, settings: Mapping[str, Any], *, resume: bool) -> None:
         """Read which blocks are done."""
         try:
-            before = json.loads(self._settings.read_text(encoding="utf-8"))
+            before = read_json(self._settings, otherwise=f"Remove {self.folder} to start again.")
             total = int(before["texts"])
             noted = self._log.read_bytes() if self._log.exists() else b""
             whole = noted[: noted.rfind(b"\n") + 1]  # a kill may have cut the last line short
             blocks = [json.loads(line) for line in whole.splitlines()]
+            if not all(type(block[key]) is int for block in blocks for key in ("start", "texts", "distinct", "cut")):
+                raise ValueError(f"{self._log.name} holds values of a wrong type")
             self.blocks = {block["start"]: block for block in blocks}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise NearfarError(f"{self.folder}: cannot be read ({error}). Remove it to start again.") from error
         if not resume:
             raise NearfarError(
@@ -165,7 +158,7 @@ class Partial:
         if before != settings:
             self._refuse(before, settings)
         size = len(_header(self.shape, self.dtype)) + self.shape[0] * self.shape[1] * self.dtype.itemsize
-        if not self.renamed and (not self._vectors.exists() or self._vectors.stat().st_size != size):
+        if not (self.renamed or self._written) and (not self._vectors.exists() or self._vectors.stat().st_size != size):
             raise NearfarError(f"{self._vectors}: is damaged. Remove {self.folder} to start again.")
         with disk_errors(self.output):
             if len(whole) < len(noted):
@@ -180,19 +173,19 @@ class Partial:
             if (old := before.get(key)) != (new := settings.get(key))
         ]
         raise NearfarError(
-            f"{self.folder}: was begun otherwise: {'; '.join(changed)}. Give it the same, or remove the folder to "
-            "start again."
+            f"{self.folder}: was begun with other inputs or settings: {'; '.join(changed)}. Give it the same, or "
+            "remove the folder to start again."
         )
 
     def _check_room(self) -> None:
         """Refuse now what would fill the disk hours later."""
-        allocated = self._vectors.stat().st_blocks * 512 if self._vectors.exists() else 0
+        allocated = getattr(self._vectors.stat(), "st_blocks", 0) * 512 if self._vectors.exists() else 0
         vectors = self.shape[0] * self.shape[1] * self.dtype.itemsize
         needed = vectors - min(allocated, vectors) + (vectors if self.output.suffix == ".parquet" else 0)
         if (free := shutil.disk_usage(self.output.parent).free) < needed:
             raise NearfarError(
-                f"{self.output}: needs about {needed / 1e9:.1f} GB of disk, and {free / 1e9:.1f} GB are free. Make "
-                "room, choose another place, or halve it by --dtype float16."
+                f"{self.output}: needs about {_amount(needed)} of disk, and {_amount(free)} are free. Make room, "
+                "choose another place, or halve it by --dtype float16."
             )
 
     def _begin(self, settings: Mapping[str, Any]) -> None:
@@ -239,6 +232,22 @@ def folder_of(output: Path) -> Path:
 def is_unfinished(output: str | Path) -> bool:
     """Whether there is something that ``--resume`` can go on with."""
     return (folder_of(Path(output)) / "settings.json").exists()
+
+
+def is_renamed(output: str | Path) -> bool:
+    """Whether a run came so far as to put the whole file into its place, and was stopped right after."""
+    output = Path(output)
+    left = [folder_of(output) / name for name in ("vectors.npy", "table.parquet")]
+    return is_unfinished(output) and output.exists() and not any(file.exists() for file in left)
+
+
+def _amount(size: float) -> str:
+    """A number of bytes, in a unit that fits."""
+    for unit in ("bytes", "KB", "MB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:,.1f} GB"
 
 
 def _header(shape: tuple[int, int], dtype: np.dtype[Any]) -> bytes:

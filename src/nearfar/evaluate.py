@@ -1,6 +1,6 @@
 """One evaluation put together: tasks, encoder, scores, result file. What ``nearfar evaluate`` and notebooks call."""
 
-import json
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from itertools import chain
@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from nearfar.baselines.named import is_baseline, is_transductive, open_baseline, parse_spec
 from nearfar.baselines.remembering import Remembering
 from nearfar.config import STS_TASKS, TRANSFER_TASKS
-from nearfar.data.paths import is_file
 from nearfar.data.sts import load_task
+from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation import results
 from nearfar.evaluation.sts import Subsets, evaluate_sts
 from nearfar.evaluation.tables import evaluation_markdown
+from nearfar.run_folder import read_account
 from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ SUITES: Mapping[str, tuple[str, ...]] = {
 }
 
 
+@path_errors()
 def evaluate(
     model: "str | Path | Encode",
     *,
@@ -47,6 +49,7 @@ def evaluate(
     name: str | None = None,
     training_seed: int | None = None,
     output: str | Path | None = None,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> results.Result:
     """Score a model on semantic textual similarity and transfer tasks, and say how sure the scores are.
@@ -75,6 +78,7 @@ def evaluate(
         training_seed: of the run that made the model, by which :func:`nearfar.compare.compare` pairs runs of two
             methods; a run folder knows its own.
         output: result file to write, ending in .json; a Markdown table is written beside it.
+        overwrite: replace ``output`` even if it is no result of nearfar's.
         progress: show progress bars.
 
     Returns:
@@ -87,9 +91,12 @@ def evaluate(
     from nearfar.encoder.device import check_device
 
     check_device(device)
-    file = None if output is None else results.check_output(output)
     tasks, pairs, labelled = _several(tasks), _several(pairs), _several(labelled)
     named = (*tasks, *pairs, *labelled)
+    file = None
+    if output is not None:
+        of_spec = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
+        file = results.check_output(output, inputs=(model, *of_spec, *named), overwrite=overwrite)
     if suite is not None and suite not in SUITES:
         raise NearfarError(f"suite {suite!r}: take one of {', '.join(SUITES)}.")
     if isinstance(model, str) and is_baseline(model):
@@ -97,9 +104,9 @@ def evaluate(
     of_suite = SUITES[suite or "sts"] if suite or not named else ()
     similarity, transfer, unavailable = _load(of_suite, tasks, pairs, labelled)
     name = name or (getattr(model, "__qualname__", type(model).__name__) if callable(model) else str(model))
-    if not callable(model) and is_file(account := Path(model) / "run.json"):
-        training_seed = _seed_of(account)
-        model = Path(model) / "model"
+    if not callable(model) and (folder := model_of_run(Path(model))) != Path(model):
+        training_seed = read_account(Path(model))["config"]["seed"]
+        model = folder
     settings = {"pooling": pooling, "max_length": max_length, "device": device}
     opened = _open(model, bf16=precision == "bf16", seed=seed, progress=progress, **settings)
     encode = opened.encode if opened.transductive else Remembering(opened.encode)
@@ -155,17 +162,6 @@ def evaluate(
     if file:
         results.write_result(result, file, markdown=evaluation_markdown(result))
     return result
-
-
-def _seed_of(account: Path) -> int:
-    """The training seed that a run.json tells."""
-    try:
-        return int(json.loads(account.read_text(encoding="utf-8"))["config"]["seed"])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        raise NearfarError(
-            f"{account}: cannot be read as the account of a finished run ({type(error).__name__}: {error}). To "
-            f"evaluate the model alone, name {account.parent / 'model'}."
-        ) from error
 
 
 def _several(specs: Sequence[str] | None) -> tuple[str, ...]:

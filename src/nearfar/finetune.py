@@ -6,19 +6,22 @@ sequence classification, and ``result.json`` a result file with the test rows' p
 
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearfar import run
 from nearfar.config import FinetuneConfig, dump_toml
+from nearfar.disk import path_errors
 from nearfar.evaluation import results
 from nearfar.run import Job, carry_out, carry_out_in_memory, join
+from nearfar.run_folder import RunFolder, fingerprint_model, fingerprint_rows, read_account
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from nearfar.data.classification import ClassificationTask
+    from nearfar.data.labelled import Split
     from nearfar.encoder.classifier import Classifier
     from nearfar.training.checkpoint import Progress
     from nearfar.training.loop import Evaluation
@@ -42,6 +45,7 @@ class Finetuned:
     """Scores on the test rows, as in a result file."""
 
 
+@path_errors()
 def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console | None" = None) -> Finetuned:
     """Fine-tune, test, and leave the classifier in ``config.output``/model.
 
@@ -49,27 +53,63 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
     :func:`nearfar.train.train`.
 
     Raises:
-        NearfarError: bad data, model or settings; a run folder that is in the way; a loss that is not finite; a disk
-            that refuses.
+        NearfarError: bad data, model or settings; a run folder that is in the way or in use; data that changed since
+            the run began; a loss that is not finite; a disk that refuses.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
     from nearfar.evaluation.tables import evaluation_markdown
 
     processes, device, console = join(config, console)
-    processes.from_first(lambda: run.check_folder(config, resume=resume, also=_nothing_else))
-    task = load_task(config)
-    classifier = open_classifier(config, task, device=device)
-    job = make_job(config, task, classifier, processes=processes.size)
-    tested: list[results.Result] = []
+    with RunFolder(config, processes) as held:
+        if held.look(resume=resume) == "finished":
+            done = processes.from_first(lambda: finetuned_before(held.path))
+            console.print(f"{held.path}: this run was finished before; nothing to do.", markup=False, highlight=False)
+            return done
+        held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
+        task = load_task(config)
+        for what, fingerprint in fingerprints(config, task).items():
+            held.see(what, fingerprint)
+        classifier = open_classifier(config, task, device=device)
+        job = make_job(config, task, classifier, processes=processes.size)
+        tested: list[results.Result] = []
 
-    def account(progress: "Progress") -> dict[str, Any]:
-        result = test(config, task, classifier, validation=_validation(config, progress))
-        results.write_result(result, Path(config.output) / "result.json", markdown=evaluation_markdown(result))
-        tested.append(result)
-        return job.account(progress)
+        def account(progress: "Progress") -> dict[str, Any]:
+            result = test(config, task, classifier, validation=_validation(config, progress))
+            results.write_result(result, Path(config.output) / "result.json", markdown=evaluation_markdown(result))
+            tested.append(result)
+            return job.account(progress)
 
-    progress = carry_out(config, replace(job, account=account), processes=processes, console=console)
-    return _finetuned(progress, processes.from_first(lambda: tested[0]))
+        progress = carry_out(config, replace(job, account=account), held=held, processes=processes, console=console)
+        return _finetuned(progress, processes.from_first(lambda: tested[0]))
+
+
+def finetuned_before(folder: Path) -> Finetuned:
+    """What came out of the finished run in ``folder``.
+
+    Raises:
+        NearfarError: its run.json or result.json is missing or damaged.
+    """
+    account = read_account(folder)
+    steps, best_step = (int(account.get(key) or 0) for key in ("step", "best_step"))
+    start, best, seconds = (float(account.get(key) or 0) for key in ("start_score", "best_score", "seconds"))
+    return Finetuned(steps, best_step, start, best, seconds, results.read_result(folder / "result.json"))
+
+
+def fingerprints(config: FinetuneConfig, task: "ClassificationTask") -> dict[str, Callable[[], str]]:
+    """How to fingerprint the rows of each part of a task, by the words for them."""
+    noise = "" if config.noise in ("none", *NOISES) else f" with --noise {config.noise}"
+    words = {
+        f"{config.task} (the training rows{noise})": task.train,
+        f"--validation {config.validation}"
+        if config.validation
+        else f"{config.task} (validation rows)": task.validation,
+        f"--test {config.test}" if config.test else f"{config.task} (test rows)": task.test,
+    }
+
+    def of(part: "Split") -> str:
+        return fingerprint_rows(part.texts, part.targets, task.label_names)
+
+    return {what: partial(of, part) for what, part in words.items()}
 
 
 def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> Finetuned:
@@ -279,8 +319,3 @@ def _finetuned(progress: "Progress", result: results.Result) -> Finetuned:
         progress.seconds,
         result,
     )
-
-
-def _nothing_else(_: Path) -> list[str]:
-    """All settings are in config.toml."""
-    return []

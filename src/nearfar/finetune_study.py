@@ -13,10 +13,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nearfar import run
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig, dump_toml, listed
+from nearfar.disk import disk_errors, path_errors, read_json, read_text, write_text
 from nearfar.evaluation import results
-from nearfar.finetune import NOISES, Finetuned, finetune_in_memory, load_task, sampled, with_noise
+from nearfar.finetune import NOISES, Finetuned, finetune_in_memory, fingerprints, load_task, sampled, with_noise
+from nearfar.run_folder import RunFolder, fingerprint_model, fingerprint_rows
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ SAMPLES = 10
 METRICS = ("accuracy", "f1", "matthews", "pearson", "spearman")
 FIRST = {"matthews": "matthews"}
 """Metric of a task -> which number comes first, where it is not the first of :data:`METRICS` that there is."""
+STUDY, PAGE = "study.json", "study.md"
 VALIDATION = ("dev_matthews", "dev_accuracy", "dev_pearson")
 """Where an entry has the score of the kept weights on the validation rows."""
 
@@ -48,37 +50,58 @@ class Planned(NamedTuple):
         return self.setting, self.variant, self.sample
 
 
+@path_errors()
 def finetune_study(
     config: FinetuneStudyConfig, *, resume: bool = False, console: "Console | None" = None
 ) -> dict[str, Any]:
     """Do the runs that ``config.output`` does not hold yet, and sum all of them up; returns what study.json holds.
 
-    Both variants of a sample follow each other, so that what the machine does meets them alike.
+    Both variants of a sample follow each other, so that what the machine does meets them alike. With ``resume`` the
+    data and the models must be those that the study began with.
 
     Raises:
-        NearfarError: as :func:`nearfar.finetune.finetune`; a folder that is in the way; several processes.
+        NearfarError: as :func:`nearfar.finetune.finetune`; several processes.
         nearfar.training.loop.Interrupted, KeyboardInterrupt: after Ctrl-C; the runs that were done are kept.
     """
     from rich.console import Console
 
-    from nearfar.disk import disk_errors, write_text
     from nearfar.encoder.device import check_device
-    from nearfar.evaluation.finetune_study import chosen, study_markdown, summarise
+    from nearfar.training.processes import Processes
 
     console = console or Console(quiet=True)
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise NearfarError("a study runs in one process; start several studies, or a single run by torchrun.")
     check_device(config.device)
     config = replace(config, samples=config.samples or SAMPLES)
-    folder = _check_folder(config, resume=resume)
+    with RunFolder(config, Processes(), account=STUDY, what="study") as held:
+        if held.look(resume=resume) == "finished" and (study := _finished(held.path)) is not None:
+            told = f"{held.path}: this study was finished before; nothing to do."
+            console.print(told, markup=False, highlight=False)
+            return study
+        return _carry_out(config, held, console)
+
+
+def _finished(folder: Path) -> dict[str, Any] | None:
+    """What study.json holds; None where it or its page is missing or damaged, and is to be made anew of the cells."""
+    try:
+        study = read_json(folder / STUDY)
+        read_text(folder / PAGE)
+    except NearfarError:
+        return None
+    return study if isinstance(study, dict) and study.get("kind") == "finetune-study" else None
+
+
+def _carry_out(config: FinetuneStudyConfig, held: RunFolder, console: "Console") -> dict[str, Any]:
+    from nearfar.evaluation.finetune_study import chosen, study_markdown, summarise
+
+    folder = held.path
+    file = folder / "cells.jsonl"
+    done = _read(file)
     base = load_task(replace(config.single, sample_size=None, noise="none"))
     cells = planned(config, scores=not base.label_names)
     _check_rows(cells, base)
-    with disk_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "config.toml", dump_toml(config))
-    file = folder / "cells.jsonl"
-    done = _read(file)
+    _see(held, config, base)
+    held.begin({"config.toml": dump_toml(config)})
     write_text(file, "".join(json.dumps(cell) + "\n" for cell in done.values()))  # without a last line that was cut
     for fact in (*base.sources, *base.labels):
         console.print(fact, markup=False, highlight=False)
@@ -111,11 +134,23 @@ def finetune_study(
         "chosen": list(chosen(settings)) if grid else None,
         "cells": kept,
     }
-    write_text(folder / "study.json", json.dumps(study, indent=1) + "\n")
-    write_text(folder / "study.md", study_markdown(study))
+    write_text(folder / PAGE, study_markdown(study))
     if grid:
         _draw(study, config, folder / "grid.png")
+    write_text(folder / STUDY, json.dumps(study, indent=1) + "\n")  # last: with it the study is finished
     return study
+
+
+def _see(held: RunFolder, config: FinetuneStudyConfig, base: "ClassificationTask") -> None:
+    """Fingerprint all that the study reads."""
+    for name, model in (("model", config.model), ("scl-model", config.scl_model)):
+        if model is not None:
+            held.see(f"--{name} {model}", lambda model=model: fingerprint_model(model))  # type: ignore[misc]
+    for what, fingerprint in fingerprints(replace(config.single, noise="none"), base).items():
+        held.see(what, fingerprint)
+    for noise in dict.fromkeys([*listed(config.noises), config.noise]):
+        if (file := Path(noise)).is_file():
+            held.see(f"--noises {noise}", lambda file=file: fingerprint_rows([read_text(file)]))  # type: ignore[misc]
 
 
 def planned(config: FinetuneStudyConfig, *, scores: bool = False) -> list[Planned]:
@@ -131,14 +166,6 @@ def planned(config: FinetuneStudyConfig, *, scores: bool = False) -> list[Planne
     if len({one.key for one in cells}) < len(cells):
         raise NearfarError("--noises, --scl-weights and --temperatures: name each setting once.")
     return cells
-
-
-def _check_folder(config: FinetuneStudyConfig, *, resume: bool) -> Path:
-    folder = Path(config.output)
-    if (folder / "study.json").exists() and not resume:
-        run.refuse_other_settings(folder, config, also=lambda _: [])
-        raise NearfarError(f"{folder}: holds this study, finished; its tables are in {folder / 'study.md'}.")
-    return run.check_folder(config, resume=resume, also=lambda _: [])
 
 
 def _check_rows(cells: list[Planned], base: "ClassificationTask") -> None:
@@ -217,15 +244,35 @@ def _cell(one: Planned, found: Finetuned, task: "ClassificationTask") -> dict[st
 
 
 def _read(file: Path) -> dict[tuple[str, str, int], dict[str, Any]]:
-    """Runs that were done before, by what tells them apart; a last line that was cut short does not count."""
-    done = {}
-    for line in file.read_text(encoding="utf-8").splitlines() if file.exists() else []:
+    """Runs that were done before, by what tells them apart; a last line that was cut short does not count.
+
+    Raises:
+        NearfarError: the file cannot be read, or another line is damaged.
+    """
+    done: dict[tuple[str, str, int], dict[str, Any]] = {}
+    lines = read_text(file).split("\n") if file.exists() else []
+    for number, line in enumerate(lines, start=1):
         try:
             cell = json.loads(line)
-        except json.JSONDecodeError:
-            continue
-        done[cell["setting"], cell["variant"], cell["sample"]] = cell
+        except (ValueError, RecursionError):
+            cell = None
+        if _is_cell(cell):
+            done[cell["setting"], cell["variant"], cell["sample"]] = cell
+        elif number < len(lines):
+            raise NearfarError(
+                f"{file}, line {number}: is damaged: no run of this study. Remove the line to run it again."
+            )
     return done
+
+
+def _is_cell(cell: Any) -> bool:
+    if not isinstance(cell, dict) or not all(isinstance(cell.get(key), str) for key in ("setting", "variant")):
+        return False
+    test = cell.get("test")
+    if type(cell.get("sample")) is not int or not isinstance(test, dict) or not test:
+        return False
+    numbers = [cell.get("validation"), cell.get("updates_per_second"), *test.values()]
+    return all(type(number) in (int, float) and abs(number) < 1e12 for number in numbers)
 
 
 def _draw(study: dict[str, Any], config: FinetuneStudyConfig, file: Path) -> None:

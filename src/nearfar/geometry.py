@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.data.paths import is_file
+from nearfar.disk import path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.evaluation import geometry as measures
 from nearfar.evaluation import plots, results
 from nearfar.evaluation.geometry_tables import geometry_markdown
@@ -46,6 +46,7 @@ class _Seen(NamedTuple):
     labelled: NDArray[Any] | None
 
 
+@path_errors()
 def geometry(
     models: "str | Path | Sequence[str | Path] | Mapping[str, str | Path | Encode]",
     output: str | Path,
@@ -59,6 +60,7 @@ def geometry(
     max_length: int | None = None,
     device: str | None = None,
     seed: int = 0,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> results.Result:
     """Measure and draw the embedding spaces of one or several models, side by side.
@@ -86,6 +88,7 @@ def geometry(
         max_length: tokens kept of a text, instead of each model's own limit.
         device: where to encode.
         seed: of uniformity's sample of pairs, of t-SNE, and of the choice among pairs with equal scores.
+        overwrite: replace files in ``output`` even if they are no results of nearfar's.
         progress: show progress bars.
 
     Returns:
@@ -98,8 +101,8 @@ def geometry(
     from nearfar.encoder.device import check_device
 
     check_device(device)
-    file = results.check_output(Path(output) / "geometry.json")
     by_name = _named(models)
+    file = _check_output(Path(output), [*by_name.values(), pairs, task, labelled], list(by_name), overwrite=overwrite)
     settings = {"pooling": pooling, "max_length": max_length, "device": device}
     _check(by_name, settings, labelled_limit)
     sets = load_sets(pairs, task, labelled, positive_above=positive_above, labelled_limit=labelled_limit, seed=seed)
@@ -150,6 +153,19 @@ def _named(models: "str | Path | Sequence[str | Path] | Mapping[str, str | Path 
     return {str(path): path for path in paths}
 
 
+def _check_output(folder: Path, inputs: Sequence[object], names: Sequence[str], *, overwrite: bool) -> Path:
+    """The result file; refuses what must not be overwritten, before the first model is opened."""
+    file = folder / "geometry.json"
+    drawn = [folder / name for name in ("spectrum.png", "pairs.png", "labels.png", *_file_names(names).values())]
+    ours = results.is_result(file)
+    results.check_output(file, inputs=inputs, overwrite=overwrite)
+    for plot in drawn:
+        refuse_overwriting_inputs(plot, inputs)
+    if not ours:
+        refuse_existing(drawn, overwrite=overwrite, what="is there, and no geometry.json of nearfar's beside it")
+    return file
+
+
 def _check(models: Mapping[str, Any], settings: Mapping[str, Any], labelled_limit: int) -> None:
     """Refuse what would fail later, before the first model is measured."""
     from nearfar.encoder.weights import locate
@@ -160,14 +176,9 @@ def _check(models: Mapping[str, Any], settings: Mapping[str, Any], labelled_limi
         raise NearfarError(f"--labelled-limit {labelled_limit}: a plot needs 4 texts or more.")
     for model in models.values():
         if not callable(model):
-            locate(_folder(model))
+            locate(model)
         elif given := [key for key, value in settings.items() if value is not None]:
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
-
-
-def _folder(model: str | Path) -> str | Path:
-    """A training run's folder stands for its model."""
-    return Path(model) / "model" if is_file(Path(model) / "run.json") else model
 
 
 def _open(model: Any, *, progress: bool, **settings: Any) -> "tuple[Encode, Encoder | None]":
@@ -175,7 +186,7 @@ def _open(model: Any, *, progress: bool, **settings: Any) -> "tuple[Encode, Enco
         return model, None
     from nearfar.encoder.encoder import Encoder
 
-    encoder = Encoder.from_pretrained(_folder(model), **settings)
+    encoder = Encoder.from_pretrained(model, **settings)
     return lambda texts: encoder.encode(texts, progress=progress), encoder
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from nearfar.disk import check_place, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
 SUFFIXES = (".tsv", ".csv", ".jsonl")
 
 
+@path_errors()
 def predict_file(
     model: str,
     source: str | Path,
@@ -24,6 +26,7 @@ def predict_file(
     max_length: int | None = None,
     precision: str = "fp32",
     device: str | None = None,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> int:
     """Write, for each row of ``source`` in its order, its texts, the likeliest label and each label's probability.
@@ -32,11 +35,11 @@ def predict_file(
     a table with the one or two ``text_columns``, by default ``text``, or ``sentence1`` and ``sentence2``; there an
     empty field is an error. Texts are tidied as :func:`nearfar.data.sources.tidied` does. ``output`` is a .tsv, .csv
     or .jsonl file, written whole or not at all, with the columns ``label`` and ``p_LABEL`` beside the texts; of a
-    regression ``score``. Returns the number of rows.
+    regression ``score``. One that exists is replaced with ``overwrite`` only. Returns the number of rows.
 
     Raises:
-        NearfarError: no such file or column, no rows, an output of another kind or that cannot be written, a model that
-            is no classifier.
+        NearfarError: no such file or column, no rows, an output of another kind, that exists, is the input or cannot be
+            written, a model that is no classifier.
     """
     place = Path(output)
     if place.suffix not in SUFFIXES:
@@ -44,17 +47,16 @@ def predict_file(
     from nearfar.encoder.device import check_device
 
     check_device(device)
+    check_place(place)
+    refuse_overwriting_inputs(place, [source])
+    refuse_existing([place], overwrite=overwrite)
     columns, items = _read(source, tuple(text_columns))
     if not any(text for row in items for text in row):
         raise NearfarError(f"{source}: holds no texts.")
 
-    from nearfar.disk import write_text
     from nearfar.encoder.classifier import Classifier
 
-    folder = Path(model) / "model"
-    classifier = Classifier.from_pretrained(
-        folder if (Path(model) / "run.json").is_file() else model, max_length=max_length, device=device
-    )
+    classifier = Classifier.from_pretrained(model, max_length=max_length, device=device)
     outputs = classifier.predict(items, bf16=precision == "bf16", progress=progress)
     names, rows = _rows(classifier.label_names, outputs)
     write_text(place, _written(place.suffix, (*columns, *names), [(*a, *b) for a, b in zip(items, rows, strict=True)]))

@@ -1,9 +1,9 @@
 """A run made ready: config -> encoder, methods and steps, up to but without the first step; and its plan in words."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from nearfar.config import TrainConfig
 from nearfar.data.paths import as_path, is_file
@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from nearfar.encoder.training import TrainingEncoder
     from nearfar.methods import Method
     from nearfar.methods.mixture import Mixture
+
+See: TypeAlias = Callable[[str, Sequence[Sequence[object]], Sequence[object]], None]
+"""Told of rows: what they are of, their texts, and their labels or scores."""
 
 
 _OTHER_PAIRS = (
@@ -62,11 +65,17 @@ class Prepared:
 
 
 def prepare(
-    config: TrainConfig, *, processes: int = 1, device: str | None = None, console: "Console | None" = None
+    config: TrainConfig,
+    *,
+    processes: int = 1,
+    device: str | None = None,
+    console: "Console | None" = None,
+    see: "See | None" = None,
 ) -> Prepared:
     """Rows, encoder and methods, with the heads that every fresh run of this config starts from.
 
-    On ``console`` a bar is shown while many texts are tokenised.
+    On ``console`` a bar is shown while many texts are tokenised. ``see`` is told the rows of each objective, and what
+    they are of, before the encoder is opened.
 
     Raises:
         NearfarError: whatever would stop the run before its first step.
@@ -83,6 +92,11 @@ def prepare(
     rows = read_rows(config)  # before the encoder is opened: what is wrong with them is told at once
     with _told_of_second(config):
         rows_of_second = None if second is None else read_rows(second)
+    if see is not None:
+        see(f"--data {' '.join(getattr(config, 'data', ()))}", rows.rows, getattr(rows, "targets", None) or ())
+        if rows_of_second is not None:
+            targets = getattr(rows_of_second, "targets", None) or ()
+            see(f"the data of --second {config.second}", rows_of_second.rows, targets)
     pooling = getattr(config, "pooling", None)
     encoder = Encoder.from_pretrained(
         config.model,

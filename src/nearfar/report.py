@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from nearfar.data.paths import as_path
-from nearfar.disk import write_text
+from nearfar.disk import check_place, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import check_comparison, compare_all, compare_runs
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report import Found, Side, compose, to_html, to_markdown
 from nearfar.evaluation.report.found import plain_name
+from nearfar.evaluation.report.html import GENERATOR
 from nearfar.report_sources import Sources
 from nearfar.types import NearfarError
 
@@ -19,6 +20,7 @@ MOST_SIDES = 6
 """So many sides are compared without being asked to; each two of them take some seconds."""
 
 
+@path_errors()
 def report(
     what: str | Path | Sequence[str | Path],
     output: str | Path,
@@ -28,6 +30,7 @@ def report(
     aggregate: Aggregate = "all",
     resamples: int = 10_000,
     seed: int = 0,
+    overwrite: bool = False,
     progress: bool = True,
 ) -> Path:
     """Write one HTML file, which needs nothing else, and a Markdown file beside it, on what runs came to.
@@ -42,6 +45,7 @@ def report(
         aggregate: how a task with subsets becomes one number: ``all``, ``mean`` or ``wmean``.
         resamples: bootstrap resamples of the comparison.
         seed: of the bootstrap.
+        overwrite: replace ``output`` even if it is no report of nearfar's.
         progress: show progress bars.
 
     Returns:
@@ -51,7 +55,7 @@ def report(
         NearfarError: something is damaged, or nothing that a report can show; sides that cannot be compared, where that
             was asked for; an output that cannot be written.
     """
-    file = _check_output(output)
+    file = _check_output(output, overwrite=overwrite)
     check_comparison(aggregate, resamples, seed)
     paths = [as_path(one) for one in ([what] if isinstance(what, str | Path) else what)]
     if not paths:
@@ -59,6 +63,8 @@ def report(
     opened = Sources()
     for path in dict.fromkeys(paths):
         opened.add(path)
+    for written in (file, file.with_suffix(".md")):
+        refuse_overwriting_inputs(written, opened.read)
     found = opened.found()
     wanted = 2 <= len(found.sides) <= MOST_SIDES and not found.comparisons
     computed = None
@@ -90,11 +96,22 @@ def _title(found: Found) -> str:
     return f"Report: {', '.join(names[: 3 if more else 4])}{more}" if names else "Report: comparisons"
 
 
-def _check_output(output: str | Path) -> Path:
+def _check_output(output: str | Path, *, overwrite: bool) -> Path:
     file = Path(output)
     if file.suffix != ".html":
         raise NearfarError(f"--output {file}: a report ends in .html (its Markdown is written beside it).")
-    results.check_output(file.with_suffix(".json"))  # its folder is there, and can be written to
-    if file.is_dir():
-        raise NearfarError(f"--output {file}: is a folder; name a file.")
+    results.make_folder(file)
+    for written in (file, file.with_suffix(".md")):
+        check_place(written)
+    if not _is_report(file):
+        refuse_existing([file], overwrite=overwrite, what="is there and is no report of nearfar's")
+        refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what="is there, and no report beside it")
     return file
+
+
+def _is_report(file: Path) -> bool:
+    try:
+        with file.open(encoding="utf-8") as stream:
+            return GENERATOR in stream.read(2**12)
+    except (OSError, UnicodeDecodeError):
+        return False

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nearfar.data.paths import check_file, is_folder, status
+from nearfar.data.paths import is_folder
+from nearfar.disk import read_json, read_text
 from nearfar.evaluation import results
 from nearfar.evaluation.paired import Run
 from nearfar.evaluation.report import Found, Side, TrainingRun
@@ -32,6 +33,8 @@ class Sources:
         self.runs: list[tuple[Path, Path | None, TrainingRun]] = []
         """With the folder of its group."""
         self.missing: list[str] = []
+        self.read: list[Path] = []
+        """Every file that was opened."""
         self.places: dict[str, int] = {}
         """Of each result file."""
 
@@ -98,7 +101,7 @@ class Sources:
             self.sides.append(side_of(runs, otherwise=str(folder)))
 
     def _file(self, file: Path) -> None:
-        value = _read_json(file)
+        value = self._read_json(file)
         kind = value.get("kind")
         if kind in ("evaluation", "sts", "comparison", "comparisons", "geometry") and value.get("schema") != 1:
             raise NearfarError(f"{file}: has schema {value.get('schema')!r}; this version of nearfar reads 1.")
@@ -129,10 +132,12 @@ class Sources:
             )
 
     def _run(self, folder: Path, group: Path | None) -> None:
-        record = _read_json(folder / "run.json") if (folder / "run.json").is_file() else None
+        record = self._read_json(folder / "run.json") if (folder / "run.json").is_file() else None
         if record is not None:
             check_record(record, source=folder / "run.json")
-        files = {name: _read(folder / name) for name in ("config.toml", "second.toml") if (folder / name).is_file()}
+        files = {
+            name: self._read(folder / name) for name in ("config.toml", "second.toml") if (folder / name).is_file()
+        }
         settings: dict[str, Any] = dict(record["config"]) if record else {}
         if "config.toml" in files:
             try:
@@ -165,7 +170,7 @@ class Sources:
         """Training steps and evaluations; of a run that was killed the last line may be cut, and is left out."""
         steps: list[dict[str, Any]] = []
         evaluations: list[dict[str, Any]] = []
-        lines = _read(file).splitlines()
+        lines = self._read(file).splitlines()
         for number, text in enumerate(lines, start=1):
             try:
                 line = json.loads(text)
@@ -185,23 +190,13 @@ class Sources:
                 steps.append(line)
         return steps, evaluations
 
+    def _read(self, file: Path) -> str:
+        self.read.append(file)
+        return read_text(file)
 
-def _read(file: Path) -> str:
-    if status(file) is not None:
-        check_file(file)
-    try:
-        return file.read_text(encoding="utf-8")
-    except OSError as error:
-        raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise NearfarError(f"{file}: is no text ({error}).") from error
-
-
-def _read_json(file: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(_read(file))
-    except (ValueError, RecursionError) as error:
-        raise NearfarError(f"{file}: is not a whole JSON file ({error}).") from error
-    if not isinstance(value, dict):
-        raise NearfarError(f"{file}: is no result of nearfar, whose files hold a JSON object.")
-    return value
+    def _read_json(self, file: Path) -> dict[str, Any]:
+        self.read.append(file)
+        value = read_json(file, otherwise="Leave it out of the report, or make it anew.")
+        if not isinstance(value, dict):
+            raise NearfarError(f"{file}: is no result of nearfar, whose files hold a JSON object.")
+        return value

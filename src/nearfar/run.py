@@ -4,7 +4,7 @@ A run folder holds
 
 - ``config.toml``: every setting, resolved (and ``second.toml``, those of a second objective);
 - ``metrics.jsonl``: loss terms, learning rate and speed of each step, and the scores of each evaluation;
-- ``checkpoint/`` and ``best.safetensors`` while it runs;
+- ``checkpoint/``, ``best.safetensors`` and ``inputs.json``, fingerprints of what it reads, while it runs;
 - ``model/`` and ``run.json``, what came out and on what machine, once it is done.
 """
 
@@ -16,14 +16,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nearfar.config import RunConfig, build, flag, load_toml
-from nearfar.types import NearfarError
+from nearfar.config import RunConfig
 
 if TYPE_CHECKING:
     from rich.console import Console
     from torch import nn
 
     from nearfar.methods.mixture import Mixture
+    from nearfar.run_folder import RunFolder
     from nearfar.training.checkpoint import Keeper, Progress
     from nearfar.training.gradients import Part
     from nearfar.training.loop import Evaluation, Watcher
@@ -84,28 +84,26 @@ def join(config: RunConfig, console: "Console | None") -> Joined:
     return Joined(processes, str(device) if processes.size > 1 else config.device, console)
 
 
-def carry_out(config: RunConfig, job: Job, *, processes: "Processes", console: "Console") -> "Progress":
-    """Train in the folder ``config.output``, from its checkpoint if it has one, and leave model and account there.
+def carry_out(
+    config: RunConfig, job: Job, *, held: "RunFolder", processes: "Processes", console: "Console"
+) -> "Progress":
+    """Train in the folder that is held, from its checkpoint if it has one, and leave model and account there.
 
     Raises:
-        NearfarError: a loss that is not finite; a disk that refuses.
+        NearfarError: a loss that is not finite; a disk that refuses; another process is in the folder.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
-    from nearfar.disk import disk_errors, write_text
+    from nearfar.disk import write_text
     from nearfar.evaluation.results import provenance
     from nearfar.training.checkpoint import Checkpoints
     from nearfar.training.display import Display, MetricsFile
 
-    folder = Path(config.output)
+    folder = held.path
     for fact in job.facts:
         console.print(fact, markup=False, highlight=False)
     if processes.size > 1:
         console.print(f"{processes.size} processes, {config.batch_size * processes.size} rows a batch", highlight=False)
-    if processes.first:
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        for name, settings in job.settings.items():
-            write_text(folder / name, settings)
+    held.begin(job.settings)
     checkpoints = Checkpoints(folder)
     processes.from_first(checkpoints.mend)
     optimiser = _optimiser(config, job)
@@ -122,9 +120,11 @@ def carry_out(config: RunConfig, job: Job, *, processes: "Processes", console: "
             checkpoints.load_best(job.modules)
         _replace(folder / "model", job.save)
         own = job.account(progress)
-        record = {**provenance(), "config": asdict(config), "data": job.facts} | own | asdict(progress)
+        record = {**provenance(), "config": asdict(config), "data": job.facts, "inputs": held.inputs}
+        record |= own | asdict(progress)
         write_text(folder / "run.json", json.dumps(record, indent=1) + "\n")  # last: with it the run is finished
         checkpoints.clear()
+        held.finish()
 
     processes.from_first(finish)  # nobody leaves before the model is written
     return progress
@@ -192,54 +192,6 @@ def _loop(
     )
 
 
-def check_folder(config: RunConfig, *, resume: bool, also: Callable[[Path], list[str]]) -> Path:
-    """The run folder, made sure to be free, or to hold an unfinished run of the same config.
-
-    ``also`` says what else differs in a folder, beside the settings in config.toml.
-
-    Raises:
-        NearfarError: it is not.
-    """
-    folder = Path(config.output)
-    file = folder / "config.toml"
-    if not file.exists():
-        if resume:
-            raise NearfarError(f"{folder}: there is no run to resume.")
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise NearfarError(f"{folder}: is in the way and holds no run; choose another --output.")
-        return folder
-    refuse_other_settings(folder, config, also=also)
-    if (folder / "run.json").exists():
-        raise NearfarError(f"{folder}: holds this run, finished; its model is {folder / 'model'}.")
-    if not resume:
-        raise NearfarError(f"{folder}: holds this run, unfinished. Go on with it by --resume, or remove the folder.")
-    return folder
-
-
-def refuse_other_settings(folder: Path, config: RunConfig, *, also: Callable[[Path], list[str]]) -> None:
-    """Make sure that the run in ``folder`` has the settings of ``config``.
-
-    Raises:
-        NearfarError: it has others; names them.
-    """
-    differ = _differ(folder / "config.toml", config)
-    if "method" in differ:
-        raise NearfarError(f"{folder}: holds a run of another method; choose another --output.")
-    differ += also(folder)
-    if differ:
-        raise NearfarError(
-            f"{folder}: holds a run with other settings ({', '.join(map(flag, differ))}); choose another --output."
-        )
-
-
-def _differ(file: Path, config: RunConfig) -> list[str]:
-    """In which settings the file and the config differ; OUTPUT, a path that can be written in many ways, is none."""
-    kind, values = load_toml(file)
-    before, now = asdict(build(kind, values, source=file)), asdict(config)
-    differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key != "output")
-    return differ if kind is type(config) else ["method", *differ]
-
-
 def _describe_rows(parts: "Sequence[Part]", *, show: int = 16) -> str:
     """The rows of the parts of a batch, by number, and the batch in words."""
     lines: list[str] = []
@@ -251,11 +203,12 @@ def _describe_rows(parts: "Sequence[Part]", *, show: int = 16) -> str:
 
 
 def _replace(folder: Path, save: Callable[[Path], None]) -> None:
-    from nearfar.disk import disk_errors
+    from nearfar.disk import apply_umask, disk_errors
 
     fresh = folder.with_name("model.new")
     with disk_errors(folder):
         shutil.rmtree(fresh, ignore_errors=True)
         save(fresh)
+        apply_umask(fresh)
         shutil.rmtree(folder, ignore_errors=True)
         fresh.rename(folder)

@@ -4,18 +4,19 @@ What ``nearfar train`` calls, and a notebook can call too. ``model/``, in the ru
 folder.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar import run
+from nearfar import run_folder
 from nearfar.config import TrainConfig
 from nearfar.config import dump_toml as to_toml
+from nearfar.disk import path_errors
 from nearfar.prepare import load_dev, prepare
 from nearfar.run import Job, carry_out, join
+from nearfar.run_folder import RunFolder, fingerprint_model, fingerprint_rows, read_account
 from nearfar.types import NearfarError, ScoredPair
 
 if TYPE_CHECKING:
@@ -37,40 +38,56 @@ class Trained:
     best_step: int
 
 
-def train(config: TrainConfig, *, resume: bool = False, console: "Console | None" = None) -> Trained:
+@path_errors()
+def train(
+    config: TrainConfig, *, resume: bool = False, console: "Console | None" = None, like: Sequence[Path] = ()
+) -> Trained:
     """Train, and leave the model in ``config.output``/model.
 
     ``resume`` goes on with a run that was stopped or killed, which ends with the weights it would have had, to the bit,
-    on the same machine with the same number of threads and processes. Started by torchrun, several processes train
-    together, as one process with the batches of all would.
+    on the same machine with the same number of threads and processes; of a finished run it says so. The data and the
+    model to start from must be those that the run began with. Started by torchrun, several processes train together,
+    as one process with the batches of all would.
+
+    ``like`` are folders of other runs whose data and model must be the same, as far as they have noted them.
 
     Raises:
-        NearfarError: bad data, model or settings; a run folder that is in the way; a loss that is not finite; a disk
-            that refuses.
+        NearfarError: bad data, model or settings; a run folder that is in the way or in use; data that changed since
+            the run began; a loss that is not finite; a disk that refuses.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
     processes, device, console = join(config, console)
-    processes.from_first(lambda: check_folder(config, resume=resume))
-    pairs = load_dev(config)
-    prepared = prepare(config, processes=processes.size, device=device, console=console)
+    with RunFolder(config, processes, also=partial(_other_second, config), like=like) as held:
+        if held.look(resume=resume) == "finished":
+            done = processes.from_first(partial(trained_before, config))
+            console.print(f"{held.path}: this run was finished before; nothing to do.", markup=False, highlight=False)
+            return done
+        held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
+        pairs = load_dev(config)
+        held.see(f"--evaluate-on {config.evaluate_on}", lambda: fingerprint_rows(pairs))
 
-    def save(folder: Path) -> None:
-        prepared.merge()
-        prepared.encoder.save_pretrained(folder)
+        def see(what: str, rows: Sequence[Sequence[object]], targets: Sequence[object]) -> None:
+            held.see(what, lambda: fingerprint_rows(rows, targets))
 
-    job = Job(
-        mixture=prepared.mixture,
-        encoder=prepared.encoder,
-        total_steps=prepared.total_steps,
-        facts=prepared.facts,
-        evaluate=_evaluation(prepared.encoder, pairs, config, console),
-        metric="spearman",
-        of="the dev pairs",
-        settings=_settings(config),
-        save=save,
-        account=lambda _: {"dev": config.evaluate_on},
-    )
-    progress = carry_out(config, job, processes=processes, console=console)
+        prepared = prepare(config, processes=processes.size, device=device, console=console, see=see)
+
+        def save(folder: Path) -> None:
+            prepared.merge()
+            prepared.encoder.save_pretrained(folder)
+
+        job = Job(
+            mixture=prepared.mixture,
+            encoder=prepared.encoder,
+            total_steps=prepared.total_steps,
+            facts=prepared.facts,
+            evaluate=_evaluation(prepared.encoder, pairs, config, console),
+            metric="spearman",
+            of="the dev pairs",
+            settings=_settings(config),
+            save=save,
+            account=lambda _: {"dev": config.evaluate_on},
+        )
+        progress = carry_out(config, job, held=held, processes=processes, console=console)
     trained = Trained(
         Path(config.output) / "model",
         progress.step,
@@ -142,25 +159,27 @@ def _settings(config: TrainConfig) -> dict[str, str]:
     return settings | ({} if second is None else {"second.toml": to_toml(second, without=OF_THE_RUN)})
 
 
-def check_folder(config: TrainConfig, *, resume: bool) -> Path:
-    """The run folder, made sure to be free, or to hold an unfinished run of the same config.
+def check_folder(config: TrainConfig, *, resume: bool) -> run_folder.State:
+    """Whether the run folder is free, or holds this very run, unfinished or finished.
 
     Raises:
-        NearfarError: it is not.
+        NearfarError: it holds something else; or ``resume`` does not fit.
     """
-    return run.check_folder(config, resume=resume, also=partial(_other_second, config))
+    return run_folder.check_folder(config, resume=resume, also=partial(_other_second, config))
 
 
 def trained_before(config: TrainConfig) -> Trained:
     """What came out of the finished run in ``config.output``.
 
     Raises:
-        NearfarError: it has other settings.
+        NearfarError: it has other settings, or its run.json is damaged.
     """
     folder = Path(config.output)
-    run.refuse_other_settings(folder, config, also=partial(_other_second, config))
-    account = json.loads((folder / "run.json").read_text(encoding="utf-8"))
-    return Trained(folder / "model", *(account[key] for key in ("step", "start_score", "best_score", "best_step")))
+    run_folder.refuse_other_settings(folder, config, also=partial(_other_second, config))
+    account = read_account(folder)
+    numbers = [account.get(key) or 0 for key in ("start_score", "best_score")]
+    steps, best_step = (int(account.get(key) or 0) for key in ("step", "best_step"))
+    return Trained(folder / "model", steps, float(numbers[0]), float(numbers[1]), best_step)
 
 
 def _other_second(config: TrainConfig, folder: Path) -> list[str]:

@@ -83,7 +83,7 @@ def test_a_file_that_is_no_result_is_named(text, message, tmp_path):
 
 def test_a_binary_file_is_no_result(tmp_path):
     (tmp_path / "b.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(NearfarError, match=r"b\.json: is not a whole JSON file"):
+    with pytest.raises(NearfarError, match=r"b\.json: is damaged: byte 0 is not UTF-8"):
         read_result(tmp_path / "b.json")
 
 

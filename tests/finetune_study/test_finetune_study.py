@@ -130,7 +130,8 @@ def test_what_a_study_leaves(config: FinetuneStudyConfig, runs: Runs) -> None:
     runs.scores = lambda one: (40.0 + one.seed, 60.0 + (2 * one.seed if one.scl_weight else 0))
     study = finetune_study(config)
     folder = Path(config.output)
-    assert sorted(path.name for path in folder.iterdir()) == ["cells.jsonl", "config.toml", "study.json", "study.md"]
+    left = ["cells.jsonl", "config.toml", "inputs.json", "study.json", "study.md"]
+    assert sorted(path.name for path in folder.iterdir()) == left
     assert json.loads((folder / "study.json").read_text()) == json.loads(json.dumps(study))
     assert (folder / "config.toml").read_text() == dump_toml(config)
     assert [json.loads(line) for line in lines_of(config)] == study["cells"]
@@ -268,5 +269,5 @@ def test_a_finished_study_is_not_begun_again(config: FinetuneStudyConfig, runs: 
     assert finetune_study(config, resume=True)["settings"] == study["settings"]  # summed up anew
     assert Path(config.output, "study.md").exists()
     assert not runs.configs
-    with pytest.raises(NearfarError, match="there is no run to resume"):
+    with pytest.raises(NearfarError, match="there is no study to resume"):
         finetune_study(replace(config, output=f"{config.output}-2"), resume=True)

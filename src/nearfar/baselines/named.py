@@ -163,9 +163,8 @@ def open_baseline(
         )
     from nearfar.encoder.encoder import Encoder
 
-    run = (Path(source) / "run.json").is_file()
     encoder = Encoder.from_pretrained(
-        Path(source) / "model" if run else source,
+        source,
         pooling=options.get("pooling", pooling),
         max_length=max_length,
         device=device,

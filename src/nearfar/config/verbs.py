@@ -71,6 +71,8 @@ class EvaluateConfig(Settings):
     """Of the bootstrap, and of a baseline that is fitted."""
     output: Output | None = None
     """Result file to write (JSON; a Markdown table beside it)."""
+    overwrite: bool = False
+    """Replace OUTPUT even if it is no result of nearfar's."""
     name: str | None = None
     """What to call the model in the result; by default what it is called here."""
     metric: Literal["spearman", "pearson"] = "spearman"
@@ -93,6 +95,8 @@ class CompareConfig(Settings):
     """Of the bootstrap."""
     output: Output | None = None
     """Result file to write (JSON; a Markdown table beside it)."""
+    overwrite: bool = False
+    """Replace OUTPUT even if it is no result of nearfar's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +125,8 @@ class EncodeConfig(Settings):
     """Encode in several processes of this machine, which share its processor, or on several GPUs."""
     resume: bool = False
     """Go on with what a run that was stopped left in OUTPUT.partial."""
+    overwrite: bool = False
+    """Replace OUTPUT if it exists."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
 
@@ -133,6 +139,8 @@ class PredictConfig(Settings):
     """Text file, one text a line, blank ones too; or a .tsv, .csv, .jsonl, .parquet file."""
     output: Output
     """The .tsv, .csv or .jsonl file to write."""
+    overwrite: bool = False
+    """Replace OUTPUT if it exists."""
     text_columns: tuple[str, ...] = ()
     """Columns that hold the one or two texts of a row; by default text, or sentence1 and sentence2."""
     max_length: Length | None = None
@@ -149,6 +157,8 @@ class GeometryConfig(Settings):
 
     output: Output
     """Folder to write: geometry.json, its table geometry.md, and the plots."""
+    overwrite: bool = False
+    """Replace files of these names in OUTPUT even if they are no results of nearfar's."""
     pairs: File | None = None
     """Scored pairs that the numbers are of: a named set, or a file with the columns score, sentence1, sentence2; by
     default stsb:dev. microworld:dev is generated and always there."""
@@ -177,6 +187,8 @@ class ReportConfig(Settings):
 
     output: Output
     """The .html file to write (a Markdown file beside it)."""
+    overwrite: bool = False
+    """Replace OUTPUT even if it is no report of nearfar's."""
     title: str | None = None
     """Of the page; by default made of the names of what it shows."""
     compare: Literal["auto", "yes", "no"] = "auto"

@@ -9,6 +9,7 @@ from huggingface_hub import snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from safetensors import SafetensorError, safe_open
 
+from nearfar.disk import model_of_run
 from nearfar.encoder.folder_checks import read_object
 from nearfar.types import NearfarError
 
@@ -32,7 +33,7 @@ WHEELS = {
 
 
 def locate(name_or_path: str | Path) -> Path:
-    """The folder that holds the model's files.
+    """The folder that holds the model's files; the folder of a finished training run stands for its model.
 
     Raises:
         NearfarError: none of the four places has it, naming what each answered and what to do; or the offline wheel's
@@ -44,7 +45,7 @@ def locate(name_or_path: str | Path) -> Path:
     try:
         folder = Path(name_or_path).expanduser()
         if folder.is_dir():
-            return folder
+            return model_of_run(folder)
         if folder.exists():
             raise NearfarError(f"{name}: is a file, and a model is a folder, or owner/name on the hub.")
     except OSError as error:

@@ -57,11 +57,20 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from nearfar import machine
-from nearfar.disk import write_text
+from nearfar.disk import (
+    check_place,
+    path_errors,
+    read_json,
+    refuse_existing,
+    refuse_overwriting_inputs,
+    write_text,
+)
 from nearfar.evaluation.correlation import AGGREGATES
 from nearfar.types import NearfarError, ScoredPair
 
 SCHEMA = 1
+KINDS = ("evaluation", "sts", "comparison", "comparisons", "geometry")
+"""What a result file can be."""
 _KEPT = {"classification": ("accuracy", "predicted"), "relatedness": ("spearman", "predicted_e6")}
 Result: TypeAlias = dict[str, Any]
 
@@ -93,24 +102,59 @@ def digest(pairs: Iterable[ScoredPair]) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
 
 
-def check_output(output: str | Path) -> Path:
-    """Refuse a result file that could not be written, before hours are spent on what it would hold.
+@path_errors()
+def check_output(output: str | Path, *, inputs: Iterable[object] = (), overwrite: bool = False) -> Path:
+    """Refuse a result file that could not or should not be written, before hours are spent on what it would hold.
+
+    A result of nearfar's is replaced by the next one; any other file, or a Markdown file that has no result of
+    nearfar's beside it, is replaced only with ``overwrite``, and none of the ``inputs`` ever.
 
     Raises:
-        NearfarError: the name does not end in .json, it is a folder, or its folder cannot be made or written to.
+        NearfarError: the name does not end in .json; it or the Markdown file beside it is a folder, one of the inputs
+            or something else's file; or its folder cannot be made or written to.
     """
-    file = Path(output)
+    file, inputs = Path(output), list(inputs)
     if file.suffix != ".json":
         raise NearfarError(f"{file}: a result file ends in .json (its Markdown table is written beside it).")
-    if file.is_dir():
-        raise NearfarError(f"{file}: is a folder; name a file.")
+    make_folder(file)
+    for written in (file, file.with_suffix(".md")):
+        check_place(written)
+        refuse_overwriting_inputs(written, inputs)
+    if not is_result(file):
+        _refuse_part_of(file, inputs)
+        refuse_existing([file], overwrite=overwrite, what="is there and is no result of nearfar's")
+        refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what="is there, and no result beside it")
+    return file
+
+
+def _refuse_part_of(file: Path, inputs: Iterable[object]) -> None:
+    """Refuse a file of a folder that is an input, as is the config.json of a model."""
+    for given in inputs:
+        if not isinstance(given, str | Path) or not Path(given).is_dir() or not file.exists():
+            continue
+        if file.resolve().is_relative_to(Path(given).resolve()):
+            raise NearfarError(f"--output {file}: is a file of the input {given}; choose another --output.")
+
+
+def make_folder(file: Path) -> None:
+    """Make the folder of an output file.
+
+    Raises:
+        NearfarError: it cannot be made.
+    """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise NearfarError(f"{file.parent}: cannot be made ({error.strerror}).") from error
-    if not os.access(file.parent, os.W_OK):
-        raise NearfarError(f"{file.parent}: cannot be written to; choose another place.")
-    return file
+        raise NearfarError(f"--output {file}: its folder {file.parent}: cannot be made ({error.strerror}).") from error
+
+
+def is_result(file: Path) -> bool:
+    """Whether it is a result file, of any kind."""
+    try:
+        result = read_json(file) if file.is_file() else None
+    except NearfarError:
+        return False
+    return isinstance(result, dict) and type(result.get("schema")) is int and result.get("kind") in KINDS
 
 
 def write_result(result: Result, file: Path, *, markdown: str) -> None:
@@ -129,12 +173,7 @@ def read_result(file: str | Path) -> Result:
     Raises:
         NearfarError: no such file, no JSON, another kind of file, or one that is damaged; it names file and place.
     """
-    try:
-        result = json.loads(Path(file).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise NearfarError(f"{file}: is not a whole JSON file ({error}). Evaluate again to replace it.") from error
+    result = read_json(Path(file), otherwise="Evaluate again to replace it.")
     validate(result, source=file)
     return result
 
@@ -157,25 +196,38 @@ def validate(result: object, *, source: str | Path) -> None:
     demand(result.get("kind") in ("evaluation", "sts"), f"its kind is {result.get('kind')!r}, not 'evaluation'")
     demand(isinstance(result.get("model"), str), "it names no model")
     demand(isinstance(result.get("config"), dict), "it has no config")
+    seed = result["config"].get("training_seed")
+    demand(seed is None or type(seed) is int, f"its config's training_seed is {str(seed)[:40]!r}, not a whole number")
     demand(isinstance(result.get("tasks"), dict), "it has no tasks")
     transfer = result.get("transfer", {"tasks": {}})
     demand(isinstance(transfer, dict) and isinstance(transfer.get("tasks"), dict), "its transfer has no tasks")
     for task, scored in transfer["tasks"].items():
         demand(isinstance(scored, dict) and isinstance(scored.get("digest"), str), f"task {task} has no digest")
         kind = scored.get("kind")
-        demand(kind in _KEPT, f"task {task} is of the kind {kind!r}")
+        demand(isinstance(kind, str) and kind in _KEPT, f"task {task} is of the kind {kind!r}")
         metric, predicted = _KEPT[kind]
+        size = "rows" if kind == "classification" else "pairs"
+        demand(type(scored.get(size)) is int, f"task {task} does not say how many {size} it has")
+        named = kind != "classification" or isinstance(scored.get("protocol"), str)
+        demand(named, f"task {task} does not name its protocol")
         demand(isinstance(scored.get(metric), dict), f"task {task} has no {metric} estimate")
         if "reason" in scored[metric]:
+            demand(isinstance(scored[metric]["reason"], str), f"task {task}: the reason of its {metric} is no text")
             continue
+        demand(_are_numbers([scored[metric].get("score")]), f"task {task}: the score of its {metric} is no number")
         for key in ("gold", predicted):
             demand(_are_numbers(scored.get(key)), f"task {task}: {key!r} is no list of numbers")
         demand(len(scored["gold"]) == len(scored[predicted]), f"task {task}: not a prediction for each gold value")
     for task, scored in result["tasks"].items():
         subsets = scored.get("subsets") if isinstance(scored, dict) else None
         demand(isinstance(subsets, dict) and bool(subsets), f"task {task} has no subsets")
-        estimates = [(scored.get("spearman") or {}).get(kind) for kind in AGGREGATES]
-        demand(all(isinstance(estimate, dict) for estimate in estimates), f"task {task} has no Spearman estimates")
+        demand(type(scored.get("pairs")) is int, f"task {task} does not say how many pairs it has")
+        spearman = scored.get("spearman")
+        estimates = [spearman.get(kind) for kind in AGGREGATES] if isinstance(spearman, dict) else []
+        whole = bool(estimates) and all(isinstance(estimate, dict) for estimate in estimates)
+        demand(whole, f"task {task} has no Spearman estimates")
+        reasons = [estimate.get("reason", "") for estimate in estimates if isinstance(estimate, dict)]
+        demand(all(isinstance(reason, str) for reason in reasons), f"task {task}: the reason of a score is no text")
         for subset, held in scored["subsets"].items():
             where = f"task {task}, subset {subset}"
             demand(isinstance(held, dict) and isinstance(held.get("digest"), str), f"{where} has no digest")
@@ -195,7 +247,9 @@ def _json(value: object, indent: str = "") -> str:
 
 
 def _are_numbers(value: object) -> bool:
-    return isinstance(value, list) and all(type(item) in (int, float) and math.isfinite(item) for item in value)
+    return isinstance(value, list) and all(
+        type(item) in (int, float) and abs(item) < 1e100 and math.isfinite(item) for item in value
+    )
 
 
 def _program() -> str:

@@ -7,16 +7,23 @@ after its bytes have reached the disk; the old one goes last.
 
 import json
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 import torch
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from nearfar.disk import disk_errors, flush
+from nearfar.disk import apply_umask, disk_errors, flush, read_json
 from nearfar.types import NearfarError
+
+WEIGHTS, MOMENTS, PROGRESS = "weights.safetensors", "optimiser.safetensors", "progress.json"
+_INTEGERS = ("step", "epoch", "batch", "without_best", "items", "processes")
+_NUMBERS = ("start_score", "best_score", "best_step", "seconds")
 
 
 @dataclass
@@ -106,9 +113,10 @@ class Checkpoints:
         with disk_errors(self.latest):
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir(parents=True)
-            save_file(_weights(modules), fresh / "weights.safetensors")
-            save_file(_moments(modules, optimiser), fresh / "optimiser.safetensors")
-            (fresh / "progress.json").write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            save_file(_weights(modules), fresh / WEIGHTS)
+            save_file(_moments(modules, optimiser), fresh / MOMENTS)
+            (fresh / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
+            apply_umask(fresh)
             flush(fresh)
             if self.latest.exists():
                 self.latest.rename(old)
@@ -121,36 +129,91 @@ class Checkpoints:
         if not self.latest.exists() and old.exists():
             old.rename(self.latest)
 
+    def check(self, *, best: bool) -> None:
+        """Find a damaged file before anything slow is done; with ``best`` the run will need its best weights.
+
+        Raises:
+            NearfarError: a file is missing, cannot be read or is damaged.
+        """
+        with disk_errors(self.latest):
+            self.mend()
+        if not self.latest.exists():
+            return
+        progress = self._progress()
+        files = [self.latest / WEIGHTS, self.latest / MOMENTS]
+        if best and progress.best_step is not None:
+            files.append(self.best)
+        for file in files:
+            with self._damage(file), safe_open(file, framework="pt") as tensors:
+                tensors.keys()
+
     def load(self, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, *, processes: int = 1) -> Progress:
         """Put everything back as it was; a fresh :class:`Progress` where there is no checkpoint yet.
 
         Raises:
-            NearfarError: another number of processes wrote it, so that the run would end with other weights.
+            NearfarError: another number of processes wrote it, so that the run would end with other weights; a file is
+                missing, cannot be read or is damaged.
         """
         self.mend()
         if not self.latest.exists():
             return Progress(processes=processes)
-        values = json.loads((self.latest / "progress.json").read_text(encoding="utf-8"))
-        if (before := values.get("processes", 1)) != processes:
+        progress = self._progress()
+        if progress.processes != processes:
             raise NearfarError(
-                f"{self.latest.parent}: was begun by {before} processes and would end with other weights "
+                f"{self.latest.parent}: was begun by {progress.processes} processes and would end with other weights "
                 f"by {processes}; start as many as before."
             )
-        _load_weights(modules, load_file(self.latest / "weights.safetensors"))
-        _load_moments(modules, optimiser, load_file(self.latest / "optimiser.safetensors"))
-        return Progress(**values | {"history": [(step, score) for step, score in values["history"]]})
+        with self._damage(self.latest / WEIGHTS):
+            _load_weights(modules, load_file(self.latest / WEIGHTS))
+        with self._damage(self.latest / MOMENTS):
+            _load_moments(modules, optimiser, load_file(self.latest / MOMENTS))
+        return progress
+
+    def _progress(self) -> Progress:
+        file = self.latest / PROGRESS
+        values = read_json(file, otherwise=self._again)
+        try:
+            progress = Progress(**values)
+            progress.history = [(step, score) for step, score in progress.history]
+        except (TypeError, ValueError) as error:
+            raise NearfarError(f"{file}: is damaged: it does not hold a place in the run. {self._again}") from error
+        numbers = [value for point in progress.history for value in point]
+        numbers += [value for name in _NUMBERS if (value := getattr(progress, name)) is not None]
+        whole = all(type(getattr(progress, name)) is int and getattr(progress, name) >= 0 for name in _INTEGERS)
+        if not (whole and all(type(value) in (int, float) for value in numbers) and type(progress.finished) is bool):
+            raise NearfarError(f"{file}: is damaged: it holds values of a wrong type. {self._again}")
+        return progress
+
+    @property
+    def _again(self) -> str:
+        return f"Remove the folder {self.latest} to begin this run again from its first step."
+
+    @contextmanager
+    def _damage(self, file: Path) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise NearfarError(f"{file}: cannot be read ({error.strerror or error}). {self._again}") from error
+        except (SafetensorError, _MismatchError) as error:
+            raise NearfarError(f"{file}: is damaged ({error}). {self._again}") from error
 
     def save_best(self, modules: dict[str, nn.Module]) -> None:
         """Keep the current weights as the best so far."""
         with disk_errors(self.best):
             fresh = self.best.with_name("best.new")
             save_file(_weights(modules), fresh)
+            apply_umask(fresh)
             flush(fresh)
             fresh.replace(self.best)
 
     def load_best(self, modules: dict[str, nn.Module]) -> None:
-        """Put the best weights back."""
-        _load_weights(modules, load_file(self.best))
+        """Put the best weights back.
+
+        Raises:
+            NearfarError: their file is missing, cannot be read or is damaged.
+        """
+        with self._damage(self.best):
+            _load_weights(modules, load_file(self.best))
 
     def clear(self) -> None:
         """Remove checkpoint and best weights of a run that is over."""
@@ -170,7 +233,15 @@ def _weights(modules: dict[str, nn.Module]) -> dict[str, Tensor]:
     return tensors
 
 
+class _MismatchError(Exception):
+    """A file holds other tensors than the run has."""
+
+
 def _load_weights(modules: dict[str, nn.Module], tensors: dict[str, Tensor]) -> None:
+    expected = _weights(modules)
+    for name in sorted(expected.keys() | tensors.keys()):
+        if name not in expected or name not in tensors or expected[name].shape != tensors[name].shape:
+            raise _MismatchError(f"{name} is missing, has another shape, or is no weight of this run")
     for prefix, module in modules.items():
         state = module.state_dict()
         with torch.no_grad():
@@ -194,6 +265,8 @@ def _moments(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) ->
 def _load_moments(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
     parameters = _named_parameters(modules)
     for name, tensor in tensors.items():
-        owner, key = name.rsplit(":", 1)
+        owner, _, key = name.rpartition(":")
+        if owner not in parameters or (tensor.ndim and tensor.shape != parameters[owner].shape):
+            raise _MismatchError(f"{name} has another shape, or belongs to no weight of this run")
         # A copy: the file stays mapped to memory otherwise, and Windows would not let the next checkpoint replace it.
         optimiser.state[parameters[owner]][key] = tensor.to(parameters[owner].device, copy=True)

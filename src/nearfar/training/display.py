@@ -8,8 +8,9 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from nearfar.disk import disk_errors, write_text
+from nearfar.disk import disk_errors, read_text, write_text
 from nearfar.training.loop import Evaluation, StepReport
+from nearfar.types import NearfarError
 
 
 class Display:
@@ -70,8 +71,7 @@ class MetricsFile:
 
     def __init__(self, file: Path, *, resume_at: int, metric: str = "spearman") -> None:
         self.file, self.metric = file, metric
-        kept = file.read_text(encoding="utf-8").splitlines() if resume_at and file.exists() else []
-        kept = [line for line in kept if line.endswith("}") and json.loads(line)["step"] <= resume_at]
+        kept = kept_lines(file, up_to=resume_at) if resume_at else []
         write_text(file, "".join(line + "\n" for line in kept))
 
     def stepped(self, report: StepReport) -> None:
@@ -94,3 +94,27 @@ class MetricsFile:
     def _append(self, record: Mapping[str, object]) -> None:
         with disk_errors(self.file), self.file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(record) + "\n")
+
+
+def kept_lines(file: Path, *, up_to: int) -> list[str]:
+    """The lines of a metrics.jsonl up to a step; none where there is no such file. A last line that is cut goes.
+
+    Raises:
+        NearfarError: the file cannot be read, or another line is damaged.
+    """
+    if not file.exists():
+        return []
+    lines = read_text(file).split("\n")
+    kept = []
+    for number, line in enumerate(lines, start=1):
+        try:
+            step = json.loads(line)["step"]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            if number == len(lines):  # what follows the last line end: nothing, or what a kill cut short
+                continue
+            step = None
+        if type(step) is not int:
+            raise NearfarError(f"{file}, line {number}: is damaged: no JSON object with a step. Remove this line.")
+        if step <= up_to:
+            kept.append(line)
+    return kept

@@ -81,7 +81,11 @@ _COMPARED = {
     "not_compared": [str],
 }
 COMPARISON = {"first": _SIDE, "second": _SIDE, **_COMPARED, **_TESTS}
-COMPARISONS = {"sides": [_SIDE], "comparisons": [{"pair": [int], **_TESTS}], **_COMPARED}
+COMPARISONS = {
+    "sides": [_SIDE],
+    "comparisons": [{"pair": [int], "tasks": Each(_TEST), "overall": _AVERAGE, "overall_transfer": _AVERAGE}],
+    **_COMPARED,
+}
 GEOMETRY = {
     "config": {"positive_above": NUMBER},
     "provenance": PROVENANCE,
@@ -164,6 +168,8 @@ def check_tests(comparison: dict[str, Any], *, source: object) -> None:
     """
     several = comparison["kind"] == "comparisons"
     check(comparison, COMPARISONS if several else COMPARISON, source=source)
+    if comparison["config"]["resamples"] < 0:
+        raise _amiss(source, "config.resamples", "is below 0")
     parts = comparison["comparisons"] if several else [comparison]
     for part in parts:
         averages = [part[key] for key in ("overall", "overall_transfer") if part.get(key) is not None]
@@ -174,8 +180,12 @@ def check_tests(comparison: dict[str, Any], *, source: object) -> None:
         pairs = [tuple(part["pair"]) for part in parts]
         if len(pairs) < 1 or pairs != list(combinations(range(len(comparison["sides"])), 2)):
             raise NearfarError(f"{source}: is damaged: it has not one comparison of each two sides.")
-        if any(part["tasks"].keys() != parts[0]["tasks"].keys() for part in parts):
+        if any(_compared_on(part) != _compared_on(parts[0]) for part in parts):
             raise NearfarError(f"{source}: is damaged: its sides are not compared on the same tasks.")
+
+
+def _compared_on(part: dict[str, Any]) -> tuple[set[str], bool, bool]:
+    return set(part["tasks"]), part["overall"] is None, part["overall_transfer"] is None
 
 
 def _amiss(source: object, place: str, problem: str) -> NearfarError:

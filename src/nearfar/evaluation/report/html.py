@@ -12,6 +12,8 @@ _MARKS = {"best": ("*", "the best"), "near": ("=", "not separable from the best"
 _LONG = ' class="long"'
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """What the page tells the browser of itself: it loads nothing and runs nothing."""
+GENERATOR = '<meta name="generator" content="nearfar">'
+"""What marks a page as a report, which the next one may replace."""
 
 
 def to_html(page: Page) -> str:
@@ -27,6 +29,7 @@ def to_html(page: Page) -> str:
 <html lang="en">
 <head>
 <meta charset="utf-8">
+{GENERATOR}
 <meta http-equiv="Content-Security-Policy" content="{_POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta name="color-scheme" content="light dark">

@@ -1,0 +1,122 @@
+"""Run folders that are damaged: each command refuses in one sentence that names the file, or does its work."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.doors.conftest import FINETUNE, TRAIN
+from tests.doors.door import FAULT, answer_of, assert_refused
+from tests.doors.runs import GROUP, STOPPED, STUDY, STUDYING, TUNING, link_runs, make_runs
+
+
+@pytest.fixture(scope="module")
+def valid_runs(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_runs(tmp_path_factory.mktemp("runs"), valid_world)
+
+
+@pytest.fixture
+def runs(valid_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return link_runs(valid_runs, tmp_path, monkeypatch)
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "cut": lambda whole: whole[: 2 * len(whole) // 3],
+    "cut early": lambda whole: whole[:10],
+    "list": lambda _: b"[]",
+    "number": lambda _: b"7\n",
+    "deep": lambda _: b"[" * 100_000,
+    "binary": lambda _: b"\xff\x00\xfe" * 9,
+}
+"""The new content of a file, by that it had."""
+OF_TEXT = ("missing", "folder", "empty", "cut early", "list", "number", "deep", "binary")
+OF_WEIGHTS = ("missing", "folder", "empty", "cut", "binary")
+
+COMMANDS = {
+    "resume": [*STOPPED, "--resume"],
+    "start": STOPPED,
+    "resume finished": [*TRAIN, "--output", "run", "--resume"],
+    "finetune resume": [*TUNING, "--resume"],
+    "finetune finished": [*FINETUNE, "--output", "classifier", "--resume"],
+    "group": [*GROUP, "--resume"],
+    "study": [*STUDY, "--resume"],
+    "studying": STUDYING,
+    "evaluate": "evaluate run --tasks pairs.tsv --resamples 0".split(),
+    "compare": "compare run tiny --tasks pairs.tsv --resamples 9".split(),
+    "report": "report run --output r.html".split(),
+    "report stopped": "report stopped --output r.html".split(),
+    "encode": "encode run --input texts.txt --output v.npy".split(),
+    "predict": "predict classifier --input texts.txt --output l.tsv".split(),
+    "evaluate group": "evaluate group --tasks pairs.tsv --resamples 0".split(),
+    "report group": "report group --output r.html".split(),
+    "compare classifier": "compare classifier classifier --resamples 9".split(),
+}
+ALL = frozenset(OF_TEXT)
+GONE = {"missing", "folder"}
+READ: dict[tuple[str, str], set[str] | frozenset[str]] = {
+    ("resume", "stopped/config.toml"): set(),
+    ("resume", "stopped/inputs.json"): {"missing"},
+    ("resume", "stopped/metrics.jsonl"): {"missing", "empty", "cut early", "list", "deep"},
+    ("resume", "stopped/best.safetensors"): set(),
+    ("resume", "stopped/checkpoint/progress.json"): set(),
+    ("resume", "stopped/checkpoint/weights.safetensors"): set(),
+    ("resume", "stopped/checkpoint/optimiser.safetensors"): set(),
+    ("start", "stopped/config.toml"): set(),
+    ("resume finished", "run/config.toml"): set(),
+    ("resume finished", "run/run.json"): {"missing"},
+    ("finetune resume", "tuning/config.toml"): set(),
+    ("finetune resume", "tuning/inputs.json"): {"missing"},
+    ("finetune resume", "tuning/best.safetensors"): set(),
+    ("finetune resume", "tuning/checkpoint/progress.json"): set(),
+    ("finetune finished", "classifier/run.json"): {"missing"},
+    ("finetune finished", "classifier/result.json"): set(),
+    ("group", "group/group.json"): ALL - {"folder"},
+    ("group", "group/seed-1/run.json"): {"missing"},
+    ("group", "group/seed-2/config.toml"): set(),
+    ("study", "study/config.toml"): set(),
+    ("study", "study/inputs.json"): {"missing"},
+    ("studying", "studying/config.toml"): set(),
+    ("studying", "studying/cells.jsonl"): ALL - {"folder", "binary", "number"},
+    ("study", "study/study.json"): ALL - {"folder"},
+    ("study", "study/study.md"): ALL - {"folder"},
+    ("evaluate", "run/run.json"): set(),
+    ("compare", "run/run.json"): set(),
+    ("report", "run/config.toml"): {*GONE, "empty"},
+    ("report", "run/metrics.jsonl"): {*GONE, "empty", "cut early", "deep"},
+    ("report", "run/run.json"): GONE,
+    ("report stopped", "stopped/metrics.jsonl"): {*GONE, "empty", "cut early", "deep"},
+    ("encode", "run/run.json"): ALL - GONE,
+    ("predict", "classifier/run.json"): ALL - GONE,
+    ("evaluate group", "group/group.json"): set(),
+    ("evaluate group", "group/seed-1/run.json"): set(),
+    ("report group", "group/group.json"): GONE,
+    ("report group", "group/seed-2/run.json"): GONE,
+    ("compare classifier", "classifier/result.json"): GONE,
+}
+"""Command and the file that it reads -> the damages with which it does its work all the same."""
+ROWS = [
+    (command, file, how)
+    for command, file in READ
+    for how in (OF_WEIGHTS if file.endswith(".safetensors") else OF_TEXT)
+    if command != "compare classifier" or how not in GONE  # what it does then depends on the hub
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*has no inputs.json")
+@pytest.mark.parametrize(("command", "file", "how"), ROWS)
+def test_a_damaged_file_is_named(runs: Path, command: str, file: str, how: str) -> None:
+    place = runs / file
+    whole = place.read_bytes()
+    place.unlink()
+    if how == "folder":
+        place.mkdir()
+    elif how != "missing":
+        place.write_bytes(DAMAGE[how](whole))
+    if how in READ[command, file]:
+        answer = answer_of(COMMANDS[command])
+        assert answer.status == 0, answer.err
+        assert FAULT not in answer.err
+    else:
+        said = assert_refused(COMMANDS[command], Path(file).name, Path(file).parts[0])
+        assert "was finished before" not in said
