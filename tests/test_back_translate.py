@@ -281,7 +281,7 @@ def test_a_file_that_was_changed(fake, tmp_path, line, change):
         ({"column": "text"}, "--column text"),
         ({"sentences": []}, "holds no texts"),
         ({"sentences": ["a", " "]}, "sentences, row 2: column 'sentence' is empty"),
-        ({"sentences": "absent.txt"}, r"absent\.txt: cannot be read"),
+        ({"sentences": "absent.txt"}, r"absent\.txt: no such file"),
         ({"sentences": "table.tsv"}, r"table\.tsv: is a table; say with --column"),
     ],
 )
