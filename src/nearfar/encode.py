@@ -162,11 +162,14 @@ def _fill(partial: "Partial", encoded: "Encoded", advance: Callable[[int], None]
 
 def _fingerprint(folder: Path) -> str:
     """Of all files that make a model what it is."""
+    from nearfar.encoder.pretrained import opening
     from nearfar.encoder.weights import FILES
 
     digest = hashlib.sha256()
     for file in sorted({file for kind in FILES for depth in ("", "*/") for file in folder.glob(depth + kind)}):
-        with file.open("rb") as stream:
+        if not file.is_file():  # opening a pipe would wait for its writer
+            continue
+        with opening(file), file.open("rb") as stream:
             digest.update(f"{file.relative_to(folder)} ".encode() + hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:16]
 
