@@ -65,10 +65,10 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
             done = processes.from_first(lambda: finetuned_before(held.path))
             console.print(f"{held.path}: this run was finished before; nothing to do.", markup=False, highlight=False)
             return done
-        held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
         task = load_task(config)
         for what, fingerprint in fingerprints(config, task).items():
             held.see(what, fingerprint)
+        held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
         classifier = open_classifier(config, task, device=device)
         job = make_job(config, task, classifier, processes=processes.size)
         tested: list[results.Result] = []

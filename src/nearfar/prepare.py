@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.config import TrainConfig
 from nearfar.data.paths import as_path, is_file
@@ -16,9 +16,7 @@ if TYPE_CHECKING:
     from nearfar.encoder.training import TrainingEncoder
     from nearfar.methods import Method
     from nearfar.methods.mixture import Mixture
-
-See: TypeAlias = Callable[[str, Sequence[Sequence[object]], Sequence[object]], None]
-"""Told of rows: what they are of, their texts, and their labels or scores."""
+    from nearfar.reading import Rows
 
 
 _OTHER_PAIRS = (
@@ -51,6 +49,22 @@ class Plan:
     """The pairs that choose the best step, and how many they are."""
 
 
+class Read(NamedTuple):
+    """The rows of a run's objectives, read before the encoder is opened: what is wrong with them is told at once."""
+
+    first: "Rows"
+    second: "Rows | None"
+
+    def parts(self, config: TrainConfig) -> "dict[str, tuple[Sequence[Sequence[object]], Sequence[object]]]":
+        """Texts and labels or scores that are used, by the words for where they are from."""
+        from nearfar.recipes import second_of
+
+        named = [(f"--data {' '.join(getattr(config, 'data', ()))}", self.first, config.limit)]
+        if self.second is not None and (second := second_of(config)) is not None:
+            named.append((f"the data of --second {config.second}", self.second, second.limit))
+        return {what: (rows.rows[:limit], getattr(rows, "targets", None) or ()) for what, rows, limit in named}
+
+
 @dataclass(frozen=True)
 class Prepared:
     """Everything that a run is made of, ready to go."""
@@ -64,39 +78,45 @@ class Prepared:
     """To be called before the encoder is saved: puts adapters, where there are any, into its weights."""
 
 
+def read(config: TrainConfig) -> Read:
+    """Read the rows of the objective, and of the second one where there is one.
+
+    Raises:
+        NearfarError: rows that cannot be had, or that are malformed.
+    """
+    from nearfar.reading import read_rows
+    from nearfar.recipes import second_of
+
+    second, first = second_of(config), read_rows(config)
+    with _told_of_second(config):
+        return Read(first, None if second is None else read_rows(second))
+
+
 def prepare(
     config: TrainConfig,
+    rows: Read | None = None,
     *,
     processes: int = 1,
     device: str | None = None,
     console: "Console | None" = None,
-    see: "See | None" = None,
 ) -> Prepared:
-    """Rows, encoder and methods, with the heads that every fresh run of this config starts from.
+    """Encoder and methods on the ``rows``, with the heads that every fresh run of this config starts from.
 
-    On ``console`` a bar is shown while many texts are tokenised. ``see`` is told the rows of each objective, and what
-    they are of, before the encoder is opened.
+    Without ``rows`` they are read. On ``console`` a bar is shown while many texts are tokenised.
 
     Raises:
         NearfarError: whatever would stop the run before its first step.
     """
+    rows = rows or read(config)
+
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.training import TrainingEncoder
     from nearfar.methods.mixture import Mixture
-    from nearfar.reading import read_rows
     from nearfar.recipes import Kitchen, follow, second_of, shrinks
     from nearfar.training.gradients import seeded
     from nearfar.training.processes import Processes
 
     second = second_of(config)
-    rows = read_rows(config)  # before the encoder is opened: what is wrong with them is told at once
-    with _told_of_second(config):
-        rows_of_second = None if second is None else read_rows(second)
-    if see is not None:
-        see(f"--data {' '.join(getattr(config, 'data', ()))}", rows.rows, getattr(rows, "targets", None) or ())
-        if rows_of_second is not None:
-            targets = getattr(rows_of_second, "targets", None) or ()
-            see(f"the data of --second {config.second}", rows_of_second.rows, targets)
     pooling = getattr(config, "pooling", None)
     encoder = Encoder.from_pretrained(
         config.model,
@@ -112,12 +132,12 @@ def prepare(
         console=console,
     )
     seeded(config.seed)
-    recipe = follow(config, Kitchen(texts, config.batch_size * processes, shrinks(config)), rows)
+    recipe = follow(config, Kitchen(texts, config.batch_size * processes, shrinks(config)), rows.first)
     parts, facts = [(recipe.method, 1.0), *recipe.beside], recipe.facts
-    if second is not None and rows_of_second is not None:
+    if second is not None and rows.second is not None:
         kitchen = Kitchen(texts, second.batch_size * processes, shrinks(config, second))
         with _told_of_second(config):
-            other = follow(second, kitchen, rows_of_second)
+            other = follow(second, kitchen, rows.second)
         parts += [(method, config.second_weight * weight) for method, weight in ((other.method, 1.0), *other.beside)]
         facts = [*facts, *(f"second objective, {other.method.name}: {fact}" for fact in other.facts)]
     mixture = Mixture(tuple(parts))

@@ -280,6 +280,8 @@ def fingerprint_model(model: str | Path) -> str:
     folder = locate(model)
     digest = hashlib.sha256()
     for file in sorted({file for kind in FILES for part in _module_folders(folder) for file in part.glob(kind)}):
+        if not file.is_file():  # opening a pipe would wait for its writer
+            continue
         try:
             with file.open("rb") as stream:
                 found = hashlib.file_digest(stream, "sha256").digest()

@@ -14,7 +14,7 @@ from nearfar import run_folder
 from nearfar.config import TrainConfig
 from nearfar.config import dump_toml as to_toml
 from nearfar.disk import path_errors
-from nearfar.prepare import load_dev, prepare
+from nearfar.prepare import load_dev, prepare, read
 from nearfar.run import Job, carry_out, join
 from nearfar.run_folder import RunFolder, fingerprint_model, fingerprint_rows, read_account
 from nearfar.types import NearfarError, ScoredPair
@@ -62,14 +62,13 @@ def train(
             done = processes.from_first(partial(trained_before, config))
             console.print(f"{held.path}: this run was finished before; nothing to do.", markup=False, highlight=False)
             return done
-        held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
         pairs = load_dev(config)
         held.see(f"--evaluate-on {config.evaluate_on}", lambda: fingerprint_rows(pairs))
-
-        def see(what: str, rows: Sequence[Sequence[object]], targets: Sequence[object]) -> None:
-            held.see(what, lambda: fingerprint_rows(rows, targets))
-
-        prepared = prepare(config, processes=processes.size, device=device, console=console, see=see)
+        rows = read(config)
+        for what, part in rows.parts(config).items():
+            held.see(what, partial(fingerprint_rows, *part))
+        held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
+        prepared = prepare(config, rows, processes=processes.size, device=device, console=console)
 
         def save(folder: Path) -> None:
             prepared.merge()

@@ -19,8 +19,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from nearfar.encoder.device import choose_device
 from nearfar.encoder.folder_checks import check_vocabulary, read_object
-from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, quiet, reason
-from nearfar.encoder.weights import FILES
+from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, opening, quiet, reason
+from nearfar.encoder.weights import FILES, path_of
 from nearfar.types import NearfarError
 
 CONVERTER = "SFconvertbot"
@@ -110,10 +110,10 @@ def locate_translator(name_or_path: str | Path) -> Path:
     Raises:
         NearfarError: none of the places has it, or there are no safetensors.
     """
-    folder = Path(name_or_path).expanduser()
+    name = str(name_or_path)
+    folder = path_of(name)
     if folder.is_dir():
         return folder
-    name = str(name_or_path)
     if folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
         raise NearfarError(f"{name}: there is no such model folder, and a hub model is named owner/name.")
     files = [*FILES, "*.spm"]
@@ -145,7 +145,7 @@ def weights_digest(folder: Path) -> str:
     """Fingerprint of a folder's weights."""
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.safetensors")):
-        with file.open("rb") as stream:
+        with opening(file), file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())
     return digest.hexdigest()[:16]
 
@@ -161,7 +161,9 @@ def _check_generation(folder: Path, model: PreTrainedModel, tokenizer: PreTraine
     start, end = (getattr(model.generation_config, f"{key}_token_id", None) for key in ("decoder_start", "eos"))
     chosen = getattr(model.generation_config, "forced_bos_token_id", None)
     if start is None and getattr(model.generation_config, "bos_token_id", None) is None:
-        raise NearfarError(f"{folder / 'generation_config.json'}: names no decoder_start_token_id to begin with.")
+        raise NearfarError(
+            f"{folder / 'generation_config.json'}: names no decoder_start_token_id, which generation starts from."
+        )
     if hasattr(tokenizer, "src_lang") and chosen is None and start == end:
         raise NearfarError(
             f"{folder}: translates between many languages, and does not say which it writes. Use a model of two "

@@ -5,6 +5,7 @@ Either the folder is refused in one sentence that names it, or it gives the vect
 
 import errno
 import io
+import os
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,7 +18,7 @@ import pytest
 from nearfar import Encoder, NearfarError
 from nearfar.encoder.classifier import Classifier
 from nearfar.translate import load_translator
-from tests.doors.door import assert_refused
+from tests.doors.door import answer_of, assert_refused
 from tests.doors.model_folders import save_forms
 from tests.tiny import sentences
 from tests.tiny_seq2seq import save_tiny_seq2seq
@@ -171,7 +172,7 @@ def test_a_folder_in_the_place_of_a_file(intact: dict[str, tuple[Path, Any]], fi
     folder = Path(shutil.copytree(intact["modules"][0], tmp_path / "model"))
     (folder / file).unlink()
     (folder / file).mkdir()
-    with pytest.raises(NearfarError, match=f"{file}: is no regular file"):
+    with pytest.raises(NearfarError, match=f"{file}: is not a regular file"):
         Encoder.from_pretrained(folder)
 
 
@@ -182,15 +183,40 @@ ENCODE = ["--input", "texts.txt", "--output", "out.npy"]
     ("model", "mentions"),
     [
         ("", ("the model's name is empty",)),
-        ("texts.txt", ("texts.txt: is a file, and a model is a folder",)),
+        ("texts.txt", ("texts.txt: is a file, but a model is a folder",)),
         ("./nowhere", ("./nowhere: there is no such model folder",)),
         ("~nobody-of-this-name/model", ("~nobody-of-this-name/model: there is no such model folder",)),
-        ("/" + "x" * 300, ("cannot be read (File name too long)",)),
         (".", (".: holds no config.json",)),
     ],
 )
-def test_what_is_no_folder(world: Path, model: str, mentions: tuple[str, ...]) -> None:
-    assert_refused(["encode", model, *ENCODE], *mentions)
+@pytest.mark.parametrize("verb", ["encode", "predict", "evaluate", "train", "back-translate"])
+def test_what_is_no_folder(world: Path, verb: str, model: str, mentions: tuple[str, ...]) -> None:
+    argv = {
+        "encode": ["encode", model, *ENCODE],
+        "predict": ["predict", model, "--input", "texts.txt", "--output", "out.tsv"],
+        "evaluate": ["evaluate", model, "--tasks", "pairs.tsv"],
+        "train": ["train", "scl", "--model", model, *"--data nli.tsv --evaluate-on pairs.tsv --output fresh".split()],
+        "back-translate": ["back-translate", "--forward", model, "--input", "texts.txt", "--output", "out.tsv"],
+    }[verb]
+    if verb == "back-translate":
+        argv += ["--backward", "tiny"]
+    assert_refused(argv, *mentions)
+
+
+def test_a_name_that_is_too_long(world: Path) -> None:
+    assert_refused(["encode", "/" + "x" * 300, *ENCODE], "cannot be read (File name too long)")
+
+
+def test_a_pipe_beside_the_files_is_not_waited_for(world: Path) -> None:
+    os.mkfifo(world / "tiny" / "notes.txt")
+    assert answer_of(["encode", "tiny", *ENCODE]).status == 0
+    for name in ("config.json", "tokenizer.json", "model.safetensors", "sentence_bert_config.json"):
+        (world / "tiny" / name).unlink(missing_ok=True)
+        os.mkfifo(world / "tiny" / name)
+        assert_refused(["encode", "tiny", *ENCODE, "--resume"], f"{name}: is not a regular file")
+        (world / "tiny" / name).unlink()
+        if name != "sentence_bert_config.json":
+            shutil.copy(world / "run" / "model" / name, world / "tiny")
 
 
 def test_no_tokenizer(world: Path) -> None:

@@ -36,7 +36,7 @@ LISTS = [
     ([FIRST, {"type": ENTRY["type"]}], ("entry 1 (counted from 0) must have a type and a path",)),
     ([FIRST, "1_Pooling"], ("entry 1 (counted from 0) must have a type and a path",)),
     ([FIRST, None], ("entry 1 (counted from 0) must have a type and a path",)),
-    ([FIRST, ENTRY | {"path": "1_Pooling\0"}], ("leaves the model's folder",)),
+    ([FIRST, ENTRY | {"path": "1_Pooling\0"}], ("points outside the model folder",)),
     ([FIRST, ENTRY | {"path": "nowhere"}], ("nowhere/config.json: is missing",)),
     ([FIRST | {"path": "nowhere"}, ENTRY], ("nowhere: holds no config.json",)),
     (
@@ -57,7 +57,7 @@ def test_list_of_modules(models: Path, listed: object, mentions: tuple[str, ...]
 LABELS = ("config.json: id2label must name each label by its number",)
 HEADS = [
     *(({"id2label": value}, LABELS) for value in ({}, {"0": "a", "1": "b", "3": "c"}, {"0": 1, "1": 2, "2": 3})),
-    ({"id2label": {"0": "a", "1": "b", "2": "b"}}, ("config.json: id2label names two labels alike",)),
+    ({"id2label": {"0": "a", "1": "b", "2": "b"}}, ("config.json: id2label gives two labels the same name",)),
     *(({"id2label": value}, ("2 weights are missing or misshapen", "classifier.bias")) for value in (None, LESS)),
     ({"id2label": {"0": "a", "1": "b"}}, ("2 weights are missing or misshapen", "classifier.bias ([3] in the file")),
     ({"id2label": {str(n): f"l{n}" for n in range(4)}}, ("classifier.bias ([3] in the file, [4] by config.json)",)),
@@ -88,7 +88,7 @@ def vocabulary(folder: Path, change: Callable[[dict[str, int]], dict[str, int]])
 VOCABULARIES: dict[str, tuple[Callable[[dict[str, int]], dict[str, int]], str | None]] = {
     "special tokens alone": (
         lambda words: {word: place for word, place in words.items() if word.startswith("[")},
-        "the tokenizer knows no words, only special tokens",
+        "the tokenizer knows only special tokens, no words",
     ),
     "one word more": (lambda words: words | {"zebra": 42}, "token ids up to 42 ('zebra')"),
     "a word far beyond": (lambda words: words | {"zebra": 10**6}, "token ids up to 1000000 ('zebra')"),

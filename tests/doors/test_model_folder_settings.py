@@ -34,8 +34,8 @@ CONFIG = [
     ({"hidden_size": 16}, ("weights are missing or misshapen", "[32] in the file, [16] by config.json")),
     ({"vocab_size": 41}, ("1 weights are missing or misshapen", "word_embeddings")),
     ({"max_position_embeddings": 32}, ("position_embeddings.weight ([64, 32] in the file, [32, 32] by config.json)",)),
-    ({"num_attention_heads": 3}, ("config.json: hidden_size 32 is no multiple of num_attention_heads 3",)),
-    ({"num_attention_heads": HUGE}, ("config.json: hidden_size 32 is no multiple",)),
+    ({"num_attention_heads": 3}, ("config.json: hidden_size 32 is not a multiple of num_attention_heads 3",)),
+    ({"num_attention_heads": HUGE}, ("config.json: hidden_size 32 is not a multiple",)),
     ({"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}, ("config.json", "are quantized")),
     ({"quantization_config": "x"}, ("config.json", "are quantized")),
     *(({"dtype": value}, ("config.json: dtype is", "float32")) for value in ("float33", 5, "load", ["float32"])),
@@ -78,9 +78,7 @@ def test_config_that_changes_no_vector(models: Path, changes: dict[str, Any], tm
 def test_a_norm_that_gives_nan(models: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(models / "plain", tmp_path / "model"))
     edit(folder / "config.json", {"layer_norm_eps": float("nan")})
-    with pytest.raises(
-        NearfarError, match=r"text 0 \(counted from 0\), 'a dog': what the model computes is not finite"
-    ):
+    with pytest.raises(NearfarError, match=r"text 0 \(counted from 0\), 'a dog': the model's output is not finite"):
         Encoder.from_pretrained(folder).encode(["a dog"])
 
 
@@ -97,7 +95,12 @@ OTHERS = [
         for value in (-1, 0, 2, "x", True, [1], float("nan"))
     ),
     *(
-        ("plain", "tokenizer_config.json", {"tokenizer_class": value}, ("tokenizer_config.json: makes a", "WordLevel"))
+        (
+            "plain",
+            "tokenizer_config.json",
+            {"tokenizer_class": value},
+            ("tokenizer_config.json: selects a", "WordLevel"),
+        )
         for value in ("BertTokenizer", "RobertaTokenizer", LESS)
     ),
     ("plain", "tokenizer_config.json", {"tokenizer_class": 5}, ("tokenizer",)),
@@ -121,7 +124,10 @@ OTHERS = [
         ("modules", "1_Pooling/config.json", {"pooling_mode": value}, ("1_Pooling/config.json: pools by", "--pooling"))
         for value in (5, "lasttoken", ["cls", "mean"], {"cls": True})
     ),
-    *(("modules", "1_Pooling/config.json", {"pooling_mode": v}, ("names no pooling",)) for v in (LESS, None, [], "")),
+    *(
+        ("modules", "1_Pooling/config.json", {"pooling_mode": v}, ("names no pooling mode",))
+        for v in (LESS, None, [], "")
+    ),
     *(("modules", DENSE, {"in_features": value}, (DENSE, f"in_features {value!r}")) for value in (16, HUGE, "x", 0)),
     ("modules", DENSE, {"in_features": LESS}, (DENSE, "in_features None")),
     ("modules", DENSE, {"bias": False}, (DENSE, "linear.bias")),
@@ -130,8 +136,8 @@ OTHERS = [
         for value in ("torch.nn.Module", "torch.nn.Linear", "torch.nn.MSELoss", None)
     ),
     ("modules", DENSE, {"activation_function": "torch.nn.GLU"}, ("modules.json", "Dense", "should write 32 numbers")),
-    ("modules", DENSE, {"activation_function": "torch.nn.nonsense"}, (DENSE, "must be a module of torch.nn")),
-    ("modules", DENSE, {"activation_function": 5}, (DENSE, "must be a module of torch.nn")),
+    ("modules", DENSE, {"activation_function": "torch.nn.nonsense"}, (DENSE, "must name a module class of torch.nn")),
+    ("modules", DENSE, {"activation_function": 5}, (DENSE, "must name a module class of torch.nn")),
     *(
         ("modules", file, {f"module_{side}_name": "token_embeddings"}, (file, "'token_embeddings'"))
         for file in (DENSE, NORMALIZE)
@@ -140,10 +146,10 @@ OTHERS = [
     ("layers", "1_WeightedLayerPooling/config.json", {"layer_start": "x"}, ("layer_start and num_hidden_layers",)),
     ("layers", "1_WeightedLayerPooling/config.json", {"num_hidden_layers": 3}, ("weights the layers in a way",)),
     *(
-        ("words", "1_WordWeights/config.json", {"word_weights": value}, ("weights words one by one",))
+        ("words", "1_WordWeights/config.json", {"word_weights": value}, ("weights single words",))
         for value in ({}, {"dog": 0.0}, {"[CLS]": 0.5}, {"[CLS]": 0.0, "dog": 0.0}, [0.0], "x")
     ),
-    ("words", "1_WordWeights/config.json", {"unknown_word_weight": 0}, ("weights words one by one",)),
+    ("words", "1_WordWeights/config.json", {"unknown_word_weight": 0}, ("weights single words",)),
 ]
 
 

@@ -21,8 +21,8 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling, T
 class EvilConfig(BertConfig): model_type = "evil"
 class EvilModel(BertModel): config_class = EvilConfig
 """
-NEVER = "never runs code of a model"
-OWN = "the model needs code of its own"
+NEVER = "never runs code from a model folder"
+OWN = "the model needs custom code"
 
 
 def edited(file: Path, **changes: object) -> None:
@@ -147,7 +147,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], tuple[str, ...]]] = {
     "attention of the hub": (
         "plain",
         lambda f: edited(f / "config.json", attn_implementation="someone/attention"),
-        ("config.json", "attn_implementation is 'someone/attention'", "no code from the hub"),
+        ("config.json", "attn_implementation is 'someone/attention'", "code from the hub"),
     ),
     "attention of the hub, in a part": (
         "plain",
@@ -187,14 +187,14 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], tuple[str, ...]]] = {
         f"a path that leaves the folder: {path}": (
             "modules",
             lambda f, path=path: listed(f, 1, path=path),
-            ("modules.json", "Pooling", "leaves the model's folder"),
+            ("modules.json", "Pooling", "points outside the model folder"),
         )
         for path in ("/etc", "../..", "..", "1_Pooling/../../other", "..\\other", "C:\\other", "\\other")
     },
     "a transformer elsewhere": (
         "modules",
         lambda f: listed(f, 0, path="../tiny"),
-        ("modules.json", "Transformer", "leaves the model's folder"),
+        ("modules.json", "Transformer", "points outside the model folder"),
     ),
 }
 

@@ -25,7 +25,7 @@ from tests.tiny import save_tiny
 
 TEXTS = ["a dog runs", "the cat", "a dog runs", "the apple in the park", "the cat", "apple"]
 """``apple`` is the one word that is spoilt; the first text with it is number 3."""
-MEANT = r"text 3 \(counted from 0\), '.*apple in the park': what the model computes is not finite"
+MEANT = r"text 3 \(counted from 0\), '.*apple in the park': the model's output is not finite"
 
 
 def spoil(folder: Path, value: float = math.nan, *, word: str = "apple") -> Path:
@@ -111,7 +111,7 @@ def test_predict_names_the_row(tmp_path: Path, bf16: bool) -> None:
     folder = spoil(save_tiny_for_pairs(tmp_path / "tiny"), math.inf)
     classifier = Classifier.from_pretrained(folder, label_names=("no", "yes"))
     rows = [("a dog",), ("the cat", "an apple"), ("the cat",)]
-    with pytest.raises(NearfarError, match=r"text 1 \(counted from 0\), 'the cat / an apple': what the model computes"):
+    with pytest.raises(NearfarError, match=r"text 1 \(counted from 0\), 'the cat / an apple': the model's output"):
         classifier.predict(rows, bf16=bf16)
     assert np.isfinite(classifier.predict([rows[0], rows[2]], bf16=bf16)).all()
 

@@ -111,7 +111,7 @@ def _names(file: Path) -> tuple[str, ...]:
     if not labels or named.keys() != numbers or not all(isinstance(name, str) for name in labels):
         raise NearfarError(f'{file}: id2label must name each label by its number, from "0" on, as a string.')
     if len(set(labels)) < len(labels):
-        raise NearfarError(f"{file}: id2label names two labels alike.")
+        raise NearfarError(f"{file}: id2label gives two labels the same name.")
     if count is not None and count != len(labels):
         raise NearfarError(f"{file}: num_labels is {count!r}, but id2label names {len(labels)} labels.")
     return tuple(named[str(number)] for number in range(len(labels)))

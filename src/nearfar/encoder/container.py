@@ -157,8 +157,8 @@ def own_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTok
         return position_limit(backbone, tokenizer)
     positions = positions_of(backbone)
     if type(length) is not int or length < 3 or (positions is not None and length > positions):
-        limit = "" if positions is None else f" to {positions}, the positions that the model has"
-        raise NearfarError(f"{file}: max_seq_length is {length!r}, and must be a whole number from 3{limit}.")
+        limit = "" if positions is None else f" to {positions}, the model's number of positions"
+        raise NearfarError(f"{file}: max_seq_length is {length!r}, and must be an integer from 3{limit}.")
     return length
 
 

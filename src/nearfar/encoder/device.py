@@ -1,4 +1,4 @@
-"""Where to compute: the names that ``--device`` takes, and whether this machine has them."""
+"""The devices that ``--device`` takes, checked against what this machine has."""
 
 from typing import TYPE_CHECKING
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def check_device(name: "str | torch.device | None") -> None:
-    """Refuse a device that this machine lacks. Of None and ``cpu`` it asks nothing, so those cost no torch.
+    """Refuse a device that this machine lacks. None and ``cpu`` pass without importing torch.
 
     Raises:
         NearfarError: there is no such device here; the message lists those that there are.

@@ -1,4 +1,4 @@
-"""Vectors that hold a NaN or infinity are an error, told with the text that they are of."""
+"""The error for vectors that contain NaN or infinity, which names the text."""
 
 from collections.abc import Sequence
 
@@ -13,24 +13,24 @@ SHOWN = 60
 
 
 class NotFiniteError(NearfarError):
-    """The vector of a text holds a NaN or infinity.
+    """The model's output for a text contains NaN or infinity.
 
     Args:
-        number: of the text, counted from 0.
-        content: the text, or what its tokens say.
+        number: the text's number, counted from 0.
+        content: the text, or its decoded tokens.
     """
 
     def __init__(self, number: int, content: str) -> None:
         self.number, self.content = number, content
         shown = content if len(content) <= SHOWN else content[:SHOWN] + "..."
         super().__init__(
-            f"text {number} (counted from 0), {shown!r}: what the model computes is not finite, for its weights or "
-            "activations hold NaN or infinity."
+            f"text {number} (counted from 0), {shown!r}: the model's output is not finite: its weights or "
+            "activations contain NaN or infinity."
         )
 
 
 def first_broken(vectors: Float[Tensor, "texts dim"], numbers: Sequence[int]) -> int | None:
-    """The lowest of ``numbers``, which are those of the texts, whose vector is not finite; None if all are."""
+    """The lowest of the texts' ``numbers`` whose vector is not finite; None if all vectors are finite."""
     if vectors.isfinite().all():
         return None
     broken = torch.where(~vectors.isfinite().all(dim=1))[0]

@@ -1,4 +1,4 @@
-"""Whether the files of a transformers folder are whole and fit together, told before and after a library reads them."""
+"""Checks that the files of a transformers folder are whole and fit together, before and after a library reads them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ SIZES = (
     *("hidden_size", "intermediate_size", "embedding_size", "vocab_size", "dim", "hidden_dim", "d_model", "d_ff"),
     *("encoder_ffn_dim", "decoder_ffn_dim", "type_vocab_size"),
 )
-"""Of a config: no tensor is wider, so none of these is larger than the largest side of the weights."""
+"""Sizes in a config: each is a side of some weight tensor, so none is larger than the largest side."""
 LAYERS = ("num_hidden_layers", "n_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")
 COUNTS = ("num_attention_heads", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads")
 CODE = ("attn_implementation", "experts_implementation")
@@ -32,11 +32,11 @@ def read_json(file: Path) -> Any:
     """The content of a JSON file.
 
     Raises:
-        NearfarError: it is not there, cannot be read, or is no JSON.
+        NearfarError: it is missing, cannot be read, or is not valid JSON.
     """
     try:
         if file.exists() and not file.is_file():  # opening a pipe would wait for its writer
-            raise NearfarError(f"{file}: is no regular file.")
+            raise NearfarError(f"{file}: is not a regular file.")
         return json.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise NearfarError(f"{file}: is missing; copy the whole model folder again.") from error
@@ -50,7 +50,7 @@ def read_object(file: Path) -> dict[str, Any]:
     """The settings that a JSON file holds.
 
     Raises:
-        NearfarError: as :func:`read_json`, and of JSON that is no object.
+        NearfarError: as :func:`read_json`, or the JSON is not an object.
     """
     found = read_json(file)
     if not isinstance(found, dict):
@@ -59,21 +59,21 @@ def read_object(file: Path) -> dict[str, Any]:
 
 
 def check_config(folder: Path) -> dict[str, Any]:
-    """The settings of config.json; sizes that are none are refused.
+    """Read config.json and check its settings.
 
     Raises:
-        NearfarError: no config.json, a damaged one, a size that is none, or quantized weights.
+        NearfarError: config.json is missing or damaged, a size in it is invalid, or the weights are quantized.
     """
     file = folder / "config.json"
     if not file.exists():
         raise NearfarError(f"{folder}: holds no config.json, so it is no transformers encoder.")
     settings = read_object(file)
     if not isinstance(settings.get("model_type"), str):
-        raise NearfarError(f"{file}: names no model_type, so it is no config of a transformers model.")
+        raise NearfarError(f"{file}: names no model_type, so it is not the config of a transformers model.")
     if settings.get("quantization_config") is not None:
         raise NearfarError(
-            f"{file}: the weights are quantized (quantization_config), and nearfar neither encodes with such weights "
-            "nor trains them; take the model in full precision."
+            f"{file}: the weights are quantized (quantization_config), which nearfar does not support; use the model "
+            "in full precision."
         )
     for name in ("dtype", "torch_dtype"):
         value = settings.get(name)
@@ -83,8 +83,8 @@ def check_config(folder: Path) -> dict[str, Any]:
     for name, value in _everywhere(settings):
         if name.strip("_").removesuffix("_internal") in CODE and value not in (None, *BUILT_IN):
             raise NearfarError(
-                f"{file}: {name} is {value!r}, and must be {' or '.join(BUILT_IN)}, as nearfar runs no code from the "
-                "hub; remove that entry."
+                f"{file}: {name} is {value!r}, and must be {' or '.join(BUILT_IN)}, because nearfar runs no "
+                "code from the hub; remove this entry."
             )
     _check_sizes(file, settings)
     labels = settings.get("id2label")
@@ -97,23 +97,23 @@ def check_config(folder: Path) -> dict[str, Any]:
 
 
 def check_sizes_of_weights(folder: Path, settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse a config of a model that is far larger than the weights, before memory is taken for it."""
+    """Refuse a config that describes a far larger model than the weights, before memory is allocated for it."""
     largest = max((side for shape in shapes.values() for side in shape), default=0)
     for name in SIZES:
         if settings.get(name) is not None and settings[name] > largest:
             raise NearfarError(
-                f"{folder / 'config.json'}: {name} is {settings[name]}, and no tensor of the weights is that large."
+                f"{folder / 'config.json'}: {name} is {settings[name]}, but no weight tensor has a side that large."
             )
     for name in LAYERS:
         if settings.get(name) is not None and settings[name] > len(shapes):
             raise NearfarError(
-                f"{folder / 'config.json'}: {name} is {settings[name]}, but the weights are {len(shapes)} tensors."
+                f"{folder / 'config.json'}: {name} is {settings[name]}, but the weights are only {len(shapes)} tensors."
             )
     name = "max_position_embeddings"
     has_table = any(key.endswith("position_embeddings.weight") for key in shapes)
     if has_table and settings.get(name) is not None and settings[name] > largest:
         raise NearfarError(
-            f"{folder / 'config.json'}: {name} is {settings[name]}, and no tensor of the weights is that large."
+            f"{folder / 'config.json'}: {name} is {settings[name]}, but no weight tensor has a side that large."
         )
 
 
@@ -122,21 +122,21 @@ def _check_sizes(file: Path, settings: Mapping[str, Any]) -> None:
         value = settings.get(name)
         least = 0 if name == "type_vocab_size" else 1
         if value is not None and (type(value) is not int or value < least):
-            raise NearfarError(f"{file}: {name} is {value!r}, and must be a whole number of {least} or more.")
+            raise NearfarError(f"{file}: {name} is {value!r}, and must be an integer of at least {least}.")
     positions = settings.get("max_position_embeddings")
     if positions is not None and (type(positions) is not int or not 1 <= positions <= POSITIONS):
         raise NearfarError(
-            f"{file}: max_position_embeddings is {positions!r}, and must be a whole number from 1 to {POSITIONS}."
+            f"{file}: max_position_embeddings is {positions!r}, and must be an integer from 1 to {POSITIONS}."
         )
     width, heads = settings.get("hidden_size"), settings.get("num_attention_heads")
     if width is not None and heads is not None and not HEAD_WIDTHS & settings.keys() and width % heads:
-        raise NearfarError(f"{file}: hidden_size {width} is no multiple of num_attention_heads {heads}.")
+        raise NearfarError(f"{file}: hidden_size {width} is not a multiple of num_attention_heads {heads}.")
 
 
 def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
-    """Make sure that the tokenizer's files are there and whole; the vocabulary's file, and the kind of tokenizer.json.
+    """Check that the tokenizer's files are there and whole; return the vocabulary file and the kind of tokenizer.json.
 
-    Without them transformers makes a tokenizer up, and a folder without a word gives vectors like any other.
+    Without them transformers builds an empty tokenizer, whose vectors are wrong without an error.
 
     Raises:
         NearfarError: a file that is missing or damaged.
@@ -144,18 +144,18 @@ def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
     found = next((file for kind in VOCABULARIES for file in sorted(folder.glob(kind))), None)
     if found is None:
         raise NearfarError(
-            f"{folder}: holds no tokenizer (tokenizer.json or a vocabulary); copy the tokenizer's files from the model "
-            "that this one was made of."
+            f"{folder}: holds no tokenizer (tokenizer.json or a vocabulary); copy the tokenizer files from the "
+            "original model."
         )
     file = folder / "tokenizer_config.json"
     if not file.exists():
         raise NearfarError(
-            f"{folder}: holds no tokenizer_config.json, which says how {found.name} is read; copy it from the model "
-            "that this one was made of."
+            f"{folder}: holds no tokenizer_config.json, which says how to read {found.name}; copy it from the "
+            "original model."
         )
     longest = read_object(file).get("model_max_length")
     if longest is not None and (type(longest) not in (int, float) or not longest >= 3):
-        raise NearfarError(f"{file}: model_max_length is {longest!r}, and must be a number of tokens from 3.")
+        raise NearfarError(f"{file}: model_max_length is {longest!r}, and must be a number of at least 3.")
     for name in TOKENIZER_SETTINGS:
         if (folder / name).exists():
             read_object(folder / name)
@@ -164,7 +164,7 @@ def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
 
 
 def check_tokenizer_kind(folder: Path, tokenizer: PreTrainedTokenizerBase, kind: str | None) -> None:
-    """Refuse a tokenizer that splits words in another way than its tokenizer.json, whose model is a ``kind``.
+    """Refuse a tokenizer of another kind than its tokenizer.json, whose model is a ``kind``: it splits words otherwise.
 
     Raises:
         NearfarError: tokenizer_config.json names another class of tokenizers, or none.
@@ -172,34 +172,36 @@ def check_tokenizer_kind(folder: Path, tokenizer: PreTrainedTokenizerBase, kind:
     made = type(backend.model).__name__ if (backend := getattr(tokenizer, "backend_tokenizer", None)) else None
     if kind is not None and made is not None and kind != made:
         raise NearfarError(
-            f"{folder / 'tokenizer_config.json'}: makes a {made} tokenizer of tokenizer.json, which holds a {kind} "
-            "one; copy both files from the model that this one was made of."
+            f"{folder / 'tokenizer_config.json'}: selects a {made} tokenizer, but tokenizer.json holds a "
+            f"{kind} tokenizer; copy both files from the original model."
         )
 
 
 def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    """Make sure that each token has an embedding, and that there are tokens.
+    """Check that the tokenizer knows words and that each token has an embedding.
 
-    A matrix with some rows more than there are tokens is common: rows are padded to a round number.
+    An embedding matrix with more rows than tokens is common: rows are padded to a round number.
 
     Raises:
         NearfarError: the vocabulary is not the one that the model was trained with.
     """
     vocabulary = tokenizer.get_vocab()
     if not set(vocabulary) - set(tokenizer.all_special_tokens):
-        raise NearfarError(f"{folder}: the tokenizer knows no words, only special tokens; copy the model's own files.")
+        raise NearfarError(
+            f"{folder}: the tokenizer knows only special tokens, no words; copy the original model's files."
+        )
     embeddings: Any = model.get_input_embeddings()
     rows, needed = embeddings.weight.shape[0], max(vocabulary.values()) + 1
     if needed > rows:
         token = max(vocabulary, key=lambda word: vocabulary[word])
         raise NearfarError(
             f"{folder}: the tokenizer has token ids up to {needed - 1} ({token!r}), but the model has embeddings for "
-            f"{rows} tokens. The tokenizer is another model's, or its new tokens were never added to the model."
+            f"{rows} tokens. The tokenizer belongs to another model, or its added tokens were never added to the model."
         )
     if rows > 2 * needed:
         raise NearfarError(
-            f"{folder}: the tokenizer has {needed} tokens, but the model has embeddings for {rows}. The tokenizer is "
-            "another model's; copy the model's own files."
+            f"{folder}: the tokenizer has {needed} tokens, but the model has embeddings for {rows}. The tokenizer "
+            "belongs to another model; copy the files of the original one."
         )
 
 

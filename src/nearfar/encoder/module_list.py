@@ -1,6 +1,6 @@
-"""modules.json of a sentence-transformers folder and the settings of its modules, read into our terms and checked.
+"""Reads and checks modules.json of a sentence-transformers folder, and the settings of the modules in it.
 
-Nothing here opens a module that sentence-transformers does not have itself, or one outside the folder.
+Only sentence-transformers' own module classes are opened, and only inside the folder.
 """
 
 import re
@@ -20,18 +20,18 @@ from nearfar.types import NearfarError
 AFTER_POOLING = ("Dense", "LayerNorm", "Dropout", "Normalize")
 POOLING = ("Pooling", "WordWeights", "WeightedLayerPooling")
 OWN = re.compile(r"sentence_transformers\.(?:\w+\.)*(\w+)")
-"""A class of sentence-transformers, by its full name, today's or an earlier one."""
+"""The full name of a class of sentence-transformers, of any version."""
 EMBEDDING = "sentence_embedding"
 WEIGHTED = {"Dense": ("linear.weight", ("out_features", "in_features")), "LayerNorm": ("norm.weight", ("dimension",))}
-"""Modules with weights: the main one, and the settings that are its shape."""
+"""Module with weights -> its main weight, and the settings that give that weight's shape."""
 
 
 def modules_of(folder: Path) -> list[tuple[str, str]]:
     """Kind and path of each module, the Transformer first.
 
     Raises:
-        NearfarError: a list that is missing or damaged, a module that nearfar lacks or one outside the folder; it does
-            not start with a transformer, or prepends a prompt to each text.
+        NearfarError: the list is missing or damaged, does not start with a Transformer, or names a module that nearfar
+            lacks or that is outside the folder; or the model prepends a prompt to each text.
     """
     listing = folder / "modules.json"
     if not listing.exists():
@@ -63,12 +63,12 @@ def _module(listing: Path, number: int, entry: Any) -> tuple[str, str]:
         raise NearfarError(f"{listing}: entry {number} (counted from 0) must have a type and a path, both strings.")
     if (own := OWN.fullmatch(kind)) is None:
         raise NearfarError(
-            f"{listing}: names the class {kind!r}, which is no module of sentence-transformers; nearfar never runs "
-            "code of a model."
+            f"{listing}: names the class {kind!r}, which is not a module of sentence-transformers; nearfar never "
+            "runs code from a model folder."
         )
     leaves = PurePosixPath(path).is_absolute() or PureWindowsPath(path).anchor or ".." in re.split(r"[/\\]", path)
     if leaves or "\0" in path:
-        raise NearfarError(f"{listing}: the path {path!r} of {own[1]} leaves the model's folder.")
+        raise NearfarError(f"{listing}: the path {path!r} of {own[1]} points outside the model folder.")
     return own[1], path
 
 
@@ -76,18 +76,18 @@ def tail_module(kind: str, folder: Path) -> nn.Module:
     """A module that follows pooling.
 
     Raises:
-        NearfarError: its files are missing or damaged, or it does what nearfar does not.
+        NearfarError: its files are missing or damaged, or nearfar does not support its settings.
     """
     file = folder / "config.json"
     settings = read_object(file) if kind != "Normalize" or file.exists() else {}
     read, written = (settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output"))
     if (read, written) != (EMBEDDING, EMBEDDING):
         raise NearfarError(
-            f"{file}: the {kind} turns {read!r} into {written!r}, and nearfar knows {EMBEDDING!r} alone."
+            f"{file}: the {kind} module reads {read!r} and writes {written!r}; nearfar supports only {EMBEDDING!r}."
         )
     activation = settings.get("activation_function")
     if activation is not None and not _is_torchs(activation):
-        raise NearfarError(f"{file}: activation_function is {activation!r}, and must be a module of torch.nn.")
+        raise NearfarError(f"{file}: activation_function is {activation!r}, and must name a module class of torch.nn.")
     if kind in WEIGHTED:
         _check_weighted(kind, folder, settings)
     with opening(file):
@@ -95,7 +95,7 @@ def tail_module(kind: str, folder: Path) -> nn.Module:
 
 
 def _check_weighted(kind: str, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Make sure that the weights of a Dense or a LayerNorm are there, and have the sizes that its settings say."""
+    """Check that the weights of a Dense or a LayerNorm are there, with the sizes that its settings say."""
     file = folder / "model.safetensors"
     if not file.exists():
         pickled = " (pytorch_model.bin is pickled, which nearfar does not open)"
@@ -116,10 +116,10 @@ def _is_torchs(activation: object) -> bool:
 
 
 def check_tail(folder: Path, width: int, tail: Sequence[nn.Module]) -> None:
-    """Run the modules after pooling once, on embeddings of ``width`` zeros, as each must read what comes before it.
+    """Run the modules after pooling once, on ``width`` zeros, to check that they fit each other.
 
     Raises:
-        NearfarError: one fails, or writes another width than its settings say.
+        NearfarError: a module fails or writes another width than its settings say.
     """
     embedding = torch.zeros(1, width)
     for number, module in enumerate(tail, start=1):
@@ -134,14 +134,14 @@ def check_tail(folder: Path, width: int, tail: Sequence[nn.Module]) -> None:
 
 
 def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token: str | None) -> str:
-    """The name of ours that the modules amount to; ``cls_token`` is the tokenizer's.
+    """The pooling, by nearfar's name, that the modules amount to; ``cls_token`` is the tokenizer's.
 
     Raises:
-        NearfarError: they pool in a way that nearfar does not, or their files are damaged.
+        NearfarError: nearfar does not support this pooling, or the modules' files are damaged.
     """
     paths = {kind: folder / path for kind, path in modules}
     if "Pooling" not in paths:
-        raise NearfarError(f"{folder / 'modules.json'}: has no Pooling; choose one with --pooling.")
+        raise NearfarError(f"{folder / 'modules.json'}: has no Pooling module; choose a pooling with --pooling.")
     file = paths["Pooling"] / "config.json"
     settings = read_object(file)
     legacy = {
@@ -152,9 +152,9 @@ def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token:
     mode = settings.get("pooling_mode") or [name for name, on in legacy.items() if on]
     mode = mode[0] if isinstance(mode, list) and len(mode) == 1 else mode
     if not mode:
-        raise NearfarError(f"{file}: names no pooling; choose one with --pooling.")
+        raise NearfarError(f"{file}: names no pooling mode; choose one with --pooling.")
     if mode not in ("cls", "mean", "max"):
-        raise NearfarError(f"{file}: pools by {mode}, which nearfar does not; choose one with --pooling.")
+        raise NearfarError(f"{file}: pools by {mode}, which nearfar does not support; choose another with --pooling.")
     if "WordWeights" in paths:
         file = paths["WordWeights"] / "config.json"
         weighted = read_object(file)
@@ -163,7 +163,7 @@ def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token:
             or weighted.get("word_weights") != {cls_token: 0}
             or weighted.get("unknown_word_weight", 1) != 1
         ):
-            raise NearfarError(f"{file}: weights words one by one, which nearfar does not.")
+            raise NearfarError(f"{file}: weights single words, which nearfar does not support.")
         mode = "mean_without_cls"
     if "WeightedLayerPooling" in paths:
         return _layer_pooling_name(paths["WeightedLayerPooling"], mode)
@@ -175,7 +175,7 @@ def _layer_pooling_name(folder: Path, tokens: str) -> str:
     settings = read_object(file)
     start, layers = (settings.get(name) for name in ("layer_start", "num_hidden_layers"))
     if type(start) is not int or type(layers) is not int:
-        raise NearfarError(f"{file}: layer_start and num_hidden_layers must be whole numbers.")
+        raise NearfarError(f"{file}: layer_start and num_hidden_layers must be integers.")
     with opening(folder / "model.safetensors"):
         weights = load_file(folder / "model.safetensors")["layer_weights"]
     chosen = [int(layer) + start for layer in weights.nonzero().flatten()]
@@ -183,4 +183,6 @@ def _layer_pooling_name(folder: Path, tokens: str) -> str:
         return f"layer:{chosen[0]}" if tokens == "mean" else f"layer:{chosen[0]}:{tokens}"
     if tokens == "mean" and chosen == [1, layers] and weights.max() == weights.sum() / 2:
         return "first_last"
-    raise NearfarError(f"{folder}: weights the layers in a way that nearfar does not; choose a pooling with --pooling.")
+    raise NearfarError(
+        f"{folder}: weights the layers in a way that nearfar does not support; choose a pooling with --pooling."
+    )

