@@ -69,8 +69,10 @@ def read_text(file: Path) -> str:
         NearfarError: it is missing, is no regular file, cannot be read, or is not UTF-8.
     """
     try:
-        if stat.S_ISFIFO(file.stat().st_mode):
-            raise NearfarError(f"{file}: cannot be read (it is a pipe, not a file).")
+        mode = file.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+            raise NearfarError(f"{file}: is {kind}, not a regular file.")
         return file.read_text(encoding="utf-8")
     except OSError as error:
         raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error

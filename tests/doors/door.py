@@ -50,6 +50,17 @@ def assert_refused(argv: list[str], *mentions: str) -> str:
     return said
 
 
+def last_wins(argv: list[str]) -> list[str]:
+    """``argv`` with each flag once: a later one takes the place of an earlier one, which the command line refuses."""
+    groups: list[list[str]] = [[]]
+    for word in argv:
+        if word.startswith("--"):
+            groups = [group for group in groups if group[:1] != [word]] + [[word]]
+        else:
+            groups[-1].append(word)
+    return [word for group in groups for word in group]
+
+
 def copy_world(base: Path, folder: Path) -> Path:
     """The prepared files, copied, so that a test may break them."""
     return Path(shutil.copytree(base, folder, dirs_exist_ok=True, symlinks=True))

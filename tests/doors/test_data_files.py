@@ -11,7 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nearfar import NearfarError
 from nearfar.data import files
+from nearfar.data.sources import read_columns
 from tests.doors.door import answer_of, assert_refused
 from tests.doors.tables import COMMANDS, FORMATS, argv_of, link_world, place_of, rows_of, write_rows
 
@@ -101,9 +103,9 @@ def test_what_is_no_file_is_refused_before_it_is_read(door: str, stands: str, wo
 
 
 NAMES = {
-    "long": ("x" * 300, "are too long for a file name"),
-    "nul": ("x\0y", "holds a NUL character"),
-    "not UTF-8": (os.fsdecode(b"\xff\xfe"), "the name is not UTF-8"),
+    "long": ("x" * 300, "has a name of over 255 bytes"),
+    "nul": ("x\0y", "must not hold a NUL character"),
+    "not UTF-8": (os.fsdecode(b"\xff\xfe"), "must be UTF-8 text"),
 }
 
 
@@ -113,6 +115,20 @@ def test_names_that_no_file_can_have(door: str, name: str, world: Path) -> None:
     argv, extension = SPECIAL_DOORS[door]
     stem, words = NAMES[name]
     assert_refused([stem + extension if word == "FILE" else word for word in argv.split()], words)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("x" * 300, "are too long for a file name"),
+        ("x\0y", "holds a NUL character"),
+        (os.fsdecode(b"\xff\xfe"), "the name is not UTF-8"),
+    ],
+    ids=["long", "nul", "not UTF-8"],
+)
+def test_python_is_told_of_such_names_too(name: str, words: str) -> None:
+    with pytest.raises(NearfarError, match=words):
+        list(read_columns(f"{name}.tsv", ("text",)))
 
 
 @pytest.mark.parametrize("door", ["scl", "evaluate-on", "tasks", "finetune", "encode"])
@@ -354,8 +370,8 @@ def test_folders_of_datasets_that_are_damaged(case: str, saved: Path, world: Pat
 @pytest.mark.parametrize(
     ("spec", "mention"),
     [
-        ("", "An empty name names no data set"),
-        (" ", "An empty name names no data set"),
+        ("", "must not be empty"),
+        (" ", "must not be empty"),
         ("none", "none: neither a file nor a named data set"),
         ("nil.tsv", "Did you mean 'nli.tsv'?"),
         ("nowhere/nli.tsv", "nor the folder nowhere"),

@@ -9,7 +9,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.encoder.device import check_device, choose_device
 from tests.doors.door import assert_refused
 
-LACKING = ("cuda", "cuda:0", "cuda:7", "mps", "xpu", "meta", "cpu:3", "nonsense", "")
+LACKING = ("cuda", "cuda:0", "cuda:7", "mps", "xpu", "meta", "cpu:3", "nonsense")
 RUN = "--model nowhere --output run"
 COMMANDS = {
     "train": f"train scl {RUN} --data nowhere.tsv --evaluate-on nowhere.tsv",

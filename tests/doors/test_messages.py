@@ -27,7 +27,7 @@ TRAIN = "--output new --model tiny --evaluate-on pairs.tsv --batch-size 2 --max-
 )
 def test_a_row_alone_is_told_as_the_cause(world: Path, method: str, name: str, text: str) -> None:
     (world / name).write_text(text)
-    said = assert_refused(["train", method, "--data", name, *TRAIN], "there is 1 row to train on")
+    said = assert_refused(["train", method, "--data", name, *TRAIN], "there is 1 row in one.tsv")
     assert "from 2 to 1" not in said
     assert not (world / "new").exists()
 

@@ -182,7 +182,7 @@ ENCODE = ["--input", "texts.txt", "--output", "out.npy"]
 @pytest.mark.parametrize(
     ("model", "mentions"),
     [
-        ("", ("the model's name is empty",)),
+        ("", ("must not be empty",)),
         ("texts.txt", ("texts.txt: is a file, but a model is a folder",)),
         ("./nowhere", ("./nowhere: there is no such model folder",)),
         ("~nobody-of-this-name/model", ("~nobody-of-this-name/model: there is no such model folder",)),
@@ -204,7 +204,7 @@ def test_what_is_no_folder(world: Path, verb: str, model: str, mentions: tuple[s
 
 
 def test_a_name_that_is_too_long(world: Path) -> None:
-    assert_refused(["encode", "/" + "x" * 300, *ENCODE], "cannot be read (File name too long)")
+    assert_refused(["encode", "/" + "x" * 300, *ENCODE], "has a name of over 255 bytes")
 
 
 def test_a_pipe_beside_the_files_is_not_waited_for(world: Path) -> None:

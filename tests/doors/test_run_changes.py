@@ -13,8 +13,9 @@ import pytest
 from nearfar import disk
 from nearfar.disk import locked
 from tests.doors.conftest import FINETUNE, TRAIN
-from tests.doors.door import answer_of, assert_refused
+from tests.doors.door import answer_of, assert_refused, last_wins
 from tests.doors.runs import GROUP, STOPPED, STUDYING, TUNING, link_runs, make_runs
+from tests.encode_files import Killed
 from tests.tiny import save_tiny
 
 
@@ -71,7 +72,7 @@ def test_rows_beyond_the_limit_may_change(runs: Path) -> None:
     limited = [*STOPPED[:-1], "limited", "--limit", "60"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nearfar.run_folder.RunFolder.finish", _stop)
-        with pytest.raises(KeyError):
+        with pytest.raises(Killed):
             answer_of(limited)
     Path("limited/run.json").unlink()
     rows = Path("nli.tsv").read_text(encoding="utf-8").splitlines()
@@ -81,7 +82,7 @@ def test_rows_beyond_the_limit_may_change(runs: Path) -> None:
 
 
 def _stop(_: object) -> None:
-    raise KeyError
+    raise Killed
 
 
 def test_the_data_of_a_second_objective_counts(runs: Path) -> None:
@@ -89,7 +90,7 @@ def test_the_data_of_a_second_objective_counts(runs: Path) -> None:
     argv = [*STOPPED[:-1], "mixed", "--second", "second.toml"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("nearfar.run_folder.RunFolder.finish", _stop)
-        with pytest.raises(KeyError):
+        with pytest.raises(Killed):
             answer_of(argv)
     Path("mixed/run.json").unlink()
     new_text("texts.txt", "\n", " dog\n")
@@ -273,7 +274,7 @@ def test_what_a_kill_left_is_no_obstacle(runs: Path, left: str, resume: bool) ->
     Path("half").mkdir()
     for name in HALF[left]:
         Path("half", name).write_text('{"--model', encoding="utf-8")
-    answer = answer_of([*TRAIN, "--max-steps", "1", "--output", "half", *["--resume"] * resume])
+    answer = answer_of(last_wins([*TRAIN, "--max-steps", "1", "--output", "half", *["--resume"] * resume]))
     assert answer.status == 0, answer.err
     assert Path("half/model").is_dir()
     assert not list(Path("half").glob("*.new"))
