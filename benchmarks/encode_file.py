@@ -90,7 +90,7 @@ def _one(side: str, precision: str, source: str, output: str) -> dict[str, float
         for module in ("encode_output", "encoder.workers", "data.lines"):
             importlib.import_module(f"nearfar.{module}")
         started = time.perf_counter()
-        encode_file(MODEL, source, output, precision=precision, progress=False)  # type: ignore[arg-type]
+        encode_file(MODEL, source, output, precision=precision, overwrite=True, progress=False)  # type: ignore[arg-type]
     else:
         sentence_transformers = importlib.import_module("sentence_transformers")
         started = time.perf_counter()

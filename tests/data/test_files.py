@@ -152,7 +152,7 @@ def test_byte_order_mark_and_blank_lines_are_skipped_but_counted(tmp_path):
         ("a.json", b'[{"label": 1, "hypothesis": "x"}]\n', "line 1: a JSON list, not an object"),
         ("a.json", b'[\n{"label": 1, "hypothesis": "x"}\n]\n', "line 1: not a JSON object"),
         ("a.tsv.gz", b"label\thypothesis\n", "cannot be read: Not a gzipped file"),
-        ("a.tsv.gz", gzip.compress(b"label\thypothesis\n")[:-4], "cannot be read: Compressed file ended"),
+        ("a.tsv.gz", gzip.compress(b"label\thypothesis\n", mtime=0)[:-4], "cannot be read: Compressed file ended"),
         ("a.parquet", b"label", "cannot be read as Parquet"),
         ("a.txt", b"label", "unknown extension. Files of rows end in .tsv, .tsv.gz, .csv"),
         ("a.parquet.gz", b"label", "unknown extension"),

@@ -213,7 +213,7 @@ def test_a_pipe_beside_the_files_is_not_waited_for(world: Path) -> None:
     for name in ("config.json", "tokenizer.json", "model.safetensors", "sentence_bert_config.json"):
         (world / "tiny" / name).unlink(missing_ok=True)
         os.mkfifo(world / "tiny" / name)
-        assert_refused(["encode", "tiny", *ENCODE, "--resume"], f"{name}: is not a regular file")
+        assert_refused(["encode", "tiny", *ENCODE, "--overwrite"], f"{name}: is not a regular file")
         (world / "tiny" / name).unlink()
         if name != "sentence_bert_config.json":
             shutil.copy(world / "run" / "model" / name, world / "tiny")
