@@ -107,7 +107,7 @@ def measure(model: str, rounds: int, steps: int, batch_size: int) -> dict[str, A
     losses: dict[str, dict[str, float]] = {}
     for precision in ("fp32", "bf16") if native_bf16("cpu") else ("fp32",):
         config = SbertConfig(
-            output="", model=model, data=("microworld",), batch_size=batch_size, epochs=1000, precision=precision
+            output="unused", model=model, data=("microworld",), batch_size=batch_size, epochs=1000, precision=precision
         )
         trained = Run(config)
         last: dict[str, float] = {}

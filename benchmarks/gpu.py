@@ -138,7 +138,7 @@ def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]
     count = round(MORE * (1 + plan.rounds) * (plan.steps + 1) * size)
     by_premise = texts.by_premise(count)
     pairs, triplets = shuffled(by_premise), texts.triplets(count)
-    given: dict[str, Any] = {"output": "", "model": str(model), "device": plan.device, "batch_size": size}
+    given: dict[str, Any] = {"output": "unused", "model": str(model), "device": plan.device, "batch_size": size}
     given |= {"train_max_length": None, "epochs": 1}
     ours: dict[str, Any] = {"shape": shape, "steps": plan.steps}
     peer = SentenceTransformer(str(model), device=plan.device)

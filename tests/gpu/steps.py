@@ -45,7 +45,7 @@ def _classifier(folder: Path, device: str, *, processes: int, **settings: Any) -
     parts = {name: str(folder / f"{name}.tsv") for name in ("validation", "test")}
     given = {"model": str(folder / "tiny"), "precision": "fp32", "batch_size": 10, **settings}
     given |= {"dropout": 0.0 if given["model"].endswith("tiny") else 0.3}
-    config = FinetuneConfig(output="", task=str(folder / "labelled.tsv"), scl_weight=0.5, **parts, **given)
+    config = FinetuneConfig(output="unused", task=str(folder / "labelled.tsv"), scl_weight=0.5, **parts, **given)
     task = load_task(config)
     return make_job(config, task, open_classifier(config, task, device=device), processes=processes)
 
