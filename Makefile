@@ -5,20 +5,25 @@ PYTHON ?= $(if $(WINDOWS),python,python3)
 BIN := .venv/$(if $(WINDOWS),Scripts,bin)
 # A machine with a GPU has torch's CUDA build already, which .venv has not: make test-gpu PYTHON_GPU=python3.
 PYTHON_GPU ?= $(BIN)/python
+# Tests in several processes, a thread each; make test WORKERS= runs them in one.
+WORKERS ?= -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test check format bench test-gpu bench-gpu clean
+.PHONY: demo test quick check format bench test-gpu bench-gpu clean
 
 demo: .venv/.done  ## the main job, offline, in a few minutes: train, prove, search
 	$(BIN)/python -m nearfar.demo --output demo
 
 test: .venv/.done  ## all tests; those on real data run where NEARFAR_DATA names a data folder
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS) --durations 10
+
+quick: .venv/.done  ## while at work: without training runs, processes and real data
+	$(BIN)/python -m pytest $(WORKERS) -m "not long and not realdata"
 
 check: .venv/.done  ## what every commit must pass
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(WORKERS) --durations 10
 
 format: .venv/.done  ## rewrite the code in the one style
 	$(BIN)/ruff format .

@@ -15,6 +15,8 @@ from nearfar.types import NearfarError
 from tests.tiny import sentences
 from tests.tiny_seq2seq import save_tiny_seq2seq
 
+pytestmark = pytest.mark.long
+
 TEXTS = list(dict.fromkeys(sentences(60, seed=4)))[:40]
 
 

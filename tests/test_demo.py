@@ -7,6 +7,8 @@ import pytest
 from nearfar import demo
 from tests.tiny import save_tiny
 
+pytestmark = pytest.mark.long
+
 
 def test_demo_leaves_report_plots_and_models(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = save_tiny(tmp_path / "tiny")

@@ -18,6 +18,8 @@ from nearfar.encode_output import alone
 from tests.encode_files import BLOCK, TEXTS, Killed, encoded, make_world, stopped
 from tests.tiny import save_tiny
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

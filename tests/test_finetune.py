@@ -29,6 +29,8 @@ from nearfar.types import NearfarError
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import WORDS
 
+pytestmark = pytest.mark.long
+
 LABELS = {"fruit": ("apple", "ball"), "pet": ("dog", "cat"), "water": ("river", "by")}
 NEUTRAL = [word for word in WORDS if not any(word in words for words in LABELS.values())]
 

@@ -15,6 +15,8 @@ from nearfar.geometry import geometry
 from nearfar.types import ScoredPair
 from tests.tiny import save_tiny, sentences, write_pairs
 
+pytestmark = pytest.mark.long
+
 
 def letters(texts):
     """Counts of the letters a to z: similar strings are near."""

@@ -17,6 +17,8 @@ from nearfar.train import train
 from nearfar.types import NearfarError
 from tests.every_method import config, write_data
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

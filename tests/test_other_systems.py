@@ -10,6 +10,8 @@ import pytest
 
 import nearfar
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(nearfar.__file__).parent
 GUARDED = {"getuid", "killpg", "sched_getaffinity"}

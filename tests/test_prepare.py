@@ -12,6 +12,8 @@ from nearfar.prepare import Prepared, plan, prepare
 from nearfar.train import train
 from tests.every_method import config, write_data
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

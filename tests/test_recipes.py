@@ -20,6 +20,8 @@ from nearfar.training.gradients import Gradients, seeded
 from nearfar.training.processes import Processes
 from tests.every_method import config, write_data
 
+pytestmark = pytest.mark.long
+
 CAPS = {"max_positives": 1, "max_negatives": 2}
 NLI: dict[str, Any] = {"head_layers": 1, "pooling": "cls", "order": "file"}
 SIMCSE: dict[str, Any] = {

@@ -17,7 +17,7 @@ from nearfar.finetune import finetune
 from nearfar.report import report
 from nearfar.types import NearfarError
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
-from tests.evaluation.report_cases import Read, comparison, evaluation, geometry, row_of, side, training_run, transfer
+from tests.evaluation.report.cases import Read, comparison, evaluation, geometry, row_of, side, training_run, transfer
 
 TASKS = {"one": 70.0, "two": 60.0}
 

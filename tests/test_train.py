@@ -24,6 +24,8 @@ from nearfar.train import train
 from nearfar.training.loop import Interrupted
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def config(tmp_path: Path) -> SclConfig:

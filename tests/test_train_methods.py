@@ -26,6 +26,8 @@ from nearfar.training.display import MetricsFile
 from tests.every_method import config, write_data
 from tests.tiny import sentences
 
+pytestmark = pytest.mark.long
+
 MEASURES = {"alignment", "uniformity", "mean_cosine", "effective_rank"}
 TERMS = {
     "sbert": {"ce", "accuracy"},

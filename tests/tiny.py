@@ -1,6 +1,10 @@
 """Tiny encoders with random weights, one for each architecture, and tiny data, made on the spot."""
 
+import atexit
 import random
+import shutil
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -25,7 +29,18 @@ def sentences(count: int, *, seed: int = 0, longest: int = 12) -> list[str]:
 
 
 def save_tiny(folder: Path, architecture: str = "bert", *, seed: int = 0, dropout: float = 0.1) -> Path:
-    """Write a two-layer encoder, 32 wide, and its tokenizer into ``folder``."""
+    """Write a two-layer encoder, 32 wide, and its tokenizer into ``folder``; made once a process, then copied."""
+    made, generator = _make_tiny(architecture, seed, dropout)
+    shutil.copytree(made, folder, dirs_exist_ok=True)
+    torch.set_rng_state(generator)  # as if it had been made here
+    return folder
+
+
+@cache
+def _make_tiny(architecture: str, seed: int, dropout: float) -> tuple[Path, torch.Tensor]:
+    """The folder to copy, and the state of torch's generator behind the weights."""
+    folder = Path(tempfile.mkdtemp(prefix="tiny-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     roberta_like = architecture in ("roberta", "xlm-roberta", "mpnet")
     special = (
         ["<s>", "<pad>", "</s>", "<unk>", "<mask>"] if roberta_like else ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -83,7 +98,7 @@ def save_tiny(folder: Path, architecture: str = "bert", *, seed: int = 0, dropou
             if parameter.ndim > 1:
                 parameter.mul_(8)
     model.save_pretrained(folder)
-    return folder
+    return folder, torch.get_rng_state()
 
 
 def nli_rows(premises: int, *, seed: int = 0) -> list[NliRow]:

@@ -15,6 +15,8 @@ from nearfar.training.gradients import Gradients
 from nearfar.training.processes import Processes, leave
 from tests.every_method import config, write_data
 
+pytestmark = pytest.mark.long
+
 
 def every_gradient(
     folder: Path, processes: Processes, rows: int, *, micro_batch: int | None

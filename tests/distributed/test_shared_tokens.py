@@ -13,6 +13,8 @@ from nearfar.encoder import tokens
 from nearfar.encoder.tokens import TokenStore
 from nearfar.training.processes import Processes, leave
 
+pytestmark = pytest.mark.long
+
 TEXTS = [f"text {number:{number % 9}}" for number in range(50)]
 
 

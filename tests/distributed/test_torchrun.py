@@ -21,7 +21,7 @@ from nearfar.types import NearfarError
 from tests.every_method import config, write_data
 from tests.tiny import sentences
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")
+pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")]
 PATIENCE = 120  # seconds, on a machine that is busy with other things
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.doors.door import answer_of, assert_refused
-from tests.evaluation.report_cases import geometry
+from tests.evaluation.report.cases import geometry
 
 HUGE, GONE = 10**400, object()
 NAN, INFINITY = float("nan"), float("inf")

@@ -18,6 +18,8 @@ from tests.doors.runs import GROUP, STOPPED, STUDYING, TUNING, link_runs, make_r
 from tests.encode_files import Killed
 from tests.tiny import save_tiny
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def valid_runs(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

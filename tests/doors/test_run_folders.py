@@ -9,6 +9,8 @@ from tests.doors.conftest import FINETUNE, TRAIN
 from tests.doors.door import FAULT, answer_of, assert_refused
 from tests.doors.runs import GROUP, STOPPED, STUDY, STUDYING, TUNING, link_runs, make_runs
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def valid_runs(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:

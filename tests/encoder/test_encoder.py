@@ -20,11 +20,6 @@ ONE_LAYER = ("layer:0", "layer:0:max", "layer:1", "layer:1:cls", "layer:1:max", 
 POOLINGS = ("cls", "mean", "mean_without_cls", "max", "first_last", *ONE_LAYER)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return save_tiny(tmp_path / "tiny")
-
-
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_saved_folder_gives_the_same_vectors_in_sentence_transformers(
     folder: Path, pooling: str, tmp_path: Path

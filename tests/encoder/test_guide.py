@@ -16,11 +16,6 @@ from tests.tiny import ARCHITECTURES, save_tiny, sentences
 TEXTS = [*sentences(5, longest=5), "a dog", "a dog", *sentences(2, seed=1, longest=40)]
 
 
-@pytest.fixture
-def encoder(tmp_path: Path) -> Encoder:
-    return Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
-
-
 def views_by_hand(encoder: Encoder, token_ids: list[list[int]], pooling: str) -> torch.Tensor:
     """Text by text, from the backbone's own list of hidden states."""
     rows = []

@@ -18,11 +18,6 @@ TEXTS = [*sentences(9, longest=5), "a dog", "", "a dog", *sentences(3, seed=1, l
 ALL_FOUR = ("cls", "mean", "mean_without_cls", "max")
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
-    return save_tiny(tmp_path / "tiny")
-
-
 @pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
 def test_each_is_what_an_encoder_with_that_pooling_gives(architecture: str, tmp_path: Path) -> None:
     assert architecture in ARCHITECTURES

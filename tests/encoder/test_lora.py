@@ -16,11 +16,6 @@ from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 TEXTS = sentences(9, longest=20)
 
 
-@pytest.fixture
-def encoder(tmp_path: Path) -> Encoder:
-    return Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
-
-
 def adapters_of(encoder: Encoder) -> dict[str, torch.nn.Parameter]:
     return {name: p for name, p in encoder.backbone.named_parameters() if "lora_" in name}
 

@@ -15,6 +15,8 @@ from nearfar.encoder.stream import tokenize_blocks
 from nearfar.encoder.workers import Work, devices_of, encode_in_processes
 from tests.tiny import save_tiny, sentences
 
+pytestmark = pytest.mark.long
+
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)

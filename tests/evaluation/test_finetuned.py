@@ -13,7 +13,7 @@ from nearfar.compare import compare
 from nearfar.evaluation import results
 from nearfar.evaluation.finetuned import PRIMARY, finetuned_entry, matthews, primary
 from nearfar.types import NearfarError
-from tests.evaluation.report_cases import PROVENANCE
+from tests.evaluation.report.cases import PROVENANCE
 
 TWO, THREE = ("no", "yes"), ("left", "middle", "right")
 

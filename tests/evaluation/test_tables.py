@@ -13,7 +13,7 @@ from nearfar.evaluation.tables import (
     evaluation_markdown,
     evaluation_tables,
 )
-from tests.evaluation.report_cases import PROVENANCE
+from tests.evaluation.report.cases import PROVENANCE
 
 
 def estimate(score):

@@ -18,6 +18,8 @@ from nearfar.types import NearfarError
 from tests.finetune_studies import Runs, keys, lines_of
 from tests.tiny import sentences
 
+pytestmark = pytest.mark.long
+
 # --- which runs there are ---
 
 

@@ -21,6 +21,8 @@ from nearfar.training.loop import Evaluation, Interrupted
 from nearfar.types import NearfarError
 from tests.finetune_studies import Runs, keys, lines_of, write
 
+pytestmark = pytest.mark.long
+
 # --- what is refused before the first run ---
 
 

@@ -14,6 +14,8 @@ from nearfar.training.gradients import seeded
 from tests.gpu.devices import on_each_device
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
+pytestmark = pytest.mark.long
+
 SMALL = ("bert", "modernbert")
 RAGGED = [architecture for architecture in ARCHITECTURES if architecture not in PADDED]
 TEXTS = [*sentences(40, longest=12), *sentences(5, seed=1, longest=40)]

@@ -9,6 +9,8 @@ from torch.nn import functional
 from tests.gpu.devices import on_each_device
 from tests.gpu.steps import CLASSIFIER, EVERY, Step, assert_close, plain_step, prepared, step
 
+pytestmark = pytest.mark.long
+
 TOLERANCE = 1e-4
 """Relative, of sums in another order, through two layers and a softmax at temperature 0.01."""
 SMALL = ("scl", "sg-opt", "info-nce", "mlm", CLASSIFIER)

@@ -15,6 +15,8 @@ from nearfar.training.display import MetricsFile
 from tests.every_method import config
 from tests.gpu.devices import on_each_device
 
+pytestmark = pytest.mark.long
+
 RESUMED = ("scl", "simcse-unsup", "sg-opt", "info-nce", "regression")
 
 

@@ -15,6 +15,8 @@ from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
 from tests.every_method import config, write_data
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

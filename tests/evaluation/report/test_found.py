@@ -2,7 +2,7 @@
 
 from nearfar.evaluation.paired import Run
 from nearfar.evaluation.report.found import by_setting, kindred, setting_of, short_names, side_of, told_apart
-from tests.evaluation.report_cases import evaluation, training_run
+from tests.evaluation.report.cases import evaluation, training_run
 
 
 def run(source: str, name: str, seed: int | None) -> Run:

@@ -11,8 +11,8 @@ from nearfar.evaluation.report.blocks import Cell, Details, Table
 from nearfar.evaluation.report.checks import EVALUATION, check
 from nearfar.evaluation.report.scores import similarity, transfer
 from nearfar.evaluation.report.verdicts import Verdicts
-from tests.evaluation.report_cases import comparison, evaluation, named_average, row_of, side
-from tests.evaluation.report_cases import transfer as probed
+from tests.evaluation.report.cases import comparison, evaluation, named_average, row_of, side
+from tests.evaluation.report.cases import transfer as probed
 
 
 def cells(table: Table, row: int) -> list[Cell]:

@@ -45,7 +45,7 @@ from nearfar.recipes import second_of
 from nearfar.types import NearfarError
 from tests.every_method import DATA, write_data
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 CONFIGS = [file for file in sorted((ROOT / "configs").glob("*.toml")) if issubclass(load_toml(file)[0], TrainConfig)]
 """Those for ``nearfar train``; the others are tested in test_finetune_configs.py."""
 FIRSTS = {file: load_toml(file)[1]["second"] for file in CONFIGS if "second" in load_toml(file)[1]}

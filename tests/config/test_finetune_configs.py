@@ -11,7 +11,7 @@ from nearfar.data.classification import TASKS
 from nearfar.finetune_study import finetune_study, planned
 from tests.finetune_studies import Runs, write
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 FINETUNES = [
     file for file in sorted((ROOT / "configs").glob("*.toml")) if issubclass(load_toml(file)[0], FinetuneConfig)
 ]

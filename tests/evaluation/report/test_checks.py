@@ -8,7 +8,7 @@ import pytest
 
 from nearfar.evaluation.report.checks import EVALUATION, GEOMETRY, Each, Maybe, check, check_record, check_tests
 from nearfar.types import NearfarError
-from tests.evaluation.report_cases import comparison, evaluation, geometry, row_of, side, transfer
+from tests.evaluation.report.cases import comparison, evaluation, geometry, row_of, side, transfer
 
 SIDES = [side(name, evaluation(name, {"one": 1.0})) for name in "ABC"]
 ROW = row_of(1.0, 2.0, separable=True)

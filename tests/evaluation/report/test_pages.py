@@ -7,7 +7,7 @@ import pytest
 
 from nearfar.evaluation.report import Found, compose, to_html, to_markdown
 from nearfar.evaluation.report.blocks import Cell, Code, Details, Items, Page, Section, Table, Words
-from tests.evaluation.report_cases import Read, comparison, evaluation, geometry, row_of, side, training_run, transfer
+from tests.evaluation.report.cases import Read, comparison, evaluation, geometry, row_of, side, training_run, transfer
 
 EVIL = '<script>alert("x")</script> & a|b *c* [d](javascript:e)'
 
