@@ -6,11 +6,12 @@ from pathlib import Path
 import nearfar
 
 SOURCE = Path(nearfar.__file__).parent
-SHARED = {"types", "disk", "machine", "threads"}
+SHARED = {"types", "disk", "machine", "threads", "collector"}
 MAY_IMPORT = {
     "types": set(),
     "machine": set(),
     "threads": set(),
+    "collector": set(),
     "disk": {"types"},
     "config": {"types"},
     "objectives": SHARED,

@@ -204,6 +204,10 @@ class Partial:
         rows, dim = self.shape
         number = pyarrow.from_numpy_dtype(self.dtype)
         columns = [("row", pyarrow.int64()), ("text", pyarrow.string()), ("embedding", pyarrow.list_(number, dim))]
+
+        def array(values: NDArray[Any], kind: Any) -> Any:  # pyarrow.array would import pandas
+            return pyarrow.Array.from_buffers(kind, len(values), [None, pyarrow.py_buffer(values)])
+
         schema = pyarrow.schema([column for column in columns if texts is not None or column[0] != "text"])
         with (
             self._vectors.open("rb") as vectors,
@@ -212,9 +216,9 @@ class Partial:
             vectors.seek(len(self._header))
             for start in range(0, rows, ROW_GROUP):
                 count = min(ROW_GROUP, rows - start)
-                values = pyarrow.array(np.fromfile(vectors, dtype=self.dtype, count=count * dim))
+                values = array(np.fromfile(vectors, dtype=self.dtype, count=count * dim), number)
                 arrays = [
-                    pyarrow.array(np.arange(start, start + count)),
+                    array(np.arange(start, start + count, dtype=np.int64), pyarrow.int64()),
                     pyarrow.FixedSizeListArray.from_arrays(values, dim),
                 ]
                 if texts is not None:

@@ -275,7 +275,7 @@ def fingerprint_model(model: str | Path) -> str:
     Raises:
         NearfarError: the model cannot be had, or a file of it cannot be read.
     """
-    from nearfar.encoder.weights import FILES, locate
+    from nearfar.encoder.weights import FILES, locate, sha256_of
 
     folder = locate(model)
     digest = hashlib.sha256()
@@ -283,8 +283,7 @@ def fingerprint_model(model: str | Path) -> str:
         if not file.is_file():  # opening a pipe would wait for its writer
             continue
         try:
-            with file.open("rb") as stream:
-                found = hashlib.file_digest(stream, "sha256").digest()
+            found = bytes.fromhex(sha256_of(file))
         except OSError as error:
             raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error
         digest.update(f"{file.relative_to(folder)} ".encode() + found)

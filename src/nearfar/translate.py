@@ -15,10 +15,10 @@ from typing import Any
 import torch
 from huggingface_hub import get_repo_discussions, snapshot_download
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from nearfar.encoder.device import choose_device
 from nearfar.encoder.folder_checks import check_vocabulary, read_object
+from nearfar.encoder.library import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, opening, quiet, reason
 from nearfar.encoder.weights import FILES, path_of
 from nearfar.types import NearfarError

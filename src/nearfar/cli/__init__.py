@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from nearfar import threads
+from nearfar import collector, threads
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -57,6 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     output has gone. ``NEARFAR_DEBUG=1`` lets the exception of a fault through.
     """
     threads.set_up()
+    if arguments is None:  # this is the program, and not a call in another
+        collector.spare_exit()
     given = list(sys.argv[1:] if arguments is None else arguments)
     show = warnings.showwarning
     warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
 from nearfar.encoder import container
 from nearfar.encoder.classifier_folder import ClassifierParts, backbone_of, read_classifier, write_classifier
@@ -18,6 +17,7 @@ from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.encoder import Tokenized, budgeted, warn_of_cuts
 from nearfar.encoder.finite import NotFiniteError, first_broken
 from nearfar.encoder.fused import use_fused
+from nearfar.encoder.library import PreTrainedModel
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.ragged import Ragged, choose_route, hidden_states, takes_types

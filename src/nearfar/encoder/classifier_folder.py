@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from jaxtyping import Float
 from torch import Tensor
-from transformers import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from nearfar.disk import apply_umask
 from nearfar.encoder import container
 from nearfar.encoder.folder_checks import check_vocabulary, read_object
+from nearfar.encoder.library import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, opening, quiet
 from nearfar.types import NearfarError
 

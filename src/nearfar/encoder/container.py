@@ -13,11 +13,12 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from nearfar.collector import paused
 from nearfar.disk import apply_umask
 from nearfar.encoder.folder_checks import check_vocabulary, read_object
-from nearfar.encoder.module_list import AFTER_POOLING, check_tail, modules_of, pooling_name, tail_module
+from nearfar.encoder.library import PreTrainedModel, PreTrainedTokenizerBase
+from nearfar.encoder.module_list import AFTER_POOLING, check_settings, check_tail, modules_of, pooling_name, tail_module
 from nearfar.encoder.pooling import Pooling
 from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, quiet, save_modules
 from nearfar.types import NearfarError
@@ -63,15 +64,18 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Par
     backbone, tokenizer = _load_backbone(inner, dtype), load_tokenizer(inner)
     check_vocabulary(inner, tokenizer, backbone)
     has_head = any(kind not in AFTER_POOLING for kind, _ in rest)
-    tail = tuple(tail_module(kind, folder / path) for kind, path in rest if kind in AFTER_POOLING)
+    after = [(kind, folder / path) for kind, path in rest if kind in AFTER_POOLING]
+    normalize = bool(after) and after[-1][0] == "Normalize"
+    if normalize:
+        check_settings(*after.pop())  # is a flag here: opening the module would import sentence-transformers
+    tail = tuple(tail_module(kind, place) for kind, place in after)
     check_tail(folder, backbone.config.hidden_size, tail)
-    normalize = bool(tail) and type(tail[-1]).__name__ == "Normalize"
     return Parts(
         backbone,
         tokenizer,
         pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean"),
         own_length(inner, backbone, tokenizer),
-        tail[:-1] if normalize else tail,
+        tail,
         normalize,
     )
 
@@ -82,7 +86,8 @@ def write(folder: Path, parts: Parts, pooling: Pooling) -> None:
     Raises:
         NearfarError: the backbone still has LoRA adapters, which a plain transformers folder has no place for.
     """
-    from sentence_transformers.sentence_transformer import modules as st
+    with paused():
+        from sentence_transformers.sentence_transformer import modules as st
 
     if hasattr(parts.backbone, "peft_config"):
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
@@ -140,7 +145,8 @@ def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 def tanh_dense(dim: int) -> nn.Module:
     """A new module of the ``tail``: Linear(dim, dim), then tanh."""
-    from sentence_transformers.sentence_transformer import modules
+    with paused():
+        from sentence_transformers.sentence_transformer import modules
 
     return modules.Dense(dim, dim, activation_function=nn.Tanh())
 

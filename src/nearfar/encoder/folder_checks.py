@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from nearfar.encoder.library import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.types import NearfarError
 
 SIZES = (

@@ -7,8 +7,8 @@ from typing import Literal
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformers import PreTrainedModel
 
+from nearfar.encoder.library import PreTrainedModel
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.ragged import Ragged, Route, transformer_layers, visit_hidden_states
 from nearfar.types import NearfarError

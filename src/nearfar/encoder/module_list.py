@@ -76,7 +76,20 @@ def tail_module(kind: str, folder: Path) -> nn.Module:
     """A module that follows pooling.
 
     Raises:
-        NearfarError: its files are missing or damaged, or nearfar does not support its settings.
+        NearfarError: as :func:`check_settings`, or the module's weights are missing or damaged.
+    """
+    settings = check_settings(kind, folder)
+    if kind in WEIGHTED:
+        _check_weighted(kind, folder, settings)
+    with opening(folder / "config.json"):
+        return load_module(kind, folder)
+
+
+def check_settings(kind: str, folder: Path) -> dict[str, Any]:
+    """The settings of a module that follows pooling.
+
+    Raises:
+        NearfarError: their file is missing or damaged, or nearfar does not support them.
     """
     file = folder / "config.json"
     settings = read_object(file) if kind != "Normalize" or file.exists() else {}
@@ -88,10 +101,7 @@ def tail_module(kind: str, folder: Path) -> nn.Module:
     activation = settings.get("activation_function")
     if activation is not None and not _is_torchs(activation):
         raise NearfarError(f"{file}: activation_function is {activation!r}, and must name a module class of torch.nn.")
-    if kind in WEIGHTED:
-        _check_weighted(kind, folder, settings)
-    with opening(file):
-        return load_module(kind, folder)
+    return settings
 
 
 def _check_weighted(kind: str, folder: Path, settings: Mapping[str, Any]) -> None:

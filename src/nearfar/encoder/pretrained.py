@@ -10,18 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from torch import nn
-from transformers import (
-    AutoConfig,
-    AutoModel,
-    AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
-    AutoTokenizer,
-    PretrainedConfig,
-    PreTrainedTokenizerBase,
-)
-from transformers.models.auto import configuration_auto, modeling_auto
-from transformers.utils import logging as transformers_logging
 
+from nearfar.collector import paused
 from nearfar.encoder.folder_checks import (
     check_config,
     check_sizes_of_weights,
@@ -29,8 +19,20 @@ from nearfar.encoder.folder_checks import (
     check_tokenizer_kind,
     read_object,
 )
+from nearfar.encoder.library import PretrainedConfig, PreTrainedTokenizerBase
 from nearfar.encoder.weights import check_weights
 from nearfar.types import NearfarError
+
+with paused():
+    from transformers import (
+        AutoConfig,
+        AutoModel,
+        AutoModelForSeq2SeqLM,
+        AutoModelForSequenceClassification,
+        AutoTokenizer,
+    )
+    from transformers.models.auto import configuration_auto, modeling_auto
+    from transformers.utils import logging as transformers_logging
 
 LONGEST_REASON = 300
 TOKENIZER_PACKAGES = ("sentencepiece", "sacremoses", "protobuf", "tiktoken")
@@ -105,7 +107,8 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
 
 def load_module(kind: str, folder: Path) -> nn.Module:
     """A module of sentence-transformers' own, of that class name."""
-    from sentence_transformers.sentence_transformer import modules
+    with paused():
+        from sentence_transformers.sentence_transformer import modules
 
     if not folder.is_dir():
         return getattr(modules, kind)()
@@ -119,8 +122,9 @@ def save_modules(
 
     Without ``pooler`` the transformer is saved without one, else random weights would be saved as if trained.
     """
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Transformer
+    with paused():
+        from sentence_transformers import SentenceTransformer
+        from sentence_transformers.sentence_transformer.modules import Transformer
 
     with quiet():
         transformer = Transformer(

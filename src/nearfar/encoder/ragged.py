@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformers import AttentionInterface, PreTrainedModel
 
 from nearfar.encoder.attention import LengthGroup, attend
+from nearfar.encoder.library import AttentionInterface, PreTrainedModel
 from nearfar.encoder.tokens import TokenRows
 from nearfar.types import NearfarError
 

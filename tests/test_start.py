@@ -1,0 +1,99 @@
+"""What a command loads: for each verb, the heavy packages that it may import on a small valid input, and no other."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nearfar
+from nearfar.cli import VERBS
+from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.encoder import Encoder
+from nearfar.evaluate import evaluate
+from tests.tiny import save_tiny, sentences, write_nli, write_pairs
+from tests.tiny_seq2seq import save_tiny_seq2seq
+
+HEAVY = (
+    *("torch", "transformers", "sentence_transformers", "datasets", "pandas", "pyarrow", "sklearn", "scipy"),
+    *("scipy.stats", "matplotlib", "accelerate", "peft", "PIL", "sympy", "torch._dynamo"),
+)
+TORCH = {"torch"}
+MODEL = {*TORCH, "transformers", "accelerate", "PIL", "scipy", "sympy", "torch._dynamo"}
+"""What transformers itself imports with a model."""
+SKLEARN = {*MODEL, "sklearn", "scipy.stats", "pandas", "pyarrow"}
+WRITTEN = {*SKLEARN, "sentence_transformers", "datasets", "peft"}
+"""What sentence-transformers imports; a folder in its format is written by it."""
+CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
+    (
+        ("report result.json --output report.html", set()),
+        ("compare result.json result.json --resamples 10", set()),
+        ("env", TORCH),
+        ("encode normalized --input texts.txt --output vectors.npy", MODEL),
+        ("encode tiny --input texts.txt --output vectors.parquet", {*MODEL, "pyarrow"}),
+    ),
+    (
+        ("predict classifier --input texts.txt --output labels.tsv", MODEL),
+        ("evaluate tiny --pairs pairs.tsv --resamples 10", MODEL),
+        ("back-translate --input texts.txt --output bt.tsv --forward there --backward there --max-length 8", MODEL),
+        ("finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 --output run", MODEL),
+        ("evaluate tiny --labelled labelled.tsv --folds 2 --resamples 10", SKLEARN),
+        ("geometry tiny --pairs pairs.tsv --task pairs.tsv --output geometry", {*SKLEARN, "matplotlib"}),
+        (
+            "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --max-steps 1 --output trained",
+            {*WRITTEN, "matplotlib"},
+        ),
+    ),
+)
+"""Commands that follow each other in one process, and what may be loaded after each: each needs what those before it
+need, so that one hides nothing of the next."""
+DRIVER = """if True:
+    import json
+    import sys
+    from nearfar.cli import main
+    commands, heavy = json.loads(sys.argv[1])
+    for command in commands:
+        status = main(command.split())
+        print("loaded:", json.dumps([status, [name for name in heavy if name in sys.modules]]))
+"""
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("start")
+    tiny = save_tiny(folder / "tiny")
+    encoder = Encoder.from_pretrained(tiny)
+    encoder.normalizes = True
+    encoder.save_pretrained(folder / "normalized")
+    Classifier.from_pretrained(tiny, label_names=["warm", "cold"]).save_pretrained(folder / "classifier")
+    save_tiny_seq2seq(folder / "there")
+    write_nli(folder / "nli.tsv")
+    pairs = write_pairs(folder / "pairs.tsv")
+    evaluate(str(tiny), pairs=[str(pairs)], resamples=10, output=folder / "result.json", progress=False)
+    texts = sentences(60, longest=5)
+    rows = [f"{'red' if n % 2 else 'blue'} {text}\t{'warm' if n % 2 else 'cold'}" for n, text in enumerate(texts)]
+    (folder / "labelled.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    (folder / "texts.txt").write_text("\n".join(texts[:20]) + "\n", encoding="utf-8")
+    return folder
+
+
+def test_every_verb_is_here() -> None:
+    assert {command.split()[0] for chain in CHAINS for command, _ in chain} == set(VERBS)
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids=["light", "heavy"])
+def test_a_command_loads_what_it_needs(
+    world: Path, chain: tuple[tuple[str, set[str]], ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(Path(nearfar.__file__).parents[1]))  # of another working directory
+    command = [sys.executable, "-c", DRIVER, json.dumps([[words for words, _ in chain], HEAVY])]
+    done = subprocess.run(command, cwd=world, capture_output=True, text=True, check=False)
+    told = [line.removeprefix("loaded: ") for line in done.stdout.splitlines() if line.startswith("loaded: ")]
+    assert len(told) == len(chain), done.stderr
+    for (words, may), line in zip(chain, told, strict=True):
+        status, loaded = json.loads(line)
+        assert status == 0, (words, done.stderr)
+        assert set(loaded) <= may, (words, sorted(set(loaded) - may))
