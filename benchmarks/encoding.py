@@ -89,8 +89,8 @@ def run(sizes: dict[str, int], rounds: int, python: str) -> dict[str, Any]:
     found = common.record(model=MODEL, rounds=rounds, bars=BARS, kinds={})
     found["command"] = found["command"].replace(python, "PYTHON")  # where it lies is this machine's affair
     sides: dict[str, Encode] = {
-        "nearfar fp32": _timed(ours.encode),
-        "nearfar bf16": _timed(lambda texts: ours.encode(texts, bf16=True)),
+        "nearfar fp32": _timed(lambda texts: ours.encode(texts, precision="fp32")),
+        "nearfar bf16": _timed(lambda texts: ours.encode(texts, precision="bf16")),
         **{f"sentence-transformers {name}": _peer(dtype) for name, dtype in _PRECISIONS.items()},
     }
     pool, found["data"] = _texts(ours)

@@ -73,7 +73,7 @@ def _sbert_wk() -> tuple[tuple[str, Round], tuple[str, Round]]:
 
     return ("SBERT-WK", lambda number: dissected(of_round(number))), (
         "mean pooling",
-        lambda number: encoder.encode(of_round(number)),
+        lambda number: encoder.encode(of_round(number), precision="fp32"),
     )
 
 
@@ -81,7 +81,7 @@ def _probes() -> tuple[tuple[str, Round], tuple[str, Round]]:
     sys.path.insert(0, str(ROOT))
     references = importlib.import_module("tests.references_senteval")
     pool = load_transfer(PROBED).splits["all"]
-    features = Encoder.from_pretrained(MODEL).encode([row[0] for row in pool.texts])
+    features = Encoder.from_pretrained(MODEL).encode([row[0] for row in pool.texts], precision="fp32")
     labels = np.array(pool.targets, dtype=np.intp)
     probe = Probe(folds=FOLDS)
     found: dict[str, float] = {}
@@ -103,7 +103,7 @@ def _suite(suite: str, precision: str, protocol: str) -> dict[str, object]:
 
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
         started = time.perf_counter()
-        vectors = encoder.encode(texts, bf16=precision == "bf16")
+        vectors = encoder.encode(texts, precision=precision)  # type: ignore[arg-type]
         encoding[0] += time.perf_counter() - started
         return vectors
 

@@ -187,7 +187,7 @@ def encode(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any
         def encode_round(number: int) -> float:
             started = time.perf_counter()
             if name == "nearfar":
-                found = ours.encode(texts[number], bf16=precision == "bf16")
+                found = ours.encode(texts[number], precision=precision)
             else:
                 found = peers[precision].encode(texts[number], show_progress_bar=False)
             seconds = time.perf_counter() - started  # vectors are on the CPU: nothing is left to wait for

@@ -58,7 +58,10 @@ def one(steps: int) -> None:
 
     from nearfar.config import SbertConfig  # noqa: PLC0415
 
-    run = Run(SbertConfig(output="unused", model=MODEL, data=("microworld",), batch_size=32, epochs=100))
+    config = SbertConfig(
+        output="unused", model=MODEL, data=("microworld",), batch_size=32, epochs=100, precision="fp32"
+    )
+    run = Run(config)
     run.advance(2)
     print("ready", flush=True)
     sys.stdin.readline()

@@ -46,7 +46,7 @@ class Run:
                 Processes(),
                 self.config.micro_batch,
                 self.config.micro_batch_tokens,
-                bf16=self.config.precision == "bf16",
+                bf16=self.prepared.texts.bf16,
             ),
             modules={"encoder": self.prepared.encoder, **heads},
             optimiser=self._optimiser,

@@ -7,6 +7,7 @@ import pytest
 
 # Before torch is imported, here and in the processes that tests start.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["NEARFAR_PRECISION"] = "fp32"  # what auto is to tests: on every machine the same
 
 
 @pytest.fixture(scope="session")

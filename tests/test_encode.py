@@ -113,6 +113,7 @@ def test_a_source_that_changes_while_it_is_read(world: Path, monkeypatch: pytest
     np.testing.assert_allclose(np.load("x.npy"), Encoder.from_pretrained("tiny").encode(TEXTS), atol=1e-5)
 
 
+@pytest.mark.long
 def test_two_processes_give_what_one_gives(world: Path) -> None:
     expected = encoded("y.npy")
     encoded(processes=2)
@@ -138,6 +139,7 @@ def test_a_dead_process_loses_nothing(world: Path, monkeypatch: pytest.MonkeyPat
     assert encoded(resume=True) == expected
 
 
+@pytest.mark.long
 def test_memory_does_not_grow_with_the_lines(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # The model sees one batch; the checks of its shapes, which are on under pytest only, leave garbage for a while.
     monkeypatch.setattr(Encoder, "encode_tokens", lambda _, ids, **__: np.ones((len(ids), 32), dtype=np.float32))

@@ -128,7 +128,8 @@ def test_a_run_beats_chance_and_leaves_model_result_and_account(whole: tuple[Fin
     assert dict(scores)[done.best_step] == done.best_score
     assert entry["dev_accuracy"] == pytest.approx(100 * done.best_score)
     account = json.loads((run / "run.json").read_text())
-    assert account["config"] == json.loads(json.dumps(asdict(config)))
+    used = asdict(config) | {"precision": "fp32"}  # what auto is here
+    assert account["config"] == json.loads(json.dumps(used))
     assert (account["dev"], account["metric"]) == (f"{config.task}, validation", "accuracy")
     assert account["data"] == result["config"]["data"]
     assert [part.split(":")[0] for part in account["data"]] == ["train", "validation", "test", "labels"]

@@ -16,6 +16,8 @@ from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences
 from tests.tiny_seq2seq import save_tiny_seq2seq
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):

@@ -99,7 +99,9 @@ def demo(folder: Path, model: str, max_steps: int | None, console: Console) -> N
     encoders = {"before": Encoder.from_pretrained(model)}
     encoders |= {name: Encoder.from_pretrained(Path(config.output) / "model") for name, config in configs.items()}
     shown = world.labelled[:400]
-    vectors = {name: encoder.encode([text for text, _ in shown]) for name, encoder in encoders.items()}
+    vectors = {
+        name: encoder.encode([text for text, _ in shown], precision="fp32") for name, encoder in encoders.items()
+    }
     tsne(vectors, [label for _, label in shown], folder / "tsne.png")
     training_curves({name: Path(c.output) / "metrics.jsonl" for name, c in configs.items()}, folder / "training.png")
     found = [line for query in QUERIES for line in _search(query, encoders)]
@@ -125,6 +127,7 @@ def _configs(folder: Path, model: str, max_steps: int | None) -> tuple[TrainConf
         "learning_rate": 5e-5,
         "epochs": 2,
         "max_steps": max_steps,
+        "precision": "fp32",  # on any processor, as the scores are
     }
     return (
         SbertConfig(output=f"{folder}/sbert", **shared),
@@ -172,7 +175,7 @@ def _search(query: str, encoders: "dict[str, Encoder]") -> list[str]:
     """The best three of the library before and after, side by side."""
     lines = [f"query: {query}"]
     for name in ("before", "scl"):
-        vectors = encoders[name].encode([query, *LIBRARY], normalize=True)
+        vectors = encoders[name].encode([query, *LIBRARY], normalize=True, precision="fp32")
         cosines = vectors[1:] @ vectors[0]
         lines += [f"  {name:<7}{cosines[place]:.2f}  {LIBRARY[place]}" for place in cosines.argsort()[::-1][:3]]
     return lines

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from nearfar.disk import check_place, path_errors, refuse_existing, refuse_overwriting_inputs
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:
     from nearfar.encode_output import Partial
@@ -28,7 +28,7 @@ def encode_file(
     normalize: bool = False,
     pooling: str | None = None,
     max_length: int | None = None,
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Precision = "auto",
     dtype: Literal["float32", "float16"] = "float32",
     with_texts: bool = False,
     processes: int = 1,
@@ -58,7 +58,8 @@ def encode_file(
         normalize: scale each vector to length 1.
         pooling: override the model's own.
         max_length: tokens kept of a text.
-        precision: ``bf16`` computes in bfloat16, for processors that know it.
+        precision: ``fp32``; ``bf16``, bfloat16; or ``auto``, which is what a run that is resumed began with, else bf16
+            where that is native, else fp32.
         dtype: of the numbers in the file.
         with_texts: a third column ``text`` of a .parquet file.
         processes: that encode side by side, sharing this process's threads, or on several GPUs.
@@ -80,16 +81,24 @@ def encode_file(
             raise NearfarError(f"{name} {value}: must be at least 1.")
 
     from nearfar.encoder.device import check_device
+    from nearfar.encoder.precision import check_precision, kept, note, resolve
 
     check_device(device)
+    check_precision(precision)
     from nearfar.data.lines import blocks, read_texts, survey, unchanged
-    from nearfar.encode_output import Partial, alone
+    from nearfar.encode_output import Partial, alone, begun_in, folder_of
     from nearfar.encoder.encoder import Encoder, cuts
     from nearfar.encoder.stream import encode_blocks, tokenize_blocks
     from nearfar.encoder.weights import locate
     from nearfar.encoder.workers import Work, devices_of, encode_in_processes
     from nearfar.run_folder import fingerprint_model
 
+    begun = begun_in(place) if resume else None
+    if begun is not None and begun.startswith("" if precision == "auto" else precision):
+        computed = kept(begun, device, what=f"{folder_of(place)}: this run")
+    else:
+        computed = resolve(precision, device)
+        begun = note(computed, device)
     surveyed = survey(read_texts(source, column))
     if surveyed.empty:
         raise NearfarError(f"{source}: holds no texts.")
@@ -106,7 +115,7 @@ def encode_file(
         "pooling": encoder.pooling,
         "max_length": encoder.max_length,
         "normalize": normalize,
-        "precision": precision,
+        "precision": begun,
         "dtype": dtype,
         "with_texts": with_texts,
         "block": block,
@@ -118,7 +127,7 @@ def encode_file(
     with alone(place):
         partial = Partial(place, (surveyed.texts, encoder.dim), dtype, settings, resume=resume, overwrite=overwrite)
         if not partial.whole:
-            bf16 = precision == "bf16"
+            bf16 = computed == "bf16"
             todo = (found for found in blocks(texts(), size=block) if found.start not in partial.blocks)
             tokens = tokenize_blocks(encoder, todo)
             with _bar(surveyed.texts, partial.done, shown=progress) as advance:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from nearfar.config import flag
 from nearfar.disk import disk_errors, flush, locked, read_json, write_text
+from nearfar.encoder.precision import NOTES
 from nearfar.types import NearfarError
 
 ROW_GROUP = 2**14
@@ -236,6 +237,15 @@ def folder_of(output: Path) -> Path:
 def is_unfinished(output: str | Path) -> bool:
     """Whether there is something that ``--resume`` can go on with."""
     return (folder_of(Path(output)) / "settings.json").exists()
+
+
+def begun_in(output: str | Path) -> str | None:
+    """The note of the precision of what ``--resume`` can go on with; None where there is none to read."""
+    try:
+        begun = json.loads((folder_of(Path(output)) / "settings.json").read_text(encoding="utf-8"))["precision"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None  # nothing is there, or it is damaged, which Partial tells
+    return begun if begun in NOTES else None
 
 
 def is_renamed(output: str | Path) -> bool:

@@ -16,7 +16,7 @@ from nearfar.evaluation import results
 from nearfar.evaluation.sts import Subsets, evaluate_sts
 from nearfar.evaluation.tables import evaluation_markdown
 from nearfar.run_folder import read_account
-from nearfar.types import Encode, NearfarError
+from nearfar.types import Encode, NearfarError, Precision
 
 if TYPE_CHECKING:
     from nearfar.data.transfer import TransferTask
@@ -39,7 +39,7 @@ def evaluate(
     labelled: Sequence[str] = (),
     pooling: str | None = None,
     max_length: int | None = None,
-    precision: Literal["fp32", "bf16"] = "fp32",
+    precision: Precision = "auto",
     device: str | None = None,
     protocol: Literal["senteval", "exact"] = "senteval",
     nhid: int = 0,
@@ -67,7 +67,7 @@ def evaluate(
         labelled: labelled files or data sets of one's own, with the columns text, label or sentence1, sentence2, label.
         pooling: instead of the model's own.
         max_length: tokens kept of a text, instead of the model's own limit.
-        precision: ``bf16`` encodes in bfloat16.
+        precision: ``bf16`` encodes in bfloat16; ``auto`` is ``fp32`` here, as published scores are.
         device: where to encode.
         protocol: of the probes of transfer tasks: ``senteval``, or ``exact`` (:mod:`nearfar.evaluation.probes`).
         nhid: hidden units of SentEval's probe.
@@ -89,8 +89,11 @@ def evaluate(
             not finite for any task, an output that cannot be written.
     """
     from nearfar.encoder.device import check_device
+    from nearfar.encoder.precision import check_precision, resolve
 
     check_device(device)
+    check_precision(precision)
+    precision = "fp32" if precision == "auto" else precision
     tasks, pairs, labelled = _several(tasks), _several(pairs), _several(labelled)
     named = (*tasks, *pairs, *labelled)
     file = None
@@ -108,7 +111,7 @@ def evaluate(
         training_seed = read_account(Path(model))["config"]["seed"]
         model = folder
     settings = {"pooling": pooling, "max_length": max_length, "device": device}
-    opened = _open(model, bf16=precision == "bf16", seed=seed, progress=progress, **settings)
+    opened = _open(model, bf16=resolve(precision, device) == "bf16", seed=seed, progress=progress, **settings)
     encode = opened.encode if opened.transductive else Remembering(opened.encode)
     config = {
         "tasks": list(dict.fromkeys((*of_suite, *named))),
@@ -242,5 +245,7 @@ def _open(
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **settings)
-    encode = partial(encoder.encode, bf16=bf16, progress=progress, check_finite=False)  # costs only the tasks concerned
+    precision: Precision = "bf16" if bf16 else "fp32"
+    # A vector that is not finite costs only the tasks concerned.
+    encode = partial(encoder.encode, precision=precision, progress=progress, check_finite=False)
     return _Opened(encode, encoder.pooling)

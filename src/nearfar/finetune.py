@@ -15,7 +15,8 @@ from nearfar.disk import path_errors
 from nearfar.evaluation import results
 from nearfar.run import Job, carry_out, carry_out_in_memory, join
 from nearfar.run_folder import RunFolder, fingerprint_model, fingerprint_rows, read_account
-from nearfar.types import NearfarError
+from nearfar.run_precision import precision_of
+from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -65,12 +66,14 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
             done = processes.from_first(lambda: finetuned_before(held.path))
             console.print(f"{held.path}: this run was finished before; nothing to do.", markup=False, highlight=False)
             return done
+        settings = {"config.toml": dump_toml(config)}
+        config = replace(config, precision=precision_of(config, held, processes, device))
         task = load_task(config)
         for what, fingerprint in fingerprints(config, task).items():
             held.see(what, fingerprint)
         held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
         classifier = open_classifier(config, task, device=device)
-        job = make_job(config, task, classifier, processes=processes.size)
+        job = replace(make_job(config, task, classifier, processes=processes.size), settings=settings)
         tested: list[results.Result] = []
 
         def account(progress: "Progress") -> dict[str, Any]:
@@ -118,6 +121,9 @@ def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> Fi
     Raises:
         NearfarError: as :func:`finetune`.
     """
+    from nearfar.encoder.precision import resolve
+
+    config = replace(config, precision=resolve(config.precision, config.device))
     classifier = open_classifier(config, task, device=config.device)
     progress = carry_out_in_memory(config, make_job(config, task, classifier))
     return _finetuned(progress, test(config, task, classifier, validation=_validation(config, progress)))
@@ -215,6 +221,7 @@ def make_job(
         NearfarError: rows that cannot be trained on.
     """
     from nearfar.data.batching import TextBatches
+    from nearfar.encoder.precision import resolve
     from nearfar.encoder.training import TrainingClassifier
     from nearfar.evaluation.finetuned import PRIMARY
     from nearfar.methods.gunel import scl_finetune
@@ -223,6 +230,7 @@ def make_job(
     texts, targets = task.train
     size = min(config.batch_size * processes, len(texts))  # a few-shot sample may be smaller than a batch
     batches = TextBatches(texts, size, config.seed, targets, balanced=config.balanced, smallest=1)
+    config = replace(config, precision=resolve(config.precision, classifier.device))
     half = TrainingClassifier(classifier, max_length=config.train_max_length, bf16=config.precision == "bf16")
     half.read(texts)
     method = scl_finetune(
@@ -245,7 +253,7 @@ def make_job(
         encoder=classifier.backbone,
         total_steps=min(steps, config.max_steps or steps),
         facts=facts,
-        evaluate=_evaluation(classifier, task, bf16=config.precision == "bf16"),
+        evaluate=_evaluation(classifier, task, config.precision),
         metric=PRIMARY[task.metric],
         of="the validation rows",
         settings={"config.toml": dump_toml(config)},
@@ -254,12 +262,14 @@ def make_job(
     )
 
 
-def _evaluation(classifier: "Classifier", task: "ClassificationTask", *, bf16: bool) -> "Callable[[], Evaluation]":
+def _evaluation(
+    classifier: "Classifier", task: "ClassificationTask", precision: Precision
+) -> "Callable[[], Evaluation]":
     from nearfar.evaluation.finetuned import primary
     from nearfar.training.loop import Evaluation
 
     def evaluate() -> Evaluation:
-        outputs = classifier.predict(task.validation.texts, bf16=bf16)
+        outputs = classifier.predict(task.validation.texts, precision=precision)
         return Evaluation(primary(task.metric, task.validation.targets, outputs), {})
 
     return evaluate
@@ -272,7 +282,7 @@ def test(
     from nearfar.evaluation.finetuned import finetuned_entry
 
     texts, gold = task.test
-    outputs = classifier.predict(texts, bf16=config.precision == "bf16")
+    outputs = classifier.predict(texts, precision=config.precision)
     entry = finetuned_entry(
         texts,
         gold,

@@ -18,6 +18,7 @@ from nearfar.disk import disk_errors, path_errors, read_json, read_text, write_t
 from nearfar.evaluation import results
 from nearfar.finetune import NOISES, Finetuned, finetune_in_memory, fingerprints, load_task, sampled, with_noise
 from nearfar.run_folder import RunFolder, fingerprint_model, fingerprint_rows
+from nearfar.run_precision import precision_of
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -93,15 +94,18 @@ def _finished(folder: Path) -> dict[str, Any] | None:
 
 def _carry_out(config: FinetuneStudyConfig, held: RunFolder, console: "Console") -> dict[str, Any]:
     from nearfar.evaluation.finetune_study import chosen, study_markdown, summarise
+    from nearfar.training.processes import Processes
 
     folder = held.path
+    settings_file = {"config.toml": dump_toml(config)}
+    config = replace(config, precision=precision_of(config, held, Processes(), config.device))
     file = folder / "cells.jsonl"
     done = _read(file)
     base = load_task(replace(config.single, sample_size=None, noise="none"))
     cells = planned(config, scores=not base.label_names)
     _check_rows(cells, base)
     _see(held, config, base)
-    held.begin({"config.toml": dump_toml(config)})
+    held.begin(settings_file)
     write_text(file, "".join(json.dumps(cell) + "\n" for cell in done.values()))  # without a last line that was cut
     for fact in (*base.sources, *base.labels):
         console.print(fact, markup=False, highlight=False)

@@ -187,7 +187,7 @@ def _open(model: Any, *, progress: bool, **settings: Any) -> "tuple[Encode, Enco
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **settings)
-    return lambda texts: encoder.encode(texts, progress=progress), encoder
+    return lambda texts: encoder.encode(texts, precision="fp32", progress=progress), encoder
 
 
 def _measure(name: str, encode: Encode, sets: Sets, seed: int) -> tuple[dict[str, Any], _Seen]:

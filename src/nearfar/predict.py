@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.disk import check_place, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,7 @@ def predict_file(
     *,
     text_columns: Sequence[str] = (),
     max_length: int | None = None,
-    precision: str = "fp32",
+    precision: Precision = "auto",
     device: str | None = None,
     overwrite: bool = False,
     progress: bool = True,
@@ -45,8 +45,10 @@ def predict_file(
     if place.suffix not in SUFFIXES:
         raise NearfarError(f"--output {output}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
     from nearfar.encoder.device import check_device
+    from nearfar.encoder.precision import check_precision
 
     check_device(device)
+    check_precision(precision)
     check_place(place)
     refuse_overwriting_inputs(place, [source])
     refuse_existing([place], overwrite=overwrite)
@@ -57,7 +59,7 @@ def predict_file(
     from nearfar.encoder.classifier import Classifier
 
     classifier = Classifier.from_pretrained(model, max_length=max_length, device=device)
-    outputs = classifier.predict(items, bf16=precision == "bf16", progress=progress)
+    outputs = classifier.predict(items, precision=precision, progress=progress)
     names, rows = _rows(classifier.label_names, outputs)
     write_text(place, _written(place.suffix, (*columns, *names), [(*a, *b) for a, b in zip(items, rows, strict=True)]))
     return len(items)

@@ -110,6 +110,7 @@ def prepare(
     rows = rows or read(config)
 
     from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.precision import resolve
     from nearfar.encoder.training import TrainingEncoder
     from nearfar.methods.mixture import Mixture
     from nearfar.recipes import Kitchen, follow, second_of, shrinks
@@ -127,7 +128,7 @@ def prepare(
     texts = TrainingEncoder(
         encoder,
         max_length=config.train_max_length,
-        bf16=config.precision == "bf16",
+        bf16=resolve(config.precision, encoder.device) == "bf16",
         from_first=Processes().from_first,
         console=console,
     )

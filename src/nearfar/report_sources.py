@@ -144,6 +144,8 @@ class Sources:
                 settings = tomllib.loads(files["config.toml"])
             except tomllib.TOMLDecodeError as error:
                 raise NearfarError(f"{folder / 'config.toml'}: cannot be read as TOML: {error}") from error
+        if record and settings.get("precision") == "auto" and "precision" in record:
+            settings["precision"] = record["precision"]  # what auto was there
         metrics = folder / "metrics.jsonl"
         steps, evaluations = self._metrics(metrics) if metrics.is_file() else ([], [])
         for name, why in (

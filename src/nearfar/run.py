@@ -89,6 +89,8 @@ def carry_out(
 ) -> "Progress":
     """Train in the folder that is held, from its checkpoint if it has one, and leave model and account there.
 
+    The precision of ``config`` is the one that is computed in.
+
     Raises:
         NearfarError: a loss that is not finite; a disk that refuses; another process is in the folder.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
@@ -121,7 +123,7 @@ def carry_out(
         _replace(folder / "model", job.save)
         own = job.account(progress)
         record = {**provenance(), "config": asdict(config), "data": job.facts, "inputs": held.inputs}
-        record |= own | asdict(progress)
+        record |= {"precision": config.precision, **own, **asdict(progress)}
         write_text(folder / "run.json", json.dumps(record, indent=1) + "\n")  # last: with it the run is finished
         checkpoints.clear()
         held.finish()

@@ -1,8 +1,8 @@
 """The folder of a run: one process at a time, the same settings, and the same data when the run goes on.
 
-``inputs.json`` holds a fingerprint of everything that the run reads, from before its first step until ``run.json``,
-written at the end, holds them too. Files are written in an order in which a kill at any moment leaves either nothing
-that counts as a run (:data:`LEFTOVERS`) or a run that can go on.
+``inputs.json`` holds a fingerprint of everything that the run reads, and its precision, from before its first step
+until ``run.json``, written at the end, holds them too. Files are written in an order in which a kill at any moment
+leaves either nothing that counts as a run (:data:`LEFTOVERS`) or a run that can go on.
 """
 
 import hashlib
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from nearfar.training.processes import Processes
 
 CONFIG, INPUTS, ACCOUNT = "config.toml", "inputs.json", "run.json"
+PRECISION = "precision"
+"""What the run computes in is among the inputs (:mod:`nearfar.run_precision`)."""
 LEFTOVERS = frozenset({LOCK, INPUTS, "second.toml", *(f"{name}.new" for name in (CONFIG, INPUTS, "second.toml"))})
 """What a run that was killed before it had its config.toml may have left."""
 State: TypeAlias = Literal["fresh", "unfinished", "finished"]
@@ -61,6 +63,8 @@ class RunFolder(ExitStack):
         self.path = Path(config.output)
         self.inputs: dict[str, str] = {}
         """Fingerprint of each input that was seen."""
+        self.begun: list[Path] = []
+        """This folder, where it holds the run already, then those of ``like`` that hold one."""
         self._config, self._processes, self._also = config, processes, also
         self._account, self._what = account, what
         self._like = like
@@ -81,6 +85,7 @@ class RunFolder(ExitStack):
         state = self._check(resume=resume)
         if state == "unfinished" or (state == "finished" and self._account != ACCOUNT):
             self._check_parts()
+            self.begun.append(self.path)
             before = inputs_of(self.path)
             if before is not None:
                 self._before.append((self.path, before))
@@ -93,6 +98,7 @@ class RunFolder(ExitStack):
         for folder in self._like:
             if state != "finished" and (known := inputs_of(folder)) is not None:
                 self._before.append((folder, known))
+        self.begun += [folder for folder in self._like if (folder / CONFIG).is_file()]
         return state
 
     def see(self, what: str, fingerprint: Callable[[], str]) -> None:
@@ -213,6 +219,8 @@ def _differ(file: Path, config: RunConfig) -> list[str]:
     """In which settings the file and the config differ; OUTPUT, a path that can be written in many ways, is none."""
     kind, values = load_toml(file)
     before, now = asdict(build(kind, values, source=file)), asdict(config)
+    if now[PRECISION] == "auto" and PRECISION not in (inputs_of(file.parent) or {}):
+        now[PRECISION] = before[PRECISION]  # an earlier version began it, and had no auto
     differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key != "output")
     return differ if kind is type(config) else ["method", *differ]
 

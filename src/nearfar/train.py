@@ -17,6 +17,7 @@ from nearfar.disk import path_errors
 from nearfar.prepare import load_dev, prepare, read
 from nearfar.run import Job, carry_out, join
 from nearfar.run_folder import RunFolder, fingerprint_model, fingerprint_rows, read_account
+from nearfar.run_precision import precision_of
 from nearfar.types import NearfarError, ScoredPair
 
 if TYPE_CHECKING:
@@ -62,6 +63,8 @@ def train(
             done = processes.from_first(partial(trained_before, config))
             console.print(f"{held.path}: this run was finished before; nothing to do.", markup=False, highlight=False)
             return done
+        settings = _settings(config)
+        config = replace(config, precision=precision_of(config, held, processes, device))
         pairs = load_dev(config)
         held.see(f"--evaluate-on {config.evaluate_on}", lambda: fingerprint_rows(pairs))
         rows = read(config)
@@ -82,7 +85,7 @@ def train(
             evaluate=_evaluation(prepared.encoder, pairs, config, console),
             metric="spearman",
             of="the dev pairs",
-            settings=_settings(config),
+            settings=settings,
             save=save,
             account=lambda _: {"dev": config.evaluate_on},
         )
@@ -111,7 +114,7 @@ def _evaluation(
     from nearfar.evaluation.sts import evaluate_sts
     from nearfar.training.loop import Evaluation
 
-    source, bf16 = config.evaluate_on, config.precision == "bf16"
+    source = config.evaluate_on
     places = {text: place for place, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair[:2]))}
     near = 0.8 * max(pair.score for pair in pairs)
     positives = [(places[first], places[second]) for first, second, score in pairs if score >= near]
@@ -119,7 +122,7 @@ def _evaluation(
     scored_before: list[bool] = []
 
     def evaluate() -> Evaluation:
-        vectors = encoder.encode(list(places), bf16=bf16, check_finite=False)
+        vectors = encoder.encode(list(places), precision=config.precision, check_finite=False)
         scored = evaluate_sts(
             lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
         )

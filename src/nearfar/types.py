@@ -23,13 +23,17 @@ values         losses, one for each vector
 """
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
 
 ENTAILMENT, NEUTRAL, CONTRADICTION = 0, 1, 2
 LABEL_NAMES = ("entailment", "neutral", "contradiction")
+Resolved: TypeAlias = Literal["fp32", "bf16"]
+"""What is computed in."""
+Precision: TypeAlias = Literal["auto", "fp32", "bf16"]
+"""What may be asked for; :func:`nearfar.encoder.precision.resolve` says what auto is."""
 
 
 class NliRow(NamedTuple):

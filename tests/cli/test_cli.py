@@ -103,7 +103,7 @@ def test_help_shows_each_setting_with_its_words_kind_and_default(capsys: pytest.
     for expected in (
         "--max-length INT|none Tokens kept of a sentence, in training",
         "by default the model's own limit. (default: none)",
-        "--precision {fp32,bf16}",
+        "--precision {auto,fp32,bf16}",
         "--max-positives INT|all",
         "--head-layers {1,2}",
         "--data STR [STR ...]",
@@ -172,6 +172,7 @@ def write_labelled(file: Path, count: int = 90) -> Path:
 FINETUNE = "--model tiny --batch-size 8 --validation-rows 20".split()
 
 
+@pytest.mark.long
 def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_labelled(world / "labelled.tsv")
     flags = [*FINETUNE, "--learning-rate", "2e-3", "--epochs", "8", "--evaluate-every", "20"]

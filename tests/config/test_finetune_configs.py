@@ -110,6 +110,7 @@ def test_the_review_s_config_is_its_command() -> None:
 STUDIES = [file for file in GUNEL if load_toml(file)[0] is FinetuneStudyConfig]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
 def test_a_study_of_gunel_can_be_begun(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

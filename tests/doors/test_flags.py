@@ -63,7 +63,7 @@ FREE = {"train simcse-sup --output x": "--hard-negative-weight", GEOMETRY: "--po
 """Command -> flags that take any number, in bounds that nobody meets."""
 CHOICES = {
     TRAIN: {
-        "--precision": "fp32 or bf16",
+        "--precision": "auto, fp32 or bf16",
         "--schedule": "linear or constant",
         "--keep": "best or last",
         "--order": "premise, file or rows",

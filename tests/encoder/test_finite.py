@@ -20,6 +20,7 @@ from nearfar.encoder.layers import layer_embeddings
 from nearfar.encoder.stream import TokenBlock, encode_blocks, tokenize_blocks
 from nearfar.encoder.workers import Work, encode_in_processes
 from nearfar.evaluate import evaluate
+from nearfar.types import Precision
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny
 
@@ -43,16 +44,16 @@ def folder(tmp_path: Path) -> Path:
     return spoil(save_tiny(tmp_path / "tiny"))
 
 
-@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_encode_names_the_text(tmp_path: Path, value: float, normalize: bool, bf16: bool) -> None:
+def test_encode_names_the_text(tmp_path: Path, value: float, normalize: bool, precision: Precision) -> None:
     encoder = Encoder.from_pretrained(spoil(save_tiny(tmp_path / "tiny"), value))
     encoder.train()
     with pytest.raises(NearfarError, match=MEANT):
-        encoder.encode(TEXTS, normalize=normalize, bf16=bf16)
+        encoder.encode(TEXTS, normalize=normalize, precision=precision)
     assert encoder.training
-    assert np.isfinite(encoder.encode(TEXTS[:3], normalize=normalize, bf16=bf16)).all()
+    assert np.isfinite(encoder.encode(TEXTS[:3], normalize=normalize, precision=precision)).all()
 
 
 def test_who_asks_gets_them_as_they_are(folder: Path) -> None:
@@ -93,6 +94,7 @@ def test_a_process_tells_the_text(folder: Path) -> None:
     assert [ours.recv() for _ in range(2)] == [("ready", None), ("not finite", (1, "the apple in the park"))]
 
 
+@pytest.mark.long
 def test_processes_count_from_the_first(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match=MEANT):
@@ -106,14 +108,14 @@ def test_a_file_is_not_written(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "out.npy").exists()
 
 
-@pytest.mark.parametrize("bf16", [False, True])
-def test_predict_names_the_row(tmp_path: Path, bf16: bool) -> None:
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_predict_names_the_row(tmp_path: Path, precision: Precision) -> None:
     folder = spoil(save_tiny_for_pairs(tmp_path / "tiny"), math.inf)
     classifier = Classifier.from_pretrained(folder, label_names=("no", "yes"))
     rows = [("a dog",), ("the cat", "an apple"), ("the cat",)]
     with pytest.raises(NearfarError, match=r"text 1 \(counted from 0\), 'the cat / an apple': the model's output"):
-        classifier.predict(rows, bf16=bf16)
-    assert np.isfinite(classifier.predict([rows[0], rows[2]], bf16=bf16)).all()
+        classifier.predict(rows, precision=precision)
+    assert np.isfinite(classifier.predict([rows[0], rows[2]], precision=precision)).all()
 
 
 def test_an_evaluation_loses_only_the_tasks_that_have_the_text(folder: Path, tmp_path: Path) -> None:

@@ -45,6 +45,7 @@ def test_views_are_the_pooled_hidden_states(architecture: str, pooling: str, tmp
         torch.testing.assert_close(part.views(ids), expected[:, first : last + 1], atol=1e-5, rtol=0)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
 def test_one_layers_states_are_alive_at_a_time(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))

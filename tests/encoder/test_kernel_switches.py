@@ -15,7 +15,10 @@ from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.kernels import PARTS, Kernels
 from tests.tiny import save_tiny, sentences
 
-pytestmark = pytest.mark.skipif(kernels.kernels() is None, reason="no compiler to build the kernels with")
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(kernels.kernels() is None, reason="no compiler to build the kernels with"),
+]
 CALLS = {
     "attend": "attention",
     "attend_backward": "attention",

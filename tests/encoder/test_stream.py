@@ -22,7 +22,8 @@ def test_blocks_have_the_vectors_of_encode(encoder: Encoder) -> None:
         blocks = [(start, texts[start : start + 7]) for start in range(0, len(texts), 7)]
         found = list(encode_blocks(encoder, tokenize_blocks(encoder, blocks), **settings))
         assert [block.start for block, _ in found] == [0, 7, 14]
-        expected = encoder.encode(texts, **settings)
+        normalize, precision = "normalize" in settings, "bf16" if "bf16" in settings else "fp32"
+        expected = encoder.encode(texts, normalize=normalize, precision=precision)
         together = np.concatenate([block.of_texts(vectors) for block, vectors in found])
         assert together.dtype == np.float32
         assert np.ptp(expected, axis=0).max() > 0.1

@@ -64,7 +64,7 @@ def test_vectors_are_those_of_the_cpu(device: str, architecture: str, tmp_path: 
 @on_each_device("architecture", small=("bert",), whole=ARCHITECTURES)
 def test_vectors_in_bfloat16_are_close(device: str, architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture), device=device)
-    exact, rough = encoder.encode(TEXTS, normalize=True), encoder.encode(TEXTS, normalize=True, bf16=True)
+    exact, rough = encoder.encode(TEXTS, normalize=True), encoder.encode(TEXTS, normalize=True, precision="bf16")
     assert (exact * rough).sum(axis=1).min() > 0.995
     assert np.abs(exact - rough).max() > 1e-5
 

@@ -173,7 +173,7 @@ def open_baseline(
         from nearfar.baselines.sbert_wk import SbertWk
 
         return SbertWk(encoder, **numbers, bf16=bf16, progress=progress)
-    encode: Encode = partial(encoder.encode, bf16=bf16, progress=progress)
+    encode: Encode = partial(encoder.encode, precision="bf16" if bf16 else "fp32", progress=progress)
     if name == "flow" and texts is not None:
         from nearfar.baselines.flow import FILE, Flow
 

@@ -20,7 +20,7 @@ from nearfar.config.bounds import (
     Width,
 )
 from nearfar.config.values import RefusedError, Settings, kinds, shown_text
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, Precision
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,8 +63,9 @@ class RunConfig(Settings):
     """After the warm-up: falling to 0, or staying."""
     max_grad_norm: Weight = 1.0
     """Gradients are clipped to this norm; 0 leaves them."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16 computes encoder and heads in bfloat16, on weights that stay float32."""
+    precision: Precision = "auto"
+    """auto computes encoder and heads in bf16 (bfloat16, on weights that stay float32) where that is native, else in
+    fp32."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
     seed: Seed = 1

@@ -21,6 +21,7 @@ from nearfar.config.bounds import (
     Seed,
 )
 from nearfar.config.values import Settings
+from nearfar.types import Precision
 
 STS_TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr", "sickr-full")
 TRANSFER_TASKS = (
@@ -55,8 +56,8 @@ class EvaluateConfig(Settings):
     """Override the model's own pooling."""
     max_length: Length | None = None
     """Tokens kept of a sentence; by default the model's own limit."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16 computes embeddings in bfloat16, for processors that know it; scores differ a little from those of fp32."""
+    precision: Precision = "auto"
+    """auto is fp32 here, as published scores are; bf16 computes embeddings in bfloat16, and scores differ a little."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
     protocol: Literal["senteval", "exact"] = "senteval"
@@ -115,8 +116,8 @@ class EncodeConfig(Settings):
     """Override the model's own pooling."""
     max_length: Length | None = None
     """Tokens kept of a text; by default the model's own limit."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16 computes in bfloat16, for processors that know it."""
+    precision: Precision = "auto"
+    """auto computes in bf16 (bfloat16) where that is native, else in fp32."""
     dtype: Literal["float32", "float16"] = "float32"
     """Of the numbers in the file."""
     with_texts: bool = False
@@ -145,8 +146,8 @@ class PredictConfig(Settings):
     """Columns that hold the one or two texts of a row; by default text, or sentence1 and sentence2."""
     max_length: Length | None = None
     """Tokens kept of a row; by default the model's own limit."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16 computes in bfloat16, for processors that know it."""
+    precision: Precision = "auto"
+    """auto computes in bf16 (bfloat16) where that is native, else in fp32."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
 

@@ -19,10 +19,11 @@ from nearfar.encoder.finite import NotFiniteError, first_broken
 from nearfar.encoder.fused import use_fused
 from nearfar.encoder.library import PreTrainedModel
 from nearfar.encoder.pooling import Pooling, pool
+from nearfar.encoder.precision import resolve
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.ragged import Ragged, choose_route, hidden_states, takes_types
 from nearfar.encoder.weights import locate
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, Precision
 
 Item: TypeAlias = tuple[str, ...]
 """One text, or two that are encoded together, with the backbone's own separator and token types."""
@@ -177,7 +178,7 @@ class Classifier(nn.Module):
 
     @torch.inference_mode()
     def predict(
-        self, items: Sequence[Item], *, bf16: bool = False, progress: bool = False
+        self, items: Sequence[Item], *, precision: Precision = "auto", progress: bool = False
     ) -> Float[np.ndarray, "items classes"]:
         """Logits as float32 [items, classes], in the order of ``items``; [items, 1] in regression.
 
@@ -186,14 +187,15 @@ class Classifier(nn.Module):
 
         Args:
             items: any number of tuples of one or two strings, none included.
-            bf16: compute in bfloat16, which is faster where the processor knows it.
+            precision: ``fp32``, ``bf16``, or ``auto``, which is bf16 where that is native and fp32 elsewhere.
             progress: show a progress bar.
 
         Raises:
             NearfarError: something among the items is no tuple of one or two strings, or gets logits that are not
-                finite (says which).
+                finite (says which); an unknown precision.
         """
         _check_items(items)
+        bf16 = resolve(precision, self.device) == "bf16"
         distinct = {item: place for place, item in enumerate(dict.fromkeys(items))}
         tokens = self.tokenize(list(distinct))
         warn_of_cuts(Tokenized(tokens.ids, tokens.truncated), self.max_length)

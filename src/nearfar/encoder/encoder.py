@@ -17,10 +17,11 @@ from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.finite import NotFiniteError, first_broken
 from nearfar.encoder.fused import use_fused
 from nearfar.encoder.pooling import parse_pooling, pool
+from nearfar.encoder.precision import resolve
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.ragged import Ragged, choose_route, hidden_states
 from nearfar.encoder.weights import locate
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, Precision
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 TOKENS_PER_BATCH = 4096  # while encoding; results do not depend on it beyond rounding
@@ -153,31 +154,33 @@ class Encoder(nn.Module):
         texts: Sequence[str],
         *,
         normalize: bool = False,
-        bf16: bool = False,
+        precision: Precision = "auto",
         progress: bool = False,
         check_finite: bool = True,
     ) -> Float[np.ndarray, "texts dim"]:
         """Embeddings as float32 [texts, dim], in the order of ``texts``.
 
-        Each distinct text is encoded once. A text's vector does not depend on its neighbours (to 1e-5). Texts over
-        the maximum length are cut, with one warning that counts them.
+        Each distinct text is encoded once. A text's vector does not depend on its neighbours (to 1e-5 in fp32). Texts
+        over the maximum length are cut, with one warning that counts them.
 
         Args:
             texts: any number of strings, none included (which gives [0, dim]).
             normalize: scale each vector to length 1, also where the model does not do so itself.
-            bf16: compute in bfloat16, which is faster where the processor knows it, and good for three digits.
+            precision: ``fp32``; ``bf16``, faster where it is native and good for three digits; or ``auto``, which is
+                bf16 where that is native and fp32 elsewhere.
             progress: show a progress bar.
             check_finite: a vector with a NaN or infinity is an error; without, it is returned as it is.
 
         Raises:
-            NearfarError: a single string, something among the texts that is no string (says which), or a vector that
-                is not finite (says of which text).
+            NearfarError: a single string, something among the texts that is no string (says which), an unknown
+                precision, or a vector that is not finite (says of which text).
         """
         if isinstance(texts, str):
             raise NearfarError("encode takes a list of texts, not one string: encode([text]).")
         for number, text in enumerate(texts):
             if not isinstance(text, str):
                 raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
+        bf16 = resolve(precision, self.device) == "bf16"
         distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         tokenized = self.tokenize(list(distinct))
         warn_of_cuts(tokenized, self.max_length)

@@ -54,6 +54,7 @@ def test_sizes(world: Microworld) -> None:
     assert (len(small.sts_dev), len(small.sts_test), len(small.labelled), len(small.text)) == (3, 0, 2, 1)
 
 
+@pytest.mark.long
 def test_the_same_in_another_process_whatever_its_hash_seed() -> None:
     digests = {
         subprocess.run(

@@ -1,0 +1,131 @@
+"""What auto means, by device and by the environment; the warning where bfloat16 is emulated; what goes on in what."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nearfar import Encoder, NearfarError
+from nearfar.encoder import precision
+from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.precision import EMULATED, check_precision, kept, note, resolve
+from nearfar.types import Precision
+from tests.precisions import WARNING, machine
+from tests.tiny import save_tiny, sentences
+
+
+@pytest.fixture
+def encoder(tmp_path: Path) -> Encoder:
+    return Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "native", "environment", "used"),
+    [
+        ("auto", True, None, "bf16"),
+        ("auto", False, None, "fp32"),
+        ("auto", True, "", "bf16"),
+        ("auto", True, "auto", "bf16"),
+        ("auto", True, "fp32", "fp32"),
+        ("auto", False, "auto", "fp32"),
+        ("fp32", True, None, "fp32"),
+        ("fp32", True, "bf16", "fp32"),
+        ("bf16", True, "fp32", "bf16"),
+    ],
+)
+def test_what_is_used(
+    asked: Precision, native: bool, environment: str | None, used: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(monkeypatch, native=native)
+    if environment is not None:
+        monkeypatch.setenv("NEARFAR_PRECISION", environment)
+    assert resolve(asked, "cpu") == used  # and warns of nothing, as warnings are errors
+    assert note(resolve(asked, "cpu"), "cpu") == used
+
+
+@pytest.mark.parametrize(("asked", "environment"), [("bf16", "fp32"), ("auto", "bf16")])
+def test_emulated_bfloat16_warns_once(asked: Precision, environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, native=False)
+    monkeypatch.setenv("NEARFAR_PRECISION", environment)
+    with pytest.warns(UserWarning, match=WARNING) as caught:
+        assert [resolve(asked, "cpu") for _ in range(3)] == ["bf16"] * 3
+    assert len(caught) == 1
+    told = str(caught[0].message)
+    assert told.endswith(" Use --precision fp32.")
+    assert "\n" not in told
+    assert note("bf16", "cpu") == EMULATED
+
+
+@pytest.mark.parametrize(("factor", "told"), [(3.27, "3.3 times slower than"), (0.9, "not faster than")])
+def test_the_factor_is_told_as_it_is(factor: float, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, native=False)
+    monkeypatch.setattr(precision, "bf16_slowdown", lambda: factor)
+    with pytest.warns(UserWarning, match=f"processor: {told} fp32 here"):
+        resolve("bf16", "cpu")
+
+
+def test_an_old_gpu_is_not_called_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, native=False)
+    with pytest.warns(UserWarning, match="bfloat16 is not native on this GPU. Use --precision fp32"):
+        resolve("bf16", "cuda:0")
+
+
+def test_the_device_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NEARFAR_PRECISION")
+    monkeypatch.setattr(precision, "native_bf16", lambda device: str(device) == "cuda:1")
+    precision._is_native.cache_clear()
+    assert [resolve("auto", device) for device in ("cpu", torch.device("cuda:1"))] == ["fp32", "bf16"]
+    precision._is_native.cache_clear()
+
+
+@pytest.mark.parametrize("nonsense", ["bf32", "BF16", "fp16", "1"])
+def test_nonsense_is_refused(nonsense: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NearfarError, match=f"--precision '{nonsense}': must be auto, fp32 or bf16"):
+        check_precision(nonsense)
+    monkeypatch.setenv("NEARFAR_PRECISION", nonsense)
+    with pytest.raises(NearfarError, match=f"NEARFAR_PRECISION='{nonsense}': must be auto, fp32 or bf16"):
+        resolve("auto", "cpu")
+
+
+@pytest.mark.parametrize(
+    ("begun", "native", "used"),
+    [("fp32", True, "fp32"), ("fp32", False, "fp32"), ("bf16", True, "bf16"), (EMULATED, True, "bf16")],
+)
+def test_what_was_begun_goes_on(begun: str, native: bool, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, native=native)
+    assert kept(begun, "cpu", what="it") == used
+
+
+def test_native_bfloat16_does_not_go_on_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, native=False)
+    with pytest.raises(NearfarError, match=r"it began in bf16, .* machine with native bfloat16, or start again with"):
+        kept("bf16", "cpu", what="it")
+    with pytest.warns(UserWarning, match=WARNING):
+        assert kept(EMULATED, "cpu", what="it") == "bf16"
+
+
+def test_encode_and_predict_compute_as_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny, so that it is right, and soon done, where bfloat16 is emulated too."""
+    texts = sentences(4)
+    encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
+    classifier = Classifier.from_pretrained(tmp_path / "tiny", label_names=("no", "yes"))
+
+    def computed(asked: Precision) -> tuple[np.ndarray, np.ndarray]:
+        items = [(text,) for text in texts]
+        return encoder.encode(texts, precision=asked), classifier.predict(items, precision=asked)
+
+    machine(monkeypatch, native=True)
+    whole, half, best = (computed(asked) for asked in ("fp32", "bf16", "auto"))
+    machine(monkeypatch, native=False)
+    for exact, rough, chosen, elsewhere in zip(whole, half, best, computed("auto"), strict=True):
+        assert 0 < np.abs(exact - rough).max() < 0.2
+        np.testing.assert_allclose(chosen, rough, atol=1e-5)
+        np.testing.assert_allclose(elsewhere, exact, atol=1e-5)
+    with pytest.warns(UserWarning, match=WARNING):
+        encoder.encode(texts, precision="bf16")
+
+
+def test_an_unknown_precision_of_a_call_is_refused(encoder: Encoder) -> None:
+    with pytest.raises(NearfarError, match="--precision 'fp16': must be auto, fp32 or bf16"):
+        encoder.encode(["a dog"], precision="fp16")  # type: ignore[arg-type]
