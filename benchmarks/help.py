@@ -1,22 +1,27 @@
-"""What help costs: wall and processor seconds of each verb's ``--help``, of each method's, and of ``import nearfar``.
+"""What help and start cost: wall and processor seconds of each verb's ``--help``, and of each verb on a tiny input.
 
     python benchmarks/help.py run       writes benchmarks/results/help.json
     python benchmarks/help.py report    writes docs/help-speed.md from that file alone
 
 Each is a process of its own, and all take turns; the first round, which may compile modules, is a warm-up. Beside them
-stands a Python that does nothing, which is what no program can go below.
+stand a Python that does nothing, which is what no program can go below, and the imports of torch and of transformers
+by a program that does nothing else. The verbs read some twenty rows and use encoders of two layers
+(``start_inputs.py``), so that nearly all that they take is their start.
 """
 
 import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import common
+from start_inputs import COMMANDS, clear, write_inputs
 
 import nearfar
 from nearfar.cli import VERBS
@@ -24,6 +29,10 @@ from nearfar.config import METHODS
 
 BAR = 0.35
 """Processor seconds that help may take on a slow machine, at most."""
+START_BAR = 5.0
+"""Processor seconds that a command with a model may take to start on a slow machine, at most."""
+START_ROUNDS = 3
+BARRED = "nearfar encode, all-MiniLM-L6-v2"
 NOTHING = "python, nothing"
 CASES = {
     NOTHING: ["-c", "pass"],
@@ -32,57 +41,93 @@ CASES = {
     **{f"nearfar {verb} --help": ["-m", "nearfar", verb, "--help"] for verb in VERBS},
     **{f"nearfar train {method} --help": ["-m", "nearfar", "train", method, "--help"] for method in METHODS},
 }
+STARTS = {
+    "import torch": ["-c", "import torch"],
+    "import transformers, with a model's class": ["-c", "from transformers import BertModel"],
+    **{f"nearfar {name}": ["-m", "nearfar", *command.split()] for name, command in COMMANDS.items()},
+}
 
 
 def main() -> None:
     """Run or report."""
-    options = common.arguments(__doc__, rounds="11, or with --quick 3").parse_args()
+    options = common.arguments(__doc__, rounds=f"11, of starts {START_ROUNDS}; or with --quick 3 and 1").parse_args()
     place = common.files("help", "help-speed", options.into)
     if options.what == "run":
         rounds = options.rounds or (3 if options.quick else 11)
+        start_rounds = min(rounds, 1 if options.quick else START_ROUNDS)
         measured = common.take_turns({name: _cost(words) for name, words in CASES.items()}, rounds)
-        found = common.record(rounds=rounds, bar=BAR)
-        found["cases"] = {
-            name: {"wall": [one[0] for one in costs], "processor": [one[1] for one in costs]}
-            for name, costs in measured.items()
-        }
+        with tempfile.TemporaryDirectory() as folder:
+            write_inputs(Path(folder))  # in this process, which compiles and reads most modules: a warm-up
+            starts = common.take_turns(
+                {name: _cost(words, Path(folder)) for name, words in STARTS.items()}, start_rounds, warm_up=0
+            )
+        found = common.record(rounds=rounds, bar=BAR, start_rounds=start_rounds, start_bar=START_BAR)
+        found |= {"cases": _columns(measured), "starts": _columns(starts)}
         if options.quick and options.into is None:
             print("\n".join(body(found)))
             return
         common.save(place.result, found)
     content = common.load(place.result)
-    common.write_page(place.page, "What help costs", "help", content, body(content))
+    common.write_page(place.page, "What help and start cost", "help", content, body(content))
     print("\n".join(body(content)))
 
 
-def _cost(words: list[str]) -> Callable[[int], tuple[float, float]]:
-    """Wall and processor seconds of a process."""
-    environment = {**os.environ, "PYTHONPATH": str(Path(nearfar.__file__).parents[1])}
+def _cost(words: list[str], folder: Path | None = None) -> Callable[[int], tuple[float, float]]:
+    """Wall and processor seconds of a process, in ``folder``, which what it wrote leaves afterwards."""
+    environment = {**os.environ, "PYTHONPATH": str(Path(nearfar.__file__).parents[1]), "HF_HUB_OFFLINE": "1"}
 
     def cost(_: int) -> tuple[float, float]:
         started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_CHILDREN)
         command = [sys.executable, *words]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
+        done = subprocess.run(command, check=False, cwd=folder, capture_output=True, text=True, env=environment)
         wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
+        if done.returncode:
+            raise SystemExit(f"{' '.join(words)}: {done.stderr}")
+        if folder is not None:
+            clear(folder)
         return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
     return cost
 
 
+def _columns(measured: Mapping[str, list[tuple[float, float]]]) -> dict[str, dict[str, list[float]]]:
+    return {
+        name: {"wall": [one[0] for one in costs], "processor": [one[1] for one in costs]}
+        for name, costs in measured.items()
+    }
+
+
 def body(content: dict[str, Any]) -> list[str]:
     """The page between its title and its origin."""
-    lines = [
-        f"{common.machine(content)}. Seconds of a process: median of {content['rounds']} rounds, least, greatest.",
+    worst = max(median(costs["processor"]) for costs in content["cases"].values())
+    encode = median(content["starts"][BARRED]["processor"])
+    return [
+        f"{common.machine(content)}. Seconds of a process: median, least, greatest.",
         "",
+        "## Help",
+        "",
+        *_table(content["cases"], digits=3),
+        "",
+        f"{content['rounds']} rounds. Processor seconds of the slowest help, its median at most: "
+        f"{common.verdict(worst, content['bar'], at_most=True)}.",
+        "",
+        "## Start",
+        "",
+        "Each verb on some twenty rows, with encoders of two layers but where a model is named.",
+        "",
+        *_table(content["starts"], digits=2),
+        "",
+        f"{content['start_rounds']} rounds. Processor seconds of `{BARRED}`, their median at most: "
+        f"{common.verdict(encode, content['start_bar'], at_most=True)}.",
     ]
+
+
+def _table(cases: Mapping[str, Mapping[str, list[float]]], *, digits: int) -> list[str]:
     rows = [
-        (name, common.spread(costs["wall"], 3), common.spread(costs["processor"], 3))
-        for name, costs in content["cases"].items()
+        (name, common.spread(costs["wall"], digits), common.spread(costs["processor"], digits))
+        for name, costs in cases.items()
     ]
-    lines += common.table(("command", "wall", "processor"), rows)
-    worst = max(sorted(costs["processor"])[len(costs["processor"]) // 2] for costs in content["cases"].values())
-    bar = common.verdict(worst, content["bar"], at_most=True)
-    return [*lines, "", f"Processor seconds of the slowest help, its median at most: {bar}."]
+    return common.table(("command", "wall", "processor"), rows)
 
 
 if __name__ == "__main__":
