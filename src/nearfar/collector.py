@@ -1,7 +1,7 @@
 """Python's garbage collector: held back where it only costs time, while large libraries load and as the program ends.
 
-Importing transformers makes a million objects, all of which stay. The collector visits them again and again while they
-are made, and twice more as Python leaves: together half of what a short command costs.
+The modules of transformers and torch stay until the end. The collector visits their objects again and again while they
+load, and once more as Python leaves: together more than a third of the processor time of a short command.
 """
 
 import atexit
