@@ -31,7 +31,7 @@ from nearfar.encoder.native import native_bf16
 TITLE = "What the compiled kernels save"
 BAR = 10
 """Percent of a step that a kernel is to save, in one precision at least, to be kept."""
-NAMES = {"attention": "attention", "dropout": "dropout", "layernorm": "dropout + residual + LayerNorm"}
+NAMES = {"attention": "attention", "dropout": "dropout"}
 ALL, NONE = "all", "none"
 
 

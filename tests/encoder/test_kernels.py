@@ -198,9 +198,9 @@ def test_built_once(compiler: Callable[[str], Callable[[], list[str]]], library:
     assert "-march=native" in calls()[0]
     assert "-fopenmp" in calls()[0]
     assert len(list((tmp_path / "cache" / "nearfar").iterdir())) == 2  # the library, and what it is
-    kernels.kernels("layernorm")
+    kernels.kernels("dropout")
     told = kernels_status()
-    assert told["used"] == ["layernorm"]
+    assert told["used"] == ["dropout"]
     assert told["compiler"] == "fake c++ 1.0"
 
 
@@ -210,7 +210,7 @@ def test_the_sources_own_compiler_builds_them(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(kernel_build, "FLAGS", ("-O0", *kernel_build.FLAGS[1:]))
     built()
     library = kernels._built()[0].library  # type: ignore[union-attr]
-    for part in ("drop", "add_norm", "add_norm_backward", "attend", "attend_backward"):
+    for part in ("drop", "attend", "attend_backward"):
         for dtype in kernels.DTYPES.values():
             name = f"{part}_{dtype}" + ("_64" if part.startswith("attend") else "")
             assert getattr(library, name)
@@ -359,7 +359,7 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(
         ("rebuild", PARTS),
         ("0", ()),
         ("dropout", ("dropout",)),
-        ("layernorm, attention", ("attention", "layernorm")),
+        ("dropout, attention", ("attention", "dropout")),
     ],
 )
 def test_the_variable_chooses(

@@ -1,11 +1,8 @@
 """Dropout + residual + LayerNorm in one: what the layers of BERT and its kin end both halves with, on a CPU.
 
-By a compiled kernel where it can be built, else by plain torch. Under bfloat16 autocast the sum and its LayerNorm are
-computed in float32 and come out in bfloat16; autocast alone would hand on float32, which each linear layer behind it
-casts again.
+Under bfloat16 autocast the sum and its LayerNorm are computed in float32 and come out in bfloat16; autocast alone would
+hand on float32, which each linear layer behind it casts again.
 """
-
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -13,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.encoder.dropout import Mask, drop_by
-from nearfar.encoder.kernels import DTYPES, LANES, WIDEST, Summed, kernels
+from nearfar.encoder.kernels import DTYPES
 
 FAMILIES = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
 """Whose layers end as :class:`Output` does, in modules that are called ...SelfOutput and ...Output."""
@@ -47,25 +44,5 @@ def add_norm(
     if x.device.type != "cpu" or x.dtype not in DTYPES or norm.weight.dtype != torch.float32:
         return norm(functional.dropout(x, p) + residual)
     mask, residual = Mask.draw(p), residual.to(x.dtype)
-    if kernels("layernorm") is not None and x.shape[-1] % LANES == 0 and x.shape[-1] <= WIDEST:
-        return _AddNorm.apply(mask, norm.eps, x, residual, norm.weight, norm.bias)  # type: ignore[no-untyped-call]
     total = drop_by(mask, x.float()) + residual.float()
     return functional.layer_norm(total, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(x.dtype)
-
-
-class _AddNorm(torch.autograd.Function):
-    """By the kernels. Keeps its inputs, and two numbers of each token."""
-
-    @staticmethod
-    def forward(ctx: Any, mask: Mask, epsilon: float, *inputs: Tensor) -> Tensor:
-        ctx.compiled, ctx.mask = kernels("layernorm"), mask
-        given = Summed(*(tensor.contiguous() for tensor in inputs))
-        out, kept = ctx.compiled.add_norm(given, mask, epsilon)
-        ctx.save_for_backward(*given, kept)
-        return out
-
-    @staticmethod
-    @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
-        *given, kept = ctx.saved_tensors
-        return None, None, *ctx.compiled.add_norm_backward(Summed(*given), ctx.mask, slope.contiguous(), kept)

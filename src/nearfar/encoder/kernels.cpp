@@ -1,6 +1,6 @@
-// What training on a CPU does between products of matrices: attention inside each of many short texts, dropout, sums
-// with LayerNorm. Built by kernels.py when it is first wanted; attention.py, dropout.py and fused.py say what is
-// computed, and compute it without this file too.
+// What training on a CPU does between products of matrices: attention inside each of many short texts, and dropout.
+// Built by kernels.py at its first use; attention.py and dropout.py say what is computed, and compute it without this
+// file too.
 //
 // In attention, tensors are [tokens, heads, D], texts end to end. A text's scores are never in memory: they are made
 // row by row, and again in the backward pass, from two numbers that are kept of each row: its largest score, and 1 /
@@ -313,91 +313,6 @@ template <typename T> void drop(const Mask &mask, const T *x, T *out, int64_t co
     std::copy_n(found, rest, out + whole);
 }
 
-// Tokens whose shares of the weights' gradients are added up together, one after the other, whatever the threads.
-constexpr int64_t PIECE = 64;
-// Numbers of a token, at most.
-constexpr int WIDEST = 4096;
-
-// Tokens of `width` numbers each, a multiple of LANES: out = (s - mean) * part * weight + bias, s being the sum of x,
-// dropped, and the residual.
-template <typename T> struct Norm {
-    Mask mask;
-    int64_t tokens;
-    int width;
-    float epsilon;
-    const T *x, *residual;
-    const float *weight, *bias;
-    float *kept;  // of each token: mean, and part = 1 / sqrt(variance + epsilon)
-
-    static Floats at(const float *numbers, int vector) {
-        Floats found;
-        std::memcpy(&found, numbers + vector * LANES, sizeof found);
-        return found;
-    }
-    Floats sum_at(int64_t place) const {
-        Floats one, other;
-        load_row<T, LANES>(x + place, &one);
-        load_row<T, LANES>(residual + place, &other);
-        return (mask.drops() ? mask.dropped(one, place / 4) : one) + other;
-    }
-
-    void forward(T *out) const {
-        int vectors = width / LANES;
-#pragma omp parallel for schedule(static)
-        for (int64_t token = 0; token < tokens; token++) {
-            Floats sums[WIDEST / LANES], total = {}, squares = {};
-            for (int n = 0; n < vectors; n++) total += sums[n] = sum_at(token * width + n * LANES);
-            float mean = sum(total) / width;
-            for (int n = 0; n < vectors; n++) {
-                sums[n] -= mean;
-                squares += sums[n] * sums[n];
-            }
-            float part = 1.0f / std::sqrt(sum(squares) / width + epsilon);
-            kept[2 * token] = mean;
-            kept[2 * token + 1] = part;
-            for (int n = 0; n < vectors; n++) {
-                Floats found = sums[n] * part * at(weight, n) + at(bias, n);
-                store_row<T, LANES>(&found, 1.0f, out + token * width + n * LANES);
-            }
-        }
-    }
-
-    // of_weights: [pieces, 2, width], the shares of each PIECE of tokens in the gradients of weight and bias.
-    void backward(const T *slope, T *of_x, T *of_residual, float *of_weights) const {
-        int vectors = width / LANES;
-#pragma omp parallel for schedule(static)
-        for (int64_t first = 0; first < tokens; first += PIECE) {
-            Floats of_weight[WIDEST / LANES] = {}, of_bias[WIDEST / LANES] = {};
-            for (int64_t token = first; token < std::min(first + PIECE, tokens); token++) {
-                Floats scaled[WIDEST / LANES], slopes[WIDEST / LANES], along = {}, total = {};
-                float mean = kept[2 * token], part = kept[2 * token + 1];
-                for (int n = 0; n < vectors; n++) {
-                    int64_t place = token * width + n * LANES;
-                    Floats above;
-                    load_row<T, LANES>(slope + place, &above);
-                    scaled[n] = (sum_at(place) - mean) * part;
-                    of_weight[n] += above * scaled[n];
-                    of_bias[n] += above;
-                    slopes[n] = above * at(weight, n);
-                    along += slopes[n] * scaled[n];
-                    total += slopes[n];
-                }
-                float by_mean = sum(total) / width, by_scale = sum(along) / width;
-                for (int n = 0; n < vectors; n++) {
-                    int64_t place = token * width + n * LANES;
-                    Floats found = (slopes[n] - by_mean - scaled[n] * by_scale) * part;
-                    store_row<T, LANES>(&found, 1.0f, of_residual + place);
-                    if (mask.drops()) found = mask.dropped(found, place / 4);
-                    store_row<T, LANES>(&found, 1.0f, of_x + place);
-                }
-            }
-            float *shares = of_weights + first / PIECE * 2 * width;
-            std::memcpy(shares, of_weight, sizeof(float) * width);
-            std::memcpy(shares + width, of_bias, sizeof(float) * width);
-        }
-    }
-};
-
 }  // namespace
 
 #define FOR(T, D, NAME)                                                                                               \
@@ -409,11 +324,7 @@ template <typename T> struct Norm {
         attend_backward<T, D>(*batch, q, k, v, slope, kept, of_q, of_k, of_v);                                    \
     }
 #define EACH(T, NAME)                                                                                                 \
-    void drop_##NAME(Mask *mask, T *x, T *out, int64_t count) { drop<T>(*mask, x, out, count); }                      \
-    void add_norm_##NAME(Norm<T> *norm, T *out) { norm->forward(out); }                                               \
-    void add_norm_backward_##NAME(Norm<T> *norm, T *slope, T *of_x, T *of_residual, float *of_weights) {              \
-        norm->backward(slope, of_x, of_residual, of_weights);                                                         \
-    }
+    void drop_##NAME(Mask *mask, T *x, T *out, int64_t count) { drop<T>(*mask, x, out, count); }
 
 extern "C" {
 FOR(float, 16, float32)

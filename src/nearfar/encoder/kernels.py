@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -26,15 +26,13 @@ if TYPE_CHECKING:
     from nearfar.encoder.dropout import Mask
 
 VARIABLE = "NEARFAR_KERNELS"
-Part: TypeAlias = Literal["attention", "dropout", "layernorm"]
-PARTS: tuple[Part, ...] = ("attention", "dropout", "layernorm")
+Part: TypeAlias = Literal["attention", "dropout"]
+PARTS: tuple[Part, ...] = ("attention", "dropout")
 NOT_USED = "the compiled kernels are not used"
 """How the warning begins that says why not."""
 LONGEST = 128
 """Tokens of a text that the attention kernels take."""
 HEAD_DIMS = (16, 32, 64)
-WIDEST, LANES, PIECE = 4096, 16, 64
-"""Of the sums with LayerNorm: numbers of a token at most, what divides them, and tokens whose shares are added up."""
 Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
 Tokens: TypeAlias = Float[Tensor, "*tokens width"]
 DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
@@ -59,22 +57,6 @@ class _Batch(ctypes.Structure):
     )
 
 
-class _Norm(ctypes.Structure):
-    """As in kernels.cpp."""
-
-    _fields_ = (
-        ("mask", _Mask),
-        ("tokens", ctypes.c_int64),
-        ("width", ctypes.c_int),
-        ("epsilon", ctypes.c_float),
-        ("x", ctypes.c_void_p),
-        ("residual", ctypes.c_void_p),
-        ("weight", ctypes.c_void_p),
-        ("bias", ctypes.c_void_p),
-        ("kept", ctypes.c_void_p),
-    )
-
-
 class Kernels:
     """The functions of the built library, on contiguous CPU tensors of float32 or bfloat16."""
 
@@ -86,25 +68,6 @@ class Kernels:
         out = torch.empty_like(x)
         self._on("drop", x)(ctypes.byref(_Mask(*mask)), *_pointers(x, out), ctypes.c_int64(x.numel()))
         return out
-
-    def add_norm(self, inputs: "Summed", mask: "Mask", epsilon: float) -> tuple[Tensor, Tensor]:
-        """What :func:`nearfar.encoder.fused.add_norm` gives, and what the backward pass needs, [tokens, 2]."""
-        width = len(inputs.weight)
-        out, kept = torch.empty_like(inputs.x), inputs.weight.new_empty(inputs.x.numel() // width, 2)
-        norm = _Norm(_Mask(*mask), len(kept), width, epsilon, *_pointers(*inputs, kept))
-        self._on("add_norm", out)(ctypes.byref(norm), *_pointers(out))
-        return out, kept
-
-    def add_norm_backward(
-        self, inputs: "Summed", mask: "Mask", slope: Tokens, kept: Float[Tensor, "tokens 2"]
-    ) -> list[Tensor]:
-        """Gradients of all inputs."""
-        tokens, width = len(kept), len(inputs.weight)
-        of_x, of_residual = torch.empty_like(slope), torch.empty_like(slope)
-        of_weights = kept.new_empty(-(-tokens // PIECE), 2, width)
-        norm = _Norm(_Mask(*mask), tokens, width, 0.0, *_pointers(*inputs, kept))
-        self._on("add_norm_backward", slope)(ctypes.byref(norm), *_pointers(slope, of_x, of_residual, of_weights))
-        return [of_x, of_residual, *of_weights.sum(dim=0)]
 
     def attend(self, query: Heads, key: Heads, value: Heads, how: "How") -> tuple[Tensor, Tensor]:
         """What :func:`nearfar.encoder.attention.attend` gives, and what the backward pass needs [tokens, heads, 2]."""
@@ -127,15 +90,6 @@ class Kernels:
 
     def _on(self, name: str, tensor: Tensor, *sizes: int) -> "ctypes._NamedFuncPointer":
         return getattr(self._library, "_".join(map(str, (name, DTYPES[tensor.dtype], *sizes))))
-
-
-class Summed(NamedTuple):
-    """What a sum with LayerNorm is made of: ``x`` and the residual in one dtype, the weights in float32."""
-
-    x: Tokens
-    residual: Tokens
-    weight: Float[Tensor, " width"]
-    bias: Float[Tensor, " width"]
 
 
 class How:
