@@ -36,7 +36,7 @@ DATA = "snli:dev+test"
 INTRODUCTION = (
     "Where `nearfar train` is fastest (*fast*), it computes in bfloat16 and keeps the rows of a premise in one batch,",
     "which then encodes the premise once, with one draw of dropout. *Plain* is what that is measured against: float32,",
-    "and rows in any order, where a batch hardly ever holds a text twice. A row *bf16* or *premise* changes one of the two.",
+    "and rows in any order, where a batch hardly ever holds a text twice. A row *bf16* or *premise* changes one.",
     "Everything else is the same: the start (a MiniLM that is a masked language model only), the rows",
     f"({DATA}, one epoch, batches of 64), each method's defaults. `scl-contradiction` is `scl` with",
     "`--hard-negatives contradiction`: no anchor is pushed away from the neutral hypotheses of its own premise. In",

@@ -87,18 +87,18 @@ def test_an_unreachable_hub_leaves_the_cache(hub, monkeypatch, tmp_path):
     assert len(load_hub("owner/name", split="train")) == 3
 
 
-def test_offline_fails_fast_for_real(tmp_path):
+def test_offline_asks_no_network_for_real(tmp_path):
     script = (
-        "import time; from nearfar.data.hub import load_hub; from nearfar.types import NearfarError\n"
-        "import datasets; start = time.monotonic()\n"
+        "import datasets, socket, sys\n"
+        "from nearfar.data.hub import load_hub; from nearfar.types import NearfarError\n"
+        "sys.addaudithook(lambda event, _: event in ('socket.connect', 'socket.getaddrinfo') and sys.exit(event))\n"
         "try: load_hub('stanfordnlp/snli', split='train')\n"
-        "except NearfarError as error: print(error, '|', time.monotonic() - start)\n"
+        "except NearfarError as error: print(error)\n"
     )
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    message, seconds = done.stdout.split(" | ")
-    assert message.startswith("hub:stanfordnlp/snli: ConnectionError: Couldn't reach 'stanfordnlp/snli'")
-    assert float(seconds) < 5
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("hub:stanfordnlp/snli: ConnectionError: Couldn't reach 'stanfordnlp/snli'")
 
 
 def test_rows_come_with_class_names_whatever_the_format_that_is_set():
