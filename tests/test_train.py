@@ -119,7 +119,7 @@ def printed(config: TrainConfig) -> Path:
 
 def wait_for_step(process: subprocess.Popen[bytes], config: TrainConfig, step: int) -> None:
     file = Path(config.output) / "metrics.jsonl"
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 900  # against hanging alone
     while time.monotonic() < deadline and process.poll() is None:
         if file.exists() and f'{{"step": {step}, "epoch"' in file.read_text():
             return

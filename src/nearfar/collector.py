@@ -1,7 +1,7 @@
 """Python's garbage collector: held back where it only costs time, while large libraries load and as the program ends.
 
 The modules of transformers and torch stay until the end. The collector visits their objects again and again while they
-load, and once more as Python leaves: together more than a third of the processor time of a short command.
+load, and once more as Python leaves, which takes a good part of the processor time of a short command.
 """
 
 import atexit

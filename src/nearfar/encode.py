@@ -168,6 +168,7 @@ def _check_output(output: str | Path, source: str | Path, *, with_texts: bool, r
 def _fill(partial: "Partial", encoded: "Encoded", advance: Callable[[int], None]) -> None:
     """Write block after block, and say of what goes wrong how to go on."""
     from nearfar.data.lines import SourceChangedError
+    from nearfar.encoder.finite import NotFiniteError
 
     try:
         for block, vectors in encoded:
@@ -177,6 +178,8 @@ def _fill(partial: "Partial", encoded: "Encoded", advance: Callable[[int], None]
     except SourceChangedError:
         partial.forget()
         raise
+    except NotFiniteError:
+        raise  # going on would meet the same text again
     except NearfarError as error:
         raise NearfarError(
             f"{error} {partial.done:,} of {partial.shape[0]:,} texts are done; go on with them by --resume."
