@@ -23,10 +23,10 @@ import common
 from common import MODEL
 from training_run import Run
 
-from nearfar import machine, threads
 from nearfar.config import SbertConfig
 from nearfar.encoder.kernels import PARTS, VARIABLE, kernels, kernels_status
 from nearfar.encoder.native import native_bf16
+from nearfar.runtime import machine, threads
 
 TITLE = "What the compiled kernels save"
 BAR = 10

@@ -26,8 +26,8 @@ import numpy as np
 import torch
 from common import MODEL
 
+from nearfar.commands.encode.command import encode_file
 from nearfar.data.rows import load_sentences
-from nearfar.encode import encode_file
 from nearfar.encoder.weights import locate
 
 FILES = common.files("encode_file", "encoding-files")

@@ -18,9 +18,9 @@ from typing import Any
 import common
 import torch
 
+from nearfar.commands.finetune.command import load_task, make_job, open_classifier
 from nearfar.config import FinetuneConfig
-from nearfar.finetune import load_task, make_job, open_classifier
-from nearfar.run import Job
+from nearfar.runs.execute import Job
 from nearfar.training.gradients import Gradients
 from nearfar.training.optimiser import adamw
 from nearfar.training.processes import Processes

@@ -18,10 +18,10 @@ from common import MODEL, peak_mib, take_turns
 from training_run import Run
 
 from nearfar import Encoder
+from nearfar.commands.encode.command import encode_file
 from nearfar.config import InfoNceConfig
 from nearfar.data.microworld import generate
 from nearfar.data.nli import load_nli
-from nearfar.encode import encode_file
 
 WORLD = 15_000
 """Premises that the generated world is asked for, where its rows are used."""

@@ -21,7 +21,7 @@ from typing import Any
 import common
 from common import MODEL
 
-from nearfar import threads
+from nearfar.runtime import threads
 
 TITLE = "Runs side by side"
 NEARFAR, DEFAULT = "nearfar's settings", "torch's default"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from common import MODEL, ROOT
 
+from nearfar.commands.evaluate import evaluate
 from nearfar.encoder.classifier import Classifier
-from nearfar.evaluate import evaluate
 
 LINES = 20
 OUTPUT = "output"

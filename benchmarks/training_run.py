@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from nearfar.commands.train.prepare import prepare
 from nearfar.config import TrainConfig
 from nearfar.data.batching import NliBatch
-from nearfar.encoder.training import TrainingEncoder
-from nearfar.prepare import prepare
+from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.training import loop
 from nearfar.training.checkpoint import InMemory, Progress
 from nearfar.training.gradients import Gradients

@@ -18,7 +18,7 @@ from statistics import mean
 
 from common import HERE, TASKS, load, nearfar, results_of, scores, table
 
-from nearfar.compare import compare
+from nearfar.commands.compare import compare
 from nearfar.disk import write_text
 
 RESULTS = results_of("baselines")

@@ -16,7 +16,7 @@ from statistics import mean
 
 from common import HERE, SEEDS, TASKS, call, load, nearfar, results_of, scores, spread, table
 
-from nearfar.compare import compare
+from nearfar.commands.compare import compare
 from nearfar.disk import write_text
 
 RESULTS = results_of("methods")

@@ -17,7 +17,7 @@ from typing import Any
 
 from common import HERE, SEEDS, TASKS, load, nearfar, results_of, scores, spread, table
 
-from nearfar.compare import compare
+from nearfar.commands.compare import compare
 from nearfar.disk import write_text
 
 RESULTS = results_of("nli")

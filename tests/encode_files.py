@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nearfar.encode import encode_file
-from nearfar.encode_output import Partial
+from nearfar.commands.encode.command import encode_file
+from nearfar.commands.encode.output import Partial
 from tests.tiny import save_tiny, sentences
 
 TEXTS = [*sentences(9, seed=1, longest=20), "", "dog 🐶", "a dog", "a dog", *sentences(9, seed=2), "a dog"]

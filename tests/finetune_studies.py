@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from nearfar.commands.finetune.command import Finetuned
+from nearfar.commands.finetune.study import planned
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig
 from nearfar.data.classification import ClassificationTask
-from nearfar.finetune import Finetuned
-from nearfar.finetune_study import planned
 from nearfar.training.loop import Interrupted
 from tests.tiny import sentences
 

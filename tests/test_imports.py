@@ -6,12 +6,10 @@ from pathlib import Path
 import nearfar
 
 SOURCE = Path(nearfar.__file__).parent
-SHARED = {"types", "disk", "machine", "threads", "collector"}
+SHARED = {"types", "disk", "runtime"}
 MAY_IMPORT = {
     "types": set(),
-    "machine": set(),
-    "threads": set(),
-    "collector": set(),
+    "runtime": set(),
     "disk": {"types"},
     "config": {"types"},
     "objectives": SHARED,
@@ -21,6 +19,9 @@ MAY_IMPORT = {
     "evaluation": SHARED | {"data"},
     "baselines": SHARED | {"data", "encoder"},
     "methods": SHARED | {"data", "encoder", "objectives"},
+    "runs": SHARED | {"config", "encoder", "training", "methods", "evaluation"},
+    "commands": SHARED
+    | {"config", "data", "encoder", "objectives", "methods", "training", "evaluation", "baselines", "runs"},
 }
 
 

@@ -9,9 +9,9 @@ import pytest
 
 import nearfar
 from nearfar.cli import VERBS
+from nearfar.commands.evaluate import evaluate
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
-from nearfar.evaluate import evaluate
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 from tests.tiny_seq2seq import save_tiny_seq2seq
 

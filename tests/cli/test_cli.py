@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from nearfar import Encoder
-from nearfar import finetune as finetune_module
 from nearfar.cli import VERBS, main
+from nearfar.commands.finetune import command as finetune_module
 from nearfar.config import METHODS, FinetuneConfig, build, dump_toml, load_toml
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results

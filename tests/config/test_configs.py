@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nearfar.cli import main
+from nearfar.commands.train.recipes import second_of
 from nearfar.config import (
     FINETUNE,
     FINETUNE_STUDY,
@@ -41,7 +42,6 @@ from nearfar.config import (
 )
 from nearfar.config.values import kinds
 from nearfar.data.batching import NliBatches
-from nearfar.recipes import second_of
 from nearfar.types import NearfarError
 from tests.every_method import DATA, write_data
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from nearfar import finetune_study as module
+from nearfar.commands.finetune import study as module
+from nearfar.commands.finetune.study import finetune_study, planned
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig, build, dump_toml, listed, load_toml
 from nearfar.data.classification import TASKS
-from nearfar.finetune_study import finetune_study, planned
 from tests.finetune_studies import Runs, write
 
 ROOT = Path(__file__).parents[2]

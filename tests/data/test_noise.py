@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from nearfar.back_translate import HEADER
+from nearfar.commands.back_translate.command import HEADER
 from nearfar.data.noise import add_noise, load_translations
 from tests.data.files import error_of
 

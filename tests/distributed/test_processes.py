@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import distributed, multiprocessing
 
+from nearfar.commands.train.prepare import prepare
 from nearfar.config import METHODS
-from nearfar.prepare import prepare
 from nearfar.training import processes as processes_module
 from nearfar.training.gradients import Gradients
 from nearfar.training.processes import Processes, leave

@@ -15,8 +15,8 @@ import pytest
 from safetensors.torch import load_file
 
 from nearfar import Encoder
+from nearfar.commands.train.command import train
 from nearfar.config import TrainConfig, dump_toml
-from nearfar.train import train
 from nearfar.types import NearfarError
 from tests.every_method import config, write_data
 from tests.tiny import sentences

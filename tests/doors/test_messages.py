@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from nearfar import train as training
+from nearfar.commands.train import command as training
 from nearfar.config import SclConfig
 from nearfar.data.sts import load_pairs
 from nearfar.types import NearfarError

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from nearfar import Encoder, NearfarError
+from nearfar.commands.back_translate.translator import load_translator
 from nearfar.encoder.classifier import Classifier
-from nearfar.translate import load_translator
 from tests.doors.door import answer_of, assert_refused
 from tests.doors.model_folders import save_forms
 from tests.tiny import sentences

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from nearfar.commands.geometry.command import _open
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
-from nearfar.geometry import _open
 from nearfar.training import gradients
 from tests.doors.conftest import FINETUNE, TRAIN
 from tests.doors.door import answer_of, assert_refused
@@ -256,7 +256,7 @@ def test_a_group_in_bf16_does_not_go_on_where_it_is_emulated(runs: Path, monkeyp
 @pytest.fixture
 def unfinished(world: Path, monkeypatch) -> Path:
     """The settings of what was stopped after a first look at the texts, in fp32."""
-    from nearfar.encode_output import Partial
+    from nearfar.commands.encode.output import Partial
 
     def killed(self: Partial, *args: Any, **counts: int) -> None:
         raise KeyboardInterrupt

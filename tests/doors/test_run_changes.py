@@ -73,7 +73,7 @@ def test_training_goes_on_with_the_same_inputs_only(runs: Path, change, named: s
 def test_rows_beyond_the_limit_may_change(runs: Path) -> None:
     limited = [*STOPPED[:-1], "limited", "--limit", "60"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nearfar.run_folder.RunFolder.finish", _stop)
+        patch.setattr("nearfar.runs.folder.RunFolder.finish", _stop)
         with pytest.raises(Killed):
             answer_of(limited)
     Path("limited/run.json").unlink()
@@ -91,7 +91,7 @@ def test_the_data_of_a_second_objective_counts(runs: Path) -> None:
     Path("second.toml").write_text('method = "simcse-unsup"\ndata = ["texts.txt"]\n', encoding="utf-8")
     argv = [*STOPPED[:-1], "mixed", "--second", "second.toml"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("nearfar.run_folder.RunFolder.finish", _stop)
+        patch.setattr("nearfar.runs.folder.RunFolder.finish", _stop)
         with pytest.raises(Killed):
             answer_of(argv)
     Path("mixed/run.json").unlink()
@@ -237,7 +237,9 @@ def test_a_lock_without_fcntl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_the_package_needs_no_fcntl() -> None:
     code = "import sys; sys.modules['fcntl'] = None\n"
-    code += "import nearfar.train, nearfar.group, nearfar.finetune_study, nearfar.encode, nearfar.encode_output\n"
+    code += "from nearfar.commands.train import command, group\n"
+    code += "from nearfar.commands.finetune import study\n"
+    code += "from nearfar.commands.encode import command, output\n"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from nearfar.commands.train.prepare import prepare
 from nearfar.config import SupconTextConfig
 from nearfar.data.classification import load_classification
 from nearfar.data.label_counts import label_facts
@@ -17,7 +18,6 @@ from nearfar.data.rows import load_labelled, load_scored
 from nearfar.data.sources import MISSING
 from nearfar.data.sts import load_pairs
 from nearfar.data.transfer import load_labelled_task
-from nearfar.prepare import prepare
 from nearfar.types import NearfarError
 from tests.doors.door import answer_of, assert_refused
 from tests.doors.tables import FORMATS, argv_of, link_world, place_of, rows_of, write_rows

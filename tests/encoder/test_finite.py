@@ -12,14 +12,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from nearfar import Encoder, NearfarError
-from nearfar.encode import encode_file
+from nearfar.commands.encode.command import encode_file
+from nearfar.commands.evaluate import evaluate
 from nearfar.encoder import workers
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.finite import NotFiniteError
 from nearfar.encoder.layers import layer_embeddings
 from nearfar.encoder.stream import TokenBlock, encode_blocks, tokenize_blocks
 from nearfar.encoder.workers import Work, encode_in_processes
-from nearfar.evaluate import evaluate
 from nearfar.types import Precision
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny

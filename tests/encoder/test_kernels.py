@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nearfar import machine
 from nearfar.encoder import kernel_build, kernels
 from nearfar.encoder.kernels import PARTS, kernels_status
+from nearfar.runtime import machine
 from nearfar.types import NearfarError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the compilers are shell scripts")

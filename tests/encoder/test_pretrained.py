@@ -12,9 +12,9 @@ from sentence_transformers.sentence_transformer import modules as st
 
 import nearfar
 from nearfar import Encoder, NearfarError
+from nearfar.commands.back_translate.translator import load_translator
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.pretrained import opening, reason
-from nearfar.translate import load_translator
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny
 from tests.tiny_seq2seq import save_tiny_seq2seq

@@ -21,7 +21,7 @@ from nearfar.encoder import tokens as tokens_module
 from nearfar.encoder.guide import Guide
 from nearfar.encoder.ragged import Ragged
 from nearfar.encoder.tokens import TokenRows, TokenStore
-from nearfar.encoder.training import TrainingEncoder
+from nearfar.encoder.training_encoder import TrainingEncoder
 from tests.tiny import save_tiny, sentences
 
 TEXTS = list(dict.fromkeys(sentences(40, longest=20)))

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 import sklearn.metrics
 
-from nearfar.compare import compare
+from nearfar.commands.compare import compare
 from nearfar.evaluation import results
 from nearfar.evaluation.finetuned import PRIMARY, finetuned_entry, matthews, primary
 from nearfar.types import NearfarError

@@ -5,10 +5,10 @@ from typing import Any, NamedTuple
 
 import torch
 
+from nearfar.commands.finetune.command import load_task, make_job, open_classifier
+from nearfar.commands.train.prepare import Prepared, prepare
 from nearfar.config import METHODS, FinetuneConfig
-from nearfar.finetune import load_task, make_job, open_classifier
-from nearfar.prepare import Prepared, prepare
-from nearfar.run import Job
+from nearfar.runs.execute import Job
 from nearfar.training.gradients import Gradients, pieces_of, seeded
 from nearfar.training.processes import Processes
 from tests.every_method import config

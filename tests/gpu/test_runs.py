@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from nearfar.commands.train.command import train
 from nearfar.config import TrainConfig
-from nearfar.train import train
 from nearfar.training.display import MetricsFile
 from tests.every_method import config
 from tests.gpu.devices import on_each_device

@@ -12,7 +12,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.training import TrainingClassifier
+from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.methods import Loss, Method
 from nearfar.methods.gunel import scl_finetune
 from nearfar.training.gradients import Gradients, seeded

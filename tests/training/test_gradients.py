@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from nearfar.commands.train.prepare import Prepared, prepare
 from nearfar.config import METHODS, TrainConfig
 from nearfar.methods import Loss
-from nearfar.prepare import Prepared, prepare
 from nearfar.training.gradients import Gradients, pieces_of, seeded
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from nearfar import collector, threads
+from nearfar.runtime import collector, threads
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

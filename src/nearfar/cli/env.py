@@ -15,7 +15,7 @@ def env_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     """Print versions, processor, threads, GPU, kernels, folders, data and hub."""
     config, _ = parse(EnvConfig, given, prog="nearfar env")
 
-    from nearfar.env import describe, lines
+    from nearfar.commands.env import describe, lines
 
     found = describe(offline=config.offline)
     text = json.dumps(found, indent=1, ensure_ascii=False) if config.json else "\n".join(lines(found))

@@ -30,9 +30,9 @@ def evaluate_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     if config.output and len(models) > 1:
         raise NearfarError("--output takes one model's result; evaluate the models one by one.")
 
-    from nearfar.evaluate import evaluate
+    from nearfar.commands.evaluate import evaluate
+    from nearfar.commands.train.group import evaluate_group, runs_of
     from nearfar.evaluation.tables import evaluation_tables, spread_table
-    from nearfar.group import evaluate_group, runs_of
 
     settings = asdict(config)
     metric, subsets = settings.pop("metric"), settings.pop("subsets")
@@ -59,7 +59,7 @@ def compare_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     if len(sides) < 2:
         raise NearfarError("compare what with what? nearfar compare FIRST SECOND [MORE ...]")
 
-    from nearfar.compare import compare
+    from nearfar.commands.compare import compare
     from nearfar.evaluation.tables import comparison_table, comparisons_table
 
     comparison = compare(*sides, **asdict(config))
@@ -82,8 +82,8 @@ def geometry_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     if not models:
         raise NearfarError("the geometry of what? nearfar geometry MODEL [MODEL ...] --output FOLDER")
 
+    from nearfar.commands.geometry.command import geometry
     from nearfar.evaluation.geometry_tables import geometry_notes, geometry_table
-    from nearfar.geometry import geometry
 
     result = geometry(models, **asdict(config))
     console.print(geometry_table(result), soft_wrap=False)
@@ -105,7 +105,7 @@ def report_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     config, also = parse(ReportConfig, given, prog="nearfar report", extras=(extra,))
     what, console = also["what"], screen()
 
-    from nearfar.report import report
+    from nearfar.commands.report.command import report
 
     settings = asdict(config)
     file = report(what, settings.pop("output"), **settings)

@@ -18,8 +18,8 @@ def encode_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     config, also = parse(EncodeConfig, given, prog="nearfar encode", extras=(model,))
     console = screen()
 
-    from nearfar.encode import encode_file
-    from nearfar.encode_output import is_unfinished
+    from nearfar.commands.encode.command import encode_file
+    from nearfar.commands.encode.output import is_unfinished
 
     settings = asdict(config)
     try:
@@ -38,7 +38,7 @@ def predict_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     model = Extra("model", File, about, called="MODEL")
     config, also = parse(PredictConfig, given, prog="nearfar predict", extras=(model,))
 
-    from nearfar.predict import predict_file
+    from nearfar.commands.predict import predict_file
 
     settings = asdict(config)
     rows = predict_file(also["model"], settings.pop("input"), settings.pop("output"), **settings)
@@ -50,7 +50,7 @@ def back_translate_verb(given: list[str], screen: "Callable[[], Console]") -> in
     """Write sentences and their back-translations."""
     config, _ = parse(BackTranslateConfig, given, prog="nearfar back-translate")
 
-    from nearfar.back_translate import back_translate
+    from nearfar.commands.back_translate.command import back_translate
 
     settings = asdict(config)
     file = back_translate(settings.pop("input"), settings.pop("output"), **settings)

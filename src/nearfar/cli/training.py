@@ -14,9 +14,9 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nearfar.commands.train.group import Group
+    from nearfar.commands.train.prepare import Plan
     from nearfar.config.finetune import FinetuneStudyConfig
-    from nearfar.group import Group
-    from nearfar.prepare import Plan
 
 SAVED = " after a whole step; everything is saved"
 
@@ -33,9 +33,9 @@ def train_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     config, resume, console = asked.config, asked.resume, screen()
     seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
 
-    from nearfar.group import next_run, train_group
-    from nearfar.prepare import plan
-    from nearfar.train import train
+    from nearfar.commands.train.command import train
+    from nearfar.commands.train.group import next_run, train_group
+    from nearfar.commands.train.prepare import plan
     from nearfar.training.loop import Interrupted
 
     if asked.dry_run:
@@ -150,9 +150,9 @@ def finetune_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     config, resume = _parse_finetune(positional, given[1:] if positional else given)
     console = screen()
 
+    from nearfar.commands.finetune.command import finetune
+    from nearfar.commands.finetune.study import finetune_study
     from nearfar.evaluation.tables import evaluation_tables
-    from nearfar.finetune import finetune
-    from nearfar.finetune_study import finetune_study
     from nearfar.training.loop import Interrupted
 
     if config.is_study:

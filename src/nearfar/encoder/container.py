@@ -14,13 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from nearfar.collector import paused
 from nearfar.disk import apply_umask
 from nearfar.encoder.folder_checks import check_vocabulary, read_object
 from nearfar.encoder.library import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.module_list import AFTER_POOLING, check_settings, check_tail, modules_of, pooling_name, tail_module
 from nearfar.encoder.pooling import Pooling
 from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, quiet, save_modules
+from nearfar.runtime.collector import paused
 from nearfar.types import NearfarError
 
 MODEL_CARD = """---

@@ -24,7 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar import machine
+from nearfar.runtime import machine
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 FLAGS = ("-O3", "-fno-math-errno", "-std=gnu++17", "-shared", "-fPIC")

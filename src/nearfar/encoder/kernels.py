@@ -17,9 +17,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar import machine
 from nearfar.encoder import kernel_build
 from nearfar.encoder.kernel_build import Built, NotBuiltError
+from nearfar.runtime import machine
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

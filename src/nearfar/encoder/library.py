@@ -1,6 +1,6 @@
 """The classes of transformers that nearfar's modules name. They import them from here, where that costs less."""
 
-from nearfar.collector import paused
+from nearfar.runtime.collector import paused
 
 with paused():
     from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase

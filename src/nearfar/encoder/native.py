@@ -3,13 +3,13 @@
 import time
 from typing import TYPE_CHECKING
 
-from nearfar import machine
+from nearfar.runtime import machine
 
 if TYPE_CHECKING:
     import torch
 
 BF16_SETS = ("avx512_bf16", "amx_bf16", "bf16")
-"""Of :data:`nearfar.machine.SETS`: with any of them, matrix products in bfloat16 are native (the last is ARM's)."""
+"""Of :data:`nearfar.runtime.machine.SETS`: with any, matrix products in bfloat16 are native (the last is ARM's)."""
 AMPERE = (8, 0)
 """The first compute capability of CUDA with bfloat16."""
 SIZE = 256

@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import nn
 
-from nearfar.collector import paused
 from nearfar.encoder.folder_checks import (
     check_config,
     check_sizes_of_weights,
@@ -21,6 +20,7 @@ from nearfar.encoder.folder_checks import (
 )
 from nearfar.encoder.library import PretrainedConfig, PreTrainedTokenizerBase
 from nearfar.encoder.weights import check_weights
+from nearfar.runtime.collector import paused
 from nearfar.types import NearfarError
 
 with paused():

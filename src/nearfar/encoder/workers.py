@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, cast
 
 import torch
 
-from nearfar import threads
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.finite import NotFiniteError
 from nearfar.encoder.kernels import NOT_USED, kernels
 from nearfar.encoder.stream import Encoded, TokenBlock
+from nearfar.runtime import threads
 from nearfar.types import NearfarError
 
 

@@ -36,7 +36,7 @@ def training_curves(metrics: Mapping[str, Path], file: Path) -> None:
 
 
 def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:
-    """The singular spectrum of each encoder, a line for each: see :func:`nearfar.evaluation.geometry.spectrum`.
+    """The singular spectrum of each encoder, a line for each: :func:`nearfar.evaluation.geometry_measures.spectrum`.
 
     On logarithmic axes, where the first few values, which differ most, have room, and where a flatter line is a more
     even space.

@@ -39,7 +39,7 @@ bootstrap interval; where a correlation is undefined all three are null and ``"r
 
 Six decimals are what float32 embeddings carry. The scores are computed from the cosines as they are written, so that
 a file alone gives its scores again, and two files a paired test. A comparison's file (``"kind": "comparison"``) is
-described in :mod:`nearfar.compare`; it has the same ``schema`` and ``provenance``.
+described in :mod:`nearfar.commands.compare`; it has the same ``schema`` and ``provenance``.
 """
 
 import hashlib
@@ -56,7 +56,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nearfar import machine
 from nearfar.disk import (
     check_place,
     path_errors,
@@ -66,6 +65,7 @@ from nearfar.disk import (
     write_text,
 )
 from nearfar.evaluation.correlation import AGGREGATES
+from nearfar.runtime import machine
 from nearfar.types import NearfarError, ScoredPair
 
 SCHEMA = 1

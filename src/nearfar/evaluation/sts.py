@@ -26,9 +26,9 @@ from nearfar.evaluation.correlation import (
     weighted_pearson,
     weighted_spearman,
 )
-from nearfar.evaluation.embedding import embed_tasks
 from nearfar.evaluation.results import Result, digest
 from nearfar.evaluation.statistics import interval
+from nearfar.evaluation.task_vectors import embed_tasks
 from nearfar.types import Encode, NearfarError, ScoredPair
 
 METRICS = {"spearman": weighted_spearman, "pearson": weighted_pearson}

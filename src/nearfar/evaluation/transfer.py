@@ -39,10 +39,10 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from nearfar.data.transfer import TransferTask
 from nearfar.evaluation.classifiers import Floats, Places
 from nearfar.evaluation.correlation import check_resampling
-from nearfar.evaluation.embedding import Embedded, embed_tasks
 from nearfar.evaluation.probes import Probe, Probed, Protocol, check_labels, check_settings, inner_kfold, kfold, split
 from nearfar.evaluation.relatedness import fit_relatedness, pair_features
 from nearfar.evaluation.results import Result
+from nearfar.evaluation.task_vectors import Embedded, embed_tasks
 from nearfar.evaluation.transfer_scores import average, classification, relatedness
 from nearfar.types import Encode, NearfarError
 

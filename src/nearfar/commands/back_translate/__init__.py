@@ -1,0 +1,1 @@
+"""``nearfar back-translate``: paraphrases by way of a second language."""

@@ -1,0 +1,1 @@
+"""``nearfar encode``: a file of texts to a file of vectors."""

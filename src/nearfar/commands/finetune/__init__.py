@@ -1,0 +1,1 @@
+"""``nearfar finetune``: a classifier, or a study of many."""

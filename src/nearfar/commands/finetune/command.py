@@ -1,0 +1,331 @@
+"""Fine-tuning a classifier: config -> rows, classifier, loss -> :mod:`nearfar.runs.execute` -> scores on test rows.
+
+What ``nearfar finetune`` calls, and a notebook can call too. In the run folder, ``model/`` is a transformers folder for
+sequence classification, and ``result.json`` a result file with the test rows' predictions.
+"""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nearfar.config import FinetuneConfig, dump_toml
+from nearfar.disk import path_errors
+from nearfar.evaluation import results
+from nearfar.runs.execute import Job, carry_out, carry_out_in_memory, join
+from nearfar.runs.folder import RunFolder, fingerprint_model, fingerprint_rows, read_account
+from nearfar.runs.precision import precision_of
+from nearfar.types import NearfarError, Precision
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.data.classification import ClassificationTask
+    from nearfar.data.labelled import Split
+    from nearfar.encoder.classifier import Classifier
+    from nearfar.training.checkpoint import Progress
+    from nearfar.training.loop import Evaluation
+
+NOISES = ("word-dropout", "word-swap", "characters")
+RESAMPLES = 1000
+
+
+@dataclass(frozen=True)
+class Finetuned:
+    """What came out of fine-tuning."""
+
+    steps: int
+    best_step: int
+    start_score: float
+    """The task's one number on the validation rows before training, in [-1, 1]."""
+    best_score: float
+    seconds: float
+    """Of the training steps alone."""
+    result: results.Result
+    """Scores on the test rows, as in a result file."""
+
+
+@path_errors()
+def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console | None" = None) -> Finetuned:
+    """Fine-tune, test, and leave the classifier in ``config.output``/model.
+
+    Steps are chosen by the validation rows alone. ``resume`` and several processes are as in
+    :func:`nearfar.train`.
+
+    Raises:
+        NearfarError: bad data, model or settings; a run folder that is in the way or in use; data that changed since
+            the run began; a loss that is not finite; a disk that refuses.
+        nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
+    """
+    from nearfar.evaluation.tables import evaluation_markdown
+
+    processes, device, console = join(config, console)
+    with RunFolder(config, processes) as held:
+        if held.look(resume=resume) == "finished":
+            done = processes.from_first(lambda: finetuned_before(held.path))
+            console.print(f"{held.path}: this run was finished before; nothing to do.", markup=False, highlight=False)
+            return done
+        settings = {"config.toml": dump_toml(config)}
+        config = replace(config, precision=precision_of(config, held, processes, device))
+        task = load_task(config)
+        for what, fingerprint in fingerprints(config, task).items():
+            held.see(what, fingerprint)
+        held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
+        classifier = open_classifier(config, task, device=device)
+        job = replace(make_job(config, task, classifier, processes=processes.size), settings=settings)
+        tested: list[results.Result] = []
+
+        def account(progress: "Progress") -> dict[str, Any]:
+            result = test(config, task, classifier, validation=_validation(config, progress))
+            results.write_result(result, Path(config.output) / "result.json", markdown=evaluation_markdown(result))
+            tested.append(result)
+            return job.account(progress)
+
+        progress = carry_out(config, replace(job, account=account), held=held, processes=processes, console=console)
+        return _finetuned(progress, processes.from_first(lambda: tested[0]))
+
+
+def finetuned_before(folder: Path) -> Finetuned:
+    """What came out of the finished run in ``folder``.
+
+    Raises:
+        NearfarError: its run.json or result.json is missing or damaged.
+    """
+    account = read_account(folder)
+    steps, best_step = (int(account.get(key) or 0) for key in ("step", "best_step"))
+    start, best, seconds = (float(account.get(key) or 0) for key in ("start_score", "best_score", "seconds"))
+    return Finetuned(steps, best_step, start, best, seconds, results.read_result(folder / "result.json"))
+
+
+def fingerprints(config: FinetuneConfig, task: "ClassificationTask") -> dict[str, Callable[[], str]]:
+    """How to fingerprint the rows of each part of a task, by the words for them."""
+    noise = "" if config.noise in ("none", *NOISES) else f" with --noise {config.noise}"
+    words = {
+        f"{config.task} (the training rows{noise})": task.train,
+        f"--validation {config.validation}"
+        if config.validation
+        else f"{config.task} (validation rows)": task.validation,
+        f"--test {config.test}" if config.test else f"{config.task} (test rows)": task.test,
+    }
+
+    def of(part: "Split") -> str:
+        return fingerprint_rows(part.texts, part.targets, task.label_names)
+
+    return {what: partial(of, part) for what, part in words.items()}
+
+
+def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> Finetuned:
+    """Fine-tune and test without a run folder, for studies of many short runs; ``config.output`` is a name only.
+
+    Raises:
+        NearfarError: as :func:`finetune`.
+    """
+    from nearfar.encoder.precision import resolve
+
+    config = replace(config, precision=resolve(config.precision, config.device))
+    classifier = open_classifier(config, task, device=config.device)
+    progress = carry_out_in_memory(config, make_job(config, task, classifier))
+    return _finetuned(progress, test(config, task, classifier, validation=_validation(config, progress)))
+
+
+def load_task(config: FinetuneConfig) -> "ClassificationTask":
+    """The rows that the config asks for: sampled, and with noise in the training texts.
+
+    Raises:
+        NearfarError: rows that cannot be had, sampled or trained on.
+    """
+    from nearfar.data.classification import load_classification
+
+    task = load_classification(
+        config.task,
+        validation=config.validation,
+        test=config.test,
+        validation_rows=config.validation_rows,
+        text_columns=config.text_columns or None,
+        label_column=config.label_column,
+        limit=config.limit,
+    )
+    return with_noise(config, sampled(config, task))
+
+
+def sampled(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
+    """The task with the training rows that the config draws."""
+    from nearfar.data.labelled import Split
+    from nearfar.data.sampling import draw
+
+    if config.sample_size is None:
+        return task
+    texts, targets = task.train
+    if not task.label_names:
+        raise NearfarError("--sample-size draws rows by their labels, and these rows have scores; use --limit.")
+    rows = draw(
+        [int(target) for target in targets],
+        config.sample_size,
+        balanced=config.sample_balanced,
+        seed=config.sample_seed,
+        label_names=task.label_names,
+    )
+    kind = "balanced over labels" if config.sample_balanced else "in the labels' proportions"
+    note = f"{len(rows)} of {len(texts)} training rows drawn, {kind}, sample {config.sample_seed}"
+    train = Split([texts[row] for row in rows], [targets[row] for row in rows])
+    return replace(task, train=train, sources=(*task.sources, note))
+
+
+def with_noise(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
+    """The task with noise in its training texts; validation and test rows stay as they are."""
+    from nearfar.data.labelled import Split
+    from nearfar.data.noise import add_noise, load_translations
+    from nearfar.data.paths import as_path, status
+
+    if config.noise == "none":
+        return task
+    texts, targets = task.train
+    flat = [text for row in texts for text in row]
+    if config.noise in NOISES:
+        changed = add_noise(flat, config.noise, config.noise_rate, seed=config.sample_seed)  # type: ignore[arg-type]
+        note = f"training texts with {config.noise} at {config.noise_rate:g}"
+    elif status(as_path(config.noise)) is None:
+        raise NearfarError(f"--noise {config.noise}: is none of {', '.join(NOISES)}, and no such file is there.")
+    else:
+        translations = load_translations(config.noise)
+        changed = [translations[text] for text in flat]
+        note = f"training texts replaced by those of {config.noise}"
+    width = len(texts[0])
+    rows = [tuple(changed[start : start + width]) for start in range(0, len(changed), width)]
+    return replace(task, train=Split(rows, targets), sources=(*task.sources, note))
+
+
+def open_classifier(config: FinetuneConfig, task: "ClassificationTask", *, device: str | None) -> "Classifier":
+    """The encoder to start from with a head for the task, which depends on the seed alone."""
+    from nearfar.encoder.classifier import Classifier
+    from nearfar.training.gradients import seeded
+
+    seeded(config.seed)
+    return Classifier.from_pretrained(
+        config.model,
+        label_names=task.label_names or None,
+        regression=not task.label_names,
+        dropout=config.dropout,
+        max_length=config.max_length,
+        device=device,
+    )
+
+
+def make_job(
+    config: FinetuneConfig, task: "ClassificationTask", classifier: "Classifier", *, processes: int = 1
+) -> Job:
+    """What is to be done, ready for its first step.
+
+    Raises:
+        NearfarError: rows that cannot be trained on.
+    """
+    from nearfar.data.batching import TextBatches
+    from nearfar.encoder.precision import resolve
+    from nearfar.encoder.training_encoder import TrainingClassifier
+    from nearfar.evaluation.finetuned import PRIMARY
+    from nearfar.methods.gunel import scl_finetune
+    from nearfar.methods.mixture import Mixture
+
+    texts, targets = task.train
+    size = min(config.batch_size * processes, len(texts))  # a few-shot sample may be smaller than a batch
+    batches = TextBatches(texts, size, config.seed, targets, balanced=config.balanced, smallest=1)
+    config = replace(config, precision=resolve(config.precision, classifier.device))
+    half = TrainingClassifier(classifier, max_length=config.train_max_length, bf16=config.precision == "bf16")
+    half.read(texts)
+    method = scl_finetune(
+        half.states,
+        half.head,
+        batches,
+        scl_weight=config.scl_weight,
+        temperature=config.temperature,
+        label_names=task.label_names,
+    )
+    facts = [*task.sources, *task.labels]
+    if half.truncated:
+        length = min(config.train_max_length or classifier.max_length, classifier.max_length)
+        facts.append(f"{half.truncated} of {len(texts)} training rows are over {length} tokens and cut there")
+    mixture = Mixture(((replace(method, tokens_of=half.lengths), 1.0),))
+    at_most = config.max_steps and config.max_steps * config.accumulate
+    steps = -(-mixture.total_steps(config.epochs, at_most=at_most) // config.accumulate)
+    return Job(
+        mixture=mixture,
+        encoder=classifier.backbone,
+        total_steps=min(steps, config.max_steps or steps),
+        facts=facts,
+        evaluate=_evaluation(classifier, task, config.precision),
+        metric=PRIMARY[task.metric],
+        of="the validation rows",
+        settings={"config.toml": dump_toml(config)},
+        save=classifier.save_pretrained,
+        account=lambda _: {"dev": f"{task.name}, validation", "metric": PRIMARY[task.metric]},
+    )
+
+
+def _evaluation(
+    classifier: "Classifier", task: "ClassificationTask", precision: Precision
+) -> "Callable[[], Evaluation]":
+    from nearfar.evaluation.finetuned import primary
+    from nearfar.training.loop import Evaluation
+
+    def evaluate() -> Evaluation:
+        outputs = classifier.predict(task.validation.texts, precision=precision)
+        return Evaluation(primary(task.metric, task.validation.targets, outputs), {})
+
+    return evaluate
+
+
+def test(
+    config: FinetuneConfig, task: "ClassificationTask", classifier: "Classifier", *, validation: float
+) -> results.Result:
+    """Scores on the test rows, as in a result file."""
+    from nearfar.evaluation.finetuned import finetuned_entry
+
+    texts, gold = task.test
+    outputs = classifier.predict(texts, precision=config.precision)
+    entry = finetuned_entry(
+        texts,
+        gold,
+        outputs,
+        label_names=task.label_names,
+        metric=task.metric,
+        validation=validation,
+        resamples=RESAMPLES,
+        seed=[config.seed, *task.name.encode()],
+    )
+    settings = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
+    return {
+        "schema": results.SCHEMA,
+        "kind": "evaluation",
+        "model": config.output or config.model,
+        "config": settings
+        | {
+            "training_seed": config.seed,
+            "tasks": [task.name],
+            "data": [*task.sources, *task.labels],
+            "resamples": RESAMPLES,
+        },
+        "provenance": results.provenance(),
+        "unavailable": {},
+        "averages": {},
+        "tasks": {},
+        "texts": len({text for row in texts for text in row}),
+        "dim": classifier.backbone.config.hidden_size,
+        "transfer": {"protocol": "finetune", "nhid": 0, "folds": 0, "averages": {}, "tasks": {task.name: entry}},
+    }
+
+
+def _validation(config: FinetuneConfig, progress: "Progress") -> float:
+    """The score on the validation rows of the weights that are kept."""
+    return (progress.best_score or 0.0) if config.keep == "best" else progress.history[-1][1]
+
+
+def _finetuned(progress: "Progress", result: results.Result) -> Finetuned:
+    return Finetuned(
+        progress.step,
+        progress.best_step or 0,
+        progress.start_score or 0.0,
+        progress.best_score or 0.0,
+        progress.seconds,
+        result,
+    )

@@ -1,0 +1,1 @@
+"""``nearfar geometry``: measures and plots of embedding spaces."""

@@ -1,0 +1,1 @@
+"""``nearfar report``: one page on runs and results."""

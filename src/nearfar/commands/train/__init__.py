@@ -1,0 +1,1 @@
+"""``nearfar train``: from settings to a trained encoder."""

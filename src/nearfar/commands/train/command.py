@@ -1,0 +1,193 @@
+"""One training run: config -> what :mod:`nearfar.commands.train.prepare` makes of it -> :mod:`nearfar.runs.execute`.
+
+What ``nearfar train`` calls, and a notebook can call too. ``model/``, in the run folder, is a sentence-transformers
+folder.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearfar.commands.train.prepare import load_dev, prepare, read
+from nearfar.config import TrainConfig
+from nearfar.config import dump_toml as to_toml
+from nearfar.disk import path_errors
+from nearfar.runs import folder as run_folder
+from nearfar.runs.execute import Job, carry_out, join
+from nearfar.runs.folder import RunFolder, fingerprint_model, fingerprint_rows, read_account
+from nearfar.runs.precision import precision_of
+from nearfar.types import NearfarError, ScoredPair
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.training.loop import Evaluation
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What came out of a run."""
+
+    model: Path
+    steps: int
+    start_score: float
+    """Spearman on the dev pairs before training."""
+    best_score: float
+    best_step: int
+
+
+@path_errors()
+def train(
+    config: TrainConfig, *, resume: bool = False, console: "Console | None" = None, like: Sequence[Path] = ()
+) -> Trained:
+    """Train, and leave the model in ``config.output``/model.
+
+    ``resume`` goes on with a run that was stopped or killed, which ends with the weights it would have had, to the bit,
+    on the same machine with the same number of threads and processes; of a finished run it says so. The data and the
+    model to start from must be those that the run began with. Started by torchrun, several processes train together,
+    as one process with the batches of all would.
+
+    ``like`` are folders of other runs whose data and model must be the same, as far as they have noted them.
+
+    Raises:
+        NearfarError: bad data, model or settings; a run folder that is in the way or in use; data that changed since
+            the run began; a loss that is not finite; a disk that refuses.
+        nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
+    """
+    processes, device, console = join(config, console)
+    with RunFolder(config, processes, also=partial(_other_second, config), like=like) as held:
+        if held.look(resume=resume) == "finished":
+            done = processes.from_first(partial(trained_before, config))
+            console.print(f"{held.path}: this run was finished before; nothing to do.", markup=False, highlight=False)
+            return done
+        settings = _settings(config)
+        config = replace(config, precision=precision_of(config, held, processes, device))
+        pairs = load_dev(config)
+        held.see(f"--evaluate-on {config.evaluate_on}", lambda: fingerprint_rows(pairs))
+        rows = read(config)
+        for what, part in rows.parts(config).items():
+            held.see(what, partial(fingerprint_rows, *part))
+        held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
+        prepared = prepare(config, rows, processes=processes.size, device=device, console=console)
+
+        def save(folder: Path) -> None:
+            prepared.merge()
+            prepared.encoder.save_pretrained(folder)
+
+        job = Job(
+            mixture=prepared.mixture,
+            encoder=prepared.encoder,
+            total_steps=prepared.total_steps,
+            facts=prepared.facts,
+            evaluate=_evaluation(prepared.encoder, pairs, config, console),
+            metric="spearman",
+            of="the dev pairs",
+            settings=settings,
+            save=save,
+            account=lambda _: {"dev": config.evaluate_on},
+        )
+        progress = carry_out(config, job, held=held, processes=processes, console=console)
+    trained = Trained(
+        Path(config.output) / "model",
+        progress.step,
+        progress.start_score or 0.0,
+        progress.best_score or 0.0,
+        progress.best_step or 0,
+    )
+    if trained.best_score <= trained.start_score:
+        console.print(
+            f"Training never beat the untrained encoder on {config.evaluate_on}. "
+            "A lower --learning-rate usually helps.",
+            markup=False,
+        )
+    return trained
+
+
+def _evaluation(
+    encoder: "Encoder", pairs: Sequence[ScoredPair], config: TrainConfig, console: "Console"
+) -> Callable[[], "Evaluation"]:
+    """Spearman, in [-1, 1], and the geometry, of the encoder as it then is; warns once if all vectors are alike."""
+    from nearfar.evaluation.geometry_measures import collapse_warning, geometry
+    from nearfar.evaluation.sts import evaluate_sts
+    from nearfar.training.loop import Evaluation
+
+    source = config.evaluate_on
+    places = {text: place for place, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair[:2]))}
+    near = 0.8 * max(pair.score for pair in pairs)
+    positives = [(places[first], places[second]) for first, second, score in pairs if score >= near]
+    warned: list[str] = []
+    scored_before: list[bool] = []
+
+    def evaluate() -> Evaluation:
+        vectors = encoder.encode(list(places), precision=config.precision, check_finite=False)
+        scored = evaluate_sts(
+            lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
+        )
+        if source in scored["unavailable"]:
+            raise NearfarError(f"{source}: cannot be scored: {scored['unavailable'][source]}.")
+        first, second = (vectors[[pair[side] for pair in positives]] for side in (0, 1))
+        measures = geometry(vectors, (first, second) if positives else None)
+        warning = collapse_warning(measures)
+        if warning and not warned:
+            warned.append(warning)
+            console.print(f"warning: {warning}", highlight=False, style="yellow")
+        estimate = scored["tasks"][source]["spearman"]["all"]
+        if estimate["score"] is None:
+            raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate['reason']}.")
+        return Evaluation(float(estimate["score"]) / 100, measures)
+
+    def evaluate_and_explain() -> Evaluation:
+        try:
+            found = evaluate()
+        except NearfarError as error:
+            if not scored_before:
+                raise
+            raise NearfarError(f"training diverged or collapsed; choose a lower --learning-rate. {error}") from error
+        scored_before.append(True)
+        return found
+
+    return evaluate_and_explain
+
+
+def _settings(config: TrainConfig) -> dict[str, str]:
+    """The files that say how the run is made: config.toml, and second.toml if there is a second objective."""
+    from nearfar.commands.train.recipes import OF_THE_RUN, second_of
+
+    second = second_of(config)
+    settings = {"config.toml": to_toml(config)}
+    return settings | ({} if second is None else {"second.toml": to_toml(second, without=OF_THE_RUN)})
+
+
+def check_folder(config: TrainConfig, *, resume: bool) -> run_folder.State:
+    """Whether the run folder is free, or holds this very run, unfinished or finished.
+
+    Raises:
+        NearfarError: it holds something else; or ``resume`` does not fit.
+    """
+    return run_folder.check_folder(config, resume=resume, also=partial(_other_second, config))
+
+
+def trained_before(config: TrainConfig) -> Trained:
+    """What came out of the finished run in ``config.output``.
+
+    Raises:
+        NearfarError: it has other settings, or its run.json is damaged.
+    """
+    folder = Path(config.output)
+    run_folder.refuse_other_settings(folder, config, also=partial(_other_second, config))
+    account = read_account(folder)
+    numbers = [account.get(key) or 0 for key in ("start_score", "best_score")]
+    steps, best_step = (int(account.get(key) or 0) for key in ("step", "best_step"))
+    return Trained(folder / "model", steps, float(numbers[0]), float(numbers[1]), best_step)
+
+
+def _other_second(config: TrainConfig, folder: Path) -> list[str]:
+    """Whether the second objective of the run in ``folder`` is another one."""
+    from nearfar.commands.train.recipes import second_of
+
+    file = folder / "second.toml"
+    differs = file.exists() and second_of(config) != second_of(replace(config, second=str(file)))
+    return ["second"] if differs else []

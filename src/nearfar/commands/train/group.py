@@ -1,0 +1,202 @@
+"""One setting trained with several seeds: a group of runs, and what they came to together.
+
+What ``nearfar train --seeds 1,2,3`` and notebooks call. The group's folder holds a run folder for each seed,
+``seed-1`` and so on, and ``group.json`` once all are done. ``nearfar evaluate`` and ``nearfar compare`` take it whole.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any
+
+from nearfar.commands.evaluate import evaluate
+from nearfar.commands.train.command import Trained, check_folder, train, trained_before
+from nearfar.config import TrainConfig
+from nearfar.data.paths import is_file
+from nearfar.disk import LOCK, locked, path_errors, read_json, write_text
+from nearfar.evaluation.results import Result, check_output
+from nearfar.runs.execute import join
+from nearfar.runs.folder import CONFIG, is_empty
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+FILE = "group.json"
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Of one number over runs."""
+
+    mean: float
+    sd: float | None
+    """The sample standard deviation (n - 1); None of a single run."""
+    min: float
+    max: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> "Spread":
+        """The spread of one value or more."""
+        return cls(mean(values), stdev(values) if len(values) > 1 else None, min(values), max(values))
+
+
+@dataclass(frozen=True)
+class Group:
+    """What came out of a group; scores are Spearman on the dev pairs, in [-1, 1]."""
+
+    runs: dict[int, Trained]
+    """By seed."""
+    start: Spread
+    best: Spread
+
+
+@path_errors()
+def runs_of(folder: str | Path) -> list[Path] | None:
+    """The run folders of a group, or None where the folder is not a finished group.
+
+    Raises:
+        NearfarError: its file cannot be read or is damaged.
+    """
+    file = Path(folder) / FILE
+    if not is_file(file):
+        return None
+    again = "Go on with the group by nearfar train --resume to write it anew."
+    group = read_json(file, otherwise=again)
+    names = group.get("runs") if isinstance(group, dict) else None
+    if not isinstance(names, list) or not names or not all(_is_seed(name) for name in names):
+        raise NearfarError(f"{file}: is damaged: it does not list the group's runs. {again}")
+    return [file.parent / name for name in names]
+
+
+def _is_seed(name: object) -> bool:
+    return isinstance(name, str) and re.fullmatch(r"seed-\d+", name) is not None
+
+
+def evaluate_group(
+    folder: str | Path, *, output: str | Path | None = None, name: str | None = None, **settings: Any
+) -> list[Result]:
+    """Evaluate each run of a group by :func:`nearfar.evaluate`, which takes the ``settings``.
+
+    ``output`` is a folder for the result files, one a run; ``nearfar compare`` takes it as a side.
+
+    Raises:
+        NearfarError: the folder is no finished group, ``output`` is a file, and what ``evaluate`` refuses.
+    """
+    runs = runs_of(folder)
+    if runs is None:
+        raise NearfarError(f"{folder}: is no finished group of runs (no {FILE}).")
+    if output is not None and str(output).endswith(".json"):
+        raise NearfarError(f"--output {output}: a group has a result for each run; name a folder for them.")
+    files = [None if output is None else Path(output) / f"{run.name}.json" for run in runs]
+    for file in files:  # all of them, before the first run is evaluated
+        if file is not None:
+            check_output(file, overwrite=settings.get("overwrite", False))
+    return [
+        evaluate(run, name=name or str(folder), output=file, **settings) for run, file in zip(runs, files, strict=True)
+    ]
+
+
+@path_errors()
+def next_run(config: TrainConfig, seeds: Sequence[int], *, resume: bool) -> tuple[TrainConfig, bool]:
+    """The run of a group that comes next, for a dry run, and whether it would be resumed. Leaves nothing on the disk.
+
+    Raises:
+        NearfarError: what :func:`train_group` refuses before its first run; all runs are finished.
+    """
+    folder = Path(config.output)
+    _check_group(folder, resume=resume)
+    configs = _configs(config, seeds)
+    states = {seed: _state(one) for seed, one in configs.items()}
+    for seed, state in states.items():
+        if state != "finished":
+            return configs[seed], state == "unfinished"
+    raise NearfarError(f"{folder}: all of its {len(configs)} runs are finished; there is nothing to train.")
+
+
+@path_errors()
+def train_group(
+    config: TrainConfig, seeds: Sequence[int], *, resume: bool = False, console: "Console | None" = None
+) -> Group:
+    """Train once for each seed; ``config.seed`` is not used.
+
+    ``resume`` goes on with a group that was stopped: finished runs stay, the one that was stopped goes on, the others
+    are begun. All runs must have the same data and model.
+
+    Raises:
+        NearfarError: what :func:`nearfar.train` refuses; a folder in the way or in use, before anything is trained.
+        nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
+    """
+    processes, _, told = join(config, console)
+    folder = Path(config.output)
+    configs = _configs(config, seeds)
+    with ExitStack() as held:
+        processes.from_first(lambda: _enter(held, folder, resume=resume))
+        states = processes.from_first(lambda: {seed: _state(one) for seed, one in configs.items()})
+        runs: dict[int, Trained] = {}
+        for seed, one in configs.items():
+            done = states[seed] == "finished"
+            told.print(f"seed {seed}{': done before' if done else ''}", highlight=False)
+            others = [Path(other.output) for other in configs.values() if other is not one]
+            runs[seed] = (
+                processes.from_first(lambda one=one: trained_before(one))  # type: ignore[misc]
+                if done
+                else train(one, resume=states[seed] == "unfinished", console=console, like=others)
+            )
+        group = Group(
+            runs,
+            Spread.of([run.start_score for run in runs.values()]),
+            Spread.of([run.best_score for run in runs.values()]),
+        )
+        record = {"schema": 1, "kind": "group", "dev": config.evaluate_on, "seeds": list(seeds)}
+        record |= {"runs": [Path(one.output).name for one in configs.values()]}
+        record |= {"best_scores": [run.best_score for run in runs.values()]}
+        record |= {"start": asdict(group.start), "best": asdict(group.best)}
+        processes.from_first(lambda: write_text(folder / FILE, json.dumps(record, indent=1) + "\n"))
+        if set(states.values()) == {"finished"}:
+            told.print(f"{folder}: this group was finished before; nothing to do.", markup=False, highlight=False)
+    return group
+
+
+def _configs(config: TrainConfig, seeds: Sequence[int]) -> dict[int, TrainConfig]:
+    """Each seed's config."""
+    return {seed: replace(config, seed=seed, output=str(Path(config.output, f"seed-{seed}"))) for seed in seeds}
+
+
+def _enter(held: ExitStack, folder: Path, *, resume: bool) -> None:
+    """Lock the group's folder, made sure to be free or, to ``resume``, to hold a group."""
+    if not folder.exists() or not folder.is_dir():
+        _check_group(folder, resume=resume)
+    held.enter_context(locked(folder))
+    _check_group(folder, resume=resume)
+
+
+def _check_group(folder: Path, *, resume: bool) -> None:
+    """Make sure that the folder is free or, to ``resume``, holds a group."""
+    if folder.exists() and not folder.is_dir():
+        raise NearfarError(f"{folder}: is in the way; choose another --output.")
+    if resume and not folder.exists():
+        raise NearfarError(f"{folder}: there is no group to resume.")
+    begun = [entry for entry in folder.iterdir() if not _is_leftover(entry)] if folder.exists() else []
+    if begun and not resume:
+        raise NearfarError(f"{folder}: is in the way. Go on with it by --resume, or choose another --output.")
+    if (folder / CONFIG).exists():
+        raise NearfarError(f"{folder}: holds a single run; choose another --output.")
+
+
+def _is_leftover(entry: Path) -> bool:
+    """Whether it is what a group that was killed before its first run began may have left."""
+    return entry.name in (LOCK, f"{FILE}.new") or (_is_seed(entry.name) and is_empty(entry))
+
+
+def _state(config: TrainConfig) -> str:
+    """Of one run of the group; raises what is wrong with it before hours are spent on the first one."""
+    begun = Path(config.output, CONFIG).exists()
+    state = check_folder(config, resume=begun)
+    if state == "finished":
+        trained_before(config)
+    return state

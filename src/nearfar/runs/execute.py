@@ -1,0 +1,216 @@
+"""One run, carried out: what training an encoder and fine-tuning a classifier share, and their run folder.
+
+A run folder holds
+
+- ``config.toml``: every setting, resolved (and ``second.toml``, those of a second objective);
+- ``metrics.jsonl``: loss terms, learning rate and speed of each step, and the scores of each evaluation;
+- ``checkpoint/``, ``best.safetensors`` and ``inputs.json``, fingerprints of what it reads, while it runs;
+- ``model/`` and ``run.json``, what came out and on what machine, once it is done.
+"""
+
+import atexit
+import json
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nearfar.config import RunConfig
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from torch import nn
+
+    from nearfar.methods.mixture import Mixture
+    from nearfar.runs.folder import RunFolder
+    from nearfar.training.checkpoint import Keeper, Progress
+    from nearfar.training.gradients import Part
+    from nearfar.training.loop import Evaluation, Watcher
+    from nearfar.training.processes import Processes
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is to be done, from the first step to the model."""
+
+    mixture: "Mixture"
+    encoder: "nn.Module"
+    total_steps: int
+    facts: list[str]
+    """Of the data, in words."""
+    evaluate: "Callable[[], Evaluation]"
+    metric: str
+    """What a score is: spearman, accuracy ..."""
+    of: str
+    """What it is of, as in "the dev pairs"."""
+    settings: Mapping[str, str]
+    """The files that say how the run is made: name -> text."""
+    save: Callable[[Path], None]
+    """Write the model, with the weights that were kept, into a folder."""
+    account: "Callable[[Progress], dict[str, Any]]"
+    """What the run's own part of run.json is; called with the weights that were kept, in the first process alone."""
+
+    @property
+    def modules(self) -> "dict[str, nn.Module]":
+        """What is trained, by name."""
+        return {"encoder": self.encoder} | {f"head{number}": head for number, head in enumerate(self.mixture.heads)}
+
+
+class Joined(NamedTuple):
+    """One process of those that train together, or the only one."""
+
+    processes: "Processes"
+    device: str | None
+    """Where it computes."""
+    console: "Console"
+    """Silent in all processes but the first."""
+
+
+def join(config: RunConfig, console: "Console | None") -> Joined:
+    """Join the other processes, if torchrun started several."""
+    from accelerate import PartialState
+    from rich.console import Console
+
+    from nearfar.encoder.device import check_device
+    from nearfar.training.processes import Processes, leave
+
+    check_device(config.device)
+    device = PartialState(cpu=config.device == "cpu").device
+    processes = Processes()
+    if processes.size > 1:
+        atexit.register(leave)
+    console = console if console is not None and processes.first else Console(quiet=True)
+    return Joined(processes, str(device) if processes.size > 1 else config.device, console)
+
+
+def carry_out(
+    config: RunConfig, job: Job, *, held: "RunFolder", processes: "Processes", console: "Console"
+) -> "Progress":
+    """Train in the folder that is held, from its checkpoint if it has one, and leave model and account there.
+
+    The precision of ``config`` is the one that is computed in.
+
+    Raises:
+        NearfarError: a loss that is not finite; a disk that refuses; another process is in the folder.
+        nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
+    """
+    from nearfar.disk import write_text
+    from nearfar.evaluation.results import provenance
+    from nearfar.training.checkpoint import Checkpoints
+    from nearfar.training.display import Display, MetricsFile
+
+    folder = held.path
+    for fact in job.facts:
+        console.print(fact, markup=False, highlight=False)
+    if processes.size > 1:
+        console.print(f"{processes.size} processes, {config.batch_size * processes.size} rows a batch", highlight=False)
+    held.begin(job.settings)
+    checkpoints = Checkpoints(folder)
+    processes.from_first(checkpoints.mend)
+    optimiser = _optimiser(config, job)
+    progress = checkpoints.load(job.modules, optimiser, processes=processes.size)
+    display = Display(console, total_steps=job.total_steps, start=progress.step, metric=job.metric, of=job.of)
+    watchers: list[Watcher] = [display]
+    if processes.first:
+        watchers.append(MetricsFile(folder / "metrics.jsonl", resume_at=progress.step, metric=job.metric))
+    with display:
+        _loop(config, job, optimiser, keeper=checkpoints, watchers=watchers, progress=progress, processes=processes)
+
+    def finish() -> None:
+        if config.keep == "best":
+            checkpoints.load_best(job.modules)
+        _replace(folder / "model", job.save)
+        own = job.account(progress)
+        record = {**provenance(), "config": asdict(config), "data": job.facts, "inputs": held.inputs}
+        record |= {"precision": config.precision, **own, **asdict(progress)}
+        write_text(folder / "run.json", json.dumps(record, indent=1) + "\n")  # last: with it the run is finished
+        checkpoints.clear()
+        held.finish()
+
+    processes.from_first(finish)  # nobody leaves before the model is written
+    return progress
+
+
+def carry_out_in_memory(config: RunConfig, job: Job) -> "Progress":
+    """Train without a folder: nothing is shown or written. The job's modules end with the weights to keep."""
+    from nearfar.training.checkpoint import InMemory, Progress
+    from nearfar.training.processes import Processes
+
+    kept, progress = InMemory(), Progress()
+    _loop(config, job, _optimiser(config, job), keeper=kept, watchers=(), progress=progress, processes=Processes())
+    if config.keep == "best":
+        kept.load_best(job.modules)
+    return progress
+
+
+def _optimiser(config: RunConfig, job: Job) -> Any:
+    from nearfar.training.optimiser import adamw
+
+    return adamw(
+        job.encoder,
+        job.mixture.heads,
+        learning_rate=config.learning_rate,
+        head_learning_rate=config.head_learning_rate,
+        weight_decay=config.weight_decay,
+        beta2=config.beta2,
+    )
+
+
+def _loop(
+    config: RunConfig,
+    job: Job,
+    optimiser: Any,
+    *,
+    keeper: "Keeper",
+    watchers: "Sequence[Watcher]",
+    progress: "Progress",
+    processes: "Processes",
+) -> None:
+    from nearfar.training.gradients import Gradients
+    from nearfar.training.loop import run
+
+    run(
+        job.mixture,
+        Gradients(
+            config.seed, processes, config.micro_batch, config.micro_batch_tokens, bf16=config.precision == "bf16"
+        ),
+        modules=job.modules,
+        optimiser=optimiser,
+        checkpoints=keeper,
+        watchers=watchers,
+        evaluate=job.evaluate,
+        describe_rows=_describe_rows,
+        progress=progress,
+        epochs=config.epochs,
+        total_steps=job.total_steps,
+        accumulate=config.accumulate,
+        warmup=config.warmup,
+        schedule=config.schedule,
+        max_grad_norm=config.max_grad_norm,
+        evaluate_every=config.evaluate_every,
+        patience=config.patience,
+        checkpoint_every=config.checkpoint_every,
+    )
+
+
+def _describe_rows(parts: "Sequence[Part]", *, show: int = 16) -> str:
+    """The rows of the parts of a batch, by number, and the batch in words."""
+    lines: list[str] = []
+    for method, batch, _ in parts:
+        words = method.describe(batch)  # type: ignore[attr-defined]
+        lines += ["  rows " + ", ".join(map(str, batch.rows)), *(f"  {line}" for line in words[:show])]
+        lines += ["  ..."] if len(words) > show else []
+    return "\n".join(lines)
+
+
+def _replace(folder: Path, save: Callable[[Path], None]) -> None:
+    from nearfar.disk import apply_umask, disk_errors
+
+    fresh = folder.with_name("model.new")
+    with disk_errors(folder):
+        shutil.rmtree(fresh, ignore_errors=True)
+        save(fresh)
+        apply_umask(fresh)
+        shutil.rmtree(folder, ignore_errors=True)
+        fresh.rename(folder)

@@ -1,0 +1,1 @@
+"""The process and the machine it runs on: processor, threads, garbage collector."""

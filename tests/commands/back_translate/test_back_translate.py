@@ -1,0 +1,312 @@
+"""Back-translation to a file: its rows, kills and resumes at every byte, and what is refused."""
+
+import json
+import os
+import re
+from typing import ClassVar
+
+import pytest
+
+import nearfar.commands.back_translate.translator
+from nearfar.commands.back_translate.command import BLOCK, HEADER, back_translate
+from nearfar.commands.back_translate.translator import load_translator
+from nearfar.data.sources import read_columns
+from nearfar.types import NearfarError
+from tests.tiny import sentences
+from tests.tiny_seq2seq import save_tiny_seq2seq
+
+pytestmark = pytest.mark.long
+
+TEXTS = list(dict.fromkeys(sentences(60, seed=4)))[:40]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    folders = [save_tiny_seq2seq(tmp_path_factory.mktemp("model"), seed=seed) for seed in (0, 1)]
+    return {"forward": folders[0], "backward": folders[1], "max_length": 8, "progress": False}
+
+
+def rows_of(file):
+    lines = file.read_text(encoding="utf-8").split("\n")
+    assert (lines[0], lines[-1]) == ("sentence\ttranslation\tpivot", "")
+    return [tuple(line.split("\t")) for line in lines[1:-1]]
+
+
+def note_of(file):
+    return json.loads((file.parent / f"{file.name}.json").read_text(encoding="utf-8"))
+
+
+def test_each_sentence_goes_there_and_back(models, tmp_path):
+    texts = [*TEXTS[:9], TEXTS[0], f"  {TEXTS[1]}\t"]
+    file = back_translate(texts, tmp_path / "new" / "bt.tsv", **models, beams=2, batch_size=4)
+    there, back = (load_translator(models[way], max_length=8) for way in ("forward", "backward"))
+    expected = []
+    for text in TEXTS[:9]:
+        pivot = there.translate([text], beams=2)[0]
+        if pivot and (translation := back.translate([pivot], beams=2)[0]):
+            expected.append((text, translation, pivot))
+    assert rows_of(file) == expected
+    assert len({translation for _, translation, _ in expected}) > 3
+    note = note_of(file)
+    assert note["finished"] == {
+        "rows": len(expected),
+        "empty": 9 - len(expected),
+        "unchanged": 0,
+        "bytes": file.stat().st_size,
+    }
+    assert note["settings"] | {"digest": ""} == {
+        "forward": str(models["forward"]),
+        "backward": str(models["backward"]),
+        "beams": 2,
+        "temperature": None,
+        "seed": None,
+        "batch_size": 4,
+        "max_length": 8,
+        "sentences": 9,
+        "digest": "",
+    }
+    assert len(set(note["weights"].values())) == 2
+    assert "versions" in note["provenance"]
+
+
+def test_from_files(models, tmp_path):
+    plain, table = tmp_path / "in.txt", tmp_path / "in.tsv"
+    plain.write_text("\ufeff" + "\n\n".join(TEXTS[:5]) + "\r\n", encoding="utf-8")
+    table.write_text("id\ttext\n" + "".join(f"{n}\t{text}\n" for n, text in enumerate(TEXTS[:5])), encoding="utf-8")
+    expected = back_translate(TEXTS[:5], tmp_path / "a.tsv", **models).read_bytes()
+    assert back_translate(plain, tmp_path / "b.tsv", **models).read_bytes() == expected
+    assert back_translate(str(table), tmp_path / "c.tsv", column="text", **models).read_bytes() == expected
+    read = [values for _, values in read_columns(tmp_path / "a.tsv", ("sentence", "translation"))]
+    assert read == [row[:2] for row in rows_of(tmp_path / "a.tsv")]
+    assert len(read) > 2
+
+
+def test_sampling(models, tmp_path):
+    def sample(name, **settings):
+        return back_translate(TEXTS[:9], tmp_path / f"{name}.tsv", **models, batch_size=3, **settings).read_bytes()
+
+    first = sample("first", temperature=9.0)
+    assert first == sample("again", temperature=9.0, seed=1)
+    assert first != sample("seed", temperature=9.0, seed=2)
+    assert first != sample("cooler", temperature=1.0)
+    assert sample("search") == sample("seeded search", seed=2)
+    assert note_of(tmp_path / "first.tsv")["settings"]["beams"] is None
+
+
+def test_batches_are_sampled_by_different_numbers(models, tmp_path):
+    texts = [f"a dog runs {'x' * n}" for n in range(12)]  # unknown words are one token: all inputs are equal
+    file = back_translate(texts, tmp_path / "bt.tsv", **models, batch_size=1, temperature=9.0)
+    assert len({row[2] for row in rows_of(file)}) > 8
+
+
+@pytest.mark.parametrize("settings", [{}, {"temperature": 9.0}])
+def test_a_killed_run_ends_with_the_same_bytes(models, tmp_path, settings):
+    texts, settings = TEXTS[:20], {**models, **settings, "batch_size": 1}
+    whole = back_translate(texts, tmp_path / "whole.tsv", **settings).read_bytes()
+    file = tmp_path / "bt.tsv"
+    back_translate(texts, file, **settings)
+    for cut in (len(whole) // 2, len(whole) - 3):
+        os.truncate(file, cut)
+        assert back_translate(texts, file, **settings).read_bytes() == whole
+        assert note_of(file)["finished"]["rows"] == len(rows_of(file)) > 10
+
+
+class Fake:
+    """A translator that upper-cases, and has nothing to say of some sentences; it can be killed."""
+
+    left = None
+    read: ClassVar[list[str]] = []
+
+    def __init__(self, nothing=()):
+        self.nothing = nothing
+
+    def translate(self, texts, *, beams, temperature, seed):
+        if Fake.left is not None:
+            Fake.left -= 1
+            if Fake.left < 0:
+                raise KeyboardInterrupt
+        Fake.read += texts
+        return ["" if text.lower() in self.nothing else text.upper() for text in texts]
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """Sentences 0 to 17 and some others have no translation; blocks are of 8."""
+    silent = [TEXTS[place] for place in (*range(18), 23, 31, 39)]
+    folders = iter(range(10**6))
+
+    def load(folder, **settings):
+        return Fake(silent[::2] if next(folders) % 2 == 0 else silent[1::2])
+
+    monkeypatch.setattr(Fake, "left", None)
+    monkeypatch.setattr(Fake, "read", [])
+    monkeypatch.setattr(nearfar.commands.back_translate.translator, "load_translator", load)
+    monkeypatch.setattr(nearfar.commands.back_translate.translator, "locate_translator", lambda name: name)
+    monkeypatch.setattr(nearfar.commands.back_translate.translator, "weights_digest", lambda name: f"weights of {name}")
+    return {"batch_size": 1, "progress": False}
+
+
+def test_empty_translations_are_left_out_and_counted(fake, tmp_path):
+    file = back_translate([*TEXTS, "UP"], tmp_path / "bt.tsv", **fake)
+    kept = [text for place, text in enumerate(TEXTS) if place not in (*range(18), 23, 31, 39)]
+    assert rows_of(file) == [(text, text.upper(), text.upper()) for text in [*kept, "UP"]]
+    assert note_of(file)["finished"] == {"rows": 20, "empty": 21, "unchanged": 1, "bytes": file.stat().st_size}
+
+
+def undated(file):
+    """The text of a note; begun anew, it has the second in which it was."""
+    return re.sub(r"\d{4}-\d\d-\d\dT[\d:+]+", "", file.read_text())
+
+
+def test_cut_anywhere(fake, tmp_path):
+    file = tmp_path / "bt.tsv"
+    whole = back_translate(TEXTS, file, **fake).read_bytes()
+    finished = undated(tmp_path / "bt.tsv.json")
+    ends = {place + 1 for place, byte in enumerate(whole) if byte == ord("\n")}
+    cuts = {end + step for end in ends for step in (-9, -1, 0, 1)} | set(range(0, len(HEADER) + 2, 5))
+    for cut in sorted(cuts & set(range(len(whole)))):
+        file.write_bytes(whole[:cut])
+        assert back_translate(TEXTS, file, **fake).read_bytes() == whole
+        if cut:
+            assert undated(tmp_path / "bt.tsv.json") == finished
+
+
+def test_killed_while_it_translates(fake, tmp_path):
+    whole = back_translate(TEXTS, tmp_path / "whole.tsv", **fake).read_bytes()
+    for batches in range(0, 2 * len(TEXTS), 3):
+        file = tmp_path / f"{batches}.tsv"
+        Fake.left = batches
+        with pytest.raises(KeyboardInterrupt):
+            back_translate(TEXTS, file, **fake)
+        if file.exists():
+            assert note_of(file)["finished"] is None
+        Fake.left = None
+        assert back_translate(TEXTS, file, **fake).read_bytes() == whole
+
+
+def test_only_the_last_block_is_done_again(fake, tmp_path):
+    file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    os.truncate(file, file.stat().st_size - 1)  # half a line, of the last block
+    Fake.read.clear()
+    back_translate(TEXTS, file, **fake)
+    assert set(TEXTS) & set(Fake.read) == set(TEXTS[-BLOCK:])
+
+
+def test_a_block_is_sorted_by_length(fake, tmp_path):
+    back_translate(TEXTS, tmp_path / "bt.tsv", **fake | {"batch_size": 5})
+    read = [text for text in Fake.read if text in TEXTS]
+    assert read == sorted(TEXTS, key=len, reverse=True)
+
+
+def test_a_finished_file_is_left_alone(fake, tmp_path, capsys):
+    file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    Fake.read.clear()
+    back_translate(TEXTS, file, **fake | {"progress": True})
+    assert "was finished before (19 rows); nothing to do." in capsys.readouterr().err
+    assert not Fake.read
+
+
+def test_progress_is_shown(fake, tmp_path, capsys):
+    back_translate(TEXTS, tmp_path / "bt.tsv", **fake | {"progress": True})
+    assert "40/40" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("texts", "settings", "message"),
+    [
+        (TEXTS, {"forward": "other/model"}, "--forward was Helsinki-NLP/opus-mt-en-de, now other/model. Give"),
+        (TEXTS, {"batch_size": 2, "max_length": 9}, "--batch-size was 1, now 2; --max-length was 128, now 9"),
+        (
+            TEXTS,
+            {"temperature": 0.5},
+            "--beams was 5, now None; --temperature was None, now 0.5; --seed was None, now 1",
+        ),
+        (TEXTS[:-1], {}, "sentences was 40, now 39; digest was"),
+        (TEXTS[::-1], {}, "other settings: digest was"),
+    ],
+)
+def test_other_settings_are_refused(fake, tmp_path, texts, settings, message):
+    file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    before = file.read_bytes()
+    with pytest.raises(NearfarError, match=message):
+        back_translate(texts, file, **fake | settings)
+    assert file.read_bytes() == before
+    file.unlink()
+    back_translate(texts, file, **fake | settings)  # without the file there is nothing to spoil
+
+
+def test_other_weights_are_refused(fake, tmp_path, monkeypatch):
+    file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    os.truncate(file, file.stat().st_size - 1)
+    monkeypatch.setattr(nearfar.commands.back_translate.translator, "weights_digest", lambda name: "others")
+    with pytest.raises(NearfarError, match="other weights"):
+        back_translate(TEXTS, file, **fake)
+
+
+def test_files_that_are_not_ours(fake, tmp_path):
+    mine = tmp_path / "mine.tsv"
+    mine.write_text("precious\n")
+    with pytest.raises(NearfarError, match=r"without the mine\.tsv\.json"):
+        back_translate(TEXTS, mine, **fake)
+    (tmp_path / "bt.tsv.json").write_text("[]")
+    with pytest.raises(NearfarError, match="something else's file"):
+        back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    (tmp_path / "bt.tsv.json").write_text("{")
+    with pytest.raises(NearfarError, match="is not a whole JSON file"):
+        back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    assert mine.read_text() == "precious\n"
+
+
+@pytest.mark.parametrize("line", [0, 1, 3, -1])
+@pytest.mark.parametrize("change", ["other words\tx\ty\n", "no tab\n"])
+def test_a_file_that_was_changed(fake, tmp_path, line, change):
+    file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
+    lines = file.read_text().splitlines(keepends=True)
+    lines[line] = change
+    file.write_text("".join(lines))
+    with pytest.raises(NearfarError, match=f"line {line % len(lines) + 1}: was changed"):
+        back_translate(TEXTS, file, **fake)
+    assert file.read_text() == "".join(lines)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"beams": 0}, "--beams 0: must be at least 1"),
+        ({"batch_size": 0}, "--batch-size 0"),
+        ({"max_length": 2}, "--max-length 2: must be at least 3"),
+        ({"seed": -1}, "--seed -1"),
+        ({"temperature": 0.0}, "--temperature 0.0: must be above 0"),
+        ({"temperature": float("nan")}, "--temperature nan"),
+        ({"beams": 3, "temperature": 0.5}, "--beams 3 and --temperature 0.5"),
+        ({"output": "bt.txt"}, r"must be a file that ends in \.tsv"),
+        ({"column": "text"}, "--column text"),
+        ({"sentences": []}, "holds no texts"),
+        ({"sentences": ["a", " "]}, "sentences, row 2: column 'sentence' is empty"),
+        ({"sentences": "absent.txt"}, r"absent\.txt: no such file"),
+        ({"sentences": "table.tsv"}, r"table\.tsv: is a table; say with --column"),
+    ],
+)
+def test_what_makes_no_sense(fake, tmp_path, settings, message):
+    given = {"sentences": TEXTS, "output": tmp_path / "bt.tsv"} | fake | settings
+    with pytest.raises(NearfarError, match=message):
+        back_translate(**given)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_empty_file_has_no_sentences(tmp_path):
+    (tmp_path / "in.txt").write_text("\n \n")
+    with pytest.raises(NearfarError, match=r"in\.txt: holds no texts"):
+        back_translate(tmp_path / "in.txt", tmp_path / "bt.tsv")
+
+
+def test_a_model_that_is_nowhere_leaves_no_output(models, tmp_path):
+    with pytest.raises(NearfarError, match="absent: there is no such model folder"):
+        back_translate(TEXTS, tmp_path / "bt.tsv", **models | {"backward": tmp_path / "absent"})
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_disk_refuses(fake, tmp_path):
+    (tmp_path / "blocked").write_text("a file")
+    with pytest.raises(NearfarError, match="cannot be written"):
+        back_translate(TEXTS, tmp_path / "blocked" / "bt.tsv", **fake)

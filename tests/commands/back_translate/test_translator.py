@@ -1,0 +1,258 @@
+"""Translation with tiny random models: against transformers' own generation of each text alone; what is refused."""
+
+import json
+import shutil
+import warnings
+from collections import Counter
+from types import SimpleNamespace
+
+import pytest
+import torch
+import transformers
+
+import nearfar.commands.back_translate.translator as module
+from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
+from nearfar.types import NearfarError
+from tests.tiny import save_tiny, sentences
+from tests.tiny_seq2seq import save_tiny_seq2seq
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return save_tiny_seq2seq(tmp_path_factory.mktemp("t5"))
+
+
+@pytest.mark.parametrize("architecture", ["t5", "bart", "marian"])
+def test_a_batch_is_beam_searched_as_each_text_alone(architecture, tmp_path):
+    save_tiny_seq2seq(tmp_path, architecture=architecture)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
+    config = transformers.GenerationConfig(
+        max_length=13, num_beams=3, bad_words_ids=[[1]], decoder_start_token_id=2, eos_token_id=2, pad_token_id=1
+    )
+    if architecture != "t5":
+        config.forced_eos_token_id = 2
+    texts = sentences(7, longest=8)
+    expected = []
+    model.generation_config = config
+    for text in texts:
+        tokens = tokenizer(text, return_tensors="pt")
+        written = model.generate(input_ids=tokens["input_ids"], attention_mask=tokens["attention_mask"])
+        expected.append(tokenizer.decode(written[0], skip_special_tokens=True))
+    assert load_translator(tmp_path, max_length=12).translate(texts, beams=3) == expected
+    assert len(set(expected)) > 1
+    assert all(expected)
+
+
+def test_sampling_is_from_the_whole_softmax_at_the_temperature(tmp_path):
+    save_tiny_seq2seq(tmp_path, scale=1.0)
+    translator = load_translator(tmp_path, max_length=3)
+    translator.model.generation_config.update(top_k=2, top_p=0.3)  # which are not what was asked for
+    temperature, count = 0.7, 4000
+    model, tokenizer = translator.model, translator.tokenizer
+    tokens = tokenizer("the dog runs", return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**tokens, decoder_input_ids=torch.tensor([[2]])).logits[0, 0]
+    logits[1] = -torch.inf  # never to be written, says the model's generation config
+    probabilities = torch.softmax(logits / temperature, dim=0)
+    firsts = Counter()
+    for seed in range(4):
+        written = translator.translate(["the dog runs"] * (count // 4), temperature=temperature, seed=seed)
+        firsts.update(text.split()[0] if text else "" for text in written)
+    words = tokenizer.convert_ids_to_tokens(range(len(logits)))
+    compared = [place for place in range(4, len(logits)) if probabilities[place] > 0.01]
+    assert len(compared) > 6
+    for place in compared:
+        # special tokens are not shown, so the word may also stand after them
+        assert firsts[words[place]] / count == pytest.approx(probabilities[place].item(), abs=0.035)
+
+
+def test_sampling_is_seeded_and_leaves_the_random_state(folder):
+    translator, texts = load_translator(folder, max_length=9), sentences(5)
+    state = torch.get_rng_state()
+    first, again, other = (translator.translate(texts, temperature=9.0, seed=seed) for seed in (1, 1, 2))
+    assert first == again != other
+    assert torch.equal(state, torch.get_rng_state())
+    cold = translator.translate(texts, temperature=1e-4)
+    assert cold == translator.translate(texts, beams=1) != first
+
+
+def test_lengths_are_cut(folder):
+    translator = load_translator(folder, max_length=5)
+    long = "a dog sees " * 40
+    assert translator.translate([long]) == translator.translate(["a dog sees a dog sees"])
+    assert len(translator.translate([long])[0].split()) <= 5
+    assert load_translator(folder, max_length=500).max_length == 61
+    assert translator.translate([]) == []
+
+
+def test_nothing_is_said(folder, capfd):
+    translator = load_translator(folder, max_length=9)
+    translator.translate(["a dog", ""], temperature=1.0)
+    translator.translate(["a dog", ""], beams=2)
+    assert capfd.readouterr() == ("", "")
+    with pytest.warns(UserWarning, match="mine"):
+        warnings.warn("mine", stacklevel=1)
+
+
+def test_float16_weights_are_read_as_float32(tmp_path):
+    transformers.AutoModelForSeq2SeqLM.from_pretrained(save_tiny_seq2seq(tmp_path)).half().save_pretrained(tmp_path)
+    assert load_translator(tmp_path, max_length=9).model.dtype == torch.float32
+
+
+def test_an_encoder_is_no_translator(tmp_path):
+    with pytest.raises(NearfarError, match="has no translation model of the model type 'bert'"):
+        load_translator(save_tiny(tmp_path), max_length=9)
+
+
+def test_missing_weights(tmp_path):
+    save_tiny_seq2seq(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"num_layers": 3}))
+    with pytest.raises(NearfarError, match="weights are missing or misshapen, the first is encoder"):
+        load_translator(tmp_path, max_length=9)
+
+
+def test_only_safetensors(folder, tmp_path):
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "model.safetensors").rename(tmp_path / "pytorch_model.bin")
+    with pytest.raises(NearfarError, match="is pickled"):
+        load_translator(tmp_path, max_length=9)
+
+
+def test_an_unknown_device(folder):
+    with pytest.raises(NearfarError, match=r"--device 'nothing': this machine has cpu"):
+        load_translator(folder, max_length=9, device="nothing")
+
+
+def test_a_tokenizer_that_needs_a_package(folder, monkeypatch):
+    def needs(folder, **_):
+        raise ImportError("\nMarianTokenizer requires the SentencePiece library. Check out\nmore")
+
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", needs)
+    with pytest.raises(NearfarError, match=r"SentencePiece library\. Most .* pip install sentencepiece"):
+        load_translator(folder, max_length=9)
+
+
+@pytest.mark.parametrize(("forced", "start", "refused"), [(None, 2, True), (7, 2, False), (None, 8, False)])
+def test_a_model_of_many_languages_must_say_which(folder, monkeypatch, forced, start, refused):
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    tokenizer.src_lang = "en"
+    monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda folder, **_: tokenizer)
+    whole = transformers.T5ForConditionalGeneration.from_pretrained
+
+    def load(*arguments, **flags):
+        model, info = whole(*arguments, **flags)
+        model.generation_config.update(forced_bos_token_id=forced, decoder_start_token_id=start)
+        return model, info
+
+    monkeypatch.setattr(transformers.AutoModelForSeq2SeqLM, "from_pretrained", load)
+    if refused:
+        with pytest.raises(NearfarError, match="translates between many languages"):
+            load_translator(folder, max_length=9)
+    else:
+        load_translator(folder, max_length=9)
+
+
+def test_weights_have_a_digest(folder, tmp_path):
+    assert weights_digest(folder) == weights_digest(folder)
+    assert weights_digest(folder) != weights_digest(save_tiny_seq2seq(tmp_path, seed=5))
+
+
+class Hub:
+    """Stands for the hub and its cache: which revisions of one model have safetensors."""
+
+    def __init__(self, root, *, cached=(), online=None, proposals=()):
+        self.root, self.cached, self.online, self.proposals = root, dict(cached), online, proposals
+        self.asked = []
+        for revision, safe in self.cached.items():
+            self._make(revision, safe)
+
+    def _make(self, revision, safe):
+        folder = self.root / "snapshots" / revision.replace("/", "-")
+        folder.mkdir(parents=True, exist_ok=True)
+        if safe:
+            (folder / "model.safetensors").touch()
+        return str(folder)
+
+    def download(self, name, *, allow_patterns, revision="main", local_files_only=False):
+        assert "*.spm" in allow_patterns
+        assert "*.bin" not in allow_patterns
+        if local_files_only:
+            if revision not in self.cached:
+                raise OSError("not cached")
+            return self._make(revision, self.cached[revision])
+        self.asked.append(revision)
+        if self.online is None:
+            raise OSError("no network\nat all")
+        return self._make(revision, self.online[revision])
+
+    def discussions(self, name, *, author, discussion_type, discussion_status):
+        assert (author, discussion_type, discussion_status) == ("SFconvertbot", "pull_request", "open")
+        return iter(self.proposals)
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch):
+    def make(**there):
+        made = Hub(tmp_path, **there)
+        monkeypatch.setattr(module, "snapshot_download", made.download)
+        monkeypatch.setattr(module, "get_repo_discussions", made.discussions)
+        return made
+
+    return make
+
+
+CONVERSION = SimpleNamespace(title="Adding `safetensors` variant of this model", git_reference="refs/pr/4")
+OTHER = SimpleNamespace(title="Add a model card", git_reference="refs/pr/3")
+
+
+def test_a_folder_is_taken_as_it_is(folder):
+    assert locate_translator(folder) == folder
+    assert locate_translator(str(folder)) == folder
+
+
+@pytest.mark.parametrize("name", ["/nowhere/model", "./model", "a/b/c", "model"])
+def test_what_is_neither_folder_nor_hub_name(name, hub):
+    asked = hub().asked
+    with pytest.raises(NearfarError, match="no such model folder"):
+        locate_translator(name)
+    assert not asked
+
+
+def test_the_cache_comes_before_the_hub(hub):
+    there = hub(cached={"main": True})
+    assert locate_translator("some/model").name == "main"
+    assert not there.asked
+
+
+def test_a_cached_conversion_needs_no_hub(hub):
+    there = hub(cached={"main": False, "refs/pr/4": True})
+    assert locate_translator("some/model").name == "refs-pr-4"
+    assert not there.asked
+
+
+def test_the_hub(hub):
+    there = hub(online={"main": True})
+    assert locate_translator("some/model").name == "main"
+    assert there.asked == ["main"]
+
+
+def test_pickled_weights_are_had_as_the_hubs_own_conversion(hub):
+    there = hub(online={"main": False, "refs/pr/4": True}, proposals=[OTHER, CONVERSION])
+    assert locate_translator("some/model").name == "refs-pr-4"
+    assert there.asked == ["main", "refs/pr/4"]
+
+
+def test_pickled_weights_alone_are_refused(hub):
+    hub(online={"main": False}, proposals=[OTHER])
+    with pytest.raises(NearfarError, match="some/model: has no safetensors weights on the hub"):
+        locate_translator("some/model")
+
+
+def test_no_network(hub):
+    hub()
+    with pytest.raises(NearfarError, match=r"no translation model 'some/model'.*no network\. Give a folder"):
+        locate_translator("some/model")

@@ -1,0 +1,217 @@
+"""A file of texts to a file of vectors: every source and format, constant memory, several processes, mistakes."""
+
+import gzip
+import json
+import os
+import shutil
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from nearfar import Encoder, NearfarError
+from nearfar.cli import main
+from nearfar.commands.encode import output as output_module
+from nearfar.commands.encode.command import encode_file
+from nearfar.data import lines as lines_module
+from tests.encode_files import TEXTS, encoded, make_world, stop_after, stopped
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return make_world(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"normalize": True}, {"pooling": "cls"}, {"precision": "bf16"}, {"dtype": "float16"}]
+)
+def test_the_vectors_are_those_of_encode(world: Path, settings: dict[str, Any]) -> None:
+    encoded(**settings)
+    found = np.load("x.npy")
+    encoder = Encoder.from_pretrained("tiny", pooling=settings.get("pooling"))
+    expected = encoder.encode(TEXTS, normalize="normalize" in settings)
+    assert found.dtype == settings.get("dtype", "float32")
+    assert found.shape == expected.shape
+    assert np.ptp(expected, axis=0).max() > 0.1
+    difference = np.abs(found.astype(np.float32) - expected).max()
+    assert difference <= {"bf16": 0.2, "float16": 2e-3}.get(settings.get("precision", settings.get("dtype")), 1e-5)
+    assert (difference > 1e-5) == ("precision" in settings or "dtype" in settings)
+    assert sorted(os.listdir()) == ["tiny", "x.npy", "x.txt"]
+
+
+def test_one_block_has_the_bytes_of_encode_and_save(world: Path) -> None:
+    assert encode_file("tiny", "x.txt", "x.npy", progress=False) == (len(TEXTS), 32)
+    np.save("y.npy", Encoder.from_pretrained("tiny").encode(TEXTS))
+    assert Path("x.npy").read_bytes() == Path("y.npy").read_bytes()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("with_texts", [False, True])
+def test_parquet(world: Path, dtype: str, with_texts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(output_module, "ROW_GROUP", 7)
+    encoded("x.parquet", dtype=dtype, with_texts=with_texts)
+    encoded("x.npy", dtype=dtype)
+    table = pyarrow.parquet.read_table("x.parquet")
+    number = pyarrow.float32() if dtype == "float32" else pyarrow.float16()
+    assert table.schema.names == ["row", *["text"] * with_texts, "embedding"]
+    assert table.schema.field("embedding").type == pyarrow.list_(number, 32)
+    assert table["row"].to_pylist() == list(range(len(TEXTS)))
+    vectors = table["embedding"].combine_chunks().flatten().to_numpy().reshape(-1, 32)
+    np.testing.assert_array_equal(vectors, np.load("x.npy"))
+    if with_texts:
+        assert table["text"].to_pylist() == TEXTS
+    assert pyarrow.parquet.ParquetFile("x.parquet").metadata.num_row_groups == 4
+    assert sorted(os.listdir()) == ["tiny", "x.npy", "x.parquet", "x.txt"]
+
+
+def test_every_kind_of_source_gives_the_same_bytes(world: Path) -> None:
+    texts = [text for text in TEXTS if text]
+    Path("y.txt").write_text("\n".join(texts))
+    expected = encoded(source="y.txt")
+    Path("y.txt.gz").write_bytes(gzip.compress("\r\n".join(texts).encode()))
+    Path("y.tsv").write_text("n\tsaid\n" + "".join(f"1\t{text}\n" for text in texts))
+    Path("y.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps({"said": text}) + "\n" for text in texts).encode()))
+    pyarrow.parquet.write_table(pyarrow.table({"said": texts}), "y.parquet")
+    assert encoded(source="y.txt.gz", overwrite=True) == expected
+    for source in ("y.tsv", "y.jsonl.gz", "y.parquet"):
+        assert encoded(source=source, column="said", overwrite=True) == expected, source
+
+
+def test_each_distinct_text_of_a_block_is_encoded_once(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    forward = Encoder.forward
+    monkeypatch.setattr(Encoder, "forward", lambda self, ids: seen.append(len(ids)) or forward(self, ids))
+    Path("y.txt").write_text("a dog\na cat\n" * 6)
+    encoded(source="y.txt", block=4)
+    assert sum(seen) == 3 * 2
+    vectors = np.load("x.npy")
+    assert (vectors[0] != vectors[1]).any()
+    np.testing.assert_allclose(vectors, np.tile(vectors[:2], (6, 1)), atol=1e-6)
+
+
+def test_cut_texts_are_counted_over_all_runs(world: Path) -> None:
+    Path("y.txt").write_text("a dog runs by the river\na dog\na cat\nthe dog runs by a river\na dog\na dog\n")
+    stopped(blocks=1, source="y.txt", block=2, max_length=5)
+    with pytest.warns(UserWarning, match="2 of 5 distinct texts are longer than 5 tokens and were cut there"):
+        encoded(source="y.txt", block=2, max_length=5, resume=True)
+
+
+def test_a_source_that_changes_while_it_is_read(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
+    monkeypatch.setattr(lines_module, "read_texts", lambda *_: iter(reads.pop(0)))
+    with pytest.raises(NearfarError, match=r"x\.txt: was changed while it was read. Start again") as error:
+        encoded()
+    assert "--resume" not in str(error.value)
+    assert not Path("x.npy").exists()
+    reads += [TEXTS, TEXTS]  # back as it was: nothing is taken over
+    encoded(resume=True)
+    np.testing.assert_allclose(np.load("x.npy"), Encoder.from_pretrained("tiny").encode(TEXTS), atol=1e-5)
+
+
+@pytest.mark.long
+def test_two_processes_give_what_one_gives(world: Path) -> None:
+    expected = encoded("y.npy")
+    encoded(processes=2)
+    np.testing.assert_allclose(np.load("x.npy"), np.load("y.npy"), atol=1e-6, rtol=0)
+    assert len(expected) == Path("x.npy").stat().st_size
+    again = {"block": 100, "overwrite": True}
+    assert encoded(processes=8, **again) == encoded("y.npy", **again)  # one block is one process's
+
+
+def test_a_dead_process_loses_nothing(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = encoded("y.npy")
+
+    def dying(blocks: Iterator[Any], *_: object, **__: object) -> Iterator[Any]:
+        encoder = Encoder.from_pretrained("tiny")
+        for _ in range(2):
+            block = next(blocks)
+            yield block, encoder.encode_tokens(block.tokenized.ids)
+        raise NearfarError("One of the --processes died.")
+
+    monkeypatch.setattr("nearfar.encoder.workers.encode_in_processes", dying)
+    with pytest.raises(NearfarError, match=r"died\. 10 of 23 texts are done; go on with them by --resume\."):
+        encoded(processes=2)
+    assert encoded(resume=True) == expected
+
+
+@pytest.mark.long
+def test_memory_does_not_grow_with_the_lines(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The model sees one batch; the checks of its shapes, which are on under pytest only, leave garbage for a while.
+    monkeypatch.setattr(Encoder, "encode_tokens", lambda _, ids, **__: np.ones((len(ids), 32), dtype=np.float32))
+    peaks = []
+    for number, count in enumerate((300, 1000, 4000)):  # the first run also imports
+        Path("y.txt").write_text("".join(f"the dog sees {line} and a cat in the park\n" for line in range(count)))
+        tracemalloc.start()
+        encode_file("tiny", "y.txt", f"{number}.npy", block=100, progress=False)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    text, vector = 80, 4 * 32  # bytes
+    assert peaks[2] - peaks[1] < 3000 * min(text, vector) / 3
+
+
+def test_ctrl_c_says_how_to_go_on(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.copy("x.txt", "my x.txt")
+    words = ["encode", "tiny", "--input", "my x.txt", "--output", "x.parquet"]
+    words += ["--with-texts", "--dtype", "float16", "--precision", "bf16", "--processes", "1"]
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(0, patch, KeyboardInterrupt())
+        assert main(words) == 130
+        assert main(words) == 2  # not overwritten
+    captured = capsys.readouterr()
+    assert "Go on with:\n  nearfar encode tiny --input 'my x.txt' --output x.parquet --with-texts" in captured.out
+    assert captured.out.rstrip().endswith("--processes 1 --resume")
+    assert "holds 0 of 23 texts of a run that was stopped" in captured.err
+    assert main([*words, "--resume"]) == 0
+    assert "23 vectors of 32 numbers in x.parquet" in capsys.readouterr().out
+    assert pyarrow.parquet.read_schema("x.parquet").field("embedding").type == pyarrow.list_(pyarrow.float16(), 32)
+
+
+def test_ctrl_c_before_anything_is_done(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Encoder, "from_pretrained", interrupted)
+    assert main("encode tiny --input x.txt --output x.npy".split()) == 130
+    assert sorted(os.listdir()) == ["tiny", "x.txt"]
+
+
+def test_the_progress_bar_counts_every_text(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from rich.progress import Progress
+
+    told: list[float] = []
+    advance = Progress.advance
+    monkeypatch.setattr(
+        Progress, "advance", lambda self, task, count=1: told.append(count) or advance(self, task, count)
+    )
+    encoded(progress=True)
+    assert sum(told) == len(TEXTS)
+
+
+def test_mistakes(world: Path) -> None:
+    def refuse(message: str, source: str = "x.txt", output: str = "x.npy", **settings: Any) -> None:
+        with pytest.raises(NearfarError, match=message):
+            encoded(output, source=source, **settings)
+        assert not Path(output).exists()
+        assert not Path(f"{output}.partial").exists()
+
+    Path("blank.txt").write_text("\n\n")
+    Path("empty.txt").write_text("")
+    Path("x.tsv").write_text("said\na dog\n")
+    Path("bad.txt").write_bytes(b"a dog\n" * 20 + b"\xff\n")
+    refuse(r"--output x\.txt2: must end in \.npy or \.parquet", output="x.txt2")
+    refuse(r"--output nowhere/x\.npy: there is no folder nowhere", output="nowhere/x.npy")
+    refuse(r"--with-texts: --output x\.npy holds vectors alone", with_texts=True)
+    refuse(r"--processes 0: must be at least 1", processes=0)
+    refuse(r"block 0: must be at least 1", block=0)
+    refuse(r"nowhere\.txt: cannot be read", source="nowhere.txt")
+    refuse(r"blank\.txt: holds no texts", source="blank.txt")
+    refuse(r"empty\.txt: holds no texts", source="empty.txt")
+    refuse(r"x\.tsv: is a table; say with --column", source="x.tsv")
+    refuse(r"no column 'sayd'", source="x.tsv", column="sayd")
+    refuse(r"bad\.txt, line 21: not UTF-8", source="bad.txt")  # before anything is encoded
+    refuse(r"max_length 100", max_length=100)

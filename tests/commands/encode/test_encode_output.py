@@ -1,0 +1,180 @@
+"""The output on its way: stopped at any moment, it ends with the same bytes, and nothing that was done is lost."""
+
+import errno
+import json
+import os
+import shutil
+from collections import namedtuple
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearfar import Encoder, NearfarError
+from nearfar.commands.encode import output as output_module
+from nearfar.commands.encode.command import encode_file
+from nearfar.commands.encode.output import alone
+from tests.encode_files import BLOCK, TEXTS, Killed, encoded, make_world, stopped
+from tests.tiny import save_tiny
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return make_world(tmp_path, monkeypatch)
+
+
+def kill_at(step: int, patch: pytest.MonkeyPatch) -> None:
+    """Let the process end before its ``step``-th act on a file or, by half steps, behind it."""
+    acts = 0
+
+    def counted(act: Callable[..., Any]) -> Callable[..., Any]:
+        def acting(*args: Any, **kwargs: Any) -> Any:
+            nonlocal acts
+            if acts == step // 2 and step % 2 == 0:
+                raise Killed
+            result = act(*args, **kwargs)
+            acts += 1
+            if acts == step // 2 + 1:
+                raise Killed
+            return result
+
+        return acting
+
+    patch.setattr(os, "fsync", counted(os.fsync))
+    for name in ("replace", "unlink", "rmdir", "mkdir"):
+        patch.setattr(Path, name, counted(getattr(Path, name)))
+
+
+@pytest.mark.parametrize("output", ["x.npy", "x.parquet"])
+def test_killed_at_any_moment_it_ends_with_the_same_bytes(
+    world: Path, output: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = Encoder.from_pretrained("tiny")
+    settings: dict[str, Any] = {"with_texts": output == "x.parquet"}
+    monkeypatch.setattr(Encoder, "from_pretrained", lambda *_, **__: encoder)
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # which takes its time
+    settings["block"] = 10
+    expected = encoded(output, **settings)
+    steps = 0
+    while True:
+        shutil.rmtree(f"{output}.partial", ignore_errors=True)
+        Path(output).unlink(missing_ok=True)
+        with pytest.MonkeyPatch.context() as patch:
+            kill_at(steps, patch)
+            try:
+                encoded(output, **settings)
+                break
+            except Killed:
+                pass
+        assert not Path(output).exists() or Path(output).read_bytes() == expected  # never half a file
+        try:
+            assert encoded(output, resume=True, **settings) == expected
+        except NearfarError as error:  # the very last acts left nothing to do
+            assert "is finished" in str(error)  # noqa: PT017
+            assert Path(output).read_bytes() == expected
+            assert list(Path(f"{output}.partial").glob("*")) == []
+        else:
+            assert sorted(os.listdir()) == sorted(["tiny", output, "x.txt"])
+        steps += 1
+    assert steps > 2 * (2 * 3 + 5)  # two for each of the blocks, and those around them
+
+
+def test_resumed_again_and_again_each_block_is_done_once(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = encoded("y.npy")
+    seen: list[int] = []
+    tokenize = Encoder.tokenize
+    monkeypatch.setattr(Encoder, "tokenize", lambda self, texts: seen.append(len(texts)) or tokenize(self, texts))
+    stopped(blocks=2)
+    log = Path("x.npy.partial/blocks.jsonl")
+    whole = log.read_bytes()
+    assert [json.loads(line)["start"] for line in whole.splitlines()] == [0, BLOCK]
+    log.write_bytes(whole + b'{"start": 10, "te')  # a kill while a block was noted
+    stopped(blocks=3, resume=True)
+    assert log.read_bytes().startswith(whole)
+    assert len(log.read_bytes().splitlines()) == 3
+    seen.clear()
+    assert encoded(resume=True) == expected
+    assert len(seen) == 2  # blocks 4 and 5
+
+
+def test_what_a_stopped_run_left_is_not_overwritten(world: Path) -> None:
+    stopped()
+    before = {file.name: file.read_bytes() for file in Path("x.npy.partial").iterdir()}
+    save_tiny(world / "other", seed=1)
+    (world / "x2.txt").write_text("\n".join([*TEXTS[:-1], "a cat"]))
+    (world / "x3.txt").write_text("\n".join([*TEXTS, "a cat"]))
+
+    def refuse(message: str, **settings: Any) -> None:
+        with pytest.raises(NearfarError, match=message):
+            encode_file(
+                settings.pop("model", "tiny"),
+                settings.pop("source", "x.txt"),
+                "x.npy",
+                **{"block": BLOCK, "progress": False, **settings},
+            )
+        assert {file.name: file.read_bytes() for file in Path("x.npy.partial").iterdir()} == before
+
+    refuse(r"x\.npy\.partial: holds 10 of 23 texts of a run that was stopped\. Go on with it by --resume")
+    again = r"Give it the same, or remove the folder to start again"
+    refuse(rf"other inputs or settings: the texts of --input changed\. {again}", source="x2.txt", resume=True)
+    refuse(r"the texts of --input changed; their number was 23, is 24", source="x3.txt", resume=True)
+    refuse(r"other inputs or settings: the model's weights or settings changed\. ", model="other", resume=True)
+    refuse(r"--pooling was mean, is cls; --normalize was False, is True\.", pooling="cls", normalize=True, resume=True)
+    refuse(r"--precision was fp32, is bf16( emulated)?; --dtype was", precision="bf16", dtype="float16", resume=True)
+    refuse(r"--max-length was 62, is 9", max_length=9, resume=True)
+    refuse(r"--block was 5, is 4", block=4, resume=True)
+    shutil.copytree("tiny", "copy")  # the same model elsewhere, its own pooling named
+    encode_file("copy", "x.txt", "x.npy", block=BLOCK, pooling="mean", resume=True, progress=False)
+    with pytest.raises(NearfarError, match=r"x\.npy: is finished, there is nothing to resume"):
+        encoded(resume=True)
+    with pytest.raises(NearfarError, match=r"--output x\.npy: exists; replace it by --overwrite"):
+        encoded()
+    assert encoded(overwrite=True) == Path("x.npy").read_bytes()  # made once more
+
+
+def test_two_runs_do_not_write_one_output(world: Path) -> None:
+    with alone(Path("x.npy")), pytest.raises(NearfarError, match=r"x\.npy: another process is using it now"):
+        encoded()
+    assert not Path("x.npy.partial").exists()
+    encoded()
+
+
+def test_a_damaged_folder_is_refused(world: Path) -> None:
+    stopped()
+    folder = Path("x.npy.partial")
+    for name, content in (("vectors.npy", b"short"), ("settings.json", b"{"), ("blocks.jsonl", b"5\n")):
+        whole = (folder / name).read_bytes()
+        (folder / name).write_bytes(content)
+        with pytest.raises(NearfarError, match=r"x\.npy\.partial.*Remove .*to start again"):
+            encoded(resume=True)
+        (folder / name).write_bytes(whole)
+    encoded(resume=True)
+
+
+def test_a_full_disk_is_told_before_and_while(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = encoded("y.npy")
+    usage = namedtuple("usage", "total used free")
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 2000, 2000))
+        with pytest.raises(NearfarError, match=r"x\.npy: needs about 2\.9 KB of disk, and 2\.0 KB are free\. Make"):
+            encoded()
+        assert not Path("x.npy.partial").exists()
+        patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 3000, 3000))
+        encoded()
+        with pytest.raises(NearfarError, match=r"x\.parquet: needs about"):  # it needs them twice
+            encoded("x.parquet")
+    Path("x.npy").unlink()
+    with monkeypatch.context() as patch:
+        left = iter([None] * 5)
+
+        def sync(_: object) -> None:
+            if next(left, "full") == "full":
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        patch.setattr(output_module, "_sync", sync)
+        with pytest.raises(NearfarError, match=r"x\.npy: cannot be written \(No space left.*10 of 23 texts are done"):
+            encoded()
+    assert encoded(resume=True) == expected

@@ -1,0 +1,275 @@
+"""Fine-tuning studies: which runs there are, that sides differ in the loss alone, what they leave, how they go on."""
+
+import json
+from dataclasses import asdict, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from nearfar.commands.finetune import command as single_runs
+from nearfar.commands.finetune.command import make_job, open_classifier
+from nearfar.commands.finetune.study import finetune_study, planned
+from nearfar.config import FinetuneStudyConfig, dump_toml
+from nearfar.training.loop import Interrupted
+from nearfar.types import NearfarError
+from tests.finetune_studies import Runs, keys, lines_of
+from tests.tiny import sentences
+
+pytestmark = pytest.mark.long
+
+# --- which runs there are ---
+
+
+def test_few_shot_samples_hold_every_setting_by_both_variants(config: FinetuneStudyConfig) -> None:
+    assert keys(config) == [
+        ("4 rows, balanced", "CE", 1),
+        ("4 rows, balanced", "CE+SCL", 1),
+        ("8 rows, balanced", "CE", 1),
+        ("8 rows, balanced", "CE+SCL", 1),
+        ("4 rows, balanced", "CE", 2),
+        ("4 rows, balanced", "CE+SCL", 2),
+        ("8 rows, balanced", "CE", 2),
+        ("8 rows, balanced", "CE+SCL", 2),
+    ]
+
+
+def test_axes_are_crossed(config: FinetuneStudyConfig) -> None:
+    crossed = replace(
+        config, noises="none,word-dropout:0.2,characters", batch_sizes="16, 64", sample_balanced=False, noise_rate=0.3
+    )
+    cells = planned(crossed)
+    noises = [("none", 0.3), ("word-dropout", 0.2), ("characters", 0.3)]
+    expected = product((1, 2), (4, 8), noises, (16, 64), (0.0, 0.9))
+    assert [
+        (
+            c.sample,
+            c.config.sample_size,
+            (c.config.noise, c.config.noise_rate),
+            c.config.batch_size,
+            c.config.scl_weight,
+        )
+        for c in cells
+    ] == list(expected)
+    assert {cell.config.sample_balanced for cell in cells} == {False}
+    names = dict.fromkeys(cell.setting for cell in cells)
+    assert len(names) == 12
+    assert list(names)[:3] == [
+        "4 rows, proportional, batch 16",
+        "4 rows, proportional, batch 64",
+        "4 rows, proportional, word-dropout:0.2, batch 16",
+    ]
+
+
+def test_a_grid_is_of_one_setting(config: FinetuneStudyConfig) -> None:
+    grid = replace(config, few_shot="8", scl_weights="0.1,0.5,1", temperatures="0.1,0.3", samples=1)
+    cells = planned(grid)
+    assert [(cell.config.scl_weight, cell.config.temperature) for cell in cells] == list(
+        product((0.1, 0.5, 1.0), (0.1, 0.3))
+    )
+    assert {(cell.setting, cell.sample, cell.config.sample_size) for cell in cells} == {("8 rows, balanced", 1, 8)}
+    assert cells[1].variant == "lambda 0.1, temperature 0.3"
+    one_line = planned(replace(grid, temperatures=None, temperature=0.7))
+    assert [cell.variant for cell in one_line] == [
+        f"lambda {weight}, temperature 0.7" for weight in ("0.1", "0.5", "1")
+    ]
+
+
+def test_all_rows_by_seeds_alone(config: FinetuneStudyConfig) -> None:
+    cells = planned(replace(config, few_shot=None, samples=None, scl_model="other"))
+    assert {cell.setting for cell in cells} == {"all rows"}
+    assert [cell.sample for cell in cells] == [sample for sample in range(1, 11) for _ in range(2)]  # the paper's ten
+
+
+def test_without_a_weight_there_is_cross_entropy_alone(config: FinetuneStudyConfig) -> None:
+    assert {cell.variant for cell in planned(replace(config, scl_weight=0.0))} == {"CE"}
+
+
+def test_both_variants_differ_in_the_loss_alone(config: FinetuneStudyConfig, runs: Runs) -> None:
+    finetune_study(replace(config, noises="none,word-swap:0.5"))
+    assert len(runs.configs) == 16
+    pairs = list(zip(runs.configs[::2], runs.configs[1::2], strict=True))
+    for (without, scl), one, two in zip(pairs, runs.tasks[::2], runs.tasks[1::2], strict=True):
+        assert replace(without, scl_weight=0.9) == scl
+        assert without.scl_weight == 0
+        assert one == two  # the same rows, with the same noise
+        assert len(one.train.texts) == scl.sample_size
+    by_sample = {
+        (c.sample_seed, c.sample_size, c.noise): tuple(t.train.texts)
+        for c, t in zip(runs.configs, runs.tasks, strict=True)
+    }
+    assert len(by_sample) == len(set(by_sample.values())) == 8
+
+
+def test_both_variants_start_from_one_head_and_see_the_same_batches(config: FinetuneStudyConfig, runs: Runs) -> None:
+    finetune_study(replace(config, batch_sizes="3"))
+    heads, batches = [], []
+    for one, task in zip(runs.configs, runs.tasks, strict=True):
+        classifier = open_classifier(one, task, device="cpu")
+        heads.append(torch.cat([parameter.flatten() for parameter in classifier.model.classifier.parameters()]))
+        job = make_job(one, task, classifier)
+        batches.append([parts[0][1].rows for epoch in range(3) for parts in job.mixture.epoch(epoch)])
+    assert all(torch.equal(heads[place], heads[place + 1]) for place in range(0, 8, 2))
+    assert not torch.equal(heads[0], heads[4])  # another sample, another head
+    assert batches[::2] == batches[1::2]
+    assert len(batches[0]) == 6
+    assert batches[0] != batches[4]
+
+
+def test_scl_may_start_from_another_encoder(config: FinetuneStudyConfig, tiny: str) -> None:
+    other = replace(config, scl_model="other")
+    assert [cell.config.model for cell in planned(other)][:2] == [tiny, "other"]
+    grid = replace(other, few_shot="4", scl_weights="0,0.9")
+    assert [cell.config.model for cell in planned(grid)] == [tiny, "other", tiny, "other"]
+
+
+# --- what it leaves ---
+
+
+def test_what_a_study_leaves(config: FinetuneStudyConfig, runs: Runs) -> None:
+    runs.scores = lambda one: (40.0 + one.seed, 60.0 + (2 * one.seed if one.scl_weight else 0))
+    study = finetune_study(config)
+    folder = Path(config.output)
+    left = ["cells.jsonl", "config.toml", "inputs.json", "study.json", "study.md"]
+    assert sorted(path.name for path in folder.iterdir()) == left
+    assert json.loads((folder / "study.json").read_text()) == json.loads(json.dumps(study))
+    assert (folder / "config.toml").read_text() == dump_toml(config)
+    assert [json.loads(line) for line in lines_of(config)] == study["cells"]
+    assert study["cells"][3] == {
+        "setting": "8 rows, balanced",
+        "variant": "CE+SCL",
+        "sample": 1,
+        "validation": 41.0,  # of the weights that were kept, not the best there ever was
+        "test": {"accuracy": 62.0, "matthews": 0.0},
+        "best_step": 4,
+        "steps": 8,
+        "seconds": 2.0,
+        "updates_per_second": 4.0,
+        "digest": "0",
+        "commit": "abc",
+    }
+    assert study["config"] == asdict(config) | {"precision": "fp32"}  # what auto is here
+    assert study["chosen"] is None
+    assert study["title"].endswith("train.tsv: CE, CE+SCL")
+    (first, second) = study["settings"]
+    assert [row["setting"] for row in (first, second)] == ["4 rows, balanced", "8 rows, balanced"]
+    assert first["difference"]["difference"] == 3.0  # of 2 and 4
+    page = (folder / "study.md").read_text()
+    assert "| 8 rows, balanced | CE+SCL | 2 | 41.50 | 63.00 (1.41) |" in page
+    assert "- train: " in page
+    assert all(fact in page for fact in study["facts"])
+
+
+def test_a_grid_is_chosen_by_validation_and_drawn(
+    config: FinetuneStudyConfig, runs: Runs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nearfar.evaluation import plots
+
+    drawn: list[dict[str, Any]] = []
+    draw = plots.heat_map
+
+    def drawing(scores: Any, file: Path, **words: Any) -> None:
+        drawn.append({"scores": scores, **words})
+        draw(scores, file, **words)
+
+    monkeypatch.setattr(plots, "heat_map", drawing)
+    runs.scores = lambda one: (100 * one.scl_weight - 10 * one.temperature, 50 - 40 * one.scl_weight)
+    study = finetune_study(replace(config, few_shot="4", scl_weights="0.1,0.9", temperatures="0.3,0.1,0.5"))
+    assert study["chosen"] == ["4 rows, balanced", "lambda 0.9, temperature 0.1"]
+    assert study["title"].endswith("train.tsv: lambda and temperature")
+    means = {name: held["test"]["accuracy"]["mean"] for name, held in study["settings"][0]["variants"].items()}
+    assert means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())  # test rows have no say
+    assert "The validation rows choose lambda 0.9, temperature 0.1." in Path(config.output, "study.md").read_text()
+    assert Path(config.output, "grid.png").read_bytes().startswith(b"\x89PNG")
+    assert drawn[0]["scores"] == [[pytest.approx(100 * w - 10 * t) for t in (0.3, 0.1, 0.5)] for w in (0.1, 0.9)]
+    assert (drawn[0]["rows"], drawn[0]["columns"]) == (["0.1", "0.9"], ["0.3", "0.1", "0.5"])
+    assert drawn[0]["titles"] == ("lambda", "temperature")
+
+
+def test_rows_with_scores_have_one_variant(config: FinetuneStudyConfig, runs: Runs, tmp_path: Path) -> None:
+    for part, number in (("train", 12), ("validation", 6), ("test", 6)):
+        texts = sentences(number, seed=number, longest=4)
+        rows = [f"{place / 4}\t{text}\t{text[::-1]}" for place, text in enumerate(texts)]
+        (tmp_path / f"{part}.tsv").write_text("label\tsentence1\tsentence2\n" + "\n".join(rows) + "\n")
+    scored = replace(config, few_shot=None, batch_sizes="4,8")
+    study = finetune_study(scored)
+    assert [list(row["variants"]) for row in study["settings"]] == [["MSE"], ["MSE"]]
+    assert [row["difference"] for row in study["settings"]] == [None, None]
+    assert len(runs.configs) == 4
+    for change in ({"scl_weights": "0.1"}, {"scl_model": "other"}):
+        with pytest.raises(NearfarError, match="these rows have scores, and so no SCL"):
+            finetune_study(replace(scored, output=f"{config.output}-2", batch_sizes=None, **change))
+    with pytest.raises(NearfarError, match="--sample-size draws rows by their labels"):
+        finetune_study(replace(scored, output=f"{config.output}-2", few_shot="4"))
+    assert len(runs.configs) == 4
+
+
+# --- going on ---
+
+
+def test_a_study_goes_on_where_it_was(config: FinetuneStudyConfig, runs: Runs) -> None:
+    runs.scores = lambda one: (50.0, 10.0 * one.seed + one.sample_size + one.scl_weight)
+    whole = finetune_study(replace(config, output=f"{config.output}-whole"))
+    runs.configs.clear()
+    runs.stop_after = 3
+    with pytest.raises(Interrupted):
+        finetune_study(config)
+    assert len(lines_of(config)) == 3
+    assert not Path(config.output, "study.json").exists()
+    with pytest.raises(NearfarError, match=r"unfinished\. Go on with it by --resume"):
+        finetune_study(config)
+    runs.configs.clear()
+    runs.stop_after = None
+    study = finetune_study(config, resume=True)
+    assert [one.key for one in planned(config)[3:]] == [
+        (f"{one.sample_size} rows, balanced", "CE+SCL" if one.scl_weight else "CE", one.seed) for one in runs.configs
+    ]
+    assert study["cells"] == whole["cells"]
+    assert study["settings"] == whole["settings"]
+
+
+@pytest.mark.parametrize(("cut", "again"), [(30, 1), (1, 0)], ids=["in the line", "before its end"])
+def test_a_last_line_that_was_cut_is_run_again(config: FinetuneStudyConfig, runs: Runs, cut: int, again: int) -> None:
+    runs.stop_after = 5
+    with pytest.raises(Interrupted):
+        finetune_study(config)
+    file = Path(config.output, "cells.jsonl")
+    file.write_bytes(file.read_bytes()[:-cut])
+    runs.configs.clear()
+    runs.stop_after = 1 + again
+    with pytest.raises(Interrupted):
+        finetune_study(config, resume=True)
+    assert [json.loads(line)["sample"] for line in lines_of(config)] == [1, 1, 1, 1, 2, 2]  # all of them whole
+    runs.configs.clear()
+    runs.stop_after = None
+    study = finetune_study(config, resume=True)
+    assert len(runs.configs) == 2
+    assert [(cell["setting"], cell["variant"], cell["sample"]) for cell in study["cells"]] == keys(config)
+
+
+def test_other_settings_are_refused(config: FinetuneStudyConfig, runs: Runs) -> None:
+    runs.stop_after = 1
+    with pytest.raises(Interrupted):
+        finetune_study(config)
+    with pytest.raises(NearfarError, match=r"with other settings \(--few-shot, --learning-rate\)"):
+        finetune_study(replace(config, few_shot="4", learning_rate=1e-5), resume=True)
+    with pytest.raises(NearfarError, match="holds a run of another method"):
+        single_runs.finetune(config.single)
+    assert len(runs.configs) == 1
+
+
+def test_a_finished_study_is_not_begun_again(config: FinetuneStudyConfig, runs: Runs) -> None:
+    study = finetune_study(config)
+    runs.configs.clear()
+    with pytest.raises(NearfarError, match=r"holds this study, finished; its tables are in .*study\.md"):
+        finetune_study(config)
+    with pytest.raises(NearfarError, match="with other settings"):
+        finetune_study(replace(config, epochs=9))
+    Path(config.output, "study.md").unlink()
+    assert finetune_study(config, resume=True)["settings"] == study["settings"]  # summed up anew
+    assert Path(config.output, "study.md").exists()
+    assert not runs.configs
+    with pytest.raises(NearfarError, match="there is no study to resume"):
+        finetune_study(replace(config, output=f"{config.output}-2"), resume=True)

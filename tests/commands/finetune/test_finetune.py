@@ -1,0 +1,486 @@
+"""Fine-tuning by the public functions: what it learns and leaves, how it goes on, what may change, what is refused."""
+
+import json
+import os
+import random
+import signal
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from nearfar.commands.compare import compare
+from nearfar.commands.finetune import command as module
+from nearfar.commands.finetune.command import Finetuned, finetune, finetune_in_memory, load_task
+from nearfar.config import FinetuneConfig, SclConfig, dump_toml
+from nearfar.data.classification import ClassificationTask
+from nearfar.encoder.classifier import Classifier
+from nearfar.evaluation import results
+from nearfar.training import display
+from nearfar.training.checkpoint import Checkpoints, Progress
+from nearfar.training.loop import Interrupted
+from nearfar.types import NearfarError
+from tests.encoder.tiny_pairs import save_tiny_for_pairs
+from tests.tiny import WORDS
+
+pytestmark = pytest.mark.long
+
+LABELS = {"fruit": ("apple", "ball"), "pet": ("dog", "cat"), "water": ("river", "by")}
+NEUTRAL = [word for word in WORDS if not any(word in words for words in LABELS.values())]
+
+
+def separable(count: int, *, seed: int = 0, labels: tuple[str, ...] = ("fruit", "pet")) -> list[tuple[str, str]]:
+    """Texts, each with a word of its label among others, and their labels."""
+    draw = random.Random(seed)
+    rows = []
+    for number in range(count):
+        label = labels[number % len(labels)]
+        words = [*draw.choices(NEUTRAL, k=draw.randint(2, 6)), draw.choice(LABELS[label])]
+        draw.shuffle(words)
+        rows.append((" ".join(words), label))
+    draw.shuffle(rows)
+    return rows
+
+
+def write(file: Path, rows: list[tuple[str, ...]], header: str = "text\tlabel") -> str:
+    file.write_text("\n".join([header, *("\t".join(row) for row in rows)]) + "\n", encoding="utf-8")
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[FinetuneConfig, Finetuned]:
+    """A finished run of 32 steps of 10 rows, evaluated every 5, a checkpoint every 3."""
+    folder = tmp_path_factory.mktemp("whole")
+    config = FinetuneConfig(
+        output=str(folder / "run"),
+        model=str(save_tiny_for_pairs(folder / "tiny")),
+        task=write(folder / "train.tsv", separable(80)),
+        validation=write(folder / "validation.tsv", separable(40, seed=1)),
+        test=write(folder / "test.tsv", separable(60, seed=2)),
+        scl_weight=0.5,
+        batch_size=10,
+        epochs=4,
+        learning_rate=3e-3,
+        evaluate_every=5,
+        checkpoint_every=3,
+        max_length=20,
+    )
+    return config, finetune(config)
+
+
+@pytest.fixture
+def config(whole: tuple[FinetuneConfig, Finetuned], tmp_path: Path) -> FinetuneConfig:
+    """The same in a folder of its own."""
+    return replace(whole[0], output=str(tmp_path / "run"))
+
+
+def metrics(run: str) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "items_per_second"} for line in lines]
+
+
+def entry_of(result: results.Result) -> dict[str, object]:
+    (entry,) = result["transfer"]["tasks"].values()
+    return entry
+
+
+def assert_same_run(first: str, second: str) -> None:
+    """To the bit: metrics, weights and predictions."""
+    assert metrics(first) == metrics(second)
+    ours, theirs = (load_file(Path(run) / "model" / "model.safetensors") for run in (first, second))
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    told = [entry_of(results.read_result(Path(run) / "result.json")) for run in (first, second)]
+    assert told[0]["predicted"] == told[1]["predicted"]
+
+
+# --- what a run learns and leaves ---
+
+
+def test_a_run_beats_chance_and_leaves_model_result_and_account(whole: tuple[FinetuneConfig, Finetuned]) -> None:
+    config, done = whole
+    run = Path(config.output)
+    left = ["config.toml", "metrics.jsonl", "model", "result.json", "result.md", "run.json"]
+    assert sorted(path.name for path in run.iterdir()) == left
+    assert (run / "config.toml").read_text() == dump_toml(config)
+    assert done.steps == 32
+    result = results.read_result(run / "result.json")
+    assert result == done.result
+    assert (result["model"], result["config"]["training_seed"]) == (config.output, config.seed)
+    assert "fine-tuned" in (run / "result.md").read_text()
+    entry = entry_of(result)
+    assert (entry["rows"], entry["classes"], entry["protocol"]) == (60, ["fruit", "pet"], "finetune")
+    assert entry["accuracy"]["low"] > 60  # type: ignore[index]
+
+    steps = [line for line in metrics(config.output) if "loss" in line]
+    assert [line["step"] for line in steps] == list(range(1, 33))
+    assert steps[0].keys() >= {"ce", "scl", "accuracy"}
+    assert np.mean([line["ce"] for line in steps[-8:]]) < 0.75 * steps[0]["ce"]
+    scores = [(line["step"], line["accuracy"]) for line in metrics(config.output) if "metric" in line]
+    assert [step for step, _ in scores] == [0, 5, 10, 15, 20, 25, 30, 32]
+    assert (done.start_score, done.best_score) == (scores[0][1], max(score for _, score in scores[1:]))
+    assert dict(scores)[done.best_step] == done.best_score
+    assert entry["dev_accuracy"] == pytest.approx(100 * done.best_score)
+    account = json.loads((run / "run.json").read_text())
+    used = asdict(config) | {"precision": "fp32"}  # what auto is here
+    assert account["config"] == json.loads(json.dumps(used))
+    assert (account["dev"], account["metric"]) == (f"{config.task}, validation", "accuracy")
+    assert account["data"] == result["config"]["data"]
+    assert [part.split(":")[0] for part in account["data"]] == ["train", "validation", "test", "labels"]
+
+
+def test_the_model_gives_the_results_predictions(whole: tuple[FinetuneConfig, Finetuned]) -> None:
+    entry, folder = entry_of(whole[1].result), Path(whole[0].output) / "model"
+    assert len(set(entry["predicted"])) == 2  # type: ignore[call-overload]
+    texts = [text for text, _ in separable(60, seed=2)]
+    theirs = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert theirs.config.id2label == {0: "fruit", 1: "pet"}
+    with torch.no_grad():
+        found = [int(theirs(**tokenizer(text, return_tensors="pt")).logits.argmax()) for text in texts]
+    assert found == entry["predicted"]
+    ours = Classifier.from_pretrained(folder)
+    assert (ours.label_names, ours.max_length) == (("fruit", "pet"), 20)
+    assert ours.predict([(text,) for text in texts]).argmax(axis=1).tolist() == entry["predicted"]
+
+
+def test_in_memory_is_the_same(
+    whole: tuple[FinetuneConfig, Finetuned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, done = whole
+    monkeypatch.chdir(tmp_path)
+    there = sorted(Path(config.output).parent.rglob("*"))
+    again = finetune_in_memory(config, load_task(config))
+    assert sorted(Path(config.output).parent.rglob("*")) == there
+    assert not list(tmp_path.iterdir())
+    assert replace(again, result=done.result, seconds=done.seconds) == done
+    assert again.result["config"] == done.result["config"]
+    assert entry_of(again.result) == entry_of(done.result)
+
+
+def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig, tmp_path: Path) -> None:
+    config = replace(config, evaluate_every=1, schedule="constant", warmup=0.0)  # its scores go up and down
+    finetune(config)
+    history = json.loads((Path(config.output) / "run.json").read_text())["history"]
+    worse = next(
+        step for number, (step, score) in enumerate(history) if score < max(s for _, s in history[: number + 1])
+    )
+    config = replace(config, max_steps=worse)
+    texts, labels = zip(*separable(40, seed=1), strict=True)
+    kept = {}
+    for keep in ("best", "last"):
+        done = finetune(replace(config, keep=keep, output=str(tmp_path / keep)))  # type: ignore[arg-type]
+        classifier = Classifier.from_pretrained(tmp_path / keep / "model")
+        found = classifier.predict([(text,) for text in texts]).argmax(axis=1)
+        right = np.mean([("fruit", "pet")[label] == gold for label, gold in zip(found, labels, strict=True)])
+        assert entry_of(done.result)["dev_accuracy"] == pytest.approx(100 * right)
+        kept[keep] = (done.best_step, done.best_score, right)
+    assert kept["best"][:2] == kept["last"][:2]
+    assert kept["last"][2] < kept["best"][2] == kept["best"][1]
+    assert kept["last"][2] == metrics(str(tmp_path / "last"))[-1]["accuracy"]
+
+
+def test_another_seed_is_another_run_of_the_same_rows(
+    config: FinetuneConfig, whole: tuple[FinetuneConfig, Finetuned]
+) -> None:
+    config = replace(config, seed=2, epochs=1)
+    other, before = finetune(config), whole[1]
+    assert metrics(config.output)[1]["ce"] != metrics(whole[0].output)[1]["ce"]  # another head, another order
+    assert entry_of(other.result)["digest"] == entry_of(before.result)["digest"]
+    found = compare(*(Path(run) / "result.json" for run in (config.output, whole[0].output)), resamples=50)
+    assert compare(config.output, whole[0].output, resamples=50)["tasks"] == found["tasks"]  # a run is its result
+    assert list(found["tasks"]) == [config.task]
+    assert (found["first"]["training_seeds"], found["second"]["training_seeds"]) == ([2], [1])
+
+
+# --- stopped, and gone on ---
+
+
+def stop_at(step: int, how: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of this step."""
+    stepped = display.MetricsFile.stepped
+
+    def watched(self: display.MetricsFile, report: display.StepReport) -> None:
+        stepped(self, report)
+        if report.step == step:
+            monkeypatch.undo()
+            how()
+
+    monkeypatch.setattr(display.MetricsFile, "stepped", watched)
+
+
+def fall_over() -> None:
+    raise RuntimeError("the power is gone")
+
+
+def press_ctrl_c() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize(
+    ("how", "raised", "steps"), [(fall_over, RuntimeError, (4, 12, 31)), (press_ctrl_c, Interrupted, (7, 20, 32))]
+)
+def test_stopped_it_goes_on_and_ends_bit_identical(
+    config: FinetuneConfig,
+    whole: tuple[FinetuneConfig, Finetuned],
+    how: Callable[[], None],
+    raised: type[Exception],
+    steps: tuple[int, ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+    for number, step in enumerate(steps):
+        stop_at(step, how, monkeypatch)
+        with pytest.raises(raised):
+            finetune(config, resume=number > 0)
+        assert not (Path(config.output) / "result.json").exists()
+        kept = json.loads((Path(config.output) / "checkpoint" / "progress.json").read_text())["step"]
+        assert kept == (step if raised is Interrupted else (step - 1) // 3 * 3)
+    done = finetune(config, resume=True)
+    assert_same_run(config.output, whole[0].output)
+    assert (done.best_step, done.start_score) == (whole[1].best_step, whole[1].start_score)
+
+
+def test_ctrl_c_while_the_last_step_is_saved_counts(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+    config = replace(config, epochs=1)
+    save = Checkpoints.save
+
+    def saving(self: Checkpoints, progress: Progress, *rest: Any) -> None:
+        if progress.finished:
+            press_ctrl_c()
+        save(self, progress, *rest)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoints, "save", saving)
+        with pytest.raises(Interrupted):
+            finetune(config)
+    assert not (Path(config.output) / "result.json").exists()
+    assert finetune(config, resume=True).steps == 8
+
+
+def test_stopped_while_it_tests_it_goes_on(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(config, epochs=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "test", lambda *_, **__: fall_over())
+        with pytest.raises(RuntimeError):
+            finetune(config)
+    assert not (Path(config.output) / "run.json").exists()
+    done = finetune(config, resume=True)
+    assert results.read_result(Path(config.output) / "result.json") == done.result
+    assert not (Path(config.output) / "checkpoint").exists()
+
+
+# --- what the best step depends on ---
+
+
+def test_steps_are_chosen_by_the_validation_rows_alone(
+    config: FinetuneConfig, whole: tuple[FinetuneConfig, Finetuned], tmp_path: Path
+) -> None:
+    texts, labels = zip(*separable(60, seed=2), strict=True)
+    mixed = random.Random(0).sample(labels, len(labels))
+    test = write(tmp_path / "test.tsv", list(zip(texts, mixed, strict=True)))
+    done, other = whole[1], finetune(replace(config, test=test))
+    assert metrics(config.output) == metrics(whole[0].output)
+    assert (other.best_step, other.best_score) == (done.best_step, done.best_score)
+    entries = entry_of(done.result), entry_of(other.result)
+    assert entries[0]["predicted"] == entries[1]["predicted"]
+    assert entries[0]["accuracy"] != entries[1]["accuracy"]
+
+    wrong = [(text, "pet" if label == "fruit" else "fruit") for text, label in separable(40, seed=1)]
+    task = load_task(replace(config, validation=write(tmp_path / "validation.tsv", wrong)))
+    scores = [line["accuracy"] for line in metrics(config.output)[1:] if "metric" in line]
+    assert finetune_in_memory(config, task).best_score == pytest.approx(1 - min(scores))
+
+
+# --- labels, pairs, scores ---
+
+
+def test_three_labels_in_pairs_by_named_columns(config: FinetuneConfig, tmp_path: Path) -> None:
+    rows = [("a dog runs", text, label) for text, label in separable(120, labels=("fruit", "pet", "water"))]
+    file = write(tmp_path / "pairs.tsv", rows, "question\tanswer\tkind")
+    changes = {"task": file, "validation": None, "test": None, "validation_rows": 24}
+    changes |= {"text_columns": ("question", "answer"), "label_column": "kind", "epochs": 10}
+    done = finetune(replace(config, **changes, balanced=True, batch_size=9))
+    entry = entry_of(done.result)
+    assert (entry["classes"], entry["rows"]) == (["fruit", "pet", "water"], 24)
+    assert entry["accuracy"]["score"] > 60  # type: ignore[index]
+    assert done.result["config"]["data"][1].startswith("validation: of train, drawn by seed 0")
+
+
+def test_scores_are_a_regression(config: FinetuneConfig, tmp_path: Path) -> None:
+    def scored(count: int, seed: int) -> list[tuple[str, str]]:
+        return [(text, "0.5" if label == "fruit" else "4") for text, label in separable(count, seed=seed)]
+
+    files = {
+        part: write(tmp_path / f"{part}.tsv", scored(count, seed), "text\tlabel")
+        for seed, (part, count) in enumerate((("train", 80), ("validation", 40), ("test", 60)))
+    }
+    config = replace(config, task=files["train"], validation=files["validation"], test=files["test"], epochs=6)
+    done = finetune(config)
+    entry = entry_of(done.result)
+    assert entry["kind"] == "relatedness"
+    assert entry["pearson"]["low"] > 30  # type: ignore[index]
+    assert done.best_score == pytest.approx(entry["dev_pearson"] / 100)  # type: ignore[operator]
+    lines = metrics(config.output)
+    assert lines[0]["metric"] == "pearson"
+    assert lines[1].keys() >= {"loss", "mse"}
+    assert "scl" not in lines[1]
+    theirs = AutoModelForSequenceClassification.from_pretrained(Path(config.output) / "model")
+    assert (theirs.config.num_labels, theirs.config.problem_type) == (1, "regression")
+
+
+def test_bf16_and_micro_batches(config: FinetuneConfig, tmp_path: Path) -> None:
+    finetune(replace(config, precision="bf16", epochs=1))
+    tensors = load_file(Path(config.output) / "model" / "model.safetensors")
+    assert {tensor.dtype for tensor in tensors.values()} == {torch.float32}
+    assert all(np.isfinite(line["loss"]) for line in metrics(config.output) if "loss" in line)
+    runs = [replace(config, dropout=0.0, epochs=1, output=str(tmp_path / name)) for name in ("whole", "pieces")]
+    finetune(runs[0])
+    finetune(replace(runs[1], micro_batch_tokens=30))
+    whole, pieces = ([line["loss"] for line in metrics(run.output) if "loss" in line] for run in runs)
+    assert whole == pytest.approx(pieces, abs=1e-3)
+
+
+# --- samples and noise ---
+
+
+def changed(config: FinetuneConfig, **changes: object) -> tuple[ClassificationTask, ClassificationTask]:
+    """The task with the config as it is and as changed; validation and test rows must be the same."""
+    before, after = load_task(config), load_task(replace(config, **changes))  # type: ignore[arg-type]
+    assert (after.validation, after.test, after.label_names) == (before.validation, before.test, before.label_names)
+    assert after.sources[:3] == before.sources
+    return before, after
+
+
+def test_samples_are_balanced_or_proportional(config: FinetuneConfig, tmp_path: Path) -> None:
+    rows = [row for number, row in enumerate(separable(160)) if row[1] == "pet" or number % 4 == 0]
+    config = replace(config, task=write(tmp_path / "uneven.tsv", rows))
+    share = sum(label == "fruit" for _, label in rows) / len(rows)
+    assert share < 0.3
+    before, even = changed(config, sample_size=20)
+    assert [even.train.targets.count(label) for label in (0, 1)] == [10, 10]
+    _, like = changed(config, sample_size=20, sample_balanced=False)
+    assert like.train.targets.count(0) == round(20 * share)
+    _, other = changed(config, sample_size=20, sample_seed=2)
+    assert other.train.texts != even.train.texts
+    assert load_task(replace(config, sample_size=20)).train == even.train
+    whole = dict(zip(before.train.texts, before.train.targets, strict=True))
+    assert all(whole[text] == target for text, target in zip(even.train.texts, even.train.targets, strict=True))
+    assert even.sources[3] == f"20 of {len(rows)} training rows drawn, balanced over labels, sample 1"
+    assert "in the labels' proportions" in like.sources[3]
+    done = finetune(replace(config, sample_size=6, epochs=3, batch_size=16))  # fewer rows than a batch
+    assert (done.steps, done.best_step) == (3, 3)
+    assert done.result["config"]["data"][3].startswith("6 of")
+
+
+@pytest.mark.parametrize("noise", ["word-dropout", "word-swap", "characters"])
+def test_noise_changes_the_training_texts_alone(config: FinetuneConfig, noise: str) -> None:
+    before, after = changed(config, noise=noise, noise_rate=0.5)
+    assert after.train.targets == before.train.targets
+    differ = sum(one != other for one, other in zip(before.train.texts, after.train.texts, strict=True))
+    assert 40 < differ <= 80
+    assert after.sources[3] == f"training texts with {noise} at 0.5"
+    assert changed(config, noise=noise, noise_rate=0.0)[1].train == before.train
+    assert changed(config, noise=noise, noise_rate=0.5, sample_seed=2)[1].train != after.train
+
+
+def test_translations_take_the_place_of_training_texts(config: FinetuneConfig, tmp_path: Path) -> None:
+    pairs = [(text, f"the {number}", label) for number, (text, label) in enumerate(separable(80))]
+    file = write(tmp_path / "pairs.tsv", pairs, "sentence1\tsentence2\tlabel")
+    config = replace(config, task=file, validation=None, test=None)
+    texts = dict.fromkeys(text for pair in pairs for text in pair[:2])
+    back = write(tmp_path / "back.tsv", [(text, f"so {text}", "x") for text in texts], "sentence\ttranslation\tpivot")
+    before, after = changed(config, noise=back)
+    assert after.train.texts == [tuple(f"so {text}" for text in row) for row in before.train.texts]
+    assert after.sources[3] == f"training texts replaced by those of {back}"
+    write(tmp_path / "back.tsv", [("a dog", "a cat")], "sentence\ttranslation")
+    with pytest.raises(NearfarError, match=r"back\.tsv: no translation of "):
+        load_task(replace(config, noise=back))
+
+
+# --- mistakes ---
+
+
+def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: FinetuneConfig, tmp_path: Path) -> None:
+    def refuse(match: str, **changes: object) -> None:
+        with pytest.raises(NearfarError, match=match):
+            finetune(replace(config, **changes))  # type: ignore[arg-type]
+        assert not Path(config.output).exists()
+
+    strange = write(tmp_path / "strange.tsv", [*separable(4), ("a bird", "bird")])
+    refuse(r"strange\.tsv, line 6: the label 'bird' is none of the labels of .*train\.tsv: fruit, pet", test=strange)
+    refuse(r"strange\.tsv, line 6: the label 'bird'", validation=strange)
+    one = write(tmp_path / "one.tsv", separable(20, labels=("pet",)))
+    refuse("every row has the label 'pet'; there must be at least two labels", task=one)
+    three = write(tmp_path / "three.tsv", separable(60, labels=("fruit", "pet", "water")))
+    refuse("A sample of 2 rows cannot be drawn: it must be from 3, the number of labels", task=three, sample_size=2)
+    refuse("A sample of 81 rows cannot be drawn", sample_size=81)
+    refuse("no training row has the label", limit=1)
+    refuse(r"nowhere\.tsv", task=str(tmp_path / "nowhere.tsv"))
+    refuse("no column 'gold'", label_column="gold")
+    refuse("no column 'answer'", text_columns=("text", "answer"))
+    refuse("is named for training and for test", test=config.task)
+    refuse("no such model folder", model=str(tmp_path / "nowhere"))
+    refuse("max_length 100: this encoder takes 3 to", max_length=100)
+    refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and no such file", noise="word-drop")
+    scores = write(tmp_path / "scores.tsv", [(text, f"{number}.5") for number, (text, _) in enumerate(separable(20))])
+    changes = {"task": scores, "validation": None, "test": None}
+    refuse("--sample-size draws rows by their labels, and these rows have scores", **changes, sample_size=4)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scl_weight": 1.5}, "--scl-weight 1.5: must be between 0 and 1"),
+        ({"temperature": 0.0}, "--temperature 0.0: must be above 0"),
+        ({"dropout": 1.0}, "--dropout 1.0: must be in \\[0, 1\\)"),
+        ({"dropout": -0.1}, "--dropout -0.1: must be in \\[0, 1\\)"),
+        ({"noise_rate": 1.1}, "--noise-rate 1.1: must be between 0 and 1"),
+        ({"sample_size": 1}, "--sample-size 1: must be at least 2"),
+        ({"validation_rows": 1}, "--validation-rows 1: must be at least 2"),
+        ({"seed": -1}, "--seed -1: must be at least 0"),
+        ({"batch_size": 0}, "--batch-size 0: must be at least 1"),
+        ({"learning_rate": 0.0}, "--learning-rate 0.0: must be above 0"),
+    ],
+)
+def test_values_that_no_run_can_use(changes: dict[str, float], message: str) -> None:
+    with pytest.raises(NearfarError, match=message):
+        FinetuneConfig(output="x", **changes)  # type: ignore[arg-type]
+
+
+def test_run_folders_in_the_way(config: FinetuneConfig, tmp_path: Path) -> None:
+    config = replace(config, epochs=1)
+    with pytest.raises(NearfarError, match="no run to resume"):
+        finetune(config, resume=True)
+    done = finetune(config)
+    with pytest.raises(NearfarError, match="holds this run, finished"):
+        finetune(config)
+    assert finetune(config, resume=True) == done
+    with pytest.raises(NearfarError, match=r"other settings \(--sample-size, --scl-weight, --text-columns\)"):
+        finetune(replace(config, scl_weight=0.1, sample_size=4, text_columns=("text",)), resume=True)
+    (tmp_path / "trained").mkdir()
+    (tmp_path / "trained" / "config.toml").write_text(dump_toml(SclConfig(output="x")))
+    with pytest.raises(NearfarError, match="holds a run of another method"):
+        finetune(replace(config, output=str(tmp_path / "trained")))
+
+
+def test_outputs_that_are_not_finite_are_named(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    predict = Classifier.predict
+
+    def broken(self: Classifier, items: object, **settings: object) -> np.ndarray:
+        outputs = predict(self, items, **settings)  # type: ignore[arg-type]
+        if len(outputs) == 60:  # the test rows
+            outputs[7] = np.nan
+        return outputs
+
+    monkeypatch.setattr(Classifier, "predict", broken)
+    text = separable(60, seed=2)[7][0]
+    with pytest.raises(NearfarError, match=f"test row 7, '{text}', is not finite"):
+        finetune(replace(config, epochs=1))

@@ -1,0 +1,288 @@
+"""The verb from models and files to numbers, notes and plots; numbers against evaluate and plain formulas."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nearfar.commands.geometry.command as module
+from nearfar import Encoder, NearfarError
+from nearfar.cli import main
+from nearfar.commands.evaluate import evaluate
+from nearfar.commands.geometry import inputs as geometry_sets
+from nearfar.commands.geometry.command import geometry
+from nearfar.evaluation.geometry_tables import geometry_markdown
+from nearfar.types import ScoredPair
+from tests.tiny import save_tiny, sentences, write_pairs
+
+pytestmark = pytest.mark.long
+
+
+def letters(texts):
+    """Counts of the letters a to z: similar strings are near."""
+    return np.array([[text.count(chr(97 + n)) for n in range(26)] for text in texts], dtype=np.float32)
+
+
+def write_labelled(file: Path, labels: list[str]) -> Path:
+    lines = [f"{label}\t{text} {n}" for n, (label, text) in enumerate(zip(labels, sentences(len(labels)), strict=True))]
+    file.write_text("label\ttext\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with two tiny encoders, scored pairs and labelled texts; the working directory. No other data."""
+    save_tiny(tmp_path / "tiny")
+    save_tiny(tmp_path / "other", seed=1)
+    write_pairs(tmp_path / "pairs.tsv")
+    write_pairs(tmp_path / "task.tsv", seed=8)
+    write_labelled(tmp_path / "labelled.tsv", ["bad", "good", "good"] * 4)
+    monkeypatch.chdir(tmp_path)
+    for name in ("load_pairs", "load_task", "load_labelled"):
+        load = getattr(geometry_sets, name)
+
+        def here_alone(spec, load=load):
+            if spec.split(":")[0] in ("stsb", "sst2"):
+                raise NearfarError(f"{spec} is nowhere.")
+            return load(spec)
+
+        monkeypatch.setattr(geometry_sets, name, here_alone)
+    return tmp_path
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers alone."""
+    monkeypatch.setattr(module, "_draw", lambda *_: [])
+
+
+OWN = {"pairs": "pairs.tsv", "task": "task.tsv", "labelled": "labelled.tsv", "positive_above": 1.0, "progress": False}
+FLAGS = "--pairs pairs.tsv --task task.tsv --labelled labelled.tsv --positive-above 1".split()
+
+
+def read(file: str) -> list[tuple[float, str, str]]:
+    lines = [line.split("\t") for line in Path(file).read_text(encoding="utf-8").splitlines()[1:]]
+    return [(float(score), first, second) for score, first, second in lines]
+
+
+def test_from_flags_to_files(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["geometry", "tiny", str(world / "other"), "--output", "out", *FLAGS]) == 0
+    names = ["spectrum.png", "layers-tiny.png", "layers-other.png", "pairs.png", "labels.png"]
+    assert {path.name for path in Path("out").iterdir()} == {*names, "geometry.json", "geometry.md"}
+    assert all(Path("out", name).read_bytes().startswith(b"\x89PNG") for name in names)
+    result = json.loads(Path("out/geometry.json").read_text(encoding="utf-8"))
+    assert (result["schema"], result["kind"], result["plots"]) == (1, "geometry", names)
+    assert result["provenance"]["versions"]["torch"]
+    assert result["unavailable"] == {}
+    assert result["labelled"] == {"spec": "labelled.tsv", "texts": 12, "labels": ["bad", "good"]}
+    page = Path("out/geometry.md").read_text(encoding="utf-8")
+    assert page == geometry_markdown(result)
+    assert "| measure | tiny | other |" in page
+    assert all(f"]({name})" in page for name in names)
+    printed = capsys.readouterr().out
+    for shown in ("Geometry on pairs.tsv", "tiny", "isotropy", "best layer on task.tsv", "spectrum.png"):
+        assert shown in printed
+    assert f"{result['models']['tiny']['uniformity']:.3f}" in printed
+
+
+def test_numbers_are_of_the_distinct_texts_and_the_positive_pairs(world: Path, undrawn: None) -> None:
+    rows = read("pairs.tsv")
+    first = rows[0]
+    with Path("pairs.tsv").open("a", encoding="utf-8") as file:
+        file.write(f"3\t{first[1]}\t{rows[1][1]}\n")  # texts that were there before
+    result = geometry("tiny", "out", **OWN)
+    rows = read("pairs.tsv")
+    texts = sorted({text for row in rows for text in row[1:]})
+    assert len(texts) < 2 * len(rows)
+    x = Encoder.from_pretrained("tiny").encode(texts, normalize=True).astype(np.float64)
+    cosines = x @ x.T
+    off = ~np.eye(len(texts), dtype=bool)
+    positives = [(texts.index(a), texts.index(b)) for score, a, b in rows if score > 1]
+    assert 1 < len(positives) < len(rows)
+    singular = np.sqrt(np.maximum(np.linalg.eigvalsh(cosines)[::-1], 0))
+    model = result["models"]["tiny"]
+    assert model["alignment"] == pytest.approx(np.mean([2 - 2 * cosines[i, j] for i, j in positives]), abs=1e-5)
+    assert model["uniformity"] == pytest.approx(np.log(np.exp(-2 * (2 - 2 * cosines[off])).mean()), abs=1e-5)
+    assert model["mean_cosine"] == pytest.approx(cosines[off].mean(), abs=1e-5)
+    assert model["spectrum"][:20] == pytest.approx((singular / singular[0])[:20], abs=1e-5)
+    assert 1 < model["effective_rank"] < 32
+    assert np.exp(-2) < model["isotropy"] < 1
+    assert (model["dim"], model["pooling"], model["warning"]) == (32, "mean", None)
+    account = result["pairs"]
+    assert (account["pairs"], account["positives"], account["texts"]) == (len(rows), len(positives), len(texts))
+    assert account["instead_of"] is None
+
+
+def test_layers_are_what_evaluating_with_that_pooling_gives(world: Path, undrawn: None) -> None:
+    layers = geometry(["tiny"], "out", **OWN)["models"]["tiny"]["layers"]
+    assert {pooling: len(scores) for pooling, scores in layers.items()} == {"cls": 3, "mean": 3, "max": 3}
+    assert layers["cls"][0] is None  # before the first layer every [CLS] is the same vector
+    for layer, pooling in ((0, "max"), (1, "cls"), (1, "mean"), (2, "max")):
+        scored = evaluate("tiny", tasks="task.tsv", pooling=f"layer:{layer}:{pooling}", resamples=0, progress=False)
+        expected = scored["tasks"]["task.tsv"]["spearman"]["all"]["score"]
+        assert layers[pooling][layer] == pytest.approx(expected, abs=0.01)
+    assert len({score for scores in layers.values() for score in scores}) > 5
+
+
+def test_without_any_data_it_says_so_and_measures_generated_pairs(
+    world: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["geometry", "tiny", "--output", "out"]) == 0
+    result = json.loads(Path("out/geometry.json").read_text(encoding="utf-8"))
+    assert result["plots"] == ["spectrum.png"]
+    assert sorted(path.name for path in Path("out").iterdir()) == ["geometry.json", "geometry.md", "spectrum.png"]
+    assert list(result["unavailable"]) == ["stsb:dev", "stsb", "sst2:test"]
+    assert (result["pairs"]["spec"], result["pairs"]["instead_of"]) == ("microworld:dev", "stsb:dev")
+    assert result["task"] is result["labelled"] is result["models"]["tiny"]["layers"] is None
+    assert result["models"]["tiny"]["alignment"] > 0
+    printed = " ".join(capsys.readouterr().out.split())
+    for said in (
+        "Geometry on microworld:dev",
+        "NOT of stsb:dev",
+        "Left out: sst2:test. sst2:test is nowhere.",
+        "--pairs with a file with the columns score, sentence1 and sentence2, or microworld:dev",
+        "--task with",
+        "--labelled with",
+    ):
+        assert said in printed
+        assert said in " ".join(Path("out/geometry.md").read_text(encoding="utf-8").split())
+
+
+def test_generated_pairs_that_are_asked_for_are_drawn_too(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    monkeypatch.setattr(module.plots, "tsne_pairs", lambda *given, **_: drawn.append(given))
+    result = geometry({"letters": letters}, "out", pairs="microworld:dev", progress=False)
+    assert result["plots"] == ["spectrum.png", "pairs.png"]
+    assert result["pairs"]["instead_of"] is None
+    ((vectors, similar, dissimilar, file),) = drawn
+    assert (len(similar), len(dissimilar), file) == (20, 20, Path("out/pairs.png"))
+    assert vectors["letters"].shape == (80, 26)
+    ends = np.array([*similar, *dissimilar])
+    assert sorted(ends.ravel()) == list(range(80))
+    distances = np.linalg.norm(vectors["letters"][ends[:, 0]] - vectors["letters"][ends[:, 1]], axis=1)
+    assert distances[:20].mean() < distances[20:].mean()
+
+
+@pytest.mark.parametrize("flag", ["pairs", "task", "labelled"])
+@pytest.mark.parametrize("spec", ["stsb:dev", "nowhere.tsv"])
+def test_a_named_set_must_be_there_and_nothing_is_encoded(world: Path, flag: str, spec: str) -> None:
+    with pytest.raises(NearfarError, match="nowhere"):
+        geometry({"f": lambda texts: pytest.fail("encoded")}, "out", **{**OWN, flag: spec})
+
+
+def test_sets_that_nothing_can_be_measured_on(world: Path) -> None:
+    with pytest.raises(NearfarError, match=r"pairs\.tsv: no pair is scored above --positive-above 5; the highest"):
+        geometry("tiny", "out", **{**OWN, "positive_above": 5.0})
+    Path("few.tsv").write_text("score\tsentence1\tsentence2\n5\ta\tb\n0\tc\td\n2\te\te\n5\tg\th\n")
+    with pytest.raises(NearfarError, match=r"few\.tsv: 3 pairs of two different texts; a plot of pairs needs 4"):
+        geometry("tiny", "out", **{**OWN, "pairs": "few.tsv"})
+    write_labelled(world / "many.tsv", [f"l{n}" for n in range(21)] * 2)
+    with pytest.raises(NearfarError, match=r"many\.tsv: has 21 labels; a plot can tell 20 apart"):
+        geometry("tiny", "out", **{**OWN, "labelled": "many.tsv"})
+    with pytest.raises(NearfarError, match="--labelled-limit 3"):
+        geometry("tiny", "out", **OWN, labelled_limit=3)
+
+
+def test_extremes_are_drawn_by_chance_among_equal_scores() -> None:
+    pairs = [ScoredPair(f"a{n}", f"b{n}", [0.0, 2.5, 5.0][n % 3]) for n in range(150)] + [ScoredPair("c", "c", 9.0)]
+    chosen = [geometry_sets._extremes(pairs, "p", seed) for seed in (1, 1, 2)]
+    assert chosen[0] == chosen[1] != chosen[2]
+    most, least = chosen[0]
+    assert (len(set(most)), len(set(least))) == (20, 20)
+    assert {pair.score for pair in most} == {5.0}
+    assert {pair.score for pair in least} == {0.0}
+    most, least = geometry_sets._extremes(pairs[:9], "p", 0)
+    assert len(most) == len(least) == 4
+    assert not set(most) & set(least)
+
+
+def test_labelled_texts_are_the_first_or_spread_over_a_sorted_file(world: Path, undrawn: None) -> None:
+    seen: list[str] = []
+    geometry({"f": lambda texts: seen.extend(texts) or letters(texts)}, "out", **OWN, labelled_limit=5)
+    assert [text.split()[-1] for text in seen[-5:]] == ["0", "1", "2", "3", "4"]
+    write_labelled(world / "sorted.tsv", ["x"] * 30 + ["y"] * 11)
+    options = {**OWN, "labelled": "sorted.tsv", "labelled_limit": 5}
+    result = geometry({"f": lambda texts: seen.extend(texts) or letters(texts)}, "out", **options)
+    assert [text.split()[-1] for text in seen[-5:]] == ["0", "10", "20", "30", "40"]
+    assert result["labelled"] == {"spec": "sorted.tsv", "texts": 5, "labels": ["x", "y"]}
+
+
+def test_a_function_has_no_layers_and_no_settings(world: Path, undrawn: None) -> None:
+    result = geometry({"letters": letters, "tiny": "tiny"}, "out", **OWN)
+    assert result["models"]["letters"]["layers"] is None
+    assert result["models"]["tiny"]["layers"] is not None
+    assert (result["models"]["letters"]["pooling"], result["models"]["letters"]["dim"]) == (None, 26)
+    with pytest.raises(NearfarError, match="pooling is a setting"):
+        geometry({"letters": letters}, "out", **OWN, pooling="mean")
+    with pytest.raises(NearfarError, match="a function has no name"):
+        geometry([letters], "out", **OWN)
+    with pytest.raises(NearfarError, match=r"flat: returned shape \(3,\)"):
+        geometry({"flat": lambda texts: np.zeros(3)}, "out", **OWN)
+
+
+def test_pooling_of_all_models_and_a_run_folder(world: Path, undrawn: None) -> None:
+    (world / "run").mkdir()
+    (world / "tiny").rename(world / "run" / "model")
+    (world / "run" / "run.json").write_text("{}")
+    result = geometry(["run", "other"], "out", **OWN, pooling="layer:1:max")
+    assert [model["pooling"] for model in result["models"].values()] == ["layer:1:max"] * 2
+    assert result["models"]["run"]["model"] == "run"
+    other = Encoder.from_pretrained("other", pooling="layer:1:max").encode
+    again = geometry({"function": other}, "out", **OWN)["models"]["function"]
+    for measure in ("alignment", "isotropy", "effective_rank"):
+        assert result["models"]["other"][measure] == pytest.approx(again[measure], abs=1e-4)
+    assert abs(result["models"]["run"]["alignment"] - again["alignment"]) > 1e-3
+
+
+def test_a_collapsed_space_is_said_to_be_one(world: Path, undrawn: None) -> None:
+    result = geometry({"flat": lambda texts: np.ones((len(texts), 8))}, "out", **OWN)
+    assert "collapsed" in result["models"]["flat"]["warning"]
+    assert "flat: The embeddings have collapsed" in geometry_markdown(result)
+
+
+def test_models_are_named_by_what_tells_them_apart() -> None:
+    assert list(module._named("a/b/model")) == ["model"]
+    assert list(module._named(["owner/name", Path("/x/tiny")])) == ["name", "tiny"]
+    assert module._named(["runs/a/model", "runs/b/model"]) == {"a/model": "runs/a/model", "b/model": "runs/b/model"}
+    assert list(module._named(["x", "y/x"])) == ["x", "y/x"]
+    assert list(module._named(["."])) == ["."]
+    with pytest.raises(NearfarError, match="named twice"):
+        module._named(["tiny", Path("tiny")])
+    files = module._file_names(["a/b", "a b", "a-b", "é ü", "../x"])
+    assert list(files.values()) == [
+        "layers-a-b.png",
+        "layers-a-b-2.png",
+        "layers-a-b-3.png",
+        "layers-é-ü.png",
+        "layers-..-x.png",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("geometry --output out", "the geometry of what?"),
+        ("geometry nowhere/at/all --output out", "nowhere/at/all: there is no such model folder"),
+        ("geometry tiny ./tiny/../nowhere --output out", "there is no such model folder"),
+        ("geometry tiny tiny --output out", "named twice"),
+        ("geometry tiny --output pairs.tsv", "cannot be made"),
+        (
+            "geometry tiny --output out --pairs pairs.tsv --positive-above 1 --pooling layer:9:max",
+            "layers are 0 (embeddings) to 2",
+        ),
+    ],
+)
+def test_mistakes_are_one_line(world: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(words.split()) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.realdata
+def test_the_default_sets(nearfar_data: Path, tmp_path: Path, undrawn: None) -> None:
+    result = geometry({"letters": letters}, tmp_path, progress=False)
+    assert result["unavailable"] == {}
+    found = result["pairs"]
+    assert [found[key] for key in ("spec", "pairs", "positives", "texts")] == ["stsb:dev", 1500, 208, 2910]
+    assert (result["task"]["spec"], result["task"]["pairs"]) == ("stsb", 1379)
+    assert result["labelled"] == {"spec": "sst2:test", "texts": 400, "labels": ["0", "1"]}

@@ -1,0 +1,322 @@
+"""The report from folders to pages: what may be named, what is missing, what is damaged."""
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nearfar.cli import main
+from nearfar.commands.compare import compare
+from nearfar.commands.evaluate import evaluate
+from nearfar.commands.finetune.command import finetune
+from nearfar.commands.report.command import report
+from nearfar.config import FinetuneConfig
+from nearfar.types import NearfarError
+from tests.encoder.tiny_pairs import save_tiny_for_pairs
+from tests.evaluation.report.cases import Read, comparison, evaluation, geometry, row_of, side, training_run, transfer
+
+TASKS = {"one": 70.0, "two": 60.0}
+
+
+@pytest.fixture
+def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory: a run, a group, results of two settings and of a single model, and a geometry."""
+    monkeypatch.chdir(tmp_path)
+    write_run(Path("runs/alone"), seed=5)
+    write_group(Path("runs/group"))
+    for seed in (1, 2):
+        write_json(Path(f"results/scl-{seed}.json"), evaluation(f"scl-{seed}", TASKS, seed=seed))
+        write_json(Path(f"ce/seed-{seed}.json"), evaluation("runs/ce", {"one": 50.0, "two": 49.0}, seed=seed))
+    base = evaluation("base", {"one": 40.0, "two": 30.0}) | {"transfer": transfer({"mr": 80.0})}
+    write_json(Path("base.json"), base)
+    write_json(Path("geo/geometry.json"), geometry("a", "b"))
+    return tmp_path
+
+
+def write_json(file: Path, value: Any) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(value), encoding="utf-8")
+
+
+def write_run(folder: Path, *, seed: int, finished: bool = True) -> None:
+    made = training_run("x", seed=seed)
+    folder.mkdir(parents=True)
+    settings = {**made.settings, "output": str(folder)}
+    lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
+    (folder / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    records = sorted([*made.steps, *made.evaluations], key=lambda line: line["step"])
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in records), encoding="utf-8")
+    if finished:
+        write_json(folder / "run.json", made.record)
+
+
+def write_group(folder: Path) -> None:
+    for seed in (1, 2):
+        write_run(folder / f"seed-{seed}", seed=seed)
+    write_json(folder / "group.json", {"schema": 1, "kind": "group", "runs": ["seed-1", "seed-2"]})
+
+
+def made(*what: str, **settings: Any) -> Read:
+    """The page, read."""
+    report(what, "out.html", **{"resamples": 200, "progress": False} | settings)
+    return Read(Path("out.html").read_text(encoding="utf-8"))
+
+
+def table_of(page: Read, title: str) -> dict[str, list[str]]:
+    table = next(table for table in page.tables if table[0][0] == title)
+    return {row[0].strip(): row[1:] for row in table}
+
+
+EVERYTHING = ("runs/alone", "runs/group", "results/scl-1.json", "ce", "base.json", "geo", "results/scl-2.json")
+
+
+def test_from_flags_to_both_files(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--output", "new/page.html", "--resamples", "200", "--title", "All <of> it"]
+    assert main(["report", *EVERYTHING, *flags]) == 0
+    assert "The report is new/page.html, and in Markdown new/page.md" in capsys.readouterr().out
+    assert {path.name for path in Path("new").iterdir()} == {"page.html", "page.md"}
+    page = Read(Path("new/page.html").read_text(encoding="utf-8"))
+    assert page.headings[0] == (1, "All <of> it")
+    assert [row[0] for row in page.tables[0]] == ["model", "scl 2 seeds: 1, 2", "runs/ce 2 seeds: 1, 2", "base"]
+    assert table_of(page, "model")["base"][0].startswith("40.00")
+    runs = table_of(page, "run")
+    assert list(runs) == ["run", "alone", "group/seed-1", "group/seed-2", "group, all 2"]
+    assert "Computed for this page: 200 resamples, seed 0" in page.text
+    assert table_of(page, "measure")["alignment"] == ["0.200", "0.200"]
+    assert "What is missing" not in page.text
+    assert Path("new/page.md").read_text(encoding="utf-8").startswith("# All \\<of\\> it\n")
+
+
+def test_the_same_files_give_the_same_page_to_the_byte(world: Path) -> None:
+    pages = []
+    for name in ("a.html", "b.html"):
+        report([Path(one) for one in EVERYTHING], name, title="t", resamples=100, progress=False)
+        pages.append([Path(name).with_suffix(end).read_bytes() for end in (".html", ".md")])
+    assert pages[0] == pages[1]
+
+
+def noisy(noise: float, seed: int = 0):
+    """Encodes texts that end in a score, so that pairs have cosines near it."""
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        rng = np.random.default_rng(seed)
+        turn = [0.0 if text.startswith("left") else 80 - 15 * float(text.split()[2]) for text in texts]
+        turn = np.radians(turn + noise * rng.normal(size=len(texts)))
+        return np.stack([np.cos(turn), np.sin(turn)], axis=1)
+
+    return encode
+
+
+def test_marks_are_those_of_a_comparison_of_the_same_files(world: Path) -> None:
+    gold = np.random.default_rng(0).integers(0, 11, 120) / 2
+    rows = [f"{score}\tleft {n}\tright {n} {score}" for n, score in enumerate(gold)]
+    Path("p.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
+    for seed, (name, noise) in enumerate((("good", 10.0), ("near", 11.0), ("bad", 35.0))):
+        evaluate(noisy(noise, seed), pairs=["p.tsv"], resamples=50, name=name, output=f"{name}.json", progress=False)
+    tested = compare("good.json", "near.json", "bad.json", resamples=500, progress=False)
+    verdicts = {tuple(one["pair"]): one["tasks"]["p.tsv"] for one in tested["comparisons"]}
+    assert [verdicts[pair]["separable"] for pair in ((0, 1), (0, 2))] == [False, True]
+    page = made("good.json", "near.json", "bad.json", resamples=500)
+    scores = {name: cells[0] for name, cells in table_of(page, "model").items()}
+    assert re.fullmatch(r"\d\d\.\d\d \* \[.*\]", scores["good"])
+    assert re.fullmatch(r"\d\d\.\d\d = \[.*\]", scores["near"])
+    assert re.fullmatch(r"-?\d+\.\d\d \[.*\]", scores["bad"])
+    told = f"by {verdicts[0, 2]['difference']:.2f} [{verdicts[0, 2]['low']:.2f}, {verdicts[0, 2]['high']:.2f}], p "
+    assert f"It is better than bad ({told}{verdicts[0, 2]['p_holm']:.4f})." in page.text
+    assert "It is not separable from near (" in page.text
+    page = made("bad.json", "good.json", "near.json", resamples=500)
+    assert "It is better than bad (" in page.text
+
+
+def test_when_a_comparison_is_computed(world: Path) -> None:
+    assert "Computed for this page" in made("base.json", "ce").text
+    assert "Computed for this page" not in made("base.json", "ce", compare="no").text
+    sides = [side(name, evaluation(name, TASKS)) for name in "AB"]
+    row = row_of(70.0, 70.0, separable=False)
+    write_json(Path("c.json"), comparison(*sides, {"one": row}))
+    page = made("base.json", "ce", "c.json")
+    assert "Computed for this page" not in page.text
+    assert "From c.json" in page.text
+    assert "Computed for this page" in made("base.json", "ce", "c.json", compare="yes").text
+    for number in range(6):
+        write_json(Path(f"many/{number}.json"), evaluation(f"m{number}", TASKS))
+    assert "Computed for this page" not in made("many", "base.json").text
+    with pytest.raises(NearfarError, match="--compare yes: 1 evaluated sides were named; a comparison needs two"):
+        made("base.json", compare="yes")
+
+
+def test_sides_that_cannot_be_compared_are_shown_all_the_same(world: Path) -> None:
+    other = evaluation("other", {"one": 99.0})
+    other["tasks"]["one"]["subsets"]["only"]["digest"] = "e"
+    write_json(Path("other.json"), other)
+    page = made("base.json", "other.json")
+    assert "No comparison was computed: base.json and other.json were scored on different data" in page.text
+    with pytest.raises(NearfarError, match="were scored on different data"):
+        made("base.json", "other.json", compare="yes")
+
+
+def test_what_is_missing_is_noted(world: Path) -> None:
+    write_run(Path("r/going"), seed=1, finished=False)
+    with Path("r/going/metrics.jsonl").open("a") as stream:
+        stream.write('{"step": 11, "lo')
+    write_run(Path("r/bare"), seed=2)
+    Path("r/bare/metrics.jsonl").unlink()
+    Path("r/bare/config.toml").unlink()
+    Path("runs/group/group.json").unlink()
+    write_json(Path("other/group.json"), {"kind": "group", "runs": ["gone"]})
+    write_json(Path("copied.run.json"), training_run("c", seed=8).record)
+    page = made("r/going", "r/bare", "runs/group", "other", "copied.run.json")
+    for sentence in (
+        "r/going: has no run.json, which a finished run has; it was stopped, or it is still going on.",
+        "r/going/metrics.jsonl: its last line is cut, and was left out.",
+        "r/bare: has no metrics.jsonl, so it has no curves but that of the dev scores in run.json.",
+        "r/bare: has no config.toml, so what is said of its settings is from run.json.",
+        "runs/group: is not a finished group of runs (no group.json).",
+        "other/gone: a run of the group, is not there.",
+        "copied.run.json: is the account of a run alone, without the losses of its steps.",
+    ):
+        assert sentence in page.text
+    rows = table_of(page, "run")
+    assert list(rows)[1:] == ["going", "bare", "group/seed-1", "group/seed-2", "group, all 2", "copied"]
+    assert rows["going"][-1] == "not finished"
+    assert rows["copied"][2] == "8"
+
+
+def test_a_model_has_one_name(world: Path) -> None:
+    """Its run, its evaluations and its geometry are told under the run's name; the title says it once."""
+    for place in ("results", "again"):
+        write_json(Path(f"{place}/alone.json"), evaluation("runs/alone", TASKS, seed=5))
+    write_json(Path("results/group.json"), evaluation("./runs/group/seed-1/model", TASKS, seed=1))
+    spaces = geometry("a", "b")
+    spaces["models"]["a"]["model"] = "runs/alone"
+    write_json(Path("geo/geometry.json"), spaces)
+    page = made("runs/alone", "results/alone.json", "results/group.json", "runs/group", "geo", "base.json")
+    assert page.headings[0] == (1, "Report: alone, group/seed-1, base and 2 more")
+    assert list(table_of(page, "model"))[1:] == ["alone", "group/seed-1", "base"]
+    assert table_of(page, "measure").keys() >= {"alignment"}
+    assert "runs/alone:" not in page.text
+    assert next(table for table in page.tables if table[0][0] == "measure")[0][1:] == ["alone", "b"]
+    page = made("results/alone.json", "again/alone.json")
+    assert page.headings[0] == (1, "Report: runs/alone")
+    page = made("results/alone.json", "again/alone.json", "runs/alone")
+    assert page.headings[0] == (1, "Report: alone")
+    assert list(table_of(page, "model"))[1:] == ["alone (results/alone.json)", "alone (again/alone.json)"]
+
+
+def test_what_was_fine_tuned(world: Path) -> None:
+    rows = [f"{('red', 'blue')[n % 2]} dog {'a ' * (n % 7)}\t{('warm', 'cold')[n % 2]}" for n in range(60)]
+    Path("mine.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    shared = {"model": str(save_tiny_for_pairs(Path("tiny"))), "task": "mine.tsv", "validation_rows": 10}
+    for name, weight in (("both", 0.9), ("ce", 0.0)):
+        settings = {"scl_weight": weight, "learning_rate": 1e-3, "evaluate_every": 2, **shared}
+        done = finetune(FinetuneConfig(output=f"tuned/{name}", **settings))  # type: ignore[arg-type]
+    page = made("tuned/both", "tuned/ce", "tuned/both/result.json", "tuned/ce/result.json", "runs/alone")
+    assert (2, "Fine-tuned classifiers") in page.headings
+    assert "Accuracy × 100 of fine-tuned classifiers" in page.text
+    assert "Fine-tuned, task mine.tsv (accuracy × 100): " in page.text
+    scores = table_of(page, "model")
+    assert list(scores) == ["model", "both", "ce"]  # as their runs are called
+    entry = done.result["transfer"]["tasks"]["mine.tsv"]
+    assert scores["ce"][0].startswith(f"{entry['accuracy']['score']:.2f} ")
+    trained = table_of(page, "run")
+    assert trained["ce"][0] == "scl-finetune"
+    assert trained["ce"][4:6] == [f"{100 * done.start_score:.2f}", f"{100 * done.best_score:.2f}"]
+    told = "before and best: Accuracy × 100 on mine.tsv, validation, or Spearman × 100 on stsb:dev."
+    assert told in page.text
+    for title in ("Accuracy × 100 on mine.tsv, validation", "Spearman × 100 on stsb:dev", "Loss of scl-finetune"):
+        assert title in page.text
+    assert not [row for table in page.tables for row in table if "probes" in " ".join(row)]
+
+    record = Path("tuned/ce/run.json").rename("copied.run.json")
+    page = made("tuned/ce", "copied.run.json")  # unfinished; and of another the account alone
+    assert "before and best: Accuracy × 100 on mine.tsv, validation." in page.text
+    assert record.exists()
+
+
+def test_everything_is_there_once(world: Path) -> None:
+    page = made("runs/group", "runs/group/seed-1", "runs/group/../group", "runs/group/seed-2/run.json", "base.json")
+    assert list(table_of(page, "run"))[1:] == ["group/seed-1", "group/seed-2", "group, all 2"]
+    assert len(page.tables[0]) == 2
+
+
+def test_results_of_one_name_say_which_file_they_are_from(world: Path) -> None:
+    write_json(Path("again.json"), evaluation("base", TASKS))
+    assert [row[0] for row in made("base.json", "again.json").tables[0][1:]] == [
+        "base (base.json)",
+        "base (again.json)",
+    ]
+
+
+def test_a_folder_of_several_settings_is_several_sides(world: Path) -> None:
+    for seed in (1, 2):
+        write_json(Path(f"results/sbert-{seed}.json"), evaluation(f"sbert-{seed}", TASKS, seed=seed))
+    page = made("results")
+    assert [row[0] for row in page.tables[0][1:]] == ["sbert 2 seeds: 1, 2", "scl 2 seeds: 1, 2"]
+    write_json(Path("mixed/a.json"), evaluation("a", TASKS, seed=1))
+    write_json(Path("mixed/b.json"), evaluation("b", TASKS, seed=2))
+    assert [row[0] for row in made("mixed").tables[0][1:]] == ["mixed 2 seeds: 1, 2"]
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("f.json", "{", r"f\.json: is not a whole JSON file"),
+        ("f.json", "[1]", r"f\.json: is no result of nearfar"),
+        ("f.json", '{"kind": "dog"}', r"f\.json: is of no kind that a report shows \(kind 'dog'\)"),
+        ("f.json", '{"kind": "evaluation", "schema": 2}', r"f\.json: has schema 2; this version of nearfar reads 1"),
+        ("f.json", '{"kind": "sts", "schema": 1}', r"f\.json: is not a result file of nearfar evaluate: it names no"),
+        ("f.json", '{"kind": "comparison", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'first'"),
+        ("f.json", '{"kind": "geometry", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'config'"),
+        ("f.json", '{"kind": "group"}', r"f\.json: is damaged, .*: it lacks 'runs'"),
+        ("run/run.json", '{"config": 1}', r"run/run\.json: is damaged, .*: config is 1, not an object"),
+        ("run/config.toml", "a = ", r"run/config\.toml: cannot be read as TOML"),
+        ("run/metrics.jsonl", '{"step": 1\n{"step": 2, "loss": 1}\n', r"run/metrics\.jsonl, line 1: is no JSON"),
+        ("run/metrics.jsonl", '{"step": 2}\n', r"run/metrics\.jsonl, line 1: is damaged, .*: it lacks 'loss'"),
+        ("run/metrics.jsonl", '{"step": 2, "spearman": "x"}\n', r"line 1: is damaged, .*: spearman is 'x'"),
+        ("run/metrics.jsonl", '{"step": 2, "metric": "accuracy"}\n', r"line 1: is damaged, .*: it lacks 'accuracy'"),
+        ("run/metrics.jsonl", '{"step": 2, "metric": ["x"]}\n', r"line 1: is damaged, .*: metric is \['x'\], not text"),
+        ("run/metrics.jsonl", '{"metric": "accuracy", "accuracy": 1}\n', r"line 1: is damaged, .*: it lacks 'step'"),
+        ("run/run.json", '{"config": {}, "metric": 1}', r"run/run\.json: is damaged, .*: metric is 1, not text"),
+        ("model/modules.json", "[]", r"model: holds neither a run, .* nearfar evaluate model --output RESULT\.json"),
+        ("empty/readme.txt", "", "empty: holds neither a run, nor a group of runs, nor result files"),
+    ],
+)
+def test_what_is_damaged_or_unknown_is_named(world: Path, name: str, text: str, message: str) -> None:
+    file = Path(name)
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(NearfarError, match=message):
+        made(file.parts[0])
+    assert not Path("out.html").exists()
+
+
+def test_files_that_cannot_be_read(world: Path) -> None:
+    with pytest.raises(NearfarError, match=r"absent\.json: cannot be read \(No such file"):
+        made("absent.json")
+    Path("binary.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(NearfarError, match=r"binary\.json: is damaged: byte 0 is not UTF-8"):
+        made("binary.json")
+
+
+def test_unusable_settings(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for flags, message in (
+        ([], "a report on what?"),
+        (["base.json"], None),
+        (["base.json", "--output", "page.txt"], "--output page.txt: a report ends in .html"),
+        (["base.json", "--output", "geo/geometry.json/x.html"], "cannot be made"),
+        (["base.json", "--output", "x.html", "--resamples", "0"], "resamples"),
+    ):
+        arguments = ["report", *flags, *([] if "--output" in flags or not message else ["--output", "x.html"])]
+        if message is None:
+            with pytest.raises(SystemExit):  # the flag is required
+                main(arguments)
+            continue
+        assert main(arguments) == 2
+        assert message in re.sub(r"\s+", " ", capsys.readouterr().err)
+    Path("folder.html").mkdir()
+    with pytest.raises(NearfarError, match=r"folder\.html: is a folder"):
+        report("base.json", "folder.html")

@@ -1,0 +1,220 @@
+"""``nearfar env`` tells what a bug report needs, whatever is broken, and no names or secrets."""
+
+import json
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearfar.cli import main
+from nearfar.commands import env
+from nearfar.encoder import kernel_build, kernels
+
+PARTS = {
+    "versions": {
+        "python",
+        "nearfar",
+        "torch",
+        "transformers",
+        "tokenizers",
+        "sentence-transformers",
+        "numpy",
+        "commit",
+    },
+    "platform": {"system", "python"},
+    "processor": {"name", "instruction_sets", "bfloat16", "cores", "usable", "quota"},
+    "threads": {"computing", "between_operations", "runtime", "variables"},
+    "gpu": {"cuda_of_torch", "devices", "mps"},
+    "kernels": {"available"},
+    "folders": {"kernels", "hub", "datasets", "temporary"},
+    "data": {"folder"},
+    "hub": {"address", "reachable", "answer"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("NEARFAR_KERNELS", "0")
+    for name in ("NEARFAR_DATA", "HF_ENDPOINT", *env.OFFLINE):
+        monkeypatch.delenv(name, raising=False)
+    kernels.kernels.cache_clear()
+    kernels._built.cache_clear()
+    yield
+    kernels.kernels.cache_clear()
+    kernels._built.cache_clear()
+
+
+def told(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
+    assert main(["env", "--json", *flags]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def test_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
+    found = told(capsys, "--offline")
+    assert list(found) == list(PARTS)
+    for part, names in PARTS.items():
+        assert names <= set(found[part]), part
+    assert found["hub"]["answer"] == "not asked, by --offline"
+    assert found["kernels"]["why_not"] == "NEARFAR_KERNELS=0"
+
+
+def test_the_screen_has_what_the_json_has(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["env", "--offline"]) == 0
+    printed = capsys.readouterr().out
+    flat = " ".join(printed.split())
+    for part, names in PARTS.items():
+        assert f"\n{part}\n" in f"\n{printed}"
+        assert all((name if part == "versions" else f"{name}:") in flat for name in names), part
+    assert max(map(len, printed.splitlines())) <= env.WIDTH
+    assert len(printed.splitlines()) < 60
+
+
+def test_no_names_and_no_secrets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "anneliese"
+    (home / "sets").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("USERPROFILE", str(home))
+    for name in ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("NEARFAR_DATA", str(home / "sets"))
+    monkeypatch.setenv("HF_DATASETS_CACHE", "/scratch/anneliese/sets")
+    monkeypatch.setenv("CXX", str(home / "bin" / "c++"))
+    monkeypatch.setenv("NEARFAR_KERNELS", "1")  # the reason why there are none names that file
+    monkeypatch.setenv("HF_TOKEN", "hf_geheim")
+    monkeypatch.setenv("HF_ENDPOINT", "http://anneliese:geheim@127.0.0.1:1/hub")
+    for flags in (["--json"], []):
+        assert main(["env", *flags]) == 0
+        said = capsys.readouterr()
+        assert "anneliese" not in said.out + said.err
+        assert "geheim" not in said.out + said.err
+        assert "~/sets" in said.out
+        assert "/scratch/<user>/sets" in said.out
+        assert "CXX names ~/bin/c++, which is no program" in said.out
+        assert "http://127.0.0.1:1/hub" in said.out
+
+
+@pytest.mark.parametrize("home", ["", "/", None])
+def test_without_a_home(home: str | None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def lost() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", lost)
+    monkeypatch.delenv("USERPROFILE", raising=False)
+    if home is None:
+        monkeypatch.delenv("HOME", raising=False)
+    else:
+        monkeypatch.setenv("HOME", home)
+    found = told(capsys, "--offline")
+    assert found["folders"]["temporary"].startswith(os.path.realpath(os.sep)[:1])
+
+
+def test_a_broken_torch_breaks_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    found = told(capsys, "--offline")
+    assert found["gpu"].startswith("cannot be told: ModuleNotFoundError: ")
+    assert found["threads"].startswith("cannot be told: ")
+    assert found["processor"]["cores"] == os.cpu_count()
+    assert main(["env", "--offline"]) == 0
+    assert "  cannot be told: ModuleNotFoundError" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("part", [part for part in PARTS if part != "hub"])
+def test_each_part_may_break(part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken() -> None:
+        raise OSError("out of order\nby far")
+
+    monkeypatch.setattr(env, f"_{part}", broken)
+    found = told(capsys, "--offline")
+    assert found.pop(part) == "cannot be told: OSError: out of order"
+    assert all(isinstance(rest, dict) for rest in found.values())
+
+
+def test_kernels_tell_their_compiler_or_why_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("NEARFAR_KERNELS", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(kernel_build, "COMPILERS", ("no-such-compiler",))
+    monkeypatch.delenv("CXX", raising=False)
+    assert told(capsys, "--offline")["kernels"] == {
+        "available": [],
+        "why_not": "no C++ compiler was found (no-such-compiler, or what CXX names)",
+    }
+
+
+def test_named_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "none"))
+    assert told(capsys, "--offline")["data"]["why"] == "there is no such folder"
+    for name in ("nli/SNLI/train", "sts/STSB/dev", "senteval/MR", "sts/multilingual/STS14.es.news"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / f"{name}.tsv").touch()
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "data"))
+    data = told(capsys, "--offline")["data"]
+    assert data["whole"] == ["snli", "mr"]
+    assert data["in_part"] == ["sts14-es:news", "stsb:dev", "stsb-text:dev"]
+    assert "sts17" in data["missing"]
+
+
+class Hub(BaseHTTPRequestHandler):
+    def do_HEAD(self) -> None:
+        self.send_response(self.server.status)  # type: ignore[attr-defined]
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("status", [200, 401, 503])
+def test_a_hub_that_answers(status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    with HTTPServer(("127.0.0.1", 0), Hub) as server:
+        server.status = status  # type: ignore[attr-defined]
+        threading.Thread(target=server.handle_request, daemon=True).start()
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        monkeypatch.setenv("no_proxy", "*")
+        hub = told(capsys)["hub"]
+    assert hub["reachable"] is True
+    assert hub["answer"].startswith(f"status {status} after ")
+
+
+def test_a_hub_that_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(env, "PATIENCE", 0.2)
+    monkeypatch.setenv("no_proxy", "*")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        assert told(capsys)["hub"]["reachable"] is False
+
+
+def test_a_name_that_is_looked_up_for_ever(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    done = threading.Event()
+    monkeypatch.setattr(env, "PATIENCE", 0.05)
+    monkeypatch.setattr(env, "_ask", lambda _: done.wait() and {})
+    hub = told(capsys)["hub"]
+    done.set()
+    assert hub["reachable"] is False
+    assert hub["answer"] == "none in 0.1 s"
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "nonsense", "http://[broken"])
+def test_a_hub_out_of_reach(endpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    monkeypatch.setenv("no_proxy", "*")
+    hub = told(capsys)["hub"]
+    assert hub.startswith("cannot be told: ValueError") if isinstance(hub, str) else hub["reachable"] is False
+
+
+@pytest.mark.parametrize("name", env.OFFLINE)
+def test_offline_is_honoured(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv(name, "1")
+    monkeypatch.setattr(env, "_ask", lambda _: pytest.fail("asked"))
+    assert told(capsys)["hub"]["answer"] == f"not asked, as {name} is set"

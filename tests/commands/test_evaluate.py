@@ -1,0 +1,253 @@
+"""Evaluations from the task's name to the file on disk, with functions for models."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nearfar.commands.evaluate as module
+from nearfar.commands.evaluate import evaluate
+from nearfar.config import STS_TASKS, TRANSFER_TASKS
+from nearfar.evaluation.results import read_result
+from nearfar.types import NearfarError, ScoredPair
+from tests.tiny import save_tiny, sentences
+
+
+def letters(texts):
+    """Counts of the letters a to z: similar strings are near."""
+    return np.array([[text.count(chr(97 + n)) for n in range(26)] for text in texts], dtype=np.float32)
+
+
+@pytest.fixture
+def pairs_file(tmp_path):
+    rows = ["score\tsentence1\tsentence2", "5\tab\tab", "3\tab\tabc", "1\tab\tcd", "0\tab\txyz", "2\tabc\tabd"]
+    file = tmp_path / "mine.tsv"
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return str(file)
+
+
+def test_from_a_file_of_pairs_to_a_result_file(pairs_file, tmp_path):
+    result = evaluate(
+        letters, tasks=[pairs_file, pairs_file], resamples=20, output=tmp_path / "out" / "r.json", progress=False
+    )
+    assert read_result(tmp_path / "out" / "r.json") == result
+    assert result["model"] == "letters"
+    assert list(result["tasks"]) == [pairs_file]
+    assert result["tasks"][pairs_file]["pairs"] == 5
+    assert result["tasks"][pairs_file]["spearman"]["all"]["score"] > 80
+    assert result["config"] == {
+        "tasks": [pairs_file],
+        "pooling": None,
+        "transductive": False,
+        "max_length": None,
+        "precision": "fp32",
+        "resamples": 20,
+        "seed": 0,
+        "training_seed": None,
+    }
+    assert (tmp_path / "out" / "r.md").read_text(encoding="utf-8").startswith("# Evaluation of letters\n")
+
+
+def test_a_name_and_a_training_seed_are_kept_and_one_task_needs_no_list(pairs_file):
+    result = evaluate(letters, tasks=pairs_file, name="a to z", training_seed=3, resamples=0, progress=False)
+    assert (result["model"], result["config"]["training_seed"]) == ("a to z", 3)
+    assert list(result["tasks"]) == [pairs_file]
+
+
+def test_the_same_seed_gives_the_same_scores(pairs_file):
+    seeds = (1, 1, *range(2, 20))
+    first, again, *others = (
+        evaluate(letters, tasks=[pairs_file], resamples=50, seed=seed, progress=False)["tasks"] for seed in seeds
+    )
+    assert first == again
+    assert any(first != other for other in others)  # so few pairs may give two seeds the same interval by chance
+
+
+def test_a_named_task_must_be_there(monkeypatch, tmp_path):
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    with pytest.raises(NearfarError, match=r"nowhere\.tsv"):
+        evaluate(letters, tasks=[str(tmp_path / "nowhere.tsv")], progress=False)
+
+
+def some_tasks(*there):
+    def load_task(name):
+        if name not in there:
+            raise NearfarError(f"{name} is nowhere.")
+        texts = ["ab", "abc", "cd", "xyz", name]
+        return {"one": [ScoredPair("ab", text, float(score)) for score, text in enumerate(texts)]}
+
+    return load_task
+
+
+def test_a_default_task_that_cannot_be_had_is_noted(monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "load_task", some_tasks("stsb", "sickr"))
+    result = evaluate(letters, resamples=0, progress=False, output=tmp_path / "r.json")
+    assert list(result["tasks"]) == ["stsb", "sickr"]
+    assert list(result["unavailable"]) == [task for task in STS_TASKS if task not in ("stsb", "sickr")]
+    assert "sts14: not evaluated. sts14 is nowhere." in (tmp_path / "r.md").read_text()
+    with pytest.raises(NearfarError, match="sts12 is nowhere"):
+        evaluate(letters, tasks=["sts12", "stsb"], progress=False)
+
+
+def test_if_no_task_can_be_had_that_is_an_error(monkeypatch):
+    monkeypatch.setattr(module, "load_task", some_tasks())
+    with pytest.raises(NearfarError, match=r"none of the tasks can be had\. sts12 is nowhere"):
+        evaluate(letters, progress=False)
+
+
+def test_splits_of_one_set_are_scored_as_one(monkeypatch):
+    pairs = some_tasks("sickr-full")("sickr-full")["one"]
+    monkeypatch.setattr(module, "load_task", lambda name: {"train": pairs, "test": pairs[::-1]})
+    task = evaluate(letters, tasks=["sickr-full"], resamples=0, progress=False)["tasks"]["sickr-full"]
+    assert list(task["subsets"]) == ["train+test"]
+    assert task["subsets"]["train+test"]["gold"] == [0, 1, 2, 3, 4, 4, 3, 2, 1, 0]
+    assert task["spearman"]["mean"] == task["spearman"]["all"]
+
+
+@pytest.fixture
+def labelled_file(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = ["text\tlabel"]
+    for number in range(120):
+        label = "vowels" if number % 3 else "others"
+        letters_ = rng.choice(list("aeiou" if label == "vowels" else "bcdfg"), size=4)
+        rows.append(f"{''.join(letters_)}{'ab'[number % 2]} {number % 40}\t{label}")
+    file = tmp_path / "labelled.tsv"
+    file.write_text("\n".join(rows) + "\n", encoding="utf-8")
+    return str(file)
+
+
+def test_ones_own_pairs_and_labelled_texts_are_scored_and_nothing_else(pairs_file, labelled_file, tmp_path):
+    asked = []
+
+    def counting(texts):
+        asked.extend(texts)
+        return letters(texts)
+
+    settings = {"protocol": "exact", "folds": 3, "resamples": 20, "progress": False}
+    result = evaluate(counting, pairs=[pairs_file], labelled=[labelled_file], output=tmp_path / "r.json", **settings)
+    assert len(asked) == len(set(asked)) == result["texts"]
+    assert list(result["tasks"]) == [pairs_file]
+    assert list(result["transfer"]["tasks"]) == [labelled_file]
+    probed = result["transfer"]["tasks"][labelled_file]
+    assert probed["accuracy"]["low"] <= probed["accuracy"]["score"]
+    assert probed["accuracy"]["score"] > 90
+    assert read_result(tmp_path / "r.json") == result
+    assert "labelled.tsv | 120 | accuracy |" in (tmp_path / "r.md").read_text()
+    alone = evaluate(letters, labelled=labelled_file, **settings)
+    assert alone["tasks"] == {}
+    assert alone["transfer"]["tasks"] == result["transfer"]["tasks"]
+    with pytest.raises(NearfarError, match="both as scored pairs and as labelled"):
+        evaluate(letters, tasks=[labelled_file], labelled=[labelled_file], progress=False)
+
+
+def test_a_nan_costs_the_tasks_that_have_the_text(pairs_file, labelled_file):
+    def broken(texts):
+        vectors = letters(texts)
+        vectors[[text == "xyz" for text in texts]] = np.nan
+        return vectors
+
+    settings = {"protocol": "exact", "folds": 3, "resamples": 0, "progress": False}
+    result = evaluate(broken, pairs=pairs_file, labelled=labelled_file, **settings)
+    assert "'xyz'" in result["unavailable"][pairs_file]
+    assert result["transfer"]["tasks"][labelled_file]["accuracy"]["score"] > 90
+    with pytest.raises(NearfarError, match=r"mine\.tsv: the vectors of 1 of its texts hold NaN or infinity"):
+        evaluate(broken, pairs=pairs_file, progress=False)
+
+
+def test_suites(monkeypatch):
+    monkeypatch.setattr(module, "load_task", some_tasks("stsb", "sickr"))
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    result = evaluate(letters, suite="all", resamples=0, progress=False)
+    assert list(result["tasks"]) == ["stsb", "sickr"]
+    assert set(TRANSFER_TASKS) - {"sickr-learned", "stsb-learned"} <= set(result["unavailable"])
+    with pytest.raises(NearfarError, match="suite 'glue': take one of sts, transfer, all"):
+        evaluate(letters, suite="glue", progress=False)
+
+
+def test_a_baseline_is_evaluated_by_its_name(pairs_file, tmp_path):
+    (tmp_path / "vectors.txt").write_text("ab 1 0\nabc 0.9 0.3\ncd 0 1\nabd 0.8 0.5\nxyz 0.1 -1\n", encoding="utf-8")
+    result = evaluate(f"glove:{tmp_path / 'vectors.txt'}", tasks=pairs_file, resamples=0, progress=False)
+    assert result["tasks"][pairs_file]["spearman"]["all"]["score"] > 70
+    assert result["config"]["transductive"] is False
+    save_tiny(tmp_path / "tiny")
+    texts = sentences(120)
+    lines = [
+        f"{n % 6}\t{first}\t{second}" for n, (first, second) in enumerate(zip(texts[::2], texts[1::2], strict=True))
+    ]
+    (tmp_path / "tiny.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *lines]) + "\n", encoding="utf-8")
+    asked = {"tasks": str(tmp_path / "tiny.tsv"), "resamples": 0, "progress": False}
+    plain = evaluate(str(tmp_path / "tiny"), **asked)
+    fitted = evaluate(f"whitening:{tmp_path / 'tiny'}", **asked)
+    assert fitted["config"]["transductive"] is True
+    assert fitted["tasks"] != plain["tasks"]
+
+
+def test_what_is_fitted_on_a_task_does_not_depend_on_the_others(pairs_file, tmp_path):
+    """And a task that it cannot be fitted on costs no other."""
+    save_tiny(tmp_path / "tiny")
+    texts = sentences(120)
+    for name, held in (("few", texts[:40]), ("many", texts)):
+        pairs = zip(held[::2], held[1::2], strict=True)
+        lines = [f"{number % 6}\t{first}\t{second}" for number, (first, second) in enumerate(pairs)]
+        (tmp_path / name).with_suffix(".tsv").write_text(
+            "\n".join(["score\tsentence1\tsentence2", *lines]) + "\n", encoding="utf-8"
+        )
+    many, few = (str(tmp_path / f"{name}.tsv") for name in ("many", "few"))
+    asked = {"resamples": 0, "progress": False}
+    for baseline in ("whitening", "flow"):
+        spec = f"{baseline}:{tmp_path / 'tiny'}"
+        alone = evaluate(spec, tasks=[many], **asked)
+        together = evaluate(spec, tasks=[few, many], **asked)
+        assert together["tasks"][many] == alone["tasks"][many]
+    assert list(together["tasks"]) == [many]  # a flow's batch has 64 texts
+    assert "batch_size is 64" in together["unavailable"][few]
+
+
+def test_settings_of_an_encoder_mean_nothing_to_a_function(pairs_file):
+    with pytest.raises(NearfarError, match="pooling is a setting"):
+        evaluate(letters, tasks=[pairs_file], pooling="mean", progress=False)
+
+
+def test_an_output_that_cannot_be_written_stops_before_the_work(tmp_path):
+    with pytest.raises(NearfarError, match=r"ends in \.json"):
+        evaluate(lambda texts: pytest.fail("encoded"), output=tmp_path / "r.txt", progress=False)
+
+
+def test_a_model_that_is_nowhere_is_an_error(pairs_file, tmp_path):
+    with pytest.raises(NearfarError, match="absent"):
+        evaluate(tmp_path / "absent", tasks=[pairs_file], progress=False)
+
+
+@pytest.mark.realdata
+def test_all_tasks_fit_a_small_file(nearfar_data, tmp_path):
+    def lengths(texts):
+        # cosines with all six decimals, as a real encoder's
+        return np.random.default_rng(0).normal(size=(len(texts), 8)) + letters(texts)[:, :8]
+
+    file = tmp_path / "r.json"
+    result = evaluate(lengths, resamples=10, output=file, progress=False)
+    assert list(result["tasks"]) == list(STS_TASKS)
+    assert len(result["averages"]) == 2
+    assert file.stat().st_size < 350_000
+    assert json.loads(file.read_text(encoding="utf-8")) == result
+
+
+PUBLISHED = {  # Spearman over all pairs, from MTEB's results repository
+    "sts12": 72.37,
+    "sts13": 80.60,
+    "sts14": 75.59,
+    "sts15": 85.39,
+    "sts16": 78.99,
+    "stsb": 82.03,
+    "sickr-full": 77.58,
+}
+
+
+@pytest.mark.realdata
+def test_all_minilm_has_its_published_scores(nearfar_data: Path) -> None:
+    result = evaluate("sentence-transformers/all-MiniLM-L6-v2", tasks=tuple(PUBLISHED), resamples=0, progress=False)
+    for task, published in PUBLISHED.items():
+        assert result["tasks"][task]["spearman"]["all"]["score"] == pytest.approx(published, abs=0.03), task

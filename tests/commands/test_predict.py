@@ -1,0 +1,180 @@
+"""A file of texts or pairs -> labels and probabilities: every format, the order kept, and mistakes."""
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from nearfar import NearfarError
+from nearfar.commands.predict import predict_file
+from nearfar.encoder.classifier import Classifier
+from tests.encoder.tiny_pairs import save_tiny_for_pairs
+from tests.tiny import sentences
+
+LABELS = ("no", "may be", "yes")
+TEXTS = [*sentences(6, seed=1), "a dog", 'the "big" cat, and a dog', "a dog", "the   cat"]
+TIDY = [" ".join(text.split()) for text in TEXTS]
+OTHERS = sentences(len(TEXTS), seed=2)
+
+
+def save(folder: Path, **settings: object) -> str:
+    """A classifier whose outputs differ from text to text."""
+    torch.manual_seed(3)
+    classifier = Classifier.from_pretrained(save_tiny_for_pairs(folder), **settings)  # type: ignore[arg-type]
+    with torch.no_grad():
+        classifier.model.classifier.weight.mul_(60)
+    classifier.save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return save(tmp_path_factory.mktemp("classifier"), label_names=LABELS)
+
+
+def predicted(folder: str, *texts: list[str]) -> np.ndarray:
+    """Probabilities of each row, one at a time and by transformers alone."""
+    theirs = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        logits = [theirs(**tokenizer(*row, return_tensors="pt")).logits[0] for row in zip(*texts, strict=True)]
+    return torch.stack(logits).softmax(dim=1).numpy()
+
+
+def read(file: Path) -> list[dict[str, str]]:
+    """The rows of an output of any format, as strings."""
+    if file.suffix == ".jsonl":
+        return [{k: str(v) for k, v in json.loads(line).items()} for line in file.read_text().splitlines()]
+    if file.suffix == ".csv":
+        with file.open(newline="") as stream:
+            return list(csv.DictReader(stream))
+    header, *rows = [line.split("\t") for line in file.read_text().splitlines()]
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def assert_labelled(file: Path, expected: np.ndarray, **texts: list[str]) -> None:
+    rows = read(file)
+    names = ["p_no", "p_may be", "p_yes"]
+    assert list(rows[0]) == [*texts, "label", *names]
+    for column, given in texts.items():
+        assert [row[column] for row in rows] == given
+    shares = np.array([[float(row[name]) for name in names] for row in rows])
+    assert np.abs(shares.sum(axis=1) - 1).max() < 2e-6
+    assert np.ptp(shares, axis=0).max() > 0.2
+    assert len({row["label"] for row in rows}) > 1
+    np.testing.assert_allclose(shares, expected, atol=1e-5)
+    assert [row["label"] for row in rows] == [LABELS[best] for best in shares.argmax(axis=1)]
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
+def test_lines_of_a_text_file(model: str, suffix: str, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    output = tmp_path / f"labels{suffix}"
+    assert predict_file(model, tmp_path / "texts.txt", output, progress=False) == len(TEXTS)
+    assert_labelled(output, predicted(model, TIDY), text=TIDY)
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
+def test_every_line_has_its_row_though_it_be_blank(model: str, suffix: str, tmp_path: Path) -> None:
+    lines = ["a dog", "", "the cat", " \x0b ", "\x00", "a red ball", ""]
+    (tmp_path / "texts.txt").write_bytes("\r\n".join([*lines, ""]).encode())
+    output = tmp_path / f"labels{suffix}"
+    assert predict_file(model, tmp_path / "texts.txt", output, progress=False) == 7
+    tidy = ["a dog", "", "the cat", "", "", "a red ball", ""]
+    assert_labelled(output, predicted(model, tidy), text=tidy)
+
+
+def test_columns_of_tables(model: str, tmp_path: Path) -> None:
+    rows = list(zip(TEXTS, OTHERS, strict=True))
+    (tmp_path / "one.tsv").write_text("id\ttext\n" + "".join(f"7\t{text}\n" for text in TEXTS))
+    predict_file(model, tmp_path / "one.tsv", tmp_path / "one.jsonl", progress=False)
+    assert_labelled(tmp_path / "one.jsonl", predicted(model, TIDY), text=TIDY)
+
+    with (tmp_path / "two.csv").open("w", newline="") as stream:
+        csv.writer(stream).writerows([("sentence2", "sentence1"), *((b, a) for a, b in rows)])
+    predict_file(model, tmp_path / "two.csv", tmp_path / "out.csv", progress=False)
+    assert_labelled(tmp_path / "out.csv", predicted(model, TIDY, OTHERS), sentence1=TIDY, sentence2=OTHERS)
+
+    lines = [json.dumps({"question": a, "answer": b, "text": "not this one"}) for a, b in rows]
+    (tmp_path / "named.jsonl").write_text("\n".join(lines))
+    settings = {"text_columns": ("question", "answer"), "progress": False}
+    predict_file(model, tmp_path / "named.jsonl", tmp_path / "named.tsv", **settings)  # type: ignore[arg-type]
+    assert_labelled(tmp_path / "named.tsv", predicted(model, TIDY, OTHERS), question=TIDY, answer=OTHERS)
+    assert sorted(path.suffix for path in tmp_path.iterdir()).count(".new") == 0
+
+
+def test_a_run_s_folder_is_its_model(model: str, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "run.json").write_text("{}")
+    (tmp_path / "run" / "model").symlink_to(model)
+    (tmp_path / "texts.txt").write_text("a dog\nthe cat")
+    for folder, name in ((str(tmp_path / "run"), "one.tsv"), (model, "two.tsv")):
+        predict_file(folder, tmp_path / "texts.txt", tmp_path / name, progress=False)
+    assert (tmp_path / "one.tsv").read_text() == (tmp_path / "two.tsv").read_text()
+
+
+def test_scores_of_a_regression(tmp_path: Path) -> None:
+    folder = save(tmp_path / "scores", regression=True)
+    (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
+    for suffix in (".tsv", ".csv", ".jsonl"):
+        predict_file(folder, tmp_path / "texts.txt", tmp_path / f"out{suffix}", progress=False)
+        rows = read(tmp_path / f"out{suffix}")
+        assert list(rows[0]) == ["text", "score"]
+        scores = [float(row["score"]) for row in rows]
+        expected = Classifier.from_pretrained(folder).predict([(text,) for text in TIDY])[:, 0]
+        assert np.ptp(expected) > 0.5
+        np.testing.assert_allclose(scores, expected, atol=1e-6)
+
+
+def test_settings_reach_the_classifier(model: str, tmp_path: Path) -> None:
+    (tmp_path / "texts.txt").write_text("a dog runs by the river and the house is red\na dog\n")
+    outputs = {}
+    for name, settings in (("plain", {}), ("short", {"max_length": 4}), ("bf16", {"precision": "bf16"})):
+        file = tmp_path / f"{name}.tsv"
+        if name == "short":
+            with pytest.warns(UserWarning, match="1 of 2 distinct texts are longer than 4 tokens"):
+                predict_file(model, tmp_path / "texts.txt", file, progress=False, **settings)  # type: ignore[arg-type]
+        else:
+            predict_file(model, tmp_path / "texts.txt", file, progress=False, **settings)  # type: ignore[arg-type]
+        outputs[name] = [float(row["p_yes"]) for row in read(file)]
+    assert abs(outputs["short"][0] - outputs["plain"][0]) > 1e-3
+    assert outputs["short"][1] == pytest.approx(outputs["plain"][1], abs=1e-5)
+    assert outputs["bf16"] != outputs["plain"]
+    assert outputs["bf16"] == pytest.approx(outputs["plain"], abs=0.1)
+
+
+def test_mistakes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("texts.txt").write_text("a dog\n")
+    Path("empty.txt").write_text("\n \n")
+    Path("table.tsv").write_text("id\tphrase\n1\ta dog\n")
+    Path("header.tsv").write_text("text\n")
+    Path("gap.tsv").write_text("text\na dog\n\t\n")
+    Path("mixed.jsonl").write_text('{"text": "a dog"}\n{"phrase": "a cat"}\n')
+    save_tiny_for_pairs(tmp_path / "encoder")
+
+    def refuse(message: str, source: str, output: str = "out.tsv", folder: str = model, **settings: object) -> None:
+        with pytest.raises(NearfarError, match=message):
+            predict_file(folder, source, output, progress=False, **settings)  # type: ignore[arg-type]
+        assert not Path(output).exists()
+
+    refuse(r"--output out\.txt: must end in \.tsv, \.csv or \.jsonl", "texts.txt", "out.txt")
+    refuse(r"nowhere\.txt: no such file", "nowhere.txt")
+    refuse(r"nowhere\.tsv: no such file", "nowhere.tsv")
+    refuse(r"empty\.txt: holds no texts", "empty.txt")
+    refuse(r"header\.tsv: holds no texts", "header.tsv")
+    refuse(r"no column 'text'. The columns there: id, phrase.*named by --text-columns", "table.tsv")
+    refuse(r"no column 'phrese'. .* Did you mean 'phrase'", "table.tsv", text_columns=("phrese",))
+    refuse(r"gap\.tsv, line 3", "gap.tsv")
+    refuse(r"mixed\.jsonl, line 2: no column 'text'", "mixed.jsonl")
+    refuse("--text-columns a b c: a row has one text, or two", "table.tsv", text_columns=("a", "b", "c"))
+    refuse("--text-columns phrase phrase: ", "table.tsv", text_columns=("phrase", "phrase"))
+    refuse(r"texts\.txt has one text a line, and no columns", "texts.txt", text_columns=("text",))
+    refuse("holds no classifier", "texts.txt", folder=str(tmp_path / "encoder"))
+    refuse("there is no such model folder", "texts.txt", folder=str(tmp_path / "nowhere"))
+    refuse("max_length 2: this encoder takes 3", "texts.txt", max_length=2)
+    refuse("--output nowhere/out.tsv: there is no folder nowhere", "texts.txt", "nowhere/out.tsv")

@@ -1,0 +1,165 @@
+"""A run made ready: counted and shown in words without being made, and the same each time."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from nearfar.commands.train.command import train
+from nearfar.commands.train.prepare import Prepared, plan, prepare
+from nearfar.config import METHODS
+from nearfar.encoder.ragged import transformer_layers
+from tests.every_method import config, write_data
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def rows_of(run: Prepared) -> list[list[int]]:
+    return [parts[0][1].rows for parts in run.mixture.epoch(0)]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_plan_says_what_a_run_does(method: str, folder: Path, tmp_path: Path) -> None:
+    settings = config(method, folder, output=str(tmp_path / "run"), epochs=2)
+    counted = plan(settings)
+    assert not (tmp_path / "run").exists()
+    run = prepare(settings)
+    # balanced batches do not see every text in each epoch
+    texts = {text for epoch in range(6) for parts in run.mixture.epoch(epoch) for text in parts[0][1].sentences}
+    assert counted.steps == sum(len(list(run.mixture.epoch(epoch))) for epoch in range(2))
+    assert counted.sentences == len(run.texts.tokens) == len(texts)
+    assert counted.tokens == sum(map(len, run.encoder.tokenize(list(texts)).ids))
+    assert counted.parameters == sum(p.numel() for p in run.encoder.parameters())
+    assert len(counted.batches) == 3
+    first = next(run.mixture.epoch(0))[0][1]
+    words = "\n".join(counted.batches[0])
+    assert all(text in words for text in first.sentences)
+    assert any("rows" in fact or "31" in fact for fact in counted.facts)
+
+
+def test_steps_are_those_that_are_taken(folder: Path, tmp_path: Path) -> None:
+    for number, (method, extra) in enumerate(
+        [("scl", {"accumulate": 3, "epochs": 2}), ("bt", {"max_steps": 2}), ("supcon-text", {"max_steps": 100})]
+    ):
+        settings = config(method, folder, output=str(tmp_path / str(number)), **extra)
+        assert plan(settings).steps == train(settings).steps
+
+
+def test_what_is_trained_is_counted(folder: Path) -> None:
+    def counts(method: str, **settings: object) -> tuple[int, int]:
+        counted = plan(config(method, folder, **settings))
+        return counted.parameters, counted.trained
+
+    whole, trained = counts("supcon-text")
+    assert whole == trained
+    head = 24 * 32 + 24 + 24 * 24 + 24
+    embeddings = sum(p.numel() for p in prepare(config("bt", folder)).encoder.backbone.embeddings.parameters())
+    assert counts("bt") == (whole, whole - embeddings + head)
+    assert counts("bt", freeze_embeddings=False) == (whole, whole + head)
+    assert counts("regression", head="linear") == (whole, whole + 2 * 32 + 1)
+    assert counts("simcse-unsup", mlp="kept") == (whole + 32 * 32 + 32, whole + 32 * 32 + 32)
+    rank = 3
+    adapters = 2 * rank * (4 * (32 + 32) + 2 * (32 + 48))  # two layers of four square matrices and two of 32 by 48
+    assert counts("supcon-text", lora_rank=rank) == (whole + adapters, adapters)
+
+
+def test_memory_grows_with_the_batch_and_not_with_pieces(folder: Path) -> None:
+    sizes = {"batch_size": 5}, {"batch_size": 30}
+    small, large, pieces, few_tokens = (
+        plan(config("simcse-unsup", folder, **extra)).memory_gib
+        for extra in (*sizes, {"batch_size": 30, "micro_batch": 2}, {"batch_size": 30, "micro_batch_tokens": 30})
+    )
+    assert pieces < small < large
+    assert few_tokens < small
+    with_adapters = plan(config("simcse-unsup", folder, batch_size=5, lora_rank=1)).memory_gib
+    assert with_adapters < small  # no moments for what is frozen
+
+
+def test_longer_texts_are_told(folder: Path) -> None:
+    def told(**settings: object) -> list[str]:
+        return [fact for fact in plan(config("sg", folder, **settings)).facts if "cut there" in fact]
+
+    assert told() == []
+    lengths = np.diff(prepare(config("sg", folder)).texts.tokens.offsets)
+    for settings in ({"train_max_length": 6}, {"max_length": 6}, {"max_length": 6, "train_max_length": 50}):
+        over = (lengths > 6).sum()
+        assert told(**settings) == [f"{over} of {len(lengths)} sentences are over 6 tokens and cut there"]
+
+
+def test_the_second_objective_is_in_the_plan(folder: Path, tmp_path: Path) -> None:
+    file = tmp_path / "second.toml"
+    file.write_text(f'method = "scl"\ndata = ["{folder / "nli.tsv"}"]\n')
+    counted = plan(config("simcse-unsup", folder, second=str(file), second_weight=0.2, mlm_weight=0.1))
+    assert "second objective, scl: 31 premises" in counted.facts
+    assert "and 0.1 times mlm:" in counted.batches[0]
+    assert "and 0.2 times scl:" in counted.batches[0]
+    assert counted.sentences > plan(config("simcse-unsup", folder)).sentences
+
+
+@pytest.mark.parametrize("method", ["scl", "simcse-unsup", "sg-opt", "supcon-text"])
+def test_several_processes_share_a_batch_of_all(method: str, folder: Path) -> None:
+    assert rows_of(prepare(config(method, folder, batch_size=5), processes=2)) == rows_of(
+        prepare(config(method, folder, batch_size=10))
+    )
+    assert rows_of(prepare(config(method, folder, batch_size=5))) != rows_of(
+        prepare(config(method, folder, batch_size=10))
+    )
+
+
+@pytest.mark.parametrize("method", ["scl", "simcse-unsup", "simcse-sup", "sg-opt", "bt"])
+def test_a_fresh_run_starts_alike(method: str, folder: Path) -> None:
+    """Heads and new layers come from the seed alone, whatever was drawn before, and the encoder is as it was."""
+
+    def start(seed: int) -> list[torch.Tensor]:
+        torch.rand(seed * 7)
+        run = prepare(config(method, folder, seed=seed))
+        head = [p for head in run.mixture.heads for p in head.parameters()]
+        return [p.detach().clone() for p in (*head, *(p for module in run.encoder.tail for p in module.parameters()))]
+
+    one, again, two = start(1), start(1), start(2)
+    assert one
+    assert all(torch.equal(first, second) for first, second in zip(one, again, strict=True))
+    assert not all(torch.equal(first, second) for first, second in zip(one, two, strict=True))
+    lora = config(
+        method, folder, lora_rank=2, **({"drift_weight": 0.0} if hasattr(METHODS[method], "drift_weight") else {})
+    )
+    adapters = [
+        [p.detach().clone() for n, p in prepare(lora).encoder.named_parameters() if "lora_A" in n] for _ in range(2)
+    ]
+    assert all(torch.equal(first, second) for first, second in zip(*adapters, strict=True))
+
+
+def test_merging_changes_no_vector(folder: Path) -> None:
+    run = prepare(config("simcse-unsup", folder, lora_rank=2))
+    names = [name for name, _ in run.encoder.named_parameters() if "lora_B" in name]
+    assert len(names) == 6 * len(transformer_layers(run.encoder.backbone))
+    texts = ["a dog", "the red river ."]
+    before = run.encoder.encode(texts)
+    with torch.no_grad():
+        for name, parameter in run.encoder.named_parameters():
+            if name in names:
+                parameter.normal_(std=0.1)
+    adapted = run.encoder.encode(texts)
+    run.merge()
+    assert abs(adapted - before).max() > 1e-3
+    assert abs(run.encoder.encode(texts) - adapted).max() < 1e-5
+    assert not any("lora" in name for name, _ in run.encoder.named_parameters())
+    prepare(config("simcse-unsup", folder)).merge()  # nothing to merge, and no harm
+
+
+def test_a_sentence_that_is_encoded_twice_counts_twice(folder: Path) -> None:
+    """The same sentences, the same encoder and no head: for unsupervised SimCSE each is encoded with two dropouts."""
+    file = folder / "unlabelled.tsv"
+    texts = (folder / "sentences.txt").read_text().splitlines()
+    file.write_text("label\ttext\n" + "".join(f"{number % 2}\t{text}\n" for number, text in enumerate(texts)))
+    both = {"model": str(folder / "tiny"), "batch_size": 31, "pooling": "mean"}
+    once = plan(config("supcon-text", folder, data=(str(file),), **both | {"batch_size": 30}))
+    twice = plan(config("simcse-unsup", folder, mlp="none", **both))
+    weights = 16 * once.parameters / 2**30
+    assert (twice.memory_gib - weights) / (once.memory_gib - weights) == pytest.approx(2, rel=0.2)

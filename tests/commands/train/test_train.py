@@ -1,0 +1,317 @@
+"""A whole run by the public function: what it leaves, how it stops and goes on, and what it refuses."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+
+from nearfar import Encoder, NearfarError
+from nearfar.commands.train.command import train
+from nearfar.commands.train.prepare import plan
+from nearfar.config import AugmentConfig, SbertConfig, SclConfig, TrainConfig, dump_toml
+from nearfar.methods import Loss, liao
+from nearfar.training.loop import Interrupted
+from tests.tiny import save_tiny, sentences, write_nli, write_pairs
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> SclConfig:
+    """12 steps of 10 rows, evaluated every 4, a checkpoint every 3."""
+    return SclConfig(
+        output=str(tmp_path / "run"),
+        model=str(save_tiny(tmp_path / "tiny")),
+        data=(str(write_nli(tmp_path / "nli.tsv")),),
+        evaluate_on=str(write_pairs(tmp_path / "pairs.tsv")),
+        batch_size=10,
+        learning_rate=1e-3,
+        evaluate_every=4,
+        checkpoint_every=3,
+        max_negatives=5,  # drawn at random, so resume must restore the generator
+    )
+
+
+def metrics(run: str) -> list[dict[str, float]]:
+    lines = [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "items_per_second"} for line in lines]
+
+
+def weights(run: str) -> dict[str, torch.Tensor]:
+    return load_file(Path(run) / "model" / "model.safetensors")
+
+
+def assert_same_run(first: str, second: str) -> None:
+    assert metrics(first) == metrics(second)
+    ours, theirs = weights(first), weights(second)
+    assert ours.keys() == theirs.keys()
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("kind", [SbertConfig, SclConfig, AugmentConfig])
+def test_a_run_leaves_a_model_and_its_account(config: SclConfig, kind: type[TrainConfig]) -> None:
+    shared = {
+        name: getattr(config, name)
+        for name in ("output", "model", "data", "evaluate_on", "batch_size", "evaluate_every")
+    }
+    config_of_kind = kind(**shared, learning_rate=1e-3)
+    trained = train(config_of_kind)
+    run = Path(config.output)
+    assert sorted(path.name for path in run.iterdir()) == ["config.toml", "metrics.jsonl", "model", "run.json"]
+    assert (run / "config.toml").read_text() == dump_toml(config_of_kind)
+    assert trained.model == run / "model"
+
+    steps = [line for line in metrics(config.output) if "loss" in line]
+    scores = [(line["step"], line["spearman"]) for line in metrics(config.output) if "spearman" in line]
+    assert [line["step"] for line in steps] == list(range(1, trained.steps + 1))
+    assert [step for step, _ in scores] == [0, *range(4, trained.steps, 4), trained.steps]
+    assert trained.best_score == max(score for step, score in scores if step)
+    assert trained.start_score == scores[0][1]
+    assert json.loads((run / "run.json").read_text())["config"]["batch_size"] == 10
+
+    before, after = Encoder.from_pretrained(config.model), Encoder.from_pretrained(run / "model")
+    texts = sentences(5)
+    assert after.pooling == "mean_without_cls"
+    assert np.abs(after.encode(texts) - before.encode(texts)).max() > 1e-3
+    theirs = SentenceTransformer(str(run / "model"), device="cpu").encode(texts)
+    assert np.abs(after.encode(texts) - theirs).max() <= 1e-6
+
+
+def test_the_loss_falls(config: SclConfig) -> None:
+    train(replace(config, epochs=8, max_negatives="all"))
+    losses = [line["loss"] for line in metrics(config.output) if "loss" in line]
+    assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
+
+
+def test_the_same_seed_is_the_same_run(config: SclConfig, tmp_path: Path) -> None:
+    train(config)
+    train(replace(config, output=str(tmp_path / "again")))
+    assert_same_run(config.output, str(tmp_path / "again"))
+    train(replace(config, output=str(tmp_path / "other"), seed=2))
+    assert metrics(config.output) != metrics(str(tmp_path / "other"))
+
+
+def start(config: TrainConfig, *flags: str) -> subprocess.Popen[bytes]:
+    """The run as a process of its own, by the command line; what it prints goes to a file beside the run folder."""
+    file = Path(config.output).with_suffix(".toml")
+    file.write_text(dump_toml(config))
+    command = [sys.executable, "-m", "nearfar", "train", str(file), *flags]
+    with printed(config).open("wb") as output:
+        return subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
+        )
+
+
+def printed(config: TrainConfig) -> Path:
+    return Path(config.output).with_suffix(".txt")
+
+
+def wait_for_step(process: subprocess.Popen[bytes], config: TrainConfig, step: int) -> None:
+    file = Path(config.output) / "metrics.jsonl"
+    deadline = time.monotonic() + 900  # against hanging alone
+    while time.monotonic() < deadline and process.poll() is None:
+        if file.exists() and f'{{"step": {step}, "epoch"' in file.read_text():
+            return
+        time.sleep(0.005)
+    raise AssertionError(f"never came to step {step}: {printed(config).read_text()}")
+
+
+def test_killed_at_three_random_steps_it_ends_bit_identical(config: SclConfig, tmp_path: Path) -> None:
+    """kill -9, wherever it hits; the uninterrupted run is a process too, so that threads and start-up are alike."""
+    config = replace(config, epochs=8, keep="last")  # 96 steps
+    whole = start(replace(config, output=str(tmp_path / "whole")))
+    where = np.random.default_rng()
+    kills = np.sort(where.choice(np.arange(1, 90), size=3, replace=False)).tolist()
+    process = start(config)
+    for step in kills:
+        wait_for_step(process, config, step)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process = start(config, "--resume")
+    assert process.wait(timeout=120) == 0, printed(config).read_text()
+    assert whole.wait(timeout=120) == 0
+    try:
+        assert_same_run(config.output, str(tmp_path / "whole"))
+    except AssertionError as error:
+        raise AssertionError(f"killed at steps {kills}") from error
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(config: SclConfig, tmp_path: Path) -> None:
+    config = replace(config, epochs=8, checkpoint_every=1000)
+    process = start(config)
+    wait_for_step(process, config, 5)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+    assert f"nearfar train {tmp_path / 'run.toml'} --resume" in printed(config).read_text()
+    assert not (Path(config.output) / "model").exists()
+    train(config, resume=True)
+    train(replace(config, output=str(tmp_path / "whole")))
+    np.testing.assert_equal(metrics(config.output)[-1]["step"], metrics(str(tmp_path / "whole"))[-1]["step"])
+
+
+def test_interrupted_in_a_notebook(config: SclConfig) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+    config = replace(config, epochs=50)
+
+    def press() -> None:
+        while not (Path(config.output) / "metrics.jsonl").exists() or len(metrics(config.output)) < 4:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    with pytest.raises(Interrupted):
+        train(config)
+    thread.join()
+    assert (Path(config.output) / "checkpoint" / "progress.json").exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_loss_that_is_not_a_number_stops_the_run(config: SclConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+    build = liao.scl
+
+    def broken(*arguments: object, **settings: object) -> object:
+        method = build(*arguments, **settings)  # type: ignore[arg-type]
+        steps = iter(range(100))
+        loss_of = method.loss_of
+
+        def sometimes(batch: object, rows: torch.Tensor) -> Loss:
+            return Loss(loss_of(batch, rows).total * (float("nan") if next(steps) == 4 else 1), {})
+
+        return replace(method, loss_of=sometimes)
+
+    monkeypatch.setattr(liao, "scl", broken)
+    with pytest.raises(
+        NearfarError, match=r"(?s)step 5: the loss is not finite.*checkpoint.*rows \d+, \d+.*anchor  "
+    ) as caught:
+        train(config)
+    assert str(Path(config.output) / "checkpoint") in str(caught.value)
+    assert json.loads((Path(config.output) / "checkpoint" / "progress.json").read_text())["step"] == 3
+
+
+def test_a_gradient_that_is_not_finite_stops_before_the_step(
+    config: SclConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build = liao.scl
+
+    def broken(*arguments: object, **settings: object) -> object:
+        method = build(*arguments, **settings)  # type: ignore[arg-type]
+        loss_of = method.loss_of
+
+        def infinite_slope(batch: object, rows: torch.Tensor) -> Loss:
+            total = loss_of(batch, rows).total
+            return Loss(total + (total - total).sqrt(), {})
+
+        return replace(method, loss_of=infinite_slope)
+
+    monkeypatch.setattr(liao, "scl", broken)
+    with pytest.raises(NearfarError, match=r"step 1: the gradient is not finite.*No checkpoint was saved yet"):
+        train(config)
+
+
+def test_accumulated_batches_are_one_step(config: SclConfig) -> None:
+    trained = train(replace(config, accumulate=5))
+    assert trained.steps == 3  # 12 batches: 5, 5, 2
+
+
+def test_max_steps_ends_the_schedule_too(config: SclConfig) -> None:
+    assert train(replace(config, max_steps=5, warmup=0.0)).steps == 5
+    rates = [line["learning_rate"] for line in metrics(config.output) if "loss" in line]
+    np.testing.assert_allclose(rates, [1e-3 * share for share in (1, 0.8, 0.6, 0.4, 0.2)])
+
+
+def test_patience_stops_early(config: SclConfig) -> None:
+    trained = train(replace(config, epochs=40, evaluate_every=1, patience=3, learning_rate=1e-9))
+    history = json.loads((Path(config.output) / "run.json").read_text())["history"]
+    assert trained.steps < 40
+    best = max(score for _, score in history)
+    assert dict(history)[trained.best_step] == best
+    assert trained.steps - trained.best_step == 3
+
+
+def test_the_best_weights_are_kept(config: SclConfig, tmp_path: Path) -> None:
+    from nearfar.data.sts import load_pairs
+    from nearfar.evaluation.sts import evaluate_sts
+
+    config = replace(config, epochs=3, learning_rate=1e-2)
+    best = train(config)
+    last = train(replace(config, output=str(tmp_path / "last"), keep="last"))
+    assert best.best_step == last.best_step < last.steps
+    pairs = load_pairs(config.evaluate_on)
+    for trained, expected in ((best, best.best_score), (last, None)):
+        encoder = Encoder.from_pretrained(trained.model)
+        score = evaluate_sts(encoder.encode, {"x": {"x": pairs}}, resamples=0)["tasks"]["x"]["spearman"]["all"]["score"]
+        assert (score == pytest.approx(100 * best.best_score, abs=0.01)) == (expected is not None)
+
+
+def test_bf16_trains_float32_weights(config: SclConfig) -> None:
+    train(replace(config, precision="bf16"))
+    assert {tensor.dtype for tensor in weights(config.output).values()} == {torch.float32}
+    assert all(np.isfinite(line["loss"]) for line in metrics(config.output) if "loss" in line)
+
+
+def test_run_folders_in_the_way(config: SclConfig, tmp_path: Path) -> None:
+    with pytest.raises(NearfarError, match="no run to resume"):
+        train(config, resume=True)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("")
+    with pytest.raises(NearfarError, match="in the way and holds no run"):
+        train(replace(config, output=str(tmp_path / "mine")))
+    done = train(config)
+    with pytest.raises(NearfarError, match="holds this run, finished"):
+        train(config)
+    assert train(config, resume=True) == done
+    with pytest.raises(NearfarError, match=r"other settings \(--batch-size, --seed\)"):
+        train(replace(config, seed=3, batch_size=20), resume=True)
+    with pytest.raises(NearfarError, match="run of another method"):
+        train(SbertConfig(output=config.output), resume=True)
+    (Path(config.output) / "run.json").unlink()
+    with pytest.raises(NearfarError, match=r"unfinished\. Go on with it by --resume"):
+        train(config)
+    with pytest.raises(NearfarError, match="Not a directory"):
+        train(replace(config, output=str(tmp_path / "nli.tsv" / "run")))
+
+
+def test_what_training_can_not_use(config: SclConfig, tmp_path: Path) -> None:
+    def refuse(match: str, **changes: object) -> None:
+        with pytest.raises(NearfarError, match=match):
+            train(replace(config, **changes))  # type: ignore[arg-type]
+        assert not Path(config.output).exists()  # nothing is left behind by a run that never began
+
+    header = "premise\thypothesis\tlabel\n"
+    (tmp_path / "neutral.tsv").write_text(header + "a dog\ta cat\tneutral\na man\ta bird\tcontradiction\n" * 6)
+    refuse("none of the 12 rows is an entailment", data=(str(tmp_path / "neutral.tsv"),))
+    (tmp_path / "one.tsv").write_text(header + "a dog\ta dog runs\tentailment\na dog\ta cat\tneutral\n" * 6)
+    refuse("all 12 rows have the same premise", data=(str(tmp_path / "one.tsv"),))
+    refuse("--batch-size 500: there are 120 rows in .*nli.tsv. Set it from 1 to 120", batch_size=500)
+    refuse("nowhere.tsv", data=(str(tmp_path / "nowhere.tsv"),))
+    refuse(r"nli.tsv.*no column 'gold'|no column 'gold'", label_column="gold")
+    refuse("no such model folder", model=str(tmp_path / "nowhere"))
+    (tmp_path / "flat.tsv").write_text("score\tsentence1\tsentence2\n" + "3\ta dog\ta cat\n3\ta man\ta bird\n" * 3)
+    with pytest.raises(NearfarError, match="no correlation to choose the best step by"):
+        train(replace(config, evaluate_on=str(tmp_path / "flat.tsv")))
+
+
+def test_plan_counts_and_shows(config: SclConfig) -> None:
+    counted = plan(config)
+    assert not Path(config.output).exists()
+    assert "120 rows: 40 entailment, 40 neutral, 40 contradiction" in counted.facts
+    assert "40 premises" in counted.facts
+    assert len(counted.batches) == 3
+    assert counted.steps == train(config).steps
+    assert counted.parameters == sum(tensor.numel() for tensor in weights(config.output).values())
+    assert sum(line.startswith("anchor") for line in counted.batches[0]) == 3
+    assert any(
+        "over 6 tokens and cut there" in note for note in plan(replace(config, max_length=6, output="other")).facts
+    )

@@ -1,0 +1,436 @@
+"""Whole runs of every method: what they leave, that they learn, and that they go on where they were stopped."""
+
+import io
+import json
+import math
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+from sentence_transformers import SentenceTransformer
+from transformers import AutoModel, BertModel
+
+from nearfar import Encoder, NearfarError
+from nearfar.commands.train.command import train
+from nearfar.config import METHODS, TrainConfig, dump_toml
+from nearfar.encoder.heads import ProjectionHead
+from nearfar.evaluation import geometry_measures as geometry
+from nearfar.training.display import MetricsFile
+from tests.every_method import config, write_data
+from tests.tiny import sentences
+
+pytestmark = pytest.mark.long
+
+MEASURES = {"alignment", "uniformity", "mean_cosine", "effective_rank"}
+TERMS = {
+    "sbert": {"ce", "accuracy"},
+    "scl": {"scl", "ce", "accuracy"},
+    "augment": {"ce", "accuracy"},
+    "simcse-unsup": {"accuracy"},
+    "simcse-sup": {"accuracy"},
+    "sg": {"sg", "drift"},
+    "sg-opt1": {"sg-opt1", "drift"},
+    "sg-opt2": {"sg-opt2", "drift"},
+    "sg-opt": {"sg-opt", "drift"},
+    "bt": {"bt", "drift"},
+    "bt+sg-opt": {"sg-opt", "drift"},
+    "supcon-text": {"accuracy"},
+    "regression": {"mae"},
+    "info-nce": {"accuracy"},
+}
+OF_A_STEP = {"step", "epoch", "loss", "learning_rate", "gradient_norm", "items_per_second"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_data(tmp_path_factory.mktemp("data"))
+
+
+def lines(run: str | Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (Path(run) / "metrics.jsonl").read_text().splitlines()]
+
+
+def steps(run: str | Path) -> list[dict[str, Any]]:
+    return [line for line in lines(run) if "loss" in line]
+
+
+def weights(run: str | Path) -> dict[str, torch.Tensor]:
+    return {str(file.relative_to(run)): load_file(file) for file in Path(run, "model").rglob("*.safetensors")}  # type: ignore[misc]
+
+
+def assert_same_run(one: str, other: str) -> None:
+    """Metrics but for speed, and every weight that was saved, to the bit."""
+    first, second = (
+        [{k: v for k, v in line.items() if k != "items_per_second"} for line in lines(r)] for r in (one, other)
+    )
+    assert first == second
+    ours, theirs = weights(one), weights(other)
+    assert ours.keys() == theirs.keys()
+    for file in ours:
+        assert ours[file].keys() == theirs[file].keys()  # type: ignore[attr-defined]
+        for name in ours[file]:
+            assert torch.equal(ours[file][name], theirs[file][name]), f"{file} {name}"
+
+
+def stopped_at(step: int, monkeypatch: pytest.MonkeyPatch, go: Callable[[], object]) -> None:
+    """Run ``go`` and kill it, as a power cut would, in the middle of what follows a step: nothing is saved for it."""
+    write = MetricsFile.stepped
+
+    def cut(self: MetricsFile, report: Any) -> None:
+        write(self, report)
+        if report.step == step:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsFile, "stepped", cut)
+        with pytest.raises(KeyboardInterrupt):
+            go()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_leaves_a_model_and_its_account(method: str, folder: Path, tmp_path: Path) -> None:
+    settings = config(
+        method, folder, output=str(tmp_path / "run"), epochs=3, max_steps=6, learning_rate=1e-2, warmup=0.0
+    )
+    trained = train(settings)
+    run = tmp_path / "run"
+    assert sorted(path.name for path in run.iterdir()) == ["config.toml", "metrics.jsonl", "model", "run.json"]
+    assert (run / "config.toml").read_text() == dump_toml(settings)
+    account = json.loads((run / "run.json").read_text())
+    assert (account["step"], account["finished"], account["config"]["data"]) == (6, True, list(settings.data))  # type: ignore[attr-defined]
+    assert trained.steps == 6
+
+    for line in steps(run):
+        assert line.keys() == OF_A_STEP | TERMS[method]
+        assert all(math.isfinite(value) for value in line.values())
+        assert line["gradient_norm"] > 1e-4
+    evaluated = [line for line in lines(run) if "spearman" in line]
+    assert [line["step"] for line in evaluated] == [0, 4, 6]
+    for line in evaluated:
+        assert line.keys() == {"step", "spearman", "best"} | MEASURES
+        assert all(math.isfinite(line[name]) for name in MEASURES)
+    assert evaluated[0]["uniformity"] != evaluated[-1]["uniformity"]
+
+    texts = [*sentences(20, seed=3), "a dog . 3"]
+    pooling = None if getattr(settings, "pooling", None) is None else settings.pooling
+    before = Encoder.from_pretrained(folder / "noisy", pooling=pooling).encode(texts)
+    after = Encoder.from_pretrained(run / "model").encode(texts)
+    assert np.abs(after - before).max() > 1e-2
+    theirs = SentenceTransformer(str(run / "model"), device="cpu").encode(texts)
+    assert np.abs(after - theirs).max() <= 1e-6
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_stopped_and_resumed_it_ends_bit_identical(
+    method: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in the second epoch of those that have short ones, a step after a checkpoint, with dropout on."""
+    resumed_equals_whole(config(method, folder, epochs=3, max_steps=7, keep="last"), tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    ("method", "settings"),
+    [
+        ("simcse-unsup", {"mlm_weight": 0.5}),
+        ("simcse-sup", {"mlp": "kept", "second": "labels", "accumulate": 2}),
+        ("scl", {"micro_batch": 3, "max_negatives": 5, "second": "sentences"}),
+        ("sg-opt", {"keep_views": True, "precision": "bf16", "views": "1-2"}),
+        ("sg", {"guide_dropout": True, "freeze_embeddings": False}),
+        ("regression", {"head": "linear", "head_learning_rate": 1e-2, "lora_rank": 2}),
+        ("bt+sg-opt", {"lora_rank": 3, "drift_weight": 0.0, "keep": "best"}),
+    ],
+)
+def test_resumed_with_everything_that_has_a_state(
+    method: str, settings: dict[str, Any], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Heads, adapters, a second objective with epochs of its own, views that are kept."""
+    if "second" in settings:
+        settings = settings | {"second": str(second_file(tmp_path, settings["second"], folder))}
+    given = config(method, folder, **{"epochs": 6, "max_steps": 7, "keep": "last", **settings})
+    resumed_equals_whole(given, tmp_path, monkeypatch)
+
+
+def resumed_equals_whole(settings: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, parted = (replace(settings, output=str(tmp_path / name)) for name in ("whole", "parted"))
+    train(whole)
+    stopped_at(5, monkeypatch, lambda: train(parted))  # after the checkpoint of step 3
+    assert json.loads((tmp_path / "parted" / "checkpoint" / "progress.json").read_text())["step"] == 3
+    assert not (tmp_path / "parted" / "model").exists()
+    assert train(parted, resume=True).steps == 7
+    assert_same_run(str(tmp_path / "whole"), str(tmp_path / "parted"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_loss_falls(method: str, folder: Path, tmp_path: Path) -> None:
+    patience = {"patience": None} if METHODS[method].patience else {}
+    settings = {"learning_rate": 3e-3, "warmup": 0.0, "evaluate_every": 1000, "checkpoint_every": 1000, **patience}
+    train(
+        config(
+            method,
+            folder,
+            output=str(tmp_path / "run"),
+            model=str(folder / "tiny"),
+            epochs=20,
+            max_steps=40,
+            **settings,
+        )
+    )
+    losses = [line["loss"] for line in steps(tmp_path / "run")]
+    assert len(losses) == 40
+    assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
+
+
+@pytest.mark.parametrize("method", ["augment", "simcse-unsup", "sg-opt", "bt"])
+def test_in_pieces_it_is_the_same_run(method: str, folder: Path, tmp_path: Path) -> None:
+    """Only sizes of matrix products differ, so that losses drift apart by rounding alone."""
+    settings = config(method, folder, model=str(folder / "tiny"), epochs=3, max_steps=6, learning_rate=3e-4)
+    train(replace(settings, output=str(tmp_path / "whole")))
+    train(replace(settings, output=str(tmp_path / "pieces"), micro_batch=3))
+    whole, pieces = steps(tmp_path / "whole"), steps(tmp_path / "pieces")
+    np.testing.assert_allclose([x["loss"] for x in pieces], [x["loss"] for x in whole], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose([x["gradient_norm"] for x in pieces], [x["gradient_norm"] for x in whole], rtol=1e-3)
+    assert len({round(x["loss"], 4) for x in whole}) > 3
+
+
+def second_file(where: Path, kind: str, folder: Path, **settings: object) -> Path:
+    """A second objective: ``labels``, ``sentences`` (a method with a head), or ``nli``."""
+    method, data = {
+        "labels": ("supcon-text", "labelled.tsv"),
+        "sentences": ("simcse-unsup", "sentences.txt"),
+        "nli": ("scl", "nli.tsv"),
+    }[kind]
+    given = {"method": method, "data": [str(folder / data)], "batch_size": 6, **settings}
+    file = where / f"{kind}.toml"
+    file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
+    return file
+
+
+def test_a_second_objective(folder: Path, tmp_path: Path) -> None:
+    file = second_file(tmp_path, "nli", folder, temperature=0.5)
+    settings = config(
+        "simcse-unsup", folder, output=str(tmp_path / "run"), second=str(file), second_weight=0.25, epochs=2
+    )
+    printed = io.StringIO()
+    train(replace(settings, mlm_weight=0.1), console=Console(file=printed, width=300))  # type: ignore[call-arg]
+    first = steps(tmp_path / "run")[0]
+    prefixed = {
+        "simcse-unsup.loss",
+        "simcse-unsup.accuracy",
+        "mlm.loss",
+        "scl.loss",
+        "scl.scl",
+        "scl.ce",
+        "scl.accuracy",
+    }
+    assert first.keys() == OF_A_STEP | prefixed
+    for line in steps(tmp_path / "run"):
+        parts = line["simcse-unsup.loss"] + 0.1 * line["mlm.loss"] + 0.25 * line["scl.loss"]
+        assert line["loss"] == pytest.approx(parts, abs=1e-5)
+        assert line["scl.loss"] == pytest.approx(0.7 * line["scl.ce"] + 0.3 * line["scl.scl"], abs=1e-5)
+        assert line["scl.accuracy"] <= 1
+    assert "second objective, scl: 93 rows: 31 entailment" in printed.getvalue()
+    assert "mlm.loss" in printed.getvalue()
+    written = (tmp_path / "run" / "second.toml").read_text()
+    assert 'method = "scl"' in written
+    assert "temperature = 0.5" in written
+    assert "batch_size = 6" in written
+    again = replace(settings, output=str(tmp_path / "again"), second=str(tmp_path / "run" / "second.toml"), max_steps=2)
+    train(replace(again, mlm_weight=0.1))  # type: ignore[call-arg]
+    assert steps(tmp_path / "again")[0]["loss"] == first["loss"]
+    # without it the encoder would have become another
+    train(config("simcse-unsup", folder, output=str(tmp_path / "alone"), mlm_weight=0.1, epochs=2))
+    assert steps(tmp_path / "alone")[0]["simcse-unsup.loss"] == first["simcse-unsup.loss"]
+    assert steps(tmp_path / "alone")[3]["simcse-unsup.loss"] != steps(tmp_path / "run")[3]["simcse-unsup.loss"]
+
+
+def test_a_second_objective_that_changed_is_no_resume(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = second_file(tmp_path, "nli", folder)
+    settings = config("info-nce", folder, output=str(tmp_path / "run"), second=str(file), epochs=2)
+    stopped_at(2, monkeypatch, lambda: train(settings))
+    second_file(tmp_path, "nli", folder, temperature=0.9)
+    with pytest.raises(NearfarError, match=r"holds a run with other settings \(--second\)"):
+        train(settings, resume=True)
+    second_file(tmp_path, "labels", folder).rename(file)  # another method, some of whose keys the first one has not
+    with pytest.raises(NearfarError, match=r"holds a run with other settings \(--second\)"):
+        train(settings, resume=True)
+    second_file(tmp_path, "nli", folder)
+    monkeypatch.chdir(tmp_path)
+    assert train(replace(settings, output="run"), resume=True).steps > 2  # the same folder, by another name
+
+
+def test_settings_that_are_none_where_the_default_is_not(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = config("sg", folder, output=str(tmp_path / "run"), patience=None, train_max_length=None, pooling=None)
+    stopped_at(2, monkeypatch, lambda: train(given))
+    written = (tmp_path / "run" / "config.toml").read_text()
+    assert written.count('"none"') == 3
+    with pytest.raises(NearfarError, match=r"other settings \(--patience, --pooling, --train-max-length\)"):
+        train(config("sg", folder, output=str(tmp_path / "run")), resume=True)
+    train(given, resume=True)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["config"]["patience"] is None
+
+
+@pytest.mark.parametrize("method", ["simcse-unsup", "sg-opt", "regression"])
+def test_adapters_alone_are_trained(method: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    extra = {"sg-opt": {"drift_weight": 0.0}, "regression": {"head": "linear"}}.get(method, {})
+    settings = config(method, folder, output=str(tmp_path / "run"), epochs=2, lora_rank=2, learning_rate=1e-2, **extra)
+    stopped_at(5, monkeypatch, lambda: train(settings))
+    before = AutoModel.from_pretrained(folder / "noisy").state_dict()
+    saved = load_file(tmp_path / "run" / "checkpoint" / "weights.safetensors")
+    moments = load_file(tmp_path / "run" / "checkpoint" / "optimiser.safetensors")
+    assert any(name.startswith("head0.") for name in saved)
+    assert any(name.startswith("head0.") for name in moments)
+    assert all("lora_" in name for name in moments if name.startswith("encoder."))
+    own = {name.replace("encoder.backbone.", "").replace("base_layer.", ""): tensor for name, tensor in saved.items()}
+    assert before.keys() <= own.keys()
+    assert all(torch.equal(own[name], before[name]) for name in before)  # as they were
+    adapters = [tensor for name, tensor in saved.items() if "lora_B" in name]
+    assert adapters
+    assert all(tensor.abs().max() > 1e-4 for tensor in adapters)  # started at 0
+
+    train(settings, resume=True)
+    after = AutoModel.from_pretrained(tmp_path / "run" / "model").state_dict()
+    assert after.keys() == before.keys()  # a plain encoder, adapters merged
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    layers = [name for name in before if name.startswith("encoder.layer.") and before[name].ndim == 2]
+    assert moved == set(layers)
+    ours = Encoder.from_pretrained(tmp_path / "run" / "model").encode(sentences(5))
+    theirs = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu").encode(sentences(5))
+    assert np.abs(ours - theirs).max() <= 1e-6
+
+
+@pytest.mark.parametrize("method", ["simcse-unsup", "simcse-sup"])
+def test_a_tanh_layer_that_is_kept_is_saved(method: str, folder: Path, tmp_path: Path) -> None:
+    saved = {}
+    for mlp in ("kept", "train_only", "none"):
+        train(config(method, folder, output=str(tmp_path / mlp), mlp=mlp, max_steps=2))
+        vectors = SentenceTransformer(str(tmp_path / mlp / "model"), device="cpu").encode(sentences(9))
+        assert np.abs(Encoder.from_pretrained(tmp_path / mlp / "model").encode(sentences(9)) - vectors).max() <= 1e-6
+        saved[mlp] = ((tmp_path / mlp / "model" / "2_Dense").exists(), float(np.abs(vectors).max()))
+    assert [there for there, _ in saved.values()] == [True, False, False]
+    assert saved["kept"][1] < 1 < saved["none"][1]  # tanh
+    # and the next run goes on with it
+    train(
+        config("regression", folder, output=str(tmp_path / "next"), model=str(tmp_path / "kept" / "model"), max_steps=2)
+    )
+    assert weights(tmp_path / "next").keys() == weights(tmp_path / "kept").keys()
+    assert (tmp_path / "next" / "model" / "2_Dense").exists()
+
+
+def test_embeddings_and_guide_stay_as_they_were(folder: Path, tmp_path: Path) -> None:
+    settings = config("sg-opt", folder, output=str(tmp_path / "run"), learning_rate=1e-2, keep="last")
+    train(settings)
+    before, after = (BertModel.from_pretrained(p).state_dict() for p in (folder / "noisy", tmp_path / "run" / "model"))
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    assert moved
+    assert not any(name.startswith("embeddings.") for name in moved)
+    drift = [line["drift"] for line in steps(tmp_path / "run")]
+    assert drift[0] == 0  # measured from where the run began
+    distance = sum(float((after[name] - before[name]).square().sum()) for name in before if name in moved)
+    assert drift[-1] == pytest.approx(distance, rel=0.5)  # the last step came after
+
+
+def test_heads_start_from_the_seed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first: list[torch.Tensor] = []
+    build = ProjectionHead.__init__
+
+    def noted(self: ProjectionHead, *arguments: Any, **settings: Any) -> None:
+        build(self, *arguments, **settings)
+        first.append(next(self.parameters()).detach().clone())
+
+    monkeypatch.setattr(ProjectionHead, "__init__", noted)
+    for run, seed in (("one", 1), ("again", 1), ("two", 2)):
+        torch.manual_seed(len(first))  # whatever came before
+        train(config("bt", folder, output=str(tmp_path / run), seed=seed, max_steps=1))
+    assert torch.equal(first[0], first[1])
+    assert not torch.equal(first[0], first[2])
+
+
+def test_a_collapse_is_told_once(folder: Path, tmp_path: Path) -> None:
+    """All words and places are nearly the same to this encoder."""
+    model = BertModel.from_pretrained(folder / "noisy")
+    with torch.no_grad():
+        model.embeddings.word_embeddings.weight.mul_(1e-3)
+        model.embeddings.position_embeddings.weight.mul_(1e-3)
+    shutil.copytree(folder / "noisy", tmp_path / "alike")
+    model.save_pretrained(tmp_path / "alike")
+    printed = io.StringIO()
+    settings = config(
+        "scl",
+        folder,
+        output=str(tmp_path / "run"),
+        model=str(tmp_path / "alike"),
+        evaluate_every=1,
+        learning_rate=1e-8,
+        max_steps=4,
+    )
+    train(settings, console=Console(file=printed, width=1000))
+    text = printed.getvalue()
+    assert text.count("warning: The embeddings have collapsed: two random texts have a mean cosine of 1.00 and") == 1
+    assert "lower learning rate" in text
+    assert text.count("mean cosine 1.00") == 5
+    printed = io.StringIO()
+    train(config("scl", folder, output=str(tmp_path / "other"), max_steps=1), console=Console(file=printed, width=1000))
+    assert "collapsed" not in printed.getvalue()
+
+
+def test_a_collapse_on_the_way_is_told_when_it_comes(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = geometry.geometry
+    calls: list[int] = []
+
+    def later(*arguments: Any, **settings: Any) -> dict[str, float]:
+        calls.append(1)
+        return measured(*arguments, **settings) | ({"effective_rank": 1.5} if len(calls) >= 3 else {})
+
+    monkeypatch.setattr(geometry, "geometry", later)
+    printed = io.StringIO()
+    train(
+        config("sg", folder, output=str(tmp_path / "run"), evaluate_every=1, max_steps=3),
+        console=Console(file=printed, width=1000),
+    )
+    text = printed.getvalue()
+    assert text.count("collapsed: the embeddings use only about 1.5 directions.") == 1
+    assert text.index("step 1: Spearman") < text.index("collapsed") < text.index("step 2: Spearman")
+
+
+def test_when_all_vectors_are_equal_the_collapse_is_told_before_the_error(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Encoder, "encode", lambda self, texts, **_: np.ones((len(texts), 4), dtype=np.float32))
+    printed = io.StringIO()
+    with pytest.raises(
+        NearfarError, match=r"dev\.tsv: no correlation to choose the best step by: all cosines are equal"
+    ):
+        train(config("scl", folder, output=str(tmp_path / "run")), console=Console(file=printed, width=1000))
+    assert "collapsed" in printed.getvalue()
+
+
+def test_names_in_brackets_are_printed_as_they_are(folder: Path, tmp_path: Path) -> None:
+    shutil.copy(folder / "sentences.txt", tmp_path / "mine [bold].txt")
+    shutil.copy(folder / "dev.tsv", tmp_path / "dev [b].tsv")
+    printed = io.StringIO()
+    settings = config(
+        "simcse-unsup",
+        folder,
+        output=str(tmp_path / "run"),
+        data=(str(tmp_path / "mine [bold].txt"),),
+        evaluate_on=str(tmp_path / "dev [b].tsv"),
+        learning_rate=1e-12,
+        max_steps=1,
+    )
+    train(settings, console=Console(file=printed, width=1000))
+    assert "mine [bold].txt: 31 sentences" in printed.getvalue()
+    assert "Training never beat the untrained encoder on" in printed.getvalue()
+    assert "dev [b].tsv" in printed.getvalue()

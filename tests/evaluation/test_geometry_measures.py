@@ -1,0 +1,237 @@
+"""Measures of an embedding space against closed forms and plain loops."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+
+from nearfar.evaluation.geometry_measures import (
+    alignment,
+    collapse_warning,
+    effective_rank,
+    geometry,
+    isotropy,
+    mean_cosine,
+    spectrum,
+    uniformity,
+)
+from nearfar.types import NearfarError
+
+
+def rows(count, dim, *, seed=0, shift=0.0):
+    draw = random.Random(seed)
+    return [[draw.gauss(shift, 1) for _ in range(dim)] for _ in range(count)]
+
+
+def cosine(x, y):
+    dot = sum(a * b for a, b in zip(x, y, strict=True))
+    return dot / math.sqrt(sum(a * a for a in x) * sum(b * b for b in y))
+
+
+def all_pairs(count):
+    return [(i, j) for i in range(count) for j in range(i)]
+
+
+@pytest.mark.parametrize(("count", "dim", "shift"), [(2, 3, 0.0), (7, 5, 0.0), (30, 4, 2.0)])
+def test_as_plain_loops(count, dim, shift):
+    x, y = rows(count, dim, shift=shift), rows(count, dim, seed=1)
+    cosines = [cosine(x[i], x[j]) for i, j in all_pairs(count)]
+    positive = [cosine(a, b) for a, b in zip(x, y, strict=True)]
+    assert alignment(x, y) == pytest.approx(sum(2 - 2 * c for c in positive) / count)
+    assert mean_cosine(x) == pytest.approx(sum(cosines) / len(cosines))
+    assert uniformity(x) == pytest.approx(math.log(sum(math.exp(-2 * (2 - 2 * c)) for c in cosines) / len(cosines)))
+
+
+@pytest.mark.parametrize(("count", "dim"), [(3, 8), (8, 3), (40, 6)])
+def test_effective_rank_from_the_eigenvalues_of_the_cosine_matrix(count, dim):
+    x = rows(count, dim)
+    gram = np.array([[cosine(a, b) for b in x] for a in x])
+    singular = np.sqrt(np.maximum(np.linalg.eigvalsh(gram), 0))
+    shares = [s / singular.sum() for s in singular if s > 1e-6]
+    assert effective_rank(x) == pytest.approx(math.exp(-sum(p * math.log(p) for p in shares)), rel=1e-5)
+    assert 1 < effective_rank(x) < min(count, dim)
+
+
+@pytest.mark.parametrize("count", [2, 5, 12])
+def test_orthonormal_rows(count):
+    x = np.linalg.qr(np.array(rows(count + 3, count)))[0].T * 7.0
+    assert effective_rank(x) == pytest.approx(count)
+    assert mean_cosine(x) == pytest.approx(0, abs=1e-12)
+    assert uniformity(x) == pytest.approx(-4)
+    assert alignment(x, np.roll(x, 1, axis=0)) == pytest.approx(2)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_all_equal(dtype):
+    x = np.tile(np.array([[0.3, -1.2, 0.7]], dtype=dtype), (9, 1))
+    assert effective_rank(x) == pytest.approx(1, abs=1e-6)
+    assert mean_cosine(x) == pytest.approx(1)
+    assert uniformity(x) == pytest.approx(0, abs=1e-12)
+    assert alignment(x, x) == 0
+
+
+def test_equal_but_for_rounding_is_still_rank_one():
+    x = np.ones((500, 64)) + np.random.default_rng(0).normal(scale=1e-7, size=(500, 64))
+    assert effective_rank(x) == pytest.approx(1, abs=1e-3)
+    assert effective_rank(x - x.mean(axis=0)) > 30  # which is why the rows are not centred
+
+
+def test_antipodal():
+    x = [[1.0, 2.0], [-1.0, -2.0]]
+    assert mean_cosine(x) == pytest.approx(-1)
+    assert alignment(x[:1], x[1:]) == pytest.approx(4)
+    assert uniformity(x) == pytest.approx(-8)
+    assert effective_rank(x) == pytest.approx(1)
+
+
+def test_only_directions_count():
+    x = np.array(rows(20, 6))
+    lengths = np.array([10.0**power for power in range(-200, 200, 20)])[:, None]
+    turn = np.linalg.qr(np.array(rows(6, 6, seed=3)))[0]
+    y = np.array(rows(20, 6, seed=2))
+    before, after = geometry(x, (x, y)), geometry(lengths * (x @ turn), (lengths * (x @ turn), y @ turn))
+    assert before == pytest.approx(after)
+    assert isotropy(x) == pytest.approx(isotropy(lengths * (x @ turn)))
+    assert spectrum(x).tolist() == pytest.approx(spectrum(lengths * (x @ turn)).tolist())
+    assert set(before) == {"alignment", "uniformity", "mean_cosine", "effective_rank"}
+    assert set(geometry(x)) == set(before) - {"alignment"}
+
+
+def test_a_sample_of_pairs_is_seeded_and_near_the_truth():
+    x = np.array(rows(120, 5, shift=0.5))
+    truth = uniformity(x, pairs=120 * 119 // 2)
+    drawn = [uniformity(x, seed=seed, pairs=7000) for seed in (1, 1, 2)]
+    assert drawn[0] == drawn[1] != drawn[2]
+    assert drawn == pytest.approx([truth] * 3, abs=0.1)
+    assert truth < -1
+    assert geometry(x, seed=2)["uniformity"] == uniformity(x)  # 7,140 pairs are all used
+
+
+def test_a_sample_never_pairs_a_row_with_itself():
+    x = np.eye(300)
+    assert uniformity(x, pairs=40_000) == pytest.approx(-4, abs=1e-9)  # a row with itself would count exp(0)
+
+
+def test_zero_vectors_have_cosine_zero():
+    x = [[0.0, 0.0], [1.0, 0.0], [2.0, 0.0]]
+    assert mean_cosine(x) == pytest.approx(1 / 3)
+    assert alignment(x[:1], x[1:2]) == pytest.approx(1)
+    assert effective_rank(x) == pytest.approx(1)
+    nothing = np.zeros((4, 3))
+    assert geometry(nothing) == {"uniformity": 0.0, "mean_cosine": 0.0, "effective_rank": 0.0}
+    assert "collapsed" in collapse_warning(geometry(nothing))
+
+
+def turned(x, *, seed=3):
+    """The same directions, rotated: no longer along the axes."""
+    dim = len(x[0])
+    return np.asarray(x) @ np.linalg.qr(np.array(rows(dim, dim, seed=seed)))[0]
+
+
+@pytest.mark.parametrize("times", [(5, 3, 1), (2, 1), (7,), (9, 4, 2, 1)])
+def test_isotropy_of_directions_that_come_several_times(times):
+    x = np.repeat(np.eye(len(times)), times, axis=0) * 7.0
+    most, others = max(times), sum(times) - max(times)
+    expected = (others + most / math.e) / (others + most * math.e)  # Z of minus and of plus the commonest direction
+    assert isotropy(x) == pytest.approx(expected)
+    assert isotropy(turned(x)) == pytest.approx(expected)
+
+
+def test_isotropy_of_antipodes_and_of_an_even_space():
+    assert isotropy([[3.0, 4.0], [-3.0, -4.0]]) == pytest.approx(1 / math.cosh(1))  # 2 across, 2 cosh(1) along
+    both_ways = np.concatenate([np.eye(4), -np.eye(4)])
+    assert isotropy(both_ways) == pytest.approx(1)
+    even = np.random.default_rng(0).normal(size=(4000, 8))
+    assert isotropy(even) > 0.95 > 0.5 > isotropy(even + 4 * np.eye(8)[0]) > math.exp(-2)
+
+
+def test_isotropy_as_plain_loops_over_the_right_singular_vectors():
+    x = rows(30, 5, shift=0.7)
+    unit = [[v / math.sqrt(sum(a * a for a in row)) for v in row] for row in x]
+    directions = [sign * c for c in np.linalg.svd(np.array(unit))[2] for sign in (1, -1)]
+    z = [sum(math.exp(sum(a * b for a, b in zip(c, w, strict=True))) for w in unit) for c in directions]
+    assert isotropy(x) == pytest.approx(min(z) / max(z))
+    assert 0.2 < isotropy(x) < 0.8
+
+
+def test_isotropy_with_fewer_texts_than_dimensions_counts_the_directions_that_none_uses():
+    assert isotropy([[1.0, 0, 0], [-1.0, 0, 0]]) == pytest.approx(2 / (math.e + 1 / math.e))
+
+
+@pytest.mark.parametrize("times", [(9, 4, 1), (16, 1), (4,)])
+def test_spectrum_of_directions_that_come_several_times(times):
+    x = turned(np.repeat(np.eye(len(times)), times, axis=0) * 3.0)
+    assert spectrum(x).tolist() == pytest.approx([math.sqrt(n / times[0]) for n in times])
+
+
+def test_spectrum_is_that_of_the_cosine_matrix_and_is_not_centred():
+    x = rows(6, 9, shift=1.0)
+    gram = np.array([[cosine(a, b) for b in x] for a in x])
+    singular = np.sqrt(np.linalg.eigvalsh(gram))[::-1]
+    assert spectrum(x).tolist() == pytest.approx((singular / singular[0]).tolist())
+    assert len(spectrum(x)) == 6
+    cone = np.array(rows(50, 8, shift=5.0))
+    assert spectrum(cone)[1] < 0.3 < spectrum(cone - cone.mean(axis=0))[1]
+
+
+def test_nothing_and_all_equal():
+    nothing, equal = np.zeros((4, 3)), np.tile([[0.3, -1.2, 0.7]], (9, 1))
+    assert isotropy(nothing) == 1
+    assert spectrum(nothing).tolist() == [0, 0, 0]
+    assert isotropy(equal) == pytest.approx(math.exp(-2))
+    assert spectrum(equal).tolist() == pytest.approx([1, 0, 0], abs=1e-12)
+
+
+@pytest.mark.parametrize("measure", [uniformity, mean_cosine, effective_rank, geometry, isotropy, spectrum])
+def test_what_has_no_geometry(measure):
+    with pytest.raises(NearfarError, match="1 of 3 hold NaN or infinity, the first is row 2"):
+        measure([[1.0, 0.0], [0.0, 1.0], [math.nan, 1.0]])
+    with pytest.raises(NearfarError, match="NaN or infinity"):
+        measure([[1.0, math.inf], [0.0, 1.0]])
+    with pytest.raises(NearfarError, match=r"0 of them"):
+        measure(np.zeros((0, 4)))
+    with pytest.raises(NearfarError, match=r"\[texts, dim\]"):
+        measure([1.0, 2.0])
+
+
+def test_one_text():
+    assert effective_rank([[3.0, 4.0]]) == pytest.approx(1)
+    for measure in (uniformity, mean_cosine, geometry):
+        with pytest.raises(NearfarError, match="needs 2 or more"):
+            measure([[3.0, 4.0]])
+
+
+def test_positives_that_do_not_pair():
+    with pytest.raises(NearfarError, match=r"\(2, 3\) embeddings on one side and \(1, 3\)"):
+        alignment(rows(2, 3), rows(1, 3))
+    with pytest.raises(NearfarError, match="positive pairs: 0 of them"):
+        alignment(np.zeros((0, 3)), np.zeros((0, 3)))
+    with pytest.raises(NearfarError, match="pairs 0"):
+        uniformity(rows(2, 3), pairs=0)
+
+
+def test_the_warning_says_what_was_found():
+    healthy = {"uniformity": -2.5, "mean_cosine": 0.3, "effective_rank": 200.0}
+    assert collapse_warning(healthy) is None
+    assert collapse_warning({"mean_cosine": 0.95, "effective_rank": 5.0}) is None
+    assert collapse_warning({"mean_cosine": math.nan}) is None
+    cosine_only = collapse_warning(healthy | {"mean_cosine": 0.987})
+    assert "mean cosine of 0.99." in cosine_only
+    assert "directions" not in cosine_only
+    assert "about 4.9 directions." in collapse_warning(healthy | {"effective_rank": 4.9})
+    both = collapse_warning(geometry(np.ones((40, 8))))
+    assert "mean cosine of 1.00 and the embeddings use only about 1.0 directions" in both
+    assert "lower learning rate" in both
+
+
+def test_a_healthy_space_gives_no_warning():
+    assert collapse_warning(geometry(rows(100, 32))) is None
+
+
+def test_float32_at_the_usual_size():
+    x = np.random.default_rng(0).normal(size=(2500, 64)).astype(np.float32)
+    measures = geometry(x, (x, x))
+    assert measures["alignment"] == 0
+    assert measures["mean_cosine"] == pytest.approx(0, abs=0.01)
+    assert 60 < measures["effective_rank"] <= 64

@@ -1,0 +1,112 @@
+"""What the processor has, from made-up /proc/cpuinfo, and what the environment takes away."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nearfar.encoder import native
+from nearfar.evaluation.results import provenance
+from nearfar.runtime import machine
+
+GENOA = (
+    "model name\t: AMD EPYC\nflags\t\t: fpu avx2 avx512f avx512_vnni avx512_bf16\n\nmodel name\t: Other\nflags\t: x\n"
+)
+SAPPHIRE = "model name\t: Xeon\nflags\t\t: avx2 avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_bf16 amx_tile\n"
+HASWELL = "model name\t: Core\nflags\t\t: avx avx2 fma\n"
+GRAVITON = "processor\t: 0\nFeatures\t: fp asimd sve bf16 i8mm\nCPU part\t: 0xd40\n"
+PI = "processor\t: 0\nFeatures\t: fp asimd\n"
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def give(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cpuinfo").write_text(text)
+    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
+
+
+@pytest.mark.parametrize(
+    ("text", "variables", "sets", "bf16"),
+    [
+        (GENOA, {}, "avx2 avx512f avx512_vnni avx512_bf16", True),
+        (SAPPHIRE, {}, "avx2 avx512f avx512_vnni avx512_bf16 avx512_fp16 amx_bf16", True),
+        (HASWELL, {}, "avx2", False),
+        (GRAVITON, {}, "neon sve bf16 i8mm", True),
+        (PI, {}, "neon", False),
+        ("", {}, "", False),
+        (GENOA, {"ATEN_CPU_CAPABILITY": "avx2"}, "avx2", False),
+        (GENOA, {"ATEN_CPU_CAPABILITY": "default"}, "", False),
+        (GENOA, {"ATEN_CPU_CAPABILITY": "avx512"}, "avx2 avx512f avx512_vnni avx512_bf16", True),
+        (GENOA, {"ONEDNN_MAX_CPU_ISA": "AVX2"}, "avx2", False),
+        (GENOA, {"ONEDNN_MAX_CPU_ISA": "avx512_core_vnni"}, "avx2 avx512f avx512_vnni", False),
+        (GENOA, {"DNNL_MAX_CPU_ISA": "AVX512_CORE"}, "avx2 avx512f", False),
+        (GENOA, {"ONEDNN_MAX_CPU_ISA": "ALL"}, "avx2 avx512f avx512_vnni avx512_bf16", True),
+        (SAPPHIRE, {"ONEDNN_MAX_CPU_ISA": "AVX512_CORE_BF16"}, "avx2 avx512f avx512_vnni avx512_bf16", True),
+        (GENOA, {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "ALL"}, "avx2", False),
+    ],
+)
+def test_instruction_sets(
+    text: str, variables: dict[str, str], sets: str, bf16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give(text or "\n", tmp_path, monkeypatch)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert " ".join(machine.instruction_sets()) == sets
+    assert native.native_bf16("cpu") is bf16
+    assert provenance()["hardware"]["instruction_sets"] == sets
+
+
+def test_the_first_processor_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    give(GENOA, tmp_path, monkeypatch)
+    assert machine.processor() == "AMD EPYC"
+    assert provenance()["hardware"]["processor"] == "AMD EPYC"
+
+
+@pytest.mark.parametrize(
+    ("system", "capabilities", "limit", "bf16"),
+    [
+        ("win32", {"avx512_bf16": True}, "", True),
+        ("win32", {"avx2": True}, "", False),
+        ("win32", {"avx512_bf16": True}, "AVX2", False),
+        ("darwin", {"bf16": True}, "", False),
+    ],
+)
+def test_without_cpuinfo_torch_is_asked(
+    system: str, capabilities: dict[str, bool], limit: str, bf16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "none")
+    monkeypatch.setattr(machine, "SYSTEM", system)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
+    assert native.native_bf16("cpu") is bf16
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    assert native.native_bf16("cpu") is False
+
+
+@pytest.mark.parametrize(("capability", "bf16"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_cuda_goes_by_its_capability(capability: tuple[int, int], bf16: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
+    assert native.native_bf16() is native.native_bf16("cuda:0") is native.native_bf16(torch.device("cuda")) is bf16
+
+
+def test_other_devices_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert not native.native_bf16("cuda")
+    assert not native.native_bf16("mps")
+
+
+def test_the_slowdown_is_a_ratio_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fastest(left: torch.Tensor, right: torch.Tensor) -> float:
+        assert left.shape == right.shape
+        return {torch.bfloat16: 6.0, torch.float32: 2.0}[left.dtype]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(native, "_fastest", fastest)
+        assert native.bf16_slowdown() == 3.0
+    monkeypatch.setattr(native, "PATIENCE", 0.0)
+    assert 0 < native.bf16_slowdown() < float("inf")

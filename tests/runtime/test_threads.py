@@ -1,0 +1,119 @@
+"""How threads wait is settled before torch is there, and the user's own settings stay."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nearfar.runtime import threads
+from nearfar.runtime.threads import WAITING, settings
+
+CODE = """
+import os, sys
+from nearfar.cli import main
+try:
+    main({argv!r})
+except SystemExit:
+    pass
+assert "torch" not in sys.modules
+print(*(f"{{name}}={{os.environ.get(name)}}" for name in {names!r}))
+"""
+
+
+def environment_after(argv: list[str], **own: str) -> dict[str, str]:
+    """What a process's environment has after it ran the command."""
+    names = [*WAITING, "OMP_NUM_THREADS"]
+    kept = {name: value for name, value in os.environ.items() if name not in names}
+    command = [sys.executable, "-c", CODE.format(argv=argv, names=names)]
+    done = subprocess.run(command, env={**kept, **own}, capture_output=True, text=True, check=True)
+    return dict(pair.split("=") for pair in done.stdout.splitlines()[-1].split())
+
+
+def test_the_command_line_sets_them_before_torch_is_imported() -> None:
+    found = environment_after(["--help"])
+    assert {name: found[name] for name in WAITING} == WAITING
+
+
+def test_importing_nearfar_sets_nothing() -> None:
+    code = "import os; before = dict(os.environ); import nearfar, nearfar.runtime.threads, nearfar.cli; "
+    code += "assert dict(os.environ) == before"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_after_torch_it_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", object())
+    assert threads.set_up() == {}
+    assert not set(WAITING) & set(os.environ)
+
+
+@pytest.mark.parametrize("name", sorted(WAITING))
+def test_what_the_user_says_of_waiting_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "cpu_quota", lambda: None)
+    assert settings({name: "7"}) == {}
+    assert settings({}) == WAITING
+
+
+@pytest.mark.parametrize(
+    ("files", "quota"),
+    [
+        ({}, None),
+        ({"cpu.max": "max 100000\n"}, None),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "50000 100000\n"}, 1),
+        ({"cpu.max": "nonsense"}, None),
+        ({"cpu.max": "1 0"}, None),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, None),
+    ],
+)
+def test_a_containers_quota_limits_the_threads(
+    files: dict[str, str], quota: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(threads, "CGROUP", tmp_path)
+    monkeypatch.setattr(threads, "cores", lambda: 3)
+    assert threads.cpu_quota() == quota
+    count = settings(dict(WAITING)).get("OMP_NUM_THREADS")
+    assert count == (None if quota is None or quota >= 3 else str(quota))
+    assert "OMP_NUM_THREADS" not in settings({"OMP_NUM_THREADS": "8"})
+    assert "OMP_NUM_THREADS" not in settings({"MKL_NUM_THREADS": "8"})
+
+
+def test_processes_started_inside_inherit_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+    code = f"import os; print(*(os.environ[name] for name in {sorted(WAITING)!r}))"
+    with threads.inherited():
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [WAITING[name] for name in sorted(WAITING)]
+    assert not set(WAITING) & set(os.environ)
+    monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
+    with threads.inherited():
+        assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+        assert "GOMP_SPINCOUNT" not in os.environ
+    assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
+
+
+def test_processes_that_encode_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from multiprocessing.context import SpawnProcess
+
+    from nearfar.encoder import workers
+
+    class Started(Exception):  # noqa: N818
+        pass
+
+    def start(process: SpawnProcess) -> None:
+        raise Started(os.environ.get("GOMP_SPINCOUNT"))
+
+    for name in WAITING:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(SpawnProcess, "start", start)
+    work = workers.Work(tmp_path, "mean", 8, normalize=False, bf16=False)
+    with pytest.raises(Started, match=f"^{threads.SPINS}$"):
+        next(workers.encode_in_processes(iter(()), work, ["cpu"]))
