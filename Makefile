@@ -17,7 +17,7 @@ test: .venv/.done  ## all tests; those on real data run where NEARFAR_DATA names
 	$(BIN)/python -m pytest $(WORKERS) --durations 10
 
 quick: .venv/.done  ## while at work: without training runs, processes, real data and the tables of bad input
-	$(BIN)/python -m pytest $(WORKERS) -m "not long and not realdata" --ignore tests/doors
+	$(BIN)/python -m pytest $(WORKERS) -m "not long and not realdata" --ignore tests/invalid_input
 
 check: .venv/.done  ## what every commit must pass
 	$(BIN)/ruff format --check .
@@ -42,7 +42,7 @@ endif
 
 # Both on what PYTHON_GPU has, without network; docs/gpu.md says what that must be. They skip where there is no GPU.
 test-gpu: $(filter $(BIN)/python,$(PYTHON_GPU))  ## what a GPU computes is what the CPU does
-	PYTHONPATH=src $(PYTHON_GPU) -m pytest tests/gpu -m gpu -p tests.gpu.record -rs -W default \
+	PYTHONPATH=src $(PYTHON_GPU) -m pytest tests/gpu -m gpu -p tests.gpu.outcome_plugin -rs -W default \
 	  -o addopts="-q --strict-markers --import-mode=importlib"
 
 bench-gpu: $(filter $(BIN)/python,$(PYTHON_GPU))  ## speed on a GPU against sentence-transformers, in nine minutes

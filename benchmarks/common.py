@@ -38,17 +38,19 @@ def files(script: str, page: str, into: Path | None = None) -> Files:
     return Files(results / f"{script}.json", docs / f"{page}.md")
 
 
-def arguments(description: str | None, *, rounds: str) -> argparse.ArgumentParser:
+def argument_parser(description: str | None, *, rounds: str) -> argparse.ArgumentParser:
     """What each benchmark can be asked: ``run`` or ``report``, and how much of it."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "report"), help="measure, then report; or make the page from the file")
+    parser.add_argument(
+        "command", choices=("run", "report"), help="measure, then report; or make the page from the file"
+    )
     parser.add_argument("--rounds", type=int, help=f"that count, after one to warm up; {rounds}")
     parser.add_argument("--into", type=Path, metavar="FOLDER", help="write there, and not to results and docs")
     parser.add_argument("--quick", action="store_true", help="fewer and smaller; prints, and writes only --into")
     return parser
 
 
-def take_turns(
+def run_interleaved(
     sides: Mapping[str, Callable[[int], Measured]], rounds: int, *, warm_up: int = 1
 ) -> dict[str, list[Measured]]:
     """What each side finds in each round that counts: within a round all have their turn, every other time reversed.

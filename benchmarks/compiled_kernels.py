@@ -24,8 +24,8 @@ from common import MODEL
 from training_run import Run
 
 from nearfar.config import SbertConfig
+from nearfar.encoder.bf16_support import native_bf16
 from nearfar.encoder.kernels import PARTS, VARIABLE, kernels, kernels_status
-from nearfar.encoder.native import native_bf16
 from nearfar.runtime import machine, threads
 
 TITLE = "What the compiled kernels save"
@@ -46,25 +46,25 @@ REDUCED = {
 
 def main() -> None:
     """Run or report; ``measure`` is what a run asks of other processes."""
-    parser = common.arguments(__doc__, rounds="9, or with --quick 2")
-    next(action for action in parser._actions if action.dest == "what").choices = ("run", "report", "measure")
+    parser = common.argument_parser(__doc__, rounds="9, or with --quick 2")
+    next(action for action in parser._actions if action.dest == "command").choices = ("run", "report", "measure")
     parser.add_argument("--steps", type=int, help="of a turn; 6, or with --quick 2")
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--model", default=MODEL, help="another encoder, for a trial")
     options = parser.parse_args()
     rounds, steps = options.rounds or (2 if options.quick else 9), options.steps or (2 if options.quick else 6)
-    if options.what == "measure":
+    if options.command == "measure":
         print(json.dumps(measure(options.model, rounds, steps, options.batch_size)))
         return
-    place = common.files("compiled_kernels", "kernels", options.into)
-    if options.what == "run":
-        found = run(options.model, rounds, steps, options.batch_size)
+    paths = common.files("compiled_kernels", "kernels", options.into)
+    if options.command == "run":
+        record = run(options.model, rounds, steps, options.batch_size)
         if options.into is None and options.quick:
-            print("\n".join(body(found)))
+            print("\n".join(body(record)))
             return
-        common.save(place.result, found)
-    content = common.load(place.result)
-    common.write_page(place.page, TITLE, "compiled_kernels", content, body(content))
+        common.save(paths.result, record)
+    content = common.load(paths.result)
+    common.write_page(paths.page, TITLE, "compiled_kernels", content, body(content))
     print("\n".join(body(content)))
 
 
@@ -75,14 +75,14 @@ def run(model: str, rounds: int, steps: int, batch_size: int) -> dict[str, Any]:
     kinds: dict[str, dict[str, str]] = {"as it is": {}}
     if "avx512f" in machine.instruction_sets():
         kinds["kept to AVX2"] = REDUCED
-    found = common.record(**settings, kinds={})
+    record = common.record(**settings, kinds={})
     for kind, variables in kinds.items():
         print(kind, flush=True)
         command = [sys.executable, __file__, "measure", *flags]
         environment = {**os.environ, **threads.settings(os.environ), **variables}  # as nearfar train has it
         done = subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE, text=True)
-        found["kinds"][kind] = json.loads(done.stdout.splitlines()[-1])
-    return found
+        record["kinds"][kind] = json.loads(done.stdout.splitlines()[-1])
+    return record
 
 
 def sides() -> dict[str, tuple[str, ...]]:
@@ -112,7 +112,7 @@ def measure(model: str, rounds: int, steps: int, batch_size: int) -> dict[str, A
         trained = Run(config)
         last: dict[str, float] = {}
         turns = {name: _turn(name, trained, parts, steps, last) for name, parts in sides().items()}
-        seconds[precision] = common.take_turns(turns, rounds)
+        seconds[precision] = common.run_interleaved(turns, rounds)
         losses[precision] = last
         print(precision, {name: round(median(of), 4) for name, of in seconds[precision].items()}, file=sys.stderr)
     built = {"compiler": told["compiler"], "flags": told["flags"]}
@@ -134,17 +134,18 @@ def _turn(name: str, run: Run, parts: Sequence[str], steps: int, losses: dict[st
     return turn
 
 
-def body(found: dict[str, Any]) -> list[str]:
+def body(record: dict[str, Any]) -> list[str]:
     """The page between its title and its origin."""
     lines = [
-        f"{found['model']}, sbert on the generated world, batches of {found['batch_size']}; {common.machine(found)}; "
-        f"torch {found['versions']['torch']}.",
+        f"{record['model']}, sbert on the generated world, batches of {record['batch_size']}; "
+        f"{common.machine(record)}; torch {record['versions']['torch']}.",
         "",
-        f"A step is forward, backward and AdamW. {found['rounds']} rounds of {found['steps']} steps, after one to warm",
+        f"A step is forward, backward and AdamW. {record['rounds']} rounds of {record['steps']} steps, "
+        "after one to warm",
         "up; within a round each side has its turn on the same batches with the same dropout. Percent of a step: the",
         "median over rounds, with least and greatest.",
     ]
-    for kind, measured in found["kinds"].items():
+    for kind, measured in record["kinds"].items():
         for precision, seconds in measured["seconds"].items():
             lines += ["", f"## The processor {kind}, {precision}", "", *_tables(seconds)]
         sets = ", ".join(measured["instruction_sets"])

@@ -39,15 +39,15 @@ TIMES = 4  # that each repeated line comes
 def main() -> None:
     """Run or report, or take one measurement."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "report", "one"), help="one: a measurement, as run asks for it")
+    parser.add_argument("command", choices=("run", "report", "one"), help="one: a measurement, as run asks for it")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--texts", type=int, default=20_000)
     parser.add_argument("--one", nargs=4, metavar=("SIDE", "PRECISION", "INPUT", "OUTPUT"))
     options = parser.parse_args()
-    if options.what == "one":
+    if options.command == "one":
         print(json.dumps(_one(*options.one)))
         return
-    if options.what == "run":
+    if options.command == "run":
         run(options.texts, options.rounds)
     report()
 

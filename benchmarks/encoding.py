@@ -40,7 +40,7 @@ TITLE = "Encoding speed"
 LONG = 256
 """Tokens that a long text has at most; the model's own limit."""
 REFERENCE = "sentence-transformers fp32"
-LEAST_COSINE = 0.999
+MIN_COSINE = 0.999
 BARS = {
     f"short: nearfar bf16, {REFERENCE}": 2.5,
     "short: nearfar bf16, sentence-transformers bf16": 1.5,
@@ -53,7 +53,7 @@ COMPARED = (
     ("nearfar bf16", "sentence-transformers OpenVINO"),
     ("nearfar fp32", REFERENCE),
 )
-WORLD = 30_000
+MICROWORLD_SENTENCES = 30_000
 """Sentences that the generated world is asked for, where its texts are used."""
 Encoded = tuple[NDArray[np.float32], float]
 """Vectors, and the seconds that they took."""
@@ -62,13 +62,13 @@ Encode = Callable[[list[str]], Encoded]
 
 def main() -> None:
     """Run or report."""
-    parser = common.arguments(__doc__, rounds="5, or with --quick 3")
+    parser = common.argument_parser(__doc__, rounds="5, or with --quick 3")
     parser.add_argument("--short", type=int, help="texts of a round; 4000, or with --quick 1500")
     parser.add_argument("--long", type=int, help="texts of a round; 300, or with --quick 100")
     parser.add_argument("--openvino", default=sys.executable, metavar="PYTHON", help="interpreter of OpenVINO's side")
     options = parser.parse_args()
-    place = common.files("encoding", "encoding-speed", options.into)
-    if options.what == "run":
+    paths = common.files("encoding", "encoding-speed", options.into)
+    if options.command == "run":
         sizes = {
             "short": options.short or (1500 if options.quick else 4000),
             "long": options.long or (100 if options.quick else 300),
@@ -77,9 +77,9 @@ def main() -> None:
         if options.quick and options.into is None:
             print("\n".join(body(found)))
             return
-        common.save(place.result, found)
-    content = common.load(place.result)
-    common.write_page(place.page, TITLE, "encoding", content, body(content))
+        common.save(paths.result, found)
+    content = common.load(paths.result)
+    common.write_page(paths.page, TITLE, "encoding", content, body(content))
     print("\n".join(body(content)))
 
 
@@ -138,10 +138,10 @@ def _measure(sides: dict[str, Encode], texts: list[str], size: int, rounds: int,
 
         return encode
 
-    seconds = common.take_turns({name: side(name) for name in sides}, rounds)
+    seconds = common.run_interleaved({name: side(name) for name in sides}, rounds)
     lowest = {name: float(_cosines(found, vectors[REFERENCE]).min()) for name, found in vectors.items()}
     for name, cosine in lowest.items():
-        if cosine < LEAST_COSINE:
+        if cosine < MIN_COSINE:
             raise SystemExit(f"a vector of {name} has a cosine of {cosine:.5f} to {REFERENCE}'s")
     tokens = mean(len(ids) for ids in ours.tokenize(used[0]).ids)
     return {"texts": size, "mean_tokens": tokens, "seconds": seconds, "lowest_cosine": lowest}
@@ -158,7 +158,7 @@ def _texts(encoder: Encoder) -> tuple[dict[str, list[str]], str]:
         short = list(dict.fromkeys(row.premise for row in load_nli("snli:dev+test+train_partial").rows))
         sentences, source = [row[0] for row in load_sentences("wiki").rows], "premises of SNLI; Wikipedia, joined"
     else:
-        short = sentences = list(dict.fromkeys(generate(text=WORLD).text))
+        short = sentences = list(dict.fromkeys(generate(text=MICROWORLD_SENTENCES).text))
         source = "the generated world's sentences; the same, joined"
     long = list(_joined(sentences, [len(ids) - 2 for ids in encoder.tokenize(sentences).ids]))
     pool = {"short": short.copy(), "long": long}
@@ -186,7 +186,7 @@ def openvino(python: str) -> Iterator[tuple[Encode | None, dict[str, str] | None
     if subprocess.run(probe, capture_output=True, check=False).returncode:
         yield None, None
         return
-    command = [python, "-P", str(Path(__file__).with_name("openvino_side.py")), str(locate(MODEL))]
+    command = [python, "-P", str(Path(__file__).with_name("openvino_worker.py")), str(locate(MODEL))]
     with (
         tempfile.TemporaryDirectory() as folder,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,

@@ -41,10 +41,10 @@ SUITES = (
 def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("--rounds", type=int, default=5, help="of SBERT-WK; the probes have 3")
     options = parser.parse_args()
-    if options.what == "report":
+    if options.command == "report":
         report()
         return
     record = common.record(model=MODEL, rounds=options.rounds, texts=TEXTS, probed=PROBED, folds=FOLDS)
@@ -61,7 +61,7 @@ Round = Callable[[int], object]
 
 def _rounds(ours: tuple[str, Round], theirs: tuple[str, Round], rounds: int) -> dict[str, list[float]]:
     """Seconds of each round, the two in turn."""
-    return common.take_turns({name: common.timed(work) for name, work in (ours, theirs)}, rounds)
+    return common.run_interleaved({name: common.timed(work) for name, work in (ours, theirs)}, rounds)
 
 
 def _sbert_wk() -> tuple[tuple[str, Round], tuple[str, Round]]:

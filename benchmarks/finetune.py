@@ -36,9 +36,9 @@ LOSSES = {"CE": 0.0, "CE+SCL": 0.9}
 def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("command", choices=("run", "report"))
     options = parser.parse_args()
-    if options.what == "run":
+    if options.command == "run":
         rows = [_measure(task, size) for task in TASKS for size in BATCH_SIZES]
         common.save(FILES.result, common.record(precision="bf16", rows=rows))
     report()
@@ -62,7 +62,7 @@ def _measure(task: str, batch_size: int) -> dict[str, Any]:
         for name in order:
             group = [_batch(jobs[name], number)]
             started = time.perf_counter()
-            gradients.add_mean(group, step=number)
+            gradients.accumulate_mean(group, step=number)
             torch.nn.utils.clip_grad_norm_(parameters, 1.0)
             optimiser.step()
             optimiser.zero_grad()

@@ -24,8 +24,8 @@ import gpu_attention
 import gpu_page
 import numpy as np
 import torch
-from gpu_models import SHAPES, SMALL, Shape, Texts, shuffled, tokens_of, write_model
-from gpu_sides import Ours, Theirs, check, synchronize, take_turns
+from gpu_models import SHAPES, SMALL, Shape, SyntheticTexts, shuffled, tokens_of, write_model
+from gpu_systems import NearfarRun, SentenceTransformersRun, check, run_interleaved, synchronize
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import losses
 from torch import nn
@@ -57,8 +57,8 @@ class Plan(NamedTuple):
 def main() -> None:
     """Run or report."""
     options = arguments()
-    place = common.files("gpu", "gpu-speed", options.into)
-    if options.what != "report":
+    paths = common.files("gpu", "gpu-speed", options.into)
+    if options.command != "report":
         if options.device == "cuda" and not torch.cuda.is_available():
             print(NO_GPU)
             return
@@ -67,19 +67,19 @@ def main() -> None:
         disable_progress_bar()
         logging.getLogger("torch.fx").setLevel(logging.ERROR)
         found = run(options)
-        if options.into is None and (options.small or options.what == "attention"):
+        if options.into is None and (options.small or options.command == "attention"):
             print("\n".join(gpu_page.body(found)))
             return
-        common.save(place.result, found)
-    content = common.load(place.result)
-    common.write_page(place.page, gpu_page.TITLE, "gpu", content, gpu_page.body(content))
+        common.save(paths.result, found)
+    content = common.load(paths.result)
+    common.write_page(paths.page, gpu_page.TITLE, "gpu", content, gpu_page.body(content))
     print("\n".join(gpu_page.body(content)))
 
 
 def arguments() -> argparse.Namespace:
     """What was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "attention", "report"))
+    parser.add_argument("command", choices=("run", "attention", "report"))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--small", action="store_true", help="a tiny encoder and a step or two")
     parser.add_argument("--minutes", type=float, default=8.0, help="after which no round begins; 8")
@@ -104,7 +104,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     found["peak"] = {precision: peak(precision, device, 128 if small else 8192) for precision in PRECISIONS}
     sizes = {"texts": 8 if small else 2 * plan.batch_size, "rounds": plan.rounds, "calls": 1 if small else 20}
     found["attention"] = gpu_attention.measure(shapes, device=device, until=until("attention"), **sizes)
-    for name, shape in shapes.items() if options.what == "run" else ():
+    for name, shape in shapes.items() if options.command == "run" else ():
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the peer's, of its own dependencies
             model = write_model(Path(folder), shape)
@@ -134,7 +134,7 @@ def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]
     """All sides' blocks on the same rows."""
     pair, triplet = ("premise", "hypothesis", "label"), ("anchor", "positive", "negative")
     labelled = ("sentence1", "sentence2", "label")  # the peer's names
-    texts, size = Texts(shape), plan.batch_size
+    texts, size = SyntheticTexts(shape), plan.batch_size
     count = round(MORE * (1 + plan.rounds) * (plan.steps + 1) * size)
     by_premise = texts.by_premise(count)
     pairs, triplets = shuffled(by_premise), texts.triplets(count)
@@ -147,15 +147,17 @@ def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]
     for precision in PRECISIONS:
         settings, bf16 = {**given, "precision": precision}, precision == "bf16"
         alike = {"order": "rows", "head_layers": 1}
-        sides[f"sbert {precision}"] = Ours(SbertConfig(**settings, **alike), pair, pairs, **ours)
-        sides[f"SoftmaxLoss {precision}"] = Theirs(_softmax, labelled, pairs, bf16=bf16, **theirs)
+        sides[f"sbert {precision}"] = NearfarRun(SbertConfig(**settings, **alike), pair, pairs, **ours)
+        sides[f"SoftmaxLoss {precision}"] = SentenceTransformersRun(_softmax, labelled, pairs, bf16=bf16, **theirs)
         contrast = InfoNceConfig(**settings, negative_column="negative")
-        sides[f"info-nce {precision}"] = Ours(contrast, triplet, triplets, **ours)
-        sides[f"MultipleNegativesRankingLoss {precision}"] = Theirs(_ranking, triplet, triplets, bf16=bf16, **theirs)
-        sides[f"scl {precision}"] = Ours(SclConfig(**settings), pair, by_premise, **ours)
+        sides[f"info-nce {precision}"] = NearfarRun(contrast, triplet, triplets, **ours)
+        sides[f"MultipleNegativesRankingLoss {precision}"] = SentenceTransformersRun(
+            _ranking, triplet, triplets, bf16=bf16, **theirs
+        )
+        sides[f"scl {precision}"] = NearfarRun(SclConfig(**settings), pair, by_premise, **ours)
     nested = SbertConfig(**given, precision="bf16", order="rows", head_layers=1)
-    sides["sbert bf16, nested"] = Ours(nested, pair, pairs, way="nested", **ours)
-    measured = take_turns(sides, plan.rounds, until=until)
+    sides["sbert bf16, nested"] = NearfarRun(nested, pair, pairs, way="nested", **ours)
+    measured = run_interleaved(sides, plan.rounds, until=until)
     check(measured)
     speeds = {side: round(median(block.rows / block.seconds for block in blocks)) for side, blocks in measured.items()}
     print("rows a second", speeds, flush=True)
@@ -174,8 +176,8 @@ def _ranking(model: SentenceTransformer) -> nn.Module:
 
 def encode(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]:
     """Seconds of each round of encoding fresh premises, and the lowest cosine to the peer's fp32 vectors."""
-    drawn, count = Texts(shape), plan.encoded
-    texts = [[drawn.one("premise") for _ in range(count)] for _ in range(1 + plan.rounds)]
+    drawn, count = SyntheticTexts(shape), plan.encoded
+    texts = [[drawn.sentence("premise") for _ in range(count)] for _ in range(1 + plan.rounds)]
     ours = Encoder.from_pretrained(model, device=plan.device)
     peers = {
         precision: SentenceTransformer(str(model), device=plan.device, model_kwargs={"dtype": dtype})
@@ -197,7 +199,7 @@ def encode(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any
         return encode_round
 
     sides = {f"{name} {p}": side(name, p) for name in ("nearfar", common.PEER) for p in PRECISIONS}
-    seconds = take_turns(sides, plan.rounds, until=until)
+    seconds = run_interleaved(sides, plan.rounds, until=until)
     reference = vectors[f"{common.PEER} fp32"]
     lowest = {name: float(_cosines(found, reference).min()) for name, found in vectors.items()}
     tokens = sum(map(tokens_of, texts[0])) / count

@@ -1,4 +1,4 @@
-"""Attention alone, forwards and backwards, by each way that a GPU may take: what decides which one it should."""
+"""Attention alone, forwards and backwards, by each backend that a GPU may take: what decides which one it should."""
 
 import time
 import warnings
@@ -8,30 +8,30 @@ from statistics import median
 from typing import Any
 
 import torch
-from gpu_models import Shape, Texts, tokens_of
-from gpu_sides import synchronize, take_turns
+from gpu_models import Shape, SyntheticTexts, tokens_of
+from gpu_systems import run_interleaved, synchronize
 from torch import Tensor
 
 from nearfar.encoder.attention import LengthGroup, attend
-from nearfar.encoder.cuda_attention import HALF, Way, has_varlen, works
+from nearfar.encoder.cuda_attention import HALF, AttentionBackend, has_varlen, passes_self_check
 
 DROPOUTS = (0.0, 0.1)
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
-def ways_of(device: str, dtype: torch.dtype, head_dim: int, dropout: float) -> tuple[Way, ...]:
+def available_backends(device: str, dtype: torch.dtype, head_dim: int, dropout: float) -> tuple[AttentionBackend, ...]:
     """Those that compute this, and have passed their check."""
-    place, ways = torch.device(device), ["groups"]
+    place, backends = torch.device(device), ["groups"]
     if device == "cuda" and dtype in HALF and dropout == 0:
-        ways += ["varlen"] if has_varlen() and works("varlen", place, dtype, head_dim) else []
-    ways += ["nested"] if works("nested", place, dtype, head_dim) else []
-    return tuple(ways)  # type: ignore[arg-type]
+        backends += ["varlen"] if has_varlen() and passes_self_check("varlen", place, dtype, head_dim) else []
+    backends += ["nested"] if passes_self_check("nested", place, dtype, head_dim) else []
+    return tuple(backends)  # type: ignore[arg-type]
 
 
 def measure(
     shapes: Mapping[str, Shape], *, device: str, texts: int, rounds: int, calls: int, until: float
 ) -> list[dict[str, Any]]:
-    """Seconds of a call, forwards and backwards, by way: one row for each shape of heads, dtype and dropout.
+    """Seconds of a call, forwards and backwards, by backend: one row for each shape of heads, dtype and dropout.
 
     The batch has as many premises as hypotheses.
     """
@@ -39,23 +39,30 @@ def measure(
     heads = {(shape.heads, shape.head_dim): (name, shape) for name, shape in shapes.items()}
     cases = [(dtype, dropout) for dtype in DTYPES for dropout in DROPOUTS]
     for (count, head_dim), (name, shape) in heads.items():
-        texts_of = Texts(shape)
-        lengths = sorted(tokens_of(texts_of.one(kind)) for kind in ("premise", "hypothesis") for _ in range(texts // 2))
+        texts_of = SyntheticTexts(shape)
+        lengths = sorted(
+            tokens_of(texts_of.sentence(kind)) for kind in ("premise", "hypothesis") for _ in range(texts // 2)
+        )
         for dtype, dropout in cases:
             generator = torch.Generator().manual_seed(0)
             drawn = torch.randn(4, sum(lengths), count, head_dim, generator=generator).to(device, DTYPES[dtype])
-            *given, slope = drawn.unbind()
-            inputs = [*(tensor.requires_grad_() for tensor in given), slope]
+            *given, grad_output = drawn.unbind()
+            inputs = [*(tensor.requires_grad_() for tensor in given), grad_output]
             sides = {
-                way: _calls(way, inputs, groups_of(lengths), dropout=dropout, calls=calls)
-                for way in ways_of(device, DTYPES[dtype], head_dim, dropout)
+                backend: _calls(backend, inputs, groups_of(lengths), dropout=dropout, calls=calls)
+                for backend in available_backends(device, DTYPES[dtype], head_dim, dropout)
             }
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
-                seconds = take_turns(sides, rounds, until=until)
+                seconds = run_interleaved(sides, rounds, until=until)
             row = {"shape": name, "heads": count, "head_dim": head_dim, "dtype": dtype, "dropout": dropout}
             rows.append({**row, "texts": texts, "tokens": sum(lengths), "seconds": seconds})
-            print("attention", row, {way: f"{1e6 * median(each):.0f} us" for way, each in seconds.items()}, flush=True)
+            print(
+                "attention",
+                row,
+                {backend: f"{1e6 * median(each):.0f} us" for backend, each in seconds.items()},
+                flush=True,
+            )
     return rows
 
 
@@ -68,18 +75,18 @@ def groups_of(lengths: list[int]) -> list[LengthGroup]:
 
 
 def _calls(
-    way: Way, inputs: Sequence[Tensor], groups: list[LengthGroup], *, dropout: float, calls: int
+    backend: AttentionBackend, inputs: Sequence[Tensor], groups: list[LengthGroup], *, dropout: float, calls: int
 ) -> Callable[[int], float]:
-    """Seconds of one of several calls on query, key, value and a slope."""
-    *inputs, slope = inputs
-    device = slope.device.type
+    """Seconds of one of several calls on query, key, value and an output gradient."""
+    *inputs, grad_output = inputs
+    device = grad_output.device.type
 
     def measured(_: int) -> float:
         synchronize(device)
         started = time.perf_counter()
         for _ in range(calls):
-            out = attend(*inputs, groups, dropout=dropout, way=way)  # type: ignore[misc]
-            torch.autograd.grad(out, inputs, slope)
+            out = attend(*inputs, groups, dropout=dropout, backend=backend)  # type: ignore[misc]
+            torch.autograd.grad(out, inputs, grad_output)
         synchronize(device)
         return (time.perf_counter() - started) / calls
 
@@ -87,13 +94,15 @@ def _calls(
 
 
 def table_rows(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Shape, dtype, dropout, microseconds of each way, the one taken by default, and the fastest."""
+    """Shape, dtype, dropout, microseconds of each backend, the one taken by default, and the fastest."""
     lines = []
     for row in rows:
-        medians = {way: median(seconds) for way, seconds in row["seconds"].items()}
+        medians = {backend: median(seconds) for backend, seconds in row["seconds"].items()}
         default = "varlen" if "varlen" in medians else "groups"
         fastest = min(medians, key=medians.__getitem__)
-        cells = (f"{1e6 * medians[way]:,.0f}" if way in medians else "" for way in ("groups", "varlen", "nested"))
+        cells = (
+            f"{1e6 * medians[backend]:,.0f}" if backend in medians else "" for backend in ("groups", "varlen", "nested")
+        )
         what = f"{row['heads']} heads of {row['head_dim']}, {row['dtype']}, dropout {row['dropout']:g}"
         lines.append((what, default, fastest, *cells))
     return lines

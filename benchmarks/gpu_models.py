@@ -79,7 +79,7 @@ def tokens_of(text: str) -> int:
     return len(text.split()) + 2
 
 
-class Texts:
+class SyntheticTexts:
     """Made-up sentences, no two alike, whose words are as unevenly common as a language's."""
 
     def __init__(self, shape: Shape) -> None:
@@ -91,7 +91,7 @@ class Texts:
             self._until.append(total)
         self._seen: set[str] = set()
 
-    def one(self, kind: str) -> str:
+    def sentence(self, kind: str) -> str:
         """A premise or a hypothesis."""
         while True:
             length = min(max(round(self._draw.gauss(*WORDS[kind])), 2), LONGEST)
@@ -104,13 +104,15 @@ class Texts:
         """At least so many (premise, hypothesis, label), three of each premise."""
         rows = []
         for _ in range(-(-pairs // len(LABEL_NAMES))):
-            premise = self.one("premise")
-            rows += [(premise, self.one("hypothesis"), label) for label in LABEL_NAMES]
+            premise = self.sentence("premise")
+            rows += [(premise, self.sentence("hypothesis"), label) for label in LABEL_NAMES]
         return rows
 
     def triplets(self, count: int) -> Rows:
         """(anchor, positive, negative)."""
-        return [(self.one("premise"), self.one("hypothesis"), self.one("hypothesis")) for _ in range(count)]
+        return [
+            (self.sentence("premise"), self.sentence("hypothesis"), self.sentence("hypothesis")) for _ in range(count)
+        ]
 
 
 def shuffled(rows: Rows) -> Rows:

@@ -28,39 +28,39 @@ INTRODUCTION = (
 )
 
 
-def body(found: dict[str, Any]) -> list[str]:
+def body(record: dict[str, Any]) -> list[str]:
     """The page without its title."""
-    versions = ", ".join(f"{name} {found['versions'][name]}" for name in ("torch", "transformers", common.PEER))
+    versions = ", ".join(f"{name} {record['versions'][name]}" for name in ("torch", "transformers", common.PEER))
     lengths = ", ".join(f"{mean:g} words a {kind}" for kind, (mean, _) in WORDS.items())
     lines = [
-        f"{found['hardware']['accelerator'] or 'CPU'}, {common.machine(found)}; {versions}.",
+        f"{record['hardware']['accelerator'] or 'CPU'}, {common.machine(record)}; {versions}.",
         "",
         *INTRODUCTION,
         "",
-        f"Means: {lengths}. Batches of {found['batch_size']}, blocks of {found['steps']} steps; at most",
-        f"{found['rounds']} rounds, in which all sides take turns. Medians over rounds, with least and greatest.",
+        f"Means: {lengths}. Batches of {record['batch_size']}, blocks of {record['steps']} steps; at most",
+        f"{record['rounds']} rounds, in which all sides take turns. Medians over rounds, with least and greatest.",
     ]
-    if found["small"]:
+    if record["small"]:
         lines += ["", "**The small form, which shows only that the benchmark runs.**"]
-    if found["shapes"]:
-        lines += ["", *_training(found), "", *_epoch(found), "", *_encoding(found)]
-    return [*lines, "", *_attention(found)]
+    if record["shapes"]:
+        lines += ["", *_training(record), "", *_epoch(record), "", *_encoding(record)]
+    return [*lines, "", *_attention(record)]
 
 
-def _training(found: dict[str, Any]) -> list[str]:
+def _training(record: dict[str, Any]) -> list[str]:
     rows = []
-    for name, shape in found["shapes"].items():
+    for name, shape in record["shapes"].items():
         for what, ours, theirs in COMPARED:
             speeds = [_speeds(shape["training"][side]) for side in (ours, theirs)]
             ratio = common.spread(common.ratios(*speeds))
             rows.append((name, what, f"`{ours}`", f"`{theirs}`", *(f"{median(each):,.0f}" for each in speeds), ratio))
     header = ("encoder", "what", "first", "second", "first, rows/s", "second, rows/s", "times as fast")
     shares = [
-        (name, f"`{side}`", *_of_the_peak(blocks, found["peak"], side))
-        for name, shape in found["shapes"].items()
+        (name, f"`{side}`", *_of_the_peak(blocks, record["peak"], side))
+        for name, shape in record["shapes"].items()
         for side, blocks in shape["training"].items()
     ]
-    peaks = ", ".join(f"{precision} {each / 1e12:,.1f}" for precision, each in found["peak"].items())
+    peaks = ", ".join(f"{precision} {each / 1e12:,.1f}" for precision, each in record["peak"].items())
     return [
         "## Training",
         "",
@@ -76,9 +76,9 @@ def _training(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def _epoch(found: dict[str, Any]) -> list[str]:
+def _epoch(record: dict[str, Any]) -> list[str]:
     rows = []
-    for name, shape in found["shapes"].items():
+    for name, shape in record["shapes"].items():
         for side in EPOCH:
             blocks = shape["training"][side]
             minutes = [SNLI / speed / 60 for speed in _speeds(blocks)]
@@ -94,19 +94,19 @@ def _epoch(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def _encoding(found: dict[str, Any]) -> list[str]:
+def _encoding(record: dict[str, Any]) -> list[str]:
     rows = []
-    for name, shape in found["shapes"].items():
+    for name, shape in record["shapes"].items():
         of = shape["encoding"]
         for precision in ("fp32", "bf16"):
             ours, theirs = (of["seconds"][f"{side} {precision}"] for side in ("nearfar", common.PEER))
             speeds = (f"{of['texts'] / median(each):,.0f}" for each in (ours, theirs))
-            share = 100 * of["operations"] / median(ours) / found["peak"][precision]
+            share = 100 * of["operations"] / median(ours) / record["peak"][precision]
             lowest = f"{of['lowest'][f'nearfar {precision}']:.5f}"
             rows.append(
                 (name, precision, *speeds, common.spread(common.ratios(theirs, ours)), f"{share:.1f} %", lowest)
             )
-    first = next(iter(found["shapes"].values()))["encoding"]
+    first = next(iter(record["shapes"].values()))["encoding"]
     header = ("encoder", "precision", "nearfar, texts/s", "peer, texts/s", "times as fast", "nearfar, of the peak")
     return [
         "## Encoding",
@@ -118,9 +118,9 @@ def _encoding(found: dict[str, Any]) -> list[str]:
     ]
 
 
-def _attention(found: dict[str, Any]) -> list[str]:
-    first = found["attention"][0]
-    rows = table_rows(found["attention"])
+def _attention(record: dict[str, Any]) -> list[str]:
+    first = record["attention"][0]
+    rows = table_rows(record["attention"])
     header = ("attention", "default", "fastest", "groups, µs", "varlen, µs", "nested, µs")
     return [
         "## Attention by each way",

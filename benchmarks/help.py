@@ -50,15 +50,17 @@ STARTS = {
 
 def main() -> None:
     """Run or report."""
-    options = common.arguments(__doc__, rounds=f"11, of starts {START_ROUNDS}; or with --quick 3 and 1").parse_args()
-    place = common.files("help", "help-speed", options.into)
-    if options.what == "run":
+    options = common.argument_parser(
+        __doc__, rounds=f"11, of starts {START_ROUNDS}; or with --quick 3 and 1"
+    ).parse_args()
+    paths = common.files("help", "help-speed", options.into)
+    if options.command == "run":
         rounds = options.rounds or (3 if options.quick else 11)
         start_rounds = min(rounds, 1 if options.quick else START_ROUNDS)
-        measured = common.take_turns({name: _cost(words) for name, words in CASES.items()}, rounds)
+        measured = common.run_interleaved({name: _cost(words) for name, words in CASES.items()}, rounds)
         with tempfile.TemporaryDirectory() as folder:
             write_inputs(Path(folder))  # in this process, which compiles and reads most modules: a warm-up
-            starts = common.take_turns(
+            starts = common.run_interleaved(
                 {name: _cost(words, Path(folder)) for name, words in STARTS.items()}, start_rounds, warm_up=0
             )
         found = common.record(rounds=rounds, bar=BAR, start_rounds=start_rounds, start_bar=START_BAR)
@@ -66,9 +68,9 @@ def main() -> None:
         if options.quick and options.into is None:
             print("\n".join(body(found)))
             return
-        common.save(place.result, found)
-    content = common.load(place.result)
-    common.write_page(place.page, "What help and start cost", "help", content, body(content))
+        common.save(paths.result, found)
+    content = common.load(paths.result)
+    common.write_page(paths.page, "What help and start cost", "help", content, body(content))
     print("\n".join(body(content)))
 
 

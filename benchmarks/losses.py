@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from nearfar.objectives import _compared, info_nce, premise_scl, supcon
+from nearfar.objectives import _contrast_targets, info_nce, premise_scl, supcon
 
 FILES = common.files("losses", "loss-memory")
 SIZES = {1024: 20, 4096: 5, 16384: 3}
@@ -41,18 +41,18 @@ PEER = "SimCSE's script"
 def main() -> None:
     """Run or report; ``memory`` is what a run asks of other processes."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "report", "memory"))
+    parser.add_argument("command", choices=("run", "report", "memory"))
     parser.add_argument("case", nargs="*", help="of memory: objective, size, way")
     parser.add_argument(
         "--quick", action="store_true", help="smaller batches, without the peer; prints, and writes nothing"
     )
     options = parser.parse_args()
-    if options.what == "memory":
+    if options.command == "memory":
         objective, size, way = options.case
         _step(objective, 64, way)()  # what is loaded once, whatever the batch
-        print(_risen(_step(objective, int(size), way)))
+        print(_memory_increase(_step(objective, int(size), way)))
         return
-    if options.what == "run":
+    if options.command == "run":
         record = common.record(dim=DIM, pairs=PAIRS, **{"class": CLASS})
         sizes = QUICK if options.quick else SIZES
         record["rows"] = [
@@ -77,7 +77,7 @@ def _measure(objective: str, size: int, rounds: int, *, peer: bool) -> dict[str,
     def work(way: str) -> Callable[[int], None]:
         return lambda _: gradients.update({way: steps[way]()})
 
-    seconds = common.take_turns({way: common.timed(work(way)) for way in ways}, rounds)
+    seconds = common.run_interleaved({way: common.timed(work(way)) for way in ways}, rounds)
     for way, gradient in gradients.items():
         error = float((gradient - gradients["whole"]).norm() / gradients["whole"].norm())
         if error > 1e-4:
@@ -95,7 +95,7 @@ def _step(objective: str, size: int, way: str) -> Callable[[], Tensor]:
 
     def step() -> Tensor:
         # A batch that would be computed whole has several blocks too.
-        _compared.BLOCK = size * size if way == "whole" else min(2**22, size * size // 4)
+        _contrast_targets.BLOCK = size * size if way == "whole" else min(2**22, size * size // 4)
         one, other = anchors.detach().requires_grad_(), positives.detach().requires_grad_()
         if way == PEER:
             values = _simcse(one, other, temperature=0.05)
@@ -118,7 +118,7 @@ def _simcse(one: Tensor, other: Tensor, *, temperature: float) -> Tensor:
     return functional.cross_entropy(cosines, torch.arange(len(one)), reduction="none")
 
 
-def _risen(step: Callable[[], Tensor]) -> float:
+def _memory_increase(step: Callable[[], Tensor]) -> float:
     """MiB by which the peak of this process rises in a step above what it has before (Linux)."""
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # from here on the peak counts anew
     before = _status("VmRSS")

@@ -40,50 +40,50 @@ SHARES = ((1, 1), (2, 1), (2, 2))
 
 def main() -> None:
     """Run or report."""
-    parser = common.arguments(__doc__, rounds="3, or with --quick 1")
+    parser = common.argument_parser(__doc__, rounds="3, or with --quick 1")
     parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS, metavar="NAME", help=", ".join(KINDS))
     parser.add_argument("--scale", type=float, default=1.0, help="times the work of each point, for a trial")
     options = parser.parse_args()
-    place = common.files("scaling", "scaling", options.into)
-    if options.what == "run":
-        found = run(
+    paths = common.files("scaling", "scaling", options.into)
+    if options.command == "run":
+        record = run(
             options.only,
             options.rounds or (1 if options.quick else 3),
             QUICK if options.quick else SIZES,
             options.scale,
         )
         if options.into is None and (options.quick or len(options.only) < len(KINDS)):
-            print("\n".join(body(found)))
+            print("\n".join(body(record)))
             return
-        common.save(place.result, found)
-    content = common.load(place.result)
-    picture = place.page.with_suffix(".png")
+        common.save(paths.result, record)
+    content = common.load(paths.result)
+    picture = paths.page.with_suffix(".png")
     plot(content, picture)
     caption = f"![Speed by batch size, sentence length and corpus size]({picture.name})"
-    common.write_page(place.page, TITLE, "scaling", content, [*body(content), "", caption])
+    common.write_page(paths.page, TITLE, "scaling", content, [*body(content), "", caption])
     print("\n".join(body(content)))
 
 
 def run(only: Sequence[str], rounds: int, sizes: dict[str, Sequence[int]], scale: float) -> dict[str, Any]:
     """Measure the kinds named."""
-    found = common.record(model=MODEL, rounds=rounds, data=source(), micro_batch=MICRO_BATCH)
+    record = common.record(model=MODEL, rounds=rounds, data=source(), micro_batch=MICRO_BATCH)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if "batch" in only:
-            found["batch"] = _batches(folder, sizes["batch"], rounds, scale)
+            record["batch"] = _batches(folder, sizes["batch"], rounds, scale)
         if "length" in only:
             tokens = max(int(2**16 * scale), *sizes["length"])
-            found["length"] = _point("length", lengths=list(sizes["length"]), tokens=tokens, rounds=rounds)
+            record["length"] = _point("length", lengths=list(sizes["length"]), tokens=tokens, rounds=rounds)
         if "corpus" in only:
-            found["corpus"] = []
+            record["corpus"] = []
             for lines in sizes["corpus"]:
                 write_lines(folder / "lines.txt", max(int(lines * scale), 2))
                 times = max(1, min(rounds, 10**5 // lines))  # the largest take long enough to be steady
                 point = _point("corpus", file=str(folder / "lines.txt"), processes=1, rounds=times)
-                found["corpus"].append({"lines": max(int(lines * scale), 2), **point})
+                record["corpus"].append({"lines": max(int(lines * scale), 2), **point})
         if "shares" in only:
-            found["shares"] = [_share(folder, *share, rounds=rounds, scale=scale) for share in SHARES]
-    return found
+            record["shares"] = [_share(folder, *share, rounds=rounds, scale=scale) for share in SHARES]
+    return record
 
 
 def _batches(folder: Path, sizes: Sequence[int], rounds: int, scale: float) -> list[dict[str, Any]]:
@@ -147,35 +147,35 @@ def _train(folder: Path, threads: int, processes: int, steps: int) -> dict[str, 
         )
         if done.returncode:
             raise SystemExit(f"{' '.join(command)}\n{done.stdout[-500:]}\n{done.stderr[-2000:]}")
-        account = common.load(output / "run.json")
-    return {"rows": 64 * account["step"], "seconds": account["seconds"]}
+        run_info = common.load(output / "run.json")
+    return {"rows": 64 * run_info["step"], "seconds": run_info["seconds"]}
 
 
-def body(found: dict[str, Any]) -> list[str]:
+def body(record: dict[str, Any]) -> list[str]:
     """The tables."""
     lines = [
-        f"{found['model']} in bf16, {common.machine(found)}; texts of {found['data']}. Medians of "
-        f"{found['rounds']} rounds, of the corpora and the encoding below of fewer where they are large.",
+        f"{record['model']} in bf16, {common.machine(record)}; texts of {record['data']}. Medians of "
+        f"{record['rounds']} rounds, of the corpora and the encoding below of fewer where they are large.",
         "",
     ]
-    if "batch" in found:
-        rows = [(f"{p['size']:,}", f"{_speed(p['rows'], p):,.0f}", f"{p['peak_mib']:,.0f}") for p in found["batch"]]
+    if "batch" in record:
+        rows = [(f"{p['size']:,}", f"{_speed(p['rows'], p):,.0f}", f"{p['peak_mib']:,.0f}") for p in record["batch"]]
         lines += ["## Batch size", ""]
-        lines += [f"InfoNCE on pairs, {found['micro_batch']} texts in the encoder at a time (`--micro-batch`).", ""]
+        lines += [f"InfoNCE on pairs, {record['micro_batch']} texts in the encoder at a time (`--micro-batch`).", ""]
         lines += [*common.table(("pairs in a batch", "pairs/s", "peak MiB"), rows, words=0), ""]
-    if "length" in found:
+    if "length" in record:
         lines += ["## Sentence length", "", "Encoding, tokenising left out; texts of exactly so many tokens.", ""]
         header = ("tokens", "fp32, texts/s", "fp32, tokens/s", "bf16, texts/s", "bf16, tokens/s")
         cells = []
-        for size in found["length"]["tokens"]:
-            speeds = [_tokens_per_second(found, size, precision) for precision in ("fp32", "bf16")]
+        for size in record["length"]["tokens"]:
+            speeds = [_tokens_per_second(record, size, precision) for precision in ("fp32", "bf16")]
             cells.append((size, *(f"{number:,.0f}" for speed in speeds for number in (speed / int(size), speed))))
         lines += [*common.table(header, cells, words=0), ""]
-    if "corpus" in found:
-        rows = [(f"{p['lines']:,}", f"{_speed(p['lines'], p):,.0f}", f"{p['peak_mib']:,.0f}") for p in found["corpus"]]
+    if "corpus" in record:
+        rows = [(f"{p['lines']:,}", f"{_speed(p['lines'], p):,.0f}", f"{p['peak_mib']:,.0f}") for p in record["corpus"]]
         lines += ["## Corpus size", "", "`nearfar encode`, the opening of the model included; all lines distinct.", ""]
         lines += [*common.table(("lines", "lines/s", "peak MiB"), rows, words=0), ""]
-    if "shares" in found:
+    if "shares" in record:
         lines += ["## Threads and processes", ""]
         lines += ["`nearfar encode --processes`, and `nearfar train info-nce` by torchrun, batches of 64 in all.", ""]
         shares = [
@@ -185,7 +185,7 @@ def body(found: dict[str, Any]) -> list[str]:
                 f"{_speed(share['lines'], share['encoding']):,.0f}",
                 f"{median(one['rows'] / one['seconds'] for one in share['training']):,.0f}",
             )
-            for share in found["shares"]
+            for share in record["shares"]
         ]
         lines += common.table(("threads in all", "processes", "lines encoded/s", "pairs trained/s"), shares, words=0)
     return lines
@@ -195,22 +195,22 @@ def _speed(rows: int, point: dict[str, Any]) -> float:
     return rows / median(point["seconds"])
 
 
-def _tokens_per_second(found: dict[str, Any], size: str, precision: str) -> float:
-    return found["length"]["tokens"][size] / median(found["length"]["seconds"][f"{size} {precision}"])
+def _tokens_per_second(record: dict[str, Any], size: str, precision: str) -> float:
+    return record["length"]["tokens"][size] / median(record["length"]["seconds"][f"{size} {precision}"])
 
 
-def plot(found: dict[str, Any], file: Path) -> None:
+def plot(record: dict[str, Any], file: Path) -> None:
     """Speed by batch size, sentence length and corpus size, as a PNG file."""
     figure = Figure(figsize=(13, 4), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, 3)
     style: dict[str, Any] = {"marker": "o", "markersize": 4}
-    batches, corpora = found.get("batch", ()), found.get("corpus", ())
+    batches, corpora = record.get("batch", ()), record.get("corpus", ())
     panels[0].plot([p["size"] for p in batches], [_speed(p["rows"], p) for p in batches], **style)
     panels[0].set(xlabel="pairs in a batch", ylabel="pairs trained a second")
-    for precision in ("fp32", "bf16") if "length" in found else ():
-        sizes = list(found["length"]["tokens"])
-        speeds = [_tokens_per_second(found, size, precision) for size in sizes]
+    for precision in ("fp32", "bf16") if "length" in record else ():
+        sizes = list(record["length"]["tokens"])
+        speeds = [_tokens_per_second(record, size, precision) for size in sizes]
         panels[1].plot([int(size) for size in sizes], speeds, label=precision, **style)
         panels[1].legend()
     panels[1].set(xlabel="tokens of a text", ylabel="tokens encoded a second")

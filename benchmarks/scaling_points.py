@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import MODEL, peak_mib, take_turns
+from common import MODEL, peak_mib, run_interleaved
 from training_run import Run
 
 from nearfar import Encoder
@@ -23,12 +23,12 @@ from nearfar.config import InfoNceConfig
 from nearfar.data.microworld import generate
 from nearfar.data.nli import load_nli
 
-WORLD = 15_000
+MICROWORLD_SENTENCES = 15_000
 """Premises that the generated world is asked for, where its rows are used."""
-Found = dict[str, Any]
+Measurement = dict[str, Any]
 
 
-def batch(*, file: str, size: int, micro_batch: int, steps: int, rounds: int, warm_up: bool) -> Found:
+def batch(*, file: str, size: int, micro_batch: int, steps: int, rounds: int, warm_up: bool) -> Measurement:
     """Pairs of InfoNCE in batches of ``size``, by gradient caching: seconds of each round of so many steps."""
     run = Run(
         InfoNceConfig(
@@ -45,7 +45,7 @@ def batch(*, file: str, size: int, micro_batch: int, steps: int, rounds: int, wa
     return {"rows": steps * size, "seconds": [run.advance(steps) for _ in range(rounds)]}
 
 
-def length(*, lengths: list[int], tokens: int, rounds: int) -> Found:
+def length(*, lengths: list[int], tokens: int, rounds: int) -> Measurement:
     """Texts of exactly so many tokens each: seconds of each round, the lengths in turn, tokenising left out."""
     encoder = Encoder.from_pretrained(MODEL, max_length=max(lengths), device="cpu")
     numbers = random.Random(0)
@@ -64,10 +64,10 @@ def length(*, lengths: list[int], tokens: int, rounds: int) -> Found:
         return work
 
     sides = {f"{size} {name}": encode(size, name == "bf16") for size in lengths for name in ("fp32", "bf16")}
-    return {"tokens": {str(size): tokens // size * size for size in lengths}, "seconds": take_turns(sides, rounds)}
+    return {"tokens": {str(size): tokens // size * size for size in lengths}, "seconds": run_interleaved(sides, rounds)}
 
 
-def corpus(*, file: str, processes: int, rounds: int) -> Found:
+def corpus(*, file: str, processes: int, rounds: int) -> Measurement:
     """A file of lines to a file of vectors, by ``nearfar encode``: seconds, the opening of the model included."""
     seconds = []
     for _ in range(rounds):
@@ -78,7 +78,7 @@ def corpus(*, file: str, processes: int, rounds: int) -> Found:
     return {"seconds": seconds}
 
 
-POINTS: dict[str, Callable[..., Found]] = {"batch": batch, "length": length, "corpus": corpus}
+POINTS: dict[str, Callable[..., Measurement]] = {"batch": batch, "length": length, "corpus": corpus}
 
 
 def write_pairs(file: Path, *, multiple_of: int = 1) -> int:
@@ -107,7 +107,11 @@ def source() -> str:
 
 
 def _rows() -> Any:
-    return load_nli("snli:dev+test+train_partial").rows if source() == "SNLI" else generate(premises=WORLD).nli
+    return (
+        load_nli("snli:dev+test+train_partial").rows
+        if source() == "SNLI"
+        else generate(premises=MICROWORLD_SENTENCES).nli
+    )
 
 
 if __name__ == "__main__":

@@ -31,28 +31,28 @@ BAR = 2.3
 
 def main() -> None:
     """Run or report; ``one`` is what a run asks of other processes."""
-    parser = common.arguments(__doc__, rounds="5, or with --quick 2")
-    next(action for action in parser._actions if action.dest == "what").choices = ("run", "report", "one")
+    parser = common.argument_parser(__doc__, rounds="5, or with --quick 2")
+    next(action for action in parser._actions if action.dest == "command").choices = ("run", "report", "one")
     parser.add_argument("--steps", type=int, help="of a run in a round; 12, or with --quick 4")
     parser.add_argument("--spins", nargs="*", default=[], help="further values of GOMP_SPINCOUNT; 0 is never to spin")
     options = parser.parse_args()
-    if options.what == "one":
-        one(options.steps)
+    if options.command == "one":
+        measure_worker(options.steps)
         return
-    place = common.files("side_by_side", "side-by-side", options.into)
-    if options.what == "run":
+    paths = common.files("side_by_side", "side-by-side", options.into)
+    if options.command == "run":
         rounds, steps = options.rounds or (2 if options.quick else 5), options.steps or (4 if options.quick else 12)
-        found = run(rounds, steps, options.spins)
+        record = run(rounds, steps, options.spins)
         if options.into is None and (options.quick or options.spins):
-            print("\n".join(body(found)))
+            print("\n".join(body(record)))
             return
-        common.save(place.result, found)
-    content = common.load(place.result)
-    common.write_page(place.page, TITLE, "side_by_side", content, body(content))
+        common.save(paths.result, record)
+    content = common.load(paths.result)
+    common.write_page(paths.page, TITLE, "side_by_side", content, body(content))
     print("\n".join(body(content)))
 
 
-def one(steps: int) -> None:
+def measure_worker(steps: int) -> None:
     """Warm up, say so, and when told to take so many steps say how many seconds each took."""
     from training_run import Run  # noqa: PLC0415  (torch, which the first process does without)
 
@@ -70,22 +70,22 @@ def one(steps: int) -> None:
 
 def run(rounds: int, steps: int, spins: list[str]) -> dict[str, Any]:
     """Measure all settings, alone and side by side."""
-    cores = threads.cores()
-    settings: dict[str, dict[str, str]] = {DEFAULT: {}, NEARFAR: threads.WAITING}
+    cores = threads.available_cores()
+    settings: dict[str, dict[str, str]] = {DEFAULT: {}, NEARFAR: threads.WAIT_VARIABLES}
     settings |= {f"GOMP_SPINCOUNT={count}": {"GOMP_SPINCOUNT": count} for count in spins}
     sides: dict[str, Callable[[int], float]] = {
         f"{name}, {runs}": partial(_side, environment(own, cores), runs, steps)
         for name, own in settings.items()
         for runs in (1, 2)
     }
-    found = common.record(model=MODEL, rounds=rounds, steps=steps, cores=cores, settings=settings)
-    found["seconds"] = common.take_turns(sides, rounds, warm_up=0)
-    return found
+    record = common.record(model=MODEL, rounds=rounds, steps=steps, cores=cores, settings=settings)
+    record["seconds"] = common.run_interleaved(sides, rounds, warm_up=0)
+    return record
 
 
 def environment(own: Mapping[str, str], count: int) -> dict[str, str]:
     """What this process has, with so many threads and these variables about waiting, and no others."""
-    kept = {name: value for name, value in os.environ.items() if name not in threads.WAITING}
+    kept = {name: value for name, value in os.environ.items() if name not in threads.WAIT_VARIABLES}
     return {**kept, "OMP_NUM_THREADS": str(count), **own}
 
 
@@ -104,19 +104,20 @@ def _side(variables: Mapping[str, str], runs: int, steps: int, _: int) -> float:
     return max(json.loads(process.communicate()[0]) for process in started)
 
 
-def body(found: dict[str, Any]) -> list[str]:
+def body(record: dict[str, Any]) -> list[str]:
     """The page between its title and its origin."""
     lines = [
-        f"{found['model']}, sbert on the generated world, fp32, batches of 32; {common.machine(found)}; torch "
-        f"{found['versions']['torch']}.",
+        f"{record['model']}, sbert on the generated world, fp32, batches of 32; {common.machine(record)}; torch "
+        f"{record['versions']['torch']}.",
         "",
-        f"Each run has {found['cores']} threads on the same {found['cores']} cores. Seconds of a step: medians of "
-        f"{found['rounds']} rounds of {found['steps']} steps, with least and greatest; of two runs, the slower one's.",
+        f"Each run has {record['cores']} threads on the same {record['cores']} cores. Seconds of a step: medians of "
+        f"{record['rounds']} rounds of {record['steps']} steps, with least and greatest; "
+        "of two runs, the slower one's.",
         "",
     ]
     rows = []
-    seconds = found["seconds"]
-    for name in found["settings"]:
+    seconds = record["seconds"]
+    for name in record["settings"]:
         alone, both = seconds[f"{name}, 1"], seconds[f"{name}, 2"]
         times = common.ratios(both, alone)
         bar = common.verdict(median(times), BAR if name == NEARFAR else None, at_most=True)

@@ -22,7 +22,7 @@ from torch import nn
 from training_profile import lines_of, profiled
 from training_rows import ROWS_OF_A_PREMISE, Pool
 from training_run import Rows, Run, write_rows
-from training_sides import Timed, nearfar, plain_simcse, sentence_transformers
+from training_systems import TimedRound, nearfar, plain_simcse, sentence_transformers
 
 from nearfar.config import SbertConfig, SclConfig, SimcseSupConfig, SimcseUnsupConfig
 from nearfar.types import LABEL_NAMES
@@ -62,21 +62,21 @@ SCL_COST_BAR = 3.0
 
 def main() -> None:
     """Run or report."""
-    parser = common.arguments(__doc__, rounds="5, or with --quick 3")
+    parser = common.argument_parser(__doc__, rounds="5, or with --quick 3")
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS, metavar="NAME", help=", ".join(GROUPS))
     parser.add_argument("--steps", type=int, help="of a round, beside the first; 8, or with --quick 3")
     parser.add_argument("--batch-size", type=int, default=64)
     options = parser.parse_args()
-    place = common.files("training", "training-speed", options.into)
-    if options.what == "run":
+    paths = common.files("training", "training-speed", options.into)
+    if options.command == "run":
         steps, rounds = options.steps or (3 if options.quick else 8), options.rounds or (3 if options.quick else 5)
         found = run(options.only, rounds, steps, options.batch_size)
         if options.into is None and (options.quick or len(options.only) < len(GROUPS)):
             print("\n".join(body(found)))
             return
-        common.save(place.result, found)
-    content = common.load(place.result)
-    common.write_page(place.page, TITLE, "training", content, body(content))
+        common.save(paths.result, found)
+    content = common.load(paths.result)
+    common.write_page(paths.page, TITLE, "training", content, body(content))
     print("\n".join(body(content)))
 
 
@@ -91,7 +91,7 @@ def run(only: Sequence[str], rounds: int, steps: int, batch_size: int) -> dict[s
         if name == "profile":
             found["profile"] = profiled(pool.shuffled(0), batch_size)
             continue
-        measured = common.take_turns(sides(name, pool, batch_size), rounds)
+        measured = common.run_interleaved(sides(name, pool, batch_size), rounds)
         _check(measured)
         found["groups"][name] = {
             "unit": name,
@@ -103,7 +103,7 @@ def run(only: Sequence[str], rounds: int, steps: int, batch_size: int) -> dict[s
     return found
 
 
-def sides(group: str, pool: Pool, batch_size: int) -> dict[str, Callable[[int], Timed]]:
+def sides(group: str, pool: Pool, batch_size: int) -> dict[str, Callable[[int], TimedRound]]:
     """The sides of a group, by the names that its comparisons have for them."""
     pair, triplet = ("premise", "hypothesis", "label"), ("anchor", "positive", "negative")
     both: dict[str, Any] = {"fp32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
@@ -149,11 +149,11 @@ def _softmax(model: SentenceTransformer) -> nn.Module:
     return losses.SoftmaxLoss(model, width, num_labels=len(LABEL_NAMES))
 
 
-def _of(rows: Callable[[int], Rows], train: Callable[[Rows], Timed]) -> Callable[[int], Timed]:
+def _of(rows: Callable[[int], Rows], train: Callable[[Rows], TimedRound]) -> Callable[[int], TimedRound]:
     return lambda number: train(rows(number))
 
 
-def _check(measured: dict[str, list[Timed]]) -> None:
+def _check(measured: dict[str, list[TimedRound]]) -> None:
     """Equal work: finite losses, and no side with more rows than another, but for what its first step had."""
     for side, found in measured.items():
         if not all(math.isfinite(timed.loss) for timed in found):
@@ -173,7 +173,7 @@ def scl_cost(pool: Pool, rounds: int, batch_size: int) -> dict[str, list[float]]
         runs = {"CE + SCL": Run(SclConfig(**shared)), "CE": Run(SbertConfig(**shared))}
     one = {name: _step_of(run) for name, run in runs.items()}
     each = pool.steps + 1
-    measured = common.take_turns(one, rounds * each, warm_up=each)
+    measured = common.run_interleaved(one, rounds * each, warm_up=each)
     return {
         name: [sum(seconds[start : start + each]) for start in range(0, rounds * each, each)]
         for name, seconds in measured.items()

@@ -10,7 +10,7 @@ from nearfar.config import TrainConfig
 from nearfar.data.batching import NliBatch
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.training import loop
-from nearfar.training.checkpoint import InMemory, Progress
+from nearfar.training.checkpoint import InMemoryCheckpointer, Progress
 from nearfar.training.gradients import Gradients
 from nearfar.training.optimiser import adamw
 from nearfar.training.processes import Processes
@@ -50,8 +50,8 @@ class Run:
             ),
             modules={"encoder": self.prepared.encoder, **heads},
             optimiser=self._optimiser,
-            checkpoints=InMemory(),
-            watchers=(self,),
+            checkpoints=InMemoryCheckpointer(),
+            callbacks=(self,),
             evaluate=lambda: loop.Evaluation(0.0, {}),
             describe_rows=lambda _: "",
             progress=self.progress,
@@ -67,20 +67,20 @@ class Run:
         )
         return self.progress.seconds - before
 
-    def stepped(self, report: loop.StepReport) -> None:
+    def on_step(self, report: loop.StepReport) -> None:
         """Note the loss; the loop refuses one that is not finite."""
         self.losses.append(report.terms["loss"])
 
-    def evaluated(self, step: int, evaluation: loop.Evaluation, *, best: bool) -> None:
+    def on_evaluate(self, step: int, evaluation: loop.Evaluation, *, best: bool) -> None:
         """Nothing is evaluated."""
 
-    def tokenising(self, texts: Sequence[str]) -> float:
+    def tokenization_seconds(self, texts: Sequence[str]) -> float:
         """Seconds to tokenise them, as it was done when the run was prepared."""
         fresh = TrainingEncoder(
             self.prepared.encoder,
             max_length=self.config.train_max_length,
             bf16=False,
-            from_first=Processes().from_first,
+            broadcast_from_first=Processes().broadcast_from_first,
         )
         started = time.perf_counter()
         fresh.read([texts])

@@ -63,11 +63,11 @@ DIFFERENCES = (
 def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("--raw", help="folder of the language model")
     parser.add_argument("--workers", type=int, default=2, help="evaluations side by side, one thread each")
     options = parser.parse_args()
-    if options.what == "report":
+    if options.command == "report":
         report()
         return
     jobs = [(row, probes) for probes in PROBES for row in (ROWS if probes != "nhid50" else WITH_HIDDEN_LAYER)]

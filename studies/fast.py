@@ -47,14 +47,14 @@ INTRODUCTION = (
 def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("--raw", help="folder of the start")
     parser.add_argument("--workers", type=int, default=2, help="runs side by side, one thread each")
     parser.add_argument("--only", nargs="*", choices=METHODS, default=METHODS, help="methods to run, by default all")
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=SETTINGS, help="by default all")
     parser.add_argument("--runs", type=Path, default=Path("runs/fast"), help="where run folders go")
     options = parser.parse_args()
-    if options.what == "run":
+    if options.command == "run":
         if options.raw is None:
             parser.error("run needs --raw, the folder of the start")
         jobs = [(method, name, seed) for method in options.only for name in options.settings for seed in SEEDS]
@@ -99,9 +99,12 @@ def report() -> None:
     header = [f"less {PLAIN}", "average [95%]", "p over pairs", "p over seeds", "a loss beyond the interval"]
     lines += [*table(header, [_difference(*pair) for pair in compared]), ""]
     lines += ["The interval is over pairs of sentences; three seeds say less."]
-    accounts = [load(file.with_suffix(".run.json")) for pair in pairs for file in _files(*pair)]
-    commits = sorted({account["commit"] for account in accounts})
-    lines += ["", f"Versions: {json.dumps(accounts[0]['versions'])}. Hardware: {json.dumps(accounts[0]['hardware'])}."]
+    run_infos = [load(file.with_suffix(".run.json")) for pair in pairs for file in _files(*pair)]
+    commits = sorted({run_info["commit"] for run_info in run_infos})
+    lines += [
+        "",
+        f"Versions: {json.dumps(run_infos[0]['versions'])}. Hardware: {json.dumps(run_infos[0]['hardware'])}.",
+    ]
     lines += [f"Commits: {', '.join(commits)}."]
     write_text(PAGE, "\n".join(lines) + "\n")
 

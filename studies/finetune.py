@@ -56,13 +56,13 @@ PAPER = {
 def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("--raw", help="folder of the language model")
     parser.add_argument("--workers", type=int, default=2, help="studies side by side, one thread each")
     parser.add_argument("--only", nargs="*", help="names of studies to run, by default all")
     parser.add_argument("--runs", type=Path, default=Path("runs/finetune"), help="where run folders go")
     options = parser.parse_args()
-    if options.what == "report":
+    if options.command == "report":
         report()
         return
     RESULTS.mkdir(parents=True, exist_ok=True)
@@ -174,11 +174,11 @@ def _regression() -> list[str]:
         entries = [load(file)["transfer"]["tasks"]["stsb"] for file in files if file.exists()]
         if entries:
             scores = {metric: [entry[metric]["score"] for entry in entries] for metric in ("pearson", "spearman")}
-            rows.append([title, str(len(entries)), *map(_of, scores.values())])
+            rows.append([title, str(len(entries)), *map(_format_values, scores.values())])
     return table(["STS-B test", "seeds", "Pearson", "Spearman"], rows)
 
 
-def _of(values: Sequence[float]) -> str:
+def _format_values(values: Sequence[float]) -> str:
     return _spread({"mean": mean(values), "sd": stdev(values) if len(values) > 1 else None})
 
 

@@ -41,7 +41,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {
     "supcon-text": ("supcon-text", "--data", "trec", "--pooling", "cls", "--evaluate-every", "28"),
     "regression": ("regression", "--epochs", "1", "--pooling", "cls", "--evaluate-every", "120"),
 }
-TRIED: dict[str, tuple[str, ...]] = {
+ABLATIONS: dict[str, tuple[str, ...]] = {
     "sg-opt-temperature-0.05": (*SETTINGS["sg-opt"], "--temperature", "0.05"),
     "sg-opt-learning-rate-2e-5": (*SETTINGS["sg-opt"], "--learning-rate", "2e-5"),
     "sg-opt-view-pooling-mean": (*SETTINGS["sg-opt"], "--view-pooling", "mean"),
@@ -77,13 +77,13 @@ DIFFERENCES = (
 def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("--raw", help="folder of the start")
     parser.add_argument("--workers", type=int, default=2, help="runs side by side, one thread each")
     parser.add_argument("--only", nargs="*", help="settings to run, by default all")
     parser.add_argument("--runs", type=Path, default=Path("runs/methods"), help="where run folders go")
     options = parser.parse_args()
-    if options.what == "report":
+    if options.command == "report":
         report()
         return
     jobs = [job for job in _jobs() if not options.only or job[0] in options.only]
@@ -98,7 +98,7 @@ def _jobs() -> Iterator[tuple[str, int]]:
             yield setting, seed
         if seed == 1:
             yield from ((setting, 0) for setting in UNTRAINED)
-    yield from ((setting, 1) for setting in TRIED)
+    yield from ((setting, 1) for setting in ABLATIONS)
 
 
 def file_of(setting: str, seed: int) -> Path:
@@ -127,12 +127,12 @@ def _run(setting: str, seed: int, raw: str, runs: Path) -> None:
         return
     folder = runs / file.stem
     if not (folder / "run.json").exists():
-        given = ("--model", raw, "--seed", str(seed), "--output", str(folder))
+        args = ("--model", raw, "--seed", str(seed), "--output", str(folder))
         if setting == "mnrl":
-            call(file.stem, str(HERE / "mnrl.py"), "--data", "snli:dev+test", *given)
+            call(file.stem, str(HERE / "mnrl.py"), "--data", "snli:dev+test", *args)
         else:
             resume = ("--resume",) if (folder / "config.toml").exists() else ()
-            nearfar(file.stem, "train", *(SETTINGS | TRIED)[setting], *RUN, *given, *resume)
+            nearfar(file.stem, "train", *(SETTINGS | ABLATIONS)[setting], *RUN, *args, *resume)
     nearfar(file.stem, "evaluate", str(folder), *evaluate)
     write_text(file.with_suffix(".run.json"), (folder / "run.json").read_text(encoding="utf-8"))
     if (folder / "metrics.jsonl").exists():  # what each evaluation found, geometry included
@@ -164,12 +164,12 @@ def report() -> None:
         "",
         "One run each, seed 1, beside that seed's run with the defaults.",
         "",
-        *_tried(),
+        *_ablation_rows(),
     ]
     lines += ["", "## Differences", "", *_differences(), "", "## Geometry", "", *_geometry()]
     lines += ["", "## STS-B dev by step", "", "Mean over the seeds.", "", *map(_trajectory, trained), ""]
-    account = load(RESULTS / "sg-opt-1.run.json")
-    lines += [f"Versions: {json.dumps(account['versions'])}. Hardware: {json.dumps(account['hardware'])}."]
+    run_info = load(RESULTS / "sg-opt-1.run.json")
+    lines += [f"Versions: {json.dumps(run_info['versions'])}. Hardware: {json.dumps(run_info['hardware'])}."]
     commits = {load(file)["commit"] for file in sorted(RESULTS.glob("*.run.json"))}
     lines += [f"Commits: {', '.join(sorted(commits))}."]
     write_text(PAGE, "\n".join(lines) + "\n")
@@ -181,9 +181,9 @@ def _scores(settings: Sequence[str], *, tasks: Sequence[str] = TASKS, aggregate:
     return table(["setting", *tasks, "average"], rows)
 
 
-def _tried() -> list[str]:
+def _ablation_rows() -> list[str]:
     rows = []
-    for setting in dict.fromkeys(key for name in TRIED for key in (_default_of(name), name)):
+    for setting in dict.fromkeys(key for name in ABLATIONS for key in (_default_of(name), name)):
         (found,) = scores([file_of(setting, 1)])
         best = load(file_of(setting, 1).with_suffix(".run.json"))["best_score"]
         rows.append([setting, *(f"{score:.2f}" for score in found), f"{100 * best:.2f}"])
@@ -233,11 +233,11 @@ def _geometry() -> list[str]:
 
 def _trajectory(setting: str) -> str:
     """The dev score of a setting as it trained."""
-    accounts = [load(file.with_suffix(".run.json")) for file in _files(setting)]
+    run_infos = [load(file.with_suffix(".run.json")) for file in _files(setting)]
     steps: dict[int, Sequence[float]] = {}
-    for step in dict.fromkeys(step for account in accounts for step, _ in account["history"]):
-        steps[step] = [100 * dict(map(tuple, account["history"]))[step] for account in accounts]
-    start = [100 * account["start_score"] for account in accounts if "start_score" in account]
+    for step in dict.fromkeys(step for run_info in run_infos for step, _ in run_info["history"]):
+        steps[step] = [100 * dict(map(tuple, run_info["history"]))[step] for run_info in run_infos]
+    start = [100 * run_info["start_score"] for run_info in run_infos if "start_score" in run_info]
     points = ({0: start} if start else {}) | steps
     return f"- {setting}: " + ", ".join(f"{mean(values):.2f} at {step}" for step, values in points.items())
 

@@ -81,8 +81,8 @@ def main() -> None:
             if "eval_dev_spearman_cosine" in entry
         ]
     model.save_pretrained(str(options.output / "model"))
-    account = {**provenance(), "config": {**vars(options), "output": str(options.output)}, "history": history}
-    (options.output / "run.json").write_text(json.dumps(account, indent=1) + "\n", encoding="utf-8")
+    run_info = {**provenance(), "config": {**vars(options), "output": str(options.output)}, "history": history}
+    (options.output / "run.json").write_text(json.dumps(run_info, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

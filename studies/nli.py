@@ -52,13 +52,13 @@ PUBLISHED = {
 def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("what", choices=("run", "report"))
+    parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("--raw", help="folder of the second start")
     parser.add_argument("--workers", type=int, default=2, help="runs side by side, one thread each")
     parser.add_argument("--only", nargs="*", help="settings to run, by default all")
     parser.add_argument("--runs", type=Path, default=Path("runs/nli"), help="where run folders go")
     options = parser.parse_args()
-    if options.what == "run":
+    if options.command == "run":
         jobs = [job for job in _jobs(options.raw) if not options.only or _setting(job[0]) in options.only]
         with ThreadPoolExecutor(options.workers) as pool:
             list(pool.map(lambda job: _run(job, options.runs), jobs))
@@ -106,8 +106,8 @@ def _run(job: tuple[str, list[str], list[str]], runs: Path) -> None:
     for command in commands:
         nearfar(name, *command)
     if training:  # how it was trained, beside how it scored
-        account = json.loads((runs / name / "run.json").read_text(encoding="utf-8"))
-        write_text(RESULTS / f"{name}.run.json", json.dumps(account, indent=1) + "\n")
+        run_info = json.loads((runs / name / "run.json").read_text(encoding="utf-8"))
+        write_text(RESULTS / f"{name}.run.json", json.dumps(run_info, indent=1) + "\n")
 
 
 def report() -> None:
@@ -141,7 +141,7 @@ def _published() -> list[str]:
 
 
 def _study() -> list[str]:
-    account = _load("minilm-scl-1.run")
+    run_info = _load("minilm-scl-1.run")
     before, seen = (HERE / "nli.md").read_text(encoding="utf-8").split("<!-- tables -->")
     lines = ["## sbert and scl on SNLI rows", "", before.strip(), ""]
     lines += ["Spearman x 100, `all`; mean and standard deviation over the seeds. The average is over the seven tasks."]
@@ -153,20 +153,20 @@ def _study() -> list[str]:
         lines += _differences(start)
         lines += ["", "STS-B dev by step, mean over the seeds:", "", *(_trajectory(start, name) for name in settings)]
     lines += ["", "### What was seen", "", seen.strip()]
-    hardware = account["hardware"]
-    lines += ["", "Rows: " + "; ".join(line.split("/")[-1] for line in account["data"]) + "."]
+    hardware = run_info["hardware"]
+    lines += ["", "Rows: " + "; ".join(line.split("/")[-1] for line in run_info["data"]) + "."]
     lines += [
-        f"Versions: {json.dumps(account['versions'])}. Hardware: {json.dumps(hardware)}. Commit {account['commit']}."
+        f"Versions: {json.dumps(run_info['versions'])}. Hardware: {json.dumps(hardware)}. Commit {run_info['commit']}."
     ]
     return lines
 
 
 def _trajectory(start: str, setting: str) -> str:
     """The dev score of a setting as it trained."""
-    accounts = [_load(f"{file.stem}.run") for file in _files(start, setting)]
-    points = [(0, mean(100 * account["start_score"] for account in accounts))]
-    for place, (step, _) in enumerate(accounts[0]["history"]):
-        points.append((step, mean(100 * account["history"][place][1] for account in accounts)))
+    run_infos = [_load(f"{file.stem}.run") for file in _files(start, setting)]
+    points = [(0, mean(100 * run_info["start_score"] for run_info in run_infos))]
+    for place, (step, _) in enumerate(run_infos[0]["history"]):
+        points.append((step, mean(100 * run_info["history"][place][1] for run_info in run_infos)))
     return f"- {setting}: " + ", ".join(f"{score:.2f} at {step}" for step, score in points)
 
 

@@ -25,23 +25,27 @@ MAY_IMPORT = {
 }
 
 
-def rooms_imported(file: Path) -> set[str]:
+def packages_imported(file: Path) -> set[str]:
     """Rooms of nearfar that a file imports anywhere, also inside functions and for type checking."""
-    rooms = set()
+    packages = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         names = []
         if isinstance(node, ast.ImportFrom) and node.module:
             names = [f"{node.module}.{alias.name}" if node.module == "nearfar" else node.module for alias in node.names]
         elif isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        rooms |= {name.split(".")[1] for name in names if name.startswith("nearfar.")}
-    return rooms
+        packages |= {name.split(".")[1] for name in names if name.startswith("nearfar.")}
+    return packages
 
 
 def test_rooms_know_only_the_rooms_below() -> None:
-    for room, allowed in MAY_IMPORT.items():
-        files = [SOURCE / f"{room}.py"] if (SOURCE / f"{room}.py").exists() else sorted((SOURCE / room).rglob("*.py"))
-        assert files, room
+    for package, allowed in MAY_IMPORT.items():
+        files = (
+            [SOURCE / f"{package}.py"]
+            if (SOURCE / f"{package}.py").exists()
+            else sorted((SOURCE / package).rglob("*.py"))
+        )
+        assert files, package
         for file in files:
-            found = rooms_imported(file) - {room}
+            found = packages_imported(file) - {package}
             assert found <= allowed, f"{file.relative_to(SOURCE)} imports {sorted(found - allowed)}"

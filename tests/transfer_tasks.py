@@ -6,7 +6,7 @@ from nearfar.data.transfer import Rows, TransferTask
 from nearfar.evaluation.transfer import evaluate_transfer
 
 DIM = 40
-RAPID = {"folds": 3, "resamples": 50}
+FAST_SETTINGS = {"folds": 3, "resamples": 50}
 
 
 def vectors(texts):
@@ -53,10 +53,10 @@ def pairs(*sizes, scored=False, seed=0):
 
 
 def evaluate(one, encode=vectors, **settings):
-    return evaluate_transfer(encode, {"mine": one}, **RAPID | settings)["transfer"]["mine"]
+    return evaluate_transfer(encode, {"mine": one}, **FAST_SETTINGS | settings)["transfer"]["mine"]
 
 
-def in_sentevals_order(rows):
+def sort_as_senteval(rows):
     order = sorted(range(len(rows.texts)), key=lambda k: (*(len(t.split()) for t in rows.texts[k]), rows.targets[k]))
     sides = [vectors([rows.texts[k][side] for k in order]) for side in range(len(rows.texts[0]))]
     x = sides[0] if len(sides) == 1 else np.concatenate([np.abs(sides[0] - sides[1]), sides[0] * sides[1]], axis=1)

@@ -15,9 +15,9 @@ from nearfar.types import NearfarError
 
 LOCK = ".lock"
 """A file in a locked folder, on systems that cannot lock a folder itself."""
-_LARGEST = 1e100
-_OF_A_PATH = {EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS}
-_FOLDERS_OPEN = os.name != "nt"  # Windows opens no folders, so it cannot flush them either
+_MAX_NUMBER = 1e100
+_PATH_ERRNOS = {EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS}
+_CAN_OPEN_FOLDERS = os.name != "nt"  # Windows opens no folders, so it cannot flush them either
 
 
 def _module(name: str) -> Any:
@@ -54,7 +54,7 @@ def path_errors() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _OF_A_PATH or error.filename is None:
+        if error.errno not in _PATH_ERRNOS or error.filename is None:
             raise
         name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
         shown = name if len(name) <= 160 else f"{name[:80]}...{name[-40:]}"
@@ -97,7 +97,7 @@ def read_json(file: Path, *, otherwise: str = "") -> Any:
 
 def _number(text: str) -> int | float:
     """A number of a JSON file; an error for what is none, or so large that it would overflow elsewhere."""
-    if not math.isfinite(number := float(text)) or abs(number) > _LARGEST:
+    if not math.isfinite(number := float(text)) or abs(number) > _MAX_NUMBER:
         raise ValueError(f"{text[:20]} is no number that is ever written")
     return int(text) if text.lstrip("-").isdecimal() else number
 
@@ -123,9 +123,9 @@ def write_text(file: Path, text: str) -> None:
 def flush(place: Path) -> None:
     """Wait until the file, or each file of the folder, is on the disk, and the names too."""
     for path in (*(place.iterdir() if place.is_dir() else ()), place, place.parent):
-        if not _FOLDERS_OPEN and path.is_dir():
+        if not _CAN_OPEN_FOLDERS and path.is_dir():
             continue
-        descriptor = os.open(path, os.O_RDONLY if _FOLDERS_OPEN else os.O_RDWR)
+        descriptor = os.open(path, os.O_RDONLY if _CAN_OPEN_FOLDERS else os.O_RDWR)
         try:
             os.fsync(descriptor)
         finally:
@@ -163,7 +163,7 @@ def _umask() -> int:
 
 
 @contextmanager
-def locked(folder: Path, *, what: object = None, remove_if_empty: bool = False) -> Iterator[None]:
+def folder_lock(folder: Path, *, what: object = None, remove_if_empty: bool = False) -> Iterator[None]:
     """Make the folder, and keep other processes out of it until the end of the block, or the death of this process.
 
     If this made the folder and it is still empty at the end, it is removed, and the parents that were made with it.
@@ -207,7 +207,7 @@ def _lock(folder: Path, what: object) -> tuple[int | None, list[Path]]:
         except FileNotFoundError:  # another process removed it as empty
             continue
         try:
-            _hold(descriptor, what)
+            _flock(descriptor, what)
             if os.path.samestat(os.fstat(descriptor), os.stat(place)):
                 return descriptor, made
         except FileNotFoundError:
@@ -218,7 +218,7 @@ def _lock(folder: Path, what: object) -> tuple[int | None, list[Path]]:
         os.close(descriptor)
 
 
-def _hold(descriptor: int, what: object) -> None:
+def _flock(descriptor: int, what: object) -> None:
     busy = NearfarError(f"{what}: another process is using it now; wait until it ends, or choose another --output.")
     if _fcntl is None:
         try:
@@ -235,7 +235,7 @@ def _hold(descriptor: int, what: object) -> None:
 
 
 @path_errors()
-def check_place(file: Path, *, flag: str = "--output") -> None:
+def check_output_path(file: Path, *, flag: str = "--output") -> None:
     """Refuse an output file that could not be written, before hours are spent on what it would hold.
 
     Raises:

@@ -154,7 +154,7 @@ def test_it_starts_as_the_authors_files_say():
     glow = Glow(64, width=200)
     shapes = [tuple(step.coupling.first.weight.shape) for level in glow.levels for step in level]
     assert shapes == 3 * [(200, 32)] + 3 * [(200, 16)] + 3 * [(200, 8)]
-    assert glow.done == [32, 16, 16]
+    assert glow.factored_out == [32, 16, 16]
     coupling = glow.levels[0][0].coupling
     assert coupling.second.weight.std().item() == pytest.approx(0.05, rel=0.02)
     assert coupling.second.weight.abs().max() > 0.15  # a uniform draw of that deviation ends at 0.087
@@ -187,4 +187,4 @@ def test_a_new_coupling_changes_nothing():
 def test_sizes_that_make_no_flow_are_refused(sizes, message):
     with pytest.raises(NearfarError, match=message):
         Glow(**sizes)
-    assert Glow(5).done == [2, 1, 2]
+    assert Glow(5).factored_out == [2, 1, 2]

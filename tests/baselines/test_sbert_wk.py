@@ -13,8 +13,8 @@ from nearfar.baselines import sbert_wk
 from nearfar.baselines.sbert_wk import SbertWk, distance_of_last, layer_cosines, sentence_vectors, unify_layers
 from nearfar.encoder import encoder as encoder_module
 from nearfar.encoder.attention import LengthGroup
-from nearfar.encoder.ragged import Ragged, hidden_states
-from tests.baselines import references_wk
+from nearfar.encoder.ragged import RaggedBatch, hidden_states
+from tests.baselines import reference_sbert_wk
 from tests.tiny import save_tiny, sentences
 
 TEXTS = [*sentences(7, longest=5), "a dog", "a dog", "", *sentences(2, seed=1, longest=40)]
@@ -51,19 +51,19 @@ def test_equals_the_loops(layers: int, window: int, step: float, tolerance: floa
     states = walk(layers, tokens=6, dim=16, step=step, seed=layers)
     cosines = layer_cosines(torch.tensor(states).transpose(0, 1))
     weights = unify_layers(cosines, window=window).numpy()
-    expected = np.stack([references_wk.layer_weights(states[:, token], window) for token in range(6)])
+    expected = np.stack([reference_sbert_wk.layer_weights(states[:, token], window) for token in range(6)])
     assert np.abs(expected - 1 / layers).max() > 0.01
     np.testing.assert_allclose(weights, expected, rtol=0, atol=tolerance)
-    whole = references_wk.sentence_vector(states, layer_start=0, window=window)
+    whole = reference_sbert_wk.sentence_vector(states, layer_start=0, window=window)
     assert np.abs(whole - states[:, :-1].mean((0, 1))).max() > 1e-3 * step
     np.testing.assert_allclose(vector(states, window), whole, rtol=0, atol=tolerance)
 
 
 def test_three_layers_and_window_two_leave_the_middle_one_a_right_neighbour_only() -> None:
     states = walk(3, tokens=4, dim=8, step=0.5)
-    assert [references_wk.neighbours_by_hand(layer, 3, 2) for layer in range(3)] == [[1, 2], [2], [0, 1]]
+    assert [reference_sbert_wk.neighbours_by_hand(layer, 3, 2) for layer in range(3)] == [[1, 2], [2], [0, 1]]
     np.testing.assert_allclose(
-        vector(states, 2), references_wk.sentence_vector(states, layer_start=0, window=2), rtol=0, atol=1e-12
+        vector(states, 2), reference_sbert_wk.sentence_vector(states, layer_start=0, window=2), rtol=0, atol=1e-12
     )
 
 
@@ -96,9 +96,9 @@ def test_an_encoder_text_by_text(architecture: str, tmp_path: Path, monkeypatch:
     encoder.eval()
     for text, found in zip(TEXTS, vectors, strict=True):
         with torch.no_grad():
-            batch = Ragged.pack(encoder.tokenize([text]).ids)
+            batch = RaggedBatch.pack(encoder.tokenize([text]).ids)
             states = torch.stack(hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)).numpy()
-        expected = references_wk.sentence_vector(states, layer_start=0, window=2)
+        expected = reference_sbert_wk.sentence_vector(states, layer_start=0, window=2)
         assert np.abs(expected).max() > 0.1
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 

@@ -29,7 +29,7 @@ def encoder(noise, seed=0):
     return encode
 
 
-def written(folder, pairs, noise, seeds):
+def write_results(folder, pairs, noise, seeds):
     for seed in seeds:
         evaluate(
             encoder(noise, seed),
@@ -44,8 +44,8 @@ def written(folder, pairs, noise, seeds):
 
 
 def test_files_models_and_contents_give_the_same_comparison(pairs, tmp_path):
-    good = written(tmp_path / "good", pairs, 10, [0]) / "0.json"
-    bad = written(tmp_path / "bad", pairs, 40, [0]) / "0.json"
+    good = write_results(tmp_path / "good", pairs, 10, [0]) / "0.json"
+    bad = write_results(tmp_path / "bad", pairs, 40, [0]) / "0.json"
     settings = {"resamples": 200, "progress": False}
     by_file = compare(good, str(bad), **settings)
     by_content = compare(json.loads(good.read_text()), json.loads(bad.read_text()), **settings)
@@ -61,8 +61,8 @@ def test_files_models_and_contents_give_the_same_comparison(pairs, tmp_path):
 
 
 def test_folders_and_lists_are_runs_of_one_side(pairs, tmp_path):
-    good = written(tmp_path / "good", pairs, 10, [0, 1, 2])
-    bad = written(tmp_path / "bad", pairs, 40, [0, 1, 2])
+    good = write_results(tmp_path / "good", pairs, 10, [0, 1, 2])
+    bad = write_results(tmp_path / "bad", pairs, 40, [0, 1, 2])
     by_folder = compare(good, bad, resamples=100, progress=False)
     assert by_folder["first"]["training_seeds"] == [0, 1, 2]
     assert by_folder["tasks"][pairs]["seeds"]["test"] == "paired t-test over seeds"
@@ -82,7 +82,7 @@ def test_a_comparison_is_written_with_its_table(pairs, tmp_path):
 
 
 def test_sides_that_cannot_be_read_are_named(pairs, tmp_path):
-    good = written(tmp_path / "good", pairs, 10, [0]) / "0.json"
+    good = write_results(tmp_path / "good", pairs, 10, [0]) / "0.json"
     broken = tmp_path / "broken.json"
     broken.write_text(good.read_text()[:-100])
     with pytest.raises(NearfarError, match=r"broken\.json: is not a whole JSON file"):
@@ -97,7 +97,7 @@ def test_sides_that_cannot_be_read_are_named(pairs, tmp_path):
 
 
 def test_files_from_different_data_are_refused(pairs, tmp_path):
-    good = written(tmp_path / "good", pairs, 10, [0]) / "0.json"
+    good = write_results(tmp_path / "good", pairs, 10, [0]) / "0.json"
     changed = json.loads(good.read_text())
     changed["tasks"][pairs]["subsets"]["pairs"]["digest"] = "0" * 16
     (tmp_path / "changed.json").write_text(json.dumps(changed))

@@ -50,14 +50,14 @@ def _clean(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     kernels._built.cache_clear()
 
 
-def told(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
+def env_report(capsys: pytest.CaptureFixture[str], *flags: str) -> dict[str, Any]:
     assert main(["env", "--json", *flags]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     return found
 
 
 def test_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
-    found = told(capsys, "--offline")
+    found = env_report(capsys, "--offline")
     assert list(found) == list(PARTS)
     for part, names in PARTS.items():
         assert names <= set(found[part]), part
@@ -113,7 +113,7 @@ def test_without_a_home(home: str | None, monkeypatch: pytest.MonkeyPatch, capsy
         monkeypatch.delenv("HOME", raising=False)
     else:
         monkeypatch.setenv("HOME", home)
-    found = told(capsys, "--offline")
+    found = env_report(capsys, "--offline")
     assert found["folders"]["temporary"].startswith(os.path.realpath(os.sep)[:1])
 
 
@@ -121,7 +121,7 @@ def test_a_broken_torch_breaks_nothing_else(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
-    found = told(capsys, "--offline")
+    found = env_report(capsys, "--offline")
     assert found["gpu"].startswith("cannot be told: ModuleNotFoundError: ")
     assert found["threads"].startswith("cannot be told: ")
     assert found["processor"]["cores"] == os.cpu_count()
@@ -135,7 +135,7 @@ def test_each_part_may_break(part: str, monkeypatch: pytest.MonkeyPatch, capsys:
         raise OSError("out of order\nby far")
 
     monkeypatch.setattr(env, f"_{part}", broken)
-    found = told(capsys, "--offline")
+    found = env_report(capsys, "--offline")
     assert found.pop(part) == "cannot be told: OSError: out of order"
     assert all(isinstance(rest, dict) for rest in found.values())
 
@@ -147,7 +147,7 @@ def test_kernels_tell_their_compiler_or_why_not(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(kernel_build, "COMPILERS", ("no-such-compiler",))
     monkeypatch.delenv("CXX", raising=False)
-    assert told(capsys, "--offline")["kernels"] == {
+    assert env_report(capsys, "--offline")["kernels"] == {
         "available": [],
         "why_not": "no C++ compiler was found (no-such-compiler, or what CXX names)",
     }
@@ -155,12 +155,12 @@ def test_kernels_tell_their_compiler_or_why_not(
 
 def test_named_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "none"))
-    assert told(capsys, "--offline")["data"]["why"] == "there is no such folder"
+    assert env_report(capsys, "--offline")["data"]["why"] == "there is no such folder"
     for name in ("nli/SNLI/train", "sts/STSB/dev", "senteval/MR", "sts/multilingual/STS14.es.news"):
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "data" / f"{name}.tsv").touch()
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "data"))
-    data = told(capsys, "--offline")["data"]
+    data = env_report(capsys, "--offline")["data"]
     assert data["whole"] == ["snli", "mr"]
     assert data["in_part"] == ["sts14-es:news", "stsb:dev", "stsb-text:dev"]
     assert "sts17" in data["missing"]
@@ -182,24 +182,24 @@ def test_a_hub_that_answers(status: int, monkeypatch: pytest.MonkeyPatch, capsys
         threading.Thread(target=server.handle_request, daemon=True).start()
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_port}")
         monkeypatch.setenv("no_proxy", "*")
-        hub = told(capsys)["hub"]
+        hub = env_report(capsys)["hub"]
     assert hub["reachable"] is True
     assert hub["answer"].startswith(f"status {status} after ")
 
 
 def test_a_hub_that_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(env, "PATIENCE", 0.2)
+    monkeypatch.setattr(env, "TIMEOUT", 0.2)
     monkeypatch.setenv("no_proxy", "*")
     with socket.create_server(("127.0.0.1", 0)) as server:
         monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
-        assert told(capsys)["hub"]["reachable"] is False
+        assert env_report(capsys)["hub"]["reachable"] is False
 
 
 def test_a_name_that_is_looked_up_for_ever(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     done = threading.Event()
-    monkeypatch.setattr(env, "PATIENCE", 0.05)
-    monkeypatch.setattr(env, "_ask", lambda _: done.wait() and {})
-    hub = told(capsys)["hub"]
+    monkeypatch.setattr(env, "TIMEOUT", 0.05)
+    monkeypatch.setattr(env, "_probe_url", lambda _: done.wait() and {})
+    hub = env_report(capsys)["hub"]
     done.set()
     assert hub["reachable"] is False
     assert hub["answer"] == "none in 0.1 s"
@@ -209,12 +209,12 @@ def test_a_name_that_is_looked_up_for_ever(monkeypatch: pytest.MonkeyPatch, caps
 def test_a_hub_out_of_reach(endpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
     monkeypatch.setenv("no_proxy", "*")
-    hub = told(capsys)["hub"]
+    hub = env_report(capsys)["hub"]
     assert hub.startswith("cannot be told: ValueError") if isinstance(hub, str) else hub["reachable"] is False
 
 
 @pytest.mark.parametrize("name", env.OFFLINE)
 def test_offline_is_honoured(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv(name, "1")
-    monkeypatch.setattr(env, "_ask", lambda _: pytest.fail("asked"))
-    assert told(capsys)["hub"]["answer"] == f"not asked, as {name} is set"
+    monkeypatch.setattr(env, "_probe_url", lambda _: pytest.fail("asked"))
+    assert env_report(capsys)["hub"]["answer"] == f"not asked, as {name} is set"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nearfar.cli import main
-from nearfar.commands.train.recipes import second_of
+from nearfar.commands.train.method_builder import second_objective_config
 from nearfar.config import (
     FINETUNE,
     FINETUNE_STUDY,
@@ -38,12 +38,12 @@ from nearfar.config import (
     flag,
     load_toml,
     method_of,
-    nearest,
+    unknown_name_message,
 )
-from nearfar.config.values import kinds
+from nearfar.config.values import field_types
 from nearfar.data.batching import NliBatches
 from nearfar.types import NearfarError
-from tests.every_method import DATA, write_data
+from tests.method_configs import DATA, write_data
 
 ROOT = Path(__file__).parents[2]
 CONFIGS = [file for file in sorted((ROOT / "configs").glob("*.toml")) if issubclass(load_toml(file)[0], TrainConfig)]
@@ -101,7 +101,7 @@ def test_a_config_loads_and_survives_a_round_trip(file: Path, tmp_path: Path) ->
 def test_a_second_objective_is_found_from_the_root(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     config = loaded(file)
-    second = second_of(config)
+    second = second_objective_config(config)
     assert second is not None
     assert method_of(second) == named(ROOT / FIRSTS[file])
     assert (second.seed, second.output) == (config.seed, config.output)
@@ -240,7 +240,7 @@ def test_a_method_is_found_among_those_of_both_commands(tmp_path: Path) -> None:
         build(kind, {"output": "x", **read}, source=file)
     file.write_text(f'method = "{FINETUNE}"')
     with pytest.raises(NearfarError, match=r"--second .*run\.toml: is fine-tuning, which goes by itself"):
-        second_of(SupconTextConfig(output="x", second=str(file)))
+        second_objective_config(SupconTextConfig(output="x", second=str(file)))
 
 
 # --- values, from Python ---
@@ -269,7 +269,7 @@ def made(kind: type[Settings], **changes: object) -> Settings:
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_every_setting_has_bounds_and_refuses_what_is_not_of_its_kind(kind: type[Settings]) -> None:
     """A field that is added with a bare type fails here."""
-    for name, known in kinds(kind).items():
+    for name, known in field_types(kind).items():
         flagged = re.escape(flag(name))
         if known.scalar in (int, float):
             assert known.bounds is not None, name
@@ -342,9 +342,9 @@ def test_a_file_s_numbers_are_as_exact_as_python_s(tmp_path: Path) -> None:
 
 
 def test_no_name_is_offered_in_place_of_itself() -> None:
-    assert "Did you mean" not in nearest("scl", {"scl": 1, "other": 2}, what="method")
-    assert nearest("scl", {"scl": 1, "scl2": 2}, what="method").endswith("Did you mean 'scl2'?")
-    assert nearest(" SCL", METHODS, what="method").endswith("Did you mean 'scl'?")
+    assert "Did you mean" not in unknown_name_message("scl", {"scl": 1, "other": 2}, what="method")
+    assert unknown_name_message("scl", {"scl": 1, "scl2": 2}, what="method").endswith("Did you mean 'scl2'?")
+    assert unknown_name_message(" SCL", METHODS, what="method").endswith("Did you mean 'scl'?")
 
 
 def test_many_epochs_cost_nothing_where_few_steps_are_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from nearfar.commands.finetune import study as module
-from nearfar.commands.finetune.study import finetune_study, planned
-from nearfar.config import FinetuneConfig, FinetuneStudyConfig, build, dump_toml, listed, load_toml
+from nearfar.commands.finetune.study import finetune_study, plan_runs
+from nearfar.config import FinetuneConfig, FinetuneStudyConfig, build, dump_toml, load_toml, split_list
 from nearfar.data.classification import TASKS
-from tests.finetune_studies import Runs, write
+from tests.finetune_study_helpers import Runs, write
 
 ROOT = Path(__file__).parents[2]
 FINETUNES = [
@@ -95,9 +95,9 @@ def test_a_config_of_gunel_is_the_experiment_of_its_name(file: Path) -> None:
     expected = dict.fromkeys(("few_shot", "batch_sizes", "scl_weights", "temperatures", "sample_size")) | AXES[what]
     assert {name: getattr(config, name) for name in expected} == expected
     noises = ["none", *(f"bt-{task}-{temperature}.tsv" for temperature in (0.3, 0.5, 0.7, 0.9))]
-    assert listed(config.noises) == (noises if what == "noise" else [])
+    assert split_list(config.noises) == (noises if what == "noise" else [])
     runs = {"few-shot": 60, "noise": 100, "full": 20, "batch-size": 60, "transfer": 20, "grid": 240}
-    assert len(planned(config)) == runs[what]
+    assert len(plan_runs(config)) == runs[what]
 
 
 def test_the_review_s_config_is_its_command() -> None:
@@ -118,9 +118,9 @@ def test_a_study_of_gunel_can_be_begun(file: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(module, "finetune_in_memory", runs)
     monkeypatch.setattr(module, "fingerprint_model", str)  # the models are on the hub
     changes: dict[str, Any] = {"task": write(tmp_path / "rows.tsv", 2000, seed=1), "samples": 1, "output": "study"}
-    for noise in listed(finetuned(file).noises)[1:]:
+    for noise in split_list(finetuned(file).noises)[1:]:
         texts = [line.split("\t")[1] for line in Path("rows.tsv").read_text().splitlines()[1:]]
         Path(noise).write_text("sentence\ttranslation\n" + "".join(f"{text}\tnoisy {text}\n" for text in texts))
     _, values = load_toml(file)
     config = build(FinetuneStudyConfig, {**values, **changes}, source=file)
-    assert len(finetune_study(config)["cells"]) == len(runs.configs) == len(planned(config))
+    assert len(finetune_study(config)["cells"]) == len(runs.configs) == len(plan_runs(config))

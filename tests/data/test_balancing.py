@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.data.balancing import deal
+from nearfar.data.balancing import sample_balanced_batches
 from nearfar.data.batching import TextBatches
 from nearfar.types import NearfarError
 
@@ -57,7 +57,7 @@ def test_all_classes_and_all_their_texts_get_their_turn():
     # Dealt from a deck of classes: after any number of whole decks each class has come equally often, give or take one.
     assert max(Counter(labels).values()) - min(Counter(labels).values()) <= 1
     generator = random.Random(0)
-    dealt = deal({0: range(6), 1: range(10, 16)}, batch_size=4, steps=3, generator=generator)
+    dealt = sample_balanced_batches({0: range(6), 1: range(10, 16)}, batch_size=4, steps=3, generator=generator)
     assert sorted(row for batch in dealt for row in batch) == [*range(6), *range(10, 16)]
 
 

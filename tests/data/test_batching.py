@@ -176,9 +176,9 @@ def text_batchings(draw):
     width = draw(st.integers(1, 3))
     rows = draw(st.lists(st.tuples(*[texts] * width), min_size=2, max_size=40))
     targets = draw(st.none() | st.just([float(number) for number in range(len(rows))]))
-    smallest = draw(st.integers(1, 2))
-    size = draw(st.integers(smallest, len(rows)))
-    return TextBatches(rows, size, draw(st.integers(0, 99)), targets, smallest=smallest)
+    min_batch_size = draw(st.integers(1, 2))
+    size = draw(st.integers(min_batch_size, len(rows)))
+    return TextBatches(rows, size, draw(st.integers(0, 99)), targets, min_batch_size=min_batch_size)
 
 
 def read_back(batch):
@@ -204,14 +204,14 @@ def test_every_text_row_once_an_epoch_and_indices_lead_back_to_it(batches, epoch
 @settings(max_examples=50, deadline=None)
 def test_text_batches_are_cut_evenly_and_can_be_taken_up_at_any_step(batches, epoch, start):
     again = TextBatches(
-        list(batches.texts), batches.batch_size, batches.seed, batches.targets, smallest=batches.smallest
+        list(batches.texts), batches.batch_size, batches.seed, batches.targets, min_batch_size=batches.min_batch_size
     )
     list(batches.epoch(epoch + 1))
     every = list(batches.epoch(epoch))
     assert list(again.epoch(epoch, start)) == every[start:]
     sizes = [len(batch.rows) for batch in every]
     assert sizes[:-1] == [batches.batch_size] * (len(sizes) - 1)
-    assert batches.smallest <= sizes[-1] < batches.batch_size + batches.smallest
+    assert batches.min_batch_size <= sizes[-1] < batches.batch_size + batches.min_batch_size
     assert batches.steps(epoch) == len(every)
     assert batches.total_steps(3) == sum(len(list(batches.epoch(number))) for number in range(3))
 
@@ -233,10 +233,11 @@ def singles(count):
 
 
 @pytest.mark.parametrize(
-    ("rows", "smallest", "sizes"), [(8, 2, [4, 4]), (9, 2, [4, 5]), (10, 2, [4, 4, 2]), (9, 1, [4, 4, 1]), (4, 2, [4])]
+    ("rows", "min_batch_size", "sizes"),
+    [(8, 2, [4, 4]), (9, 2, [4, 5]), (10, 2, [4, 4, 2]), (9, 1, [4, 4, 1]), (4, 2, [4])],
 )
-def test_a_row_is_never_left_alone_unless_it_may_be(rows, smallest, sizes):
-    batches = TextBatches(singles(rows), 4, smallest=smallest)
+def test_a_row_is_never_left_alone_unless_it_may_be(rows, min_batch_size, sizes):
+    batches = TextBatches(singles(rows), 4, min_batch_size=min_batch_size)
     assert [len(batch.rows) for batch in batches.epoch(0)] == sizes
 
 
@@ -274,7 +275,7 @@ def test_a_text_that_rows_share_is_named_once():
 def test_an_impossible_batch_size_of_texts_is_refused(batch_size, message):
     with pytest.raises(NearfarError, match=message):
         TextBatches(singles(6), batch_size)
-    assert TextBatches(singles(6), 1, smallest=1).steps(0) == 6
+    assert TextBatches(singles(6), 1, min_batch_size=1).steps(0) == 6
 
 
 def test_no_texts_and_stray_targets_are_refused():

@@ -10,7 +10,7 @@ import pyarrow.parquet
 import pytest
 
 from nearfar import NearfarError
-from nearfar.data.lines import SourceChangedError, blocks, read_texts, survey, unchanged
+from nearfar.data.lines import SourceChangedError, blocks, read_texts, summarise_source, verify_unchanged
 
 LINES = ["a dog", "", " two  cats ", "naïve 🐶\ttab", "a dog"]
 
@@ -39,22 +39,22 @@ def test_columns_of_tables_are_tidied(tmp_path: Path) -> None:
 
 
 def test_a_survey_tells_texts_apart() -> None:
-    found = survey(LINES)
+    found = summarise_source(LINES)
     assert (found.texts, found.empty) == (5, False)
-    assert found == survey(iter(LINES))
+    assert found == summarise_source(iter(LINES))
     others = (LINES[::-1], LINES[:-1], ["a", " dog", *LINES[1:]], ["a dog\r", *LINES[1:]], [*LINES, ""])
-    assert len({survey(other).digest for other in others} | {found.digest}) == len(others) + 1
-    assert survey([]).empty
-    assert survey(["", ""]) == (2, survey(["", ""]).digest, True)
-    assert not survey([" "]).empty
+    assert len({summarise_source(other).digest for other in others} | {found.digest}) == len(others) + 1
+    assert summarise_source([]).empty
+    assert summarise_source(["", ""]) == (2, summarise_source(["", ""]).digest, True)
+    assert not summarise_source([" "]).empty
 
 
 def test_changes_are_told_at_the_end() -> None:
-    surveyed = survey(LINES)
-    assert list(unchanged(LINES, surveyed, "x.txt")) == LINES
-    assert list(unchanged([*LINES, "new"], surveyed, "x.txt")) == LINES  # what came behind them does not matter
+    summary = summarise_source(LINES)
+    assert list(verify_unchanged(LINES, summary, "x.txt")) == LINES
+    assert list(verify_unchanged([*LINES, "new"], summary, "x.txt")) == LINES  # what came behind them does not matter
     for other in (LINES[:-1], [*LINES[:-1], "a cat"]):
-        watched = unchanged(other, surveyed, "x.txt")
+        watched = verify_unchanged(other, summary, "x.txt")
         assert [next(watched) for _ in other] == other
         with pytest.raises(SourceChangedError, match=r"x\.txt: was changed while it was read"):
             next(watched)

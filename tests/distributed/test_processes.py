@@ -12,8 +12,8 @@ from nearfar.commands.train.prepare import prepare
 from nearfar.config import METHODS
 from nearfar.training import processes as processes_module
 from nearfar.training.gradients import Gradients
-from nearfar.training.processes import Processes, leave
-from tests.every_method import config, write_data
+from nearfar.training.processes import Processes, leave_process_group
+from tests.method_configs import config, write_data
 
 pytestmark = pytest.mark.long
 
@@ -34,10 +34,10 @@ def every_gradient(
                 module.train().zero_grad()
             for number, (objective, batch, weight) in enumerate(parts):
                 computed = Gradients(5, processes, micro_batch)
-                loss, _ = computed.add(objective, batch, weight=weight, key=(0, number))
+                loss, _ = computed.accumulate(objective, batch, weight=weight, key=(0, number))
                 found[f"{name} {where} loss {number}"] = loss.total.detach()
             named = [(f"{k}.{n}", p) for k, module in modules.items() for n, p in module.named_parameters()]
-            processes.sum_gradients(parameter for _, parameter in named)
+            processes.all_reduce_gradients(parameter for _, parameter in named)
             found |= {f"{name} {where} {n}": p.grad.clone() for n, p in named if p.grad is not None}
     return found
 
@@ -49,12 +49,12 @@ def work(rank: int, size: int, folder: Path, rows: int) -> None:
         processes_module.VOCABULARY = 16  # the tiny encoder's own has fewer than real ones; so both ways are taken
     found = every_gradient(folder, Processes(), rows, micro_batch=3 if size == 2 else None)
     torch.save(found, folder / f"found{size}-{rank}.pt")
-    told = Processes().from_first(lambda: "hello" if rank == 0 else "never computed")
+    told = Processes().broadcast_from_first(lambda: "hello" if rank == 0 else "never computed")
     assert told == "hello"
     assert Processes().any(rank == size - 1)
     distributed.barrier()
     group = weakref.ref(distributed.group.WORLD)
-    leave()
+    leave_process_group()
     assert group() is None, "its threads may abort the process as the interpreter ends"
 
 

@@ -11,14 +11,14 @@ from torch import distributed, multiprocessing
 
 from nearfar.encoder import tokens
 from nearfar.encoder.tokens import TokenStore
-from nearfar.training.processes import Processes, leave
+from nearfar.training.processes import Processes, leave_process_group
 
 pytestmark = pytest.mark.long
 
 TEXTS = [f"text {number:{number % 9}}" for number in range(50)]
 
 
-def spell(texts: Sequence[str]) -> tuple[list[list[int]], int]:
+def character_codes(texts: Sequence[str]) -> tuple[list[list[int]], int]:
     """A tokenizer that says the numbers of the letters."""
     return [list(map(ord, text[:10])) for text in texts], sum(len(text) > 10 for text in texts)
 
@@ -32,17 +32,19 @@ def work(rank: int, folder: Path) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=2)
     tokens.BLOCK, tokens.SMALL = 7, 1
     tempfile.tempdir = str(folder / "temporary")
-    store = TokenStore(never if rank else spell, vocabulary=256, from_first=Processes().from_first)
+    store = TokenStore(
+        never if rank else character_codes, vocabulary=256, broadcast_from_first=Processes().broadcast_from_first
+    )
     store.read(TEXTS[:20])
     store.read(TEXTS)
-    expected, truncated = spell(TEXTS)
+    expected, truncated = character_codes(TEXTS)
     assert list(store.select(TEXTS)) == expected
     assert store.truncated == truncated > 0
     maps = Path("/proc/self/maps").read_text().splitlines()
     assert sum(tempfile.tempdir in line for line in maps) == 1
     assert not list(Path(tempfile.tempdir).iterdir())
     (folder / f"done{rank}").touch()
-    leave()
+    leave_process_group()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="files are shared by way of /proc")

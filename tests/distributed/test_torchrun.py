@@ -18,7 +18,7 @@ from nearfar import Encoder
 from nearfar.commands.train.command import train
 from nearfar.config import TrainConfig, dump_toml
 from nearfar.types import NearfarError
-from tests.every_method import config, write_data
+from tests.method_configs import config, write_data
 from tests.tiny import sentences
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")]

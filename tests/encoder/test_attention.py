@@ -29,7 +29,7 @@ EVERY_WIDTH = groups_of((1, 2), (5, 3), (16, 1), (17, 2), (33, 1), (64, 1), (65,
 
 
 def inputs(groups: list[LengthGroup], head_dim: int, dtype: torch.dtype = torch.float32) -> list[Tensor]:
-    """Query, key, value and the slope of what comes out."""
+    """Query, key, value and the gradient of the output."""
     generator = torch.Generator().manual_seed(0)
     shape = (4, groups[-1].span.stop, HEADS, head_dim)
     return list(torch.randn(shape, generator=generator).to(dtype).unbind())
@@ -57,7 +57,7 @@ def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], mask: Mask) -> 
                 scores = query[span, head] @ key[span, head].T / math.sqrt(query.shape[2])
                 shares = scores.softmax(dim=1)
                 first = torch.arange(span.start, span.stop) * HEADS * words + head * words
-                kept = mask.kept(first[:, None] + torch.arange(words))[:, : group.length]
+                kept = mask.keep_mask(first[:, None] + torch.arange(words))[:, : group.length]
                 shares = shares * kept * mask.scale
                 heads.append(shares @ value[span, head])
             rows.append(torch.stack(heads, dim=1))

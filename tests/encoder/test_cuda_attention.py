@@ -1,4 +1,4 @@
-"""Attention on a GPU, as far as a CPU can tell: what each way computes, when it is taken, and what guards it."""
+"""Attention on a GPU, as far as a CPU can tell: what each backend computes, when it is taken, and what guards it."""
 
 import sys
 import warnings
@@ -12,7 +12,14 @@ from torch.nn.attention import varlen as torch_varlen
 
 from nearfar.encoder import cuda_attention
 from nearfar.encoder.attention import LengthGroup, attend
-from nearfar.encoder.cuda_attention import Layout, has_varlen, layout_of, varlen, way_for, works
+from nearfar.encoder.cuda_attention import (
+    JaggedLayout,
+    choose_backend,
+    has_varlen,
+    jagged_layout,
+    passes_self_check,
+    varlen,
+)
 from nearfar.types import NearfarError
 
 CPU = torch.device("cpu")
@@ -23,10 +30,10 @@ TOKENS, HEADS, HEAD_DIM = 99, 2, 16
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     """No check or layout of another test is remembered."""
-    for kept in (works, has_varlen, layout_of):
+    for kept in (passes_self_check, has_varlen, jagged_layout):
         kept.cache_clear()
     yield
-    for kept in (works, has_varlen, layout_of):
+    for kept in (passes_self_check, has_varlen, jagged_layout):
         kept.cache_clear()
 
 
@@ -72,17 +79,19 @@ def heads(dtype: torch.dtype = torch.float32, head_dim: int = HEAD_DIM) -> list[
 
 
 def with_gradients(**how) -> list[Tensor]:
-    query, key, value, slope = (tensor.requires_grad_() for tensor in heads())
+    query, key, value, grad_output = (tensor.requires_grad_() for tensor in heads())
     out = attend(query, key, value, GROUPS, **how)
-    return [out.detach(), *torch.autograd.grad(out, (query, key, value), slope)]
+    return [out.detach(), *torch.autograd.grad(out, (query, key, value), grad_output)]
 
 
-@pytest.mark.parametrize("way", ["varlen", "nested"])
+@pytest.mark.parametrize("backend", ["varlen", "nested"])
 @pytest.mark.parametrize("window", [None, 4, 33])
-def test_all_texts_at_once_are_each_by_itself(way: str, window: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_texts_at_once_are_each_by_itself(
+    backend: str, window: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", documented_varlen)
-    found = with_gradients(way=way, sliding_window=window, scaling=0.3)
-    expected = with_gradients(way="groups", sliding_window=window, scaling=0.3)
+    found = with_gradients(backend=backend, sliding_window=window, scaling=0.3)
+    expected = with_gradients(backend="groups", sliding_window=window, scaling=0.3)
     for ours, theirs in zip(found, expected, strict=True):
         assert theirs.norm() > 1
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
@@ -92,7 +101,7 @@ def test_nested_drops_shares_and_keeps_their_mean() -> None:
     """Values of ones: what comes out is the sum of the shares that are kept, over 1 - p."""
     query, key, _, _ = heads()
     torch.manual_seed(0)
-    out = attend(query, key, torch.ones_like(query), GROUPS, dropout=0.25, way="nested")
+    out = attend(query, key, torch.ones_like(query), GROUPS, dropout=0.25, backend="nested")
     sums = out[:, :, 0]
     assert all(share in (0, pytest.approx(1 / 0.75)) for share in sums[:2].flatten().tolist())  # texts of one token
     assert (sums[2:] - 1).abs().max() > 0.1
@@ -103,14 +112,14 @@ def test_torch_takes_the_call() -> None:
     """Its own function, on tensors that have a GPU's shape and no numbers."""
     with FakeTensorMode(), torch.no_grad():
         query = torch.empty(TOKENS, HEADS, HEAD_DIM, device="cuda", dtype=torch.bfloat16)
-        layout = Layout(torch.empty(9, device="cuda", dtype=torch.int32), 1, 33)
+        layout = JaggedLayout(torch.empty(9, device="cuda", dtype=torch.int32), 1, 33)
         for window in (None, 4):
             out = varlen(query, query, query, layout, scaling=0.3, window=window)
             assert (out.shape, out.dtype, out.device) == (query.shape, query.dtype, query.device)
 
 
 @pytest.mark.parametrize(
-    ("asked", "given", "way"),
+    ("asked", "given", "backend"),
     [
         (None, {}, "varlen"),
         ("auto", {}, "varlen"),
@@ -133,14 +142,14 @@ def test_torch_takes_the_call() -> None:
         ("nested", {"broken": True}, "groups"),
     ],
 )
-def test_which_way(asked: str | None, given: dict, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_which_way(asked: str | None, given: dict, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(cuda_attention.VARIABLE, raising=False)
     if asked is not None:
         monkeypatch.setenv(cuda_attention.VARIABLE, asked)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: given.get("capability", (9, 0)))
     if given.get("old torch"):
         monkeypatch.setattr(torch_varlen, "varlen_attn", older)
-    monkeypatch.setattr(cuda_attention, "works", lambda *_: not given.get("broken"))
+    monkeypatch.setattr(cuda_attention, "passes_self_check", lambda *_: not given.get("broken"))
     with FakeTensorMode():
         query = torch.empty(
             TOKENS,
@@ -150,7 +159,7 @@ def test_which_way(asked: str | None, given: dict, way: str, monkeypatch: pytest
             dtype=given.get("dtype", torch.bfloat16),
         )
         dropout, window = given.get("dropout", 0.0), given.get("sliding_window")
-        assert way_for(query, query, query, longest=33, dropout=dropout, sliding_window=window) == way
+        assert choose_backend(query, query, query, longest=33, dropout=dropout, sliding_window=window) == backend
 
 
 def test_an_unknown_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,15 +167,15 @@ def test_an_unknown_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeTensorMode():
         query = torch.empty(TOKENS, HEADS, 32, device="cuda")
         with pytest.raises(NearfarError, match="NEARFAR_CUDA_ATTENTION=flex: must be auto, groups or nested"):
-            way_for(query, query, query, longest=33, dropout=0.0, sliding_window=None)
+            choose_backend(query, query, query, longest=33, dropout=0.0, sliding_window=None)
 
 
-@pytest.mark.parametrize("way", ["varlen", "nested"])
-def test_a_way_that_is_right_passes_its_check(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("backend", ["varlen", "nested"])
+def test_a_way_that_is_right_passes_its_check(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", documented_varlen)
     state = torch.get_rng_state()
     with torch.inference_mode():
-        assert works(way, CPU, torch.float32, HEAD_DIM)
+        assert passes_self_check(backend, CPU, torch.float32, HEAD_DIM)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -211,7 +220,7 @@ def wrong_gradient(*given, **how) -> Tensor:
 def test_a_way_that_is_wrong_is_left_with_one_warning(attention, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", attention)
     with pytest.warns(UserWarning, match=f"varlen attention of torch .*{reason}.*Attention runs by groups") as warned:
-        assert [works("varlen", CPU, torch.float32, HEAD_DIM) for _ in range(2)] == [False, False]
+        assert [passes_self_check("varlen", CPU, torch.float32, HEAD_DIM) for _ in range(2)] == [False, False]
     assert len(warned) == 1
 
 
@@ -225,8 +234,8 @@ def test_a_torch_without_varlen_attention_is_no_fault(monkeypatch: pytest.Monkey
 def test_a_layout_made_without_gradient_serves_with_one() -> None:
     """Encoding comes before training, in inference mode, and may have texts of the same lengths."""
     with torch.inference_mode():
-        layout = layout_of(tuple(GROUPS), CPU)
-    assert layout_of(tuple(GROUPS), CPU) is layout
+        layout = jagged_layout(tuple(GROUPS), CPU)
+    assert jagged_layout(tuple(GROUPS), CPU) is layout
     assert not layout.starts.is_inference()
     assert layout.starts.tolist() == [0, 1, 2, 7, 12, 17, 33, 66, 99]
     assert (layout.shortest, layout.longest) == (1, 33)

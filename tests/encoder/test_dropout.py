@@ -63,12 +63,12 @@ def test_gradient_has_the_same_mask() -> None:
     torch.manual_seed(3)
     x = torch.randn(50, 7, requires_grad=True)
     y = drop(x, 0.3)
-    slope = torch.randn(50, 7)
-    y.backward(slope)
+    grad_output = torch.randn(50, 7)
+    y.backward(grad_output)
     factors = torch.where(y != 0, Mask.draw(0.3).scale, 0.0)
     assert 0 < int((factors == 0).sum()) < 350
     torch.testing.assert_close(y, x * factors)
-    torch.testing.assert_close(x.grad, slope * factors)
+    torch.testing.assert_close(x.grad, grad_output * factors)
 
 
 @pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")

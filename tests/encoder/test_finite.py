@@ -19,7 +19,7 @@ from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.finite import NotFiniteError
 from nearfar.encoder.layers import layer_embeddings
 from nearfar.encoder.stream import TokenBlock, encode_blocks, tokenize_blocks
-from nearfar.encoder.workers import Work, encode_in_processes
+from nearfar.encoder.workers import WorkerConfig, encode_in_processes
 from nearfar.types import Precision
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny
@@ -88,7 +88,7 @@ def test_a_process_tells_the_text(folder: Path) -> None:
     before, threads = signal.getsignal(signal.SIGINT), torch.get_num_threads()
     ours.send(blocks(Encoder.from_pretrained(folder))[1].tokenized.ids)
     try:
-        workers._work(theirs, Work(folder, "mean", 62, False, False), "cpu", threads)
+        workers._worker_main(theirs, WorkerConfig(folder, "mean", 62, False, False), "cpu", threads)
     finally:
         signal.signal(signal.SIGINT, before)
     assert [ours.recv() for _ in range(2)] == [("ready", None), ("not finite", (1, "the apple in the park"))]
@@ -98,7 +98,7 @@ def test_a_process_tells_the_text(folder: Path) -> None:
 def test_processes_count_from_the_first(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match=MEANT):
-        list(encode_in_processes(iter(blocks(encoder)), Work(folder, "mean", 62, False, False), ["cpu"]))
+        list(encode_in_processes(iter(blocks(encoder)), WorkerConfig(folder, "mean", 62, False, False), ["cpu"]))
 
 
 def test_a_file_is_not_written(folder: Path, tmp_path: Path) -> None:

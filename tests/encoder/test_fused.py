@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.encoder import dropout
-from nearfar.encoder.dropout import Mask, drop_by
+from nearfar.encoder.dropout import Mask, apply_dropout_mask
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.fused import Output, add_norm
 from nearfar.encoder.kernels import kernels
@@ -25,7 +25,7 @@ def _by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def given(dim: int, tokens: int = 150) -> tuple[list[Tensor], nn.LayerNorm]:
-    """What is summed and the slope of what comes out, in numbers that bfloat16 has; and a norm."""
+    """What is summed and the gradient of the output, in numbers that bfloat16 has; and a norm."""
     generator = torch.Generator().manual_seed(0)
     tensors = torch.randn(3, tokens, dim, generator=generator).add_(0.5).bfloat16().float()
     norm = nn.LayerNorm(dim, eps=1e-3)
@@ -52,7 +52,7 @@ def formula(tensors: list[Tensor], norm: nn.LayerNorm, p: float) -> list[Tensor]
     exact.load_state_dict(norm.state_dict())
     torch.manual_seed(SEED)
     mask = Mask.draw(p)
-    factors = drop_by(mask, torch.ones(tensors[0].shape)).double()
+    factors = apply_dropout_mask(mask, torch.ones(tensors[0].shape)).double()
     assert (factors.unique().tolist() == [1.0]) == (p == 0)
     out = exact(x * factors + residual)
     out.backward(tensors[2].double())

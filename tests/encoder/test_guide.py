@@ -10,7 +10,7 @@ import torch
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import guide as guide_module
 from nearfar.encoder.guide import Guide, freeze_embeddings
-from nearfar.encoder.ragged import Ragged, hidden_states, transformer_layers, visit_hidden_states
+from nearfar.encoder.ragged import RaggedBatch, hidden_states, transformer_layers, visit_hidden_states
 from tests.tiny import ARCHITECTURES, save_tiny, sentences
 
 TEXTS = [*sentences(5, longest=5), "a dog", "a dog", *sentences(2, seed=1, longest=40)]
@@ -21,7 +21,7 @@ def views_by_hand(encoder: Encoder, token_ids: list[list[int]], pooling: str) ->
     rows = []
     for ids in token_ids:
         with torch.no_grad():
-            layers = hidden_states(encoder.backbone, Ragged.pack([ids]), encoder.route, all_layers=True)
+            layers = hidden_states(encoder.backbone, RaggedBatch.pack([ids]), encoder.route, all_layers=True)
         rows.append(torch.stack([layer.max(0).values if pooling == "max" else layer.mean(0) for layer in layers]))
     return torch.stack(rows)
 
@@ -49,7 +49,7 @@ def test_views_are_the_pooled_hidden_states(architecture: str, pooling: str, tmp
 @pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
 def test_one_layers_states_are_alive_at_a_time(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
-    batch = Ragged.pack(encoder.tokenize(TEXTS).ids)
+    batch = RaggedBatch.pack(encoder.tokenize(TEXTS).ids)
     outputs: list[weakref.ref[torch.Tensor]] = []
     alive: list[int] = []
     for layer in transformer_layers(encoder.backbone):
@@ -129,12 +129,12 @@ def test_views_are_kept_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPatc
     runs.clear()
     monkeypatch.setattr(guide_module, "TEXTS_AT_ONCE", 3)
     ahead = Guide(encoder.backbone, encoder.route, keep=True)
-    ahead.remember(ids)
+    ahead.precompute_views(ids)
     assert runs == [3] * (distinct // 3) + [distinct % 3] * (distinct % 3 > 0)
     runs.clear()
     torch.testing.assert_close(ahead.views(ids), expected, atol=1e-5, rtol=0)
-    ahead.remember(ids)
-    Guide(encoder.backbone, encoder.route).remember(ids)
+    ahead.precompute_views(ids)
+    Guide(encoder.backbone, encoder.route).precompute_views(ids)
     assert runs == []
 
 

@@ -68,7 +68,7 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str],
     return make
 
 
-def why_not() -> str:
+def fallback_warning() -> str:
     """The kernels are not there: the one line that says so."""
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -114,10 +114,10 @@ def test_a_compiler_that_fails_is_told_and_remembered(
     script: str, says: str, compiler: Callable[[str], Callable[[], list[str]]], tmp_path: Path
 ) -> None:
     calls = compiler(script)
-    assert says in why_not()
+    assert says in fallback_warning()
     assert len(calls()) == 1
     next_process()
-    assert says in why_not()
+    assert says in fallback_warning()
     assert len(calls()) == 1, "the second process compiled again"
     assert not list((tmp_path / "cache").rglob("kernels-build-*"))
 
@@ -126,9 +126,9 @@ def test_a_compiler_that_fails_is_tried_again_when_asked_or_changed(
     compiler: Callable[[str], Callable[[], list[str]]], library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiler("exit 1")
-    assert "NEARFAR_KERNELS=0 silences this" in why_not()
+    assert "NEARFAR_KERNELS=0 silences this" in fallback_warning()
     next_process()
-    assert "NEARFAR_KERNELS=rebuild tries again" in why_not()
+    assert "NEARFAR_KERNELS=rebuild tries again" in fallback_warning()
     calls = compiler(f'{OUT}cp {library} "$2"')  # another file
     next_process()
     built()
@@ -144,7 +144,7 @@ def test_a_compiler_that_is_killed_half_way_is_tried_again(
 ) -> None:
     calls = compiler(OUT + 'head -c 1000 /dev/zero > "$2"; kill -9 $$')
     for times in (1, 2):
-        assert "compiler was killed by signal 9" in why_not()
+        assert "compiler was killed by signal 9" in fallback_warning()
         assert len(calls()) == times
         next_process()
     assert cached(tmp_path, ".so") == cached(tmp_path, ".json") == []
@@ -156,13 +156,13 @@ def test_a_compiler_that_hangs_is_ended_with_all_it_started(
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     calls = compiler(f"(sleep 100; echo late) > {tmp_path / 'pipe'} & wait")
-    monkeypatch.setattr(kernel_build, "PATIENCE", 0.5)
-    assert "compiler was still at work after 0.5 seconds" in why_not()
+    monkeypatch.setattr(kernel_build, "COMPILE_TIMEOUT", 0.5)
+    assert "compiler was still at work after 0.5 seconds" in fallback_warning()
     os.set_blocking(reader, True)
     assert os.read(reader, 10) == b""  # its last writer has gone
     os.close(reader)
     next_process()
-    why_not()
+    fallback_warning()
     assert len(calls()) == 1
 
 
@@ -175,7 +175,7 @@ def test_without_a_compiler_there_are_none(
 ) -> None:
     monkeypatch.setenv("CXX", named)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert says in why_not()
+    assert says in fallback_warning()
     assert not (tmp_path / "cache").exists()
 
 
@@ -348,7 +348,7 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(
     compiler(f'{OUT}cp {library} "$2"')
     _file_in_the_way(tmp_path, monkeypatch)
     planted(tmp_path / "tmp" / f"nearfar-{os.getuid()}")
-    assert "cannot be written" in why_not()
+    assert "cannot be written" in fallback_warning()
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder.pooling import POOLINGS, TOKEN_POOLINGS, Pooling, parse_pooling, pool
-from nearfar.encoder.ragged import Ragged
+from nearfar.encoder.ragged import RaggedBatch
 from tests.tiny import save_tiny, sentences
 
 BY_HAND = {
@@ -22,7 +22,7 @@ BY_HAND = {
 
 @pytest.mark.parametrize("tokens", TOKEN_POOLINGS)
 def test_every_pooling_of_every_layer_by_hand(tokens: str) -> None:
-    batch = Ragged.pack([[1, 2, 3, 4], [5, 6], [7, 8]])
+    batch = RaggedBatch.pack([[1, 2, 3, 4], [5, 6], [7, 8]])
     torch.manual_seed(0)
     hidden = [torch.randn(8, 3) for _ in range(3)]
     for layer in range(3):

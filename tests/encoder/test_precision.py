@@ -9,9 +9,9 @@ import torch
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import precision
 from nearfar.encoder.classifier import Classifier
-from nearfar.encoder.precision import EMULATED, check_precision, kept, note, resolve
+from nearfar.encoder.precision import EMULATED, check_precision, precision_record, resolve, resumed_precision
 from nearfar.types import Precision
-from tests.precisions import WARNING, machine
+from tests.precision_mocks import WARNING, machine
 from tests.tiny import save_tiny, sentences
 
 
@@ -41,7 +41,7 @@ def test_what_is_used(
     if environment is not None:
         monkeypatch.setenv("NEARFAR_PRECISION", environment)
     assert resolve(asked, "cpu") == used  # and warns of nothing, as warnings are errors
-    assert note(resolve(asked, "cpu"), "cpu") == used
+    assert precision_record(resolve(asked, "cpu"), "cpu") == used
 
 
 @pytest.mark.parametrize(("asked", "environment"), [("bf16", "fp32"), ("auto", "bf16")])
@@ -54,7 +54,7 @@ def test_emulated_bfloat16_warns_once(asked: Precision, environment: str, monkey
     told = str(caught[0].message)
     assert told.endswith(" Use --precision fp32.")
     assert "\n" not in told
-    assert note("bf16", "cpu") == EMULATED
+    assert precision_record("bf16", "cpu") == EMULATED
 
 
 @pytest.mark.parametrize(("factor", "told"), [(3.27, "3.3 times slower than"), (0.9, "not faster than")])
@@ -94,15 +94,15 @@ def test_nonsense_is_refused(nonsense: str, monkeypatch: pytest.MonkeyPatch) -> 
 )
 def test_what_was_begun_goes_on(begun: str, native: bool, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, native=native)
-    assert kept(begun, "cpu", what="it") == used
+    assert resumed_precision(begun, "cpu", what="it") == used
 
 
 def test_native_bfloat16_does_not_go_on_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, native=False)
     with pytest.raises(NearfarError, match=r"it began in bf16, .* machine with native bfloat16, or start again with"):
-        kept("bf16", "cpu", what="it")
+        resumed_precision("bf16", "cpu", what="it")
     with pytest.warns(UserWarning, match=WARNING):
-        assert kept(EMULATED, "cpu", what="it") == "bf16"
+        assert resumed_precision(EMULATED, "cpu", what="it") == "bf16"
 
 
 def test_encode_and_predict_compute_as_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

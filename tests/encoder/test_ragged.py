@@ -8,13 +8,13 @@ from transformers import AutoModel
 
 from nearfar.encoder.attention import LengthGroup
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.ragged import Ragged, Route, choose_route, hidden_states, takes_types
+from nearfar.encoder.ragged import RaggedBatch, Route, choose_route, hidden_states, uses_token_types
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
 
 def both_ways(encoder: Encoder, token_ids: list[list[int]]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """All layers' hidden states, by the encoder's route and by plain attention on a padded batch."""
-    batch = Ragged.pack(token_ids)
+    batch = RaggedBatch.pack(token_ids)
     ours = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
     implementation = encoder.backbone.config._attn_implementation
     encoder.backbone.set_attn_implementation("eager")
@@ -84,19 +84,19 @@ def test_choosing_a_route_draws_no_random_numbers(tmp_path: Path) -> None:
 
 
 def test_pack_sorts_by_length_and_returns_in_the_callers_order() -> None:
-    batch = Ragged.pack([[1, 2, 3], [4], [5, 6, 7], [8, 9]])
+    batch = RaggedBatch.pack([[1, 2, 3], [4], [5, 6, 7], [8, 9]])
     assert batch.ids.tolist() == [4, 8, 9, 1, 2, 3, 5, 6, 7]
     assert batch.groups == [LengthGroup(0, 1, 1), LengthGroup(1, 1, 2), LengthGroup(3, 2, 3)]
     assert batch.positions().tolist() == [0, 0, 1, 0, 1, 2, 0, 1, 2]
     packed = torch.tensor([[1.0], [3.0], [0.0], [2.0]])  # by caller's index: 1, 3, 0, 2
-    assert batch.to_caller(packed).flatten().tolist() == [0, 1, 2, 3]
+    assert batch.restore_order(packed).flatten().tolist() == [0, 1, 2, 3]
 
 
 def test_types_are_packed_as_the_tokens_are() -> None:
-    batch = Ragged.pack([[1, 2, 3], [4], [5, 6, 7], [8, 9]], types=[[0, 0, 1], [1], [0, 1, 1], [0, 1]])
+    batch = RaggedBatch.pack([[1, 2, 3], [4], [5, 6, 7], [8, 9]], types=[[0, 0, 1], [1], [0, 1, 1], [0, 1]])
     assert batch.ids.tolist() == [4, 8, 9, 1, 2, 3, 5, 6, 7]
     assert batch.types.tolist() == [1, 0, 1, 0, 0, 1, 0, 1, 1]
-    assert Ragged.pack([[1, 2]]).types is None
+    assert RaggedBatch.pack([[1, 2]]).types is None
 
 
 @pytest.mark.parametrize("architecture", ["bert", "electra", "roberta"])
@@ -106,10 +106,10 @@ def test_types_reach_the_backbone_on_both_routes(architecture: str, tmp_path: Pa
     ids = encoder.tokenize(sentences(9, longest=20)).ids
     types = [[int(3 * place > len(text)) for place in range(len(text))] for text in ids]
     with torch.no_grad():
-        ragged = hidden_states(encoder.backbone, Ragged.pack(ids, types=types), encoder.route)[0]
+        ragged = hidden_states(encoder.backbone, RaggedBatch.pack(ids, types=types), encoder.route)[0]
         encoder.backbone.set_attn_implementation("eager")
-        padded = hidden_states(encoder.backbone, Ragged.pack(ids, types=types), Route(ragged=False))[0]
-        plain = hidden_states(encoder.backbone, Ragged.pack(ids), Route(ragged=False))[0]
+        padded = hidden_states(encoder.backbone, RaggedBatch.pack(ids, types=types), Route(ragged=False))[0]
+        plain = hidden_states(encoder.backbone, RaggedBatch.pack(ids), Route(ragged=False))[0]
         one_by_one = [
             encoder.backbone(input_ids=torch.tensor([text]), token_type_ids=torch.tensor([kinds])).last_hidden_state[0]
             for text, kinds in sorted(zip(ids, types, strict=True), key=lambda pair: len(pair[0]))
@@ -122,9 +122,9 @@ def test_types_reach_the_backbone_on_both_routes(architecture: str, tmp_path: Pa
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 def test_who_takes_types(architecture: str, tmp_path: Path) -> None:
     backbone = AutoModel.from_pretrained(save_tiny(tmp_path, architecture))
-    assert takes_types(backbone) == (architecture in ("bert", "electra", "roberta", "xlm-roberta"))
+    assert uses_token_types(backbone) == (architecture in ("bert", "electra", "roberta", "xlm-roberta"))
     backbone.config.type_vocab_size = 1  # as RoBERTa's own weights have it
-    assert not takes_types(backbone)
+    assert not uses_token_types(backbone)
 
 
 def test_attention_dropout_is_on_in_training_only(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from nearfar import Encoder
-from nearfar.encoder.stream import TokenBlock, ahead, encode_blocks, tokenize_blocks
+from nearfar.encoder.stream import TokenBlock, encode_blocks, prefetch, tokenize_blocks
 from tests.tiny import save_tiny, sentences
 
 
@@ -24,7 +24,7 @@ def test_blocks_have_the_vectors_of_encode(encoder: Encoder) -> None:
         assert [block.start for block, _ in found] == [0, 7, 14]
         normalize, precision = "normalize" in settings, "bf16" if "bf16" in settings else "fp32"
         expected = encoder.encode(texts, normalize=normalize, precision=precision)
-        together = np.concatenate([block.of_texts(vectors) for block, vectors in found])
+        together = np.concatenate([block.expand_distinct(vectors) for block, vectors in found])
         assert together.dtype == np.float32
         assert np.ptp(expected, axis=0).max() > 0.1
         assert np.abs(together - expected).max() <= (0.1 if "bf16" in settings else 1e-5)
@@ -40,7 +40,7 @@ def test_each_distinct_text_of_a_block_is_encoded_once(encoder: Encoder, monkeyp
     assert seen == told == [2, 1]
     (first, vectors), _ = found
     assert first.rows.tolist() == [0, 1, 0, 0]
-    np.testing.assert_array_equal(first.of_texts(vectors), vectors[[0, 1, 0, 0]])
+    np.testing.assert_array_equal(first.expand_distinct(vectors), vectors[[0, 1, 0, 0]])
     assert (vectors[0] != vectors[1]).any()
 
 
@@ -61,7 +61,7 @@ def test_one_item_is_made_ahead_in_another_thread() -> None:
             yield number
 
     used = []
-    for item in ahead(items()):
+    for item in prefetch(items()):
         for _ in range(2 if item == 0 else item < 4):  # the next one comes without being asked for
             assert asked.acquire(timeout=10)
         used.append(item)
@@ -75,12 +75,12 @@ def test_what_goes_wrong_ahead_is_raised_in_its_turn() -> None:
         yield "good"
         raise ValueError("bad")
 
-    stream = ahead(items())
+    stream = prefetch(items())
     assert next(stream) == "good"
     with pytest.raises(ValueError, match="bad"):
         next(stream)
-    assert list(ahead(iter([]))) == []
-    stream = ahead(iter(range(10)))
+    assert list(prefetch(iter([]))) == []
+    stream = prefetch(iter(range(10)))
     assert next(stream) == 0
     stream.close()  # type: ignore[attr-defined]  # ends its thread
     assert threading.active_count() < 10
@@ -89,4 +89,4 @@ def test_what_goes_wrong_ahead_is_raised_in_its_turn() -> None:
 def test_vectors_of_distinct_texts_are_not_copied() -> None:
     vectors = np.ones((2, 3), dtype=np.float32)
     block = TokenBlock(0, np.arange(2), None)  # type: ignore[arg-type]
-    assert block.of_texts(vectors) is vectors
+    assert block.expand_distinct(vectors) is vectors

@@ -13,7 +13,7 @@ from nearfar.encoder.training_encoder import TrainingEncoder
 from tests.tiny import save_tiny
 
 
-def from_first(work):  # type: ignore[no-untyped-def]
+def broadcast_from_first(work):  # type: ignore[no-untyped-def]
     return work()
 
 
@@ -73,7 +73,7 @@ def test_embedding_tied_to_an_output_layer() -> None:
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert"])
 def test_an_encoder_in_training_has_no_other(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
-    TrainingEncoder(encoder, max_length=None, bf16=True, from_first=from_first)
+    TrainingEncoder(encoder, max_length=None, bf16=True, broadcast_from_first=broadcast_from_first)
     kinds = {type(part) for part in encoder.modules()}
     assert Embedding in kinds
     assert nn.Embedding not in kinds

@@ -19,7 +19,7 @@ from rich.console import Console
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import tokens as tokens_module
 from nearfar.encoder.guide import Guide
-from nearfar.encoder.ragged import Ragged
+from nearfar.encoder.ragged import RaggedBatch
 from nearfar.encoder.tokens import TokenRows, TokenStore
 from nearfar.encoder.training_encoder import TrainingEncoder
 from tests.tiny import save_tiny, sentences
@@ -29,11 +29,11 @@ IN_FILE = pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file
 LINUX = pytest.mark.skipif(sys.platform != "linux", reason="files are shared by way of /proc")
 
 
-def alone(compute: Callable[[], Any]) -> Any:
+def single_process(compute: Callable[[], Any]) -> Any:
     return compute()
 
 
-def spell(texts: Sequence[str], *, longest: int = 10) -> tuple[list[list[int]], int]:
+def character_codes(texts: Sequence[str], *, longest: int = 10) -> tuple[list[list[int]], int]:
     """A tokenizer that says the numbers of the letters."""
     return [list(map(ord, text[:longest])) for text in texts], sum(len(text) > longest for text in texts)
 
@@ -49,7 +49,7 @@ def ids_of(store: TokenStore, texts: Sequence[str]) -> list[list[int]]:
 def small_blocks(monkeypatch: pytest.MonkeyPatch, *, in_file: bool = True) -> None:
     monkeypatch.setattr(tokens_module, "BLOCK", 7)
     if in_file:
-        monkeypatch.setattr(tokens_module, "SMALL", 1)
+        monkeypatch.setattr(tokens_module, "FILE_THRESHOLD", 1)
 
 
 def is_mapped(array: np.ndarray) -> bool:
@@ -65,7 +65,7 @@ def test_batches_and_vectors_are_those_of_the_plain_path(
 ) -> None:
     small_blocks(monkeypatch, in_file=in_file)
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, dropout=0.0))
-    training = TrainingEncoder(encoder, max_length=12, bf16=False, from_first=alone)
+    training = TrainingEncoder(encoder, max_length=12, bf16=False, broadcast_from_first=single_process)
     training.read([TEXTS[:20], TEXTS[10:30]])
     training.read([(text,) for text in TEXTS])
     assert is_mapped(training.tokens.flat) == in_file
@@ -73,7 +73,7 @@ def test_batches_and_vectors_are_those_of_the_plain_path(
     plain = encoder.tokenize(texts, max_length=12).ids
     assert len({len(ids) for ids in plain}) > 3
     assert list(training.ids(texts)) == plain
-    ours, theirs = Ragged.pack(training.ids(texts)), Ragged.pack(plain)
+    ours, theirs = RaggedBatch.pack(training.ids(texts)), RaggedBatch.pack(plain)
     assert ours.lengths == theirs.lengths
     for one, other in ((ours.ids, theirs.ids), (ours.order, theirs.order)):
         assert one.dtype == other.dtype == torch.long
@@ -96,53 +96,55 @@ def test_each_text_is_tokenised_and_counted_once(in_file: bool, monkeypatch: pyt
     def tokenize(texts: Sequence[str]) -> tuple[list[list[int]], int]:
         assert len(texts) <= 7
         asked.extend(texts)
-        return spell(texts)
+        return character_codes(texts)
 
-    store = TokenStore(tokenize, vocabulary=256, from_first=alone)
+    store = TokenStore(tokenize, vocabulary=256, broadcast_from_first=single_process)
     long = "rather a long text"
     store.read([long, "short", long])
     store.read(["short", *TEXTS, long])
     store.read([])
     assert asked == [long, "short", *TEXTS]
     assert store.truncated == 1 + sum(len(text) > 10 for text in TEXTS)
-    assert ids_of(store, [long, "short"]) == spell([long, "short"])[0]
+    assert ids_of(store, [long, "short"]) == character_codes([long, "short"])[0]
     with pytest.raises(KeyError):
         store.select(["unread"])
 
 
 def test_no_texts() -> None:
-    store = TokenStore(never, vocabulary=256, from_first=alone)
+    store = TokenStore(never, vocabulary=256, broadcast_from_first=single_process)
     store.read([])
     assert (len(store), store.truncated, len(store.flat)) == (0, 0, 0)
     assert len(store.select([])) == 0
-    batch = Ragged.pack(store.select([]))
+    batch = RaggedBatch.pack(store.select([]))
     assert (batch.lengths, batch.ids.tolist(), batch.order.tolist()) == ((), [], [])
 
 
 def test_what_was_in_memory_goes_on_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    store = TokenStore(spell, vocabulary=256, from_first=alone)
+    store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
     store.read(["few", "words"])
     before = store.select(["words"])
     assert not is_mapped(store.flat)
     small_blocks(monkeypatch)
     store.read(TEXTS)
     assert is_mapped(store.flat)
-    assert ids_of(store, ["words", TEXTS[-1], "few"]) == spell(["words", TEXTS[-1], "few"])[0]
-    assert list(before) == spell(["words"])[0]
+    assert ids_of(store, ["words", TEXTS[-1], "few"]) == character_codes(["words", TEXTS[-1], "few"])[0]
+    assert list(before) == character_codes(["words"])[0]
 
 
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(2**16, np.uint16), (2**16 + 1, np.int32)])
 def test_ids_take_as_few_bytes_as_the_vocabulary_needs(vocabulary: int, dtype: type) -> None:
     top = vocabulary - 1
-    store = TokenStore(lambda texts: ([[0, top] for _ in texts], 0), vocabulary=vocabulary, from_first=alone)
+    store = TokenStore(
+        lambda texts: ([[0, top] for _ in texts], 0), vocabulary=vocabulary, broadcast_from_first=single_process
+    )
     store.read(["a"])
     assert store.flat.dtype == dtype
     assert ids_of(store, ["a"]) == [[0, top]]
-    assert Ragged.pack(store.select(["a"])).ids.tolist() == [0, top]
+    assert RaggedBatch.pack(store.select(["a"])).ids.tolist() == [0, top]
 
 
 def test_more_tokens_than_32_bits_count(tmp_path: Path) -> None:
-    store = TokenStore(spell, vocabulary=256, from_first=alone)
+    store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
     store.read(["a"])
     assert store.offsets.dtype == np.int64
     many = 2**31 + 5
@@ -151,29 +153,29 @@ def test_more_tokens_than_32_bits_count(tmp_path: Path) -> None:
         stream.seek(2 * many)
         stream.write(np.array([7, 8, 9], dtype=np.uint16).data)
     flat = np.asarray(np.memmap(file, dtype=np.uint16, mode="r"))
-    batch = Ragged.pack(TokenRows(flat, starts=np.array([many, 3, many + 2]), lengths=np.array([2, 1, 1])))
+    batch = RaggedBatch.pack(TokenRows(flat, starts=np.array([many, 3, many + 2]), lengths=np.array([2, 1, 1])))
     assert batch.ids.tolist() == [0, 9, 7, 8]
 
 
 def test_some_of_the_rows() -> None:
-    store = TokenStore(spell, vocabulary=256, from_first=alone)
+    store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
     store.read(TEXTS)
     rows = store.select(TEXTS)[3:6]
     assert isinstance(rows, TokenRows)
-    assert list(rows) == spell(TEXTS[3:6])[0]
+    assert list(rows) == character_codes(TEXTS[3:6])[0]
 
 
-class Told:
+class BroadcastLog:
     """What the first process told, in order, for one that comes after it."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def by_first(self, compute: Callable[[], Any]) -> Any:
+    def record(self, compute: Callable[[], Any]) -> Any:
         self.told.append(compute())
         return self.told[-1]
 
-    def to_next(self) -> Callable[[Callable[[], Any]], Any]:
+    def replay(self) -> Callable[[Callable[[], Any]], Any]:
         told = iter(self.told)
         return lambda _: next(told)
 
@@ -184,17 +186,17 @@ def test_others_map_the_firsts_file_unless_it_is_on_another_machine(
     apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_blocks(monkeypatch)
-    told = Told()
-    first = TokenStore(spell, vocabulary=256, from_first=told.by_first)
+    told = BroadcastLog()
+    first = TokenStore(character_codes, vocabulary=256, broadcast_from_first=told.record)
     first.read(TEXTS[:20])
     first.read(TEXTS)
     assert len(told.told) == 1 + 3 + -(-(len(TEXTS) - 20) // 7)  # the place of the file, and each block
     if apart:
         monkeypatch.setattr(platform, "node", lambda: "elsewhere")
-    second = TokenStore(spell if apart else never, vocabulary=256, from_first=told.to_next())
+    second = TokenStore(character_codes if apart else never, vocabulary=256, broadcast_from_first=told.replay())
     second.read(TEXTS[:20])
     second.read(TEXTS)
-    assert ids_of(second, TEXTS) == ids_of(first, TEXTS) == spell(TEXTS)[0]
+    assert ids_of(second, TEXTS) == ids_of(first, TEXTS) == character_codes(TEXTS)[0]
     assert second.truncated == first.truncated > 0
     assert np.array_equal(second.offsets, first.offsets)
 
@@ -202,15 +204,15 @@ def test_others_map_the_firsts_file_unless_it_is_on_another_machine(
 @LINUX
 def test_another_file_of_the_same_place_is_not_taken_for_the_firsts(monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch)
-    told = Told()
-    first = TokenStore(spell, vocabulary=256, from_first=told.by_first)
+    told = BroadcastLog()
+    first = TokenStore(character_codes, vocabulary=256, broadcast_from_first=told.record)
     first.read(TEXTS)
     with tempfile.TemporaryFile() as other:
         (place, identity), *rest = told.told
         told.told = [(f"{place.rpartition('/')[0]}/{other.fileno()}", identity), *rest]
-        second = TokenStore(spell, vocabulary=256, from_first=told.to_next())
+        second = TokenStore(character_codes, vocabulary=256, broadcast_from_first=told.replay())
         second.read(TEXTS)
-    assert ids_of(second, TEXTS) == spell(TEXTS)[0]
+    assert ids_of(second, TEXTS) == character_codes(TEXTS)[0]
 
 
 @LINUX
@@ -221,7 +223,7 @@ def test_the_file_has_no_name_and_goes_with_its_store(tmp_path: Path, monkeypatc
     def in_use() -> int:
         return sum(str(tmp_path) in line for line in Path("/proc/self/maps").read_text().splitlines())
 
-    store = TokenStore(spell, vocabulary=256, from_first=alone)
+    store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
     store.read(TEXTS)
     assert in_use() == 1
     assert not list(tmp_path.iterdir())
@@ -236,7 +238,7 @@ def test_the_file_has_no_name_and_goes_with_its_store(tmp_path: Path, monkeypatc
 @IN_FILE
 def test_ctrl_c_leaves_nothing(in_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch, in_file=in_file)
-    monkeypatch.setattr(tokens_module, "MANY", 3)
+    monkeypatch.setattr(tokens_module, "PROGRESS_THRESHOLD", 3)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     blocks: list[int] = []
 
@@ -244,11 +246,11 @@ def test_ctrl_c_leaves_nothing(in_file: bool, tmp_path: Path, monkeypatch: pytes
         blocks.append(len(texts))
         if len(blocks) == 3:
             raise KeyboardInterrupt
-        return spell(texts)
+        return character_codes(texts)
 
     written = io.StringIO()
     console = Console(file=written, force_terminal=True)
-    store = TokenStore(tokenize, vocabulary=256, from_first=alone, console=console)
+    store = TokenStore(tokenize, vocabulary=256, broadcast_from_first=single_process, console=console)
     with pytest.raises(KeyboardInterrupt):
         store.read(TEXTS)
     assert len(store) == store.truncated == 0
@@ -261,7 +263,7 @@ def test_a_folder_that_takes_no_file_is_told(tmp_path: Path, monkeypatch: pytest
     small_blocks(monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(NearfarError, match=r"cannot be written .*No such file.*TMPDIR"):
-        TokenStore(spell, vocabulary=256, from_first=alone).read(TEXTS)
+        TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process).read(TEXTS)
 
 
 @LINUX
@@ -269,7 +271,7 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch)
     monkeypatch.setattr(tempfile, "TemporaryFile", partial(open, "/dev/full", "wb"))
     with pytest.raises(NearfarError, match=r"cannot be written .*No space left.*TMPDIR"):
-        TokenStore(spell, vocabulary=256, from_first=alone).read(TEXTS)
+        TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process).read(TEXTS)
 
 
 @pytest.mark.parametrize(("many", "terminal", "shown"), [(30, True, True), (40, True, False), (30, False, False)])
@@ -277,10 +279,10 @@ def test_a_bar_is_shown_where_it_takes_long(
     many: int, terminal: bool, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_blocks(monkeypatch, in_file=False)
-    monkeypatch.setattr(tokens_module, "MANY", many)
+    monkeypatch.setattr(tokens_module, "PROGRESS_THRESHOLD", many)
     written = io.StringIO()
     console = Console(file=written, force_terminal=terminal, width=100)
-    store = TokenStore(spell, vocabulary=256, from_first=alone, console=console)
+    store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process, console=console)
     assert 30 < len(TEXTS) <= 40
     store.read(TEXTS)
     assert ("tokenising" in written.getvalue()) == shown

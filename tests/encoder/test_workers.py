@@ -12,7 +12,7 @@ import torch
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import workers
 from nearfar.encoder.stream import tokenize_blocks
-from nearfar.encoder.workers import Work, devices_of, encode_in_processes
+from nearfar.encoder.workers import WorkerConfig, assign_devices, encode_in_processes
 from tests.tiny import save_tiny, sentences
 
 pytestmark = pytest.mark.long
@@ -20,11 +20,11 @@ pytestmark = pytest.mark.long
 
 def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    assert devices_of(None, 3) == ["cpu"] * 3
+    assert assign_devices(None, 3) == ["cpu"] * 3
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert devices_of(None, 3) == devices_of("cuda", 3) == ["cuda:0", "cuda:1", "cuda:0"]
-    assert devices_of("cuda:1", 2) == ["cuda:1"] * 2
-    assert devices_of("cpu", 2) == ["cpu"] * 2
+    assert assign_devices(None, 3) == assign_devices("cuda", 3) == ["cuda:0", "cuda:1", "cuda:0"]
+    assert assign_devices("cuda:1", 2) == ["cuda:1"] * 2
+    assert assign_devices("cpu", 2) == ["cpu"] * 2
 
 
 def test_a_process_gives_what_encode_gives_and_its_death_is_told(tmp_path: Path) -> None:
@@ -32,7 +32,9 @@ def test_a_process_gives_what_encode_gives_and_its_death_is_told(tmp_path: Path)
     texts = sentences(180, longest=20)
     blocks = tokenize_blocks(encoder, ((start, texts[start : start + 6]) for start in range(0, 180, 6)))
     told: list[int] = []
-    stream = encode_in_processes(blocks, Work(tmp_path / "tiny", "cls", 7, True, False), ["cpu"], on_batch=told.append)
+    stream = encode_in_processes(
+        blocks, WorkerConfig(tmp_path / "tiny", "cls", 7, True, False), ["cpu"], on_batch=told.append
+    )
     with pytest.warns(UserWarning, match="longer than 7 tokens"):
         expected = encoder.encode(texts, normalize=True)
     assert np.ptp(expected, axis=0).max() > 0.1
@@ -40,7 +42,7 @@ def test_a_process_gives_what_encode_gives_and_its_death_is_told(tmp_path: Path)
     for _ in range(4):
         block, vectors = next(stream)
         starts.append(block.start)
-        rows = block.of_texts(vectors)
+        rows = block.expand_distinct(vectors)
         assert np.abs(rows - expected[block.start : block.start + len(rows)]).max() <= 1e-6
     assert starts == [0, 6, 12, 18]
     assert sum(told) >= 24
@@ -63,7 +65,7 @@ def _serve(folder: Path, pooling: str) -> list[tuple[str, object]]:
     ours, theirs = multiprocessing.Pipe()
     before, threads = signal.getsignal(signal.SIGINT), torch.get_num_threads()
     try:
-        workers._work(theirs, Work(folder, pooling, 7, False, False), "cpu", threads)
+        workers._worker_main(theirs, WorkerConfig(folder, pooling, 7, False, False), "cpu", threads)
     finally:
         signal.signal(signal.SIGINT, before)
     return [workers._receive(ours, None)]  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ def jobs_of(sizes, penalties, rows=200):
     return [Job(one, np.arange(5), penalties, np.random.RandomState(1111)) for one in train_rows]
 
 
-def rising():
+def increasing_score():
     """A score that is better at each check, so that the last weights are the best."""
     seen = iter(range(10_000))
     return lambda rows, logits: np.full(len(logits), float(next(seen)))
@@ -36,7 +36,7 @@ def test_each_classifier_of_a_batch_has_the_weights_that_it_has_alone(nhid):
     x, y = problem()
     jobs = jobs_of([3, 64, 65, 100, 101, 101, 102, 103, 128, 129, 150], (1e-5, 1e-1))
     targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
-    trained = train(torch.as_tensor(x), targets, jobs, score=rising(), nhid=nhid, schedule=SHORT)
+    trained = train(torch.as_tensor(x), targets, jobs, score=increasing_score(), nhid=nhid, schedule=SHORT)
     for job, found in zip(jobs, trained, strict=True):
         for number, penalty in enumerate(job.penalties):
             alone = Classifier(x.shape[1], 3, penalty, nhid=nhid)
@@ -59,7 +59,7 @@ def test_the_penalty_matters_and_the_callers_random_numbers_are_left_alone():
     expected = torch.rand(1)
     torch.manual_seed(5)
     jobs = jobs_of([200], (0.0, 1.0))
-    (found,) = train(torch.as_tensor(x), targets, jobs, score=rising(), schedule=SHORT)
+    (found,) = train(torch.as_tensor(x), targets, jobs, score=increasing_score(), schedule=SHORT)
     assert torch.rand(1) == expected
     free, shrunk = found.weights[0].flatten(1).norm(dim=1)
     assert shrunk < 0.99 * free

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nearfar.evaluation.comparison import Run, compare_runs
+from nearfar.evaluation.comparison import EvaluationRun, compare_runs
 from nearfar.evaluation.statistics import holm, paired_bootstrap
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.types import NearfarError, ScoredPair
@@ -23,7 +23,9 @@ DATA = {
 }
 
 
-def run(noise: float, *, seed: int = 0, data=DATA, training_seed: int | None = None, name: str = "model") -> Run:
+def run(
+    noise: float, *, seed: int = 0, data=DATA, training_seed: int | None = None, name: str = "model"
+) -> EvaluationRun:
     """An encoder whose cosines follow the gold scores with so much noise."""
     rng = np.random.default_rng(seed)
 
@@ -34,10 +36,10 @@ def run(noise: float, *, seed: int = 0, data=DATA, training_seed: int | None = N
 
     config = {"training_seed": training_seed}
     result = {"schema": 1, "kind": "sts", "model": name, "config": config} | evaluate_sts(encode, data, resamples=0)
-    return Run(f"{name}-{seed}.json", result)
+    return EvaluationRun(f"{name}-{seed}.json", result)
 
 
-def score(one: Run, name: str, kind: str = "all") -> float:
+def score(one: EvaluationRun, name: str, kind: str = "all") -> float:
     return one.result["tasks"][name]["spearman"][kind]["score"]
 
 

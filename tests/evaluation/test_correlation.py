@@ -10,7 +10,7 @@ from nearfar.evaluation.correlation import (
     pearson,
     scores,
     spearman,
-    undefined_because,
+    undefined_reason,
     weighted_pearson,
     weighted_spearman,
 )
@@ -124,8 +124,8 @@ def test_impossible_resampling_is_refused(setting, value):
 
 
 def test_reasons_why_there_is_no_correlation():
-    assert undefined_because([1, 2, 3], [1, 2, 4]) is None
-    assert undefined_because([1], [1]) == "1 pair, where a correlation needs 3"
-    assert undefined_because([], []) == "0 pairs, where a correlation needs 3"
-    assert undefined_because([2, 2, 2], [1, 2, 3]) == "all gold scores are equal"
-    assert undefined_because([1, 2, 3], [5, 5, 5]) == "all cosines are equal"
+    assert undefined_reason([1, 2, 3], [1, 2, 4]) is None
+    assert undefined_reason([1], [1]) == "1 pair, where a correlation needs 3"
+    assert undefined_reason([], []) == "0 pairs, where a correlation needs 3"
+    assert undefined_reason([2, 2, 2], [1, 2, 3]) == "all gold scores are equal"
+    assert undefined_reason([1, 2, 3], [5, 5, 5]) == "all cosines are equal"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nearfar.evaluation.finetune_summary import TOP, chosen, study_markdown, summarise
+from nearfar.evaluation.finetune_summary import TOP, best_variant, study_markdown, summarise
 
 Cells = list[dict[str, Any]]
 
@@ -22,7 +22,7 @@ def cell(variant: str, sample: int, validation: float, test: float, *, setting: 
     } | more
 
 
-def some(samples: int, *, seed: int, setting: str = "20 rows", gain: float = 3.0) -> Cells:
+def make_cells(samples: int, *, seed: int, setting: str = "20 rows", gain: float = 3.0) -> Cells:
     """Two variants on so many samples, as a study lists them."""
     rng = np.random.default_rng(seed)
     cells = []
@@ -39,7 +39,7 @@ def scores_of(cells: Cells, variant: str) -> np.ndarray:
 
 
 def test_means_and_spread_of_each_variant() -> None:
-    cells = some(7, seed=0)
+    cells = make_cells(7, seed=0)
     for number, one in enumerate(cells):
         one["updates_per_second"] = float(number**2)
     (row,) = summarise(cells)
@@ -75,7 +75,7 @@ def test_among_equal_scores_on_validation_the_first_samples_are_taken() -> None:
 
 
 def test_the_difference_is_tested_on_pairs() -> None:
-    cells = some(8, seed=3)
+    cells = make_cells(8, seed=3)
     (row,) = summarise(cells)
     before, after = scores_of(cells, "CE"), scores_of(cells, "CE+SCL")
     outcome = stats.ttest_rel(after, before)
@@ -96,7 +96,9 @@ def test_the_difference_is_tested_on_pairs() -> None:
 def test_p_is_corrected_over_the_settings() -> None:
     sizes = {"20 rows": 4.0, "100 rows": 1.0, "1000 rows": 2.0}
     cells = [
-        one for seed, (name, gain) in enumerate(sizes.items()) for one in some(6, seed=seed, setting=name, gain=gain)
+        one
+        for seed, (name, gain) in enumerate(sizes.items())
+        for one in make_cells(6, seed=seed, setting=name, gain=gain)
     ]
     rows = summarise(cells)
     assert [row["setting"] for row in rows] == list(sizes)
@@ -112,7 +114,7 @@ def test_p_is_corrected_over_the_settings() -> None:
 
 def test_one_sample_has_no_p_and_is_not_corrected_for() -> None:
     alone = [cell("CE", 1, 50, 60, setting="one"), cell("CE+SCL", 1, 50, 62.5, setting="one")]
-    several = some(5, seed=1)
+    several = make_cells(5, seed=1)
     first, second = summarise([*alone, *several])
     assert first["difference"] == {
         "metric": "accuracy",
@@ -134,7 +136,7 @@ def test_equal_differences_have_no_scale() -> None:
 
 
 def test_samples_that_one_variant_lacks_are_not_compared() -> None:
-    cells = some(6, seed=5)
+    cells = make_cells(6, seed=5)
     fewer = [one for one in cells if (one["variant"], one["sample"]) not in {("CE", 2), ("CE+SCL", 5)}]
     (row,) = summarise(fewer)
     kept = [one for one in cells if one["sample"] not in (2, 5)]
@@ -148,20 +150,20 @@ def test_samples_that_one_variant_lacks_are_not_compared() -> None:
 
 
 def test_one_variant_and_three_have_no_difference() -> None:
-    cells = [one for one in some(4, seed=0) if one["variant"] == "CE"]
+    cells = [one for one in make_cells(4, seed=0) if one["variant"] == "CE"]
     assert [row["difference"] for row in summarise(cells)] == [None]
-    assert [row["difference"] for row in summarise([*some(4, seed=0), cell("other", 1, 50, 60)])] == [None]
+    assert [row["difference"] for row in summarise([*make_cells(4, seed=0), cell("other", 1, 50, 60)])] == [None]
 
 
 def test_validation_rows_choose() -> None:
     cells = [cell("a", 1, 80, 10), cell("a", 2, 60, 10), cell("b", 1, 71, 5), cell("b", 2, 70, 5)]
     cells += [cell("c", 1, 70.6, 99, setting="other")]
-    assert chosen(summarise(cells)) == ("other", "c")
-    assert chosen(summarise(cells[:4])) == ("20 rows", "b")  # 70.5 against 70
+    assert best_variant(summarise(cells)) == ("other", "c")
+    assert best_variant(summarise(cells[:4])) == ("20 rows", "b")  # 70.5 against 70
 
 
 def test_the_page_has_every_number() -> None:
-    cells = [*some(4, seed=0), cell("CE", 1, 50, 60, setting="one"), cell("CE+SCL", 1, 50, 62.5, setting="one")]
+    cells = [*make_cells(4, seed=0), cell("CE", 1, 50, 60, setting="one"), cell("CE+SCL", 1, 50, 62.5, setting="one")]
     settings = summarise(cells)
     study = {"title": "sst2: CE, CE+SCL", "facts": ["train: few", "test: some"], "settings": settings, "chosen": None}
     page = study_markdown(study)
@@ -191,7 +193,7 @@ def test_the_page_has_every_number() -> None:
 
 
 def test_a_page_without_differences() -> None:
-    cells = [one for one in some(4, seed=0) if one["variant"] == "CE"]
+    cells = [one for one in make_cells(4, seed=0) if one["variant"] == "CE"]
     page = study_markdown({"title": "t", "facts": [], "settings": summarise(cells), "chosen": None})
     assert "minus" not in page
     assert "| 20 rows | CE | 4 |" in page

@@ -11,7 +11,7 @@ import sklearn.metrics
 
 from nearfar.commands.compare import compare
 from nearfar.evaluation import results
-from nearfar.evaluation.finetuned import PRIMARY, finetuned_entry, matthews, primary
+from nearfar.evaluation.finetuned import PRIMARY, finetuned_entry, matthews, primary_metric
 from nearfar.types import NearfarError
 from tests.evaluation.report.cases import PROVENANCE
 
@@ -24,7 +24,7 @@ def outputs_of(predicted: np.ndarray, classes: int, *, seed: int = 0) -> np.ndar
     return (noise + 2.5 * np.eye(classes)[predicted] - 10).astype(np.float32)
 
 
-def some(count: int, classes: int, *, seed: int, right: float = 0.6) -> tuple[list[int], np.ndarray]:
+def make_predictions(count: int, classes: int, *, seed: int, right: float = 0.6) -> tuple[list[int], np.ndarray]:
     """Gold labels and predictions that are right about that often, beside those that are by chance."""
     rng = np.random.default_rng(seed)
     gold = rng.integers(0, classes, count)
@@ -47,7 +47,7 @@ def entry_of(gold: list[Any], outputs: np.ndarray, names: tuple[str, ...] = TWO,
 def test_matthews_is_that_of_sklearn(count: int) -> None:
     values = []
     for seed in range(20):
-        gold, predicted = some(count, 2, seed=seed)
+        gold, predicted = make_predictions(count, 2, seed=seed)
         values.append(matthews(gold, predicted))
         assert values[-1] == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, predicted), abs=1e-12)
     assert max(np.abs(values)) > 0.1
@@ -66,35 +66,39 @@ def test_matthews_of_one_label_is_0_and_of_all_right_or_wrong_1(gold: list[int],
 
 
 def test_the_one_number_of_each_metric() -> None:
-    gold, predicted = some(80, 2, seed=3)
+    gold, predicted = make_predictions(80, 2, seed=3)
     outputs = outputs_of(predicted, 2)
     right = sklearn.metrics.accuracy_score(gold, predicted)
     assert 0.5 < right < 1
     for metric in ("accuracy", "accuracy_f1"):
-        assert primary(metric, gold, outputs) == pytest.approx(right)  # type: ignore[arg-type]
+        assert primary_metric(metric, gold, outputs) == pytest.approx(right)  # type: ignore[arg-type]
         assert PRIMARY[metric] == "accuracy"
-    assert primary("matthews", gold, outputs) == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, predicted))
-    three, several = some(50, 3, seed=4)
-    assert primary("accuracy", three, outputs_of(several, 3)) == pytest.approx(np.mean(np.array(three) == several))
+    assert primary_metric("matthews", gold, outputs) == pytest.approx(
+        sklearn.metrics.matthews_corrcoef(gold, predicted)
+    )
+    three, several = make_predictions(50, 3, seed=4)
+    assert primary_metric("accuracy", three, outputs_of(several, 3)) == pytest.approx(
+        np.mean(np.array(three) == several)
+    )
     rng = np.random.default_rng(0)
     scores = rng.integers(0, 11, 60) / 2
     written = (scores + rng.normal(0, 1.5, 60)).astype(np.float32)
     expected = scipy.stats.pearsonr(scores, written.astype(np.float64)).statistic
-    assert primary("pearson_spearman", scores.tolist(), written[:, None]) == pytest.approx(expected, abs=1e-12)
-    assert primary("pearson_spearman", scores.tolist(), -written[:, None]) == pytest.approx(-expected, abs=1e-12)
+    assert primary_metric("pearson_spearman", scores.tolist(), written[:, None]) == pytest.approx(expected, abs=1e-12)
+    assert primary_metric("pearson_spearman", scores.tolist(), -written[:, None]) == pytest.approx(-expected, abs=1e-12)
 
 
 def test_a_correlation_that_does_not_exist_counts_as_0() -> None:
-    assert primary("pearson_spearman", [1.0, 2.0, 3.5], np.full((3, 1), 0.1, dtype=np.float32)) == 0
-    assert primary("pearson_spearman", [2.0, 2.0], np.array([[0.1], [0.3]], dtype=np.float32)) == 0
-    assert primary("matthews", [0, 1, 1], outputs_of(np.array([1, 1, 1]), 2)) == 0
+    assert primary_metric("pearson_spearman", [1.0, 2.0, 3.5], np.full((3, 1), 0.1, dtype=np.float32)) == 0
+    assert primary_metric("pearson_spearman", [2.0, 2.0], np.array([[0.1], [0.3]], dtype=np.float32)) == 0
+    assert primary_metric("matthews", [0, 1, 1], outputs_of(np.array([1, 1, 1]), 2)) == 0
 
 
 # --- entries ---
 
 
 def test_an_entry_of_two_labels() -> None:
-    gold, predicted = some(120, 2, seed=5)
+    gold, predicted = make_predictions(120, 2, seed=5)
     entry = entry_of(gold, outputs_of(predicted, 2))
     for key, expected in (
         ("accuracy", sklearn.metrics.accuracy_score(gold, predicted)),
@@ -112,7 +116,7 @@ def test_an_entry_of_two_labels() -> None:
 
 def test_an_interval_is_that_of_rows_drawn_again() -> None:
     """Against a bootstrap that draws row by row."""
-    gold, predicted = some(150, 2, seed=6)
+    gold, predicted = make_predictions(150, 2, seed=6)
     entry = entry_of(gold, outputs_of(predicted, 2), resamples=4000)
     rng = np.random.default_rng(1)
     places = rng.integers(0, 150, (800, 150))
@@ -122,10 +126,10 @@ def test_an_interval_is_that_of_rows_drawn_again() -> None:
 
 
 def test_entries_of_other_kinds() -> None:
-    gold, predicted = some(60, 3, seed=7)
+    gold, predicted = make_predictions(60, 3, seed=7)
     entry = entry_of(gold, outputs_of(predicted, 3), THREE)
     assert not {"f1", "matthews"} & entry.keys()
-    gold, predicted = some(60, 2, seed=8)
+    gold, predicted = make_predictions(60, 2, seed=8)
     single = entry_of(gold, outputs_of(predicted, 2), texts=[(f"a {number}",) for number in range(60)])
     assert "matthews" in single
     assert "f1" not in single
@@ -150,7 +154,7 @@ def test_an_entry_of_scores() -> None:
 
 
 def test_a_digest_tells_texts_and_labels() -> None:
-    gold, predicted = some(20, 2, seed=9)
+    gold, predicted = make_predictions(20, 2, seed=9)
     same, other = outputs_of(predicted, 2), outputs_of(1 - predicted, 2)
     digest = entry_of(gold, same)["digest"]
     assert entry_of(gold, other)["digest"] == digest
@@ -171,7 +175,7 @@ def test_outputs_that_are_not_finite_name_the_row(bad: float, names: tuple[str, 
 # --- as result files ---
 
 
-def wrapped(entries: dict[str, dict[str, Any]], *, model: str, seed: int = 1) -> dict[str, Any]:
+def as_result(entries: dict[str, dict[str, Any]], *, model: str, seed: int = 1) -> dict[str, Any]:
     return {
         "schema": 1,
         "kind": "evaluation",
@@ -186,14 +190,14 @@ def wrapped(entries: dict[str, dict[str, Any]], *, model: str, seed: int = 1) ->
 
 
 def test_entries_are_valid_and_two_files_compare(tmp_path: Path) -> None:
-    gold, weak = some(300, 2, seed=10, right=0.3)
+    gold, weak = make_predictions(300, 2, seed=10, right=0.3)
     strong = np.where(np.arange(300) % 10 < 9, gold, weak)
     scores = (np.random.default_rng(2).integers(0, 11, 80) / 2).tolist()
     noise = np.random.default_rng(3).normal(size=80)
     for name, predicted, spread in (("strong", strong, 0.5), ("weak", weak, 4.0)):
         written = (np.array(scores) + spread * noise).astype(np.float32)
         entries = {"mine": entry_of(gold, outputs_of(predicted, 2)), "scored": entry_of(scores, written[:, None], ())}
-        result = wrapped(entries, model=name)
+        result = as_result(entries, model=name)
         results.validate(result, source="the result")
         results.write_result(result, tmp_path / f"{name}.json", markdown="")
         assert json.loads((tmp_path / f"{name}.json").read_text()) == result
@@ -207,8 +211,8 @@ def test_entries_are_valid_and_two_files_compare(tmp_path: Path) -> None:
 
 
 def test_other_rows_do_not_compare() -> None:
-    gold, predicted = some(40, 2, seed=11)
-    one = wrapped({"mine": entry_of(gold, outputs_of(predicted, 2))}, model="one")
-    two = wrapped({"mine": entry_of([1 - gold[0], *gold[1:]], outputs_of(predicted, 2))}, model="two")
+    gold, predicted = make_predictions(40, 2, seed=11)
+    one = as_result({"mine": entry_of(gold, outputs_of(predicted, 2))}, model="one")
+    two = as_result({"mine": entry_of([1 - gold[0], *gold[1:]], outputs_of(predicted, 2))}, model="two")
     with pytest.raises(NearfarError, match="were scored on different data"):
         compare(one, two, resamples=50, progress=False)

@@ -123,7 +123,7 @@ def test_zero_vectors_have_cosine_zero():
     assert "collapsed" in collapse_warning(geometry(nothing))
 
 
-def turned(x, *, seed=3):
+def rotate(x, *, seed=3):
     """The same directions, rotated: no longer along the axes."""
     dim = len(x[0])
     return np.asarray(x) @ np.linalg.qr(np.array(rows(dim, dim, seed=seed)))[0]
@@ -135,7 +135,7 @@ def test_isotropy_of_directions_that_come_several_times(times):
     most, others = max(times), sum(times) - max(times)
     expected = (others + most / math.e) / (others + most * math.e)  # Z of minus and of plus the commonest direction
     assert isotropy(x) == pytest.approx(expected)
-    assert isotropy(turned(x)) == pytest.approx(expected)
+    assert isotropy(rotate(x)) == pytest.approx(expected)
 
 
 def test_isotropy_of_antipodes_and_of_an_even_space():
@@ -161,7 +161,7 @@ def test_isotropy_with_fewer_texts_than_dimensions_counts_the_directions_that_no
 
 @pytest.mark.parametrize("times", [(9, 4, 1), (16, 1), (4,)])
 def test_spectrum_of_directions_that_come_several_times(times):
-    x = turned(np.repeat(np.eye(len(times)), times, axis=0) * 3.0)
+    x = rotate(np.repeat(np.eye(len(times)), times, axis=0) * 3.0)
     assert spectrum(x).tolist() == pytest.approx([math.sqrt(n / times[0]) for n in times])
 
 

@@ -60,7 +60,7 @@ def test_fits_do_not_depend_on_their_company(monkeypatch):
     x, y = problem(90, 5, 3)
     jobs = [Job(np.delete(np.arange(90), np.arange(k, 90, 7)), GRID) for k in range(7)]
     together = torch.cat(fit(x, y, jobs, classes=3))
-    monkeypatch.setattr(logistic, "_TOGETHER", 1)
+    monkeypatch.setattr(logistic, "_MAX_WEIGHTS", 1)
     monkeypatch.setattr(logistic, "_BLOCK", 1)
     alone = torch.cat(fit(x, y, jobs, classes=3))
     assert (together[:3] - together[3:6]).abs().max() > 1e-3  # folds differ

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from nearfar.evaluation.comparison import compare_all, compare_runs
-from nearfar.evaluation.paired import Run
+from nearfar.evaluation.comparison import compare_pairwise, compare_runs
+from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.statistics import holm, mcnemar, permutation_test
 from nearfar.types import NearfarError
 
@@ -12,7 +12,9 @@ ROWS = 200
 GOLD = np.random.default_rng(9).integers(0, 3, ROWS)
 
 
-def probed(share: float, seed: int, *, noise: float = 1.0, protocol: str = "senteval", training_seed=None) -> Run:
+def probed(
+    share: float, seed: int, *, noise: float = 1.0, protocol: str = "senteval", training_seed=None
+) -> EvaluationRun:
     """An evaluation whose probe has about that share of its rows right, and a regression with so much noise."""
     rng = np.random.default_rng(seed)
     predicted = np.where(rng.random(ROWS) < share, GOLD, (GOLD + 1) % 3)
@@ -24,10 +26,10 @@ def probed(share: float, seed: int, *, noise: float = 1.0, protocol: str = "sent
     learned |= {"predicted_e6": [int(1e6 * x) for x in scores + noise * rng.normal(size=80)]}
     transfer = {"protocol": protocol, "tasks": {"mr": accuracy, "learned": learned}}
     result = {"schema": 1, "kind": "evaluation", "model": f"m{share}", "tasks": {}, "transfer": transfer}
-    return Run(f"{share}-{seed}.json", result | {"config": {"training_seed": training_seed}})
+    return EvaluationRun(f"{share}-{seed}.json", result | {"config": {"training_seed": training_seed}})
 
 
-def right(run: Run) -> np.ndarray:
+def correct_rows(run: EvaluationRun) -> np.ndarray:
     held = run.result["transfer"]["tasks"]["mr"]
     return np.equal(held["gold"], held["predicted"])
 
@@ -36,11 +38,13 @@ def test_two_probes_are_mcnemars():
     first, second = probed(0.9, 1), probed(0.75, 2)
     comparison = compare_runs([first], [second], resamples=2000)
     row = comparison["tasks"]["mr"]
-    assert row["p"] == pytest.approx(mcnemar(right(first), right(second)), abs=1e-6)
+    assert row["p"] == pytest.approx(mcnemar(correct_rows(first), correct_rows(second)), abs=1e-6)
     assert row["test"] == "McNemar's exact test over rows"
-    assert row["difference"] == pytest.approx(100 * (right(first).mean() - right(second).mean()), abs=1e-3)
+    assert row["difference"] == pytest.approx(
+        100 * (correct_rows(first).mean() - correct_rows(second).mean()), abs=1e-3
+    )
     assert row["low"] < row["difference"] < row["high"]
-    deviation = np.std(right(first).astype(float) - right(second)) / np.sqrt(ROWS)
+    deviation = np.std(correct_rows(first).astype(float) - correct_rows(second)) / np.sqrt(ROWS)
     assert row["high"] - row["low"] == pytest.approx(100 * 2 * 1.96 * deviation, rel=0.1)
     assert row["pairs"] == ROWS
     assert comparison["overall"] is None
@@ -52,7 +56,9 @@ def test_several_seeds_are_permuted_and_ranked():
     first = [probed(0.85, n, training_seed=n) for n in (1, 2, 3)]
     second = [probed(0.8, n + 10, training_seed=n) for n in (1, 2, 3)]
     row = compare_runs(first, second, resamples=500)["tasks"]["mr"]
-    shares = np.mean([right(run) for run in first], axis=0) - np.mean([right(run) for run in second], axis=0)
+    shares = np.mean([correct_rows(run) for run in first], axis=0) - np.mean(
+        [correct_rows(run) for run in second], axis=0
+    )
     assert row["p"] == pytest.approx(permutation_test(shares, resamples=500, seed=[0, *b"mr"]), abs=1e-6)
     assert row["test"] == "permutation test over rows"
     assert row["seeds"]["rank_test"] == "Wilcoxon's signed-rank test over seeds"
@@ -91,7 +97,7 @@ def test_a_probe_without_a_result_is_told(task):
 
 def test_of_three_sides_each_two_are_compared_and_corrected_together():
     sides = [[probed(share, n)] for n, share in enumerate((0.9, 0.88, 0.6))]
-    several = compare_all(sides, resamples=300)
+    several = compare_pairwise(sides, resamples=300)
     assert [one["pair"] for one in several["comparisons"]] == [[0, 1], [0, 2], [1, 2]]
     assert [side["name"] for side in several["sides"]] == ["m0.9", "m0.88", "m0.6"]
     alone = compare_runs(sides[0], sides[2], resamples=300)["tasks"]["mr"]

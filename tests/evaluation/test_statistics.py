@@ -8,22 +8,22 @@ from nearfar.evaluation import correlation
 from nearfar.evaluation.correlation import bootstrap_scores, weighted_pearson
 from nearfar.evaluation.statistics import (
     bootstrap_means,
+    bootstrap_test,
     holm,
-    interval,
     mcnemar,
     paired_bootstrap,
-    paired_test,
+    percentile_interval,
     permutation_test,
-    rank_test,
-    seeds_test,
+    rank_test_over_seeds,
+    t_test_over_seeds,
 )
 
 
 def test_interval_is_the_middle_95_percent_of_what_is_defined():
     draws = np.r_[np.nan, np.arange(1001.0), np.nan]
-    assert interval(draws) == pytest.approx((25, 975))
-    assert interval(np.array([np.nan])) is None
-    assert interval(np.array([])) is None
+    assert percentile_interval(draws) == pytest.approx((25, 975))
+    assert percentile_interval(np.array([np.nan])) is None
+    assert percentile_interval(np.array([])) is None
 
 
 def test_bootstrap_interval_has_the_width_of_normal_theory():
@@ -33,7 +33,7 @@ def test_bootstrap_interval_has_the_width_of_normal_theory():
     system = 0.6 * gold + 0.8 * rng.normal(size=4000)
     r = np.corrcoef(gold, system)[0, 1]
     drawn = bootstrap_scores(weighted_pearson, gold, system[None], sizes=[4000], resamples=2000, seed=0)
-    low, high = interval(drawn.all[0])
+    low, high = percentile_interval(drawn.all[0])
     error = (1 - r**2) / np.sqrt(4000)
     assert high - low == pytest.approx(2 * 1.96 * error, rel=0.1)
     assert (low + high) / 2 == pytest.approx(r, abs=error / 4)
@@ -42,12 +42,12 @@ def test_bootstrap_interval_has_the_width_of_normal_theory():
 def test_p_counts_both_tails_and_adds_one():
     # 3 of 9 draws at or below 0, 7 at or above: 2 * (1 + 3) / (1 + 9)
     draws = np.array([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
-    assert paired_test(2.0, draws).p == pytest.approx(2 * 4 / 10)
-    assert paired_test(-2.0, -draws).p == pytest.approx(2 * 4 / 10)
-    assert paired_test(1.0, np.arange(1.0, 100.0)).p == pytest.approx(2 * 1 / 100)
-    assert paired_test(0.0, np.zeros(99)).p == 1
-    assert paired_test(1.0, np.r_[np.nan, np.arange(1.0, 100.0)]).p == pytest.approx(2 * 1 / 100)
-    assert paired_test(0.0, np.full(5, np.nan)) is None
+    assert bootstrap_test(2.0, draws).p == pytest.approx(2 * 4 / 10)
+    assert bootstrap_test(-2.0, -draws).p == pytest.approx(2 * 4 / 10)
+    assert bootstrap_test(1.0, np.arange(1.0, 100.0)).p == pytest.approx(2 * 1 / 100)
+    assert bootstrap_test(0.0, np.zeros(99)).p == 1
+    assert bootstrap_test(1.0, np.r_[np.nan, np.arange(1.0, 100.0)]).p == pytest.approx(2 * 1 / 100)
+    assert bootstrap_test(0.0, np.full(5, np.nan)) is None
 
 
 def two_sides(pairs: int, noise: tuple[float, float], *, seeds: int = 1, seed: int = 0):
@@ -112,7 +112,7 @@ def test_p_is_deterministic_given_the_seed():
 
 def test_welch_by_its_formula():
     a, b = np.array([0.70, 0.72, 0.75]), np.array([0.66, 0.69, 0.65, 0.68])
-    found = seeds_test(a, b, paired=False)
+    found = t_test_over_seeds(a, b, paired=False)
     parts = a.var(ddof=1) / 3, b.var(ddof=1) / 4
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / 2 + parts[1] ** 2 / 3)
     t = (a.mean() - b.mean()) / np.sqrt(sum(parts))
@@ -125,10 +125,10 @@ def test_welch_by_its_formula():
 
 def test_paired_runs_are_tested_on_their_differences():
     a, b = np.array([0.70, 0.60, 0.80]), np.array([0.68, 0.59, 0.79])
-    found = seeds_test(a, b, paired=True)
+    found = t_test_over_seeds(a, b, paired=True)
     t = (a - b).mean() / ((a - b).std(ddof=1) / np.sqrt(3))
     assert found.p == pytest.approx(2 * stats.t.sf(t, 2))
-    assert found.p < seeds_test(a, b, paired=False).p
+    assert found.p < t_test_over_seeds(a, b, paired=False).p
     assert found.test == "paired t-test over seeds"
 
 
@@ -137,7 +137,7 @@ def test_paired_runs_are_tested_on_their_differences():
     [([0.7], [0.6, 0.5], False), ([0.7, 0.8], [0.6, 0.7], True), ([0.7, 0.7], [0.6, 0.6], False)],
 )
 def test_without_spread_there_is_no_test_over_seeds(first, second, paired):
-    assert seeds_test(first, second, paired=paired) is None
+    assert t_test_over_seeds(first, second, paired=paired) is None
 
 
 def test_holm_by_hand():
@@ -188,9 +188,9 @@ def test_bootstrap_of_means_is_that_of_the_rows():
 
 def test_ranks_of_seeds():
     a, b = np.array([3.0, 5.0, 4.0, 6.0]), np.array([1.0, 2.0, 3.5, 2.5])
-    p, name = rank_test(a, b, paired=True)
+    p, name = rank_test_over_seeds(a, b, paired=True)
     assert (p, name) == (pytest.approx(2 / 2**4), "Wilcoxon's signed-rank test over seeds")
-    p, name = rank_test(a, b, paired=False)
+    p, name = rank_test_over_seeds(a, b, paired=False)
     assert (p, name) == (pytest.approx(stats.mannwhitneyu(a, b).pvalue), "Wilcoxon's rank-sum test over seeds")
-    assert rank_test(a, a, paired=True) is None
-    assert rank_test(a[:1], b, paired=False) is None
+    assert rank_test_over_seeds(a, a, paired=True) is None
+    assert rank_test_over_seeds(a[:1], b, paired=False) is None

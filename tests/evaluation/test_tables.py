@@ -71,7 +71,7 @@ def comparison():
     }
 
 
-def shown(table, width=200):
+def render(table, width=200):
     stream = io.StringIO()
     Console(file=stream, width=width).print(table)
     return stream.getvalue()
@@ -98,12 +98,12 @@ def test_an_evaluation_in_markdown(result):
 
 def test_an_evaluation_on_screen(result):
     (table,) = evaluation_tables(result)
-    text = shown(table)
+    text = render(table)
     assert "my [bold]model[/bold]: Spearman x 100" in text  # names are no markup
     assert "70.13 [68.9, 72.1]" in text
     assert "a|b" not in text
     assert "undefined on b: why" in text
-    assert "50.00 [48.8, 52.0]" in shown(*evaluation_tables(result, metric="pearson", subsets=True))
+    assert "50.00 [48.8, 52.0]" in render(*evaluation_tables(result, metric="pearson", subsets=True))
 
 
 def test_without_resamples_nothing_is_said_of_intervals(result):
@@ -128,12 +128,12 @@ def test_a_comparison_in_markdown(comparison):
 
 
 def test_a_comparison_on_screen(comparison):
-    text = shown(comparison_table(comparison))
+    text = render(comparison_table(comparison))
     assert "+1.50 [+0.25, +2.75]" in text
     assert "p over seeds" in text
     for row in (*comparison["tasks"].values(), comparison["overall"]):
         row["seeds"] = None
-    text = shown(comparison_table(comparison))
+    text = render(comparison_table(comparison))
     assert "p over seeds" not in text
     assert "second better" in text
 
@@ -167,10 +167,10 @@ def test_transfer_tasks_in_markdown_and_on_screen(probed):
     assert "Probes by the protocol exact." in lines
     assert "cr: NaN." in lines
     similarity, transfer = evaluation_tables(probed)
-    assert "80.00 [78.8, 82.0]" in shown(transfer)
-    assert "mrpc" not in shown(similarity)
+    assert "80.00 [78.8, 82.0]" in render(transfer)
+    assert "mrpc" not in render(similarity)
     (transfer,) = evaluation_tables(probed | {"tasks": {}})
-    assert "sts12: not evaluated. no such folder." in shown(transfer)
+    assert "sts12: not evaluated. no such folder." in render(transfer)
 
 
 def test_what_was_fine_tuned_says_so(probed):
@@ -221,4 +221,4 @@ def test_several_sides_have_a_column_each(comparison):
     assert "| one | 70.00 = | 72.00 * | 60.00 |" in lines
     assert "| average | 70.00 = | 72.00 * | 60.00 |" in lines
     assert "## Spearman x 100 (wmean): first B, second C" in lines
-    assert "72.00 *" in shown(comparisons_table(several))
+    assert "72.00 *" in render(comparisons_table(several))

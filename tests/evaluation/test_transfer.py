@@ -10,12 +10,12 @@ from nearfar.evaluation.results import validate
 from nearfar.evaluation.transfer import evaluate_transfer
 from nearfar.types import NearfarError
 from tests import references_senteval as reference
-from tests.transfer_tasks import DIM, RAPID, evaluate, in_sentevals_order, pairs, task, vectors
+from tests.transfer_tasks import DIM, FAST_SETTINGS, evaluate, pairs, sort_as_senteval, task, vectors
 
 
 def test_a_pool_is_the_loop_on_rows_in_sentevals_order():
     one = task(120)
-    order, x, y = in_sentevals_order(one.splits["all"])
+    order, x, y = sort_as_senteval(one.splits["all"])
     assert order != sorted(order)
     accuracy, dev, predicted, chosen = reference.inner_kfold(x, y, folds=3)
     found = evaluate(one)
@@ -40,7 +40,7 @@ def test_a_pool_is_the_loop_on_rows_in_sentevals_order():
 
 def test_train_dev_and_test():
     one = task(100, 50, 60, classes=3)
-    (_, *train), (_, *dev), (order, *test) = (in_sentevals_order(rows) for rows in one.splits.values())
+    (_, *train), (_, *dev), (order, *test) = (sort_as_senteval(rows) for rows in one.splits.values())
     accuracy, best, predicted, chosen = reference.split(*train, *dev, *test)
     found = evaluate(one)
     assert (found["accuracy"]["score"], found["dev_accuracy"], found["chosen"]) == (accuracy, best, chosen)
@@ -56,12 +56,15 @@ def test_every_distinct_text_is_encoded_once_in_one_call():
         return vectors(texts)
 
     both = {"one": task(60), "two": task(60, 40), "three": task(60, 40, 40, seed=3)}
-    result = evaluate_transfer(encode, both, **RAPID)
+    result = evaluate_transfer(encode, both, **FAST_SETTINGS)
     wanted = {text for one in both.values() for rows in one.splits.values() for row in rows.texts for text in row}
     assert len(calls) == 1
     assert sorted(calls[0]) == sorted(wanted)
     assert (result["texts"], result["dim"]) == (len(wanted), DIM)
-    assert result["transfer"]["one"] == evaluate_transfer(vectors, {"one": both["one"]}, **RAPID)["transfer"]["one"]
+    assert (
+        result["transfer"]["one"]
+        == evaluate_transfer(vectors, {"one": both["one"]}, **FAST_SETTINGS)["transfer"]["one"]
+    )
 
 
 def test_the_exact_protocol():
@@ -85,8 +88,8 @@ def test_a_text_that_is_not_finite_leaves_out_its_tasks_alone():
             return found
 
         tasks = {"bad": bad, "good": good, "scored": scored}
-        result = evaluate_transfer(encode, tasks, protocol="exact", **RAPID)
-        validate(wrapped(result), source="test")
+        result = evaluate_transfer(encode, tasks, protocol="exact", **FAST_SETTINGS)
+        validate(as_result(result), source="test")
         entries = result["transfer"]
         assert entries["good"]["accuracy"]["score"] > 55
         undefined = entries["bad"]["accuracy"]
@@ -99,7 +102,7 @@ def test_a_text_that_is_not_finite_leaves_out_its_tasks_alone():
         json.dumps(result, allow_nan=False)
 
 
-def wrapped(result):
+def as_result(result):
     """As much of a result file as is checked on reading."""
     config = {"schema": 1, "kind": "evaluation", "model": "m", "config": {}, "tasks": {}}
     return config | {"transfer": {"tasks": result["transfer"]}}
@@ -136,13 +139,15 @@ def test_a_named_set_that_cannot_be_probed_says_why_and_the_others_are_reported(
     rows = Rows([(f"a{k}",) for k in range(20)], [0] * 20)
     few = TransferTask(name="few", splits={"all": rows}, label_names=("u", "v"))
     empty = TransferTask(name="none", splits={name: Rows([], []) for name in ("train", "dev", "test")})
-    result = evaluate_transfer(vectors, {"few": few, "none": empty, "mine": task(60)}, protocol="exact", **RAPID)
+    result = evaluate_transfer(
+        vectors, {"few": few, "none": empty, "mine": task(60)}, protocol="exact", **FAST_SETTINGS
+    )
     entries = result["transfer"]
     assert entries["few"]["accuracy"]["reason"].startswith("every row has the label 'u'")
     assert entries["none"]["spearman"]["reason"] == "no pairs in train"
     assert entries["mine"]["accuracy"]["score"] > 60
     assert result["texts"] == 60
-    alone = evaluate_transfer(refuse, {"few": few}, **RAPID)
+    alone = evaluate_transfer(refuse, {"few": few}, **FAST_SETTINGS)
     assert (alone["texts"], alone["dim"]) == (0, None)
 
 

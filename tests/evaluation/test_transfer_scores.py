@@ -11,13 +11,13 @@ from nearfar.config.verbs import TRANSFER_TASKS
 from nearfar.data.transfer import NAMES
 from nearfar.evaluation.transfer import AVERAGES, evaluate_transfer
 from tests import references_senteval as reference
-from tests.transfer_tasks import evaluate, in_sentevals_order, pairs, task, vectors
+from tests.transfer_tasks import evaluate, pairs, sort_as_senteval, task, vectors
 
 
 def test_train_and_test_of_pairs_with_f1():
     one = pairs(90, 60)
-    _, x, y = in_sentevals_order(one.splits["train"])
-    order, test_x, test_y = in_sentevals_order(one.splits["test"])
+    _, x, y = sort_as_senteval(one.splits["train"])
+    order, test_x, test_y = sort_as_senteval(one.splits["test"])
     accuracy, dev, predicted, chosen = reference.kfold(x, y, test_x, test_y, folds=2)
     found = evaluate(one, resamples=400, folds=2)
     assert (found["accuracy"]["score"], found["dev_accuracy"], found["chosen"]) == (accuracy, dev, chosen)
@@ -39,7 +39,7 @@ def test_train_and_test_of_pairs_with_f1():
 
 def test_learned_relatedness():
     one = pairs(80, 40, 50, scored=True)
-    (_, *train), (_, *dev), (order, *test) = (in_sentevals_order(rows) for rows in one.splits.values())
+    (_, *train), (_, *dev), (order, *test) = (sort_as_senteval(rows) for rows in one.splits.values())
     expected, _ = reference.relatedness(*train, *dev, test[0])
     found = evaluate(one)
     predicted = np.array(found["predicted_e6"]) / 1e6

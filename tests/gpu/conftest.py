@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.every_method import write_data
+from tests.method_configs import write_data
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read once, with the first product: see deterministic
 

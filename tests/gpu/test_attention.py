@@ -1,4 +1,4 @@
-"""Attention on a GPU: each way gives the formula's values and gradients, and drops shares as dropout says."""
+"""Attention on a GPU: each backend gives the formula's values and gradients, and drops shares as dropout says."""
 
 import math
 import warnings
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from nearfar.encoder import attention
 from nearfar.encoder.attention import LengthGroup, attend
-from nearfar.encoder.cuda_attention import VARIABLE, has_varlen, works
+from nearfar.encoder.cuda_attention import VARIABLE, has_varlen, passes_self_check
 from tests.gpu.devices import on_each_device
 
 HALF, WHOLE = torch.bfloat16, torch.float32
@@ -40,7 +40,7 @@ GROUPS = groups_of((1, 2), (5, 3), (16, 1), (33, 2), (64, 1), (130, 2))
 
 
 def drawn(groups: list[LengthGroup], head_dim: int, dtype: torch.dtype) -> list[Tensor]:
-    """Query, key, value and a slope, in numbers that ``dtype`` has."""
+    """Query, key, value and an output gradient, in numbers that ``dtype`` has."""
     shape = (4, groups[-1].span.stop, HEADS, head_dim)
     return list(torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype).unbind())
 
@@ -71,11 +71,11 @@ def needs_varlen() -> None:
         pytest.skip(f"torch {torch.__version__} has no varlen attention with a window.")
 
 
-def found_on(device: str, tensors: list[Tensor], groups: list[LengthGroup], **how) -> list[Tensor]:
-    *given, slope = torch.stack(tensors).to(device).unbind()  # views of one tensor, as a backbone's may be
+def values_and_gradients_on(device: str, tensors: list[Tensor], groups: list[LengthGroup], **how) -> list[Tensor]:
+    *given, grad_output = torch.stack(tensors).to(device).unbind()  # views of one tensor, as a backbone's may be
     query, key, value = (tensor.requires_grad_() for tensor in given)
     out = attend(query, key, value, groups, **how)
-    return [t.detach().double().cpu() for t in (out, *torch.autograd.grad(out, (query, key, value), slope))]
+    return [t.detach().double().cpu() for t in (out, *torch.autograd.grad(out, (query, key, value), grad_output))]
 
 
 def assert_near(found: list[Tensor], expected: list[Tensor], tolerance: float) -> None:
@@ -85,7 +85,7 @@ def assert_near(found: list[Tensor], expected: list[Tensor], tolerance: float) -
 
 
 @on_each_device(
-    "way, dtype, head_dim, window",
+    "backend, dtype, head_dim, window",
     small=[("groups", WHOLE, 32, 4), ("nested", WHOLE, 32, None)],
     whole=[
         *(("varlen", dtype, dim, w) for dtype in (HALF, torch.float16) for dim in (16, 32, 64, 128) for w in (None, 4)),
@@ -93,30 +93,30 @@ def assert_near(found: list[Tensor], expected: list[Tensor], tolerance: float) -
         *(("nested", dtype, dim, None) for dtype in (HALF, WHOLE) for dim in (16, 32, 64)),
     ],
 )
-def test_values_and_gradients(device: str, way: str, dtype: torch.dtype, head_dim: int, window: int | None) -> None:
-    if way == "varlen":
+def test_values_and_gradients(device: str, backend: str, dtype: torch.dtype, head_dim: int, window: int | None) -> None:
+    if backend == "varlen":
         needs_varlen()
     tensors = drawn(GROUPS, head_dim, dtype)
-    found = found_on(device, tensors, GROUPS, way=way, sliding_window=window)
+    found = values_and_gradients_on(device, tensors, GROUPS, backend=backend, sliding_window=window)
     assert_near(found, formula(tensors, GROUPS, window), TOLERANCES[dtype])
 
 
 @on_each_device(
-    "way, dtype",
+    "backend, dtype",
     small=[("groups", WHOLE), ("nested", WHOLE)],
-    whole=[(way, dtype) for way in ("groups", "nested") for dtype in (HALF, WHOLE)],
+    whole=[(backend, dtype) for backend in ("groups", "nested") for dtype in (HALF, WHOLE)],
 )
-def test_dropout_drops_shares(device: str, way: str, dtype: torch.dtype) -> None:
+def test_dropout_drops_shares(device: str, backend: str, dtype: torch.dtype) -> None:
     """Values are unit vectors, so that what comes out are the shares themselves, and the mask can be read off."""
     head_dim = 64
     groups = groups_of((8, 40), (40, 3), (64, 3))
-    query, key, _, slope = drawn(groups, head_dim, dtype)
+    query, key, _, grad_output = drawn(groups, head_dim, dtype)
     unit = torch.eye(head_dim, dtype=dtype)
     value = torch.cat([unit[: group.length].repeat(group.texts, 1) for group in groups])
     value = value[:, None].expand(-1, HEADS, -1).contiguous()
-    tensors = [0.3 * query, key, value, slope]  # no share so small that it is 0 without being dropped
+    tensors = [0.3 * query, key, value, grad_output]  # no share so small that it is 0 without being dropped
     torch.manual_seed(0)
-    found = found_on(device, tensors, groups, way=way, dropout=DROPPED)
+    found = values_and_gradients_on(device, tensors, groups, backend=backend, dropout=DROPPED)
     seen = torch.cat([torch.full((group.span.stop - group.start,), group.length) for group in groups])
     inside = (torch.arange(head_dim) < seen[:, None])[:, None].expand(-1, HEADS, -1)
     assert (found[0][~inside] == 0).all()
@@ -126,10 +126,10 @@ def test_dropout_drops_shares(device: str, way: str, dtype: torch.dtype) -> None
     expected = formula(tensors, groups, None, kept / (1 - DROPPED))
     assert_near(found, expected, TOLERANCES[dtype])
     assert float((found[0] - formula(tensors, groups, None)[0]).norm()) > 0.1 * float(found[0].norm())
-    again = found_on(device, tensors, groups, way=way, dropout=DROPPED)
+    again = values_and_gradients_on(device, tensors, groups, backend=backend, dropout=DROPPED)
     assert not torch.equal(again[0], found[0])
     torch.manual_seed(0)
-    again = found_on(device, tensors, groups, way=way, dropout=DROPPED)
+    again = values_and_gradients_on(device, tensors, groups, backend=backend, dropout=DROPPED)
     assert torch.equal(again[0], found[0])
 
 
@@ -140,22 +140,24 @@ def test_varlen_is_what_a_gpu_takes(
     """Where attention dropout is off. It passes its check on this machine, without a warning."""
     needs_varlen()
     monkeypatch.delenv(VARIABLE, raising=False)
-    works.cache_clear()
+    passes_self_check.cache_clear()
     taken: list[str] = []
     real = attention.varlen
     monkeypatch.setattr(attention, "varlen", lambda *args, **how: taken.append("varlen") or real(*args, **how))
     tensors = drawn(GROUPS, head_dim, dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        found_on(device, tensors, GROUPS)
-    found_on(device, tensors, GROUPS, dropout=0.1)
-    found_on(device, [tensor.float() for tensor in tensors], GROUPS)
+        values_and_gradients_on(device, tensors, GROUPS)
+    values_and_gradients_on(device, tensors, GROUPS, dropout=0.1)
+    values_and_gradients_on(device, [tensor.float() for tensor in tensors], GROUPS)
     assert taken == ["varlen"]
 
 
-@on_each_device("way, dtype", small=[("nested", WHOLE)], whole=[("nested", HALF), ("nested", WHOLE), ("varlen", HALF)])
-def test_the_check_passes(device: str, way: str, dtype: torch.dtype) -> None:
-    if way == "varlen":
+@on_each_device(
+    "backend, dtype", small=[("nested", WHOLE)], whole=[("nested", HALF), ("nested", WHOLE), ("varlen", HALF)]
+)
+def test_the_check_passes(device: str, backend: str, dtype: torch.dtype) -> None:
+    if backend == "varlen":
         needs_varlen()
-    works.cache_clear()
-    assert works(way, torch.device(device), dtype, 32)
+    passes_self_check.cache_clear()
+    assert passes_self_check(backend, torch.device(device), dtype, 32)

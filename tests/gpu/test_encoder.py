@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from nearfar import Encoder
 from nearfar.encoder.dropout import Dropout
-from nearfar.encoder.ragged import Ragged, Route, hidden_states
-from nearfar.training.gradients import seeded
+from nearfar.encoder.ragged import RaggedBatch, Route, hidden_states
+from nearfar.training.gradients import seed_rng
 from tests.gpu.devices import on_each_device
 from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
@@ -24,7 +24,7 @@ TEXTS = [*sentences(40, longest=12), *sentences(5, seed=1, longest=40)]
 def states_and_gradients(encoder: Encoder, route: Route, weights: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
     """Last hidden states of all tokens, and the gradient of their weighted sum."""
     encoder.zero_grad()
-    batch = Ragged.pack(encoder.tokenize(TEXTS).ids, device=encoder.device)
+    batch = RaggedBatch.pack(encoder.tokenize(TEXTS).ids, device=encoder.device)
     (states,) = hidden_states(encoder.backbone, batch, route)
     if weights is None:
         weights = torch.randn(states.shape, generator=torch.Generator().manual_seed(0))
@@ -76,14 +76,14 @@ def test_dropout_is_dropout(device: str, p: float, dtype: torch.dtype) -> None:
     count = 40_000
     layer = Dropout(p)
     x = torch.ones(count, device=device, dtype=dtype, requires_grad=True)
-    seeded(1)
+    seed_rng(1)
     y = layer(x)
     dropped = float((y == 0).float().mean())
     assert abs(dropped - p) < 5 * (p * (1 - p) / count) ** 0.5
     torch.testing.assert_close(y[y != 0].mean(dtype=torch.float32).cpu(), torch.tensor(1 / (1 - p)), rtol=5e-3, atol=0)
     y.backward(torch.ones_like(y))
     assert torch.equal(x.grad, y)
-    seeded(1)
+    seed_rng(1)
     assert torch.equal(layer(x), y)
     assert not torch.equal(layer(x), y)
     assert layer.eval()(x) is x
@@ -99,7 +99,7 @@ def test_training_draws_and_evaluation_does_not(device: str, architecture: str, 
     ids = encoder.tokenize(TEXTS).ids
 
     def vectors(seed: int) -> Tensor:
-        seeded(seed)
+        seed_rng(seed)
         with torch.autocast(device, dtype=torch.bfloat16, enabled=bf16):
             return encoder(ids).detach().float()
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from tests.gpu.devices import on_each_device
-from tests.gpu.steps import CLASSIFIER, EVERY, Step, assert_close, plain_step, prepared, step
+from tests.gpu.training_step import CLASSIFIER, EVERY, Step, assert_close, plain_step, prepared, step
 
 pytestmark = pytest.mark.long
 

@@ -8,9 +8,9 @@ import torch
 from torch import distributed, multiprocessing
 
 from nearfar.training import processes as processes_module
-from nearfar.training.processes import Processes, leave
+from nearfar.training.processes import Processes, leave_process_group
 from tests.gpu.devices import on_each_device
-from tests.gpu.steps import EVERY, Step, assert_close, prepared, step
+from tests.gpu.training_step import EVERY, Step, assert_close, prepared, step
 
 ROWS = 12
 
@@ -34,7 +34,7 @@ def work(rank: int, size: int, folder: Path, device: str, methods: tuple[str, ..
         assert Processes().any(rank == size - 1)
         distributed.barrier()
     finally:
-        leave()
+        leave_process_group()
 
 
 def work_alone(rank: int, *given) -> None:

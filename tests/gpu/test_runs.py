@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from nearfar.commands.train.command import train
 from nearfar.config import TrainConfig
 from nearfar.training.display import MetricsFile
-from tests.every_method import config
 from tests.gpu.devices import on_each_device
+from tests.method_configs import config
 
 pytestmark = pytest.mark.long
 
@@ -22,7 +22,7 @@ RESUMED = ("scl", "simcse-unsup", "sg-opt", "info-nce", "regression")
 
 def killed(settings: TrainConfig, *, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run until something fails behind a step; what comes after its checkpoint is lost."""
-    write = MetricsFile.stepped
+    write = MetricsFile.on_step
 
     def fail(self: MetricsFile, report: Any) -> None:
         write(self, report)
@@ -30,12 +30,12 @@ def killed(settings: TrainConfig, *, after: int, monkeypatch: pytest.MonkeyPatch
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(MetricsFile, "stepped", fail)
+        patch.setattr(MetricsFile, "on_step", fail)
         with pytest.raises(KeyboardInterrupt):
             train(settings)
 
 
-def what_is_left(settings: TrainConfig) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
+def run_outputs(settings: TrainConfig) -> tuple[list[dict[str, Any]], dict[str, torch.Tensor]]:
     run = Path(settings.output)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     for line in lines:
@@ -52,8 +52,8 @@ def test_a_run_is_the_one_on_the_cpu(device: str, method: str, folder: Path, tmp
     train(expected)
     run = replace(expected, output=str(tmp_path / "run"), device=device, micro_batch=3)
     train(run)
-    lines, weights = what_is_left(run)
-    right_lines, right_weights = what_is_left(expected)
+    lines, weights = run_outputs(run)
+    right_lines, right_weights = run_outputs(expected)
     assert len(lines) == len(right_lines) > 6
     for line, right in zip(lines, right_lines, strict=True):
         assert line.keys() == right.keys()
@@ -81,11 +81,11 @@ def test_resumed_it_ends_bit_identical(
     killed(parted, after=5, monkeypatch=monkeypatch)
     assert json.loads((tmp_path / "parted" / "checkpoint" / "progress.json").read_text())["step"] == 3
     assert train(parted, resume=True).steps == 7
-    lines, weights = what_is_left(whole)
-    resumed_lines, resumed = what_is_left(parted)
+    lines, weights = run_outputs(whole)
+    resumed_lines, resumed = run_outputs(parted)
     assert resumed_lines == lines
     assert resumed.keys() == weights.keys()
     for name, expected in weights.items():
         assert torch.equal(resumed[name], expected), name
     train(other)
-    assert not all(torch.equal(found, weights[name]) for name, found in what_is_left(other)[1].items())
+    assert not all(torch.equal(found, weights[name]) for name, found in run_outputs(other)[1].items())

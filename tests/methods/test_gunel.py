@@ -15,13 +15,13 @@ from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.methods import Loss, Method
 from nearfar.methods.gunel import scl_finetune
-from nearfar.training.gradients import Gradients, seeded
+from nearfar.training.gradients import Gradients, seed_rng
 from nearfar.training.optimiser import adamw
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
 from tests import references
 from tests.encoder.tiny_pairs import items, save_tiny_for_pairs
-from tests.methods.tables import Table
+from tests.methods.table_encoder import Table
 
 DIM = 5
 NAMES = ("no", "maybe", "yes")
@@ -32,7 +32,7 @@ LABELS = [0, 1, 0, 1, 0, 2, 1]
 def build(rows=TEXTS, labels=LABELS, *, outputs=3, **settings):
     torch.manual_seed(0)
     table, head = Table(rows, DIM), nn.Linear(DIM, outputs, dtype=torch.float64)
-    batches = TextBatches(rows, len(rows), targets=labels, smallest=1)
+    batches = TextBatches(rows, len(rows), targets=labels, min_batch_size=1)
     return table, head, scl_finetune(table, head, batches, **{"label_names": NAMES, **settings})
 
 
@@ -96,7 +96,7 @@ def test_golden_values(nearfar_data):
         rows = [(f"text {number}",) for number in range(len(labels))]
         names = [str(label) for label in range(max(labels) + 2)]
         head = nn.Linear(states.shape[1], len(names), dtype=torch.float64)
-        batches = TextBatches(rows, len(rows), targets=labels, smallest=1)
+        batches = TextBatches(rows, len(rows), targets=labels, min_batch_size=1)
         method = scl_finetune(
             lambda asked, states=states, rows=rows: states[[rows.index(item) for item in asked]],
             head,
@@ -133,23 +133,23 @@ def test_a_batch_without_a_positive_is_cross_entropy_alone(rows):
 def plain_cross_entropy(half: TrainingClassifier, batches: TextBatches) -> Method:
     """What fine-tuning is without the paper."""
 
-    def items_of(batch: TextBatch) -> list[tuple[str, ...]]:
+    def extract_items(batch: TextBatch) -> list[tuple[str, ...]]:
         return [batches.texts[row] for row in batch.rows]
 
-    def loss_of(batch: TextBatch, rows: torch.Tensor) -> Loss:
+    def loss_fn(batch: TextBatch, rows: torch.Tensor) -> Loss:
         return Loss(functional.cross_entropy(half.head(rows), torch.tensor(batch.targets)), {})
 
-    return Method("ce", batches, items_of, half.states, loss_of, lambda _: [], half.head)
+    return Method("ce", batches, extract_items, half.states, loss_fn, lambda _: [], half.head)
 
 
 def twenty_steps(folder: Path, scl_weight: float | None) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Losses and last weights; without a weight, of plain cross-entropy."""
-    seeded(3)
+    seed_rng(3)
     classifier = Classifier.from_pretrained(folder, label_names=NAMES)
     half = TrainingClassifier(classifier, max_length=None, bf16=False)
     texts = items(24)[1::2]
     half.read(texts)
-    batches = TextBatches(texts, 5, 3, [number % 3 for number in range(len(texts))], smallest=1)
+    batches = TextBatches(texts, 5, 3, [number % 3 for number in range(len(texts))], min_batch_size=1)
     method = (
         plain_cross_entropy(half, batches)
         if scl_weight is None
@@ -162,7 +162,7 @@ def twenty_steps(folder: Path, scl_weight: float | None) -> tuple[list[float], d
     for step, batch in zip(range(20), every, strict=False):
         classifier.backbone.train()
         half.head.train()
-        losses.append(gradients.add_mean([((method, batch, 1.0),)], step=step)[0]["loss"])
+        losses.append(gradients.accumulate_mean([((method, batch, 1.0),)], step=step)[0]["loss"])
         optimiser.step()
         optimiser.zero_grad()
     return losses, {name: tensor.clone() for name, tensor in classifier.model.state_dict().items()}
@@ -185,7 +185,7 @@ def test_weight_0_is_plain_cross_entropy_to_the_bit(architecture, tmp_path):
 
 
 def test_weight_0_trains_as_transformers_own_loss_does(tmp_path):
-    seeded(0)
+    seed_rng(0)
     classifier = Classifier.from_pretrained(save_tiny_for_pairs(tmp_path / "tiny", dropout=0.0), label_names=NAMES)
     classifier.save_pretrained(tmp_path / "saved")
     half = TrainingClassifier(classifier, max_length=None, bf16=False)
@@ -261,11 +261,11 @@ PAIRS = [("a dog", "an animal"), ("a cat", "an animal"), ("a dog", "an animal"),
 
 def test_items_are_pairs_in_the_order_of_the_rows():
     table, _, method = build(PAIRS, [0, 1, 0, 2])
-    assert method.items_of(batch_of(*zip(PAIRS, [0, 1, 0, 2], strict=True))) == PAIRS
+    assert method.extract_items(batch_of(*zip(PAIRS, [0, 1, 0, 2], strict=True))) == PAIRS
     for batch in method.batches.epoch(1):
-        assert method.items_of(batch) == [PAIRS[row] for row in batch.rows]
+        assert method.extract_items(batch) == [PAIRS[row] for row in batch.rows]
     method.loss(batch)
-    assert table.asked == [[PAIRS[row] for row in batch.rows]]
+    assert table.calls == [[PAIRS[row] for row in batch.rows]]
     assert (method.name, method.represent) == ("scl-finetune", table)
 
 
@@ -285,4 +285,4 @@ def test_describe_names_labels_positives_and_texts():
         "2.5             goal",
         "2.5             tax",
     ]
-    assert table.asked == []
+    assert table.calls == []

@@ -9,10 +9,10 @@ from torch import nn
 from nearfar.data.batching import TextBatches
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide
-from nearfar.methods.kim import NAMES, back_translation, self_guided
+from nearfar.methods.kim import VARIANT_NAMES, back_translation, self_guided
 from nearfar.objectives import parameter_drift
 from nearfar.types import NearfarError
-from tests.methods.tables import descend
+from tests.methods.table_encoder import descend
 from tests.tiny import save_tiny, sentences
 
 DIM, LAYERS, WIDTH = 6, 3, 8
@@ -24,7 +24,7 @@ PAIRS = [
     ("The cat is waiting.", "A cat waits."),
     ("It rains.", "It is raining."),
 ]
-VARIANTS = list(NAMES)
+VARIANTS = list(VARIANT_NAMES)
 
 
 class Table(nn.Module):
@@ -35,14 +35,14 @@ class Table(nn.Module):
         texts = dict.fromkeys(text for row in rows for text in row)
         self.numbers = {text: number for number, text in enumerate(texts)}
         self.vectors = nn.Parameter(torch.randn(len(texts), *shape, dtype=torch.float64))
-        self.asked = []
+        self.calls = []
 
     def forward(self, texts):
-        self.asked.append(list(texts))
+        self.calls.append(list(texts))
         return self.vectors[[self.numbers[text] for text in texts]]
 
 
-class Setting:
+class MethodSetup:
     """A method on tables; ``frozen`` has a gradient of its own, so that one that leaks would be seen."""
 
     def __init__(self, rows=SENTENCES, method="self_guided", *, batch_size=None, with_drift=True, **settings):
@@ -129,13 +129,13 @@ def gradients(total, setting):
 @pytest.mark.parametrize("rows", [SENTENCES, PAIRS], ids=["sentences", "pairs"])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_self_guided_is_contrast_and_drift_in_value_and_gradient(variant, rows):
-    setting = Setting(rows, variant=variant, drift_weight=0.2)
+    setting = MethodSetup(rows, variant=variant, drift_weight=0.2)
     loss = seeded_loss(setting)
     contrast = expected_contrast(setting, variant, redrawn_layers(setting, variant))
     expected = contrast + 0.2 * setting.drift()
     torch.testing.assert_close(loss.total, expected)
-    assert set(loss.terms) == {NAMES[variant], "drift"}
-    torch.testing.assert_close(loss.terms[NAMES[variant]], contrast.detach())
+    assert set(loss.terms) == {VARIANT_NAMES[variant], "drift"}
+    torch.testing.assert_close(loss.terms[VARIANT_NAMES[variant]], contrast.detach())
     torch.testing.assert_close(loss.terms["drift"], setting.drift().detach())
     assert all(term.shape == () and not term.requires_grad for term in loss.terms.values())
     assert contrast > 0.1
@@ -146,32 +146,32 @@ def test_self_guided_is_contrast_and_drift_in_value_and_gradient(variant, rows):
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_views_get_no_gradient_and_the_head_gets_some_of_theirs(variant):
-    setting = Setting(variant=variant, drift_weight=0.0)
+    setting = MethodSetup(variant=variant, drift_weight=0.0)
     seeded_loss(setting).total.backward()
     assert (setting.frozen.vectors.grad == 0).all()
     assert setting.table.vectors.grad.norm() > 1e-3
     assert all(weights.grad.norm() > 1e-3 for weights in setting.method.head.parameters())
     # The head's gradient is not that of c_i alone: with c_i cut off it is still there.
-    rows = setting.method.represent(setting.method.items_of(setting.batch())).detach()
-    alone = torch.autograd.grad(setting.method.loss_of(setting.batch(), rows).total, setting.method.head.parameters())
+    rows = setting.method.represent(setting.method.extract_items(setting.batch())).detach()
+    alone = torch.autograd.grad(setting.method.loss_fn(setting.batch(), rows).total, setting.method.head.parameters())
     assert all(gradient.norm() > 1e-3 for gradient in alone)
 
 
 @pytest.mark.parametrize("variant", ["sg", "opt1", "opt2"])
 def test_each_row_draws_its_layer_from_the_global_generator(variant):
-    setting = Setting(variant=variant)
+    setting = MethodSetup(variant=variant)
     assert seeded_loss(setting, 1).total == seeded_loss(setting, 1).total
     assert len({seeded_loss(setting, seed).total.item() for seed in range(6)}) > 3
     # Representations hold all layers, so that nothing is drawn where items are encoded.
-    rows = setting.method.represent(setting.method.items_of(setting.batch()))
+    rows = setting.method.represent(setting.method.extract_items(setting.batch()))
     assert rows.shape == (len(SENTENCES), 1 + LAYERS, DIM)
     state = torch.get_rng_state()
-    setting.method.represent(setting.method.items_of(setting.batch()))
+    setting.method.represent(setting.method.extract_items(setting.batch()))
     assert torch.equal(state, torch.get_rng_state())
 
 
 def test_all_layers_are_drawn_alike():
-    setting = Setting([(f"sentence {n}",) for n in range(400)], variant="opt2", temperature=0.02)
+    setting = MethodSetup([(f"sentence {n}",) for n in range(400)], variant="opt2", temperature=0.02)
     rows = torch.zeros(400, 1 + LAYERS, DIM, dtype=torch.float64)
     layers = redrawn_layers(setting, "opt2")
     # Each row has its own vector as the view of the layer that it draws, and that of all others elsewhere.
@@ -179,27 +179,27 @@ def test_all_layers_are_drawn_alike():
     rows[:, 1:] = torch.randn(DIM, dtype=torch.float64)
     rows[range(400), [1 + layer for layer in layers]] = rows[:, 0]
     torch.manual_seed(3)
-    drawn = setting.method.loss_of(setting.batch(), rows).terms["sg-opt2"]
+    drawn = setting.method.loss_fn(setting.batch(), rows).terms["sg-opt2"]
     torch.manual_seed(4)
-    assert drawn < 0.5 * setting.method.loss_of(setting.batch(), rows).terms["sg-opt2"]
+    assert drawn < 0.5 * setting.method.loss_fn(setting.batch(), rows).terms["sg-opt2"]
     assert all(100 < layers.count(layer) < 170 for layer in range(LAYERS))
 
 
 def test_nothing_is_drawn_for_sg_opt():
-    setting = Setting(variant="opt3")
+    setting = MethodSetup(variant="opt3")
     state = torch.get_rng_state()
     setting.method.loss(setting.batch())
     assert torch.equal(state, torch.get_rng_state())
 
 
 def test_rows_keep_entries_of_their_own_and_equal_ones_are_no_negatives():
-    setting = Setting()
-    assert len(setting.method.items_of(setting.batch())) == len(SENTENCES)
+    setting = MethodSetup()
+    assert len(setting.method.extract_items(setting.batch())) == len(SENTENCES)
     setting.method.loss(setting.batch())
-    assert sorted(setting.table.asked[0]) == sorted(text for (text,) in SENTENCES)
+    assert sorted(setting.table.calls[0]) == sorted(text for (text,) in SENTENCES)
     # Vectors equal to their views cost nothing; two equal rows, as each other's negatives, would cost log 2 each.
     rows = [("same",), ("same",), ("other",)]
-    setting = Setting(rows, variant="opt2", temperature=0.01)
+    setting = MethodSetup(rows, variant="opt2", temperature=0.01)
     setting.table.vectors.data[:] = setting.frozen.vectors.data[:, 0]
     setting.frozen.vectors.data[:] = setting.table.vectors.data[:, None]
     assert setting.method.loss(setting.batch()).terms["sg-opt2"] < 0.01
@@ -208,7 +208,7 @@ def test_rows_keep_entries_of_their_own_and_equal_ones_are_no_negatives():
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_a_batch_of_equal_texts_costs_nothing_and_has_a_gradient(variant):
     rows = [("same",)] * 2 + [(f"sentence {n}",) for n in range(8)]
-    setting = Setting(rows, batch_size=2, variant=variant, drift_weight=0.0)
+    setting = MethodSetup(rows, batch_size=2, variant=variant, drift_weight=0.0)
     same = next(
         batch for epoch in range(1000) for batch in setting.method.batches.epoch(epoch) if set(batch.rows) == {0, 1}
     )
@@ -220,24 +220,24 @@ def test_a_batch_of_equal_texts_costs_nothing_and_has_a_gradient(variant):
 
 
 def test_the_first_text_is_trained_and_the_second_guides():
-    setting = Setting(PAIRS)
-    assert sorted(setting.method.items_of(setting.batch())) == sorted(PAIRS)
+    setting = MethodSetup(PAIRS)
+    assert sorted(setting.method.extract_items(setting.batch())) == sorted(PAIRS)
     setting.method.loss(setting.batch())
-    assert sorted(setting.table.asked[0]) == sorted(first for first, _ in PAIRS)
-    assert sorted(setting.frozen.asked[0]) == sorted(second for _, second in PAIRS)
+    assert sorted(setting.table.calls[0]) == sorted(first for first, _ in PAIRS)
+    assert sorted(setting.frozen.calls[0]) == sorted(second for _, second in PAIRS)
 
 
 def test_half_precision_is_raised_to_float32():
-    setting = Setting()
+    setting = MethodSetup()
     for table in (setting.table, setting.frozen):
         table.bfloat16()
     setting.method.head.float()
-    assert setting.method.represent(setting.method.items_of(setting.batch())).dtype == torch.float32
+    assert setting.method.represent(setting.method.extract_items(setting.batch())).dtype == torch.float32
     assert setting.method.loss(setting.batch()).terms["sg-opt"].dtype == torch.float32
 
 
 def test_embeddings_that_are_not_as_wide_as_the_layers_are_refused():
-    setting = Setting()
+    setting = MethodSetup()
     setting.frozen.vectors = nn.Parameter(torch.randn(5, LAYERS, DIM + 1, dtype=torch.float64))
     with pytest.raises(NearfarError, match="sg-opt: the embeddings are 6 wide, but the frozen copy's layers 7"):
         setting.method.loss(setting.batch())
@@ -256,7 +256,7 @@ def test_an_encoder_its_frozen_copy_and_their_drift(tmp_path):
         width=16,
     )
     (batch,) = method.batches.epoch(0)
-    items = method.items_of(batch)
+    items = method.extract_items(batch)
     # A row depends on its item alone, so that items can be encoded apart.
     torch.testing.assert_close(method.represent(items)[2:5], method.represent(items[2:5]))
     optimizer = torch.optim.AdamW([*encoder.parameters(), *method.head.parameters()], lr=1e-3)
@@ -276,7 +276,7 @@ def test_an_encoder_its_frozen_copy_and_their_drift(tmp_path):
 @pytest.mark.parametrize("margin", [0.0, 0.1])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_the_margin_leaves_out_rows_whose_views_are_too_near(variant, margin):
-    setting = Setting(variant=variant, drift_weight=0.0, false_negative_margin=margin)
+    setting = MethodSetup(variant=variant, drift_weight=0.0, false_negative_margin=margin)
     loss = seeded_loss(setting)
     layers = redrawn_layers(setting, variant)
     texts = [row[0] for row in setting.in_order()]
@@ -297,7 +297,7 @@ def test_the_margin_leaves_out_rows_whose_views_are_too_near(variant, margin):
 
 
 def test_a_wide_margin_leaves_nothing_out():
-    plain, wide = Setting(), Setting(false_negative_margin=2.0)
+    plain, wide = MethodSetup(), MethodSetup(false_negative_margin=2.0)
     assert wide.method.loss(wide.batch()).terms["left_out"] == 0
     torch.testing.assert_close(wide.method.loss(wide.batch()).total, plain.method.loss(plain.batch()).total)
 
@@ -318,7 +318,7 @@ def expected_bt(setting, near=lambda i, j: False):
 
 @pytest.mark.parametrize("with_drift", [True, False])
 def test_bt_is_nt_xent_and_drift_in_value_and_gradient(with_drift):
-    setting = Setting(PAIRS, "bt", with_drift=with_drift, drift_weight=0.2)
+    setting = MethodSetup(PAIRS, "bt", with_drift=with_drift, drift_weight=0.2)
     loss = setting.method.loss(setting.batch())
     contrast = expected_bt(setting)
     expected = contrast + 0.2 * setting.drift() if with_drift else contrast
@@ -331,14 +331,14 @@ def test_bt_is_nt_xent_and_drift_in_value_and_gradient(with_drift):
 
 
 def test_bt_encodes_each_distinct_text_once():
-    setting = Setting(PAIRS, "bt")
+    setting = MethodSetup(PAIRS, "bt")
     setting.method.loss(setting.batch())
-    assert [sorted(asked) for asked in setting.table.asked] == [sorted(setting.table.numbers)]
-    assert setting.frozen.asked == []
+    assert [sorted(asked) for asked in setting.table.calls] == [sorted(setting.table.numbers)]
+    assert setting.frozen.calls == []
 
 
 def test_the_margin_of_bt_leaves_out_rows_with_a_text_that_is_too_near():
-    setting = Setting(PAIRS, "bt", with_drift=False, false_negative_margin=0.1)
+    setting = MethodSetup(PAIRS, "bt", with_drift=False, false_negative_margin=0.1)
     rows = setting.in_order()
     loss = setting.method.loss(setting.batch())
 
@@ -361,7 +361,7 @@ def test_the_margin_of_bt_leaves_out_rows_with_a_text_that_is_too_near():
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_sentences_find_their_views(variant):
     rows = [(f"sentence {n}",) for n in range(8)]
-    setting = Setting(rows, variant=variant, drift_weight=0.001, temperature=0.1)
+    setting = MethodSetup(rows, variant=variant, drift_weight=0.001, temperature=0.1)
     # Layers of one sentence are alike, as an encoder's are.
     setting.frozen.vectors.data = setting.frozen.vectors.data[:, :1] + 0.1 * setting.frozen.vectors.data
     optimizer = torch.optim.Adam([setting.table.vectors, *setting.method.head.parameters()], lr=0.03)
@@ -379,7 +379,7 @@ def test_sentences_find_their_views(variant):
 
 def test_bt_brings_pairs_together():
     rows = [(f"sentence {n}", f"back {n}") for n in range(6)]
-    setting = Setting(rows, "bt", with_drift=False)
+    setting = MethodSetup(rows, "bt", with_drift=False)
     before = setting.method.loss(setting.batch()).total
     optimizer = torch.optim.Adam([setting.table.vectors, *setting.method.head.parameters()], lr=0.03)
     descend(lambda: setting.method.loss(setting.batch()).total, optimizer, steps=60)
@@ -392,7 +392,7 @@ def test_bt_brings_pairs_together():
 
 def test_drift_holds_the_weights_back():
     def distance(drift_weight):
-        setting = Setting(drift_weight=drift_weight)
+        setting = MethodSetup(drift_weight=drift_weight)
         setting.start = setting.table.vectors.detach().clone()
         optimizer = torch.optim.SGD([setting.table.vectors], lr=0.1)
         descend(lambda: setting.method.loss(setting.batch()).total, optimizer, steps=30)
@@ -404,16 +404,16 @@ def test_drift_holds_the_weights_back():
 # --- settings and mistakes ---
 
 
-@pytest.mark.parametrize(("variant", "name"), NAMES.items())
+@pytest.mark.parametrize(("variant", "name"), VARIANT_NAMES.items())
 def test_methods_are_named_by_variant_and_columns(variant, name):
-    assert Setting(variant=variant).method.name == name
-    assert Setting(PAIRS, variant=variant).method.name == f"bt+{name}"
-    assert Setting(variant=variant, name=name).method.name == name
-    assert Setting(PAIRS, "bt").method.name == "bt"
+    assert MethodSetup(variant=variant).method.name == name
+    assert MethodSetup(PAIRS, variant=variant).method.name == f"bt+{name}"
+    assert MethodSetup(variant=variant, name=name).method.name == name
+    assert MethodSetup(PAIRS, "bt").method.name == "bt"
 
 
 def test_the_default_head_is_that_of_the_paper():
-    setting = Setting(width=4096, head_std=0.02)
+    setting = MethodSetup(width=4096, head_std=0.02)
     weights = [weight for weight in setting.method.head.parameters() if weight.ndim == 2]
     assert [tuple(weight.shape) for weight in weights] == [(4096, DIM), (4096, 4096)]
     assert weights[1].std().item() == pytest.approx(0.02, rel=0.01)
@@ -433,35 +433,35 @@ def test_the_default_head_is_that_of_the_paper():
 def test_settings_out_of_range_are_refused_before_anything_is_encoded(settings, message):
     for rows, method in ((SENTENCES, "self_guided"), (PAIRS, "bt")):
         with pytest.raises(NearfarError, match=message):
-            Setting(rows, method, **settings)
+            MethodSetup(rows, method, **settings)
 
 
 def test_an_unknown_variant_is_refused():
     with pytest.raises(NearfarError, match="variant must be one of sg, opt1, opt2, opt3, not 'opt4'"):
-        Setting(variant="opt4")
+        MethodSetup(variant="opt4")
 
 
 def test_rows_need_the_texts_that_the_method_reads():
     with pytest.raises(NearfarError, match=r"bt needs .* its back-translation .* 1 text a row; nearfar back-translate"):
-        Setting(SENTENCES, "bt")
+        MethodSetup(SENTENCES, "bt")
     with pytest.raises(NearfarError, match=r"bt\+sg-opt needs .* 1 text a row; nearfar back-translate"):
-        Setting(SENTENCES, name="bt+sg-opt")
+        MethodSetup(SENTENCES, name="bt+sg-opt")
     with pytest.raises(NearfarError, match=r"sg-opt takes one sentence a row, but the data has 2 texts .* bt\+sg-opt"):
-        Setting(PAIRS, name="sg-opt")
+        MethodSetup(PAIRS, name="sg-opt")
     triplets = [("a", "b", "c"), ("d", "e", "f")]
     with pytest.raises(NearfarError, match="sg-opt takes one sentence a row, but the data has 3 texts"):
-        Setting(triplets)
+        MethodSetup(triplets)
     with pytest.raises(NearfarError, match=r"bt needs .* 3 texts a row"):
-        Setting(triplets, "bt")
+        MethodSetup(triplets, "bt")
 
 
 def test_rows_that_are_all_equal_are_refused():
     with pytest.raises(NearfarError, match="all 3 rows have the same sentence, 'x', so there is nothing to push"):
-        Setting([("x",)] * 3)
+        MethodSetup([("x",)] * 3)
     with pytest.raises(NearfarError, match="all 2 rows have the same back-translation, 'x'"):
-        Setting([("a", "x"), ("b", "x")], "bt")
+        MethodSetup([("a", "x"), ("b", "x")], "bt")
     with pytest.raises(NearfarError, match="all 2 rows have the same back-translation, 'x'"):
-        Setting([("a", "x"), ("b", "x")])
+        MethodSetup([("a", "x"), ("b", "x")])
 
 
 # --- words ---
@@ -470,7 +470,7 @@ def test_rows_that_are_all_equal_are_refused():
 def words(setting):
     (batch,) = setting.method.batches.epoch(0)
     lines = setting.method.describe(batch)
-    assert setting.table.asked == setting.frozen.asked == []
+    assert setting.table.calls == setting.frozen.calls == []
     return lines
 
 
@@ -482,7 +482,7 @@ def block(lines, anchor):
 
 
 def test_sg_opt_describes_its_rows():
-    lines = words(Setting(views="max over tokens, layers 0 to 6"))
+    lines = words(MethodSetup(views="max over tokens, layers 0 to 6"))
     assert sum(line.startswith("anchor") for line in lines) == len(SENTENCES)
     assert block(lines, "A dog") == [
         "anchor      A dog runs. (trained copy)",
@@ -498,7 +498,7 @@ def test_sg_opt_describes_its_rows():
 
 
 def test_the_variants_are_described_as_they_differ():
-    first = {variant: words(Setting(variant=variant)) for variant in VARIANTS}
+    first = {variant: words(MethodSetup(variant=variant)) for variant in VARIANTS}
     assert [variant for variant in VARIANTS if any("embeddings and views of" in line for line in first[variant])] == [
         "sg",
         "opt1",
@@ -509,7 +509,7 @@ def test_the_variants_are_described_as_they_differ():
 
 
 def test_two_texts_and_a_margin_are_described():
-    lines = words(Setting(PAIRS, false_negative_margin=0.1))
+    lines = words(MethodSetup(PAIRS, false_negative_margin=0.1))
     assert block(lines, "It")[:2] == [
         "anchor      It rains. (trained copy)",
         "  positive  It is raining. (frozen copy: all layers; each a positive by itself)",
@@ -520,7 +520,7 @@ def test_two_texts_and_a_margin_are_described():
 
 
 def test_bt_describes_its_pairs():
-    lines = words(Setting(PAIRS, "bt", false_negative_margin=0.0))
+    lines = words(MethodSetup(PAIRS, "bt", false_negative_margin=0.0))
     assert block(lines, "The cat") == [
         "anchor      The cat is waiting.",
         "  positive  A cat waits.",

@@ -7,10 +7,10 @@ import torch
 
 from nearfar.data.batching import TextBatches
 from nearfar.methods.kim import back_translation, self_guided
-from nearfar.methods.simcse import contrast, unsupervised
+from nearfar.methods.simcse import contrastive_method, unsupervised
 from nearfar.methods.supcon_text import supcon_text
-from nearfar.objectives import _compared
-from tests.objectives.checks import Largest
+from nearfar.objectives import _contrast_targets
+from tests.objectives.checks import LargestTensor
 
 DIM, ROWS, BLOCK = 4, 128, 2**10
 
@@ -26,7 +26,9 @@ def batches(width, **more):
 
 
 def simcse_sup(**settings):
-    return contrast("simcse-sup", None, DIM, batches(3), hard_negative_weight=0.5, temperature=0.2, **settings)
+    return contrastive_method(
+        "simcse-sup", None, DIM, batches(3), hard_negative_weight=0.5, temperature=0.2, **settings
+    )
 
 
 def kim(variant, **settings):
@@ -39,7 +41,7 @@ METHODS = {
     "simcse-unsup, margin": lambda: unsupervised(None, DIM, batches(1), false_negative_margin=0.1),
     "simcse-sup": simcse_sup,
     "simcse-sup, margin": lambda: simcse_sup(false_negative_margin=0.1),
-    "info-nce": lambda: contrast("info-nce", None, DIM, batches(2), similarity="dot", temperature=2.0),
+    "info-nce": lambda: contrastive_method("info-nce", None, DIM, batches(2), similarity="dot", temperature=2.0),
     "sg": lambda: kim("sg"),
     "sg-opt1, margin": lambda: kim("opt1", false_negative_margin=0.1),
     "sg-opt2": lambda: kim("opt2"),
@@ -57,16 +59,16 @@ def test_blocks_give_the_loss_of_the_whole_without_its_matrix(name, monkeypatch)
     torch.manual_seed(0)
     method = METHODS[name]()
     (batch,) = method.batches.epoch(0)
-    items = len(method.items_of(batch))
+    items = len(method.extract_items(batch))
     shape = (items, 3, DIM) if name.startswith("sg") else (items, DIM)
     given = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     found = []
     for block in (2**40, BLOCK):
-        monkeypatch.setattr(_compared, "BLOCK", block)
+        monkeypatch.setattr(_contrast_targets, "BLOCK", block)
         torch.manual_seed(2)
         represented = given.clone().requires_grad_()
-        with Largest() as largest:
-            loss = method.loss_of(batch, represented)
+        with LargestTensor() as largest:
+            loss = method.loss_fn(batch, represented)
             loss.total.backward()
         found.append((loss.total.detach(), loss.terms, represented.grad, largest.elements))
     (total, terms, gradient, whole), (ours, our_terms, our_gradient, blocks) = found

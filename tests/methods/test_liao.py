@@ -7,7 +7,7 @@ from nearfar.data.batching import NliBatches
 from nearfar.methods.liao import Pairs, augment, augmented_pairs, sbert, scl
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
 from tests import references
-from tests.methods.tables import Table, descend
+from tests.methods.table_encoder import Table, descend
 
 DIM = 6
 ROWS = [
@@ -157,7 +157,7 @@ def test_accuracy_is_that_of_the_batchs_rows(method):
 def test_each_distinct_sentence_is_encoded_once_and_terms_carry_no_gradient(method):
     table, built = build(method)
     loss = built.loss(only_batch(built))
-    assert [sorted(asked) for asked in table.asked] == [sorted(table.numbers)]
+    assert [sorted(asked) for asked in table.calls] == [sorted(table.numbers)]
     assert loss.total.requires_grad
     assert all(term.shape == () and not term.requires_grad for term in loss.terms.values())
 
@@ -306,7 +306,7 @@ def test_scl_describes_anchors_positives_and_negatives():
         "no anchor   1 premise without an entailed hypothesis in this batch",
         "at each step, 3 negatives at most, drawn from these for each entailed pair",
     ]
-    assert table.asked == []
+    assert table.calls == []
 
 
 def test_augment_describes_the_added_pairs_too():

@@ -41,7 +41,7 @@ def build(rows=TRIPLETS, **settings):
     words = Words()
     head = MaskedLmHead(DIM, words.embeddings, std=0.5).double()
     settings = {"mask_token": MASK, "vocabulary": VOCABULARY, "special": SPECIAL} | settings
-    batches = TextBatches(rows, len(rows), smallest=1)
+    batches = TextBatches(rows, len(rows), min_batch_size=1)
     method = masked_language_model(tokenise, words, head, batches, **settings)
     (batch,) = batches.epoch(0)
     return words, head, method, batch
@@ -63,7 +63,7 @@ def by_hand(words, head, items):
 def test_the_loss_by_hand_in_value_and_gradient():
     words, head, method, batch = build(probability=0.5)
     torch.manual_seed(1)
-    items = method.items_of(batch)
+    items = method.extract_items(batch)
     assert len({len(item.tokens) for item in items}) > 1  # else a mean of means would do as well
     torch.manual_seed(1)
     loss, expected = method.loss(batch), by_hand(words, head, items)
@@ -76,18 +76,18 @@ def test_the_loss_by_hand_in_value_and_gradient():
 
 def test_pieces_are_the_whole():
     words, head, method, batch = build(probability=0.3)
-    items = method.items_of(batch)
+    items = method.extract_items(batch)
     whole = method.represent(items)
     assert whole.shape == (len(batch.sentences), 2)
     pieces = torch.cat([method.represent(items[start : start + 3]) for start in range(0, len(items), 3)])
     torch.testing.assert_close(pieces, whole)
-    torch.testing.assert_close(method.loss_of(batch, whole).total, by_hand(words, head, items))
+    torch.testing.assert_close(method.loss_fn(batch, whole).total, by_hand(words, head, items))
 
 
 def test_a_batch_with_nothing_hidden_has_loss_0():
     words, _, method, batch = build()
     items = [MaskedSentence(ids, [], []) for ids in tokenise(batch.sentences)]
-    loss = method.loss_of(batch, method.represent(items))
+    loss = method.loss_fn(batch, method.represent(items))
     assert loss.total == 0
     loss.total.backward()
     assert (words.embeddings.weight.grad == 0).all()
@@ -98,7 +98,7 @@ def test_a_batch_with_nothing_hidden_has_loss_0():
 
 def test_items_say_what_stood_where():
     *_, method, batch = build(probability=0.5)
-    items = method.items_of(batch)
+    items = method.extract_items(batch)
     assert any(item.tokens for item in items)
     for item, ids in zip(items, tokenise(batch.sentences), strict=True):
         assert item.tokens == [ids[place] for place in item.places]
@@ -114,7 +114,7 @@ def test_15_in_100_are_hidden_and_80_10_10_of_these():
     fates, hidden, total = {"mask": 0, "random": 0, "same": 0}, 0, 0
     drawn = set()
     for _ in range(20):
-        for item, ids in zip(method.items_of(batch), before, strict=True):
+        for item, ids in zip(method.extract_items(batch), before, strict=True):
             assert not {ids[place] for place in item.places} & set(SPECIAL)
             hidden, total = hidden + len(item.places), total + len(ids) - 2
             for place in item.places:
@@ -132,17 +132,17 @@ def test_draws_are_those_of_the_global_generator():
 
     def drawn(seed):
         torch.manual_seed(seed)
-        return method.items_of(batch)
+        return method.extract_items(batch)
 
     assert drawn(1) == drawn(1)
     assert drawn(1) != drawn(2)
-    assert method.items_of(batch) != method.items_of(batch)
+    assert method.extract_items(batch) != method.extract_items(batch)
 
 
 def test_sentences_of_all_columns_are_read_once():
     *_, method, batch = build()
     assert len(batch.sentences) == 7
-    read = [len(item.ids) for item in method.items_of(batch)]
+    read = [len(item.ids) for item in method.extract_items(batch)]
     assert read == [len(ids) for ids in tokenise(batch.sentences)]
 
 

@@ -33,23 +33,23 @@ class Numbered:
 
 
 def method(name: str, *lengths: int, head: nn.Module | None = None) -> Method:
-    def loss_of(batch: Any, rows: torch.Tensor) -> Loss:
+    def loss_fn(batch: Any, rows: torch.Tensor) -> Loss:
         return Loss(rows.sum(), {})
 
     def describe(batch: Any) -> list[str]:
         return [f"{name} says {batch}", "and more"]
 
-    return Method(name, Numbered(name, *lengths), lambda batch: [batch], torch.zeros, loss_of, describe, head)
+    return Method(name, Numbered(name, *lengths), lambda batch: [batch], torch.zeros, loss_fn, describe, head)
 
 
-def taken(mixture: Mixture, epoch: int, start: int = 0) -> list[list[tuple[str, int, int]]]:
+def collect_batches(mixture: Mixture, epoch: int, start: int = 0) -> list[list[tuple[str, int, int]]]:
     return [[batch for _, batch, _ in parts] for parts in mixture.epoch(epoch, start)]
 
 
 def test_one_method_is_itself() -> None:
     only = method("a", 3)
     mixture = Mixture(((only, 1.0),))
-    assert taken(mixture, 2, 1) == [[("a", 2, 1)], [("a", 2, 2)]]
+    assert collect_batches(mixture, 2, 1) == [[("a", 2, 1)], [("a", 2, 2)]]
     assert mixture.total_steps(4) == 12
     assert mixture.heads == []
 
@@ -68,7 +68,7 @@ def test_steps_are_counted_no_further_than_asked(monkeypatch: pytest.MonkeyPatch
 def test_the_first_leads_and_the_others_go_round(second: tuple[int, ...]) -> None:
     mixture = Mixture(((method("a", 3, 2), 1.0), (method("b", *second), 0.5), (method("c", 5), 0.1)))
     assert mixture.total_steps(4) == 3 + 2 + 3 + 2
-    found = [parts for epoch in range(4) for parts in taken(mixture, epoch)]
+    found = [parts for epoch in range(4) for parts in collect_batches(mixture, epoch)]
     assert [a for a, _, _ in found] == [("a", e, p) for e, n in enumerate((3, 2, 3, 2)) for p in range(n)]
     rounds = [("b", e, p) for e in range(20) for p in range(second[e % len(second)])]
     assert [b for _, b, _ in found] == rounds[:10]  # none twice, none left out, whatever the leader's epochs
@@ -80,9 +80,9 @@ def test_from_any_place_on_it_is_the_same() -> None:
         return Mixture(((method("a", 3, 2), 1.0), (method("b", 4, 1), 0.5)))
 
     for epoch in range(5):
-        whole = taken(mixture(), epoch)
+        whole = collect_batches(mixture(), epoch)
         for start in range(len(whole) + 1):
-            assert taken(mixture(), epoch, start) == whole[start:]
+            assert collect_batches(mixture(), epoch, start) == whole[start:]
 
 
 def test_no_batch_is_made_that_is_not_used() -> None:

@@ -9,7 +9,7 @@ import torch
 from nearfar.data.batching import TextBatches
 from nearfar.methods.regression import regression
 from nearfar.types import NearfarError
-from tests.methods.tables import Table, descend
+from tests.methods.table_encoder import Table, descend
 
 DIM = 5
 PAIRS = [("a dog", "a cat"), ("a dog", "a hound"), ("rain", "sun"), ("a cat", "a kitten"), ("sun", "sun")]
@@ -19,7 +19,7 @@ SCORES = [0.4, 0.9, 0.0, 0.8, 1.0]
 def build(rows=PAIRS, scores=SCORES, **settings):
     torch.manual_seed(0)
     table = Table(chain.from_iterable(rows), DIM)
-    method = regression(table, DIM, TextBatches(rows, len(rows), targets=scores, smallest=1), **settings)
+    method = regression(table, DIM, TextBatches(rows, len(rows), targets=scores, min_batch_size=1), **settings)
     if method.head is not None:
         method.head.double()
     (batch,) = method.batches.epoch(0)
@@ -53,7 +53,7 @@ def test_the_loss_by_hand_in_value_and_gradient(head):
 def test_each_distinct_text_is_encoded_once():
     table, method, batch = build()
     method.loss(batch)
-    assert [sorted(asked) for asked in table.asked] == [sorted(table.numbers)]
+    assert [sorted(asked) for asked in table.calls] == [sorted(table.numbers)]
     assert method.name == "regression"
 
 
@@ -89,4 +89,4 @@ def test_describe_shows_scores_and_texts():
     table, method, batch = build(PAIRS[1:3], SCORES[1:3])
     blocks = {1: ["score 0.90  a dog", "            a hound"], 2: ["score 0.00  rain", "            sun"]}
     assert method.describe(batch) == [line for row in batch.rows for line in blocks[row + 1]]
-    assert table.asked == []
+    assert table.calls == []

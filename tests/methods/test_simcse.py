@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from nearfar.data.batching import TextBatches
-from nearfar.methods.simcse import contrast, unsupervised
+from nearfar.methods.simcse import contrastive_method, unsupervised
 from nearfar.types import NearfarError
-from tests.methods.tables import Table, descend
+from tests.methods.table_encoder import Table, descend
 
 DIM = 6
 SENTENCES = [("A dog runs.",), ("Two men sing.",), ("A cat waits.",), ("A dog runs.",), ("It rains.",)]
@@ -29,7 +29,9 @@ def build(method, rows, *, batch_size=None, noise=0.0, **settings):
     table = Table(chain.from_iterable(rows), DIM, noise=noise)
     arguments = (table, DIM, TextBatches(rows, batch_size or len(rows)))
     built = (
-        unsupervised(*arguments, **settings) if method == "simcse-unsup" else contrast(method, *arguments, **settings)
+        unsupervised(*arguments, **settings)
+        if method == "simcse-unsup"
+        else contrastive_method(method, *arguments, **settings)
     )
     if built.head is not None:
         built.head.double()
@@ -105,11 +107,11 @@ def test_unsupervised_by_hand(mlp, temperature):
 
 def test_unsupervised_encodes_each_row_twice():
     table, method, batch = build("simcse-unsup", SENTENCES)
-    items = method.items_of(batch)
+    items = method.extract_items(batch)
     texts = [text for (text,) in rows_of(batch)]
     assert items == texts * 2
     method.loss(batch)
-    assert table.asked == [items]
+    assert table.calls == [items]
 
 
 @pytest.mark.parametrize("rows", [PAIRS, TRIPLETS])
@@ -138,7 +140,7 @@ def test_supervised_with_mlp_and_weighted_hard_negatives_by_hand(weight):
 def test_contrast_encodes_each_distinct_sentence_once():
     table, method, batch = build("simcse-sup", TRIPLETS, mlp=True)
     loss = method.loss(batch)
-    assert [sorted(asked) for asked in table.asked] == [sorted(table.numbers)]
+    assert [sorted(asked) for asked in table.calls] == [sorted(table.numbers)]
     assert loss.total.requires_grad
     assert all(term.shape == () and not term.requires_grad for term in loss.terms.values())
 
@@ -287,7 +289,9 @@ def test_rows_with_nothing_to_push_away_are_refused():
         build("info-nce", [("a", "b"), ("a", "c")])
     build("info-nce", [("a", "b"), ("b", "c")])
     with pytest.raises(NearfarError, match="--batch-size is 1"):
-        contrast("info-nce", Table(chain.from_iterable(PAIRS), DIM), DIM, TextBatches(PAIRS, 1, smallest=1))
+        contrastive_method(
+            "info-nce", Table(chain.from_iterable(PAIRS), DIM), DIM, TextBatches(PAIRS, 1, min_batch_size=1)
+        )
 
 
 # --- words ---
@@ -296,7 +300,7 @@ def test_rows_with_nothing_to_push_away_are_refused():
 def described(name, rows, **settings):
     table, method, batch = build(name, rows, **settings)
     lines = method.describe(batch)
-    assert table.asked == []
+    assert table.calls == []
     return lines, batch
 
 

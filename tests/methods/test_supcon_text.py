@@ -9,7 +9,7 @@ import torch
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.methods.supcon_text import supcon_text
 from nearfar.types import NearfarError
-from tests.methods.tables import Table, descend
+from tests.methods.table_encoder import Table, descend
 
 DIM = 5
 TEXTS = [("goal",), ("tax",), ("match",), ("vote",), ("team",), ("sun",), ("rain",)]
@@ -68,7 +68,7 @@ def test_a_repeated_text_counts_once_and_its_first_row_decides():
     repeated = [("goal", 0), ("team", 0), ("tax", 1), ("goal", 0), ("team", 1), ("vote", 1)]
     once = [("goal", 0), ("team", 0), ("tax", 1), ("vote", 1)]
     torch.testing.assert_close(method.loss(batch_of(*repeated)).total, by_hand(table, once, 0.3))
-    assert table.asked[0] == ["goal", "team", "tax", "vote"]
+    assert table.calls[0] == ["goal", "team", "tax", "vote"]
 
 
 @pytest.mark.parametrize(
@@ -166,4 +166,4 @@ def test_describe_names_labels_and_their_texts():
         "label       weather: no anchor, as it is alone; negatives: 3 other texts",
         "  text      sun",
     ]
-    assert table.asked == []
+    assert table.calls == []

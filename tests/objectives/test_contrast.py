@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from nearfar.objectives import (
-    _compared,
+    _contrast_targets,
     below_positive_row_mask,
     distinct_row_mask,
     info_nce,
@@ -14,7 +14,7 @@ from nearfar.objectives import (
     supcon,
 )
 from nearfar.types import NearfarError
-from tests.objectives.checks import Largest, some_mask, vectors
+from tests.objectives.checks import LargestTensor, some_mask, vectors
 
 COUNT, DIM = 11, 5
 SQUARE, WIDE = some_mask(COUNT, COUNT), some_mask(COUNT, 2 * COUNT, seed=1)
@@ -72,17 +72,17 @@ options = pytest.mark.parametrize("name", OPTIONS)
 @pytest.fixture
 def blocks(monkeypatch):
     """Sets how many logits a block has. Odd numbers, so that the batch is no multiple of it."""
-    return lambda size: monkeypatch.setattr(_compared, "BLOCK", size)
+    return lambda size: monkeypatch.setattr(_contrast_targets, "BLOCK", size)
 
 
-def whole_and_streamed(blocks, loss, *inputs, block=70, mean=False):
+def dense_and_streamed(blocks, loss, *inputs, block=70, mean=False):
     """Values and gradients of both ways; they have been different ways."""
     found = []
     for size in (2**40, block):
         blocks(size)
         leaves = [x.detach().clone().requires_grad_() for x in inputs]
         value = loss(*leaves)
-        assert ("Streamed" in graph(value)) == (size == block)
+        assert ("StreamedContrast" in graph(value)) == (size == block)
         # Weights that differ show values in another order; a mean's gradient is computed in another way.
         (value.mean() if mean else (value * (1 + torch.arange(len(value)))).sum()).backward()
         found.append((value.detach(), [leaf.grad for leaf in leaves if leaf.grad is not None]))
@@ -108,7 +108,7 @@ def graph(value):
 @pytest.mark.parametrize(("temperature", "block", "mean"), [(0.05, 70, True), (1.0, 1, False), (50.0, 70, False)])
 def test_blocks_equal_the_whole(name, temperature, block, mean, blocks):
     loss = OPTIONS[name]
-    whole, streamed = whole_and_streamed(
+    whole, streamed = dense_and_streamed(
         blocks, lambda *x: loss(*x, temperature), *vectors(3, COUNT, DIM), block=block, mean=mean
     )
     torch.testing.assert_close(streamed[0], whole[0], rtol=1e-12, atol=1e-13)
@@ -125,7 +125,7 @@ def test_extremes_are_finite_and_as_exact_as_the_whole(name, temperature, scale,
     x[0, 0], x[1, 1], x[2, 2] = 0, 0, 0  # zero vectors
     x[1, 3], x[1, 4], x[0, 5] = x[0, 3], -x[0, 4], x[0, 6]
     loss = OPTIONS[name]
-    whole, streamed = whole_and_streamed(blocks, lambda *x: loss(*x, temperature), *x, mean=True)
+    whole, streamed = dense_and_streamed(blocks, lambda *x: loss(*x, temperature), *x, mean=True)
     # A similarity has seven digits, and a logit is up to 1e4 times as large.
     torch.testing.assert_close(streamed[0], whole[0], rtol=1e-6, atol=1e-6 / temperature)
     for ours, plain in zip(streamed[1], whole[1], strict=True):
@@ -142,7 +142,7 @@ def test_in_float32_gradients_agree_to_five_digits(temperature, blocks):
         lambda a, p, n: info_nce(a, p, n, temperature=temperature, hard_negative_weight=0.3),
         lambda a, p, n: supcon(p, labels, temperature=temperature),
     ):
-        whole, streamed = whole_and_streamed(blocks, loss, anchors, anchors + noise, negatives, block=7001, mean=True)
+        whole, streamed = dense_and_streamed(blocks, loss, anchors, anchors + noise, negatives, block=7001, mean=True)
         torch.testing.assert_close(streamed[0], whole[0], rtol=1e-5, atol=1e-5)
         for ours, plain in zip(streamed[1], whole[1], strict=True):
             assert (ours - plain).norm() < 1e-5 * plain.norm()
@@ -158,7 +158,7 @@ def test_half_precision_is_computed_in_float32(name, dtype, mean, blocks):
             return loss(*x, 0.05)
 
     x = vectors(3, COUNT, DIM).to(dtype)
-    whole, streamed = whole_and_streamed(blocks, within, *x, mean=mean)
+    whole, streamed = dense_and_streamed(blocks, within, *x, mean=mean)
     assert streamed[0].dtype == torch.float32
     torch.testing.assert_close(streamed[0], whole[0], rtol=1e-5, atol=1e-5)
     for ours, plain in zip(streamed[1], whole[1], strict=True):
@@ -277,7 +277,7 @@ def memory(loss, count):
         return tensor
 
     x = [matrix.requires_grad_() for matrix in vectors(3, count, 4).float()]
-    with Largest() as largest:
+    with LargestTensor() as largest:
         with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
             value = loss(*x).sum()
         value.backward()

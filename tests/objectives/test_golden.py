@@ -5,7 +5,7 @@ import json
 import pytest
 import torch
 
-from nearfar.objectives import _compared, info_nce, self_guided, supcon
+from nearfar.objectives import _contrast_targets, info_nce, self_guided, supcon
 
 pytestmark = pytest.mark.realdata
 
@@ -22,7 +22,7 @@ def golden(nearfar_data):
 @pytest.fixture(autouse=True, params=[2**22, 3], ids=["whole", "in blocks"])
 def block(request, monkeypatch):
     """Both ways of computing the objectives."""
-    monkeypatch.setattr(_compared, "BLOCK", request.param)
+    monkeypatch.setattr(_contrast_targets, "BLOCK", request.param)
 
 
 def tensor(numbers):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from nearfar.encoder import native
+from nearfar.encoder import bf16_support
 from nearfar.evaluation.results import provenance
 from nearfar.runtime import machine
 
@@ -24,7 +24,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def give(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def write_cpuinfo(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cpuinfo").write_text(text)
     monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
 
@@ -52,16 +52,16 @@ def give(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_instruction_sets(
     text: str, variables: dict[str, str], sets: str, bf16: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give(text or "\n", tmp_path, monkeypatch)
+    write_cpuinfo(text or "\n", tmp_path, monkeypatch)
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert " ".join(machine.instruction_sets()) == sets
-    assert native.native_bf16("cpu") is bf16
+    assert bf16_support.native_bf16("cpu") is bf16
     assert provenance()["hardware"]["instruction_sets"] == sets
 
 
 def test_the_first_processor_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    give(GENOA, tmp_path, monkeypatch)
+    write_cpuinfo(GENOA, tmp_path, monkeypatch)
     assert machine.processor() == "AMD EPYC"
     assert provenance()["hardware"]["processor"] == "AMD EPYC"
 
@@ -82,22 +82,27 @@ def test_without_cpuinfo_torch_is_asked(
     monkeypatch.setattr(machine, "SYSTEM", system)
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities, raising=False)
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", limit)
-    assert native.native_bf16("cpu") is bf16
+    assert bf16_support.native_bf16("cpu") is bf16
     monkeypatch.delattr(torch.cpu, "get_capabilities")
-    assert native.native_bf16("cpu") is False
+    assert bf16_support.native_bf16("cpu") is False
 
 
 @pytest.mark.parametrize(("capability", "bf16"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
 def test_cuda_goes_by_its_capability(capability: tuple[int, int], bf16: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
-    assert native.native_bf16() is native.native_bf16("cuda:0") is native.native_bf16(torch.device("cuda")) is bf16
+    assert (
+        bf16_support.native_bf16()
+        is bf16_support.native_bf16("cuda:0")
+        is bf16_support.native_bf16(torch.device("cuda"))
+        is bf16
+    )
 
 
 def test_other_devices_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert not native.native_bf16("cuda")
-    assert not native.native_bf16("mps")
+    assert not bf16_support.native_bf16("cuda")
+    assert not bf16_support.native_bf16("mps")
 
 
 def test_the_slowdown_is_a_ratio_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,7 +111,7 @@ def test_the_slowdown_is_a_ratio_of_times(monkeypatch: pytest.MonkeyPatch) -> No
         return {torch.bfloat16: 6.0, torch.float32: 2.0}[left.dtype]
 
     with monkeypatch.context() as patch:
-        patch.setattr(native, "_fastest", fastest)
-        assert native.bf16_slowdown() == 3.0
-    monkeypatch.setattr(native, "PATIENCE", 0.0)
-    assert 0 < native.bf16_slowdown() < float("inf")
+        patch.setattr(bf16_support, "_fastest", fastest)
+        assert bf16_support.bf16_slowdown() == 3.0
+    monkeypatch.setattr(bf16_support, "TIME_BUDGET", 0.0)
+    assert 0 < bf16_support.bf16_slowdown() < float("inf")

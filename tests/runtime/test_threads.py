@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.runtime import threads
-from nearfar.runtime.threads import WAITING, settings
+from nearfar.runtime.threads import WAIT_VARIABLES, settings
 
 CODE = """
 import os, sys
@@ -24,7 +24,7 @@ print(*(f"{{name}}={{os.environ.get(name)}}" for name in {names!r}))
 
 def environment_after(argv: list[str], **own: str) -> dict[str, str]:
     """What a process's environment has after it ran the command."""
-    names = [*WAITING, "OMP_NUM_THREADS"]
+    names = [*WAIT_VARIABLES, "OMP_NUM_THREADS"]
     kept = {name: value for name, value in os.environ.items() if name not in names}
     command = [sys.executable, "-c", CODE.format(argv=argv, names=names)]
     done = subprocess.run(command, env={**kept, **own}, capture_output=True, text=True, check=True)
@@ -33,7 +33,7 @@ def environment_after(argv: list[str], **own: str) -> dict[str, str]:
 
 def test_the_command_line_sets_them_before_torch_is_imported() -> None:
     found = environment_after(["--help"])
-    assert {name: found[name] for name in WAITING} == WAITING
+    assert {name: found[name] for name in WAIT_VARIABLES} == WAIT_VARIABLES
 
 
 def test_importing_nearfar_sets_nothing() -> None:
@@ -43,18 +43,18 @@ def test_importing_nearfar_sets_nothing() -> None:
 
 
 def test_after_torch_it_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in WAITING:
+    for name in WAIT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(sys.modules, "torch", object())
     assert threads.set_up() == {}
-    assert not set(WAITING) & set(os.environ)
+    assert not set(WAIT_VARIABLES) & set(os.environ)
 
 
-@pytest.mark.parametrize("name", sorted(WAITING))
+@pytest.mark.parametrize("name", sorted(WAIT_VARIABLES))
 def test_what_the_user_says_of_waiting_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "cpu_quota", lambda: None)
     assert settings({name: "7"}) == {}
-    assert settings({}) == WAITING
+    assert settings({}) == WAIT_VARIABLES
 
 
 @pytest.mark.parametrize(
@@ -77,24 +77,24 @@ def test_a_containers_quota_limits_the_threads(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(threads, "CGROUP", tmp_path)
-    monkeypatch.setattr(threads, "cores", lambda: 3)
+    monkeypatch.setattr(threads, "available_cores", lambda: 3)
     assert threads.cpu_quota() == quota
-    count = settings(dict(WAITING)).get("OMP_NUM_THREADS")
+    count = settings(dict(WAIT_VARIABLES)).get("OMP_NUM_THREADS")
     assert count == (None if quota is None or quota >= 3 else str(quota))
     assert "OMP_NUM_THREADS" not in settings({"OMP_NUM_THREADS": "8"})
     assert "OMP_NUM_THREADS" not in settings({"MKL_NUM_THREADS": "8"})
 
 
 def test_processes_started_inside_inherit_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in WAITING:
+    for name in WAIT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
-    code = f"import os; print(*(os.environ[name] for name in {sorted(WAITING)!r}))"
-    with threads.inherited():
+    code = f"import os; print(*(os.environ[name] for name in {sorted(WAIT_VARIABLES)!r}))"
+    with threads.child_environment():
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [WAITING[name] for name in sorted(WAITING)]
-    assert not set(WAITING) & set(os.environ)
+    assert done.stdout.split() == [WAIT_VARIABLES[name] for name in sorted(WAIT_VARIABLES)]
+    assert not set(WAIT_VARIABLES) & set(os.environ)
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
-    with threads.inherited():
+    with threads.child_environment():
         assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
         assert "GOMP_SPINCOUNT" not in os.environ
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
@@ -111,9 +111,9 @@ def test_processes_that_encode_have_them(tmp_path: Path, monkeypatch: pytest.Mon
     def start(process: SpawnProcess) -> None:
         raise Started(os.environ.get("GOMP_SPINCOUNT"))
 
-    for name in WAITING:
+    for name in WAIT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SpawnProcess, "start", start)
-    work = workers.Work(tmp_path, "mean", 8, normalize=False, bf16=False)
-    with pytest.raises(Started, match=f"^{threads.SPINS}$"):
+    work = workers.WorkerConfig(tmp_path, "mean", 8, normalize=False, bf16=False)
+    with pytest.raises(Started, match=f"^{threads.SPIN_COUNT}$"):
         next(workers.encode_in_processes(iter(()), work, ["cpu"]))

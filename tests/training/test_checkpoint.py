@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from nearfar.disk import write_text
-from nearfar.training.checkpoint import Checkpoints, InMemory, Progress
+from nearfar.training.checkpoint import Checkpoints, InMemoryCheckpointer, Progress
 from nearfar.types import NearfarError
 
 
@@ -68,7 +68,7 @@ def test_best_weights_come_back_from_memory(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     modules = network(0)
     optimiser = optimiser_of(modules)
-    kept = InMemory()
+    kept = InMemoryCheckpointer()
     assert kept.latest is None
     kept.save_best(modules)
     steps(modules, optimiser, 2)

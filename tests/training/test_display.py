@@ -23,10 +23,10 @@ def shown(total: int, *, terminal: bool = False) -> str:
     output = io.StringIO()
     console = Console(file=output, width=200, force_terminal=terminal, color_system=None, legacy_windows=False)
     with Display(console, total_steps=total) as display:
-        display.evaluated(0, EVALUATION, best=False)
+        display.on_evaluate(0, EVALUATION, best=False)
         for step in range(1, total + 1):
-            display.stepped(report(step, **{"mlm.loss": 3.0}))
-        display.evaluated(total, EVALUATION, best=True)
+            display.on_step(report(step, **{"mlm.loss": 3.0}))
+        display.on_evaluate(total, EVALUATION, best=True)
     return output.getvalue()
 
 
@@ -44,16 +44,16 @@ def test_evaluations_in_words() -> None:
     assert lines[1] == "  alignment 0.25  mean cosine 0.12"
     assert lines[-2] == "step 3: Spearman 51.23 on the dev pairs  the best so far"
     output = io.StringIO()
-    Display(Console(file=output), total_steps=3).evaluated(2, Evaluation(-0.1, {}), best=False)
+    Display(Console(file=output), total_steps=3).on_evaluate(2, Evaluation(-0.1, {}), best=False)
     assert output.getvalue() == "step 2: Spearman -10.00 on the dev pairs\n"
 
 
 def test_another_metric_in_words() -> None:
     output = io.StringIO()
     console = Console(file=output, width=200)
-    display = Display(console, total_steps=3, metric="accuracy", of="the validation rows")
-    display.evaluated(0, EVALUATION, best=False)
-    display.evaluated(2, Evaluation(0.75, {}), best=True)
+    display = Display(console, total_steps=3, metric="accuracy", evaluated_on="the validation rows")
+    display.on_evaluate(0, EVALUATION, best=False)
+    display.on_evaluate(2, Evaluation(0.75, {}), best=True)
     assert output.getvalue().splitlines() == [
         "step 0: Accuracy 51.23 on the validation rows  before training",
         "  alignment 0.25  mean cosine 0.12",
@@ -72,7 +72,7 @@ def test_a_terminal_gets_a_bar() -> None:
 def test_a_bar_that_goes_on_starts_where_it_was() -> None:
     display = Display(Console(file=io.StringIO()), total_steps=10, start=4)
     assert display.bar.tasks[0].completed == 4
-    display.stepped(report(5))
+    display.on_step(report(5))
     assert display.bar.tasks[0].completed == 5
 
 
@@ -86,8 +86,8 @@ def test_the_bar_goes_away_when_something_is_raised() -> None:
 def test_metrics_are_a_line_each(tmp_path: Path) -> None:
     metrics = MetricsFile(tmp_path / "metrics.jsonl", resume_at=0)
     assert (tmp_path / "metrics.jsonl").read_text() == ""
-    metrics.evaluated(0, EVALUATION, best=False)
-    metrics.stepped(report(1, ce=0.1))
+    metrics.on_evaluate(0, EVALUATION, best=False)
+    metrics.on_step(report(1, ce=0.1))
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines == [
         {"step": 0, "spearman": 0.512345678, "best": False, "alignment": 0.25, "mean_cosine": 0.123457},
@@ -105,8 +105,8 @@ def test_metrics_are_a_line_each(tmp_path: Path) -> None:
 
 def test_metrics_of_another_name_say_so(tmp_path: Path) -> None:
     metrics = MetricsFile(tmp_path / "metrics.jsonl", resume_at=0, metric="accuracy")
-    metrics.stepped(report(1, accuracy=0.5))
-    metrics.evaluated(1, Evaluation(0.75, {"more": 0.1}), best=True)
+    metrics.on_step(report(1, accuracy=0.5))
+    metrics.on_evaluate(1, Evaluation(0.75, {"more": 0.1}), best=True)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert lines[0].keys() >= {"loss", "accuracy"}  # a term of the loss: no "metric", so no evaluation
     assert "metric" not in lines[0]
@@ -118,16 +118,16 @@ def test_metrics_of_another_name_say_so(tmp_path: Path) -> None:
 def test_lines_beyond_the_checkpoint_go_and_half_of_one_too(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     metrics = MetricsFile(file, resume_at=0)
-    metrics.evaluated(0, EVALUATION, best=False)
+    metrics.on_evaluate(0, EVALUATION, best=False)
     for step in (1, 2, 3, 4):
-        metrics.stepped(report(step))
-    metrics.evaluated(4, EVALUATION, best=True)
+        metrics.on_step(report(step))
+    metrics.on_evaluate(4, EVALUATION, best=True)
     whole = file.read_text().splitlines()
     for rest in ('{"step": 5, "epo', '{"step": 5, "epoch": 0, "loss": 1'):
         file.write_text("\n".join([*whole, rest]))
         MetricsFile(file, resume_at=2)
         assert file.read_text().splitlines() == whole[:3]
-    MetricsFile(file, resume_at=2).stepped(report(3))
+    MetricsFile(file, resume_at=2).on_step(report(3))
     assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [0, 1, 2, 3]
 
 
@@ -135,9 +135,9 @@ def test_without_a_checkpoint_it_begins_anew(tmp_path: Path) -> None:
     """The run evaluates its start again, which must not be there twice."""
     file = tmp_path / "metrics.jsonl"
     metrics = MetricsFile(file, resume_at=0)
-    metrics.evaluated(0, EVALUATION, best=False)
-    metrics.stepped(report(1))
-    MetricsFile(file, resume_at=0).evaluated(0, EVALUATION, best=False)
+    metrics.on_evaluate(0, EVALUATION, best=False)
+    metrics.on_step(report(1))
+    MetricsFile(file, resume_at=0).on_evaluate(0, EVALUATION, best=False)
     assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [0]
 
 
@@ -146,4 +146,4 @@ def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").unlink()
     (tmp_path / "metrics.jsonl").mkdir()
     with pytest.raises(NearfarError, match=r"metrics.jsonl: cannot be written \(Is a directory\)"):
-        metrics.stepped(report(1))
+        metrics.on_step(report(1))

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from nearfar.commands.train.prepare import Prepared, prepare
+from nearfar.commands.train.prepare import PreparedRun, prepare
 from nearfar.config import METHODS, TrainConfig
 from nearfar.methods import Loss
-from nearfar.training.gradients import Gradients, pieces_of, seeded
+from nearfar.training.gradients import Gradients, seed_rng, split_micro_batches
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
-from tests.every_method import config, write_data
+from tests.method_configs import config, write_data
 
 pytestmark = pytest.mark.long
 
@@ -23,12 +23,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def modules(run: Prepared) -> list[torch.nn.Module]:
+def modules(run: PreparedRun) -> list[torch.nn.Module]:
     return [run.encoder, *run.mixture.heads]
 
 
 def gradients(
-    run: Prepared, parts, micro_batch: int | None, *, tokens: int | None = None
+    run: PreparedRun, parts, micro_batch: int | None, *, tokens: int | None = None
 ) -> tuple[float, list[torch.Tensor]]:
     """Loss and gradients of one step, as the loop computes them."""
     total = 0.0
@@ -37,29 +37,29 @@ def gradients(
         module.zero_grad()
     for number, (method, batch, weight) in enumerate(parts):
         computed = Gradients(7, Processes(), micro_batch, tokens)
-        loss, _ = computed.add(method, batch, weight=weight, key=(3, number))
+        loss, _ = computed.accumulate(method, batch, weight=weight, key=(3, number))
         total += weight * float(loss.total.detach())
     return total, collected(run)
 
 
-def collected(run: Prepared) -> list[torch.Tensor]:
+def collected(run: PreparedRun) -> list[torch.Tensor]:
     found = [p.grad.clone() for module in modules(run) for p in module.parameters() if p.grad is not None]
     assert sum(float(gradient.norm() > 1e-6) for gradient in found) > 10
     return found
 
 
-def plain(run: Prepared, parts) -> tuple[float, list[torch.Tensor]]:
+def plain(run: PreparedRun, parts) -> tuple[float, list[torch.Tensor]]:
     """The same by autograd alone, one graph from texts to loss; only without dropout is it the same."""
     total = torch.zeros(())
     for module in modules(run):
         module.train()
         module.zero_grad()
     for number, (method, batch, weight) in enumerate(parts):
-        seeded(7, 3, number, "items")
-        items = method.items_of(batch)
+        seed_rng(7, 3, number, "items")
+        items = method.extract_items(batch)
         rows = method.represent(items)
-        seeded(7, 3, number, "loss")
-        total = total + weight * method.loss_of(batch, rows).total
+        seed_rng(7, 3, number, "loss")
+        total = total + weight * method.loss_fn(batch, rows).total
     total.backward()
     return float(total.detach()), collected(run)
 
@@ -72,7 +72,7 @@ def assert_close(ours: tuple[float, list[torch.Tensor]], theirs: tuple[float, li
         assert float((one - other).norm()) <= 1e-4 * float(other.norm()) + 1e-6 * scale
 
 
-def last_batch(settings: TrainConfig, run: Prepared):
+def last_batch(settings: TrainConfig, run: PreparedRun):
     *_, parts = run.mixture.epoch(0)
     return parts
 
@@ -121,15 +121,17 @@ def test_pieces_have_so_many_tokens(method: str, folder: Path) -> None:
 
 def test_pieces_of_items(folder: Path) -> None:
     objective = replace(
-        prepare(config("sbert", folder)).mixture.parts[0][0], tokens_of=lambda items: [len(item) for item in items]
+        prepare(config("sbert", folder)).mixture.parts[0][0], count_tokens=lambda items: [len(item) for item in items]
     )
     items = ["aaa", "a", "aaaaaaa", "aa", "aa", "aa"]
-    assert pieces_of(objective, items, None, 4) == [["aaa", "a"], ["aaaaaaa"], ["aa", "aa"], ["aa"]]
-    assert pieces_of(objective, items, None, 100) == pieces_of(objective, items, None, None) == [items]
-    assert pieces_of(objective, items, 4, None) == [items[:4], items[4:]]
-    assert pieces_of(objective, [], None, 4) == pieces_of(objective, [], 4, None) == []
+    assert split_micro_batches(objective, items, None, 4) == [["aaa", "a"], ["aaaaaaa"], ["aa", "aa"], ["aa"]]
+    assert (
+        split_micro_batches(objective, items, None, 100) == split_micro_batches(objective, items, None, None) == [items]
+    )
+    assert split_micro_batches(objective, items, 4, None) == [items[:4], items[4:]]
+    assert split_micro_batches(objective, [], None, 4) == split_micro_batches(objective, [], 4, None) == []
     with pytest.raises(NearfarError, match="sbert does not say how many tokens"):
-        pieces_of(replace(objective, tokens_of=None), items, None, 4)
+        split_micro_batches(replace(objective, count_tokens=None), items, None, 4)
 
 
 @pytest.mark.parametrize("method", ["simcse-unsup", "scl", "sg-opt"])
@@ -140,20 +142,20 @@ def test_dropout_is_the_same_both_times(method: str, folder: Path) -> None:
     cached = gradients(run, ((objective, batch, 1.0),), 3)
     for module in modules(run):
         module.zero_grad()
-    seeded(7, 3, 0, "items")
-    items = objective.items_of(batch)
+    seed_rng(7, 3, 0, "items")
+    items = objective.extract_items(batch)
     made = []
     for piece, start in enumerate(range(0, len(items), 3)):
-        seeded(7, 3, 0, "rows", 0, piece)
+        seed_rng(7, 3, 0, "rows", 0, piece)
         made.append(objective.represent(items[start : start + 3]))
-    seeded(7, 3, 0, "loss")
-    total = objective.loss_of(batch, torch.cat(made)).total
+    seed_rng(7, 3, 0, "loss")
+    total = objective.loss_fn(batch, torch.cat(made)).total
     total.backward()
     assert_close(cached, (float(total.detach()), collected(run)))
     # and dropout is there: with other draws the loss is another
     losses = []
     for seed in (1, 2):
-        seeded(seed)
+        seed_rng(seed)
         with torch.no_grad():
             losses.append(float(objective.loss(batch).total))
     assert losses[0] != pytest.approx(losses[1], rel=1e-3)
@@ -188,7 +190,7 @@ def test_the_mean_of_several_batches(folder: Path) -> None:
     for module in modules(run):
         module.train()
         module.zero_grad()
-    terms, items = Gradients(7, Processes()).add_mean(group, step=3)
+    terms, items = Gradients(7, Processes()).accumulate_mean(group, step=3)
     ours = terms["loss"], collected(run)
     assert items == sum(len(batch.sentences) for ((_, batch, _),) in group)
 
@@ -209,7 +211,7 @@ def test_terms_of_several_parts_have_their_names(folder: Path) -> None:
     nli = prepare(config("scl", folder, model=str(folder / "tiny")))
     (lead, mlm), (scl,) = next(run.mixture.epoch(0)), next(nli.mixture.epoch(0))
     parts = (lead, mlm, (*scl[:2], 0.25), (*scl[:2], 2.0))
-    terms, _ = Gradients(7, Processes()).add_mean([parts, parts], step=0)
+    terms, _ = Gradients(7, Processes()).accumulate_mean([parts, parts], step=0)
     both = ["loss", "scl", "ce", "accuracy"]
     names = ["simcse-unsup.loss", "simcse-unsup.accuracy", "mlm.loss"]
     assert set(terms) == {"loss", *names, *(f"{scl}.{term}" for scl in ("scl", "scl 2") for term in both)}
@@ -226,7 +228,7 @@ def test_each_step_batch_and_part_draws_its_own(folder: Path) -> None:
     parts = next(run.mixture.epoch(0))
 
     def loss(step: int, *, seed: int = 7, times: int = 1) -> float:
-        return Gradients(seed, Processes()).add_mean([parts] * times, step=step)[0]["loss"]
+        return Gradients(seed, Processes()).accumulate_mean([parts] * times, step=step)[0]["loss"]
 
     assert loss(0) == loss(0)
     assert len({loss(0), loss(1), loss(2), loss(0, seed=8), loss(0, times=2)}) == 5
@@ -237,9 +239,9 @@ def test_a_loss_that_owes_the_rows_nothing(folder: Path) -> None:
     run = prepare(config("sbert", folder))
     (method, batch, _) = next(run.mixture.epoch(0))[0]
     head = torch.nn.Linear(1, 1)
-    headless = replace(method, loss_of=lambda _, rows: Loss(head(torch.ones(1)).sum(), {}))
+    headless = replace(method, loss_fn=lambda _, rows: Loss(head(torch.ones(1)).sum(), {}))
     fixed = replace(
-        method, represent=lambda items: torch.ones(len(items), 2), loss_of=lambda _, rows: Loss(rows.sum(), {})
+        method, represent=lambda items: torch.ones(len(items), 2), loss_fn=lambda _, rows: Loss(rows.sum(), {})
     )
     for objective in (headless, fixed):
         for micro_batch in (None, 3):

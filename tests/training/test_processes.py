@@ -5,7 +5,7 @@ import torch
 from torch import distributed, nn
 
 from nearfar.training import processes as module
-from nearfar.training.processes import Processes, leave
+from nearfar.training.processes import Processes, leave_process_group
 from nearfar.types import NearfarError
 
 
@@ -16,7 +16,7 @@ def test_alone() -> None:
     assert alone.any(True) is True
     assert alone.any(False) is False
     assert not distributed.is_initialized()
-    leave()  # nobody to take leave of
+    leave_process_group()  # nobody to take leave of
 
 
 def test_rows_come_back_without_their_graph() -> None:
@@ -29,15 +29,15 @@ def test_rows_come_back_without_their_graph() -> None:
 def test_gradients_stay_as_they_are() -> None:
     linear = nn.Linear(2, 1)
     linear.weight.grad = torch.tensor([[1.0, 2.0]])
-    Processes().sum_gradients(linear.parameters())
+    Processes().all_reduce_gradients(linear.parameters())
     assert torch.equal(linear.weight.grad, torch.tensor([[1.0, 2.0]]))
     assert linear.bias.grad is None
 
 
 def test_the_first_computes_and_its_errors_are_raised() -> None:
-    assert Processes().from_first(lambda: [1, "two"]) == [1, "two"]
+    assert Processes().broadcast_from_first(lambda: [1, "two"]) == [1, "two"]
     with pytest.raises(NearfarError, match="is in the way"):
-        Processes().from_first(fail)
+        Processes().broadcast_from_first(fail)
 
 
 def one_of_two(rank: int) -> Processes:
@@ -57,18 +57,18 @@ def never() -> str:
 def test_what_the_first_says_is_sent_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[object] = []
     monkeypatch.setattr(module.distributed, "broadcast_object_list", sent.extend)
-    assert one_of_two(0).from_first(lambda: "all is well") == "all is well"
+    assert one_of_two(0).broadcast_from_first(lambda: "all is well") == "all is well"
     with pytest.raises(NearfarError, match="is in the way"):
-        one_of_two(0).from_first(fail)
+        one_of_two(0).broadcast_from_first(fail)
     assert sent == [("value", "all is well"), ("error", "run: is in the way.")]  # told before it is raised
 
 
 def test_the_others_hear_it(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[object] = [("value", "all is well"), ("error", "run: is in the way.")]
     monkeypatch.setattr(module.distributed, "broadcast_object_list", lambda words: words.__setitem__(0, told.pop(0)))
-    assert one_of_two(1).from_first(never) == "all is well"
+    assert one_of_two(1).broadcast_from_first(never) == "all is well"
     with pytest.raises(NearfarError, match="is in the way"):
-        one_of_two(1).from_first(never)
+        one_of_two(1).broadcast_from_first(never)
 
 
 @pytest.mark.parametrize("size", [2, 3, 5])
@@ -128,7 +128,7 @@ def test_sums_go_in_buckets_and_skip_what_nobody_has(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(module, "BUCKET", 5)
     two = Processes()
     two.size = 2
-    two.sum_gradients(parameters)
+    two.all_reduce_gradients(parameters)
     assert sent == [4, 5, 5]  # flags; 3 + 2; 4 + 1
     assert [None if p.grad is None else p.grad.tolist() for p in parameters] == [
         [2.0] * 3,
@@ -143,5 +143,5 @@ def test_leaving_destroys_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[bool] = []
     monkeypatch.setattr(module.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(module.distributed, "destroy_process_group", lambda: left.append(True))
-    leave()
+    leave_process_group()
     assert left == [True]

@@ -142,14 +142,14 @@ class Glow(nn.Module):
                 "couple; choose fewer levels."
             )
         self.dim, self.depth, self.width = dim, depth, width
-        self.done = [halves(count)[1] for count in channels[:-1]] + channels[-1:]
+        self.factored_out = [halves(count)[1] for count in channels[:-1]] + channels[-1:]
         """How many channels each level gives to z."""
         self.levels = nn.ModuleList(nn.Sequential(*(Step(count, width) for _ in range(depth))) for count in channels)
 
     def forward(self, x: Float[Tensor, "texts dim"]) -> tuple[Float[Tensor, "texts dim"], Float[Tensor, " texts"]]:
         """Return z and log p(x), in nats, of each row."""
         parts = []
-        for level, done in zip(self.levels, self.done, strict=True):
+        for level, done in zip(self.levels, self.factored_out, strict=True):
             y = level(x)
             x, part = y.split((y.shape[-1] - done, done), dim=-1)
             parts.append(part)
@@ -159,7 +159,7 @@ class Glow(nn.Module):
 
     def inverse(self, z: Float[Tensor, "texts dim"]) -> Float[Tensor, "texts dim"]:
         """The x of a z."""
-        parts = z.split(self.done, dim=-1)
+        parts = z.split(self.factored_out, dim=-1)
         x = parts[-1][..., :0]
         for level, part in zip(reversed(self.levels), reversed(parts), strict=True):
             x = torch.cat([x, part], dim=-1)

@@ -155,7 +155,7 @@ def open_baseline(
         raise NearfarError(f"pooling {pooling!r}: {spec} is a pooling of its own; leave it out.")
     if pooling is not None and options.get("pooling", pooling) != pooling:
         raise NearfarError(f"{spec} and pooling {pooling!r} contradict each other; name one.")
-    numbers = {key: _whole(spec, key, value) for key, value in options.items() if key != "pooling"}
+    numbers = {key: _parse_int(spec, key, value) for key, value in options.items() if key != "pooling"}
     if name in FITTED and texts is None and not per_call:
         raise NearfarError(
             f"{spec}: is fitted on the texts of a task, and there is none here. Name sentences to fit on: "
@@ -186,10 +186,10 @@ def open_baseline(
         from nearfar.data.rows import load_sentences
 
         return fit(encode, [row[0] for row in load_sentences(texts).rows])
-    from nearfar.baselines.remembering import Remembering
+    from nearfar.baselines.caching import CachedEncode
 
-    remembering = Remembering(encode)
-    return lambda texts: fit(remembering, texts)(texts)
+    cached_encode = CachedEncode(encode)
+    return lambda texts: fit(cached_encode, texts)(texts)
 
 
 def _flow(encode: Encode, texts: Sequence[str], *, seed: int, progress: bool) -> Encode:
@@ -204,7 +204,7 @@ def _whitening(encode: Encode, texts: Sequence[str], *, dimensions: int | None) 
     return Whitening.fit(encode, texts, dimensions=dimensions)
 
 
-def _whole(spec: str, key: str, value: str) -> int:
+def _parse_int(spec: str, key: str, value: str) -> int:
     try:
         return int(value)
     except ValueError:

@@ -27,11 +27,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.encoder.attention import LengthGroup
-from nearfar.encoder.encoder import Encoder, budgeted, warn_of_cuts
-from nearfar.encoder.ragged import Ragged, hidden_states
+from nearfar.encoder.encoder import Encoder, token_budget_batches, warn_truncated
+from nearfar.encoder.ragged import RaggedBatch, hidden_states
 from nearfar.types import NearfarError
 
-DEPENDENT = 1e-13
+RANK_TOLERANCE = 1e-13
 """A layer whose squared distance from the span of others is below this share of its square lies in the span: float32
 states are no more exact than that."""
 TOKENS_AT_ONCE = 512  # copied to float64 while their Gram matrices are computed
@@ -77,17 +77,19 @@ class SbertWk:
         encoder = self._encoder
         distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         tokenized = encoder.tokenize(list(distinct))
-        warn_of_cuts(tokenized, encoder.max_length)
+        warn_truncated(tokenized, encoder.max_length)
         token_ids = tokenized.ids
         vectors = np.empty((len(distinct), encoder.backbone.config.hidden_size), dtype=np.float32)
         was_training = encoder.training
         encoder.eval()
-        for places in budgeted(token_ids, progress=self._progress):
-            batch = Ragged.pack([token_ids[place] for place in places], device=encoder.device)
+        for places in token_budget_batches(token_ids, progress=self._progress):
+            batch = RaggedBatch.pack([token_ids[place] for place in places], device=encoder.device)
             with torch.autocast(encoder.device.type, dtype=torch.bfloat16, enabled=self._bf16):
                 hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
             states = torch.stack([layer.float() for layer in hidden[self._layer_start :]], dim=1)
-            vectors[places] = batch.to_caller(sentence_vectors(states, batch.groups, window=self._window)).cpu().numpy()
+            vectors[places] = (
+                batch.restore_order(sentence_vectors(states, batch.groups, window=self._window)).cpu().numpy()
+            )
         encoder.train(was_training)
         return vectors[[distinct[text] for text in texts]]
 
@@ -153,10 +155,10 @@ def distance_of_last(gram: Float[Tensor, "*batch vectors vectors"]) -> Float[Ten
     """
     for _ in range(gram.shape[-1] - 1):
         pivot, row = gram[..., 0, 0], gram[..., 0, 1:]
-        factor = torch.where(pivot > DEPENDENT, 1 / pivot, 0)
+        factor = torch.where(pivot > RANK_TOLERANCE, 1 / pivot, 0)
         gram = gram[..., 1:, 1:] - factor[..., None, None] * row[..., :, None] * row[..., None, :]
     left = gram[..., 0, 0]
-    return torch.where(left > DEPENDENT, left, 0).sqrt()
+    return torch.where(left > RANK_TOLERANCE, left, 0).sqrt()
 
 
 def _neighbours(layers: int, window: int) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from nearfar.runtime import collector, threads
+from nearfar.runtime import garbage_collection, threads
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -58,61 +58,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     threads.set_up()
     if arguments is None:  # this is the program, and not a call in another
-        collector.spare_exit()
-    given = list(sys.argv[1:] if arguments is None else arguments)
+        garbage_collection.skip_at_exit()
+    argv = list(sys.argv[1:] if arguments is None else arguments)
     show = warnings.showwarning
-    warnings.showwarning = lambda message, *_, **__: _say(f"warning: {message}")
+    warnings.showwarning = lambda message, *_, **__: _print_message(f"warning: {message}")
     try:
         try:
-            return _run(given)
+            return _run(argv)
         finally:
             if sys.stdout is not None:
                 sys.stdout.flush()  # so that what cannot be written is told here, and not by Python as it leaves
     except NearfarError as error:
-        _say(f"nearfar: {error}", style="red")
+        _print_message(f"nearfar: {error}", style="red")
         return 2
     except KeyboardInterrupt:
-        _say("nearfar: stopped.")
+        _print_message("nearfar: stopped.")
         return 130
     except Exception as error:
-        from nearfar.cli.boundary import answer
+        from nearfar.cli.errors import describe_exception
 
-        status, sentence = answer(error, given)
+        status, sentence = describe_exception(error, argv)
         if sentence:
-            _say(f"nearfar: {sentence}", style="red")
+            _print_message(f"nearfar: {sentence}", style="red")
         return status
     finally:
         warnings.showwarning = show
 
 
-def _run(given: list[str]) -> int:
-    if not given or given[0] in ("-h", "--help", "help"):
+def _run(argv: list[str]) -> int:
+    if not argv or argv[0] in ("-h", "--help", "help"):
         from nearfar.config.methods import METHODS
 
         sys.stdout.write(OVERVIEW.format(methods=", ".join(METHODS)))
-        return 0 if given else 2
-    if given[0] in ("-V", "--version"):
-        from nearfar.cli.boundary import version
+        return 0 if argv else 2
+    if argv[0] in ("-V", "--version"):
+        from nearfar.cli.errors import version
 
         sys.stdout.write(f"nearfar {version('nearfar')}\n")
         return 0
-    if given[0] not in VERBS:
-        from nearfar.config.files import nearest
+    if argv[0] not in VERBS:
+        from nearfar.config.files import unknown_name_message
 
-        raise NearfarError(nearest(given[0], VERBS, what="command"))
-    module = import_module(f"nearfar.cli.{VERBS[given[0]]}")
-    status: int = getattr(module, f"{given[0].replace('-', '_')}_verb")(given[1:], _screen)
+        raise NearfarError(unknown_name_message(argv[0], VERBS, what="command"))
+    module = import_module(f"nearfar.cli.{VERBS[argv[0]]}")
+    status: int = getattr(module, f"{argv[0].replace('-', '_')}_verb")(argv[1:], _make_console)
     return status
 
 
-def _screen() -> "Console":
+def _make_console() -> "Console":
     """Where results go. Of several processes that train together, the first one talks."""
     from rich.console import Console
 
     return Console(soft_wrap=True, emoji=False, quiet=os.environ.get("RANK", "0") != "0")
 
 
-def _say(message: str, style: str | None = None) -> None:
+def _print_message(message: str, style: str | None = None) -> None:
     from rich.console import Console
 
     Console(stderr=True, soft_wrap=True, emoji=False).print(message, markup=False, highlight=False, style=style)

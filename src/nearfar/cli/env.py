@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def env_verb(given: list[str], screen: "Callable[[], Console]") -> int:
+def env_verb(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Print versions, processor, threads, GPU, kernels, folders, data and hub."""
-    config, _ = parse(EnvConfig, given, prog="nearfar env")
+    config, _ = parse(EnvConfig, argv, prog="nearfar env")
 
-    from nearfar.commands.env import describe, lines
+    from nearfar.commands.env import describe, format_lines
 
     found = describe(offline=config.offline)
-    text = json.dumps(found, indent=1, ensure_ascii=False) if config.json else "\n".join(lines(found))
-    screen().print(text, markup=False, highlight=False)
+    text = json.dumps(found, indent=1, ensure_ascii=False) if config.json else "\n".join(format_lines(found))
+    make_console().print(text, markup=False, highlight=False)
     return 0

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from nearfar.cli.parsing import Extra, parse
+from nearfar.cli.parsing import ExtraOption, parse
 from nearfar.config.bounds import File
 from nearfar.config.verbs import CompareConfig, EvaluateConfig, GeometryConfig, ReportConfig
 from nearfar.types import NearfarError
@@ -13,18 +13,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def evaluate_verb(given: list[str], screen: "Callable[[], Console]") -> int:
+def evaluate_verb(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Score encoders, one after the other."""
-    extra = Extra(
+    extra = ExtraOption(
         "models",
         tuple[File, ...],
         "Model folders, training runs' folders or groups of them, owner/name on the hub, or baselines "
         "(glove:FILE, wk:MODEL, whitening:MODEL@TEXTS, flow:MODEL@TEXTS, use).",
         default=(),
-        called="MODEL ...",
+        positional_name="MODEL ...",
     )
-    config, also = parse(EvaluateConfig, given, prog="nearfar evaluate", extras=(extra,))
-    models, console = also["models"], screen()
+    config, extra_values = parse(EvaluateConfig, argv, prog="nearfar evaluate", extras=(extra,))
+    models, console = extra_values["models"], make_console()
     if not models:
         raise NearfarError("evaluate what? nearfar evaluate MODEL [MODEL ...]")
     if config.output and len(models) > 1:
@@ -45,17 +45,17 @@ def evaluate_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     return 0
 
 
-def compare_verb(given: list[str], screen: "Callable[[], Console]") -> int:
+def compare_verb(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Test whether the first is better than the others."""
-    extra = Extra(
+    extra = ExtraOption(
         "sides",
         tuple[File, ...],
         "Two or more: models, result files, or folders of result files (the seeds of one setting).",
         default=(),
-        called="SIDE ...",
+        positional_name="SIDE ...",
     )
-    config, also = parse(CompareConfig, given, prog="nearfar compare", extras=(extra,))
-    sides, console = also["sides"], screen()
+    config, extra_values = parse(CompareConfig, argv, prog="nearfar compare", extras=(extra,))
+    sides, console = extra_values["sides"], make_console()
     if len(sides) < 2:
         raise NearfarError("compare what with what? nearfar compare FIRST SECOND [MORE ...]")
 
@@ -68,17 +68,17 @@ def compare_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     return 0
 
 
-def geometry_verb(given: list[str], screen: "Callable[[], Console]") -> int:
+def geometry_verb(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Measure and draw the embedding space."""
-    extra = Extra(
+    extra = ExtraOption(
         "models",
         tuple[File, ...],
         "Model folders, training runs' folders, or owner/name on the hub.",
         default=(),
-        called="MODEL ...",
+        positional_name="MODEL ...",
     )
-    config, also = parse(GeometryConfig, given, prog="nearfar geometry", extras=(extra,))
-    models, console = also["models"], screen()
+    config, extra_values = parse(GeometryConfig, argv, prog="nearfar geometry", extras=(extra,))
+    models, console = extra_values["models"], make_console()
     if not models:
         raise NearfarError("the geometry of what? nearfar geometry MODEL [MODEL ...] --output FOLDER")
 
@@ -92,18 +92,18 @@ def geometry_verb(given: list[str], screen: "Callable[[], Console]") -> int:
     return 0
 
 
-def report_verb(given: list[str], screen: "Callable[[], Console]") -> int:
+def report_verb(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Write one page on what runs came to."""
-    extra = Extra(
+    extra = ExtraOption(
         "what",
         tuple[File, ...],
         "Training runs' folders, groups of them, result files, folders of them (the seeds of one setting), "
         "comparison files, geometry folders.",
         default=(),
-        called="RUN|RESULT ...",
+        positional_name="RUN|RESULT ...",
     )
-    config, also = parse(ReportConfig, given, prog="nearfar report", extras=(extra,))
-    what, console = also["what"], screen()
+    config, extra_values = parse(ReportConfig, argv, prog="nearfar report", extras=(extra,))
+    what, console = extra_values["what"], make_console()
 
     from nearfar.commands.report.command import report
 

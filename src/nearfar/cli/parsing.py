@@ -13,8 +13,8 @@ from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
-from nearfar.config.files import check_values, nearest
-from nearfar.config.values import Kind, RefusedError, Settings, flag, shown_text
+from nearfar.config.files import check_values, unknown_name_message
+from nearfar.config.values import FieldType, InvalidValueError, Settings, flag, format_text
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 Parsed = TypeVar("Parsed", bound=Settings)
 
 
-class Extra(NamedTuple):
-    """What a command can be told beside its config: a flag, or, with ``called``, the words that need no flag."""
+class ExtraOption(NamedTuple):
+    """An option that is not in the command's config: a flag or, with ``positional_name``, positional arguments."""
 
     name: str
     type: Any
     help: str
     default: Any = MISSING
-    called: str | None = None
+    positional_name: str | None = None
 
 
 class _Default:
@@ -49,10 +49,10 @@ class _Default:
 
 def parse(
     kind: type[Parsed],
-    given: Sequence[str],
+    argv: Sequence[str],
     *,
     prog: str,
-    extras: Sequence[Extra] = (),
+    extras: Sequence[ExtraOption] = (),
     values: Mapping[str, Any] | None = None,
     source: str | None = None,
 ) -> tuple[Parsed, dict[str, Any]]:
@@ -68,16 +68,16 @@ def parse(
     import tyro
 
     from_file = check_values(kind, values or {}, source=source or prog.partition(" [")[0])
-    help_of = _help_of(kind)
+    help_of = _field_help(kind)
     every = [
         *extras,
         *(
-            Extra(field.name, field.type, help_of.get(field.name, ""), from_file.get(field.name, field.default))
+            ExtraOption(field.name, field.type, help_of.get(field.name, ""), from_file.get(field.name, field.default))
             for field in fields(kind)
         ),
     ]
-    known = {one.name: Kind(one.type) for one in every}
-    _check_flags(given, {_word(one, known[one.name]) for one in every if not one.called})
+    known = {one.name: FieldType(one.type) for one in every}
+    _check_flags(argv, {_flag_name(one, known[one.name]) for one in every if not one.positional_name})
     parameters = [_parameter(one, known[one.name]) for one in every]
 
     def command(**found: Any) -> dict[str, Any]:
@@ -87,16 +87,16 @@ def parse(
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     settings = (tyro.conf.FlagCreatePairsOff,)
     doc = inspect.cleandoc(kind.__doc__ or "")
-    found = tyro.cli(command, args=list(given), prog=prog, description=doc, config=settings)
+    found = tyro.cli(command, args=list(argv), prog=prog, description=doc, config=settings)
     clean = {one.name: _value(one, known[one.name], found[one.name]) for one in every}
-    also = {extra.name: clean.pop(extra.name) for extra in extras}
+    extra_values = {extra.name: clean.pop(extra.name) for extra in extras}
     try:
-        return kind(**clean), also
+        return kind(**clean), extra_values
     except NearfarError as error:  # each value was checked by itself, so it is about some that do not go together
         raise NearfarError(f"{source}: {error}" if source else str(error)) from None
 
 
-def _parameter(one: Extra, kind: Kind) -> inspect.Parameter:
+def _parameter(one: ExtraOption, kind: FieldType) -> inspect.Parameter:
     """What tyro reads a flag off."""
     import tyro
     from tyro.constructors import PrimitiveConstructorSpec
@@ -105,8 +105,8 @@ def _parameter(one: Extra, kind: Kind) -> inspect.Parameter:
     default = one.default
     if kind.scalar is not bool:
         spec: PrimitiveConstructorSpec[Any] = PrimitiveConstructorSpec(
-            nargs="*" if kind.many else 1,
-            metavar=one.called or kind.metavar,
+            nargs="*" if kind.is_sequence else 1,
+            metavar=one.positional_name or kind.metavar,
             instance_from_str=list,
             is_instance=lambda _: True,
             str_from_instance=lambda default: default.texts,
@@ -115,14 +115,14 @@ def _parameter(one: Extra, kind: Kind) -> inspect.Parameter:
         default = inspect.Parameter.empty if default is MISSING else _Default(default)
     said_by_help = default.texts == [] if isinstance(default, _Default) else False
     hint = Annotated[hint, tyro.conf.arg(help=one.help, help_behavior_hint="" if said_by_help else None)]
-    if one.called:
+    if one.positional_name:
         hint = Annotated[hint, tyro.conf.Positional]
     return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def _value(one: Extra, kind: Kind, found: Any) -> Any:
+def _value(one: ExtraOption, kind: FieldType, found: Any) -> Any:
     """What the words behind a flag mean."""
-    name = one.called.split()[0] if one.called else flag(one.name)
+    name = one.positional_name.split()[0] if one.positional_name else flag(one.name)
     if isinstance(found, _Default):
         return found.value
     if not isinstance(found, list):
@@ -130,47 +130,47 @@ def _value(one: Extra, kind: Kind, found: Any) -> Any:
     if not found:
         raise NearfarError(f"{name}: lacks a value; name one or more.")
     try:
-        if not kind.many:
+        if not kind.is_sequence:
             return kind.from_text(found[0])
         if kind.nullable and [text.lower() for text in found] == ["none"]:
             return None
         return tuple(kind.from_text(text) for text in found)
-    except RefusedError as error:
-        raise NearfarError(f"{name} {' '.join(map(shown_text, found))}: {error}.") from None
+    except InvalidValueError as error:
+        raise NearfarError(f"{name} {' '.join(map(format_text, found))}: {error}.") from None
 
 
-def _word(one: Extra, kind: Kind) -> str:
+def _flag_name(one: ExtraOption, kind: FieldType) -> str:
     """The flag as it is typed."""
     return flag(f"no_{one.name}" if kind.scalar is bool and one.default else one.name)
 
 
-def _check_flags(given: Sequence[str], known: set[str]) -> None:
+def _check_flags(argv: Sequence[str], known: set[str]) -> None:
     """Refuse a flag that is unknown, and one that is given twice: a value would be dropped without a word."""
     seen = set()
-    for word in given:
+    for word in argv:
         if word == "--":
             return
         name = word.partition("=")[0].replace("_", "-")
         if not name.startswith("--") or name == "--help":
             continue
         if name not in known:
-            raise NearfarError(nearest(name, sorted(known), what="flag"))
+            raise NearfarError(unknown_name_message(name, sorted(known), what="flag"))
         if name in seen:
             raise NearfarError(f"{name}: is given twice; give it once.")
         seen.add(name)
 
 
-def _help_of(kind: type) -> dict[str, str]:
+def _field_help(kind: type) -> dict[str, str]:
     """The text below each field, of the class and of those it inherits from."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, Settings):
-            texts |= _texts_below(base.__module__).get(base.__name__, {})
+            texts |= _field_docstrings(base.__module__).get(base.__name__, {})
     return texts
 
 
 @cache
-def _texts_below(module: str) -> dict[str, dict[str, str]]:
+def _field_docstrings(module: str) -> dict[str, dict[str, str]]:
     """Class -> field -> the text below it, read off the module's source."""
     loader = import_module(module).__loader__
     source = loader.get_source(module) if loader is not None and hasattr(loader, "get_source") else None
@@ -187,11 +187,11 @@ def _texts_below(module: str) -> dict[str, dict[str, str]]:
     return found
 
 
-def stopped(what: str, console: "Console", verb: str, given: Sequence[str], *, resume: bool) -> int:
+def report_interrupt(what: str, console: "Console", verb: str, argv: Sequence[str], *, resume: bool) -> int:
     """Say ``what`` Ctrl-C left and by which command it goes on; returns the exit status.
 
-    ``given`` is what stood behind the verb, ``resume`` whether it held --resume.
+    ``argv`` is what stood behind the verb, ``resume`` whether it held --resume.
     """
-    again = shlex.join(["nearfar", verb, *given, *([] if resume else ["--resume"])])
+    again = shlex.join(["nearfar", verb, *argv, *([] if resume else ["--resume"])])
     console.print(f"\nStopped{what}. Go on with:\n  {again}", markup=False)
     return 130

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from nearfar.cli.parsing import Extra, parse, stopped
-from nearfar.config.files import FINETUNE, FINETUNE_STUDY, load_toml, nearest
+from nearfar.cli.parsing import ExtraOption, parse, report_interrupt
+from nearfar.config.files import FINETUNE, FINETUNE_STUDY, load_toml, unknown_name_message
 from nearfar.config.methods import METHODS
 from nearfar.config.training import TrainConfig, parse_seeds
 from nearfar.types import NearfarError
@@ -21,27 +21,27 @@ if TYPE_CHECKING:
 SAVED = " after a whole step; everything is saved"
 
 
-def train_verb(given: list[str], screen: "Callable[[], Console]") -> int:
+def train_verb(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Train an encoder, or one for each of several seeds; or only say what would be trained on."""
-    if not given or given[0] in ("-h", "--help"):
+    if not argv or argv[0] in ("-h", "--help"):
         usage = "usage: nearfar train METHOD|FILE.toml --output RUN [--resume] [--dry-run [--verbose]] [flags]\n"
         lines = [(kind.__doc__ or "").strip().splitlines()[0] for kind in METHODS.values()]
         more = "All flags of a method: nearfar train METHOD --help"
         sys.stdout.write("\n".join([usage, *lines, "", more, ""]))
-        return 0 if given else 2
-    asked = _parse_train(given[0], given[1:])
-    config, resume, console = asked.config, asked.resume, screen()
-    seeds = None if asked.seeds is None else parse_seeds(asked.seeds)
+        return 0 if argv else 2
+    args = _parse_train(argv[0], argv[1:])
+    config, resume, console = args.config, args.resume, make_console()
+    seeds = None if args.seeds is None else parse_seeds(args.seeds)
 
     from nearfar.commands.train.command import train
     from nearfar.commands.train.group import next_run, train_group
     from nearfar.commands.train.prepare import plan
     from nearfar.training.loop import Interrupted
 
-    if asked.dry_run:
+    if args.dry_run:
         if seeds is not None:
             config, resume = next_run(config, seeds, resume=resume)
-        planned = plan(config, resume=resume, anchors=None if asked.verbose else 3, console=console)
+        planned = plan(config, resume=resume, anchors=None if args.verbose else 3, console=console)
         _print_plan(planned, console, runs=len(seeds or (1,)))
         return 0
     try:
@@ -51,7 +51,7 @@ def train_verb(given: list[str], screen: "Callable[[], Console]") -> int:
             return 0
         trained = train(config, resume=resume, console=console)
     except Interrupted:
-        return stopped(SAVED, console, "train", given, resume=resume)
+        return report_interrupt(SAVED, console, "train", argv, resume=resume)
     console.print(
         f"Spearman on {config.evaluate_on}: {100 * trained.start_score:.2f} before, {100 * trained.best_score:.2f} at "
         f"step {trained.best_step}, the best. The {config.keep} weights are in {trained.model}",
@@ -78,7 +78,7 @@ def _print_group(group: "Group", config: TrainConfig, console: "Console") -> Non
     )
 
 
-class _Asked(NamedTuple):
+class _TrainArgs(NamedTuple):
     config: TrainConfig
     seeds: str | None
     resume: bool
@@ -86,7 +86,7 @@ class _Asked(NamedTuple):
     verbose: bool
 
 
-def _parse_train(method_or_file: str, flags: list[str]) -> _Asked:
+def _parse_train(method_or_file: str, flags: list[str]) -> _TrainArgs:
     """What is asked for; flags override the file's values."""
     values: dict[str, Any] = {}
     source = None
@@ -102,27 +102,29 @@ def _parse_train(method_or_file: str, flags: list[str]) -> _Asked:
     elif method_or_file.startswith("-"):
         raise NearfarError(f"{method_or_file}: name the method first: nearfar train METHOD|FILE.toml --output RUN")
     else:
-        raise NearfarError(nearest(method_or_file, METHODS, what="method"))
+        raise NearfarError(unknown_name_message(method_or_file, METHODS, what="method"))
     extras = (
-        Extra(
+        ExtraOption(
             "seeds",
             str | None,
             "Train once for each, as in 1,2,3, into OUTPUT/seed-1 and so on; mean and spread at the end.",
             None,
         ),
-        Extra("resume", bool, "Go on with the run in OUTPUT, which must have the same settings.", False),
-        Extra(
+        ExtraOption("resume", bool, "Go on with the run in OUTPUT, which must have the same settings.", False),
+        ExtraOption(
             "dry_run",
             bool,
             "Check all that a run checks, show three batches in words, count rows, labels, tokens, steps and memory; "
             "train nothing.",
             False,
         ),
-        Extra("verbose", bool, "With --dry-run, show all anchors of each batch in place of the first three.", False),
+        ExtraOption(
+            "verbose", bool, "With --dry-run, show all anchors of each batch in place of the first three.", False
+        ),
     )
     prog = f"nearfar train {method_or_file}"
-    config, also = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
-    return _Asked(config, **also)
+    config, extra_values = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
+    return _TrainArgs(config, **extra_values)
 
 
 def _print_plan(plan: "Plan", console: "Console", *, runs: int) -> None:
@@ -144,11 +146,11 @@ def _print_plan(plan: "Plan", console: "Console", *, runs: int) -> None:
     console.print("\n".join(lines), markup=False, highlight=False)
 
 
-def finetune_verb(given: list[str], screen: "Callable[[], Console]") -> int:
+def finetune_verb(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Fine-tune a classifier, or do a study of many runs."""
-    positional = given[0] if given and not given[0].startswith("-") else None
-    config, resume = _parse_finetune(positional, given[1:] if positional else given)
-    console = screen()
+    positional = argv[0] if argv and not argv[0].startswith("-") else None
+    config, resume = _parse_finetune(positional, argv[1:] if positional else argv)
+    console = make_console()
 
     from nearfar.commands.finetune.command import finetune
     from nearfar.commands.finetune.study import finetune_study
@@ -161,13 +163,13 @@ def finetune_verb(given: list[str], screen: "Callable[[], Console]") -> int:
         except (Interrupted, KeyboardInterrupt):
             if not Path(config.output, "config.toml").exists():
                 raise KeyboardInterrupt from None  # while data were read: there is nothing to go on with
-            return stopped("; the runs that were done are kept", console, "finetune", given, resume=resume)
+            return report_interrupt("; the runs that were done are kept", console, "finetune", argv, resume=resume)
         console.print((Path(config.output) / "study.md").read_text(encoding="utf-8"), markup=False, highlight=False)
         return 0
     try:
         done = finetune(config.single, resume=resume, console=console)
     except Interrupted:
-        return stopped(SAVED, console, "finetune", given, resume=resume)
+        return report_interrupt(SAVED, console, "finetune", argv, resume=resume)
     for table in evaluation_tables(done.result):
         console.print(table, soft_wrap=False)
     console.print(
@@ -190,7 +192,7 @@ def _parse_finetune(task_or_file: str | None, flags: list[str]) -> "tuple[Finetu
         kind, values = load_toml(source)
         if not issubclass(kind, FinetuneConfig):
             raise NearfarError(f"{source}: trains an encoder: nearfar train {source}")
-    resume = Extra("resume", bool, "Go on with what is in OUTPUT, which must have the same settings.", False)
+    resume = ExtraOption("resume", bool, "Go on with what is in OUTPUT, which must have the same settings.", False)
     prog = "nearfar finetune [TASK|FILE|FILE.toml]"
-    config, also = parse(FinetuneStudyConfig, flags, prog=prog, extras=(resume,), values=values, source=source)
-    return config, also["resume"]
+    config, extra_values = parse(FinetuneStudyConfig, flags, prog=prog, extras=(resume,), values=values, source=source)
+    return config, extra_values["resume"]

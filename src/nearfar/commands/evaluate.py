@@ -7,15 +7,15 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+from nearfar.baselines.caching import CachedEncode
 from nearfar.baselines.named import is_baseline, is_transductive, open_baseline, parse_spec
-from nearfar.baselines.remembering import Remembering
 from nearfar.config import STS_TASKS, TRANSFER_TASKS
 from nearfar.data.sts import load_task
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation import results
 from nearfar.evaluation.sts import Subsets, evaluate_sts
 from nearfar.evaluation.tables import evaluation_markdown
-from nearfar.runs.folder import read_account
+from nearfar.runs.folder import read_run_info
 from nearfar.types import Encode, NearfarError, Precision
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def evaluate(
     check_device(device)
     check_precision(precision)
     precision = "fp32" if precision == "auto" else precision
-    tasks, pairs, labelled = _several(tasks), _several(pairs), _several(labelled)
+    tasks, pairs, labelled = _as_tuple(tasks), _as_tuple(pairs), _as_tuple(labelled)
     named = (*tasks, *pairs, *labelled)
     file = None
     if output is not None:
@@ -108,11 +108,11 @@ def evaluate(
     similarity, transfer, unavailable = _load(of_suite, tasks, pairs, labelled)
     name = name or (getattr(model, "__qualname__", type(model).__name__) if callable(model) else str(model))
     if not callable(model) and (folder := model_of_run(Path(model))) != Path(model):
-        training_seed = read_account(Path(model))["config"]["seed"]
+        training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
     settings = {"pooling": pooling, "max_length": max_length, "device": device}
     opened = _open(model, bf16=resolve(precision, device) == "bf16", seed=seed, progress=progress, **settings)
-    encode = opened.encode if opened.transductive else Remembering(opened.encode)
+    encode = opened.encode if opened.transductive else CachedEncode(opened.encode)
     config = {
         "tasks": list(dict.fromkeys((*of_suite, *named))),
         "pooling": opened.pooling,
@@ -167,7 +167,7 @@ def evaluate(
     return result
 
 
-def _several(specs: Sequence[str] | None) -> tuple[str, ...]:
+def _as_tuple(specs: Sequence[str] | None) -> tuple[str, ...]:
     """Each once; one string is one of them."""
     return (specs,) if isinstance(specs, str) else tuple(dict.fromkeys(specs or ()))
 
@@ -191,7 +191,7 @@ def _load(
             elif task in NAMES and task not in pairs:
                 transfer[task] = load_transfer(task)
             else:
-                similarity[task] = _whole(load_task(task))
+                similarity[task] = _merge_splits(load_task(task))
         except NearfarError as error:
             if task in (*tasks, *pairs, *labelled):
                 raise
@@ -201,7 +201,7 @@ def _load(
     return similarity, transfer, unavailable
 
 
-def _whole(subsets: Subsets) -> Subsets:
+def _merge_splits(subsets: Subsets) -> Subsets:
     """Splits of one set together: nobody averages over them."""
     if len(subsets) > 1 and set(subsets) <= _SPLITS:
         return {"+".join(subsets): list(chain(*subsets.values()))}
@@ -215,7 +215,7 @@ def _texts(similarity: Mapping[str, Subsets], transfer: "Mapping[str, TransferTa
     return {*of_pairs, *of_rows}
 
 
-class _Opened(NamedTuple):
+class _OpenedModel(NamedTuple):
     encode: Encode
     pooling: str | None = None
     """Where it is known."""
@@ -230,7 +230,7 @@ def _open(
     seed: int,
     progress: bool,
     **settings: Any,
-) -> _Opened:
+) -> _OpenedModel:
     """The model as a function."""
     if callable(model):
         if bf16:
@@ -238,14 +238,14 @@ def _open(
         given = [key for key, value in settings.items() if value is not None]
         if given:
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
-        return _Opened(model)
+        return _OpenedModel(model)
     if isinstance(model, str) and is_baseline(model):
         encode = open_baseline(model, per_call=True, bf16=bf16, seed=seed, progress=progress, **settings)
-        return _Opened(encode, settings["pooling"], is_transductive(model))
+        return _OpenedModel(encode, settings["pooling"], is_transductive(model))
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **settings)
     precision: Precision = "bf16" if bf16 else "fp32"
     # A vector that is not finite costs only the tasks concerned.
     encode = partial(encoder.encode, precision=precision, progress=progress, check_finite=False)
-    return _Opened(encode, encoder.pooling)
+    return _OpenedModel(encode, encoder.pooling)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar.disk import check_place, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
+from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
 from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:
@@ -41,17 +41,17 @@ def predict_file(
         NearfarError: no such file or column, no rows, an output of another kind, that exists, is the input or cannot be
             written, a model that is no classifier.
     """
-    place = Path(output)
-    if place.suffix not in SUFFIXES:
+    output_path = Path(output)
+    if output_path.suffix not in SUFFIXES:
         raise NearfarError(f"--output {output}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
     from nearfar.encoder.device import check_device
     from nearfar.encoder.precision import check_precision
 
     check_device(device)
     check_precision(precision)
-    check_place(place)
-    refuse_overwriting_inputs(place, [source])
-    refuse_existing([place], overwrite=overwrite)
+    check_output_path(output_path)
+    refuse_overwriting_inputs(output_path, [source])
+    refuse_existing([output_path], overwrite=overwrite)
     columns, items = _read(source, tuple(text_columns))
     if not any(text for row in items for text in row):
         raise NearfarError(f"{source}: holds no texts.")
@@ -61,7 +61,10 @@ def predict_file(
     classifier = Classifier.from_pretrained(model, max_length=max_length, device=device)
     outputs = classifier.predict(items, precision=precision, progress=progress)
     names, rows = _rows(classifier.label_names, outputs)
-    write_text(place, _written(place.suffix, (*columns, *names), [(*a, *b) for a, b in zip(items, rows, strict=True)]))
+    write_text(
+        output_path,
+        _written(output_path.suffix, (*columns, *names), [(*a, *b) for a, b in zip(items, rows, strict=True)]),
+    )
     return len(items)
 
 

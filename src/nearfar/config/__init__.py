@@ -18,16 +18,16 @@ if TYPE_CHECKING:
         dump_toml,
         load_toml,
         method_of,
-        nearest,
+        unknown_name_message,
     )
-    from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, listed
+    from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, split_list
     from nearfar.config.kim import BtConfig, BtSgOptConfig, SgConfig, SgOpt1Config, SgOpt2Config, SgOptConfig
     from nearfar.config.liao import AugmentConfig, SbertConfig, SclConfig
     from nearfar.config.methods import METHODS
     from nearfar.config.simcse import SimcseSupConfig, SimcseUnsupConfig
     from nearfar.config.texts import InfoNceConfig, RegressionConfig, SupconTextConfig
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
-    from nearfar.config.values import Settings, flag, shown
+    from nearfar.config.values import Settings, flag, format_value
     from nearfar.config.verbs import (
         STS_TASKS,
         TRANSFER_TASKS,
@@ -41,21 +41,21 @@ if TYPE_CHECKING:
         ReportConfig,
     )
 
-_PLACES = {
+_EXPORTS_BY_MODULE = {
     "bounds": "Cap File",
-    "files": "FINETUNE FINETUNE_STUDY build check_keys dump_toml load_toml method_of nearest",
-    "finetune": "FinetuneConfig FinetuneStudyConfig listed",
+    "files": "FINETUNE FINETUNE_STUDY build check_keys dump_toml load_toml method_of unknown_name_message",
+    "finetune": "FinetuneConfig FinetuneStudyConfig split_list",
     "kim": "BtConfig BtSgOptConfig SgConfig SgOpt1Config SgOpt2Config SgOptConfig",
     "liao": "AugmentConfig SbertConfig SclConfig",
     "methods": "METHODS",
     "simcse": "SimcseSupConfig SimcseUnsupConfig",
     "texts": "InfoNceConfig RegressionConfig SupconTextConfig",
     "training": "RunConfig TrainConfig parse_seeds",
-    "values": "Settings flag shown",
+    "values": "Settings flag format_value",
     "verbs": "STS_TASKS TRANSFER_TASKS BackTranslateConfig CompareConfig EncodeConfig EnvConfig EvaluateConfig "
     "GeometryConfig PredictConfig ReportConfig",
 }
-_PLACE = {name: module for module, names in _PLACES.items() for name in names.split()}
+_MODULE_OF = {name: module for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()}
 
 __all__ = [
     "FINETUNE",
@@ -96,18 +96,18 @@ __all__ = [
     "check_keys",
     "dump_toml",
     "flag",
-    "listed",
+    "format_value",
     "load_toml",
     "method_of",
-    "nearest",
     "parse_seeds",
-    "shown",
+    "split_list",
+    "unknown_name_message",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name not in _PLACE:
+    if name not in _MODULE_OF:
         raise AttributeError(f"module 'nearfar.config' has no attribute {name!r}")
-    found = getattr(import_module(f"nearfar.config.{_PLACE[name]}"), name)
+    found = getattr(import_module(f"nearfar.config.{_MODULE_OF[name]}"), name)
     globals()[name] = found  # the next time it is simply there
     return found

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 class Bounds:
     """From ``low`` to ``high``, each included unless it is open; a mark on a number's type.
 
-    >>> Bounds(1, 1000).problem(0), Bounds(1, 1000).problem(2000), Bounds(1, 1000).problem(7)
+    >>> Bounds(1, 1000).violation(0), Bounds(1, 1000).violation(2000), Bounds(1, 1000).violation(7)
     ('must be at least 1', 'must be at most 1,000', None)
     """
 
@@ -18,7 +18,7 @@ class Bounds:
     def __init__(self, low: float | None, high: float, *, open_low: bool = False, open_high: bool = False) -> None:
         self.low, self.high, self.open_low, self.open_high = low, high, open_low, open_high
 
-    def problem(self, value: float) -> str | None:
+    def violation(self, value: float) -> str | None:
         """Why ``value`` is outside, or None."""
         low, high = self.low, self.high
         if low is not None and (value <= low if self.open_low else value < low):
@@ -33,16 +33,16 @@ class Interval(Bounds):
 
     __slots__ = ()
 
-    def problem(self, value: float) -> str | None:
+    def violation(self, value: float) -> str | None:
         """Why ``value`` is outside, or None."""
-        if super().problem(value) is None:
+        if super().violation(value) is None:
             return None
         if not (self.open_low or self.open_high):
             return f"must be between {self.low} and {self.high}"
         return f"must be in {'(' if self.open_low else '['}{self.low}, {self.high}{')' if self.open_high else ']'}"
 
 
-class Names:
+class MaxNameLength:
     """A mark on a text that names a file or folder, or may: file systems take names of 255 bytes at most."""
 
     __slots__ = ("longest",)
@@ -51,9 +51,9 @@ class Names:
         self.longest = longest
 
 
-File = Annotated[str, Names()]
+File = Annotated[str, MaxNameLength()]
 """A file, a folder, or a name that is looked up as one too."""
-Output = Annotated[str, Names(230)]
+Output = Annotated[str, MaxNameLength(230)]
 """What is written; while it is, files beside it have longer names."""
 Count = Annotated[int, Bounds(1, 10**6)]
 """Rows of a batch, or batches of a step."""
@@ -67,7 +67,7 @@ Length = Annotated[int, Bounds(3, 10**6)]
 Width = Annotated[int, Bounds(1, 2**16)]
 """Of a head or an adapter."""
 AtLeastTwo = Annotated[int, Bounds(2, 10**12)]
-Drawn = Annotated[int, Bounds(4, 10**5)]
+PlotPoints = Annotated[int, Bounds(4, 10**5)]
 """Points of a plot."""
 Hidden = Annotated[int, Bounds(0, 2**16)]
 """Units, or none."""
@@ -83,8 +83,8 @@ Positive = Annotated[float, Bounds(0, 10**6, open_low=True)]
 Weight = Annotated[float, Bounds(0, 10**6)]
 Logit = Annotated[float, Bounds(-(10**6), 10**6)]
 LearningRate = Annotated[float, Bounds(0, 10, open_low=True)]
-Share = Annotated[float, Interval(0, 1)]
-OpenShare = Annotated[float, Interval(0, 1, open_low=True, open_high=True)]
+Fraction = Annotated[float, Interval(0, 1)]
+OpenFraction = Annotated[float, Interval(0, 1, open_low=True, open_high=True)]
 BelowOne = Annotated[float, Interval(0, 1, open_high=True)]
 Cap = Annotated[int, Bounds(1, 10**9)] | Literal["all"]
 """At most so many, or all."""

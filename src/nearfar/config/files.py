@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from nearfar.config.methods import METHODS
 from nearfar.config.training import RunConfig
-from nearfar.config.values import RefusedError, Settings, kinds, shown
+from nearfar.config.values import InvalidValueError, Settings, field_types, format_value
 from nearfar.types import NearfarError
 
 Config = TypeVar("Config", bound=Settings)
@@ -16,8 +16,8 @@ Config = TypeVar("Config", bound=Settings)
 FINETUNE = "scl-finetune"
 FINETUNE_STUDY = "scl-finetune-study"
 """The methods of configs for ``nearfar finetune``; the others, :data:`METHODS`, are for ``nearfar train``."""
-ALL = (*METHODS, FINETUNE, FINETUNE_STUDY)
-LARGEST = 2**20
+ALL_METHODS = (*METHODS, FINETUNE, FINETUNE_STUDY)
+MAX_CONFIG_BYTES = 2**20
 """Bytes of a config file; a larger file is something else."""
 
 
@@ -30,11 +30,13 @@ def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
     values = _read(file)
     method = values.pop("method", None)
     if method is None:
-        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(ALL)}).")
+        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(ALL_METHODS)}).")
     if not isinstance(method, str):
-        raise NearfarError(f"{file}: method = {shown(method)}: must be a text (one of {', '.join(ALL)}).")
-    if method not in ALL:
-        raise NearfarError(f"{file}: {nearest(method, ALL, what='method')}")
+        raise NearfarError(
+            f"{file}: method = {format_value(method)}: must be a text (one of {', '.join(ALL_METHODS)})."
+        )
+    if method not in ALL_METHODS:
+        raise NearfarError(f"{file}: {unknown_name_message(method, ALL_METHODS, what='method')}")
     return _kind(method), values
 
 
@@ -45,9 +47,11 @@ def _read(file: str | Path) -> dict[str, Any]:
         if path.exists() and not path.is_file():  # a pipe or device could be read for ever
             raise NearfarError(f"{file}: cannot be read as TOML: it is {'a folder' if path.is_dir() else 'no file'}.")
         with path.open("rb") as opened:
-            content = opened.read(LARGEST + 1)
-        if len(content) > LARGEST:
-            raise NearfarError(f"{file}: cannot be read as TOML: it has over {LARGEST:,} bytes, too many for settings.")
+            content = opened.read(MAX_CONFIG_BYTES + 1)
+        if len(content) > MAX_CONFIG_BYTES:
+            raise NearfarError(
+                f"{file}: cannot be read as TOML: it has over {MAX_CONFIG_BYTES:,} bytes, too many for settings."
+            )
         return tomllib.loads(content.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise NearfarError(f"{file}: cannot be read as TOML: it is not UTF-8 text ({error.reason}).") from error
@@ -72,10 +76,10 @@ def method_of(config: RunConfig) -> str:
     Raises:
         NearfarError: a config of no method, as is one that several methods share.
     """
-    for name in ALL:
+    for name in ALL_METHODS:
         if type(config) is _kind(name):
             return name
-    raise NearfarError(f"{type(config).__name__} is no method's config. The methods are {', '.join(ALL)}.")
+    raise NearfarError(f"{type(config).__name__} is no method's config. The methods are {', '.join(ALL_METHODS)}.")
 
 
 def build(kind: type[Config], values: Mapping[str, Any], *, source: str | Path) -> Config:
@@ -104,11 +108,11 @@ def check_values(kind: type[Settings], values: Mapping[str, Any], *, source: str
     check_keys(kind, values, source=source)
     clean = {}
     for key, value in values.items():
-        known = kinds(kind)[key]
+        known = field_types(kind)[key]
         try:
-            clean[key] = known.checked(None if value == "none" and known.nullable else value)
-        except RefusedError as error:
-            raise NearfarError(f"{source}: {key} = {shown(value)}: {error}.") from None
+            clean[key] = known.validate(None if value == "none" and known.nullable else value)
+        except InvalidValueError as error:
+            raise NearfarError(f"{source}: {key} = {format_value(value)}: {error}.") from None
     return clean
 
 
@@ -117,9 +121,9 @@ def check_keys(kind: type[Settings], values: Mapping[str, Any], *, source: str |
     names = [field.name for field in fields(kind)]
     for key in values:
         if key not in names:
-            others = [name for name in METHODS if key in kinds(METHODS[name])]
+            others = [name for name in METHODS if key in field_types(METHODS[name])]
             belongs = f" {key!r} is a setting of {', '.join(others)}." if others else ""
-            raise NearfarError(f"{source}: {nearest(key, names, what='key')}{belongs}")
+            raise NearfarError(f"{source}: {unknown_name_message(key, names, what='key')}{belongs}")
 
 
 def dump_toml(config: RunConfig, *, without: Collection[str] = ()) -> str:
@@ -139,10 +143,10 @@ def dump_toml(config: RunConfig, *, without: Collection[str] = ()) -> str:
     return tomli_w.dumps({"method": method_of(config), **kept})
 
 
-def nearest(name: str, known: Collection[str], *, what: str) -> str:
+def unknown_name_message(name: str, known: Collection[str], *, what: str) -> str:
     """A sentence that refuses ``name`` and offers the nearest known one, never ``name`` itself.
 
-    >>> nearest("SCL", ["scl", "sbert"], what="method")
+    >>> unknown_name_message("SCL", ["scl", "sbert"], what="method")
     "no method is called 'SCL'. Did you mean 'scl'?"
     """
     from difflib import get_close_matches
@@ -150,4 +154,4 @@ def nearest(name: str, known: Collection[str], *, what: str) -> str:
     folded = {other.casefold(): other for other in known if other != name}
     near = get_close_matches(name.strip().casefold()[:100], list(folded), n=1, cutoff=0.5)
     hint = f"Did you mean {folded[near[0]]!r}?" if near else f"There are: {', '.join(known)}."
-    return f"no {what} is called {shown(name)}. {hint}"
+    return f"no {what} is called {format_value(name)}. {hint}"

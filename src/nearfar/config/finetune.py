@@ -3,12 +3,23 @@
 import math
 from dataclasses import dataclass, fields
 
-from nearfar.config.bounds import AtLeastTwo, BelowOne, Count, Epochs, File, LearningRate, Positive, Runs, Seed, Share
+from nearfar.config.bounds import (
+    AtLeastTwo,
+    BelowOne,
+    Count,
+    Epochs,
+    File,
+    Fraction,
+    LearningRate,
+    Positive,
+    Runs,
+    Seed,
+)
 from nearfar.config.training import RunConfig
-from nearfar.config.values import RefusedError, flag, kinds, shown, shown_text
+from nearfar.config.values import InvalidValueError, field_types, flag, format_text, format_value
 from nearfar.types import NearfarError
 
-MOST = 100
+MAX_AXIS_VALUES = 100
 """Values of one axis of a study."""
 
 
@@ -28,7 +39,7 @@ class FinetuneConfig(RunConfig):
     """Column of a file that holds labels, or scores."""
     validation_rows: AtLeastTwo = 500
     """Training rows, in the labels' proportions, that choose the best step instead (the paper's number)."""
-    scl_weight: Share = 0.9
+    scl_weight: Fraction = 0.9
     """Lambda: the loss is (1 - lambda) cross-entropy + lambda SCL; 0 is cross-entropy alone."""
     temperature: Positive = 0.3
     """Of SCL."""
@@ -42,7 +53,7 @@ class FinetuneConfig(RunConfig):
     """Draw as many rows of each label; else in the labels' proportions."""
     noise: File = "none"
     """Noise in the training texts: word-dropout, word-swap or characters, or a file of back-translations to take."""
-    noise_rate: Share = 0.1
+    noise_rate: Fraction = 0.1
     """Share of words or characters that the noise changes."""
     batch_size: Count = 16
     """Rows in a batch, of each process where there are several."""
@@ -99,20 +110,20 @@ class FinetuneStudyConfig(FinetuneConfig):
             given = getattr(self, name)
             if given is None:
                 continue
-            told = f"{flag(name)} {shown_text(given)}"
+            told = f"{flag(name)} {format_text(given)}"
             try:
-                values = [kind(part) for part in listed(given)]
+                values = [kind(part) for part in split_list(given)]
             except ValueError:
                 raise NearfarError(f"{told}: must be {what} with commas between.") from None
             if any(value < least for value in values) or len(set(values)) < len(values):
                 raise NearfarError(f"{told}: must be {least} or above, each once.")
-            if len(values) > MOST:
-                raise NearfarError(f"{told}: must be at most {MOST} values.")
+            if len(values) > MAX_AXIS_VALUES:
+                raise NearfarError(f"{told}: must be at most {MAX_AXIS_VALUES} values.")
             for value in values:
                 try:
-                    kinds(FinetuneConfig)[one].checked(value)
-                except RefusedError as error:
-                    raise NearfarError(f"{flag(name)}: {flag(one)} {shown(value)}: {error}.") from None
+                    field_types(FinetuneConfig)[one].validate(value)
+                except InvalidValueError as error:
+                    raise NearfarError(f"{flag(name)}: {flag(one)} {format_value(value)}: {error}.") from None
 
     @property
     def is_study(self) -> bool:
@@ -126,7 +137,7 @@ class FinetuneStudyConfig(FinetuneConfig):
         return FinetuneConfig(**{field.name: getattr(self, field.name) for field in fields(FinetuneConfig)})
 
 
-def listed(values: str | None) -> list[str]:
+def split_list(values: str | None) -> list[str]:
     """``"a, b"`` -> ``["a", "b"]``."""
     return [part.strip() for part in values.split(",")] if values else []
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import Cap, File, Positive, Share, Weight
+from nearfar.config.bounds import Cap, File, Fraction, Positive, Weight
 from nearfar.config.training import TrainConfig
 
 
@@ -31,7 +31,7 @@ class SbertConfig(TrainConfig):
 class SclConfig(SbertConfig):
     """scl: (1 - lambda) cross-entropy + lambda premise-anchored supervised contrastive loss (Liao 2021, eq. 2, 3)."""
 
-    scl_weight: Share = 0.3
+    scl_weight: Fraction = 0.3
     """Lambda, the weight of the contrastive loss: best on STS 0.3, on transfer tasks 0.1 (Liao 2021, tables 2, 3)."""
     temperature: Positive = 1.0
     """Divides the similarities (Liao 2021, section 4.4); with cosine, 0.05 is usual."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from nearfar.config.training import TrainConfig
 
-_PLACES = {
+_CONFIG_CLASSES = {
     "sbert": ("liao", "SbertConfig"),
     "scl": ("liao", "SclConfig"),
     "augment": ("liao", "AugmentConfig"),
@@ -29,18 +29,18 @@ class _Methods(Mapping[str, "type[TrainConfig]"]):
     """Its names cost nothing; a class is imported when it is looked up."""
 
     def __getitem__(self, name: str) -> "type[TrainConfig]":
-        module, kind = _PLACES[name]
+        module, kind = _CONFIG_CLASSES[name]
         found: type[TrainConfig] = getattr(import_module(f"nearfar.config.{module}"), kind)
         return found
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_PLACES)
+        return iter(_CONFIG_CLASSES)
 
     def __len__(self) -> int:
-        return len(_PLACES)
+        return len(_CONFIG_CLASSES)
 
     def __contains__(self, name: object) -> bool:
-        return name in _PLACES
+        return name in _CONFIG_CLASSES
 
 
 METHODS = _Methods()

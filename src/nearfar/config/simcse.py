@@ -7,12 +7,12 @@ from nearfar.config.bounds import (
     Count,
     Epochs,
     File,
+    Fraction,
     LearningRate,
     Length,
     Logit,
-    OpenShare,
+    OpenFraction,
     Positive,
-    Share,
     Steps,
     Weight,
 )
@@ -35,11 +35,11 @@ class SimcseConfig(TrainConfig):
     """Leave out negatives more similar to the anchor than its positive by more than this; by default none."""
     mlm_weight: Weight = 0.0
     """Weight of a masked-language-model loss on the same sentences; 0.1 in the paper's ablation."""
-    mlm_probability: OpenShare = 0.15
+    mlm_probability: OpenFraction = 0.15
     """Share of the tokens that it masks."""
     learning_rate: LearningRate = 3e-5
     """Peak of the learning rate (BERT-base; Gao et al. 2021, appendix A)."""
-    warmup: Share = 0.0
+    warmup: Fraction = 0.0
     """Share of the steps over which the learning rate rises."""
     train_max_length: Length | None = 32
     """Tokens kept of a sentence in training only (the authors' script)."""

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import Count, Epochs, File, Logit, Positive, Share, Weight
+from nearfar.config.bounds import Count, Epochs, File, Fraction, Logit, Positive, Weight
 from nearfar.config.training import TrainConfig
 
 
@@ -61,5 +61,5 @@ class RegressionConfig(TrainConfig):
     """Rows in a batch (the STS-B setting of the SimCSE review); the default shrinks to the rows there are."""
     epochs: Epochs = 10
     """Passes over the rows."""
-    warmup: Share = 0.06
+    warmup: Fraction = 0.06
     """Share of the steps over which the learning rate rises: 214 of 3,590 steps."""

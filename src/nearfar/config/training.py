@@ -8,18 +8,18 @@ from nearfar.config.bounds import (
     Count,
     Epochs,
     File,
+    Fraction,
     LearningRate,
     Length,
     Output,
     Positive,
     Rows,
     Seed,
-    Share,
     Steps,
     Weight,
     Width,
 )
-from nearfar.config.values import RefusedError, Settings, kinds, shown_text
+from nearfar.config.values import InvalidValueError, Settings, field_types, format_text
 from nearfar.types import NearfarError, Precision
 
 
@@ -57,7 +57,7 @@ class RunConfig(Settings):
     """AdamW's, on matrices (not on biases and LayerNorm)."""
     beta2: BelowOne = 0.999
     """AdamW's second beta; the first is 0.9."""
-    warmup: Share = 0.1
+    warmup: Fraction = 0.1
     """Share of the steps over which the learning rate rises."""
     schedule: Literal["linear", "constant"] = "linear"
     """After the warm-up: falling to 0, or staying."""
@@ -116,16 +116,16 @@ def parse_seeds(given: str) -> tuple[int, ...]:
     Raises:
         NearfarError: anything but whole numbers that may be seeds, each once.
     """
-    kind = kinds(RunConfig)["seed"]
+    kind = field_types(RunConfig)["seed"]
     parts = [part.strip() for part in given.split(",")]
     if not all(part.isdecimal() for part in parts):
-        raise NearfarError(f"--seeds {shown_text(given)}: write whole numbers with commas between, as in 1,2,3.")
+        raise NearfarError(f"--seeds {format_text(given)}: write whole numbers with commas between, as in 1,2,3.")
     if len(parts) > SEEDS:
-        raise NearfarError(f"--seeds {shown_text(given)}: must be at most {SEEDS:,} seeds.")
+        raise NearfarError(f"--seeds {format_text(given)}: must be at most {SEEDS:,} seeds.")
     try:
         seeds = tuple(kind.from_text(part) for part in parts)
-    except RefusedError as error:
-        raise NearfarError(f"--seeds {shown_text(given)}: each {error}.") from None
+    except InvalidValueError as error:
+        raise NearfarError(f"--seeds {format_text(given)}: each {error}.") from None
     if len(set(seeds)) < len(seeds):
-        raise NearfarError(f"--seeds {shown_text(given)}: write each seed once.")
+        raise NearfarError(f"--seeds {format_text(given)}: write each seed once.")
     return seeds

@@ -11,30 +11,30 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from nearfar.config.bounds import Bounds, Names
+from nearfar.config.bounds import Bounds, MaxNameLength
 from nearfar.types import NearfarError
 
-LONGEST_PATH, LONGEST_SHOWN = 4095, 80
-NAMES: dict[type, tuple[str, str]] = {
+MAX_PATH_BYTES, MAX_SHOWN_CHARS = 4095, 80
+TYPE_NAMES: dict[type, tuple[str, str]] = {
     bool: ("true or false", "BOOL"),
     int: ("a whole number", "INT"),
     float: ("a number", "FLOAT"),
     str: ("text", "STR"),
 }
 """What a value is called in messages and in help."""
-MOST_DIGITS = 4300
+MAX_DIGITS = 4300
 """Python converts no more digits than these between text and number."""
 
 
-class RefusedError(ValueError):
+class InvalidValueError(ValueError):
     """Why a value is refused, in words that go on after it: ``must be at least 1``."""
 
 
-class Kind:
+class FieldType:
     """What a field's type says of its values."""
 
     def __init__(self, hint: Any) -> None:
-        self.nullable = self.many = False
+        self.nullable = self.is_sequence = False
         self.choices: tuple[Any, ...] = ()
         self.scalar: type | None = None
         self.bounds: Bounds | None = None
@@ -49,7 +49,7 @@ class Kind:
             for mark in marks:
                 if isinstance(mark, Bounds):
                     self.bounds = mark
-                elif isinstance(mark, Names):
+                elif isinstance(mark, MaxNameLength):
                     self.longest_name = mark.longest
         elif origin in (Union, UnionType):
             for part in get_args(hint):
@@ -59,7 +59,7 @@ class Kind:
         elif origin is tuple:
             inner, dots = get_args(hint)
             assert dots is Ellipsis, hint
-            self.many = True
+            self.is_sequence = True
             self._read(inner)
         elif hint is NoneType:
             self.nullable = True
@@ -68,7 +68,7 @@ class Kind:
             self.scalar = hint
 
     @property
-    def wanted(self) -> str:
+    def expected(self) -> str:
         """What a single value may be, in words."""
         every = self._names(0)
         return every[0] if len(every) == 1 else f"{', '.join(every[:-1])} or {every[-1]}"
@@ -77,26 +77,26 @@ class Kind:
     def metavar(self) -> str:
         """What ``--help`` calls the value."""
         every = self._names(1)
-        if self.many:
+        if self.is_sequence:
             return f"{every[0]} [{every[0]} ...]"
         return "|".join(every) if self.scalar else f"{{{','.join(every)}}}"
 
     def _names(self, which: int) -> list[str]:
-        scalar = [NAMES[self.scalar][which]] if self.scalar else []
+        scalar = [TYPE_NAMES[self.scalar][which]] if self.scalar else []
         return [*scalar, *map(str, self.choices), *(["none"] if self.nullable else [])]
 
-    def checked(self, value: Any) -> Any:
+    def validate(self, value: Any) -> Any:
         """``value``, as a tuple, a text or a plain number where it is something like it.
 
         Raises:
-            RefusedError: it is no value of this kind.
+            InvalidValueError: it is no value of this kind.
         """
         if value is None and self.nullable:
             return None
-        if not self.many:
+        if not self.is_sequence:
             return self._one(value)
         if not isinstance(value, (tuple, list)):
-            raise RefusedError('must be a list, as in ["one", "two"]')
+            raise InvalidValueError('must be a list, as in ["one", "two"]')
         clean = tuple(self._one(part, within=True) for part in value)
         return value if clean == value else clean
 
@@ -104,7 +104,7 @@ class Kind:
         """A single value as a flag has it.
 
         Raises:
-            RefusedError: it is no value of this kind.
+            InvalidValueError: it is no value of this kind.
         """
         if self.nullable and text.lower() == "none":
             return None
@@ -112,12 +112,14 @@ class Kind:
             if text == str(choice):
                 return choice
         if self.scalar is int:
-            return self._one(_whole(text, self.wanted))
+            return self._one(_parse_int(text, self.expected))
         if self.scalar is float:
             try:
                 return self._one(float(text))
             except ValueError as error:
-                raise error if isinstance(error, RefusedError) else RefusedError(f"must be {self.wanted}") from None
+                raise (
+                    error if isinstance(error, InvalidValueError) else InvalidValueError(f"must be {self.expected}")
+                ) from None
         return self._one(text)
 
     def _one(self, value: Any, *, within: bool = False) -> Any:
@@ -134,12 +136,12 @@ class Kind:
             if isinstance(text, str):
                 _check_text(text, self.longest_name)
                 return text
-        raise RefusedError(f"must be {'a list of ' * within}{'texts' if within else self.wanted}")
+        raise InvalidValueError(f"must be {'a list of ' * within}{'texts' if within else self.expected}")
 
     def _bounded(self, number: Any) -> Any:
-        problem = self.bounds.problem(number) if self.bounds else None
+        problem = self.bounds.violation(number) if self.bounds else None
         if problem:
-            raise RefusedError(problem)
+            raise InvalidValueError(problem)
         return number
 
 
@@ -149,42 +151,42 @@ def _finite(value: Any) -> float:
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise RefusedError("must be a finite number")
+        raise InvalidValueError("must be a finite number")
     return number
 
 
-def _whole(text: str, wanted: str) -> int:
+def _parse_int(text: str, expected: str) -> int:
     try:
         return int(text)
     except ValueError:
         digits = text.strip().lstrip("+-")
-        if digits.isdecimal() and len(digits) > MOST_DIGITS:
-            return -(10**MOST_DIGITS) if text.strip().startswith("-") else 10**MOST_DIGITS
-        raise RefusedError(f"must be {wanted}") from None
+        if digits.isdecimal() and len(digits) > MAX_DIGITS:
+            return -(10**MAX_DIGITS) if text.strip().startswith("-") else 10**MAX_DIGITS
+        raise InvalidValueError(f"must be {expected}") from None
 
 
 def _check_text(text: str, longest_name: int | None) -> None:
     if not text or text.isspace():
-        raise RefusedError("must not be empty")
+        raise InvalidValueError("must not be empty")
     if "\0" in text:
-        raise RefusedError("must not hold a NUL character")
+        raise InvalidValueError("must not hold a NUL character")
     try:
         size = len(text.encode())
     except UnicodeEncodeError:
-        raise RefusedError("must be UTF-8 text") from None
+        raise InvalidValueError("must be UTF-8 text") from None
     if longest_name is not None and any(len(part.encode()) > longest_name for part in text.split("/")):
-        raise RefusedError(f"has a name of over {longest_name} bytes; choose a shorter one")
-    if longest_name is not None and size > LONGEST_PATH:
-        raise RefusedError(f"is a path of over {LONGEST_PATH:,} bytes; choose a shorter one")
+        raise InvalidValueError(f"has a name of over {longest_name} bytes; choose a shorter one")
+    if longest_name is not None and size > MAX_PATH_BYTES:
+        raise InvalidValueError(f"is a path of over {MAX_PATH_BYTES:,} bytes; choose a shorter one")
 
 
-_KINDS: dict[type, dict[str, Kind]] = {}
+_KINDS: dict[type, dict[str, FieldType]] = {}
 
 
-def kinds(of: "type[Settings]") -> dict[str, Kind]:
+def field_types(of: "type[Settings]") -> dict[str, FieldType]:
     """The kind of each field of a class of settings."""
     if of not in _KINDS:
-        _KINDS[of] = {field.name: Kind(field.type) for field in fields(of)}
+        _KINDS[of] = {field.name: FieldType(field.type) for field in fields(of)}
     return _KINDS[of]
 
 
@@ -193,10 +195,10 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in an error message, on one line and not too long.
 
-    >>> shown(True), shown("a\\nb"), len(shown("x" * 1000))
+    >>> format_value(True), format_value("a\\nb"), len(format_value("x" * 1000))
     ('true', "'a\\\\nb'", 80)
     """
     if isinstance(value, bool):
@@ -204,14 +206,14 @@ def shown(value: Any) -> str:
     try:
         text = repr(value)
     except ValueError:  # a number of more digits than Python converts
-        return f"a number of more than {MOST_DIGITS:,} digits"
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 4]} ..."
+        return f"a number of more than {MAX_DIGITS:,} digits"
+    return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 4]} ..."
 
 
-def shown_text(text: str) -> str:
+def format_text(text: str) -> str:
     """What was typed, as it was typed where that can be read."""
     plain = text.isprintable() and text.strip() == text != ""
-    return text if plain and len(text) <= LONGEST_SHOWN else shown(text)
+    return text if plain and len(text) <= MAX_SHOWN_CHARS else format_value(text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,11 +222,11 @@ class Settings:
 
     def __post_init__(self) -> None:
         """Refuse values that no command can use, before anything is loaded."""
-        for name, kind in kinds(type(self)).items():
+        for name, kind in field_types(type(self)).items():
             value = getattr(self, name)
             try:
-                clean = kind.checked(value)
-            except RefusedError as error:
-                raise NearfarError(f"{flag(name)} {shown(value)}: {error}.") from None
+                clean = kind.validate(value)
+            except InvalidValueError as error:
+                raise NearfarError(f"{flag(name)} {format_value(value)}: {error}.") from None
             if clean is not value:
                 object.__setattr__(self, name, clean)

@@ -6,7 +6,6 @@ from typing import Literal
 from nearfar.config.bounds import (
     Beams,
     Count,
-    Drawn,
     File,
     Folds,
     Hidden,
@@ -14,6 +13,7 @@ from nearfar.config.bounds import (
     Logit,
     NumpySeed,
     Output,
+    PlotPoints,
     Positive,
     ProcessCount,
     Resamples,
@@ -170,7 +170,7 @@ class GeometryConfig(Settings):
     """Scored pairs to score every layer by every pooling on; by default stsb, its test split."""
     labelled: File | None = None
     """Labelled texts to draw: a named set, or a file with the columns text, label; by default sst2:test."""
-    labelled_limit: Drawn = 400
+    labelled_limit: PlotPoints = 400
     """So many of the labelled texts are drawn."""
     pooling: str | None = None
     """Override the models' own pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 from nearfar.types import NearfarError
 
-Card = TypeVar("Card")
+Item = TypeVar("Item")
 
 
 def distinct_by_class(texts: Sequence[tuple[str, ...]], targets: Sequence[float]) -> dict[float, list[int]]:
@@ -37,7 +37,7 @@ def check_classes(classes: Mapping[float, Sequence[int]], texts: Sequence[tuple[
         )
 
 
-def deal(
+def sample_balanced_batches(
     classes: Mapping[float, Sequence[int]], batch_size: int, steps: int, generator: random.Random
 ) -> list[list[int]]:
     """Return the rows of each of ``steps`` batches.
@@ -48,28 +48,28 @@ def deal(
     fewer rows than its share gives all of them.
     """
     share = max(2, batch_size // len(classes))
-    labels = _Deck(list(classes), generator)
-    decks = {label: _Deck(rows, generator) for label, rows in classes.items()}
+    labels = _CyclicSampler(list(classes), generator)
+    samplers = {label: _CyclicSampler(rows, generator) for label, rows in classes.items()}
     return [
-        [row for label in labels.draw(batch_size // share) for row in decks[label].draw(share)] for _ in range(steps)
+        [row for label in labels.draw(batch_size // share) for row in samplers[label].draw(share)] for _ in range(steps)
     ]
 
 
-class _Deck(Generic[Card]):
-    """Cards dealt in shuffled order, over and over; no card comes twice in one draw."""
+class _CyclicSampler(Generic[Item]):
+    """Items dealt in shuffled order, over and over; no item comes twice in one draw."""
 
-    def __init__(self, cards: Sequence[Card], generator: random.Random) -> None:
-        self._cards, self._generator = cards, generator
-        self._left: list[Card] = []
+    def __init__(self, items: Sequence[Item], generator: random.Random) -> None:
+        self._items, self._generator = items, generator
+        self._left: list[Item] = []
 
-    def draw(self, count: int) -> list[Card]:
-        """Return ``count`` different cards, or all of them where there are fewer."""
-        count = min(count, len(self._cards))
+    def draw(self, count: int) -> list[Item]:
+        """Return ``count`` different items, or all of them where there are fewer."""
+        count = min(count, len(self._items))
         drawn, self._left = self._left[:count], self._left[count:]
         if len(drawn) < count:
-            again = list(self._cards)
+            again = list(self._items)
             self._generator.shuffle(again)
-            fresh = [card for card in again if card not in drawn][: count - len(drawn)]
-            self._left = [card for card in again if card not in fresh]
+            fresh = [item for item in again if item not in drawn][: count - len(drawn)]
+            self._left = [item for item in again if item not in fresh]
             drawn += fresh
         return drawn

@@ -7,7 +7,7 @@ from functools import cached_property
 from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
-from nearfar.data.balancing import check_classes, deal, distinct_by_class
+from nearfar.data.balancing import check_classes, distinct_by_class, sample_balanced_batches
 from nearfar.types import NearfarError, NliRow
 
 Order: TypeAlias = Literal["premise", "file", "rows"]
@@ -147,15 +147,16 @@ class TextBatches:
     """The batches of every epoch, a pure function of the fields below and the epoch's number.
 
     ``texts`` are rows of one text each, or pairs, or triplets; ``targets`` their labels or scores. Rows are shuffled
-    anew each epoch and cut every ``batch_size`` rows, no row left out. A rest of fewer than ``smallest`` rows joins the
-    batch before it: a row alone has nothing to be contrasted with. Regression, which contrasts nothing, may set 1.
+    anew each epoch and cut every ``batch_size`` rows, no row left out. A rest of fewer than ``min_batch_size`` rows
+    joins the batch before it: a row alone has nothing to be contrasted with. Regression, which contrasts nothing, may
+    set 1.
 
     With ``balanced`` the targets are labels, and each batch holds as many texts of each class as fit evenly
     (:mod:`nearfar.data.balancing`); an epoch then has as many batches as the rows would fill, but a large class may be
     seen in part and a small one repeatedly. Rows that repeat a text of their class count once.
 
-    Raises NearfarError for no rows, a batch size below ``smallest`` or above the number of rows, a number of targets
-    that is not that of the rows; and with ``balanced`` as :func:`nearfar.data.balancing.check_classes` says.
+    Raises NearfarError for no rows, a batch size below ``min_batch_size`` or above the number of rows, a number of
+    targets that is not that of the rows; and with ``balanced`` as :func:`nearfar.data.balancing.check_classes` says.
 
     >>> rows = [("a", "b"), ("c", "b"), ("d", "a"), ("e", "f"), ("g", "h")]
     >>> [len(batch.rows) for batch in TextBatches(rows, batch_size=2).epoch(0)]
@@ -169,17 +170,19 @@ class TextBatches:
     seed: int = 0
     targets: Sequence[float] | None = None
     balanced: bool = False
-    smallest: int = 2
+    min_batch_size: int = 2
 
     def __post_init__(self) -> None:
         if not self.texts:
             raise NearfarError("there are no rows to train on")
-        if len(self.texts) < self.smallest:
-            raise NearfarError(f"there is 1 row to train on, but contrast needs other rows: {self.smallest} or more")
-        if not self.smallest <= self.batch_size <= len(self.texts):
-            why = "" if self.batch_size >= self.smallest else " (contrast needs other rows in the batch)"
+        if len(self.texts) < self.min_batch_size:
             raise NearfarError(
-                f"--batch-size is {self.batch_size}, but must be from {self.smallest} to the number of rows, "
+                f"there is 1 row to train on, but contrast needs other rows: {self.min_batch_size} or more"
+            )
+        if not self.min_batch_size <= self.batch_size <= len(self.texts):
+            why = "" if self.batch_size >= self.min_batch_size else " (contrast needs other rows in the batch)"
+            raise NearfarError(
+                f"--batch-size is {self.batch_size}, but must be from {self.min_batch_size} to the number of rows, "
                 f"{len(self.texts)}{why}"
             )
         if self.targets is not None and len(self.targets) != len(self.texts):
@@ -190,7 +193,7 @@ class TextBatches:
     def steps(self, epoch: int) -> int:  # noqa: ARG002, the same question that other batches are asked
         """How many batches this epoch has: as many as any other."""
         full, rest = divmod(len(self.texts), self.batch_size)
-        return full + (rest > 0 if self.balanced else rest >= self.smallest)
+        return full + (rest > 0 if self.balanced else rest >= self.min_batch_size)
 
     def total_steps(self, epochs: int) -> int:
         """How many batches epochs 0 .. ``epochs`` - 1 have together, exactly."""
@@ -210,7 +213,7 @@ class TextBatches:
         """Row numbers of each batch of the epoch."""
         generator = random.Random(f"{self.seed} {epoch}")  # by text, for the reason given above
         if self.balanced:
-            return deal(self.classes, self.batch_size, self.steps(epoch), generator)
+            return sample_balanced_batches(self.classes, self.batch_size, self.steps(epoch), generator)
         rows = list(range(len(self.texts)))
         generator.shuffle(rows)
         cuts = [step * self.batch_size for step in range(self.steps(epoch))] + [len(rows)]

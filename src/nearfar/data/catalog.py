@@ -29,7 +29,7 @@ from nearfar.types import NearfarError
 
 
 @dataclass(frozen=True)
-class Found:
+class NamedTable:
     """One table that a spec names: ``name`` is its split, its subset or its file's stem."""
 
     name: str
@@ -39,7 +39,7 @@ class Found:
     """The columns that hold its sentences, where it is a named set."""
 
 
-def find(spec: str) -> list[Found]:
+def find(spec: str) -> list[NamedTable]:
     """Return the tables that ``spec`` names (module docstring), each split or subset in the order asked for.
 
     Raises:
@@ -75,7 +75,7 @@ def check_splits(name: str, asked: Sequence[str], there: Sequence[str]) -> None:
             raise NearfarError(f"{name} has no split {split!r}. It has: {', '.join(there)}.")
 
 
-def _find_named(name: str, asked: tuple[str, ...]) -> list[Found]:
+def _find_named(name: str, asked: tuple[str, ...]) -> list[NamedTable]:
     entry = CATALOG[name]
     if entry.files:
         check_splits(name, asked, list(entry.files))
@@ -87,7 +87,7 @@ def _find_named(name: str, asked: tuple[str, ...]) -> list[Found]:
     if "all" in entry.hub_splits and not asked and len(local) < len(splits):
         return [_find_on_hub(name, "all", folder, missing=[split for split in splits if split not in local])]
     return [
-        Found(split, open_table(local[split]), entry.scale, entry.sentences)
+        NamedTable(split, open_table(local[split]), entry.scale, entry.sentences)
         if split in local
         else _find_on_hub(name, split, folder, missing=[split])
         for split in splits
@@ -98,7 +98,7 @@ def _file_name(entry: NamedSet, split: str) -> str:
     return entry.files.get(split, f"{split}.tsv")
 
 
-def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequence[str]) -> Found:
+def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequence[str]) -> NamedTable:
     entry = CATALOG[name]
     if entry.hub is None:
         tried = entry.advice if split in entry.splits else "No hub copy of that split is known."
@@ -107,7 +107,7 @@ def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequenc
     else:
         try:
             table = _rename(open_table(f"hub:{entry.hub}", split=entry.hub_splits[split]), entry)
-            return Found(split, table, entry.scale, entry.sentences)
+            return NamedTable(split, table, entry.scale, entry.sentences)
         except NearfarError as error:
             tried = f"{error} Go online once to fetch it into the cache, or set NEARFAR_DATA to a folder that has it."
     if folder is None:
@@ -127,12 +127,12 @@ def _rename(table: Table, entry: NamedSet) -> Table:
     return Table(table.title, table.data.rename_columns(dict(entry.hub_columns)))
 
 
-def _find_unnamed(spec: str) -> list[Found]:
+def _find_unnamed(spec: str) -> list[NamedTable]:
     if not spec.strip():
         raise NearfarError("An empty name names no data set; name a file or a data set.")
     path = as_path(spec)
     if status(path) is not None:
-        return [Found(files.stem(path), open_table(path))]
+        return [NamedTable(files.stem(path), open_table(path))]
     head, colon, rest = spec.rpartition(":")  # the last colon: a path may have others
     if colon and head and status(as_path(head)) is not None:
         return _open_splits(head, _splits(rest, spec))
@@ -147,10 +147,10 @@ def _find_unnamed(spec: str) -> list[Found]:
         raise NearfarError(f"{name}: no such file or folder.\n  {error}") from error
 
 
-def _open_splits(source: str, splits: tuple[str, ...]) -> list[Found]:
+def _open_splits(source: str, splits: tuple[str, ...]) -> list[NamedTable]:
     if not splits:
-        return [Found(source.rpartition("/")[2], open_table(source))]
-    return [Found(split, open_table(source, split=split)) for split in splits]
+        return [NamedTable(source.rpartition("/")[2], open_table(source))]
+    return [NamedTable(split, open_table(source, split=split)) for split in splits]
 
 
 def _check_hub_name(name: str) -> None:

@@ -27,8 +27,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from nearfar.data.label_counts import label_facts
-from nearfar.data.labelled import Reader, Split, reader_of
+from nearfar.data.label_counts import label_summary
+from nearfar.data.labelled import Reader, Split, infer_reader
 from nearfar.data.nli import UNLABELLED
 from nearfar.data.sampling import hold_out
 from nearfar.types import LABEL_NAMES, NearfarError
@@ -54,7 +54,7 @@ class ClassificationTask:
     """Labels with their counts, before rows are held out, and which are rare (:mod:`nearfar.data.label_counts`)."""
 
 
-class _Named(NamedTuple):
+class _TaskDefinition(NamedTuple):
     source: str
     """Set in the catalog."""
     test: str | None
@@ -62,7 +62,7 @@ class _Named(NamedTuple):
     columns: tuple[str, ...]
     label_names: tuple[str, ...]
     metric: Metric = "accuracy"
-    also: Mapping[str, str | None] | None = None
+    label_aliases: Mapping[str, str | None] | None = None
     """Label as it is written, besides by name -> its name; None: left out. By default, the numbers of the labels."""
     note: str = "GLUE's validation set, as the labels of its test set are not published"
     validation: str | None = None
@@ -70,16 +70,18 @@ class _Named(NamedTuple):
 
     def reader(self, name: str) -> Reader:
         numbers: dict[str, int | None] = {label: number for number, label in enumerate(self.label_names)}
-        if self.also is None:
+        if self.label_aliases is None:
             numbers |= {str(number): number for number in range(len(self.label_names))}
         else:
-            numbers |= {written: None if label is None else numbers[label] for written, label in self.also.items()}
+            numbers |= {
+                written: None if label is None else numbers[label] for written, label in self.label_aliases.items()
+            }
         return Reader(
             columns=self.columns,
             label_column=self.label_column,
             label_names=self.label_names,
             labels=numbers,
-            whose=f"those of {name}",
+            label_source=f"those of {name}",
         )
 
 
@@ -90,14 +92,16 @@ _STARS = {"1": "negative", "2": "negative", "3": None, "4": "positive", "5": "po
 _NLI = {str(number): name for number, name in enumerate(LABEL_NAMES)} | {mark: None for mark in UNLABELLED if mark}
 _MRPC = "the official test set, whose labels are published; GLUE's validation set is a part of train"
 _MATCHED = "GLUE's matched validation set, as the labels of its test sets are not published"
-_TASKS: Mapping[str, _Named] = {
-    "sst2": _Named("sst2-glue", "sst2-glue:dev", _TEXT, _SENTIMENT),
-    "cola": _Named("cola", "cola:dev", _TEXT, ("unacceptable", "acceptable"), "matthews"),
-    "mrpc": _Named("mrpc", "mrpc:test", _PAIR, ("different", "paraphrase"), "accuracy_f1", note=_MRPC),
-    "rte": _Named("rte", "rte:dev", _PAIR, _ENTAILMENT),
-    "qnli": _Named("qnli", "qnli:dev", ("question", "sentence"), _ENTAILMENT),
-    "mnli": _Named("mnli", "mnli:dev_matched", ("premise", "hypothesis"), LABEL_NAMES, also=_NLI, note=_MATCHED),
-    "stsb": _Named(
+_TASKS: Mapping[str, _TaskDefinition] = {
+    "sst2": _TaskDefinition("sst2-glue", "sst2-glue:dev", _TEXT, _SENTIMENT),
+    "cola": _TaskDefinition("cola", "cola:dev", _TEXT, ("unacceptable", "acceptable"), "matthews"),
+    "mrpc": _TaskDefinition("mrpc", "mrpc:test", _PAIR, ("different", "paraphrase"), "accuracy_f1", note=_MRPC),
+    "rte": _TaskDefinition("rte", "rte:dev", _PAIR, _ENTAILMENT),
+    "qnli": _TaskDefinition("qnli", "qnli:dev", ("question", "sentence"), _ENTAILMENT),
+    "mnli": _TaskDefinition(
+        "mnli", "mnli:dev_matched", ("premise", "hypothesis"), LABEL_NAMES, label_aliases=_NLI, note=_MATCHED
+    ),
+    "stsb": _TaskDefinition(
         "stsb",
         "stsb:test",
         _PAIR,
@@ -107,8 +111,8 @@ _TASKS: Mapping[str, _Named] = {
         validation="stsb:dev",
         label_column="score",
     ),
-    "amazon2": _Named("amazon5", "amazon5:test", _TEXT, _SENTIMENT, also=_STARS, note=""),
-    "yelp2": _Named("yelp5", None, _TEXT, _SENTIMENT, also=_STARS, note=""),
+    "amazon2": _TaskDefinition("amazon5", "amazon5:test", _TEXT, _SENTIMENT, label_aliases=_STARS, note=""),
+    "yelp2": _TaskDefinition("yelp5", None, _TEXT, _SENTIMENT, label_aliases=_STARS, note=""),
 }
 TASKS = tuple(_TASKS)
 
@@ -151,7 +155,7 @@ def load_classification(
     name, _, split = name_or_file.partition(":")
     named, spec = _TASKS.get(name), name_or_file
     if named is None:
-        reader = reader_of(spec, text_columns, label_column)
+        reader = infer_reader(spec, text_columns, label_column)
         metric: Metric = "accuracy" if reader.label_names else "pearson_spearman"
         test_note, test_seed = "", seed
     else:
@@ -171,7 +175,7 @@ def load_classification(
 
     train, title = reader.read(spec)
     counts = Counter(int(target) for target in train.targets) if reader.label_names else Counter()
-    labels = label_facts({name: counts[number] for number, name in enumerate(reader.label_names)}) if counts else []
+    labels = label_summary({name: counts[number] for number, name in enumerate(reader.label_names)}) if counts else []
     stratified = ", labels in their proportions" if reader.label_names else ""
     if test is None:
         train, tested = _take_out(train, max(1, len(train.texts) // 5), f"{test_seed} test", title, reader)
@@ -197,9 +201,9 @@ def load_classification(
         label_names=reader.label_names,
         metric=metric,
         sources=(
-            _account("train", title, train, set()),
-            _account("validation", validated_title, validated, known),
-            _account("test", tested_title + test_note, tested, known),
+            _part_summary("train", title, train, set()),
+            _part_summary("validation", validated_title, validated, known),
+            _part_summary("test", tested_title + test_note, tested, known),
         ),
         labels=tuple(labels),
     )
@@ -237,7 +241,7 @@ def _check_train(train: Split, title: str, reader: Reader, limit: int | None) ->
         raise NearfarError(f"{title}: every score is {score:g}; there is nothing to learn from equal scores.{more}")
 
 
-def _account(part: str, title: str, rows: Split, train: set[tuple[str, ...]]) -> str:
+def _part_summary(part: str, title: str, rows: Split, train: set[tuple[str, ...]]) -> str:
     count = f"{len(rows.texts):,} rows"
     again = sum(texts in train for texts in rows.texts)
     return f"{part}: {title}: {count}" + (f", {again:,} of them with texts that train has too" if again else "")

@@ -19,7 +19,7 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     import pyarrow
 
-LONGEST = 2**26
+MAX_LINE_BYTES = 2**26
 """Bytes that a line may have. A file without line ends, or a small one that unpacks without end, stops here."""
 _NOT_TEXT = (
     (b"\xff\xfe", "It is UTF-16. "),
@@ -57,7 +57,7 @@ def read_file(path: Path, columns: Sequence[str]) -> Rows:
 
     Raises:
         NearfarError: no such file or no regular one, unknown extension, an empty or damaged file, text that is not
-            UTF-8, a line above :data:`LONGEST`, a missing or doubled column, a line that has too many or too few
+            UTF-8, a line above :data:`MAX_LINE_BYTES`, a missing or doubled column, a line that has too many or too few
             fields or is not a JSON object. It names file and line.
 
     """
@@ -72,7 +72,8 @@ def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[tuple[Locati
     """Yield the lines of a plain text file (:data:`PLAIN_TEXT`) without their line ends; blank ones if ``keep_blank``.
 
     Raises:
-        NearfarError: no such file or no regular one, a damaged one, a line above :data:`LONGEST`, or text that is not
+        NearfarError: no such file or no regular one, a damaged one, a line above :data:`MAX_LINE_BYTES`, or text that
+        is not
             UTF-8; it names file and line.
 
     """
@@ -124,11 +125,11 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     # Split on \n alone and decode line by line, so that an error names the line, and a stray \r stays in its field.
     try:
         with gzip.open(path) if _extension(path).endswith(".gz") else path.open("rb") as file:
-            for number, line in enumerate(iter(partial(file.readline, LONGEST + 1), b""), 1):
-                if len(line) > LONGEST:
+            for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
+                if len(line) > MAX_LINE_BYTES:
                     raise NearfarError(
-                        f"{Location(str(path), number)}: the line is longer than {LONGEST / 2**20:g} MiB. Write one "
-                        "row per line, and split longer texts."
+                        f"{Location(str(path), number)}: the line is longer than {MAX_LINE_BYTES / 2**20:g} MiB. "
+                        "Write one row per line, and split longer texts."
                     )
                 try:
                     yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -150,7 +151,9 @@ def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
     # strict: a quote that never closes would otherwise swallow the rest of the file in silence.
-    csv.field_size_limit(LONGEST)  # of this process; Python's own limit, 131,072 characters, is below long documents
+    csv.field_size_limit(
+        MAX_LINE_BYTES
+    )  # of this process; Python's own limit, 131,072 characters, is below long documents
     reader = csv.reader((line for _, line in _lines(path)), strict=True)
     start = 1
     try:

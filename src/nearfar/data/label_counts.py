@@ -8,13 +8,13 @@ _SHOWN = 20
 _POINTED_AT = 5
 
 
-def label_facts(counts: Mapping[str, int]) -> list[str]:
+def label_summary(counts: Mapping[str, int]) -> list[str]:
     """Return the labels with their counts, and a sentence for each that is rare or differs in capitals alone.
 
     A label is rare that has at most a tenth of the rows that an average label has. Its sentence offers the nearest of
     the frequent labels, where one is near.
 
-    >>> label_facts({"cold": 210, "warm": 189, "wram": 1})
+    >>> label_summary({"cold": 210, "warm": 189, "wram": 1})
     ['labels: cold 210, warm 189, wram 1', "label 'wram' has 1 row of 400: a misspelling of 'warm'?"]
     """
     total = sum(counts.values())

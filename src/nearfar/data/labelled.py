@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
 
-from nearfar.data.catalog import Found, find
+from nearfar.data.catalog import NamedTable, find
 from nearfar.data.files import Location, MissingColumnError
 from nearfar.data.paths import nearest, shown
 from nearfar.data.sources import Table, as_number, in_label_order, label_field, text_field
@@ -32,11 +32,11 @@ class Reader:
     """The name of each label's number; empty where targets are scores."""
     labels: Mapping[str, int | None]
     """Label as it is written -> its number; None: the row is left out."""
-    whose: str
+    label_source: str
     """Says in messages whose labels these are."""
 
     def read(self, spec: str) -> tuple[Split, str]:
-        """Return the rows of the tables that ``spec`` names (:func:`tables_of`), and where they are, in words.
+        """Return the rows of the tables that ``spec`` names (:func:`resolve_tables`), and where they are, in words.
 
         Raises:
             NearfarError: tables that cannot be found or read, an empty or non-string text, an unknown label, a score
@@ -44,7 +44,7 @@ class Reader:
         """
         texts: list[tuple[str, ...]] = []
         targets: list[float] = []
-        tables = tables_of(spec)
+        tables = resolve_tables(spec)
         left_out: Counter[str] = Counter()
         for found in tables:
             for where, (*values, value) in found.table.rows((*self.columns, self.label_column)):
@@ -65,7 +65,7 @@ class Reader:
         if label not in self.labels:
             known = ", ".join(list(self.labels)[:20]) + (", ..." if len(self.labels) > 20 else "")
             hint = nearest(label, list(self.labels))
-            raise NearfarError(f"{where}: the label {shown(label)} is none of {self.whose}: {known}.{hint}")
+            raise NearfarError(f"{where}: the label {shown(label)} is none of {self.label_source}: {known}.{hint}")
         return self.labels[label]
 
     def _score(self, value: object, where: Location, scale: tuple[float, float] | None) -> float:
@@ -80,7 +80,7 @@ class Reader:
         return score
 
 
-def reader_of(spec: str, text_columns: Sequence[str] | None, label_column: str) -> Reader:
+def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: str) -> Reader:
     """Return the reader of one's own data, its labels being those of the training data ``spec``.
 
     ``text_columns``, where not given, are ``text`` or, without that, ``sentence1`` and ``sentence2``. One label that is
@@ -90,7 +90,7 @@ def reader_of(spec: str, text_columns: Sequence[str] | None, label_column: str) 
         NearfarError: not one or two text columns, columns that are not there, labels of which some have fractions and
             some are no numbers, a label that is empty or neither string nor number (with file and line), no rows.
     """
-    tables = tables_of(spec)
+    tables = resolve_tables(spec)
     columns = _default_columns(tables, label_column) if text_columns is None else tuple(text_columns)
     if len(columns) not in (1, 2) or len(set(columns)) < len(columns):
         raise NearfarError(f"Name one or two columns of text, not {len(columns)}: {', '.join(columns) or 'none'}.")
@@ -107,7 +107,7 @@ def reader_of(spec: str, text_columns: Sequence[str] | None, label_column: str) 
                     f"{where}: column {label_column!r} holds {shown(value)}, not a number. Labels of which one has a "
                     f"fraction, as {fraction[1]} ({fraction[0]}), are scores, and all must be numbers."
                 )
-        return Reader(columns=columns, label_column=label_column, label_names=(), labels={}, whose="")
+        return Reader(columns=columns, label_column=label_column, label_names=(), labels={}, label_source="")
     names = in_label_order({label_field(value, label_column, where) for where, value in read})
     if len(names) < 2:
         raise NearfarError(f"{title}: every row has the label {names[0]!r}; there must be at least two labels.")
@@ -116,30 +116,30 @@ def reader_of(spec: str, text_columns: Sequence[str] | None, label_column: str) 
         label_column=label_column,
         label_names=tuple(names),
         labels={name: number for number, name in enumerate(names)},
-        whose=f"the labels of {title}",
+        label_source=f"the labels of {title}",
     )
 
 
-def tables_of(spec: str) -> list[Found]:
+def resolve_tables(spec: str) -> list[NamedTable]:
     """Return the tables that ``spec`` names; ``microworld`` is its generated sentences by kind of activity."""
     return [_microworld()] if spec == "microworld" else find(spec)
 
 
 @cache
-def _microworld() -> Found:
+def _microworld() -> NamedTable:
     from datasets import Dataset
 
     from nearfar.data.microworld import generate
 
     texts, labels = zip(*generate(seed=0).labelled, strict=True)
-    return Found("microworld", Table("microworld, generated", Dataset.from_dict({"text": texts, "label": labels})))
+    return NamedTable("microworld", Table("microworld, generated", Dataset.from_dict({"text": texts, "label": labels})))
 
 
-def _title(tables: Sequence[Found]) -> str:
+def _title(tables: Sequence[NamedTable]) -> str:
     return "+".join(found.table.title for found in tables)
 
 
-def _default_columns(tables: Sequence[Found], label_column: str) -> tuple[str, ...]:
+def _default_columns(tables: Sequence[NamedTable], label_column: str) -> tuple[str, ...]:
     try:
         next(tables[0].table.rows(("text",)), None)
     except MissingColumnError as error:

@@ -19,7 +19,7 @@ class SourceChangedError(NearfarError):
     """A source gives other texts than it gave when it was surveyed."""
 
 
-class Survey(NamedTuple):
+class SourceSummary(NamedTuple):
     """What is known of a source once it has been gone through."""
 
     texts: int
@@ -60,25 +60,25 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
         yield line
 
 
-def survey(texts: Iterable[str]) -> Survey:
+def summarise_source(texts: Iterable[str]) -> SourceSummary:
     """Count and fingerprint texts by going through them, which finds what is wrong with any of them, too."""
-    counter = _Counter()
+    counter = _Fingerprint()
     for text in texts:
         counter.add(text)
-    return counter.survey()
+    return counter.summary()
 
 
-def unchanged(texts: Iterable[str], surveyed: Survey, source: object) -> Iterator[str]:
+def verify_unchanged(texts: Iterable[str], summary: SourceSummary, source: object) -> Iterator[str]:
     """The same texts, watched; what has come behind them since is left out.
 
     Raises:
         SourceChangedError: at the end: they are not those that were surveyed.
     """
-    counter = _Counter()
-    for text in islice(texts, surveyed.texts):
+    counter = _Fingerprint()
+    for text in islice(texts, summary.texts):
         counter.add(text)
         yield text
-    if counter.survey() != surveyed:
+    if counter.summary() != summary:
         raise SourceChangedError(f"{source}: was changed while it was read. Start again, once it stays as it is.")
 
 
@@ -95,7 +95,7 @@ def blocks(texts: Iterable[str], *, size: int, characters: int = CHARACTERS) -> 
         yield Block(start, block)
 
 
-class _Counter:
+class _Fingerprint:
     def __init__(self) -> None:
         self.texts, self._empty, self._digest = 0, True, hashlib.sha256()
 
@@ -105,5 +105,5 @@ class _Counter:
         self._digest.update(text.encode())
         self._digest.update(b"\n")  # which no text contains
 
-    def survey(self) -> Survey:
-        return Survey(self.texts, self._digest.hexdigest()[:16], self._empty)
+    def summary(self) -> SourceSummary:
+        return SourceSummary(self.texts, self._digest.hexdigest()[:16], self._empty)

@@ -11,7 +11,7 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import NamedTuple
 
-from nearfar.data.catalog import Found, check_splits, find, parse
+from nearfar.data.catalog import NamedTable, check_splits, find, parse
 from nearfar.data.files import is_plain_text, read_lines
 from nearfar.data.nli import load_nli
 from nearfar.data.sources import in_label_order, label_field, text_field
@@ -22,7 +22,7 @@ _MICROWORLD_SCALE = (0.0, 5.0)
 
 
 @dataclass(frozen=True)
-class Texts:
+class TextData:
     """Rows in the order of their sources, and the account of what was read."""
 
     rows: list[tuple[str, ...]]
@@ -48,7 +48,7 @@ class Entry(NamedTuple):
     """How many of its fields were tidied."""
 
 
-class Gathered:
+class RowCollector:
     """The rows of several tables, as they are gathered: repetitions dropped, cut at a limit, all of it counted.
 
     ``kind`` names the rows in messages. Without ``distinct`` rows are kept however often they come.
@@ -84,7 +84,7 @@ class Gathered:
         left_out = f", {self._dropped - dropped} more dropped (repetitions)" if self._distinct else ""
         self._sources.append(f"{title}: {len(self.rows) - before} {self._kind}{left_out}{note}")
 
-    def texts(self, targets: list[float] | list[int] | None = None, label_names: Sequence[str] = ()) -> Texts:
+    def texts(self, targets: list[float] | list[int] | None = None, label_names: Sequence[str] = ()) -> TextData:
         """Return all that was gathered; an error if there is nothing, or nothing to tell apart."""
         if not self._sources:
             raise NearfarError(f"No source of {self._kind} was named; name at least one.")
@@ -92,7 +92,7 @@ class Gathered:
         if len(distinct) < 2 and len({text for row in self.rows for text in row}) < 2:
             text = f" ({next(iter(distinct))!r})" if distinct else ""
             raise NearfarError(f"All {self._kind} are equal{text}: there is nothing to tell apart. {self._sources[0]}.")
-        return Texts(self.rows, targets, tuple(self._sources), self.repaired, self._dropped, tuple(label_names))
+        return TextData(self.rows, targets, tuple(self._sources), self.repaired, self._dropped, tuple(label_names))
 
     def _is_full(self) -> bool:
         return self._limit is not None and len(self.rows) >= self._limit
@@ -103,7 +103,7 @@ def as_specs(specs: str | Sequence[str]) -> Sequence[str]:
     return [specs] if isinstance(specs, str) else specs
 
 
-def load_sentences(specs: str | Sequence[str], *, column: str = "text", limit: int | None = None) -> Texts:
+def load_sentences(specs: str | Sequence[str], *, column: str = "text", limit: int | None = None) -> TextData:
     """Read sentences: plain text files (``.txt``, ``.txt.gz``: one a line), or tables with the column ``column``.
 
     A named set knows its own columns: ``snli`` gives premises and hypotheses, ``stsb-text`` both sentences of every
@@ -115,21 +115,21 @@ def load_sentences(specs: str | Sequence[str], *, column: str = "text", limit: i
             without a sentence, sentences that are all equal, a ``limit`` below 2.
 
     """
-    gathered = Gathered("sentences", limit)
+    collector = RowCollector("sentences", limit)
     for spec in as_specs(specs):
         if _is_microworld(spec):
             texts = chain.from_iterable((row.premise, row.hypothesis) for row in load_nli(spec).rows)
-            gathered.add(f"{spec}, generated", (Entry((text,)) for text in texts))
+            collector.add(f"{spec}, generated", (Entry((text,)) for text in texts))
             continue
         for found in find(spec):
             note = ". It is evaluation text: scores on it are transductive" if _is_evaluation(found) else ""
-            gathered.add(found.table.title, _sentences(found, column), note)
-    return gathered.texts()
+            collector.add(found.table.title, _sentences(found, column), note)
+    return collector.texts()
 
 
 def load_labelled(
     specs: str | Sequence[str], *, text_column: str = "text", label_column: str = "label", limit: int | None = None
-) -> Texts:
+) -> TextData:
     """Read texts with labels: ``trec``, ``sst2``, ``sst5``, ``mr``, ``cr``, ``subj``, ``mpqa``, or one's own tables.
 
     Labels are strings or integers, and are numbered in their order: by value where all are integers, else as text.
@@ -141,19 +141,19 @@ def load_labelled(
             single label, a label with a single text (contrast needs two), a ``limit`` below 2.
 
     """
-    gathered = Gathered("labelled texts", limit, distinct=False)
+    collector = RowCollector("labelled texts", limit, distinct=False)
     for spec in as_specs(specs):
         if _is_microworld(spec):
-            gathered.add(f"{spec}, generated", _microworld_labelled(spec))
+            collector.add(f"{spec}, generated", _microworld_labelled(spec))
             continue
         for found in find(spec):
-            gathered.add(found.table.title, _labelled(found, text_column, label_column))
-    labels = [str(target) for target in gathered.targets]
+            collector.add(found.table.title, _labelled(found, text_column, label_column))
+    labels = [str(target) for target in collector.targets]
     texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in in_label_order(set(labels))}
-    for row, label in zip(gathered.rows, labels, strict=True):
+    for row, label in zip(collector.rows, labels, strict=True):
         texts_of[label].add(row)
     numbers = {name: number for number, name in enumerate(texts_of)}
-    loaded = gathered.texts([numbers[label] for label in labels], list(texts_of))
+    loaded = collector.texts([numbers[label] for label in labels], list(texts_of))
     if len(texts_of) < 2:
         raise NearfarError(f"Every text has the label {labels[0]!r}; there must be at least two labels.")
     for name, texts in texts_of.items():
@@ -170,7 +170,7 @@ def load_scored(
     *,
     columns: Sequence[str] = ("sentence1", "sentence2", "score"),
     limit: int | None = None,
-) -> Texts:
+) -> TextData:
     """Read scored pairs to train on, by :func:`nearfar.data.sts.load_task`, with scores scaled to 0..1.
 
     The scale of a named set (``stsb:train``, ``sickr:train``) is known; that of one's own is taken to reach from the
@@ -183,7 +183,7 @@ def load_scored(
     if len(columns) != 3:
         raise NearfarError(f"Scored pairs have three columns: two texts and a score, not {', '.join(columns)}.")
     first, second, score = columns
-    gathered = Gathered("scored pairs", limit, distinct=False)
+    collector = RowCollector("scored pairs", limit, distinct=False)
     for spec in as_specs(specs):
         task = load_task(spec, first=first, second=second, score=score)
         tables = [] if _is_microworld(spec) else find(spec)
@@ -196,24 +196,24 @@ def load_scored(
         for found, pairs in zip_longest(tables, task.values()):
             if found is None:
                 entries = (Entry((pair.first, pair.second), (pair.score - low) / (high - low)) for pair in pairs)
-                gathered.add(f"{spec}, generated", entries)
+                collector.add(f"{spec}, generated", entries)
                 continue
             warning = (
                 ". They are for evaluation: scores on them say nothing afterwards" if _is_evaluation(found) else ""
             )
-            gathered.add(found.table.title, _scored(found, pairs, (first, second), low, high), note + warning)
-    return gathered.texts([float(target) for target in gathered.targets])
+            collector.add(found.table.title, _scored(found, pairs, (first, second), low, high), note + warning)
+    return collector.texts([float(target) for target in collector.targets])
 
 
 def _is_microworld(spec: str) -> bool:
     return spec.partition(":")[0] == "microworld"
 
 
-def _is_evaluation(found: Found) -> bool:
+def _is_evaluation(found: NamedTable) -> bool:
     return found.scale is not None and found.name != "train"  # only sets of STS tasks have a scale
 
 
-def _sentences(found: Found, column: str) -> Iterator[Entry]:
+def _sentences(found: NamedTable, column: str) -> Iterator[Entry]:
     data = found.table.data
     if isinstance(data, Path) and is_plain_text(data):
         for where, line in read_lines(data):
@@ -227,14 +227,14 @@ def _sentences(found: Found, column: str) -> Iterator[Entry]:
             yield Entry((text,), repaired=text != value)
 
 
-def _labelled(found: Found, text_column: str, label_column: str) -> Iterator[Entry]:
+def _labelled(found: NamedTable, text_column: str, label_column: str) -> Iterator[Entry]:
     for where, (value, label) in found.table.rows((text_column, label_column)):
         text = text_field(value, text_column, where)
         yield Entry((text,), label_field(label, label_column, where), repaired=text != value)
 
 
 def _scored(
-    found: Found, pairs: Sequence[ScoredPair], columns: tuple[str, str], low: float, high: float
+    found: NamedTable, pairs: Sequence[ScoredPair], columns: tuple[str, str], low: float, high: float
 ) -> Iterator[Entry]:
     # The pairs once more as they stand in the table, to count what load_task tidied.
     for pair, (_, as_read) in zip(pairs, found.table.rows(columns), strict=True):

@@ -3,7 +3,7 @@
 import math
 from itertools import chain
 
-from nearfar.data.catalog import Found, check_splits, find, parse
+from nearfar.data.catalog import NamedTable, check_splits, find, parse
 from nearfar.data.files import Location
 from nearfar.data.named_sets import CATALOG
 from nearfar.data.paths import shown
@@ -65,7 +65,7 @@ def known_scale(spec: str) -> tuple[float, float] | None:
 
 
 def _read_pairs(
-    found: Found, first: str, second: str, score: str, scale: tuple[float, float] | None
+    found: NamedTable, first: str, second: str, score: str, scale: tuple[float, float] | None
 ) -> list[ScoredPair]:
     pairs = [
         ScoredPair(text_field(left, first, where), text_field(right, second, where), _score(gold, score, where, scale))

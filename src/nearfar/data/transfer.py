@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NamedTuple
 
-from nearfar.data.catalog import Found, find
+from nearfar.data.catalog import NamedTable, find
 from nearfar.data.files import Location, MissingColumnError
 from nearfar.data.sources import in_label_order, label_field, text_field
 from nearfar.data.sts import load_task
@@ -144,7 +144,7 @@ def load_labelled_task(spec: str) -> TransferTask:
     return TransferTask(name=name, splits={"all": pool}, label_names=tuple(names), source=title)
 
 
-def _own(found: Found) -> Iterator[tuple[Location, tuple[str, ...], str]]:
+def _own(found: NamedTable) -> Iterator[tuple[Location, tuple[str, ...], str]]:
     try:
         next(found.table.rows(("text", "label")), None)
         columns: tuple[str, ...] = ("text",)
@@ -159,7 +159,7 @@ def _own(found: Found) -> Iterator[tuple[Location, tuple[str, ...], str]]:
     return _labelled(found, columns)
 
 
-def _labelled(found: Found, columns: Sequence[str]) -> Iterator[tuple[Location, tuple[str, ...], str]]:
+def _labelled(found: NamedTable, columns: Sequence[str]) -> Iterator[tuple[Location, tuple[str, ...], str]]:
     for where, (*values, label) in found.table.rows((*columns, "label")):
         texts = tuple(text_field(value, column, where) for column, value in zip(columns, values, strict=True))
         yield where, texts, label_field(label, "label", where)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby
 
-from nearfar.data.catalog import Found, find
+from nearfar.data.catalog import NamedTable, find
 from nearfar.data.files import MissingColumnError
 from nearfar.data.nli import load_nli
-from nearfar.data.rows import Entry, Gathered, Texts, as_specs
+from nearfar.data.rows import Entry, RowCollector, TextData, as_specs
 from nearfar.data.sources import Table, text_field
 from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
 
@@ -16,7 +16,7 @@ SIMCSE_COLUMNS = ("sent0", "sent1", "hard_neg")
 
 def load_tuples(
     specs: str | Sequence[str], *, columns: Sequence[str] = ("anchor", "positive"), limit: int | None = None
-) -> Texts:
+) -> TextData:
     """Read pairs (two ``columns``) or triplets (three: anchor, positive, negative) from tables.
 
     Any two columns whose texts belong together are pairs: a sentence and its translation back from another language,
@@ -38,19 +38,19 @@ def load_tuples(
             f"Name two columns (anchor, positive) or three (anchor, positive, negative), not {len(columns)}: "
             f"{', '.join(columns) or 'none'}."
         )
-    gathered = Gathered("pairs" if len(columns) == 2 else "triplets", limit)
+    collector = RowCollector("pairs" if len(columns) == 2 else "triplets", limit)
     for spec in as_specs(specs):
         name = spec.partition(":")[0]
         if name in ("flickr8k", "microworld") and len(columns) == 3:
             raise NearfarError(f"{name} gives pairs, and no negative for them: name two columns only.")
         if name == "microworld":
             rows = (row for row in load_nli(spec).rows if row.label == ENTAILMENT)
-            gathered.add(f"{spec}, generated", (Entry((row.premise, row.hypothesis)) for row in rows))
+            collector.add(f"{spec}, generated", (Entry((row.premise, row.hypothesis)) for row in rows))
             continue
         for found in find(spec):
             entries = _captions(found.table) if name == "flickr8k" else _tuples(found.table, columns)
-            gathered.add(found.table.title, entries)
-    return gathered.texts()
+            collector.add(found.table.title, entries)
+    return collector.texts()
 
 
 def load_triplets(
@@ -62,7 +62,7 @@ def load_triplets(
     label_column: str = "label",
     label_order: Sequence[str] | None = None,
     limit: int | None = None,
-) -> Texts:
+) -> TextData:
     """Read triplets: from tables that have ``columns`` or :data:`SIMCSE_COLUMNS`, else by :func:`nli_triplets`.
 
     The latter takes NLI rows as :func:`nearfar.data.nli.load_nli` reads them (``snli``, ``snli+mnli``, ``microworld``,
@@ -74,13 +74,13 @@ def load_triplets(
 
     """
     nli_columns = (premise_column, hypothesis_column, label_column)
-    gathered = Gathered("triplets", limit)
+    collector = RowCollector("triplets", limit)
     for spec in as_specs(specs):
         tables = [] if spec.partition(":")[0] == "microworld" else find(spec)
         there = _first_there(tables[0], [tuple(columns), SIMCSE_COLUMNS, nli_columns]) if tables else nli_columns
         if there != nli_columns:
             for found in tables:
-                gathered.add(found.table.title, _tuples(found.table, there))
+                collector.add(found.table.title, _tuples(found.table, there))
             continue
         nli = load_nli(
             spec,
@@ -90,9 +90,9 @@ def load_triplets(
             label_order=label_order,
         )
         triplets = nli_triplets(nli.rows)
-        gathered.repaired += nli.repaired
-        gathered.add(f"{spec} ({'; '.join(nli.sources)})", (Entry(triplet) for triplet in triplets))
-    return gathered.texts()
+        collector.repaired += nli.repaired
+        collector.add(f"{spec} ({'; '.join(nli.sources)})", (Entry(triplet) for triplet in triplets))
+    return collector.texts()
 
 
 def nli_triplets(rows: Sequence[NliRow]) -> list[tuple[str, str, str]]:
@@ -140,7 +140,7 @@ def _captions(table: Table) -> Iterator[Entry]:
             yield Entry((first, second), repaired=(first != first_read) + (second != second_read))
 
 
-def _first_there(found: Found, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _first_there(found: NamedTable, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Return the first of ``choices`` whose columns are all in the table."""
     for columns in choices:
         try:

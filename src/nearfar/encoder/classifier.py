@@ -10,18 +10,18 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nearfar.encoder import container
-from nearfar.encoder.classifier_folder import ClassifierParts, backbone_of, read_classifier, write_classifier
+from nearfar.encoder import encoder_folder
+from nearfar.encoder.classifier_folder import ClassifierComponents, backbone_of, read_classifier, write_classifier
 from nearfar.encoder.device import choose_device
 from nearfar.encoder.dropout import use_fast_dropout
-from nearfar.encoder.encoder import Tokenized, budgeted, warn_of_cuts
-from nearfar.encoder.finite import NotFiniteError, first_broken
+from nearfar.encoder.encoder import Tokenized, token_budget_batches, warn_truncated
+from nearfar.encoder.finite import NotFiniteError, first_non_finite
 from nearfar.encoder.fused import use_fused
-from nearfar.encoder.library import PreTrainedModel
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.pretrained import opening
-from nearfar.encoder.ragged import Ragged, choose_route, hidden_states, takes_types
+from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states, uses_token_types
+from nearfar.encoder.transformers_types import PreTrainedModel
 from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError, Precision
 
@@ -31,12 +31,12 @@ CLS = Pooling("cls", (), "cls")
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenizedItems:
     """Token ids of each item, special tokens included, their types where the backbone has some, and who was cut."""
 
     ids: list[list[int]]
     types: list[list[int]] | None
-    cut: list[bool]
+    is_truncated: list[bool]
 
     def __len__(self) -> int:
         """How many items there are."""
@@ -45,12 +45,12 @@ class Tokens:
     @property
     def truncated(self) -> int:
         """How many items were longer than the maximum length."""
-        return sum(self.cut)
+        return sum(self.is_truncated)
 
-    def select(self, rows: Sequence[int]) -> "Tokens":
+    def select(self, rows: Sequence[int]) -> "TokenizedItems":
         """The items of these numbers, in this order: a batch."""
         types = None if self.types is None else [self.types[row] for row in rows]
-        return Tokens([self.ids[row] for row in rows], types, [self.cut[row] for row in rows])
+        return TokenizedItems([self.ids[row] for row in rows], types, [self.is_truncated[row] for row in rows])
 
 
 class Classifier(nn.Module):
@@ -67,14 +67,14 @@ class Classifier(nn.Module):
         (1, 2)
     """
 
-    def __init__(self, parts: ClassifierParts) -> None:
+    def __init__(self, parts: ClassifierComponents) -> None:
         super().__init__()
         self.model = parts.model
         self.tokenizer = parts.tokenizer
         self.label_names = parts.label_names
         self.max_length = parts.max_length
         self._head = parts.head
-        self._types = takes_types(self.backbone)
+        self._types = uses_token_types(self.backbone)
         use_fast_dropout(self.model)
         use_fused(self.model)
         self.route = choose_route(self.backbone)
@@ -115,7 +115,7 @@ class Classifier(nn.Module):
         with opening(folder):
             parts = read_classifier(folder, label_names=label_names, regression=regression, dropout=dropout)
         if max_length is not None:
-            length = container.check_length(max_length, backbone_of(parts.model), parts.tokenizer)
+            length = encoder_folder.check_length(max_length, backbone_of(parts.model), parts.tokenizer)
             parts = parts._replace(max_length=length)
         with opening(folder / "config.json"):
             classifier = cls(parts)
@@ -132,7 +132,7 @@ class Classifier(nn.Module):
         """Where it computes."""
         return self.model.device
 
-    def tokenize(self, items: Sequence[Item], *, max_length: int | None = None) -> Tokens:
+    def tokenize(self, items: Sequence[Item], *, max_length: int | None = None) -> TokenizedItems:
         """Items -> token ids, at most ``max_length`` each, or :attr:`max_length` where that is None or less.
 
         A pair is laid out as the tokenizer does, with its separators and, where it gives any, token types; of too
@@ -161,18 +161,18 @@ class Classifier(nn.Module):
             for place, (row, encoding) in enumerate(zip(rows, batch.encodings or [], strict=True)):
                 ids[row], cut[row] = batch["input_ids"][place], bool(encoding.overflowing)
                 types[row] = batch["token_type_ids"][place] if typed else []
-        return Tokens(ids, types if typed else None, cut)
+        return TokenizedItems(ids, types if typed else None, cut)
 
-    def cls(self, tokens: Tokens) -> Float[Tensor, "batch dim"]:
+    def cls(self, tokens: TokenizedItems) -> Float[Tensor, "batch dim"]:
         """The last hidden state of each item's first token, before any pooler, with gradient, in the caller's order."""
-        batch = Ragged.pack(tokens.ids, types=tokens.types, device=self.device)
-        return batch.to_caller(pool(hidden_states(self.backbone, batch, self.route), batch, CLS))
+        batch = RaggedBatch.pack(tokens.ids, types=tokens.types, device=self.device)
+        return batch.restore_order(pool(hidden_states(self.backbone, batch, self.route), batch, CLS))
 
     def head(self, cls: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch classes"]:
         """Logits of what :meth:`cls` gave, with the family's dropout and layers between, in the head's precision."""
         return self._head(self.model, cls[:, None].to(self.model.dtype))
 
-    def forward(self, tokens: Tokens) -> Float[Tensor, "batch classes"]:
+    def forward(self, tokens: TokenizedItems) -> Float[Tensor, "batch classes"]:
         """Logits with gradient, in the caller's order; a single number each in regression."""
         return self.head(self.cls(tokens))
 
@@ -198,16 +198,16 @@ class Classifier(nn.Module):
         bf16 = resolve(precision, self.device) == "bf16"
         distinct = {item: place for place, item in enumerate(dict.fromkeys(items))}
         tokens = self.tokenize(list(distinct))
-        warn_of_cuts(Tokenized(tokens.ids, tokens.truncated), self.max_length)
+        warn_truncated(Tokenized(tokens.ids, tokens.truncated), self.max_length)
         logits = np.empty((len(distinct), max(1, len(self.label_names))), dtype=np.float32)
         was_training = self.training
         self.eval()
         try:
-            for rows in budgeted(tokens.ids, progress=progress):
+            for rows in token_budget_batches(tokens.ids, progress=progress):
                 with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
                     batch = self(tokens.select(rows)).float()
-                if (broken := first_broken(batch, rows)) is not None:
-                    item = list(distinct)[broken]
+                if (non_finite := first_non_finite(batch, rows)) is not None:
+                    item = list(distinct)[non_finite]
                     raise NotFiniteError(list(items).index(item), " / ".join(item))
                 logits[rows] = batch.cpu().numpy()
         finally:
@@ -216,7 +216,7 @@ class Classifier(nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a folder that ``AutoModelForSequenceClassification`` opens and that gives the same logits there."""
-        parts = ClassifierParts(self.model, self.tokenizer, self.label_names, self.max_length, self._head)
+        parts = ClassifierComponents(self.model, self.tokenizer, self.label_names, self.max_length, self._head)
         write_classifier(Path(folder), parts)
 
 

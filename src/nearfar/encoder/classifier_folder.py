@@ -14,29 +14,29 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.disk import apply_umask
-from nearfar.encoder import container
+from nearfar.encoder import encoder_folder
 from nearfar.encoder.folder_checks import check_vocabulary, read_object
-from nearfar.encoder.library import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, opening, quiet
+from nearfar.encoder.transformers_types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.types import NearfarError
 
 FAMILIES = ("BERT", "RoBERTa", "XLM-R", "CamemBERT", "MPNet", "ELECTRA", "DistilBERT", "DeBERTa", "ModernBERT")
-HeadOfCls: TypeAlias = Callable[[Any, Tensor], Tensor]
+ClsHead: TypeAlias = Callable[[Any, Tensor], Tensor]
 
 
-class ClassifierParts(NamedTuple):
+class ClassifierComponents(NamedTuple):
     """What a classifier is made of. No ``label_names`` is regression; ``head`` takes [batch, 1, dim] to logits."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     label_names: tuple[str, ...]
     max_length: int
-    head: HeadOfCls
+    head: ClsHead
 
 
 def read_classifier(
     folder: Path, *, label_names: Sequence[str] | None, regression: bool, dropout: float | None
-) -> ClassifierParts:
+) -> ClassifierComponents:
     """Open a classifier, a sentence-transformers folder or a plain transformers encoder, in float32.
 
     Weights that are missing of the head are drawn by torch's global generator as the family does.
@@ -45,7 +45,7 @@ def read_classifier(
         NearfarError: no labels are given and the folder has none; labels that are none; weights that are missing,
             truncated or of another architecture; a family whose head needs more than [CLS].
     """
-    inner = container.transformer_folder(folder)
+    inner = encoder_folder.transformer_folder(folder)
     config = load_config(inner, kind="sequence classifier")
     saved = _saved_labels(inner / "config.json", config)
     names = _wanted_labels(folder, saved, label_names, regression)
@@ -56,13 +56,13 @@ def read_classifier(
     model = _load(inner, config, has_head=names == saved)
     tokenizer = load_tokenizer(inner)
     check_vocabulary(inner, tokenizer, backbone_of(model))
-    length = container.own_length(inner, backbone_of(model), tokenizer)
+    length = encoder_folder.default_max_length(inner, backbone_of(model), tokenizer)
     with opening(inner / "config.json"):
         head = find_head(model)
-    return ClassifierParts(model, tokenizer, names, length, head)
+    return ClassifierComponents(model, tokenizer, names, length, head)
 
 
-def write_classifier(folder: Path, parts: ClassifierParts) -> None:
+def write_classifier(folder: Path, parts: ClassifierComponents) -> None:
     """Save model and tokenizer, which remembers ``max_length``, so that transformers' own classes give our logits."""
     limit = parts.tokenizer.model_max_length
     parts.tokenizer.model_max_length = parts.max_length
@@ -170,7 +170,7 @@ def _load(folder: Path, config: PretrainedConfig, *, has_head: bool) -> PreTrain
     return model
 
 
-def find_head(model: PreTrainedModel) -> HeadOfCls:
+def find_head(model: PreTrainedModel) -> ClsHead:
     """How to run the head of ``model`` on the [CLS] states [batch, 1, dim] alone.
 
     Each way that a family has is tried on a few made-up tokens, and the one that gives the model's own logits is it.
@@ -185,7 +185,7 @@ def find_head(model: PreTrainedModel) -> HeadOfCls:
         arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         expected = model(**arguments).logits
         first = backbone_of(model)(**arguments).last_hidden_state[:, :1]
-        found = next((way for way in WAYS if _gives(way, model, first, expected)), None)
+        found = next((way for way in HEAD_FUNCTIONS if _reproduces_logits(way, model, first, expected)), None)
     model.train(was_training)
     if found is None:
         raise NearfarError(
@@ -194,7 +194,9 @@ def find_head(model: PreTrainedModel) -> HeadOfCls:
     return found
 
 
-def _gives(way: HeadOfCls, model: PreTrainedModel, first: Tensor, expected: Float[Tensor, "batch classes"]) -> bool:
+def _reproduces_logits(
+    way: ClsHead, model: PreTrainedModel, first: Tensor, expected: Float[Tensor, "batch classes"]
+) -> bool:
     try:
         logits = way(model, first)
     except (AttributeError, TypeError, IndexError, RuntimeError):  # another family's
@@ -227,7 +229,7 @@ def _with_prediction_head(model: Any, first: Tensor) -> Tensor:
     return model.classifier(model.drop(model.head(first[:, 0])))
 
 
-WAYS: tuple[HeadOfCls, ...] = (
+HEAD_FUNCTIONS: tuple[ClsHead, ...] = (
     _with_pooler_of_backbone,
     _with_classifier_alone,
     _with_pre_classifier,

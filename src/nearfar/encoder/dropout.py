@@ -34,7 +34,7 @@ class Mask(NamedTuple):
         seed = int(torch.empty((), dtype=torch.long).random_(-(2**63), None)) if p else 0
         return cls(seed, dropped - 32768, 65536 / (65536 - dropped))
 
-    def kept(self, words: Int64[Tensor, "*rows words"]) -> Bool[Tensor, "*rows numbers"]:
+    def keep_mask(self, words: Int64[Tensor, "*rows words"]) -> Bool[Tensor, "*rows numbers"]:
         """Which of the four numbers of each of these words are kept."""
         mixed = (words + 1).mul_(_signed(0x9E3779B97F4A7C15)).add_(self.seed)
         for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
@@ -53,10 +53,10 @@ def drop(x: Float[Tensor, "*shape"], p: float) -> Float[Tensor, "*shape"]:
         return x
     if p == 1 or x.device.type != "cpu" or x.dtype not in DTYPES:
         return functional.dropout(x, p)
-    return drop_by(Mask.draw(p), x)
+    return apply_dropout_mask(Mask.draw(p), x)
 
 
-def drop_by(mask: Mask, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+def apply_dropout_mask(mask: Mask, x: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
     """``x``, on a CPU, less what the mask drops, which numbers have their places in the order of their indices."""
     if mask.scale == 1:
         return x
@@ -82,16 +82,16 @@ class _Drop(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, mask: Mask) -> Tensor:
         ctx.mask = mask
-        return _dropped(x, mask)
+        return _apply_mask(x, mask)
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
-        return _Drop.apply(slope, ctx.mask), None  # type: ignore[no-untyped-call]
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[Tensor, None]:
+        return _Drop.apply(grad_output, ctx.mask), None  # type: ignore[no-untyped-call]
 
 
-def _dropped(x: Tensor, mask: Mask) -> Tensor:
+def _apply_mask(x: Tensor, mask: Mask) -> Tensor:
     compiled = kernels("dropout")
     if compiled is not None:
         return compiled.drop(x.contiguous(), mask)
-    kept = mask.kept(torch.arange(-(-x.numel() // 4)))[: x.numel()].view(x.shape)
+    kept = mask.keep_mask(torch.arange(-(-x.numel() // 4)))[: x.numel()].view(x.shape)
     return torch.where(kept, x, x.new_zeros(())) * mask.scale

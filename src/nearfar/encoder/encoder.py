@@ -11,15 +11,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nearfar.encoder import container
+from nearfar.encoder import encoder_folder
 from nearfar.encoder.device import choose_device
 from nearfar.encoder.dropout import use_fast_dropout
-from nearfar.encoder.finite import NotFiniteError, first_broken
+from nearfar.encoder.finite import NotFiniteError, first_non_finite
 from nearfar.encoder.fused import use_fused
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.pretrained import opening
-from nearfar.encoder.ragged import Ragged, choose_route, hidden_states
+from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
 from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError, Precision
 
@@ -44,7 +44,7 @@ class Encoder(nn.Module):
         (2, 384)
     """
 
-    def __init__(self, parts: container.Parts) -> None:
+    def __init__(self, parts: encoder_folder.EncoderComponents) -> None:
         super().__init__()
         self.backbone = parts.backbone
         self.tokenizer = parts.tokenizer
@@ -87,9 +87,9 @@ class Encoder(nn.Module):
         place = choose_device(device)
         folder = locate(name_or_path)
         with opening(folder):
-            parts = container.read(folder, dtype=precision, pooling=pooling)
+            parts = encoder_folder.read(folder, dtype=precision, pooling=pooling)
         if max_length is not None:
-            parts = parts._replace(max_length=container.check_length(max_length, parts.backbone, parts.tokenizer))
+            parts = parts._replace(max_length=encoder_folder.check_length(max_length, parts.backbone, parts.tokenizer))
         with opening(folder / "config.json"):
             encoder = cls(parts)
         encoder.to(place).eval()
@@ -122,17 +122,17 @@ class Encoder(nn.Module):
 
     def forward(self, token_ids: Sequence[Sequence[int]]) -> Float[Tensor, "batch dim"]:
         """Embeddings with gradient, in the caller's order, before a last Normalize (objectives do that themselves)."""
-        batch = Ragged.pack(token_ids, device=self.device)
+        batch = RaggedBatch.pack(token_ids, device=self.device)
         hidden = hidden_states(self.backbone, batch, self.route, all_layers=bool(self._pooling.layers))
-        embedding = batch.to_caller(pool(hidden, batch, self._pooling))
+        embedding = batch.restore_order(pool(hidden, batch, self._pooling))
         for module in self.tail:
             embedding = module({"sentence_embedding": embedding})["sentence_embedding"]
         return embedding
 
     def hidden(self, token_ids: Sequence[Sequence[int]]) -> Float[Tensor, "tokens dim"]:
         """Last hidden states of every real token with gradient, text after text in the caller's order, end to end."""
-        batch = Ragged.pack(token_ids, device=self.device)
-        return batch.tokens_to_caller(hidden_states(self.backbone, batch, self.route)[0])
+        batch = RaggedBatch.pack(token_ids, device=self.device)
+        return batch.restore_token_order(hidden_states(self.backbone, batch, self.route)[0])
 
     def embed(self, texts: Sequence[str]) -> Float[Tensor, "batch dim"]:
         """:meth:`tokenize`, then :meth:`forward`: what training calls on a batch's distinct sentences."""
@@ -145,7 +145,7 @@ class Encoder(nn.Module):
         after training, it is :class:`nearfar.encoder.heads.TanhHead`. Weights start from torch's default
         initialisation, drawn from its global generator.
         """
-        dense = container.tanh_dense(self.dim)
+        dense = encoder_folder.tanh_dense(self.dim)
         self.tail.append(dense.to(self.device, self.backbone.dtype).train(self.training))
 
     @torch.inference_mode()
@@ -183,7 +183,7 @@ class Encoder(nn.Module):
         bf16 = resolve(precision, self.device) == "bf16"
         distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
         tokenized = self.tokenize(list(distinct))
-        warn_of_cuts(tokenized, self.max_length)
+        warn_truncated(tokenized, self.max_length)
         try:
             vectors = self.encode_tokens(
                 tokenized.ids, normalize=normalize, bf16=bf16, progress=progress, check_finite=check_finite
@@ -215,14 +215,14 @@ class Encoder(nn.Module):
         was_training = self.training
         self.eval()
         try:
-            for batch in budgeted(token_ids, progress=progress):
+            for batch in token_budget_batches(token_ids, progress=progress):
                 with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
                     embedding = self([token_ids[text] for text in batch]).float()
                 if normalize or self.normalizes:
                     embedding = functional.normalize(embedding, dim=-1)
-                if check_finite and (broken := first_broken(embedding, batch)) is not None:
-                    said = self.tokenizer.decode(token_ids[broken], skip_special_tokens=True)
-                    raise NotFiniteError(broken, str(said))
+                if check_finite and (non_finite := first_non_finite(embedding, batch)) is not None:
+                    said = self.tokenizer.decode(token_ids[non_finite], skip_special_tokens=True)
+                    raise NotFiniteError(non_finite, str(said))
                 vectors[batch] = embedding.cpu().numpy()
                 if on_batch:
                     on_batch(len(batch))
@@ -232,24 +232,24 @@ class Encoder(nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
-        parts = container.Parts(
+        parts = encoder_folder.EncoderComponents(
             self.backbone, self.tokenizer, self.pooling, self.max_length, tuple(self.tail), self.normalizes
         )
-        container.write(Path(folder), parts, self._pooling)
+        encoder_folder.write(Path(folder), parts, self._pooling)
 
 
-def warn_of_cuts(tokenized: Tokenized, limit: int) -> None:
+def warn_truncated(tokenized: Tokenized, limit: int) -> None:
     """Warn, once for all of them, that distinct texts were longer than ``limit`` tokens."""
     if tokenized.truncated:
-        warnings.warn(cuts(tokenized.truncated, len(tokenized.ids), limit), stacklevel=4)
+        warnings.warn(truncation_message(tokenized.truncated, len(tokenized.ids), limit), stacklevel=4)
 
 
-def cuts(truncated: int, texts: int, limit: int) -> str:
+def truncation_message(truncated: int, texts: int, limit: int) -> str:
     """How it is said that texts were cut."""
     return f"{truncated} of {texts} distinct texts are longer than {limit} tokens and were cut there."
 
 
-def budgeted(token_ids: list[list[int]], *, progress: bool) -> Iterator[list[int]]:
+def token_budget_batches(token_ids: list[list[int]], *, progress: bool) -> Iterator[list[int]]:
     """Text numbers in batches of at most :data:`TOKENS_PER_BATCH` real tokens, longest first."""
     order = sorted(range(len(token_ids)), key=lambda text: -len(token_ids[text]))
     batches: list[list[int]] = []

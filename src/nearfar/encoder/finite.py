@@ -29,9 +29,9 @@ class NotFiniteError(NearfarError):
         )
 
 
-def first_broken(vectors: Float[Tensor, "texts dim"], numbers: Sequence[int]) -> int | None:
+def first_non_finite(vectors: Float[Tensor, "texts dim"], numbers: Sequence[int]) -> int | None:
     """The lowest of the texts' ``numbers`` whose vector is not finite; None if all vectors are finite."""
     if vectors.isfinite().all():
         return None
-    broken = torch.where(~vectors.isfinite().all(dim=1))[0]
-    return min(numbers[place] for place in broken.tolist())
+    non_finite = torch.where(~vectors.isfinite().all(dim=1))[0]
+    return min(numbers[place] for place in non_finite.tolist())

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from nearfar.encoder.library import PreTrainedModel, PreTrainedTokenizerBase
+from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.types import NearfarError
 
 SIZES = (

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nearfar.encoder.dropout import Mask, drop_by
+from nearfar.encoder.dropout import Mask, apply_dropout_mask
 from nearfar.encoder.kernels import DTYPES
 
 FAMILIES = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
@@ -44,5 +44,5 @@ def add_norm(
     if x.device.type != "cpu" or x.dtype not in DTYPES or norm.weight.dtype != torch.float32:
         return norm(functional.dropout(x, p) + residual)
     mask, residual = Mask.draw(p), residual.to(x.dtype)
-    total = drop_by(mask, x.float()) + residual.float()
+    total = apply_dropout_mask(mask, x.float()) + residual.float()
     return functional.layer_norm(total, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(x.dtype)

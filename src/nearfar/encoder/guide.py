@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from nearfar.encoder.library import PreTrainedModel
 from nearfar.encoder.pooling import Pooling, pool
-from nearfar.encoder.ragged import Ragged, Route, transformer_layers, visit_hidden_states
+from nearfar.encoder.ragged import RaggedBatch, Route, transformer_layers, visit_hidden_states
+from nearfar.encoder.transformers_types import PreTrainedModel
 from nearfar.types import NearfarError
 
 TEXTS_AT_ONCE = 64  # while remembering; views do not depend on it beyond rounding
@@ -30,7 +30,7 @@ class Guide(nn.Module):
         dropout: run with dropout, as the authors' code does by accident. Its mode is the guide's own: ``train`` and
             ``eval`` of a module that holds it leave it alone.
         keep: compute the views of a text once and remember them, in main memory, by its token ids:
-            4 * layers * dim bytes a text. See :meth:`remember`.
+            4 * layers * dim bytes a text. See :meth:`precompute_views`.
 
     Raises:
         NearfarError: layers that the backbone lacks, or ``keep`` with ``dropout``.
@@ -64,7 +64,7 @@ class Guide(nn.Module):
         self.backbone.zero_grad(set_to_none=True)
         self._route = route
         self._pooling = Pooling(pooling, (), pooling)
-        self._kept: dict[tuple[int, ...], Tensor] | None = {} if keep else None
+        self._cache: dict[tuple[int, ...], Tensor] | None = {} if keep else None
         self.train()
 
     def train(self, mode: bool = True) -> "Guide":  # noqa: ARG002  (its mode is set once, by ``dropout``)
@@ -77,34 +77,34 @@ class Guide(nn.Module):
         With ``keep``, a text not yet remembered is computed alone, so that its views do not depend on the batch that
         asked first, and a resumed run sees the same numbers to the last bit.
         """
-        if self._kept is None:
+        if self._cache is None:
             return self._views(token_ids)
         for ids in dict.fromkeys(map(tuple, token_ids)):
-            if ids not in self._kept:
-                self._kept[ids] = self._views([ids])[0].cpu()
-        return torch.stack([self._kept[tuple(ids)] for ids in token_ids]).to(self.backbone.device)
+            if ids not in self._cache:
+                self._cache[ids] = self._views([ids])[0].cpu()
+        return torch.stack([self._cache[tuple(ids)] for ids in token_ids]).to(self.backbone.device)
 
-    def remember(self, token_ids: Sequence[Sequence[int]]) -> None:
+    def precompute_views(self, token_ids: Sequence[Sequence[int]]) -> None:
         """Compute the views of all these texts ahead, in batches, which is faster than one by one as they come.
 
         The same texts in the same order give the same numbers to the last bit. Does nothing without ``keep``.
         """
-        if self._kept is None:
+        if self._cache is None:
             return
-        missing = sorted((ids for ids in dict.fromkeys(map(tuple, token_ids)) if ids not in self._kept), key=len)
+        missing = sorted((ids for ids in dict.fromkeys(map(tuple, token_ids)) if ids not in self._cache), key=len)
         for start in range(0, len(missing), TEXTS_AT_ONCE):
             batch = missing[start : start + TEXTS_AT_ONCE]
-            self._kept.update(zip(batch, self._views(batch).cpu().unbind(), strict=True))
+            self._cache.update(zip(batch, self._views(batch).cpu().unbind(), strict=True))
 
     @torch.no_grad()
     def _views(self, token_ids: Sequence[Sequence[int]]) -> Tensor:
-        batch = Ragged.pack(token_ids, device=self.backbone.device)
+        batch = RaggedBatch.pack(token_ids, device=self.backbone.device)
         first, last = self.layers
         pooled: list[Tensor] = []
 
         def visit(layer: int, states: Tensor) -> None:
             if first <= layer <= last:
-                pooled.append(batch.to_caller(pool([states], batch, self._pooling)).float())
+                pooled.append(batch.restore_order(pool([states], batch, self._pooling)).float())
 
         visit_hidden_states(self.backbone, batch, self._route, visit)
         return torch.stack(pooled, dim=1)

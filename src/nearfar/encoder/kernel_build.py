@@ -29,11 +29,11 @@ from nearfar.runtime import machine
 SOURCE = Path(__file__).with_name("kernels.cpp")
 FLAGS = ("-O3", "-fno-math-errno", "-std=gnu++17", "-shared", "-fPIC")
 COMPILERS = ("c++", "g++", "clang++")
-PATIENCE = 120.0
+COMPILE_TIMEOUT = 120.0
 """Seconds that a compiler has; it takes about ten."""
 
 
-class Built(NamedTuple):
+class BuiltLibrary(NamedTuple):
     """A library that is loaded, and how it was made."""
 
     library: ctypes.CDLL
@@ -42,65 +42,65 @@ class Built(NamedTuple):
     flags: list[str]
 
 
-class NotBuiltError(Exception):
-    """Why there is no library, in one line. ``remembered``: an earlier process found out."""
+class KernelBuildError(Exception):
+    """Why there is no library, in one line. ``cached``: an earlier process found out."""
 
-    def __init__(self, reason: str, *, remembered: bool = False) -> None:
+    def __init__(self, reason: str, *, cached: bool = False) -> None:
         super().__init__(reason)
-        self.remembered = remembered
+        self.cached = cached
 
 
-def load(*, again: bool = False) -> Built:
-    """The library, from the cache or compiled now; ``again`` compiles it in any case.
+def load(*, rebuild: bool = False) -> BuiltLibrary:
+    """The library, from the cache or compiled now; ``rebuild`` compiles it in any case.
 
     Raises:
-        NotBuiltError: there is no compiler, it fails, now or earlier, or there is nowhere to write.
+        KernelBuildError: there is no compiler, it fails, now or earlier, or there is nowhere to write.
     """
     compiler = find_compiler()
     flags = [*FLAGS, f"-march={march()}"]
     key = _key(compiler, flags)
-    for folder in () if again else folders():
+    for folder in () if rebuild else folders():
         if (record := _read(folder / f"kernels-{key}.json")) is None:
             continue
         if "error" in record:
-            raise NotBuiltError(record["error"], remembered=True)
+            raise KernelBuildError(record["error"], cached=True)
         if (library := _open(folder / record["library"], record["sha256"])) is not None:
-            return Built(library, record["compiler"], record["flags"])
+            return BuiltLibrary(library, record["compiler"], record["flags"])
     refused: list[str] = []
     for folder in folders():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
             place = tempfile.TemporaryDirectory(prefix="kernels-build-", dir=folder, ignore_cleanup_errors=True)
         except OSError as error:
-            refused.append(f"{tilde(folder)} cannot be written ({error.strerror or error})")
+            refused.append(f"{abbreviate_home(folder)} cannot be written ({error.strerror or error})")
             continue
         with place as fresh:
             record = _compile(compiler, flags, Path(fresh), folder, key)
         if refused:
-            warnings.warn(f"{refused[0]}: the compiled kernels are kept in {tilde(folder)}.", stacklevel=2)
+            warnings.warn(f"{refused[0]}: the compiled kernels are kept in {abbreviate_home(folder)}.", stacklevel=2)
         library = _open(folder / record["library"], record["sha256"])
         if library is None:
-            raise NotBuiltError(f"{tilde(folder)} does not keep what is written there")
-        return Built(library, record["compiler"], record["flags"])
-    raise NotBuiltError("; ".join(refused) or "there is no folder to keep them in; set XDG_CACHE_HOME to one")
+            raise KernelBuildError(f"{abbreviate_home(folder)} does not keep what is written there")
+        return BuiltLibrary(library, record["compiler"], record["flags"])
+    raise KernelBuildError("; ".join(refused) or "there is no folder to keep them in; set XDG_CACHE_HOME to one")
 
 
 def find_compiler() -> list[str]:
     """The compiler as the words of a command: what CXX says, or the first of :data:`COMPILERS` that is there.
 
     Raises:
-        NotBuiltError: there is none.
+        KernelBuildError: there is none.
     """
     named = os.environ.get("CXX")
     if named:
         words = [named] if shutil.which(named) else shlex.split(named)
         if words and (found := shutil.which(words[0])):
             return [found, *words[1:]]
-        raise NotBuiltError(f"CXX names {named}, which is no program")
+        raise KernelBuildError(f"CXX names {named}, which is no program")
     for name in COMPILERS:
         if found := shutil.which(name):
             return [found]
-    raise NotBuiltError(f"no C++ compiler was found ({', '.join(COMPILERS)}, or what CXX names)")
+    raise KernelBuildError(f"no C++ compiler was found ({', '.join(COMPILERS)}, or what CXX names)")
 
 
 def march() -> str:
@@ -120,7 +120,7 @@ def folders() -> Iterator[Path]:
             yield place
 
 
-def tilde(place: Path) -> str:
+def abbreviate_home(place: Path) -> str:
     """The path, without the name of the home folder."""
     with suppress(RuntimeError, ValueError):
         return str(Path("~") / place.relative_to(Path.home()))
@@ -161,12 +161,12 @@ def _compile(compiler: Sequence[str], flags: Sequence[str], fresh: Path, folder:
         try:
             done = _run([*compiler, *all_flags, "-o", str(made), str(SOURCE)])
         except OSError as error:
-            raise NotBuiltError(f"{name} cannot be run ({error.strerror or error})") from None
+            raise KernelBuildError(f"{name} cannot be run ({error.strerror or error})") from None
         except subprocess.TimeoutExpired:
-            problem = f"{name} was still at work after {PATIENCE:g} seconds"
+            problem = f"{name} was still at work after {COMPILE_TIMEOUT:g} seconds"
             break
         if done.returncode < 0:  # somebody ended it, or memory did: the next process tries again
-            raise NotBuiltError(f"{name} was killed by signal {-done.returncode}")
+            raise KernelBuildError(f"{name} was killed by signal {-done.returncode}")
         if done.returncode == 0 and made.exists():
             digest = _digest(made)
             library = f"kernels-{key}-{digest[:16]}.so"
@@ -179,7 +179,7 @@ def _compile(compiler: Sequence[str], flags: Sequence[str], fresh: Path, folder:
     with suppress(OSError):
         record.write_text(json.dumps({"error": problem}, indent=1), encoding="utf-8")
         record.replace(folder / f"kernels-{key}.json")
-    raise NotBuiltError(problem)
+    raise KernelBuildError(problem)
 
 
 def _openmp() -> list[list[str]]:
@@ -206,7 +206,7 @@ def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
         start_new_session=True,
     )
     try:
-        out, err = process.communicate(timeout=PATIENCE)
+        out, err = process.communicate(timeout=COMPILE_TIMEOUT)
     except BaseException:  # Ctrl-C too, which a session of its own does not get
         _end(process)
         raise
@@ -259,7 +259,7 @@ def _open(file: Path, sha256: str) -> ctypes.CDLL | None:
     """Load the library; None where it is not there or is not what was built.
 
     Raises:
-        NotBuiltError: it is whole, but the system does not load it.
+        KernelBuildError: it is whole, but the system does not load it.
     """
     try:
         if _digest(file) != sha256:
@@ -269,4 +269,6 @@ def _open(file: Path, sha256: str) -> ctypes.CDLL | None:
     try:
         return ctypes.CDLL(str(file))
     except OSError as error:
-        raise NotBuiltError(f"{tilde(file)} cannot be loaded ({error})".replace(str(file), file.name)) from None
+        raise KernelBuildError(
+            f"{abbreviate_home(file)} cannot be loaded ({error})".replace(str(file), file.name)
+        ) from None

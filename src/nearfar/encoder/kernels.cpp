@@ -113,7 +113,7 @@ template <int R, int D, int W> inline void products(const float (*vectors)[D], c
 }
 
 // What is added to the scores of a row, so that nothing behind the text's end is seen.
-template <int W> inline void hide_behind(int length, Floats *out) {
+template <int W> inline void fill_padding_mask(int length, Floats *out) {
     for (int j = 0; j < W; j++) out[j / LANES][j % LANES] = j < length ? 0.0f : -1e30f;
 }
 
@@ -155,11 +155,11 @@ struct Batch {
 
 template <typename T, int D, int W>
 void forward(const Batch &batch, int64_t row, int length, Rows<const T> q, Rows<const T> k, Rows<const T> v,
-             Rows<T> out, float *kept) {
+             Rows<T> out, float *softmax_stats) {
     constexpr int N = W / LANES, M = D / LANES, R = TOGETHER<W>;
     alignas(64) float keys[D][W], queries[R][D];
-    Floats values[W][M], scores[R][N], behind[N];
-    hide_behind<W>(length, behind);
+    Floats values[W][M], scores[R][N], padding_mask[N];
+    fill_padding_mask<W>(length, padding_mask);
     transpose<T, D, W>(k, length, keys);
     for (int j = 0; j < length; j++) load_row<T, D>(v[j], values[j]);
     std::memset(queries, 0, sizeof queries);
@@ -168,16 +168,16 @@ void forward(const Batch &batch, int64_t row, int length, Rows<const T> q, Rows<
         for (int r = 0; r < rows; r++)
             for (int d = 0; d < D; d++) queries[r][d] = load(q[i + r][d]) * batch.scaling;
         products<R, D, W>(queries, keys, scores[0]);
-        float parts[R];
+        float inverse_sums[R];
         for (int r = 0; r < rows; r++) {
-            Floats most = scores[r][0] + behind[0], total = {};
-            for (int n = 1; n < N; n++) most = larger(most, scores[r][n] + behind[n]);
+            Floats most = scores[r][0] + padding_mask[0], total = {};
+            for (int n = 1; n < N; n++) most = larger(most, scores[r][n] + padding_mask[n]);
             float shift = most_of(most);
-            for (int n = 0; n < N; n++) total += scores[r][n] = exponential(scores[r][n] + behind[n] - shift);
-            parts[r] = 1.0f / sum(total);
+            for (int n = 0; n < N; n++) total += scores[r][n] = exponential(scores[r][n] + padding_mask[n] - shift);
+            inverse_sums[r] = 1.0f / sum(total);
             int64_t place = row + (i + r) * batch.heads;
-            kept[2 * place] = shift;
-            kept[2 * place + 1] = parts[r];
+            softmax_stats[2 * place] = shift;
+            softmax_stats[2 * place + 1] = inverse_sums[r];
             if (batch.mask.drops()) drop_row<N>(batch.mask, place * batch.words, scores[r]);
         }
         Floats mixed[R][M] = {};
@@ -186,71 +186,71 @@ void forward(const Batch &batch, int64_t row, int length, Rows<const T> q, Rows<
                 float share = reinterpret_cast<float *>(scores[r])[j];
                 for (int m = 0; m < M; m++) mixed[r][m] += share * values[j][m];
             }
-        for (int r = 0; r < rows; r++) store_row<T, D>(mixed[r], parts[r], out[i + r]);
+        for (int r = 0; r < rows; r++) store_row<T, D>(mixed[r], inverse_sums[r], out[i + r]);
     }
 }
 
 template <typename T, int D, int W>
 void backward(const Batch &batch, int64_t row, int length, Rows<const T> q, Rows<const T> k, Rows<const T> v,
-              Rows<const T> slope, const float *kept, Rows<T> of_q, Rows<T> of_k, Rows<T> of_v) {
+              Rows<const T> grad_output, const float *softmax_stats, Rows<T> grad_q, Rows<T> grad_k, Rows<T> grad_v) {
     constexpr int N = W / LANES, M = D / LANES, R = TOGETHER<W>;
-    alignas(64) float keys[D][W], values[D][W], queries[R][D], above[R][D];
-    Floats rows_of_k[W][M], of_keys[W][M], of_values[W][M], shares[R][N], slopes[R][N], behind[N];
-    hide_behind<W>(length, behind);
+    alignas(64) float keys[D][W], values[D][W], queries[R][D], grad_rows[R][D];
+    Floats rows_of_k[W][M], grad_keys[W][M], grad_values[W][M], probs[R][N], grad_scores[R][N], padding_mask[N];
+    fill_padding_mask<W>(length, padding_mask);
     transpose<T, D, W>(k, length, keys);
     transpose<T, D, W>(v, length, values);
     for (int j = 0; j < length; j++) load_row<T, D>(k[j], rows_of_k[j]);
-    std::memset(of_keys, 0, sizeof of_keys);
-    std::memset(of_values, 0, sizeof of_values);
+    std::memset(grad_keys, 0, sizeof grad_keys);
+    std::memset(grad_values, 0, sizeof grad_values);
     for (int i = 0; i < length; i += R) {
         int rows = std::min(R, length - i);
         if (rows < R) {  // then there are none of the last time's left
             std::memset(queries, 0, sizeof queries);
-            std::memset(above, 0, sizeof above);
+            std::memset(grad_rows, 0, sizeof grad_rows);
         }
         for (int r = 0; r < rows; r++)
             for (int d = 0; d < D; d++)
-                queries[r][d] = load(q[i + r][d]) * batch.scaling, above[r][d] = load(slope[i + r][d]);
-        products<R, D, W>(queries, keys, shares[0]);
-        products<R, D, W>(above, values, slopes[0]);
+                queries[r][d] = load(q[i + r][d]) * batch.scaling, grad_rows[r][d] = load(grad_output[i + r][d]);
+        products<R, D, W>(queries, keys, probs[0]);
+        products<R, D, W>(grad_rows, values, grad_scores[0]);
         for (int r = 0; r < R; r++) {
             if (r >= rows) {
-                std::memset(shares[r], 0, sizeof shares[r]);
-                std::memset(slopes[r], 0, sizeof slopes[r]);
+                std::memset(probs[r], 0, sizeof probs[r]);
+                std::memset(grad_scores[r], 0, sizeof grad_scores[r]);
                 continue;
             }
             int64_t place = row + (i + r) * batch.heads;
-            float shift = kept[2 * place], part = kept[2 * place + 1];
+            float shift = softmax_stats[2 * place], part = softmax_stats[2 * place + 1];
             Floats dropped[N];
             for (int n = 0; n < N; n++)
-                dropped[n] = shares[r][n] = exponential(shares[r][n] + behind[n] - shift) * part;
+                dropped[n] = probs[r][n] = exponential(probs[r][n] + padding_mask[n] - shift) * part;
             if (batch.mask.drops()) drop_row<N>(batch.mask, place * batch.words, dropped);
             Floats total = {};
-            for (int n = 0; n < N; n++) total += dropped[n] * slopes[r][n];
+            for (int n = 0; n < N; n++) total += dropped[n] * grad_scores[r][n];
             float mean = sum(total);
             for (int n = 0; n < N; n++) {
-                slopes[r][n] = dropped[n] * slopes[r][n] - shares[r][n] * mean;  // now of the scores
-                shares[r][n] = dropped[n];
+                grad_scores[r][n] = dropped[n] * grad_scores[r][n] - probs[r][n] * mean;  // now of the scores
+                probs[r][n] = dropped[n];
             }
         }
-        Floats of_queries[R][M] = {};
+        Floats grad_queries[R][M] = {};
         for (int j = 0; j < length; j++)
             for (int r = 0; r < R; r++) {
-                float share = reinterpret_cast<float *>(shares[r])[j];
-                float of_score = reinterpret_cast<float *>(slopes[r])[j];
+                float share = reinterpret_cast<float *>(probs[r])[j];
+                float grad_score = reinterpret_cast<float *>(grad_scores[r])[j];
                 const Floats *query = reinterpret_cast<const Floats *>(queries[r]);
-                const Floats *from = reinterpret_cast<const Floats *>(above[r]);
+                const Floats *from = reinterpret_cast<const Floats *>(grad_rows[r]);
                 for (int m = 0; m < M; m++) {
-                    of_values[j][m] += share * from[m];
-                    of_keys[j][m] += of_score * query[m];
-                    of_queries[r][m] += of_score * rows_of_k[j][m];
+                    grad_values[j][m] += share * from[m];
+                    grad_keys[j][m] += grad_score * query[m];
+                    grad_queries[r][m] += grad_score * rows_of_k[j][m];
                 }
             }
-        for (int r = 0; r < rows; r++) store_row<T, D>(of_queries[r], batch.scaling, of_q[i + r]);
+        for (int r = 0; r < rows; r++) store_row<T, D>(grad_queries[r], batch.scaling, grad_q[i + r]);
     }
     for (int j = 0; j < length; j++) {
-        store_row<T, D>(of_keys[j], 1.0f, of_k[j]);
-        store_row<T, D>(of_values[j], 1.0f, of_v[j]);
+        store_row<T, D>(grad_keys[j], 1.0f, grad_k[j]);
+        store_row<T, D>(grad_values[j], 1.0f, grad_v[j]);
     }
 }
 
@@ -272,27 +272,27 @@ template <typename Work> void with_width(int length, Work work) {
 }
 
 template <typename T, int D>
-void attend(const Batch &batch, const T *q, const T *k, const T *v, T *out, float *kept) {
+void attend(const Batch &batch, const T *q, const T *k, const T *v, T *out, float *softmax_stats) {
     int64_t stride = batch.heads * D;
     for_each_head(batch, [&](int64_t row, int length) {
         int64_t at = row * D;
         with_width(length, [&](auto width) {
             forward<T, D, width.value>(batch, row, length, {q + at, stride}, {k + at, stride}, {v + at, stride},
-                                       {out + at, stride}, kept);
+                                       {out + at, stride}, softmax_stats);
         });
     });
 }
 
 template <typename T, int D>
-void attend_backward(const Batch &batch, const T *q, const T *k, const T *v, const T *slope, const float *kept,
-                     T *of_q, T *of_k, T *of_v) {
+void attend_backward(const Batch &batch, const T *q, const T *k, const T *v, const T *grad_output, const float *softmax_stats,
+                     T *grad_q, T *grad_k, T *grad_v) {
     int64_t stride = batch.heads * D;
     for_each_head(batch, [&](int64_t row, int length) {
         int64_t at = row * D;
         with_width(length, [&](auto width) {
             backward<T, D, width.value>(batch, row, length, {q + at, stride}, {k + at, stride}, {v + at, stride},
-                                        {slope + at, stride}, kept, {of_q + at, stride}, {of_k + at, stride},
-                                        {of_v + at, stride});
+                                        {grad_output + at, stride}, softmax_stats, {grad_q + at, stride}, {grad_k + at, stride},
+                                        {grad_v + at, stride});
         });
     });
 }
@@ -316,12 +316,12 @@ template <typename T> void drop(const Mask &mask, const T *x, T *out, int64_t co
 }  // namespace
 
 #define FOR(T, D, NAME)                                                                                               \
-    void attend_##NAME##_##D(Batch *batch, T *q, T *k, T *v, T *out, float *kept) {                               \
-        attend<T, D>(*batch, q, k, v, out, kept);                                                                 \
+    void attend_##NAME##_##D(Batch *batch, T *q, T *k, T *v, T *out, float *softmax_stats) {                               \
+        attend<T, D>(*batch, q, k, v, out, softmax_stats);                                                                 \
     }                                                                                                                 \
-    void attend_backward_##NAME##_##D(Batch *batch, T *q, T *k, T *v, T *slope, float *kept, T *of_q, T *of_k,    \
-                                      T *of_v) {                                                                      \
-        attend_backward<T, D>(*batch, q, k, v, slope, kept, of_q, of_k, of_v);                                    \
+    void attend_backward_##NAME##_##D(Batch *batch, T *q, T *k, T *v, T *grad_output, float *softmax_stats, T *grad_q, T *grad_k,    \
+                                      T *grad_v) {                                                                      \
+        attend_backward<T, D>(*batch, q, k, v, grad_output, softmax_stats, grad_q, grad_k, grad_v);                                    \
     }
 #define EACH(T, NAME)                                                                                                 \
     void drop_##NAME(Mask *mask, T *x, T *out, int64_t count) { drop<T>(*mask, x, out, count); }

@@ -2,7 +2,7 @@
 
 Where they are off, or cannot be built, :func:`kernels` gives None and plain torch computes the same. The environment
 variable NEARFAR_KERNELS says which are used: ``0`` none, ``1`` all, ``rebuild`` all, compiled anew, or some by name
-(:data:`PARTS`), as in ``attention,dropout``. By default all are used on Linux, and none elsewhere.
+(:data:`KERNEL_NAMES`), as in ``attention,dropout``. By default all are used on Linux, and none elsewhere.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.encoder import kernel_build
-from nearfar.encoder.kernel_build import Built, NotBuiltError
+from nearfar.encoder.kernel_build import BuiltLibrary, KernelBuildError
 from nearfar.runtime import machine
 from nearfar.types import NearfarError
 
@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from nearfar.encoder.dropout import Mask
 
 VARIABLE = "NEARFAR_KERNELS"
-Part: TypeAlias = Literal["attention", "dropout"]
-PARTS: tuple[Part, ...] = ("attention", "dropout")
+KernelName: TypeAlias = Literal["attention", "dropout"]
+KERNEL_NAMES: tuple[KernelName, ...] = ("attention", "dropout")
 NOT_USED = "the compiled kernels are not used"
 """How the warning begins that says why not."""
-LONGEST = 128
+MAX_TOKENS = 128
 """Tokens of a text that the attention kernels take."""
 HEAD_DIMS = (16, 32, 64)
 Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
@@ -69,22 +69,30 @@ class Kernels:
         self._on("drop", x)(ctypes.byref(_Mask(*mask)), *_pointers(x, out), ctypes.c_int64(x.numel()))
         return out
 
-    def attend(self, query: Heads, key: Heads, value: Heads, how: "How") -> tuple[Tensor, Tensor]:
+    def attend(
+        self, query: Heads, key: Heads, value: Heads, attention_layout: "AttentionLayout"
+    ) -> tuple[Tensor, Tensor]:
         """What :func:`nearfar.encoder.attention.attend` gives, and what the backward pass needs [tokens, heads, 2]."""
-        out, kept = torch.empty_like(query), query.new_empty(*query.shape[:2], 2, dtype=torch.float32)
-        batch = how.batch(query.shape[1])
-        self._on("attend", query, query.shape[2])(ctypes.byref(batch), *_pointers(query, key, value, out, kept))
-        return out, kept
+        out, softmax_stats = torch.empty_like(query), query.new_empty(*query.shape[:2], 2, dtype=torch.float32)
+        batch = attention_layout.batch(query.shape[1])
+        self._on("attend", query, query.shape[2])(
+            ctypes.byref(batch), *_pointers(query, key, value, out, softmax_stats)
+        )
+        return out, softmax_stats
 
     def attend_backward(
-        self, inputs: tuple[Heads, Heads, Heads], slope: Heads, kept: Float[Tensor, "tokens heads 2"], how: "How"
+        self,
+        inputs: tuple[Heads, Heads, Heads],
+        grad_output: Heads,
+        softmax_stats: Float[Tensor, "tokens heads 2"],
+        attention_layout: "AttentionLayout",
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of query, key and value."""
         query, key, value = inputs
         found = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
-        batch = how.batch(query.shape[1])
+        batch = attention_layout.batch(query.shape[1])
         self._on("attend_backward", query, query.shape[2])(
-            ctypes.byref(batch), *_pointers(*inputs, slope, kept, *found)
+            ctypes.byref(batch), *_pointers(*inputs, grad_output, softmax_stats, *found)
         )
         return found
 
@@ -92,7 +100,7 @@ class Kernels:
         return getattr(self._library, "_".join(map(str, (name, DTYPES[tensor.dtype], *sizes))))
 
 
-class How:
+class AttentionLayout:
     """Texts of these lengths, end to end, and how attention inside them is computed.
 
     The scores of a token and a head are row token * heads + head, whose dropout takes ``words`` words of the mask.
@@ -109,39 +117,40 @@ class How:
 
 
 @cache
-def kernels(part: Part | None = None) -> Kernels | None:
-    """The kernels, built at the first call, or None; with ``part``, None too where that one is switched off.
+def kernels(kernel: KernelName | None = None) -> Kernels | None:
+    """The kernels, built at the first call, or None; with ``kernel``, None too where that one is switched off.
 
     Raises:
         NearfarError: NEARFAR_KERNELS names a kernel that does not exist.
     """
-    if not chosen() or (part is not None and part not in chosen()):
+    if not enabled_kernels() or (kernel is not None and kernel not in enabled_kernels()):
         return None
     built, _ = _built()
     if built is None:
         return None
-    if part is not None:
-        _used.add(part)
+    if kernel is not None:
+        _used.add(kernel)
     return Kernels(built.library)
 
 
-def chosen() -> tuple[Part, ...]:
+def enabled_kernels() -> tuple[KernelName, ...]:
     """Those that NEARFAR_KERNELS asks for.
 
     Raises:
         NearfarError: it names a kernel that does not exist.
     """
-    asked = os.environ.get(VARIABLE, "").strip()
-    if asked in ("1", "rebuild") or (not asked and machine.SYSTEM == "linux"):
-        return PARTS
-    if asked in ("", "0"):
+    requested = os.environ.get(VARIABLE, "").strip()
+    if requested in ("1", "rebuild") or (not requested and machine.SYSTEM == "linux"):
+        return KERNEL_NAMES
+    if requested in ("", "0"):
         return ()
-    names = {name.strip() for name in asked.split(",")}
-    if wrong := sorted(names - set(PARTS)):
+    names = {name.strip() for name in requested.split(",")}
+    if wrong := sorted(names - set(KERNEL_NAMES)):
         raise NearfarError(
-            f"{VARIABLE}: there is no kernel {wrong[0]!r}. Set it to 0, 1, rebuild, or some of {', '.join(PARTS)}."
+            f"{VARIABLE}: there is no kernel {wrong[0]!r}. "
+            f"Set it to 0, 1, rebuild, or some of {', '.join(KERNEL_NAMES)}."
         )
-    return tuple(part for part in PARTS if part in names)
+    return tuple(kernel for kernel in KERNEL_NAMES if kernel in names)
 
 
 def kernels_status() -> dict[str, Any]:
@@ -163,16 +172,16 @@ def kernels_status() -> dict[str, Any]:
 
 
 _used: set[str] = set()
-machine.TELLERS["kernels"] = kernels_status
+machine.PROVENANCE_PROVIDERS["kernels"] = kernels_status
 
 
 @cache
-def _built() -> tuple[Built | None, str]:
+def _built() -> tuple[BuiltLibrary | None, str]:
     """The library, or why there is none, which is said once."""
     try:
-        return kernel_build.load(again=os.environ.get(VARIABLE) == "rebuild"), ""
-    except (NotBuiltError, OSError) as error:
-        earlier = isinstance(error, NotBuiltError) and error.remembered
+        return kernel_build.load(rebuild=os.environ.get(VARIABLE) == "rebuild"), ""
+    except (KernelBuildError, OSError) as error:
+        earlier = isinstance(error, KernelBuildError) and error.cached
         advice = f"{VARIABLE}=rebuild tries again" if earlier else f"{VARIABLE}=0 silences this"
         if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes on this machine, the first one talks
             warnings.warn(f"{NOT_USED}: {error}. Plain torch computes the same, slower; {advice}.", stacklevel=2)

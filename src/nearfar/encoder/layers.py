@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from nearfar.encoder.encoder import Encoder, budgeted, warn_of_cuts
-from nearfar.encoder.finite import NotFiniteError, first_broken
+from nearfar.encoder.encoder import Encoder, token_budget_batches, warn_truncated
+from nearfar.encoder.finite import NotFiniteError, first_non_finite
 from nearfar.encoder.pooling import TOKEN_POOLINGS, Pooling, parse_pooling, pool
-from nearfar.encoder.ragged import Ragged, hidden_states
+from nearfar.encoder.ragged import RaggedBatch, hidden_states
 from nearfar.types import NearfarError
 
 
@@ -44,7 +44,7 @@ def layer_embeddings(
     parsed = {name: parse_pooling(name, layers=layers) for name in poolings}
     distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
     tokenized = encoder.tokenize(list(distinct))
-    warn_of_cuts(tokenized, encoder.max_length)
+    warn_truncated(tokenized, encoder.max_length)
     vectors = {
         (layer, name): np.empty((len(distinct), encoder.dim), dtype=np.float32)
         for layer in range(layers + 1)
@@ -52,13 +52,13 @@ def layer_embeddings(
     }
     was_training = encoder.training
     encoder.eval()
-    for numbers in budgeted(tokenized.ids, progress=progress):
-        batch = Ragged.pack([tokenized.ids[number] for number in numbers], device=encoder.device)
+    for numbers in token_budget_batches(tokenized.ids, progress=progress):
+        batch = RaggedBatch.pack([tokenized.ids[number] for number in numbers], device=encoder.device)
         for layer, states in enumerate(hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)):
             for name, pooling in parsed.items():
                 embedding = _embedding(encoder, states, batch, pooling)
-                if (broken := first_broken(embedding, numbers)) is not None:
-                    text = list(distinct)[broken]
+                if (non_finite := first_non_finite(embedding, numbers)) is not None:
+                    text = list(distinct)[non_finite]
                     raise NotFiniteError(texts.index(text), text)
                 vectors[layer, name][numbers] = embedding.cpu().numpy()
     encoder.train(was_training)
@@ -68,9 +68,9 @@ def layer_embeddings(
     return {key: found[rows] for key, found in vectors.items()}
 
 
-def _embedding(encoder: Encoder, states: Tensor, batch: Ragged, pooling: Pooling) -> Tensor:
+def _embedding(encoder: Encoder, states: Tensor, batch: RaggedBatch, pooling: Pooling) -> Tensor:
     """A layer's states pooled, in the order the batch was given, and all that the encoder does behind its pooling."""
-    embedding = batch.to_caller(pool([states], batch, pooling))
+    embedding = batch.restore_order(pool([states], batch, pooling))
     for module in encoder.tail:
         embedding = module({"sentence_embedding": embedding})["sentence_embedding"]
     return functional.normalize(embedding.float(), dim=-1) if encoder.normalizes else embedding.float()

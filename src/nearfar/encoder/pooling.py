@@ -20,12 +20,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.encoder.ragged import Ragged
+from nearfar.encoder.ragged import RaggedBatch
 from nearfar.types import NearfarError
 
 TOKEN_POOLINGS = ("cls", "mean", "mean_without_cls", "max")
 POOLINGS = (*TOKEN_POOLINGS, "first_last", "layer:K", "layer:K:cls", "layer:K:max", "layer:K:mean_without_cls")
-Tokens: TypeAlias = Literal["cls", "mean", "mean_without_cls", "max"]
+TokenPooling: TypeAlias = Literal["cls", "mean", "mean_without_cls", "max"]
 
 
 class Pooling(NamedTuple):
@@ -33,7 +33,7 @@ class Pooling(NamedTuple):
 
     name: str
     layers: tuple[int, ...]
-    tokens: Tokens
+    tokens: TokenPooling
 
 
 def parse_pooling(name: str, *, layers: int) -> Pooling:
@@ -56,13 +56,13 @@ def parse_pooling(name: str, *, layers: int) -> Pooling:
     raise NearfarError(f"no pooling is called {name!r}; there are {', '.join(POOLINGS)}.{hint}")
 
 
-def _of_layer(name: str, layer: int, tokens: Tokens, layers: int) -> Pooling:
+def _of_layer(name: str, layer: int, tokens: TokenPooling, layers: int) -> Pooling:
     if layer > layers:
         raise NearfarError(f"pooling {name!r}: this encoder's layers are 0 (embeddings) to {layers}.")
     return Pooling(f"layer:{layer}" if tokens == "mean" else f"layer:{layer}:{tokens}", (layer,), tokens)
 
 
-def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: Ragged, pooling: Pooling) -> Float[Tensor, "batch dim"]:
+def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch, pooling: Pooling) -> Float[Tensor, "batch dim"]:
     """One vector a text, in the batch's packed order.
 
     ``hidden`` is the last layer alone, or all layers where ``pooling.layers`` names some.

@@ -9,7 +9,7 @@ import warnings
 from functools import cache
 from typing import TYPE_CHECKING
 
-from nearfar.encoder.native import bf16_slowdown, native_bf16
+from nearfar.encoder.bf16_support import bf16_slowdown, native_bf16
 from nearfar.types import NearfarError, Precision, Resolved
 
 if TYPE_CHECKING:
@@ -20,21 +20,21 @@ VARIABLE = "NEARFAR_PRECISION"
 CHOICES = ("auto", "fp32", "bf16")
 EMULATED = "bf16 emulated"
 """The note of what was begun in bf16 on a device without native bfloat16, because it was asked for."""
-NOTES = ("fp32", "bf16", EMULATED)
+RECORDED_PRECISIONS = ("fp32", "bf16", EMULATED)
 
 
-def check_precision(asked: str) -> None:
+def check_precision(requested: str) -> None:
     """Refuse what is no precision, also in the environment, without importing torch.
 
     Raises:
-        NearfarError: ``asked`` or the environment variable is none of :data:`CHOICES`.
+        NearfarError: ``requested`` or the environment variable is none of :data:`CHOICES`.
     """
-    if asked not in CHOICES:
-        raise NearfarError(f"--precision {asked!r}: must be auto, fp32 or bf16.")
-    _of_environment()
+    if requested not in CHOICES:
+        raise NearfarError(f"--precision {requested!r}: must be auto, fp32 or bf16.")
+    _from_environment()
 
 
-def resolve(asked: Precision, device: "str | torch.device | None" = None) -> Resolved:
+def resolve(requested: Precision, device: "str | torch.device | None" = None) -> Resolved:
     """The precision to compute in on ``device``, by default where nearfar computes by default.
 
     Warns, once a process, of bf16 that is asked for where the device does not compute it natively.
@@ -42,14 +42,14 @@ def resolve(asked: Precision, device: "str | torch.device | None" = None) -> Res
     Raises:
         NearfarError: as :func:`check_precision`.
     """
-    check_precision(asked)
-    if asked == "auto":
-        asked = _of_environment()
-    if asked == "auto":
+    check_precision(requested)
+    if requested == "auto":
+        requested = _from_environment()
+    if requested == "auto":
         return "bf16" if is_native(device) else "fp32"
-    if asked == "bf16" and not is_native(device):
+    if requested == "bf16" and not is_native(device):
         _warn(_kind(device))
-    return asked
+    return requested
 
 
 def is_native(device: "str | torch.device | None" = None) -> bool:
@@ -57,13 +57,13 @@ def is_native(device: "str | torch.device | None" = None) -> bool:
     return _is_native(None if device is None else str(device))
 
 
-def note(precision: Resolved, device: "str | torch.device | None" = None) -> str:
-    """What a run that begins writes down, one of :data:`NOTES`."""
+def precision_record(precision: Resolved, device: "str | torch.device | None" = None) -> str:
+    """What a run that begins writes down, one of :data:`RECORDED_PRECISIONS`."""
     return EMULATED if precision == "bf16" and not is_native(device) else precision
 
 
-def kept(begun: str, device: "str | torch.device | None" = None, *, what: str) -> Resolved:
-    """The precision in which ``what``, begun with that :func:`note`, goes on.
+def resumed_precision(begun: str, device: "str | torch.device | None" = None, *, what: str) -> Resolved:
+    """The precision in which ``what``, begun with that :func:`precision_record`, goes on.
 
     Raises:
         NearfarError: it began in native bfloat16, which the device does not have.
@@ -81,7 +81,7 @@ def _is_native(device: str | None) -> bool:
     return native_bf16(device)
 
 
-def _of_environment() -> Precision:
+def _from_environment() -> Precision:
     """What the environment says that ``auto`` means."""
     given = os.environ.get(VARIABLE) or "auto"
     for choice in ("auto", "fp32", "bf16"):

@@ -18,9 +18,9 @@ from nearfar.encoder.folder_checks import (
     check_tokenizer_kind,
     read_object,
 )
-from nearfar.encoder.library import PretrainedConfig, PreTrainedTokenizerBase
+from nearfar.encoder.transformers_types import PretrainedConfig, PreTrainedTokenizerBase
 from nearfar.encoder.weights import check_weights
-from nearfar.runtime.collector import paused
+from nearfar.runtime.garbage_collection import paused
 from nearfar.types import NearfarError
 
 with paused():

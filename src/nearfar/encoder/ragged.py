@@ -19,15 +19,15 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from nearfar.encoder.attention import LengthGroup, attend
-from nearfar.encoder.library import AttentionInterface, PreTrainedModel
 from nearfar.encoder.tokens import TokenRows
+from nearfar.encoder.transformers_types import AttentionInterface, PreTrainedModel
 from nearfar.types import NearfarError
 
 ATTENTION = "nearfar_ragged"
 
 
 @dataclass(frozen=True)
-class Ragged:
+class RaggedBatch:
     """Texts of a batch, end to end, shortest first; ``order[i]`` is the caller's place of the i-th packed text.
 
     ``types`` are the token types, which tell the second text of a pair from the first; None leaves them to the
@@ -46,7 +46,7 @@ class Ragged:
         *,
         types: Sequence[Sequence[int]] | None = None,
         device: torch.device | str = "cpu",
-    ) -> "Ragged":
+    ) -> "RaggedBatch":
         """Lay the texts' token ids end to end. The sort is stable: equal lengths keep the caller's order."""
         if types is None and isinstance(token_ids, TokenRows):
             return cls.gather(token_ids, device=device)
@@ -63,7 +63,7 @@ class Ragged:
         )
 
     @classmethod
-    def gather(cls, rows: TokenRows, *, device: torch.device | str = "cpu") -> "Ragged":
+    def gather(cls, rows: TokenRows, *, device: torch.device | str = "cpu") -> "RaggedBatch":
         """What :meth:`pack` makes of the same ids, read from the store that holds them without a loop over tokens."""
         order = np.argsort(rows.lengths, kind="stable")
         starts, lengths = rows.starts[order], rows.lengths[order]
@@ -89,13 +89,13 @@ class Ragged:
         """Each token's place in its own text, from 0."""
         return torch.cat([torch.arange(group.length).repeat(group.texts) for group in self.groups]).to(self.ids.device)
 
-    def to_caller(self, packed: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
+    def restore_order(self, packed: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
         """Rows in packed order -> rows in the caller's order."""
         place = torch.empty_like(self.order)
         place[self.order] = torch.arange(len(self.order), device=self.order.device)
         return packed[place]
 
-    def tokens_to_caller(self, packed: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
+    def restore_token_order(self, packed: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
         """Tokens of the texts in packed order -> of the texts in the caller's order, still end to end."""
         owner = torch.repeat_interleave(self.order, torch.tensor(self.lengths, device=self.order.device))
         return packed[owner.argsort(stable=True)]
@@ -109,7 +109,7 @@ class Route(NamedTuple):
 
 
 def hidden_states(
-    backbone: PreTrainedModel, batch: Ragged, route: Route, *, all_layers: bool = False
+    backbone: PreTrainedModel, batch: RaggedBatch, route: Route, *, all_layers: bool = False
 ) -> list[Float[Tensor, "tokens dim"]]:
     """Hidden states of every real token: the last layer's, or (``all_layers``) all, the embedding layer first."""
     arguments, real = _arguments(backbone, batch, route)
@@ -119,7 +119,7 @@ def hidden_states(
 
 
 def visit_hidden_states(
-    backbone: PreTrainedModel, batch: Ragged, route: Route, visit: Callable[[int, Tensor], None]
+    backbone: PreTrainedModel, batch: RaggedBatch, route: Route, visit: Callable[[int, Tensor], None]
 ) -> None:
     """Call ``visit(layer, states)``, states being [tokens, dim], on what :func:`hidden_states` gives for all layers.
 
@@ -132,12 +132,12 @@ def visit_hidden_states(
     """
     arguments, real = _arguments(backbone, batch, route)
 
-    def taken_in(number: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def capture_input(number: int, _: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         visit(number, (args[0] if args else kwargs["hidden_states"])[real])
 
     layers = transformer_layers(backbone)
     hooks = [
-        layer.register_forward_pre_hook(partial(taken_in, number), with_kwargs=True)
+        layer.register_forward_pre_hook(partial(capture_input, number), with_kwargs=True)
         for number, layer in enumerate(layers)
     ]
     try:
@@ -161,7 +161,7 @@ def transformer_layers(backbone: PreTrainedModel) -> nn.ModuleList:
     raise NearfarError(f"{type(backbone).__name__} keeps no list of its {count} layers, so they cannot be reached.")
 
 
-def _arguments(backbone: PreTrainedModel, batch: Ragged, route: Route) -> tuple[dict[str, Any], Any]:
+def _arguments(backbone: PreTrainedModel, batch: RaggedBatch, route: Route) -> tuple[dict[str, Any], Any]:
     """What to call the backbone with, and the index that takes the real tokens, end to end, out of its states."""
     if route.ragged:
         positions = batch.positions()[None] + route.first_position
@@ -181,7 +181,7 @@ def _padded(tokens: Tensor, lengths: tuple[int, ...], padding: int) -> Tensor:
     return nn.utils.rnn.pad_sequence(list(tokens.split(list(lengths))), batch_first=True, padding_value=padding)
 
 
-def takes_types(backbone: PreTrainedModel) -> bool:
+def uses_token_types(backbone: PreTrainedModel) -> bool:
     """Whether the backbone tells the tokens of a pair's first text from those of its second."""
     several = (getattr(backbone.config, "type_vocab_size", None) or 0) > 1
     return several and "token_type_ids" in signature(backbone.forward).parameters
@@ -202,7 +202,7 @@ def choose_route(backbone: PreTrainedModel) -> Route:
     usable = [token for token in range(min(64, config.vocab_size)) if token != config.pad_token_id]
     texts = [[usable[(7 * text + token) % len(usable)] for token in range(n)] for text, n in enumerate((3, 5, longest))]
     types = [[int(2 * token >= len(text)) for token in range(len(text))] for text in texts]
-    batch = Ragged.pack(texts, types=types if takes_types(backbone) else None, device=backbone.device)
+    batch = RaggedBatch.pack(texts, types=types if uses_token_types(backbone) else None, device=backbone.device)
     was_training, previous = backbone.training, config._attn_implementation
     backbone.eval()
     with torch.no_grad():
@@ -210,7 +210,7 @@ def choose_route(backbone: PreTrainedModel) -> Route:
         backbone.set_attn_implementation(ATTENTION)
         for first_position in (0, (config.pad_token_id or 0) + 1):
             route = Route(ragged=True, first_position=first_position)
-            if _agrees(backbone, batch, route, expected):
+            if _matches_padded(backbone, batch, route, expected):
                 backbone.train(was_training)
                 return route
     backbone.set_attn_implementation(previous)
@@ -218,7 +218,9 @@ def choose_route(backbone: PreTrainedModel) -> Route:
     return Route(ragged=False)
 
 
-def _agrees(backbone: PreTrainedModel, batch: Ragged, route: Route, expected: Float[Tensor, "tokens dim"]) -> bool:
+def _matches_padded(
+    backbone: PreTrainedModel, batch: RaggedBatch, route: Route, expected: Float[Tensor, "tokens dim"]
+) -> bool:
     try:
         found = hidden_states(backbone, batch, route)[0].float()
     except (TypeError, ValueError, IndexError, RuntimeError):  # refuses the arguments or the positions
@@ -234,7 +236,7 @@ def ragged_attention(
     value: Float[Tensor, "1 heads tokens head_dim"],
     attention_mask: Tensor | None,  # noqa: ARG001  (segments say it all)
     *,
-    segments: Ragged,
+    segments: RaggedBatch,
     dropout: float = 0.0,
     scaling: float | None = None,
     sliding_window: int | None = None,

@@ -26,11 +26,11 @@ class TokenBlock(NamedTuple):
     """Where among the distinct texts each text is."""
     tokenized: Tokenized
 
-    def whose(self, error: NotFiniteError) -> NotFiniteError:
+    def with_global_number(self, error: NotFiniteError) -> NotFiniteError:
         """The error with the number that the text has among all, from the one that it has among the distinct ones."""
         return NotFiniteError(self.start + int((self.rows == error.number).argmax()), error.content)
 
-    def of_texts(self, vectors: Float[np.ndarray, "distinct dim"]) -> Float[np.ndarray, "texts dim"]:
+    def expand_distinct(self, vectors: Float[np.ndarray, "distinct dim"]) -> Float[np.ndarray, "texts dim"]:
         """The vectors of all its texts, from those of the distinct ones."""
         return vectors if len(self.rows) == len(vectors) else vectors[self.rows]
 
@@ -41,7 +41,7 @@ Encoded: TypeAlias = Generator[tuple[TokenBlock, Float[np.ndarray, "distinct dim
 
 def tokenize_blocks(encoder: Encoder, blocks: Iterable[tuple[int, list[str]]]) -> Iterator[TokenBlock]:
     """Tokenise blocks of texts, each given with its start, in a thread that is one block ahead."""
-    return ahead(_tokenize(encoder, start, texts) for start, texts in blocks)
+    return prefetch(_tokenize(encoder, start, texts) for start, texts in blocks)
 
 
 def encode_blocks(
@@ -62,11 +62,11 @@ def encode_blocks(
         try:
             vectors = encoder.encode_tokens(ids, normalize=normalize, bf16=bf16, on_batch=on_batch)
         except NotFiniteError as error:
-            raise block.whose(error) from None
+            raise block.with_global_number(error) from None
         yield block, vectors
 
 
-def ahead(items: Iterator[Item]) -> Iterator[Item]:
+def prefetch(items: Iterator[Item]) -> Iterator[Item]:
     """The same items; while one is used, the next is made in a thread."""
     with ThreadPoolExecutor(1) as thread:
         upcoming = thread.submit(_next, items)

@@ -37,14 +37,14 @@ class Embedding(nn.Embedding):
         looked_up: Tensor = _LookUp.apply(self.weight, input, self)  # type: ignore[no-untyped-call]
         return looked_up
 
-    def add_gradient(self, ids: Int[Tensor, "*shape"], slope: Float[Tensor, "*shape dim"]) -> None:
-        """Add the rows of ``slope`` to those of ``weight.grad`` that ``ids`` names, but for the padding's."""
+    def add_gradient(self, ids: Int[Tensor, "*shape"], grad_output: Float[Tensor, "*shape dim"]) -> None:
+        """Add the rows of ``grad_output`` to those of ``weight.grad`` that ``ids`` names, but for the padding's."""
         if self.weight.grad is None:
             self._gradient = torch.zeros_like(self.weight) if self._gradient is None else self._gradient.zero_()
             self.weight.grad = self._gradient
         if self.padding_idx is not None:
-            slope = slope.masked_fill((ids == self.padding_idx).unsqueeze(-1), 0)
-        self.weight.grad.index_add_(0, ids.flatten(), slope.flatten(0, -2).to(self.weight.dtype))
+            grad_output = grad_output.masked_fill((ids == self.padding_idx).unsqueeze(-1), 0)
+        self.weight.grad.index_add_(0, ids.flatten(), grad_output.flatten(0, -2).to(self.weight.dtype))
 
 
 class _LookUp(torch.autograd.Function):
@@ -56,7 +56,7 @@ class _LookUp(torch.autograd.Function):
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[None, None, None]:
+    def backward(ctx: Any, grad_output: Tensor) -> tuple[None, None, None]:
         (ids,) = ctx.saved_tensors
-        ctx.module.add_gradient(ids, slope)
+        ctx.module.add_gradient(ids, grad_output)
         return None, None, None

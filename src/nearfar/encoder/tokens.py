@@ -22,12 +22,16 @@ if TYPE_CHECKING:
 
 Value = TypeVar("Value")
 BLOCK = 10_000  # texts tokenised at a time
-SMALL = 2**22  # characters of all texts: with fewer, each process tokenises in a moment and keeps a few MB in memory
-MANY = 20_000  # texts that take more than a moment
+FILE_THRESHOLD = (
+    2**22
+)  # characters of all texts: with fewer, each process tokenises in a moment and keeps a few MB in memory
+PROGRESS_THRESHOLD = 20_000  # texts that take more than a moment
 
 
-class FromFirst(Protocol):
-    """What ``compute`` gives the first process, told to all: :meth:`nearfar.training.processes.Processes.from_first`.
+class BroadcastFromFirst(Protocol):
+    """Broadcast the result of ``compute`` in the first process to all.
+
+    See :meth:`nearfar.training.processes.Processes.broadcast_from_first`.
 
     All processes call it equally often, in the same order.
     """
@@ -72,7 +76,7 @@ class TokenStore:
     Args:
         tokenize: texts -> the token ids of each, and how many were cut; the same in all processes.
         vocabulary: how many ids there are.
-        from_first: how processes that train together tell each other; they read the same texts.
+        broadcast_from_first: how processes that train together tell each other; they read the same texts.
         console: where a bar is shown while many texts are read; nowhere if None or no terminal.
     """
 
@@ -81,7 +85,7 @@ class TokenStore:
         tokenize: Callable[[Sequence[str]], tuple[Sequence[Sequence[int]], int]],
         *,
         vocabulary: int,
-        from_first: FromFirst,
+        broadcast_from_first: BroadcastFromFirst,
         console: "Console | None" = None,
     ) -> None:
         self.flat: NDArray[Any] = np.empty(0, dtype=np.uint16 if vocabulary <= 2**16 else np.int32)
@@ -89,10 +93,10 @@ class TokenStore:
         self.truncated = 0
         self._tokenize = tokenize
         self._rows: dict[str, int] = {}
-        self._from_first = from_first
+        self._broadcast_from_first = broadcast_from_first
         self._console = console
         self._file: IO[bytes] | None = None
-        self._share: FromFirst = _by_itself
+        self._share: BroadcastFromFirst = _compute_locally
 
     def __len__(self) -> int:
         """How many texts there are."""
@@ -111,7 +115,7 @@ class TokenStore:
             NearfarError: the file cannot be written.
         """
         fresh = [text for text in dict.fromkeys(texts) if text not in self._rows]
-        if self._file is None and sum(map(len, fresh)) >= SMALL:
+        if self._file is None and sum(map(len, fresh)) >= FILE_THRESHOLD:
             self._open()
         parts, lengths, truncated = [self.flat], [np.empty(0, dtype=np.int64)], 0
 
@@ -158,15 +162,15 @@ class TokenStore:
             _write(file, self.flat)
             return f"/proc/{os.getpid()}/fd/{file.fileno()}", _identity(file.fileno())
 
-        place, identity = self._from_first(create)
-        self._share = self._from_first
+        place, identity = self._broadcast_from_first(create)
+        self._share = self._broadcast_from_first
         if self._file is None:
             with suppress(OSError):
                 if _identity(place) == identity:
                     self._keep(Path(place).open("rb"))  # noqa: SIM115
         if self._file is None:
             create()
-            self._share = partial(_beside, self._from_first)
+            self._share = partial(_compute_on_each, self._broadcast_from_first)
 
     def _keep(self, file: IO[bytes]) -> None:
         """Leave it open for as long as the store is there."""
@@ -174,12 +178,12 @@ class TokenStore:
         weakref.finalize(self, file.close)
 
 
-def _by_itself(compute: Callable[[], Value]) -> Value:
+def _compute_locally(compute: Callable[[], Value]) -> Value:
     return compute()
 
 
-def _beside(from_first: FromFirst, compute: Callable[[], Value]) -> Value:
-    from_first(compute)  # for which the others wait
+def _compute_on_each(broadcast_from_first: BroadcastFromFirst, compute: Callable[[], Value]) -> Value:
+    broadcast_from_first(compute)  # for which the others wait
     return compute()
 
 
@@ -208,7 +212,7 @@ def _refused(error: OSError) -> NearfarError:
 @contextmanager
 def _bar(total: int, console: "Console | None") -> Iterator[Callable[[int], None]]:
     """A progress bar where the texts are many; gives what to call with the number of further texts."""
-    if console is None or not console.is_terminal or total <= MANY:
+    if console is None or not console.is_terminal or total <= PROGRESS_THRESHOLD:
         yield lambda _: None
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from nearfar.encoder.classifier import Classifier, Item, Tokens
+from nearfar.encoder.classifier import Classifier, Item, TokenizedItems
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide
 from nearfar.encoder.token_embedding import add_gradients_in_place
-from nearfar.encoder.tokens import FromFirst, TokenRows, TokenStore
+from nearfar.encoder.tokens import BroadcastFromFirst, TokenRows, TokenStore
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class TrainingEncoder:
     """The encoder as methods see it: each distinct text is tokenised once, and embeddings come with their gradient.
 
-    ``from_first`` and ``console`` are as in :class:`nearfar.encoder.tokens.TokenStore`.
+    ``broadcast_from_first`` and ``console`` are as in :class:`nearfar.encoder.tokens.TokenStore`.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class TrainingEncoder:
         *,
         max_length: int | None,
         bf16: bool,
-        from_first: FromFirst,
+        broadcast_from_first: BroadcastFromFirst,
         console: "Console | None" = None,
     ) -> None:
         add_gradients_in_place(encoder)
@@ -38,7 +38,7 @@ class TrainingEncoder:
         self.tokens = TokenStore(
             partial(encoder.tokenize, max_length=max_length),
             vocabulary=encoder.backbone.config.vocab_size,
-            from_first=from_first,
+            broadcast_from_first=broadcast_from_first,
             console=console,
         )
 
@@ -89,13 +89,13 @@ class TrainingClassifier:
         self.head = TrainingHead(classifier)
         self.truncated = 0
         self._rows: dict[Item, int] = {}
-        self._tokens = Tokens([], None, [])
+        self._tokens = TokenizedItems([], None, [])
 
     def read(self, items: Sequence[Item]) -> None:
         """Tokenise the items, which take the place of those that were read before."""
         self._rows = {item: row for row, item in enumerate(dict.fromkeys(items))}
         self._tokens = self.classifier.tokenize(list(self._rows), max_length=self.max_length)
-        self.truncated = sum(self._tokens.cut[self._rows[item]] for item in items)
+        self.truncated = sum(self._tokens.is_truncated[self._rows[item]] for item in items)
 
     def lengths(self, items: Sequence[Item]) -> list[int]:
         """How many tokens each of these items has, which were read."""

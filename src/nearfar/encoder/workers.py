@@ -19,7 +19,7 @@ from nearfar.runtime import threads
 from nearfar.types import NearfarError
 
 
-class Work(NamedTuple):
+class WorkerConfig(NamedTuple):
     """What every process is to do: open this encoder, and encode so."""
 
     folder: Path
@@ -29,7 +29,7 @@ class Work(NamedTuple):
     bf16: bool
 
 
-def devices_of(device: str | None, processes: int) -> list[str]:
+def assign_devices(device: str | None, processes: int) -> list[str]:
     """Where each process computes: on the GPUs in turn where ``device`` is ``cuda`` or left open, else all there."""
     if device in (None, "cuda") and (gpus := torch.cuda.device_count()):
         return [f"cuda:{number % gpus}" for number in range(processes)]
@@ -38,7 +38,7 @@ def devices_of(device: str | None, processes: int) -> list[str]:
 
 def encode_in_processes(
     blocks: Iterator[TokenBlock],
-    work: Work,
+    config: WorkerConfig,
     devices: Sequence[str],
     *,
     on_batch: Callable[[int], None] | None = None,
@@ -60,8 +60,10 @@ def encode_in_processes(
     try:
         for device in devices:
             ours, theirs = context.Pipe()
-            process: BaseProcess = context.Process(target=_work, args=(theirs, work, device, share), daemon=True)
-            with threads.inherited():
+            process: BaseProcess = context.Process(
+                target=_worker_main, args=(theirs, config, device, share), daemon=True
+            )
+            with threads.child_environment():
                 process.start()
             theirs.close()  # theirs alone: when they die, reading ours ends
             processes[ours] = process
@@ -76,7 +78,7 @@ def encode_in_processes(
                 done = busy.pop(pipe, None)
                 if kind == "not finite":
                     assert done is not None
-                    raise done.whose(NotFiniteError(*value))
+                    raise done.with_global_number(NotFiniteError(*value))
                 if upcoming:
                     _send(pipe, upcoming.tokenized.ids, processes[pipe])
                     busy[pipe], upcoming = upcoming, next(blocks, None)
@@ -115,19 +117,21 @@ def _death(process: BaseProcess) -> NearfarError:
     )
 
 
-def _work(pipe: Connection, work: Work, device: str, threads: int) -> None:
+def _worker_main(pipe: Connection, config: WorkerConfig, device: str, threads: int) -> None:
     """What a process does: says that it is ready, then answers token ids with vectors until the pipe closes."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reads and writes
     warnings.filterwarnings("ignore", message=NOT_USED)
     torch.set_num_threads(threads)
     try:
-        encoder = Encoder.from_pretrained(work.folder, pooling=work.pooling, max_length=work.max_length, device=device)
+        encoder = Encoder.from_pretrained(
+            config.folder, pooling=config.pooling, max_length=config.max_length, device=device
+        )
         pipe.send(("ready", None))
         while True:
             vectors = encoder.encode_tokens(
                 pipe.recv(),
-                normalize=work.normalize,
-                bf16=work.bf16,
+                normalize=config.normalize,
+                bf16=config.bf16,
                 on_batch=lambda texts: pipe.send(("batch", texts)),
             )
             pipe.send(("vectors", vectors))

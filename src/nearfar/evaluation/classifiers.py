@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 Floats: TypeAlias = NDArray[np.float64]
-Places: TypeAlias = NDArray[np.intp]
-Score: TypeAlias = Callable[[Places, Tensor], Floats]
+Indices: TypeAlias = NDArray[np.intp]
+Score: TypeAlias = Callable[[Indices, Tensor], Floats]
 """The check rows of a job and the outputs for them [grid, classes, rows] -> one score per penalty, higher is better."""
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's
@@ -45,13 +45,13 @@ class Schedule:
 class Job(NamedTuple):
     """Rows to train on, rows to stop by, a grid of penalties, and the generator of the orders of the rows."""
 
-    train: Places
-    check: Places
+    train: Indices
+    check: Indices
     penalties: tuple[float, ...]
-    draws: np.random.RandomState
+    rng: np.random.RandomState
 
 
-class Trained(NamedTuple):
+class FittedClassifiers(NamedTuple):
     """The best check of each classifier of a job [grid], and the weights at it (see :func:`outputs`)."""
 
     scores: Floats
@@ -68,7 +68,7 @@ def train(
     nhid: int = 0,
     seed: int = 1111,
     schedule: Schedule | None = None,
-) -> list[Trained]:
+) -> list[FittedClassifiers]:
     """Train the classifiers of all ``jobs`` by Adam, each stopped by its own checks and put back to its best one.
 
     The model is softmax(W x + b), or with ``nhid`` units softmax(V sigmoid(W x + b) + c); all start from the same
@@ -96,7 +96,7 @@ def train(
     waiting: dict[int, deque[int]] = {}  # by minibatches an epoch, so that all slots make the same number of steps
     for number, job in enumerate(jobs):
         waiting.setdefault(-(-len(job.train) // plan.batch), deque()).append(number)
-    trained: dict[int, Trained] = {}
+    trained: dict[int, FittedClassifiers] = {}
     for steps, queue in waiting.items():
         slots: list[_Slot] = []
         while queue or slots:
@@ -105,9 +105,9 @@ def train(
                 slots.append(_Slot(number, jobs[number], start))
             _train_to_check(slots, matrix, targets, steps, loss=loss, plan=plan)
             for slot in slots:
-                slot.judge(score(slot.job.check, _logits(slot.weights, matrix[slot.job.check])), plan)
+                slot.update_best(score(slot.job.check, _logits(slot.weights, matrix[slot.job.check])), plan)
             for slot in (slot for slot in slots if slot.stopped.all()):
-                trained[slot.number] = Trained(slot.best, tuple(slot.best_weights))
+                trained[slot.number] = FittedClassifiers(slot.best, tuple(slot.best_weights))
             slots = [slot for slot in slots if not slot.stopped.all()]
     return [trained[number] for number in range(len(jobs))]
 
@@ -131,7 +131,7 @@ class _Slot:
         self.stopped = np.zeros(grid, dtype=bool)
         self.epochs = 0
 
-    def judge(self, scores: Floats, plan: Schedule) -> None:
+    def update_best(self, scores: Floats, plan: Schedule) -> None:
         """Keep what is better than before, and stop what has failed to improve too often; NaN never improves."""
         better = (scores > self.best) & ~self.stopped
         self.best[better] = scores[better]
@@ -169,9 +169,9 @@ def _train_to_check(
     for _ in range(plan.epochs_per_check):
         order = np.zeros((len(slots), steps * plan.batch), dtype=np.intp)
         for row, slot in zip(order, slots, strict=True):
-            row[: len(slot.job.train)] = slot.job.train[slot.job.draws.permutation(len(slot.job.train))]
+            row[: len(slot.job.train)] = slot.job.train[slot.job.rng.permutation(len(slot.job.train))]
         rows = torch.from_numpy(order).view(len(slots), steps, plan.batch).transpose(0, 1).contiguous()
-        wanted = targets[rows].transpose(2, 3)[:, :, None].contiguous()
+        target = targets[rows].transpose(2, 3)[:, :, None].contiguous()
         taken = np.array([slot.epochs * steps for slot in slots]) + np.arange(1, steps + 1)[:, None]
         rates, roots = (
             torch.from_numpy(scale).float()[:, :, None, None, None]
@@ -179,8 +179,8 @@ def _train_to_check(
         )
         for step in range(steps):
             torch.index_select(matrix, 0, rows[step].view(-1), out=gathered)
-            share = 1 / plan.batch if step < steps - 1 else shares
-            gradients = _gradients(weights, minibatches, wanted[step], share, loss)
+            row_weight = 1 / plan.batch if step < steps - 1 else shares
+            gradients = _gradients(weights, minibatches, target[step], row_weight, loss)
             for weight, gradient, first, second in zip(weights, gradients, firsts, seconds, strict=True):
                 gradient.addcmul_(weight, penalties)
                 first.lerp_(gradient, 1 - BETA1)
@@ -208,19 +208,21 @@ def _forward(weights: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, Tensor 
 
 
 def _gradients(
-    weights: Sequence[Tensor], inputs: Tensor, wanted: Tensor, share: float | Tensor, loss: str
+    weights: Sequence[Tensor], inputs: Tensor, target: Tensor, row_weight: float | Tensor, loss: str
 ) -> list[Tensor]:
-    """Gradients of the mean loss of each slot's minibatch; ``share`` is each row's part of the mean."""
+    """Gradients of the mean loss of each slot's minibatch; ``row_weight`` is each row's part of the mean."""
     logits, hidden = _forward(weights, inputs)
     probabilities = torch.softmax(logits, dim=2)
-    deltas = probabilities - wanted
+    grad_logits = probabilities - target
     if loss == "mse":  # through the softmax: p_c (g_c - sum_k g_k p_k), where g = 2 (p - y) / classes
-        slopes = deltas * (2 / wanted.shape[2])
-        deltas = probabilities * (slopes - (slopes * probabilities).sum(dim=2, keepdim=True))
-    deltas *= share
+        grad_probabilities = grad_logits * (2 / target.shape[2])
+        grad_logits = probabilities * (
+            grad_probabilities - (grad_probabilities * probabilities).sum(dim=2, keepdim=True)
+        )
+    grad_logits *= row_weight
     gradients: list[Tensor] = []
     if hidden is not None:
-        gradients = [torch.cat([deltas @ hidden.transpose(2, 3), deltas.sum(dim=3, keepdim=True)], dim=3)]
-        deltas = (weights[1][..., :-1].transpose(2, 3) @ deltas) * hidden * (1 - hidden)
-    first = torch.bmm(deltas.flatten(1, 2), inputs).view_as(weights[0])
+        gradients = [torch.cat([grad_logits @ hidden.transpose(2, 3), grad_logits.sum(dim=3, keepdim=True)], dim=3)]
+        grad_logits = (weights[1][..., :-1].transpose(2, 3) @ grad_logits) * hidden * (1 - hidden)
+    first = torch.bmm(grad_logits.flatten(1, 2), inputs).view_as(weights[0])
     return [first, *gradients]

@@ -32,12 +32,28 @@ from rich.console import Console
 from rich.progress import track
 
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate, Floats, check_resampling
-from nearfar.evaluation.paired import Run, Scored, check_same_data, kind_of, p_of_rows, score, size_of, tasks_of
+from nearfar.evaluation.paired import (
+    EvaluationRun,
+    RunScores,
+    check_same_data,
+    kind_of,
+    paired_row_test,
+    score,
+    size_of,
+    tasks_of,
+)
 from nearfar.evaluation.results import SCHEMA, Result, provenance
-from nearfar.evaluation.statistics import Difference, between_sides, holm, paired_test, rank_test, seeds_test
+from nearfar.evaluation.statistics import (
+    Difference,
+    bootstrap_test,
+    holm,
+    mean_difference,
+    rank_test_over_seeds,
+    t_test_over_seeds,
+)
 from nearfar.types import NearfarError
 
-LEVEL = 0.05
+SIGNIFICANCE_LEVEL = 0.05
 AVERAGES = {"overall": "similarity", "overall_transfer": "classification"}
 """The averages of a comparison, and the kind of task that each is over."""
 
@@ -54,8 +70,8 @@ def check_comparison(aggregate: str, resamples: int, seed: int) -> None:
 
 
 def compare_runs(
-    first: Sequence[Run],
-    second: Sequence[Run],
+    first: Sequence[EvaluationRun],
+    second: Sequence[EvaluationRun],
     *,
     tasks: Sequence[str] | None = None,
     aggregate: Aggregate = "all",
@@ -91,8 +107,8 @@ def compare_runs(
     }
 
 
-def compare_all(
-    sides: Sequence[Sequence[Run]],
+def compare_pairwise(
+    sides: Sequence[Sequence[EvaluationRun]],
     *,
     tasks: Sequence[str] | None = None,
     aggregate: Aggregate = "all",
@@ -109,7 +125,7 @@ def compare_all(
     numbers = [range(end - len(side), end) for end, side in zip(ends, sides, strict=True)]
     comparisons = []
     for i, j in combinations(range(len(sides)), 2):
-        of_two = {task: one.of([*numbers[i], *numbers[j]]) for task, one in scored.items()}
+        of_two = {task: one.select([*numbers[i], *numbers[j]]) for task, one in scored.items()}
         comparisons.append({"pair": [i, j]} | _between(of_two, sides[i], sides[j], resamples=resamples, seed=seed))
     of_tasks = [row for one in comparisons for row in one["tasks"].values()]
     of_averages = ([one[name] for one in comparisons if one[name] is not None] for name in AVERAGES)
@@ -126,7 +142,7 @@ def compare_all(
     }
 
 
-def shared_tasks(runs: Sequence[Run]) -> list[str]:
+def shared_tasks(runs: Sequence[EvaluationRun]) -> list[str]:
     """The tasks that all ``runs`` have, in the first one's order.
 
     Raises:
@@ -139,7 +155,7 @@ def shared_tasks(runs: Sequence[Run]) -> list[str]:
     return shared
 
 
-def _choose(runs: Sequence[Run], tasks: Sequence[str] | None) -> tuple[list[str], list[str]]:
+def _choose(runs: Sequence[EvaluationRun], tasks: Sequence[str] | None) -> tuple[list[str], list[str]]:
     """The tasks to compare on, and those left out because not all runs have them."""
     if tasks:
         for run in runs:
@@ -153,8 +169,14 @@ def _choose(runs: Sequence[Run], tasks: Sequence[str] | None) -> tuple[list[str]
 
 
 def _score(
-    tasks: Sequence[str], runs: Sequence[Run], aggregate: Aggregate, *, resamples: int, seed: int, progress: bool
-) -> dict[str, Scored]:
+    tasks: Sequence[str],
+    runs: Sequence[EvaluationRun],
+    aggregate: Aggregate,
+    *,
+    resamples: int,
+    seed: int,
+    progress: bool,
+) -> dict[str, RunScores]:
     for task in tasks:
         check_same_data(task, runs)
     bar = track(tasks, "comparing", console=Console(stderr=True), transient=True, disable=not progress)
@@ -162,16 +184,21 @@ def _score(
 
 
 def _between(
-    scored: Mapping[str, Scored], first: Sequence[Run], second: Sequence[Run], *, resamples: int, seed: int
+    scored: Mapping[str, RunScores],
+    first: Sequence[EvaluationRun],
+    second: Sequence[EvaluationRun],
+    *,
+    resamples: int,
+    seed: int,
 ) -> dict[str, Any]:
     """``tasks`` and the averages of a comparison; ``scored`` are the runs of both sides, one after the other."""
     runs, order = [*first, *second], _pairing(first, second)
     kinds = {task: kind_of(task, runs) for task in scored}
     rows: dict[str, dict[str, Any]] = {}
     for task, one in scored.items():
-        row = {"kind": kinds[task], "pairs": size_of(task, runs)} | _judge(one, len(first), order)
+        row = {"kind": kinds[task], "pairs": size_of(task, runs)} | _test_row(one, len(first), order)
         if one.correct is not None and row["p"] is not None:
-            p, test = p_of_rows(one.correct, len(first), resamples=resamples, seed=[seed, *task.encode()])
+            p, test = paired_row_test(one.correct, len(first), resamples=resamples, seed=[seed, *task.encode()])
             row |= {"p": round(p, 6), "test": test}
         rows[task] = row
     _correct(list(rows.values()))
@@ -179,9 +206,9 @@ def _between(
     for name, kind in AVERAGES.items():
         averaged = [task for task in scored if kinds[task] == kind and (task != "sickr-full" or "sickr" not in scored)]
         if averaged:
-            average = _judge(_average({task: scored[task] for task in averaged}), len(first), order)
+            average = _test_row(_average({task: scored[task] for task in averaged}), len(first), order)
             if average["p"] is not None:
-                average["separable"] = average["p"] < LEVEL
+                average["separable"] = average["p"] < SIGNIFICANCE_LEVEL
             averages[name] = {"tasks": averaged} | average
     return {"tasks": rows} | averages
 
@@ -190,23 +217,25 @@ def _correct(family: Sequence[dict[str, Any]]) -> None:
     """Add the p of a family of tests corrected by Holm's method, and the verdict."""
     tested = [row for row in family if row["p"] is not None]
     for row, p in zip(tested, holm([row["p"] for row in tested]), strict=True):
-        row |= {"p_holm": round(p, 6), "separable": p < LEVEL}
+        row |= {"p_holm": round(p, 6), "separable": p < SIGNIFICANCE_LEVEL}
 
 
-def _average(scored: Mapping[str, Scored]) -> Scored:
+def _average(scored: Mapping[str, RunScores]) -> RunScores:
     held = list(scored.values())
     named = [[why and f"{task}: {why}" for why in one.reasons] for task, one in scored.items()]
     reasons = tuple(next(filter(None, of_run), None) for of_run in zip(*named, strict=True))
-    return Scored(np.mean([one.points for one in held], axis=0), np.mean([one.draws for one in held], axis=0), reasons)
+    return RunScores(
+        np.mean([one.points for one in held], axis=0), np.mean([one.draws for one in held], axis=0), reasons
+    )
 
 
-def _judge(scored: Scored, first: int, order: Sequence[int] | None) -> dict[str, Any]:
+def _test_row(scored: RunScores, first: int, order: Sequence[int] | None) -> dict[str, Any]:
     """One row of the comparison; ``order`` puts the second side's runs beside the first's, where they pair."""
     a, b = scored.points[:first], scored.points[first:]
     row: dict[str, Any] = {"first": _percent(a.mean()), "second": _percent(b.mean())}
     reason, tested, over_seeds = scored.reason, None, None
     if reason is None:
-        tested = paired_test(float(a.mean() - b.mean()), between_sides(scored.draws, first))
+        tested = bootstrap_test(float(a.mean() - b.mean()), mean_difference(scored.draws, first))
         over_seeds = _over_seeds(a, b if order is None else b[order], paired=order is not None)
         reason = None if tested else "undefined on every resample"
     row |= _percents(tested) | {"separable": None, "seeds": over_seeds}
@@ -214,14 +243,14 @@ def _judge(scored: Scored, first: int, order: Sequence[int] | None) -> dict[str,
 
 
 def _over_seeds(a: Floats, b: Floats, *, paired: bool) -> dict[str, Any] | None:
-    tested, ranks = seeds_test(a, b, paired=paired), rank_test(a, b, paired=paired)
+    tested, ranks = t_test_over_seeds(a, b, paired=paired), rank_test_over_seeds(a, b, paired=paired)
     if tested is None:
         return None
     p, name = ranks or (None, None)
     return _percents(tested) | {"p_rank": None if p is None else round(p, 6), "rank_test": name}
 
 
-def _pairing(first: Sequence[Run], second: Sequence[Run]) -> list[int] | None:
+def _pairing(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun]) -> list[int] | None:
     """For each run of ``first``, the run of ``second`` with the same training seed; None where they do not pair."""
     a, b = _training_seeds(first), _training_seeds(second)
     if None in a or len(set(a)) < len(a) or len(a) != len(b) or set(a) != set(b):
@@ -229,15 +258,21 @@ def _pairing(first: Sequence[Run], second: Sequence[Run]) -> list[int] | None:
     return [b.index(seed) for seed in a]
 
 
-def _training_seeds(side: Sequence[Run]) -> list[int | None]:
+def _training_seeds(side: Sequence[EvaluationRun]) -> list[int | None]:
     return [run.result["config"].get("training_seed") for run in side]
 
 
 def _settings(aggregate: str, resamples: int, seed: int) -> dict[str, Any]:
-    return {"metric": "spearman", "aggregate": aggregate, "resamples": resamples, "seed": seed, "level": LEVEL}
+    return {
+        "metric": "spearman",
+        "aggregate": aggregate,
+        "resamples": resamples,
+        "seed": seed,
+        "level": SIGNIFICANCE_LEVEL,
+    }
 
 
-def _describe(side: Sequence[Run]) -> dict[str, Any]:
+def _describe(side: Sequence[EvaluationRun]) -> dict[str, Any]:
     models = [run.result["model"] for run in side]
     return {
         "name": ", ".join(dict.fromkeys(models)),

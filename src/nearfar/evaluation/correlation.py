@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.types import NearfarError
 
 Floats: TypeAlias = NDArray[np.float64]
-Places: TypeAlias = NDArray[np.intp]
+Indices: TypeAlias = NDArray[np.intp]
 Correlate: TypeAlias = Callable[[Floats], Floats]
 """Multiplicities [resamples, pairs] -> correlations [systems, resamples], NaN where undefined."""
-Weighted: TypeAlias = Callable[[Floats, Floats], Correlate]
+WeightedCorrelation: TypeAlias = Callable[[Floats, Floats], Correlate]
 """gold [pairs], cosines [systems, pairs] -> the function that correlates them on any resample."""
 
 Aggregate: TypeAlias = Literal["all", "mean", "wmean"]
@@ -35,16 +35,16 @@ def weighted_spearman(gold: Floats, systems: Floats) -> Correlate:
 
     Ranks are held as 2 rank - (n + 1), whole numbers around 0, so that all sums are exact up to some 10^5 pairs.
     """
-    gold_runs = _Runs.of(gold)
+    gold_ties = _TieGroups.of(gold)
     by_system = []
     for system in systems:
-        runs = _Runs.of(system)
-        run = runs.run_of[runs.order]
-        by_system.append((runs.order, runs.starts[run], runs.ends[run], gold_runs.run_of[runs.order]))
+        runs = _TieGroups.of(system)
+        run = runs.group_of[runs.order]
+        by_system.append((runs.order, runs.starts[run], runs.ends[run], gold_ties.group_of[runs.order]))
 
     def correlate(counts: Floats) -> Floats:
-        below = _running_sums(counts, gold_runs.order)
-        drawn, gold_ranks = _ranks(below, gold_runs.starts, gold_runs.ends)
+        below = _running_sums(counts, gold_ties.order)
+        drawn, gold_ranks = _ranks(below, gold_ties.starts, gold_ties.ends)
         gold_squares = np.einsum("ij,ij,ij->i", drawn, gold_ranks, gold_ranks)
         correlations = np.full((len(by_system), len(counts)), np.nan)
         for row, (order, starts, ends, gold_run) in zip(correlations, by_system, strict=True):
@@ -108,13 +108,13 @@ class Scores(NamedTuple):
         return np.einsum("xsr,s->xr", self.subsets, weights / weights.sum())
 
 
-def scores(weighted: Weighted, gold: Floats, systems: Floats, *, sizes: Sequence[int]) -> Scores:
+def scores(weighted: WeightedCorrelation, gold: Floats, systems: Floats, *, sizes: Sequence[int]) -> Scores:
     """Correlate each of ``systems`` [systems, pairs] with ``gold`` [pairs]; the result has one resample, the data."""
     return _score(weighted, gold, systems, sizes, [np.ones((1, len(gold)))], per_subset=True)
 
 
 def bootstrap_scores(
-    weighted: Weighted,
+    weighted: WeightedCorrelation,
     gold: Floats,
     systems: Floats,
     *,
@@ -148,7 +148,7 @@ def check_resampling(resamples: int, seed: int | Sequence[int], *, at_least: int
         raise NearfarError(f"seed {seed}: must be 0 or more.")
 
 
-def undefined_because(gold: ArrayLike, cosines: ArrayLike) -> str | None:
+def undefined_reason(gold: ArrayLike, cosines: ArrayLike) -> str | None:
     """Why these pairs have no correlation, or None where they have one."""
     gold, cosines = np.asarray(gold), np.asarray(cosines)
     if len(gold) < MIN_PAIRS:
@@ -160,33 +160,33 @@ def undefined_because(gold: ArrayLike, cosines: ArrayLike) -> str | None:
     return None
 
 
-class _Runs(NamedTuple):
+class _TieGroups(NamedTuple):
     """The order that sorts a vector; where each run of ties starts and ends in it; the run of each element."""
 
-    order: Places
-    starts: Places
-    ends: Places
-    run_of: Places
+    order: Indices
+    starts: Indices
+    ends: Indices
+    group_of: Indices
 
     @classmethod
-    def of(cls, values: Floats) -> "_Runs":
+    def of(cls, values: Floats) -> "_TieGroups":
         order = np.argsort(values, kind="stable")
         ranked = values[order]
         breaks = np.flatnonzero(ranked[1:] != ranked[:-1]) + 1
         starts, ends = np.r_[0, breaks], np.r_[breaks, len(values)]
-        run_of = np.empty_like(order)
-        run_of[order] = np.repeat(np.arange(len(starts)), ends - starts)
-        return cls(order, starts, ends, run_of)
+        group_of = np.empty_like(order)
+        group_of[order] = np.repeat(np.arange(len(starts)), ends - starts)
+        return cls(order, starts, ends, group_of)
 
 
-def _running_sums(counts: Floats, order: Places) -> Floats:
+def _running_sums(counts: Floats, order: Indices) -> Floats:
     """How often the first k values in ``order`` were drawn, k from 0 on: [resamples, pairs + 1]."""
     sums = np.zeros((counts.shape[0], counts.shape[1] + 1))
     np.cumsum(np.take(counts, order, axis=1), axis=1, out=sums[:, 1:])
     return sums
 
 
-def _ranks(below: Floats, starts: Places, ends: Places) -> tuple[Floats, Floats]:
+def _ranks(below: Floats, starts: Indices, ends: Indices) -> tuple[Floats, Floats]:
     """How often each run was drawn, and 2 rank - (n + 1) for the mid-rank of the run: both [resamples, runs]."""
     lower, upper = np.take(below, starts, axis=1), np.take(below, ends, axis=1)
     return upper - lower, upper + lower - below[:, -1:]
@@ -198,13 +198,13 @@ def _centred(values: Floats) -> Floats:
     return values - values.mean()
 
 
-def _correlate(weighted: Weighted, gold: Floats, systems: Floats) -> Correlate:
+def _correlate(weighted: WeightedCorrelation, gold: Floats, systems: Floats) -> Correlate:
     if len(gold) < MIN_PAIRS:
         return lambda counts: np.full((len(systems), len(counts)), np.nan)
     return weighted(gold, systems)
 
 
-def _once(weighted: Weighted, first: ArrayLike, second: ArrayLike) -> float:
+def _once(weighted: WeightedCorrelation, first: ArrayLike, second: ArrayLike) -> float:
     gold, system = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)
     return float(scores(weighted, gold, system[None], sizes=[len(gold)]).all[0, 0])
 
@@ -223,7 +223,7 @@ def _multiplicities(sizes: Sequence[int], resamples: int, rng: np.random.Generat
 
 
 def _score(
-    weighted: Weighted,
+    weighted: WeightedCorrelation,
     gold: Floats,
     systems: Floats,
     sizes: Sequence[int],

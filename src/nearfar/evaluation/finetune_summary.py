@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from statistics import mean, median, stdev
 from typing import Any
 
-from nearfar.evaluation.statistics import holm, rank_test, seeds_test
+from nearfar.evaluation.statistics import holm, rank_test_over_seeds, t_test_over_seeds
 
 TOP = 3
 Cell = Mapping[str, Any]
@@ -74,7 +74,7 @@ def _difference(before: Sequence[Cell], after: Sequence[Cell]) -> dict[str, Any]
     if not shared:
         return None
     a, b = [second[sample] for sample in shared], [first[sample] for sample in shared]
-    tested, ranks = seeds_test(a, b, paired=True), rank_test(a, b, paired=True)
+    tested, ranks = t_test_over_seeds(a, b, paired=True), rank_test_over_seeds(a, b, paired=True)
     return {
         "metric": metric,
         "samples": len(shared),
@@ -87,7 +87,7 @@ def _difference(before: Sequence[Cell], after: Sequence[Cell]) -> dict[str, Any]
     }
 
 
-def chosen(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
+def best_variant(rows: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
     """Setting and variant with the best mean on the validation rows; test rows have no say."""
     means = [(v["validation"], row["setting"], name) for row in rows for name, v in row["variants"].items()]
     best = max(means, key=lambda one: one[0])
@@ -103,8 +103,8 @@ def study_markdown(study: Mapping[str, Any]) -> str:
     rows = []
     for row in study["settings"]:
         for name, held in row["variants"].items():
-            scores = [_written(held["test"][metric]) for metric in metrics]
-            scores.append(_written(held["top3"][metrics[0]]))
+            scores = [_format_spread(held["test"][metric]) for metric in metrics]
+            scores.append(_format_spread(held["top3"][metrics[0]]))
             numbers = [str(held["samples"]), f"{held['validation']:.2f}", *scores, f"{held['updates_per_second']:.2f}"]
             rows.append([row["setting"], name, *numbers])
     lines += [*_table(header, rows), "", "Scores x 100: mean and standard deviation over samples."]
@@ -130,7 +130,7 @@ def _differences(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     return _table(["setting", title, "p, paired t", "p (Holm)", "p, Wilcoxon"], table)
 
 
-def _written(spread: Mapping[str, float | None]) -> str:
+def _format_spread(spread: Mapping[str, float | None]) -> str:
     return f"{spread['mean']:.2f}" + ("" if spread["sd"] is None else f" ({spread['sd']:.2f})")
 
 

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from nearfar.evaluation.probes import Probe, Probed
+from nearfar.evaluation.probes import Probe, ProbeResult
 from nearfar.evaluation.transfer_scores import classification, estimate, relatedness
 from nearfar.types import NearfarError
 
@@ -21,7 +21,7 @@ PRIMARY = {"accuracy": "accuracy", "matthews": "matthews", "accuracy_f1": "accur
 """Metric of a task -> the one number by which steps and settings are chosen."""
 
 
-def primary(metric: Metric, gold: Sequence[float], outputs: NDArray[np.floating]) -> float:
+def primary_metric(metric: Metric, gold: Sequence[float], outputs: NDArray[np.floating]) -> float:
     """The task's one number, in [-1, 1], from ``outputs`` [rows, classes], or [rows, 1] of a regression.
 
     A correlation that does not exist, as all predictions are equal, counts as 0, as in GLUE.
@@ -91,7 +91,7 @@ def finetuned_entry(
         return entry | {"digest": digest}
     labels, chosen = np.asarray(gold, dtype=np.intp), outputs.argmax(axis=1)
     accuracy = round(100 * float(np.mean(labels == chosen)), 4)
-    probed = Probed(
+    probed = ProbeResult(
         accuracy=accuracy,
         predicted=chosen,
         dev_accuracy=round(100 * validation, 4),

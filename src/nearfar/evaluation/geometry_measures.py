@@ -33,7 +33,7 @@ def alignment(first: ArrayLike, second: ArrayLike) -> float:
         >>> alignment([[1.0, 0.0], [0.0, 2.0]], [[3.0, 0.0], [1.0, 0.0]])  # equal, and at a right angle: (0 + 2) / 2
         1.0
     """
-    x, y = _directions(first, at_least=1, what="positive pairs"), _directions(second, at_least=1, what="positive pairs")
+    x, y = _unit_rows(first, at_least=1, what="positive pairs"), _unit_rows(second, at_least=1, what="positive pairs")
     if x.shape != y.shape:
         raise NearfarError(f"positive pairs: {x.shape} embeddings on one side and {y.shape} on the other.")
     return float(np.square(x - y).sum(axis=1).mean())
@@ -60,7 +60,7 @@ def uniformity(embeddings: ArrayLike, *, seed: int = 0, pairs: int = PAIRS) -> f
     """
     if pairs < 1:
         raise NearfarError(f"pairs {pairs}: must be 1 or more.")
-    x = _directions(embeddings, at_least=2)
+    x = _unit_rows(embeddings, at_least=2)
     if len(x) * (len(x) - 1) // 2 <= pairs:
         i, j = np.triu_indices(len(x), k=1)
     else:
@@ -82,7 +82,7 @@ def mean_cosine(embeddings: ArrayLike) -> float:
         >>> mean_cosine([[1.0, 0.0], [2.0, 0.0], [-1.0, 0.0]])  # (1 - 1 - 1) / 3
         -0.333...
     """
-    x = _directions(embeddings, at_least=2)
+    x = _unit_rows(embeddings, at_least=2)
     total = x.sum(axis=0)
     return float((total @ total - np.square(x).sum()) / (len(x) * (len(x) - 1)))
 
@@ -101,7 +101,7 @@ def effective_rank(embeddings: ArrayLike) -> float:
         >>> round(effective_rank([[1.0, 0.0], [0.0, 1.0]]), 6), round(effective_rank([[1.0, 1.0], [2.0, 2.0]]), 6)
         (2.0, 1.0)
     """
-    x = _directions(embeddings, at_least=1)
+    x = _unit_rows(embeddings, at_least=1)
     # Not from the eigenvalues of the Gram matrix: their square roots carry errors of 1e-8, hundreds of them.
     values = np.linalg.svd(x, compute_uv=False)
     if not values.any():
@@ -126,7 +126,7 @@ def isotropy(embeddings: ArrayLike) -> float:
         >>> round(isotropy([[1.0, 0.0], [2.0, 0.0]]), 6)  # Z(c) = 2 exp(1), Z(-c) = 2 exp(-1): exp(-2)
         0.135335
     """
-    x = _directions(embeddings, at_least=1)
+    x = _unit_rows(embeddings, at_least=1)
     projections = x @ np.linalg.eigh(x.T @ x).eigenvectors
     partitions = np.concatenate([np.exp(projections).sum(axis=0), np.exp(-projections).sum(axis=0)])
     return float(partitions.min() / partitions.max())
@@ -146,7 +146,7 @@ def spectrum(embeddings: ArrayLike) -> NDArray[np.float64]:
         >>> spectrum([[1.0, 0.0], [0.0, 3.0], [0.0, 1.0], [0.0, 1.0], [0.0, 1.0]]).round(6).tolist()  # 1 and 2
         [1.0, 0.5]
     """
-    values = np.linalg.svd(_directions(embeddings, at_least=1), compute_uv=False).astype(np.float64)
+    values = np.linalg.svd(_unit_rows(embeddings, at_least=1), compute_uv=False).astype(np.float64)
     return np.divide(values, values[0], out=np.zeros_like(values), where=values[0] > 0)
 
 
@@ -189,7 +189,7 @@ def collapse_warning(measures: Mapping[str, float]) -> str | None:
     )
 
 
-def _directions(embeddings: ArrayLike, *, at_least: int, what: str = "embeddings") -> NDArray[np.float64]:
+def _unit_rows(embeddings: ArrayLike, *, at_least: int, what: str = "embeddings") -> NDArray[np.float64]:
     """The rows as float64, each of length 1, or 0 where it was 0."""
     x = np.asarray(embeddings, dtype=np.float64)
     if x.ndim != 2 or x.shape[1] == 0:

@@ -24,9 +24,9 @@ from torch import Tensor
 TOLERANCE = 1e-6
 """Of the gradient's norm, which bounds that of the error of W, as the penalty has curvature 1."""
 _MEMORY = 8  # pairs of steps and changes of gradient that L-BFGS remembers
-_EVALUATIONS = 1000
+_MAX_EVALUATIONS = 1000
 _BLOCK = 2**20  # numbers in a block of logits
-_TOGETHER = 2**20  # weights of the fits that are solved at a time
+_MAX_WEIGHTS = 2**20  # weights of the fits that are solved at a time
 
 
 class Job(NamedTuple):
@@ -47,15 +47,15 @@ def fit(features: NDArray[np.floating], labels: NDArray[np.intp], jobs: Sequence
     """
     matrix = torch.as_tensor(np.asarray(features, dtype=np.float64))
     centre = matrix.mean(dim=0)
-    axes, spread = _principal_axes(matrix - centre)
+    axes, variances = _principal_axes(matrix - centre)
     rotated = torch.cat([(matrix - centre) @ axes, torch.ones(len(matrix), 1, dtype=matrix.dtype)], dim=1)
     units = 1 if classes == 2 else classes
-    wanted = torch.as_tensor(labels[:, None] == np.arange(classes)[-units:]).double()
+    targets = torch.as_tensor(labels[:, None] == np.arange(classes)[-units:]).double()
     fitted: list[Tensor] = []
-    together = max(1, _TOGETHER // (units * rotated.shape[1] * max(len(job.inverse_penalties) for job in jobs)))
+    together = max(1, _MAX_WEIGHTS // (units * rotated.shape[1] * max(len(job.inverse_penalties) for job in jobs)))
     for start in range(0, len(jobs), together):
         some = jobs[start : start + together]
-        solved = _solve(rotated, wanted, spread, some)
+        solved = _solve(rotated, targets, variances, some)
         weights = solved[..., :-1] @ axes.T
         whole = torch.cat([weights, solved[..., -1:] - (weights @ centre)[..., None]], dim=2)
         fitted += whole.split([len(job.inverse_penalties) for job in some])
@@ -81,48 +81,60 @@ def _principal_axes(centred: Tensor) -> tuple[Tensor, Tensor]:
     return axes, squares.clamp(min=0) / rows
 
 
-def _solve(matrix: Tensor, wanted: Tensor, spread: Tensor, jobs: Sequence[Job]) -> Tensor:
+def _solve(matrix: Tensor, targets: Tensor, variances: Tensor, jobs: Sequence[Job]) -> Tensor:
     """L-BFGS with backtracking, for all fits of all jobs at once [fits, units, rank + 1]; who converges leaves."""
-    rows, units = wanted.shape
+    rows, units = targets.shape
     inverse = torch.tensor([penalty for job in jobs for penalty in job.inverse_penalties], dtype=matrix.dtype)
     column_of = torch.tensor([column for column, job in enumerate(jobs) for _ in job.inverse_penalties])
-    inside = torch.zeros(rows, len(jobs), dtype=matrix.dtype)
+    train_mask = torch.zeros(rows, len(jobs), dtype=matrix.dtype)
     for column, job in enumerate(jobs):
-        inside[torch.from_numpy(job.rows), column] = 1
+        train_mask[torch.from_numpy(job.rows), column] = 1
 
     bound = 0.25 if units == 1 else 0.5
-    sizes = inside.sum(dim=0)[column_of]
-    along = torch.cat([spread, torch.ones(1, dtype=matrix.dtype)])
+    sizes = train_mask.sum(dim=0)[column_of]
+    along = torch.cat([variances, torch.ones(1, dtype=matrix.dtype)])
     curvature = bound * (inverse * sizes)[:, None, None] * along
     curvature[..., :-1] += 1
 
     active = torch.arange(len(inverse))
     solved = torch.zeros(len(inverse), units, matrix.shape[1], dtype=matrix.dtype)
     point = solved.clone()
-    value, gradient = _objective(point, matrix, wanted, inside, column_of=column_of, inverse=inverse)
+    value, gradient = _objective(point, matrix, targets, train_mask, column_of=column_of, inverse=inverse)
     allowed = TOLERANCE + 1e-12 * gradient.flatten(1).norm(dim=1)
     steps: list[Tensor] = []
     changes: list[Tensor] = []
     direction = -gradient / curvature
     length = torch.ones(len(inverse), dtype=matrix.dtype)
-    for _ in range(_EVALUATIONS):
+    for _ in range(_MAX_EVALUATIONS):
         trial = point + length[:, None, None] * direction
-        found, slope = _objective(trial, matrix, wanted, inside, column_of=column_of[active], inverse=inverse[active])
+        trial_value, trial_gradient = _objective(
+            trial, matrix, targets, train_mask, column_of=column_of[active], inverse=inverse[active]
+        )
         enough = value + 1e-4 * length * _dot(gradient, direction) + 1e-13 * value.abs()
-        accepted = (found <= enough)[:, None, None]
+        accepted = (trial_value <= enough)[:, None, None]
         steps = [*steps[1 - _MEMORY :], torch.where(accepted, trial - point, 0)]
-        changes = [*changes[1 - _MEMORY :], torch.where(accepted, slope - gradient, 0)]
-        point, gradient = torch.where(accepted, trial, point), torch.where(accepted, slope, gradient)
-        value = torch.where(accepted[:, 0, 0], found, value)
-        fresh = _towards(gradient, steps, changes, curvature)
+        changes = [*changes[1 - _MEMORY :], torch.where(accepted, trial_gradient - gradient, 0)]
+        point, gradient = torch.where(accepted, trial, point), torch.where(accepted, trial_gradient, gradient)
+        value = torch.where(accepted[:, 0, 0], trial_value, value)
+        fresh = _lbfgs_direction(gradient, steps, changes, curvature)
         direction = torch.where(accepted, fresh, direction)
         length = torch.where(accepted[:, 0, 0], 1.0, length / 2)
-        going = (gradient.flatten(1).norm(dim=1) > allowed) & (length > 1e-10)
-        if not going.all():
+        unconverged = (gradient.flatten(1).norm(dim=1) > allowed) & (length > 1e-10)
+        if not unconverged.all():
             solved[active] = point
-            active, point, gradient, curvature = active[going], point[going], gradient[going], curvature[going]
-            value, direction, length, allowed = value[going], direction[going], length[going], allowed[going]
-            steps, changes = [step[going] for step in steps], [change[going] for change in changes]
+            active, point, gradient, curvature = (
+                active[unconverged],
+                point[unconverged],
+                gradient[unconverged],
+                curvature[unconverged],
+            )
+            value, direction, length, allowed = (
+                value[unconverged],
+                direction[unconverged],
+                length[unconverged],
+                allowed[unconverged],
+            )
+            steps, changes = [step[unconverged] for step in steps], [change[unconverged] for change in changes]
             if not len(active):
                 break
     solved[active] = point
@@ -130,7 +142,7 @@ def _solve(matrix: Tensor, wanted: Tensor, spread: Tensor, jobs: Sequence[Job]) 
 
 
 def _objective(
-    point: Tensor, matrix: Tensor, wanted: Tensor, inside: Tensor, *, column_of: Tensor, inverse: Tensor
+    point: Tensor, matrix: Tensor, targets: Tensor, train_mask: Tensor, *, column_of: Tensor, inverse: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The objective of each fit [fits] and its gradient [fits, units, dim + 1], over blocks of rows."""
     fits, units, width = point.shape
@@ -141,24 +153,24 @@ def _objective(
     for start in range(0, len(matrix), block):
         rows = slice(start, start + block)
         logits = (matrix[rows] @ flat.T).view(-1, fits, units)
-        target, counts = wanted[rows, None], inside[rows][:, column_of]
+        target, counts = targets[rows, None], train_mask[rows][:, column_of]
         if units == 1:
             losses = torch.nn.functional.softplus(logits)[..., 0]
-            deltas = torch.sigmoid(logits)
+            grad_logits = torch.sigmoid(logits)
         else:
             losses = logits.logsumexp(dim=2)
-            deltas = torch.softmax(logits, dim=2)
+            grad_logits = torch.softmax(logits, dim=2)
         losses = losses - (logits * target).sum(dim=2)
         total += (losses * counts).sum(dim=0)
-        deltas = (deltas - target) * counts[..., None]
-        gradient += deltas.view(-1, fits * units).T @ matrix[rows]
+        grad_logits = (grad_logits - target) * counts[..., None]
+        gradient += grad_logits.view(-1, fits * units).T @ matrix[rows]
     penalised = point.clone()
     penalised[..., -1] = 0
     gradient = inverse[:, None, None] * gradient.view_as(point) + penalised
     return inverse * total + _dot(penalised, penalised) / 2, gradient
 
 
-def _towards(gradient: Tensor, steps: Sequence[Tensor], changes: Sequence[Tensor], curvature: Tensor) -> Tensor:
+def _lbfgs_direction(gradient: Tensor, steps: Sequence[Tensor], changes: Sequence[Tensor], curvature: Tensor) -> Tensor:
     """The L-BFGS direction (Nocedal & Wright 2006, algorithm 7.4); a refused trial left a pair of zeros."""
     inverses = []
     for step, change in zip(steps, changes, strict=True):

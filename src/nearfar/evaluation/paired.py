@@ -16,14 +16,14 @@ from nearfar.evaluation.statistics import bootstrap_means, mcnemar, permutation_
 from nearfar.types import NearfarError
 
 
-class Run(NamedTuple):
+class EvaluationRun(NamedTuple):
     """One evaluation, and the file or model that it came from, for messages."""
 
     source: str
     result: Result
 
 
-class Scored(NamedTuple):
+class RunScores(NamedTuple):
     """Scores of each run [runs] and on each resample [runs, resamples]; NaN where a run has none."""
 
     points: Floats
@@ -38,11 +38,11 @@ class Scored(NamedTuple):
         """The first of the reasons."""
         return next(filter(None, self.reasons), None)
 
-    def of(self, runs: Sequence[int]) -> "Scored":
+    def select(self, runs: Sequence[int]) -> "RunScores":
         """The same of some of the runs, by their numbers."""
         places = list(runs)
         correct = None if self.correct is None else self.correct[places]
-        return Scored(self.points[places], self.draws[places], tuple(self.reasons[run] for run in places), correct)
+        return RunScores(self.points[places], self.draws[places], tuple(self.reasons[run] for run in places), correct)
 
 
 def tasks_of(result: Result) -> dict[str, Any]:
@@ -50,12 +50,12 @@ def tasks_of(result: Result) -> dict[str, Any]:
     return {**result["tasks"], **result.get("transfer", {}).get("tasks", {})}
 
 
-def kind_of(task: str, runs: Sequence[Run]) -> str:
+def kind_of(task: str, runs: Sequence[EvaluationRun]) -> str:
     """``similarity``, ``classification`` or ``relatedness``."""
     return str(tasks_of(runs[0].result)[task].get("kind", "similarity"))
 
 
-def check_same_data(task: str, runs: Sequence[Run]) -> None:
+def check_same_data(task: str, runs: Sequence[EvaluationRun]) -> None:
     """Refuse runs whose rows cannot be paired.
 
     Raises:
@@ -72,7 +72,7 @@ def check_same_data(task: str, runs: Sequence[Run]) -> None:
         _check_same(task, runs, [{name: one["digest"] for name, one in task_["subsets"].items()} for task_ in held])
 
 
-def _probe(run: Run, held: Mapping[str, Any]) -> str | None:
+def _probe(run: EvaluationRun, held: Mapping[str, Any]) -> str | None:
     """How a transfer task was probed, in words; learned relatedness has one way."""
     if held["kind"] != "classification":
         return None
@@ -80,7 +80,7 @@ def _probe(run: Run, held: Mapping[str, Any]) -> str | None:
     return f"{held['protocol']}, {transfer.get('nhid', 0)} hidden units, {transfer.get('folds', 10)} folds"
 
 
-def _check_same(task: str, runs: Sequence[Run], fingerprints: Sequence[Mapping[str, Any]]) -> None:
+def _check_same(task: str, runs: Sequence[EvaluationRun], fingerprints: Sequence[Mapping[str, Any]]) -> None:
     first = fingerprints[0]
     for run, found in zip(runs, fingerprints, strict=True):
         differ = [name for name in first | found if found.get(name) != first.get(name)]  # type: ignore[operator]
@@ -96,13 +96,13 @@ def _check_same(task: str, runs: Sequence[Run], fingerprints: Sequence[Mapping[s
             )
 
 
-def size_of(task: str, runs: Sequence[Run]) -> int:
+def size_of(task: str, runs: Sequence[EvaluationRun]) -> int:
     """Pairs, or rows that were tested."""
     held = tasks_of(runs[0].result)[task]
     return int(held["pairs"] if "pairs" in held else held["rows"])
 
 
-def score(task: str, runs: Sequence[Run], aggregate: Aggregate, *, resamples: int, seed: int) -> Scored:
+def score(task: str, runs: Sequence[EvaluationRun], aggregate: Aggregate, *, resamples: int, seed: int) -> RunScores:
     """Score all runs on the data and on the same resamples, drawn from ``seed`` and the task's name."""
     held = [tasks_of(run.result)[task] for run in runs]
     kind, seeds = kind_of(task, runs), [seed, *task.encode()]
@@ -115,7 +115,7 @@ def score(task: str, runs: Sequence[Run], aggregate: Aggregate, *, resamples: in
     fit = [number for number, why in enumerate(reasons) if why is None]
     points, draws = np.full(len(runs), np.nan), np.full((len(runs), resamples), np.nan)
     if not fit:
-        return Scored(points, draws, reasons)
+        return RunScores(points, draws, reasons)
     held = [held[number] for number in fit]
     if kind == "classification":
         right = np.array([np.equal(one["gold"], one["predicted"]) for one in held])
@@ -123,7 +123,7 @@ def score(task: str, runs: Sequence[Run], aggregate: Aggregate, *, resamples: in
         draws[fit] = bootstrap_means(right.astype(float), resamples=resamples, seed=seeds)
         correct = np.zeros((len(runs), right.shape[1]), dtype=bool)
         correct[fit] = right
-        return Scored(points, draws, reasons, correct)
+        return RunScores(points, draws, reasons, correct)
     subsets = held[0]["subsets"] if kind == "similarity" else {"": held[0]}
     gold = np.concatenate([np.array(one["gold"], dtype=float) for one in subsets.values()])
     if kind == "similarity":
@@ -141,10 +141,12 @@ def score(task: str, runs: Sequence[Run], aggregate: Aggregate, *, resamples: in
         seed=seeds,
         per_subset=aggregate != "all",
     ).aggregate(aggregate)
-    return Scored(points, draws, reasons)
+    return RunScores(points, draws, reasons)
 
 
-def p_of_rows(correct: NDArray[np.bool_], first: int, *, resamples: int, seed: Sequence[int]) -> tuple[float, str]:
+def paired_row_test(
+    correct: NDArray[np.bool_], first: int, *, resamples: int, seed: Sequence[int]
+) -> tuple[float, str]:
     """Are the ``first`` runs right more often than the others, on the same rows? p, and the test that gave it."""
     if len(correct) == 2:
         return mcnemar(*correct), "McNemar's exact test over rows"

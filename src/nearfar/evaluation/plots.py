@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.disk import disk_errors
 
-SMALLEST = 1e-6
+FLOAT32_RESOLUTION = 1e-6
 """What float32 embeddings can tell from nothing."""
 _COLUMNS = {"cls": "CLS", "mean_without_cls": "mean,\nno CLS"}
 
@@ -47,7 +47,7 @@ def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:
     for name, spectrum in values.items():
         heights = np.asarray(spectrum, dtype=np.float64)
         # A LayerNorm takes one direction away, whose value is nothing and would stretch the axis.
-        lowest = min([lowest, *heights[heights > SMALLEST][: -(-len(heights) * 95 // 100)]])
+        lowest = min([lowest, *heights[heights > FLOAT32_RESOLUTION][: -(-len(heights) * 95 // 100)]])
         axes.plot(np.arange(1, len(heights) + 1), heights, label=_wrapped(name, 40), linewidth=1.5)
     axes.set(xscale="log", yscale="log", ylim=(lowest / 1.5, 1.5))
     axes.set(xlabel="singular value, from the largest", ylabel="size, relative to the largest")
@@ -117,7 +117,7 @@ def tsne(embeddings: Mapping[str, NDArray[np.float32]], labels: Sequence[str], f
     figure, panels = _panels(len(embeddings))
     names = sorted(set(labels))
     for axes, (title, vectors) in zip(panels, embeddings.items(), strict=True):
-        points = _on_a_plane(vectors, seed)
+        points = _tsne_points(vectors, seed)
         for number, name in enumerate(names):
             chosen = points[[label == name for label in labels]]
             axes.scatter(
@@ -148,7 +148,7 @@ def tsne_pairs(
     figure, panels = _panels(len(embeddings))
     kinds = (("dissimilar pairs", dissimilar, "tab:blue", "x"), ("similar pairs", similar, "tab:red", "o"))
     for axes, (title, vectors) in zip(panels, embeddings.items(), strict=True):
-        points = _on_a_plane(vectors, seed)
+        points = _tsne_points(vectors, seed)
         for name, pairs, colour, marker in kinds:
             for number, pair in enumerate(pairs):
                 ends = points[list(pair)]
@@ -159,7 +159,7 @@ def tsne_pairs(
     _save(figure, file)
 
 
-def _on_a_plane(vectors: ArrayLike, seed: int) -> NDArray[np.float64]:
+def _tsne_points(vectors: ArrayLike, seed: int) -> NDArray[np.float64]:
     """t-SNE of the vectors' directions, by cosine distance: [texts, 2]."""
     from sklearn.manifold import TSNE
 
@@ -167,7 +167,7 @@ def _on_a_plane(vectors: ArrayLike, seed: int) -> NDArray[np.float64]:
     lengths = np.linalg.norm(x, axis=1, keepdims=True)
     x = np.divide(x, lengths, out=np.zeros_like(x), where=lengths > 0)
     # Principal components give a start that does not hang on chance, but a collapsed space has none.
-    spread = min(x.shape) > 1 and x.std(axis=0).max() > SMALLEST
+    spread = min(x.shape) > 1 and x.std(axis=0).max() > FLOAT32_RESOLUTION
     return TSNE(
         random_state=seed, init="pca" if spread else "random", metric="cosine", perplexity=min(30, (len(x) - 1) / 3)
     ).fit_transform(x)

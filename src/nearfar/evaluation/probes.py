@@ -32,7 +32,7 @@ import torch
 from numpy.typing import NDArray
 
 from nearfar.evaluation import classifiers, logistic
-from nearfar.evaluation.classifiers import Places
+from nearfar.evaluation.classifiers import Indices
 from nearfar.types import NearfarError
 
 Protocol: TypeAlias = Literal["senteval", "exact"]
@@ -55,13 +55,13 @@ class Probe:
     """Of folds, weights, held-out rows and minibatches; SentEval always has 1111."""
 
 
-class Probed(NamedTuple):
+class ProbeResult(NamedTuple):
     """What a probe came to; accuracies x 100."""
 
     accuracy: float
     dev_accuracy: float
     """Of the chosen penalty, on the rows that chose it; the mean over outer folds."""
-    predicted: Places
+    predicted: Indices
     """Labels of the tested rows, in their order."""
     fold_accuracies: list[float]
     """Of each outer fold, or the one accuracy."""
@@ -72,7 +72,7 @@ class Probed(NamedTuple):
     """Dev accuracy of each outer fold (or the one) by penalty."""
 
 
-def inner_kfold(features: NDArray[np.floating], labels: Places, *, classes: int, probe: Probe) -> Probed:
+def inner_kfold(features: NDArray[np.floating], labels: Indices, *, classes: int, probe: Probe) -> ProbeResult:
     """Probe one pool; ``features`` [rows, dim], and labels from 0 to ``classes - 1``. Every row is tested once."""
     grid = _grid(probe, C_SPLIT)
     fit = _fitting(features, labels, classes, probe)
@@ -88,12 +88,12 @@ def inner_kfold(features: NDArray[np.floating], labels: Places, *, classes: int,
         predicted[test] = refit.predict(number, 0, test)
         accuracies.append(_percent(predicted[test] == labels[test]))
     accuracy, best = (float(round(np.mean(each), 2)) for each in (accuracies, [max(scores) for scores in dev]))
-    return Probed(accuracy, best, predicted, accuracies, chosen, grid, dev)
+    return ProbeResult(accuracy, best, predicted, accuracies, chosen, grid, dev)
 
 
 def kfold(
-    features: NDArray[np.floating], labels: Places, train: Places, test: Places, *, classes: int, probe: Probe
-) -> Probed:
+    features: NDArray[np.floating], labels: Indices, train: Indices, test: Indices, *, classes: int, probe: Probe
+) -> ProbeResult:
     """Probe rows ``train`` and ``test`` of ``features`` [rows, dim]."""
     grid = _grid(probe, C_KFOLD)
     fit = _fitting(features, labels, classes, probe)
@@ -106,14 +106,14 @@ def kfold(
 
 def split(
     features: NDArray[np.floating],
-    labels: Places,
-    train: Places,
-    dev: Places,
-    test: Places,
+    labels: Indices,
+    train: Indices,
+    dev: Indices,
+    test: Indices,
     *,
     classes: int,
     probe: Probe,
-) -> Probed:
+) -> ProbeResult:
     """Probe rows ``train``, ``dev`` and ``test`` of ``features`` [rows, dim].
 
     SentEval fits the chosen penalty once more, on the same rows with the same seed: that is the classifier it has.
@@ -179,39 +179,39 @@ def check_labels(splits: Mapping[str, Sequence[int]], names: Sequence[str], prob
 class _Fitted(NamedTuple):
     scores: NDArray[np.float64]
     """Share of the check rows that each classifier has right [folds, grid]."""
-    predict: Callable[[int, int, Places], Places]
+    predict: Callable[[int, int, Indices], Indices]
     """Fold, number in its grid, rows -> their labels."""
 
 
-_Folds: TypeAlias = Sequence[tuple[Places, Places]]
+_Folds: TypeAlias = Sequence[tuple[Indices, Indices]]
 """Rows to train on and rows to check, for each fold."""
 _Fit: TypeAlias = Callable[[_Folds, Sequence[tuple[float, ...]], bool], _Fitted]
 """Folds, the grid of each, and whether classifiers stop by a held-out part of their rows, not by the check rows."""
 
 
-def _fitting(features: NDArray[np.floating], labels: Places, classes: int, probe: Probe) -> _Fit:
+def _fitting(features: NDArray[np.floating], labels: Indices, classes: int, probe: Probe) -> _Fit:
     return (_adam if probe.protocol == "senteval" else _exact)(features, labels, classes, probe)
 
 
-def _adam(features: NDArray[np.floating], labels: Places, classes: int, probe: Probe) -> _Fit:
+def _adam(features: NDArray[np.floating], labels: Indices, classes: int, probe: Probe) -> _Fit:
     inputs, gold = torch.as_tensor(features).float(), torch.as_tensor(labels)
     targets = torch.nn.functional.one_hot(gold, classes).float()
 
-    def score(rows: Places, logits: torch.Tensor) -> NDArray[np.float64]:
+    def score(rows: Indices, logits: torch.Tensor) -> NDArray[np.float64]:
         return (logits.argmax(dim=1) == gold[rows]).sum(dim=1).numpy() / len(rows)
 
     def fit(folds: _Folds, grids: Sequence[tuple[float, ...]], hold_out: bool) -> _Fitted:
         jobs = []
         for (train, check), grid in zip(folds, grids, strict=True):
-            draws, fitted, stop_by = np.random.RandomState(probe.seed), train, check
+            rng, fitted, stop_by = np.random.RandomState(probe.seed), train, check
             if hold_out:
-                order = draws.permutation(len(train))
+                order = rng.permutation(len(train))
                 held = int(HELD_OUT * len(train))
                 fitted, stop_by = train[order[held:]], train[order[:held]]
-            jobs.append(classifiers.Job(fitted, stop_by, grid, draws))
+            jobs.append(classifiers.Job(fitted, stop_by, grid, rng))
         trained = classifiers.train(inputs, targets, jobs, score=score, nhid=probe.nhid, seed=probe.seed)
 
-        def predict(fold: int, number: int, rows: Places) -> Places:
+        def predict(fold: int, number: int, rows: Indices) -> Indices:
             weights = [weight[number : number + 1] for weight in trained[fold].weights]
             return classifiers.outputs(weights, inputs[rows])[0].argmax(dim=0).numpy().astype(np.intp)
 
@@ -220,14 +220,14 @@ def _adam(features: NDArray[np.floating], labels: Places, classes: int, probe: P
     return fit
 
 
-def _exact(features: NDArray[np.floating], labels: Places, classes: int, probe: Probe) -> _Fit:  # noqa: ARG001
+def _exact(features: NDArray[np.floating], labels: Indices, classes: int, probe: Probe) -> _Fit:  # noqa: ARG001
     def fit(folds: _Folds, grids: Sequence[tuple[float, ...]], hold_out: bool) -> _Fitted:  # noqa: ARG001
         jobs = [logistic.Job(train, grid) for (train, _), grid in zip(folds, grids, strict=True)]
         weights = logistic.fit(features, labels, jobs, classes=classes)
         found = [logistic.predict(one, features[check]) for one, (_, check) in zip(weights, folds, strict=True)]
         scores = [(one == labels[check]).mean(axis=1) for one, (_, check) in zip(found, folds, strict=True)]
 
-        def predict(fold: int, number: int, rows: Places) -> Places:
+        def predict(fold: int, number: int, rows: Indices) -> Indices:
             return logistic.predict(weights[fold][number : number + 1], features[rows])[0]
 
         return _Fitted(np.array(scores), predict)
@@ -239,7 +239,7 @@ def _grid(probe: Probe, inverse: tuple[float, ...]) -> tuple[float, ...]:
     return L2 if probe.protocol == "senteval" else inverse
 
 
-def _folds(labels: Places, rows: Places, probe: Probe) -> list[tuple[Places, Places]]:
+def _folds(labels: Indices, rows: Indices, probe: Probe) -> list[tuple[Indices, Indices]]:
     from sklearn.model_selection import StratifiedKFold  # here: a probe without folds and its reports do without
 
     parts = StratifiedKFold(n_splits=probe.folds, shuffle=True, random_state=probe.seed).split(rows, labels[rows])
@@ -255,6 +255,6 @@ def _percent(right: NDArray[np.bool_]) -> float:
     return float(round(100 * np.mean(right), 2))
 
 
-def _tested(gold: Places, predicted: Places, grid: tuple[float, ...], scores: list[float]) -> Probed:
+def _tested(gold: Indices, predicted: Indices, grid: tuple[float, ...], scores: list[float]) -> ProbeResult:
     accuracy = _percent(predicted == gold)
-    return Probed(accuracy, max(scores), predicted, [accuracy], [grid[int(np.argmax(scores))]], grid, [scores])
+    return ProbeResult(accuracy, max(scores), predicted, [accuracy], [grid[int(np.argmax(scores))]], grid, [scores])

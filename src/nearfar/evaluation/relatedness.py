@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from nearfar.evaluation.classifiers import Floats, Job, Places, Schedule, outputs, train
+from nearfar.evaluation.classifiers import Floats, Indices, Job, Schedule, outputs, train
 from nearfar.evaluation.correlation import pearson
 
 GRADES = 5
-EQUAL = 1e-6
+PREDICTION_TOLERANCE = 1e-6
 """Predictions that differ by less are equal but for rounding."""
 SCHEDULE = Schedule(epochs_per_check=50, tenacity=3, max_epochs=1000)
 
@@ -44,9 +44,9 @@ def soft_labels(scores: Floats) -> NDArray[np.float32]:
 def fit_relatedness(
     features: NDArray[np.floating],
     scores: Floats,
-    train_rows: Places,
-    dev_rows: Places,
-    test_rows: Places,
+    train_rows: Indices,
+    dev_rows: Indices,
+    test_rows: Indices,
     *,
     seed: int = 1111,
     schedule: Schedule = SCHEDULE,
@@ -70,9 +70,11 @@ def fit_relatedness(
     """
     inputs = torch.as_tensor(features).float()
 
-    def score(rows: Places, logits: Tensor) -> Floats:
+    def score(rows: Indices, logits: Tensor) -> Floats:
         grades = [_mean_grades(one) for one in logits]
-        return np.array([pearson(scores[rows], one) if np.ptp(one) > EQUAL else np.nan for one in grades])
+        return np.array(
+            [pearson(scores[rows], one) if np.ptp(one) > PREDICTION_TOLERANCE else np.nan for one in grades]
+        )
 
     job = Job(train_rows, dev_rows, (0.0,), np.random.RandomState(seed))
     targets = torch.from_numpy(soft_labels(scores))

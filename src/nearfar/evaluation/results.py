@@ -57,7 +57,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from nearfar.disk import (
-    check_place,
+    check_output_path,
     path_errors,
     read_json,
     refuse_existing,
@@ -71,7 +71,7 @@ from nearfar.types import NearfarError, ScoredPair
 SCHEMA = 1
 KINDS = ("evaluation", "sts", "comparison", "comparisons", "geometry")
 """What a result file can be."""
-_KEPT = {"classification": ("accuracy", "predicted"), "relatedness": ("spearman", "predicted_e6")}
+_STORED_KEYS = {"classification": ("accuracy", "predicted"), "relatedness": ("spearman", "predicted_e6")}
 Result: TypeAlias = dict[str, Any]
 
 _PACKAGES = ("nearfar", "numpy", "scipy", "torch", "transformers", "tokenizers", "sentence-transformers")
@@ -92,7 +92,7 @@ def provenance() -> dict[str, Any]:
             "threads": _threads(),
             "accelerator": _accelerator(),
         },
-        **machine.told(),
+        **machine.provenance_info(),
     }
 
 
@@ -118,7 +118,7 @@ def check_output(output: str | Path, *, inputs: Iterable[object] = (), overwrite
         raise NearfarError(f"{file}: a result file ends in .json (its Markdown table is written beside it).")
     make_folder(file)
     for written in (file, file.with_suffix(".md")):
-        check_place(written)
+        check_output_path(written)
         refuse_overwriting_inputs(written, inputs)
     if not is_result(file):
         _refuse_part_of(file, inputs)
@@ -204,8 +204,8 @@ def validate(result: object, *, source: str | Path) -> None:
     for task, scored in transfer["tasks"].items():
         demand(isinstance(scored, dict) and isinstance(scored.get("digest"), str), f"task {task} has no digest")
         kind = scored.get("kind")
-        demand(isinstance(kind, str) and kind in _KEPT, f"task {task} is of the kind {kind!r}")
-        metric, predicted = _KEPT[kind]
+        demand(isinstance(kind, str) and kind in _STORED_KEYS, f"task {task} is of the kind {kind!r}")
+        metric, predicted = _STORED_KEYS[kind]
         size = "rows" if kind == "classification" else "pairs"
         demand(type(scored.get(size)) is int, f"task {task} does not say how many {size} it has")
         named = kind != "classification" or isinstance(scored.get("protocol"), str)
@@ -265,7 +265,7 @@ def _version(package: str) -> str | None:
         return None
 
 
-MADE = (":(top,exclude)docs", ":(top,exclude,glob)**/results/**")
+GENERATED_PATHS = (":(top,exclude)docs", ":(top,exclude,glob)**/results/**")
 """What git is not to call a change of the checkout: files that are made from results, or are results."""
 
 
@@ -277,7 +277,7 @@ def _commit() -> str | None:
     for arguments in (
         ["ls-files", "--error-unmatch", here.name],
         ["rev-parse", "HEAD"],
-        ["status", "--porcelain", "--untracked-files=no", "--", ":(top)", *MADE],
+        ["status", "--porcelain", "--untracked-files=no", "--", ":(top)", *GENERATED_PATHS],
     ):
         try:
             answer = subprocess.run([*git, *arguments], capture_output=True, text=True, check=True, timeout=10)

@@ -11,7 +11,7 @@ from nearfar.evaluation.correlation import Aggregate, Floats, bootstrap_scores, 
 CONFIDENCE = 0.95
 
 
-def interval(draws: Floats) -> tuple[float, float] | None:
+def percentile_interval(draws: Floats) -> tuple[float, float] | None:
     """The 95% percentile interval of bootstrap draws; undefined draws are left out, and None says that all are."""
     defined = draws[np.isfinite(draws)]
     if not defined.size:
@@ -30,13 +30,13 @@ class Difference(NamedTuple):
     test: str
 
 
-def paired_test(point: float, draws: Floats) -> Difference | None:
+def bootstrap_test(point: float, draws: Floats) -> Difference | None:
     """Judge a difference by its values on paired bootstrap resamples ``draws`` [resamples].
 
     p = min(1, 2 min(P(d* <= 0), P(d* >= 0))), each probability as (1 + count) / (1 + resamples), so that p is never
     0 and two equal systems have p = 1. None where no resample has a defined difference.
     """
-    bounds = interval(draws)
+    bounds = percentile_interval(draws)
     if bounds is None:
         return None
     defined = draws[np.isfinite(draws)]
@@ -57,8 +57,8 @@ def paired_bootstrap(
     """Test Spearman(gold, first) - Spearman(gold, second) by resampling pairs, the same ones for both sides.
 
     ``first`` and ``second`` are [pairs], or [seeds, pairs] with any number of seeds, whose correlations are averaged
-    on each resample. ``sizes`` splits the pairs into subsets (default: one). The p (see :func:`paired_test`) speaks
-    of other pairs, not of other training runs; for those see :func:`seeds_test`.
+    on each resample. ``sizes`` splits the pairs into subsets (default: one). The p (see :func:`bootstrap_test`) speaks
+    of other pairs, not of other training runs; for those see :func:`t_test_over_seeds`.
     """
     gold = np.asarray(gold, dtype=np.float64)
     a, b = (np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in (first, second))
@@ -74,15 +74,15 @@ def paired_bootstrap(
         seed=seed,
         per_subset=aggregate != "all",
     ).aggregate(aggregate)
-    return paired_test(float(between_sides(point, len(a))[0]), between_sides(draws, len(a)))
+    return bootstrap_test(float(mean_difference(point, len(a))[0]), mean_difference(draws, len(a)))
 
 
-def between_sides(values: Floats, first: int) -> Floats:
+def mean_difference(values: Floats, first: int) -> Floats:
     """Mean over the ``first`` systems minus mean over the others: [systems, resamples] -> [resamples]."""
     return values[:first].mean(axis=0) - values[first:].mean(axis=0)
 
 
-def seeds_test(first: ArrayLike, second: ArrayLike, *, paired: bool) -> Difference | None:
+def t_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> Difference | None:
     """Test mean(first) - mean(second) over training runs: a t-test on paired runs, else Welch's t-test.
 
     None where a side has fewer than two runs, or where the runs do not differ at all, so that t has no scale.
@@ -103,8 +103,8 @@ def seeds_test(first: ArrayLike, second: ArrayLike, *, paired: bool) -> Differen
     return Difference(float(a.mean() - b.mean()), float(bounds.low), float(bounds.high), float(outcome.pvalue), name)
 
 
-def rank_test(first: ArrayLike, second: ArrayLike, *, paired: bool) -> tuple[float, str] | None:
-    """The same question as :func:`seeds_test` asked of ranks alone, so that no normal distribution is assumed: p, name.
+def rank_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> tuple[float, str] | None:
+    """A test of ranks over seeds: p and its name. Unlike :func:`t_test_over_seeds` it assumes no normal distribution.
 
     Wilcoxon's signed-rank test on paired runs, else his rank-sum test (Mann & Whitney). n paired runs can't give a p
     below 2^(1-n): three of them 0.25, six 0.03. None where a side has fewer than two runs, or no pair differs.

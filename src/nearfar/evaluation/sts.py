@@ -22,12 +22,12 @@ from nearfar.evaluation.correlation import (
     bootstrap_scores,
     check_resampling,
     scores,
-    undefined_because,
+    undefined_reason,
     weighted_pearson,
     weighted_spearman,
 )
 from nearfar.evaluation.results import Result, digest
-from nearfar.evaluation.statistics import interval
+from nearfar.evaluation.statistics import percentile_interval
 from nearfar.evaluation.task_vectors import embed_tasks
 from nearfar.types import Encode, NearfarError, ScoredPair
 
@@ -78,7 +78,7 @@ def evaluate_sts(
     _check_gold(tasks)
     texts = {task: list(_texts({task: subsets})) for task, subsets in tasks.items()}
     embedded = embed_tasks(encode, texts, per_task=per_task)
-    unavailable = {task: why for task in tasks if (why := embedded[task].unusable(texts[task]))}
+    unavailable = {task: why for task in tasks if (why := embedded[task].failure_reason(texts[task]))}
     tasks = {task: subsets for task, subsets in tasks.items() if task not in unavailable}
     scored: dict[str, Any] = {}
     draws: dict[str, Draws] = {}
@@ -106,7 +106,7 @@ def _estimate(score: float, draws: Floats, reason: str | None) -> dict[str, Any]
     """A score x 100 with its interval, or nulls with the reason why it is undefined."""
     if reason is not None:
         return {"score": None, "low": None, "high": None, "reason": reason}
-    low, high = interval(draws) or (None, None)
+    low, high = percentile_interval(draws) or (None, None)
     values = {"score": score, "low": low, "high": high}
     return {key: None if value is None else round(100 * float(value), 4) for key, value in values.items()}
 
@@ -117,9 +117,9 @@ def _score_task(
     sizes = [len(pairs) for pairs in subsets.values()]
     gold = np.array([pair.score for pairs in subsets.values() for pair in pairs], dtype=np.float64)
     parts = [slice(start, end) for start, end in pairwise(np.cumsum([0, *sizes]))]
-    because = {name: undefined_because(gold[p], cosines[p]) for name, p in zip(subsets, parts, strict=True)}
-    mean_because = _no_mean_because(task, because)
-    reasons = {"all": undefined_because(gold, cosines), "mean": mean_because, "wmean": mean_because}
+    subset_reasons = {name: undefined_reason(gold[p], cosines[p]) for name, p in zip(subsets, parts, strict=True)}
+    mean_reason = _undefined_mean_reason(task, subset_reasons)
+    reasons = {"all": undefined_reason(gold, cosines), "mean": mean_reason, "wmean": mean_reason}
 
     result: dict[str, Any] = {}
     held: dict[str, Any] = {name: {"pairs": len(pairs), "digest": digest(pairs)} for name, pairs in subsets.items()}
@@ -133,7 +133,7 @@ def _score_task(
         result[metric] = {
             kind: _estimate(point.aggregate(kind)[0, 0], draws[metric][kind], reasons[kind]) for kind in AGGREGATES
         }
-        for number, (name, why) in enumerate(because.items()):
+        for number, (name, why) in enumerate(subset_reasons.items()):
             held[name][metric] = _estimate(point.subsets[0, number, 0], drawn.subsets[0, number], why)
     for name, part in zip(subsets, parts, strict=True):
         held[name]["gold"] = [int(score) if score.is_integer() else score for score in gold[part].tolist()]
@@ -141,13 +141,13 @@ def _score_task(
     return result | {"subsets": held}, draws
 
 
-def _no_mean_because(task: str, because: Mapping[str, str | None]) -> str | None:
+def _undefined_mean_reason(task: str, subset_reasons: Mapping[str, str | None]) -> str | None:
     """Why a task has no mean over its subsets, given why each of them has no correlation."""
-    if len(because) == 1:
+    if len(subset_reasons) == 1:
         if task in SEMEVAL:
             return "this copy of the data does not tell the subsets apart"
-        return next(iter(because.values()))
-    return next((f"undefined on {name}: {why}" for name, why in because.items() if why), None)
+        return next(iter(subset_reasons.values()))
+    return next((f"undefined on {name}: {why}" for name, why in subset_reasons.items() if why), None)
 
 
 def _average(members: Sequence[str], scored: Mapping[str, Any], draws: Mapping[str, Draws]) -> dict[str, Any]:

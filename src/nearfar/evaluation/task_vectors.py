@@ -9,29 +9,29 @@ from numpy.typing import NDArray
 from nearfar.types import Encode, NearfarError
 
 
-class Embedded(NamedTuple):
+class TextEmbeddings(NamedTuple):
     """The vectors of some texts."""
 
     rows: Mapping[str, int]
     """Text -> its row."""
     vectors: NDArray[Any]
-    broken: frozenset[str]
+    nonfinite: frozenset[str]
     """The texts whose vectors are not finite in float32."""
     failure: str | None = None
     """Why there are no vectors."""
 
-    def unusable(self, texts: Iterable[str]) -> str | None:
+    def failure_reason(self, texts: Iterable[str]) -> str | None:
         """Why a task with these texts cannot be scored, if it cannot."""
-        found = [text for text in dict.fromkeys(texts) if text in self.broken] if self.broken else []
+        found = [text for text in dict.fromkeys(texts) if text in self.nonfinite] if self.nonfinite else []
         if self.failure or not found:
             return self.failure
         return f"the vectors of {len(found)} of its texts hold NaN or infinity, the first is that of {found[0]!r}"
 
 
-NOTHING = Embedded({}, np.zeros((0, 0), dtype=np.float32), frozenset())
+NO_EMBEDDINGS = TextEmbeddings({}, np.zeros((0, 0), dtype=np.float32), frozenset())
 
 
-def embed_tasks(encode: Encode, tasks: Mapping[str, Sequence[str]], *, per_task: bool) -> dict[str, Embedded]:
+def embed_tasks(encode: Encode, tasks: Mapping[str, Sequence[str]], *, per_task: bool) -> dict[str, TextEmbeddings]:
     """The vectors of each task's texts, encoded in one call for all tasks.
 
     With ``per_task``, ``encode`` is called for each task by itself, and where it refuses one, that task alone has no
@@ -43,23 +43,23 @@ def embed_tasks(encode: Encode, tasks: Mapping[str, Sequence[str]], *, per_task:
     if not per_task:
         together = embed(encode, list(dict.fromkeys(text for texts in tasks.values() for text in texts)))
         return dict.fromkeys(tasks, together)
-    embedded: dict[str, Embedded] = {}
+    embedded: dict[str, TextEmbeddings] = {}
     for task, texts in tasks.items():
         try:
             embedded[task] = embed(encode, list(dict.fromkeys(texts)))
         except NearfarError as error:
-            embedded[task] = NOTHING._replace(failure=str(error).rstrip("."))
+            embedded[task] = NO_EMBEDDINGS._replace(failure=str(error).rstrip("."))
     return embedded
 
 
-def embed(encode: Encode, texts: list[str]) -> Embedded:
+def embed(encode: Encode, texts: list[str]) -> TextEmbeddings:
     """What ``encode`` gives for distinct ``texts``; nothing is asked of it for none.
 
     Raises:
         NearfarError: it is anything but one vector of numbers per text.
     """
     if not texts:
-        return NOTHING
+        return NO_EMBEDDINGS
     vectors = np.asarray(encode(texts))
     if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype.kind not in "fiu":
         raise NearfarError(
@@ -68,5 +68,5 @@ def embed(encode: Encode, texts: list[str]) -> Embedded:
         )
     with np.errstate(over="ignore"):
         finite = np.isfinite(vectors.astype(np.float32, copy=False)).all(axis=1)
-    broken = frozenset(texts[row] for row in np.flatnonzero(~finite).tolist())
-    return Embedded({text: row for row, text in enumerate(texts)}, vectors, broken)
+    nonfinite = frozenset(texts[row] for row in np.flatnonzero(~finite).tolist())
+    return TextEmbeddings({text: row for row, text in enumerate(texts)}, vectors, nonfinite)

@@ -37,12 +37,21 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from nearfar.data.transfer import TransferTask
-from nearfar.evaluation.classifiers import Floats, Places
+from nearfar.evaluation.classifiers import Floats, Indices
 from nearfar.evaluation.correlation import check_resampling
-from nearfar.evaluation.probes import Probe, Probed, Protocol, check_labels, check_settings, inner_kfold, kfold, split
+from nearfar.evaluation.probes import (
+    Probe,
+    ProbeResult,
+    Protocol,
+    check_labels,
+    check_settings,
+    inner_kfold,
+    kfold,
+    split,
+)
 from nearfar.evaluation.relatedness import fit_relatedness, pair_features
 from nearfar.evaluation.results import Result
-from nearfar.evaluation.task_vectors import Embedded, embed_tasks
+from nearfar.evaluation.task_vectors import TextEmbeddings, embed_tasks
 from nearfar.evaluation.transfer_scores import average, classification, relatedness
 from nearfar.types import Encode, NearfarError
 
@@ -92,9 +101,9 @@ def evaluate_transfer(
     check_resampling(resamples, seed)
     if not tasks:
         raise NearfarError("no transfer tasks to evaluate on.")
-    reasons = {name: reason for name, task in tasks.items() if (reason := _unfit(task, probe))}
-    arranged = {name: _arrange(task) for name, task in tasks.items()}
-    texts = {name: sorted(one.distinct) for name, one in arranged.items() if name not in reasons}
+    reasons = {name: reason for name, task in tasks.items() if (reason := _unprobeable_reason(task, probe))}
+    prepared = {name: _prepare_task(task) for name, task in tasks.items()}
+    texts = {name: sorted(one.distinct) for name, one in prepared.items() if name not in reasons}
     embedded = embed_tasks(encode, texts, per_task=per_task)
 
     entries: dict[str, Any] = {}
@@ -104,9 +113,9 @@ def evaluate_transfer(
         *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True, disable=not progress
     ) as bar:
         shown = bar.add_task("", total=len(tasks))
-        for name, one in arranged.items():
+        for name, one in prepared.items():
             bar.update(shown, description=name)
-            reason = reasons.get(name) or embedded[name].unusable(one.distinct)
+            reason = reasons.get(name) or embedded[name].failure_reason(one.distinct)
             features = np.zeros((0, 0), dtype=np.float32) if reason else _features(one, embedded[name])
             if not np.isfinite(features).all():
                 reason = "the embeddings are so large that products of them are infinite"
@@ -124,14 +133,14 @@ def evaluate_transfer(
     return {"texts": len(encoded), "dim": dim, "averages": averages, "transfer": entries}
 
 
-class _Arranged(NamedTuple):
+class _PreparedTask(NamedTuple):
     """A task's rows in SentEval's order, split after split; those of the last one are tested."""
 
     texts: list[tuple[str, ...]]
     targets: NDArray[Any]
-    parts: tuple[Places, ...]
+    split_rows: tuple[Indices, ...]
     """The rows of each split."""
-    places: Places
+    file_order: Indices
     """For each tested row, its place in the file."""
     digest: str
 
@@ -143,11 +152,11 @@ class _Arranged(NamedTuple):
     def in_file_order(self, values: NDArray[Any]) -> NDArray[Any]:
         """Put what is told of the tested rows into their file's order."""
         ordered = np.empty_like(values)
-        ordered[self.places] = values
+        ordered[self.file_order] = values
         return ordered
 
 
-def _arrange(task: TransferTask) -> _Arranged:
+def _prepare_task(task: TransferTask) -> _PreparedTask:
     texts: list[tuple[str, ...]] = []
     targets: list[float] = []
     parts, order, lines = [], [0], []
@@ -161,10 +170,10 @@ def _arrange(task: TransferTask) -> _Arranged:
         lines += [json.dumps([name, *row, named[int(y)] if named else y]) for row, y in zip(*rows, strict=True)]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
     numbers = np.array(targets, dtype=np.intp if named else np.float64)
-    return _Arranged(texts, numbers, tuple(parts), np.array(order, dtype=np.intp), digest)
+    return _PreparedTask(texts, numbers, tuple(parts), np.array(order, dtype=np.intp), digest)
 
 
-def _unfit(task: TransferTask, probe: Probe) -> str | None:
+def _unprobeable_reason(task: TransferTask, probe: Probe) -> str | None:
     """Why a task cannot be probed; raised where its data is the user's own."""
     try:
         if task.label_names:
@@ -181,7 +190,7 @@ def _unfit(task: TransferTask, probe: Probe) -> str | None:
     return None
 
 
-def _features(one: _Arranged, embedded: Embedded) -> NDArray[np.float32]:
+def _features(one: _PreparedTask, embedded: TextEmbeddings) -> NDArray[np.float32]:
     """What a classifier reads of each row [rows, features]."""
     places = [[embedded.rows[text] for text in side] for side in zip(*one.texts, strict=True)]
     with np.errstate(over="ignore", invalid="ignore"):
@@ -190,7 +199,7 @@ def _features(one: _Arranged, embedded: Embedded) -> NDArray[np.float32]:
 
 
 def _evaluate(
-    one: _Arranged,
+    one: _PreparedTask,
     task: TransferTask,
     features: NDArray[np.float32],
     probe: Probe,
@@ -200,7 +209,7 @@ def _evaluate(
     bootstrap: list[int],
 ) -> tuple[dict[str, Any], Floats]:
     """The entry of a task, and the draws of its accuracy where it has one."""
-    gold = one.in_file_order(one.targets[one.parts[-1]])
+    gold = one.in_file_order(one.targets[one.split_rows[-1]])
     entry: dict[str, Any]
     if task.label_names:
         probed = None if reason else _probe(one, features, len(task.label_names), probe)
@@ -211,15 +220,15 @@ def _evaluate(
         return entry | {"digest": one.digest}, draws
     predicted, dev_pearson = None, None
     if not reason:
-        train, dev, test = one.parts
+        train, dev, test = one.split_rows
         predicted, dev_pearson = fit_relatedness(features, one.targets, train, dev, test, seed=probe.seed)
         predicted = one.in_file_order(predicted)
     entry = relatedness(gold, predicted, dev_pearson, reason=reason, resamples=resamples, seed=bootstrap)
     return entry | {"digest": one.digest}, np.zeros(0)
 
 
-def _probe(one: _Arranged, features: NDArray[np.float32], classes: int, probe: Probe) -> Probed:
-    match one.parts:
+def _probe(one: _PreparedTask, features: NDArray[np.float32], classes: int, probe: Probe) -> ProbeResult:
+    match one.split_rows:
         case train, dev, test:
             probed = split(features, one.targets, train, dev, test, classes=classes, probe=probe)
         case train, test:

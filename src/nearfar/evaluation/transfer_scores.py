@@ -8,18 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.evaluation.classifiers import Floats, Places
-from nearfar.evaluation.correlation import bootstrap_scores, undefined_because, weighted_pearson, weighted_spearman
-from nearfar.evaluation.probes import Probe, Probed
-from nearfar.evaluation.statistics import interval
+from nearfar.evaluation.classifiers import Floats, Indices
+from nearfar.evaluation.correlation import bootstrap_scores, undefined_reason, weighted_pearson, weighted_spearman
+from nearfar.evaluation.probes import Probe, ProbeResult
+from nearfar.evaluation.statistics import percentile_interval
 
 METRICS = {"pearson": weighted_pearson, "spearman": weighted_spearman}
 PREDICTION_UNIT = 1e-6
 
 
 def classification(
-    gold: Places,
-    probed: Probed | None,
+    gold: Indices,
+    probed: ProbeResult | None,
     *,
     names: Sequence[str],
     pairs: bool,
@@ -96,7 +96,7 @@ def relatedness(
         return entry | {"mse": None, "dev_pearson": None, "gold": [], "predicted_e6": []}
     units = np.rint(predicted / PREDICTION_UNIT)
     constant = "all predicted scores are equal" if np.ptp(units) <= 1 else None  # but for how they were rounded
-    undefined = constant or undefined_because(gold, units)
+    undefined = constant or undefined_reason(gold, units)
     for metric, weighted in METRICS.items():
         drawn = bootstrap_scores(weighted, gold, units[None], sizes=[len(gold)], resamples=resamples, seed=seed)
         point = None if undefined else 100 * float(weighted(gold, units[None])(np.ones((1, len(gold))))[0, 0])
@@ -113,7 +113,7 @@ def estimate(score: float | None, draws: Floats, reason: str | None) -> dict[str
     """A score that is x 100 already, with the interval of draws that are not; or nulls with the reason."""
     if score is None:
         return {"score": None, "low": None, "high": None, "reason": reason}
-    low, high = interval(draws) or (None, None)
+    low, high = percentile_interval(draws) or (None, None)
     bounds = {"low": low, "high": high}
     return {"score": round(score, 4)} | {
         key: None if value is None else round(100 * value, 4) for key, value in bounds.items()
@@ -129,7 +129,7 @@ def average(members: Sequence[str], entries: Mapping[str, Any], draws: Mapping[s
 
 
 def _f1(
-    gold: Places, predicted: Places | None, reason: str | None, resamples: int, rng: np.random.Generator
+    gold: Indices, predicted: Indices | None, reason: str | None, resamples: int, rng: np.random.Generator
 ) -> dict[str, Any]:
     """F1 of the second class, 2 tp / (2 tp + fp + fn); a draw of rows has a multinomial number of each kind."""
     if predicted is None:

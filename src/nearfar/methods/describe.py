@@ -8,7 +8,7 @@ from nearfar.data.batching import NliBatch
 from nearfar.objectives import HardNegatives, premise_sets
 from nearfar.types import LABEL_NAMES
 
-MOST_LINES = 9
+MAX_LINES = 9
 """Of an anchor in a shortened description, itself included."""
 
 
@@ -72,32 +72,32 @@ def describe_anchors(
             else:
                 elsewhere += 1
         left_out = [
-            f"{counted(count, 'hypothesis', 'hypotheses')} {which}"
+            f"{pluralize(count, 'hypothesis', 'hypotheses')} {which}"
             for count, which in ((equal, "equal to the anchor or a positive"), (soft, "of this premise"))
             if count
         ]
         lines += describe_anchor(
             batch.sentences[premise],
             positives=positives,
-            negatives=[*negatives, f"{counted(elsewhere, 'hypothesis', 'hypotheses')} of other premises"],
+            negatives=[*negatives, f"{pluralize(elsewhere, 'hypothesis', 'hypotheses')} of other premises"],
             left_out=" and ".join(left_out) or None,
         )
     silent = len(set(batch.premises)) - len(anchors)
     if silent:
         lines.append(
-            f"no anchor   {counted(silent, 'premise', 'premises')} without an entailed hypothesis in this batch"
+            f"no anchor   {pluralize(silent, 'premise', 'premises')} without an entailed hypothesis in this batch"
         )
     caps = {"positive": max_positives, "negative": max_negatives}
-    drawn = " and ".join(counted(cap, name, f"{name}s") for name, cap in caps.items() if cap is not None)
+    drawn = " and ".join(pluralize(cap, name, f"{name}s") for name, cap in caps.items() if cap is not None)
     if drawn:
         lines.append(f"at each step, {drawn} at most, drawn from these for each entailed pair")
     return lines
 
 
-def shortened(lines: Sequence[str], anchors: int | None) -> list[str]:
-    """The lines of the first ``anchors`` (or pairs, labels, sentences), cut after :data:`MOST_LINES`, and of all notes.
+def truncate_description(lines: Sequence[str], anchors: int | None) -> list[str]:
+    """The lines of the first ``anchors`` (or pairs, labels, sentences), cut after :data:`MAX_LINES`, and of all notes.
 
-    >>> shortened(["text  a", "  near b", "text  c", "text  d", "each is an anchor too"], 1)
+    >>> truncate_description(["text  a", "  near b", "text  c", "text  d", "each is an anchor too"], 1)
     ['text  a', '  near b', '... and 2 more', 'each is an anchor too']
     """
     if anchors is None or not lines:
@@ -109,15 +109,15 @@ def shortened(lines: Sequence[str], anchors: int | None) -> list[str]:
     notes = [line for group in groups if group[0].split()[0] != first for line in group]
     kept: list[str] = []
     for group in shown[:anchors]:
-        more = len(group) - MOST_LINES
-        kept += [*group[:MOST_LINES], f"  ... and {more} more"] if more > 1 else group
+        more = len(group) - MAX_LINES
+        kept += [*group[:MAX_LINES], f"  ... and {more} more"] if more > 1 else group
     return [*kept, *([f"... and {len(shown) - anchors} more"] if len(shown) > anchors else []), *notes]
 
 
-def counted(number: int, one: str, many: str) -> str:
+def pluralize(number: int, one: str, many: str) -> str:
     """A number and its noun.
 
-    >>> counted(1, "text", "texts"), counted(0, "text", "texts")
+    >>> pluralize(1, "text", "texts"), pluralize(0, "text", "texts")
     ('1 text', '0 texts')
     """
     return f"{number} {one if number == 1 else many}"

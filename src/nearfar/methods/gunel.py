@@ -35,12 +35,12 @@ from nearfar.methods import Loss, Method
 from nearfar.objectives import supcon
 from nearfar.types import NearfarError
 
-States = Callable[[Sequence[tuple[str, ...]]], Tensor]
+StatesFn = Callable[[Sequence[tuple[str, ...]]], Tensor]
 """Texts or pairs -> the last hidden state of each one's [CLS], [items, dim], with gradient."""
 
 
 def scl_finetune(
-    states: States,
+    states: StatesFn,
     head: nn.Module,
     batches: TextBatches,
     *,
@@ -61,7 +61,7 @@ def scl_finetune(
     supcon(torch.eye(3), torch.zeros(3, dtype=torch.long), temperature=temperature)  # refused now, not in a batch
     _require_targets(batches, label_names)
 
-    def loss_of(batch: TextBatch, rows: Tensor) -> Loss:
+    def loss_fn(batch: TextBatch, rows: Tensor) -> Loss:
         outputs = head(rows).float()
         if not label_names:
             targets = torch.tensor(batch.targets, dtype=outputs.dtype, device=outputs.device)
@@ -86,7 +86,7 @@ def scl_finetune(
             lines[-1] += contrast
         return lines
 
-    return Method("scl-finetune", batches, _items, states, loss_of, describe, head)
+    return Method("scl-finetune", batches, _items, states, loss_fn, describe, head)
 
 
 def _items(batch: TextBatch) -> list[tuple[str, ...]]:

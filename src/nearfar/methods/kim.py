@@ -32,33 +32,33 @@ from torch.nn import functional
 from nearfar import objectives
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.heads import ProjectionHead
-from nearfar.methods import Embed, Loss, Method
-from nearfar.methods.describe import counted, describe_anchor
+from nearfar.methods import EmbedFn, Loss, Method
+from nearfar.methods.describe import describe_anchor, pluralize
 from nearfar.objectives import (
     RowMask,
     SelfGuidedVariant,
+    all_row_masks,
     below_positive_row_mask,
     distinct_row_mask,
-    every_row_mask,
+    masked_fraction,
     nt_xent,
-    share_left_out,
 )
 from nearfar.types import NearfarError
 
-Drift: TypeAlias = Callable[[], Tensor]
+DriftFn: TypeAlias = Callable[[], Tensor]
 """The squared distance of the trained weights from where they began: a scalar with gradient."""
-Views: TypeAlias = Callable[[Sequence[str]], Tensor]
+GuideFn: TypeAlias = Callable[[Sequence[str]], Tensor]
 """Texts -> views [batch, layers, dim] of the frozen copy, without gradient."""
-Sides: TypeAlias = tuple[str, str]
+TextPair: TypeAlias = tuple[str, str]
 """An item: the text that T reads, and the text that F reads."""
 
-NAMES: dict[SelfGuidedVariant, str] = {"sg": "sg", "opt1": "sg-opt1", "opt2": "sg-opt2", "opt3": "sg-opt"}
+VARIANT_NAMES: dict[SelfGuidedVariant, str] = {"sg": "sg", "opt1": "sg-opt1", "opt2": "sg-opt2", "opt3": "sg-opt"}
 
 
 def self_guided(
-    embed: Embed,
-    guide: Views,
-    drift: Drift,
+    embed: EmbedFn,
+    guide: GuideFn,
+    drift: DriftFn,
     dim: int,
     batches: TextBatches,
     *,
@@ -93,12 +93,12 @@ def self_guided(
     """
     if variant not in get_args(SelfGuidedVariant):
         raise NearfarError(f"variant must be one of {', '.join(get_args(SelfGuidedVariant))}, not {variant!r}")
-    name = name or ("bt+" if len(batches.texts[0]) == 2 else "") + NAMES[variant]
+    name = name or ("bt+" if len(batches.texts[0]) == 2 else "") + VARIANT_NAMES[variant]
     _require_columns(name, batches, 2 if name.startswith("bt+") else 1)
     _require_settings(temperature, drift_weight, width, false_negative_margin)
     head = ProjectionHead(dim, width=width, std=head_std)
 
-    def represent(items: Sequence[Sides]) -> Float[Tensor, "items views dim"]:
+    def represent(items: Sequence[TextPair]) -> Float[Tensor, "items views dim"]:
         """The row of c_i and its views."""
         own, guiding = embed([text for text, _ in items]), guide([text for _, text in items])
         if own.shape[1] != guiding.shape[2]:
@@ -109,45 +109,46 @@ def self_guided(
         rows = torch.cat([own[:, None], guiding], dim=1)
         return rows.to(torch.promote_types(rows.dtype, torch.float32))
 
-    def loss_of(batch: TextBatch, representations: Tensor) -> Loss:
+    def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
         own, guiding = representations[:, :1], representations[:, 1:].detach()
         if variant != "opt3":
             guiding = _draw_layer(guiding)
         projected = head(torch.cat([own, guiding], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
-        watched: dict[str, Tensor] = {}
-        known = mask = _others(batch, cls.device)
+        logged_terms: dict[str, Tensor] = {}
+        known = mask = _negative_row_mask(batch, cls.device)
         if false_negative_margin is not None:
             # The mean cosine with several views is the dot product with the mean of their unit vectors.
             mean = functional.normalize(seen.detach(), dim=2).mean(dim=1)
             unit = functional.normalize(cls.detach(), dim=1)
             below = below_positive_row_mask(unit, mean, mean, margin=false_negative_margin, similarity="dot")
-            mask = every_row_mask(known, below)
-            watched["left_out"] = share_left_out(mask, known, len(cls), len(cls), device=cls.device)
+            mask = all_row_masks(known, below)
+            logged_terms["left_out"] = masked_fraction(mask, known, len(cls), len(cls), device=cls.device)
         contrast = objectives.self_guided(
             cls, seen if variant == "opt3" else seen[:, 0], temperature=temperature, variant=variant, mask=mask
         ).mean()
-        return _total(NAMES[variant], contrast, drift, drift_weight, watched)
+        return _total_loss(VARIANT_NAMES[variant], contrast, drift, drift_weight, logged_terms)
 
     def describe(batch: TextBatch) -> list[str]:
         drawn = "each a positive by itself" if variant == "opt3" else "one drawn at each step"
         sides = [
-            (f"{own} (trained copy)", f"{guiding} (frozen copy: {views}; {drawn})") for own, guiding in _sides(batch)
+            (f"{own} (trained copy)", f"{guiding} (frozen copy: {views}; {drawn})")
+            for own, guiding in _text_pairs(batch)
         ]
         lines = _describe_rows(batch, sides, "views" if variant in ("opt2", "opt3") else "embeddings and views")
         if variant == "sg":
             lines.append("each view is an anchor too, and its row's embedding the positive")
         return lines + _describe_margin(false_negative_margin)
 
-    return Method(name, batches, _sides, represent, loss_of, describe, head)
+    return Method(name, batches, _text_pairs, represent, loss_fn, describe, head)
 
 
 def back_translation(
-    embed: Embed,
+    embed: EmbedFn,
     dim: int,
     batches: TextBatches,
     *,
-    drift: Drift | None = None,  # of the paper; None leaves it out
+    drift: DriftFn | None = None,  # of the paper; None leaves it out
     temperature: float = 0.01,  # Kim et al. 2021, appendix A.2: as for sg
     drift_weight: float = 0.1,
     width: int = 4096,
@@ -169,41 +170,39 @@ def back_translation(
     _require_settings(temperature, drift_weight, width, false_negative_margin)
     head = ProjectionHead(dim, width=width, std=head_std)
 
-    def loss_of(batch: TextBatch, embeddings: Tensor) -> Loss:
+    def loss_fn(batch: TextBatch, embeddings: Tensor) -> Loss:
         projected = head(embeddings)
         first, second = projected[batch.columns[0]], projected[batch.columns[1]]
-        watched: dict[str, Tensor] = {}
-        known = mask = _others(batch, first.device)
+        logged_terms: dict[str, Tensor] = {}
+        known = mask = _negative_row_mask(batch, first.device)
         if false_negative_margin is not None:
             both = torch.cat([first, second])
             one = below_positive_row_mask(first, second, both, margin=false_negative_margin)
             other = below_positive_row_mask(second, first, both, margin=false_negative_margin)
-            mask = every_row_mask(
-                known, lambda rows: (one(rows) & other(rows)).unflatten(1, (2, len(first))).all(dim=1)
-            )
-            watched["left_out"] = share_left_out(mask, known, len(first), len(both), device=first.device)
+            mask = all_row_masks(known, lambda rows: (one(rows) & other(rows)).unflatten(1, (2, len(first))).all(dim=1))
+            logged_terms["left_out"] = masked_fraction(mask, known, len(first), len(both), device=first.device)
         contrast = nt_xent(first, second, temperature=temperature, mask=mask).mean()
-        return _total("bt", contrast, drift, drift_weight, watched)
+        return _total_loss("bt", contrast, drift, drift_weight, logged_terms)
 
     def describe(batch: TextBatch) -> list[str]:
-        lines = _describe_rows(batch, _sides(batch), "both texts")
+        lines = _describe_rows(batch, _text_pairs(batch), "both texts")
         lines.append("each positive is an anchor too, and its anchor the positive")
         return lines + _describe_margin(false_negative_margin)
 
-    return Method("bt", batches, _sentences, embed, loss_of, describe, head)
+    return Method("bt", batches, _sentences, embed, loss_fn, describe, head)
 
 
 def _sentences(batch: TextBatch) -> list[str]:
     return batch.sentences
 
 
-def _sides(batch: TextBatch) -> list[Sides]:
+def _text_pairs(batch: TextBatch) -> list[TextPair]:
     """Each row's text for T and for F: the same one if the row has one."""
     own, guiding = batch.columns[0], batch.columns[-1]
     return [(batch.sentences[first], batch.sentences[second]) for first, second in zip(own, guiding, strict=True)]
 
 
-def _others(batch: TextBatch, device: torch.device | None = None) -> RowMask:
+def _negative_row_mask(batch: TextBatch, device: torch.device | None = None) -> RowMask:
     """Which rows j may be negatives of row i: those that share no text with it."""
     return distinct_row_mask(*(torch.tensor(column, device=device) for column in batch.columns))
 
@@ -214,27 +213,29 @@ def _draw_layer(views: Float[Tensor, "batch layers dim"]) -> Float[Tensor, "batc
     return views[torch.arange(len(views), device=views.device), layers][:, None]
 
 
-def _total(name: str, contrast: Tensor, drift: Drift | None, drift_weight: float, watched: dict[str, Tensor]) -> Loss:
+def _total_loss(
+    name: str, contrast: Tensor, drift: DriftFn | None, drift_weight: float, logged_terms: dict[str, Tensor]
+) -> Loss:
     """The contrast, by its name, and the drift; other terms are only watched."""
-    terms = {name: contrast.detach()} | watched
+    terms = {name: contrast.detach()} | logged_terms
     if drift is None:
         return Loss(contrast, terms)
     distance = drift()
     return Loss(contrast + drift_weight * distance, terms | {"drift": distance.detach()})
 
 
-def _describe_rows(batch: TextBatch, sides: Sequence[Sides], negatives: str) -> list[str]:
+def _describe_rows(batch: TextBatch, sides: Sequence[TextPair], negatives: str) -> list[str]:
     """Each row's anchor and positive, and how many other rows are its negatives."""
     lines: list[str] = []
-    mask = _others(batch)
+    mask = _negative_row_mask(batch)
     for row, (anchor, positive) in enumerate(sides):
         others = int(mask(torch.tensor([row])).sum())
         equal = len(sides) - 1 - others
         lines += describe_anchor(
             anchor,
             positives=[positive],
-            negatives=[f"{negatives} of {counted(others, 'other row', 'other rows')}"],
-            left_out=f"{counted(equal, 'other row', 'other rows')} with a text of this one" if equal else None,
+            negatives=[f"{negatives} of {pluralize(others, 'other row', 'other rows')}"],
+            left_out=f"{pluralize(equal, 'other row', 'other rows')} with a text of this one" if equal else None,
         )
     return lines
 
@@ -248,7 +249,7 @@ def _describe_margin(margin: float | None) -> list[str]:
 
 def _require_columns(name: str, batches: TextBatches, wanted: int) -> None:
     rows = batches.texts
-    found = f"{counted(len(rows[0]), 'text', 'texts')} a row"
+    found = f"{pluralize(len(rows[0]), 'text', 'texts')} a row"
     if len(rows[0]) != wanted == 2:
         raise NearfarError(
             f"{name} needs a sentence and its back-translation in each row, but the data has {found}; "

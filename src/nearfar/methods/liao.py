@@ -45,7 +45,7 @@ from torch import Tensor, nn
 
 from nearfar.data.batching import NliBatch, NliBatches
 from nearfar.encoder.heads import SoftmaxHead
-from nearfar.methods import Embed, Loss, Method
+from nearfar.methods import EmbedFn, Loss, Method
 from nearfar.methods.describe import describe_anchors, describe_labels
 from nearfar.objectives import HardNegatives, Similarity, nli_softmax, nli_softmax_features, premise_scl, premise_sets
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, NliRow
@@ -60,7 +60,7 @@ class Pairs(NamedTuple):
 
 
 def sbert(
-    embed: Embed,
+    embed: EmbedFn,
     dim: int,
     batches: NliBatches,
     *,
@@ -74,15 +74,15 @@ def sbert(
     _require_two_labels(batches.rows)
     head = SoftmaxHead(dim, layers=head_layers)
 
-    def loss_of(batch: NliBatch, embeddings: Tensor) -> Loss:
+    def loss_fn(batch: NliBatch, embeddings: Tensor) -> Loss:
         ce, accuracy = _classify(head, embeddings, _pairs(batch, embeddings.device))
         return Loss(ce.mean(), {"ce": ce.mean().detach(), "accuracy": accuracy.mean()})
 
-    return Method("sbert", batches, _sentences, embed, loss_of, describe_labels, head)
+    return Method("sbert", batches, _sentences, embed, loss_fn, describe_labels, head)
 
 
 def scl(
-    embed: Embed,
+    embed: EmbedFn,
     dim: int,
     batches: NliBatches,
     *,
@@ -114,7 +114,7 @@ def scl(
         _require_two_labels(batches.rows)
     head = SoftmaxHead(dim, layers=head_layers) if scl_weight < 1 else None
 
-    def loss_of(batch: NliBatch, embeddings: Tensor) -> Loss:
+    def loss_fn(batch: NliBatch, embeddings: Tensor) -> Loss:
         pairs = _pairs(batch, embeddings.device)
         per_anchor = premise_scl(
             embeddings[pairs.premises],
@@ -142,11 +142,11 @@ def scl(
             batch, hard_negatives=hard_negatives, max_positives=max_positives, max_negatives=max_negatives
         )
 
-    return Method("scl", batches, _sentences, embed, loss_of, describe, head)
+    return Method("scl", batches, _sentences, embed, loss_fn, describe, head)
 
 
 def augment(
-    embed: Embed,
+    embed: EmbedFn,
     dim: int,
     batches: NliBatches,
     *,
@@ -163,7 +163,7 @@ def augment(
     _require_anchors(batches)
     head = SoftmaxHead(dim, layers=head_layers)
 
-    def loss_of(batch: NliBatch, embeddings: Tensor) -> Loss:
+    def loss_fn(batch: NliBatch, embeddings: Tensor) -> Loss:
         own = _pairs(batch, embeddings.device)
         added = augmented_pairs(own, max_positives=max_positives, max_negatives=max_negatives)
         pairs = Pairs(*(torch.cat(both) for both in zip(own, added, strict=True)))
@@ -174,7 +174,7 @@ def augment(
         lines = describe_anchors(batch, max_positives=max_positives, max_negatives=max_negatives)
         return [*lines, "added pairs: other positives as entailment, hypotheses of other premises as contradiction"]
 
-    return Method("augment", batches, _sentences, embed, loss_of, describe, head)
+    return Method("augment", batches, _sentences, embed, loss_fn, describe, head)
 
 
 def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: int | None) -> Pairs:

@@ -28,7 +28,7 @@ from torch import Tensor
 from nearfar.data.batching import NliBatch, TextBatch
 from nearfar.encoder.heads import MaskedLmHead
 from nearfar.methods import Batches, Loss, Method
-from nearfar.methods.describe import counted
+from nearfar.methods.describe import pluralize
 from nearfar.objectives import masked_lm
 from nearfar.types import NearfarError
 
@@ -38,7 +38,7 @@ class MaskedSentence(NamedTuple):
 
     ids: list[int]
     """What the encoder reads."""
-    places: list[int]
+    positions: list[int]
     """Where in ``ids`` the tokens to be predicted stand."""
     tokens: list[int]
     """What stood there."""
@@ -69,19 +69,19 @@ def masked_language_model(
     """
     if not 0 < probability < 1:
         raise NearfarError(f"--mlm-probability must be greater than 0 and less than 1, not {probability}")
-    spared = torch.tensor(sorted({*special, mask_token}))
+    special_ids = torch.tensor(sorted({*special, mask_token}))
     words = torch.arange(vocabulary)
-    words = words[~torch.isin(words, spared)]
+    words = words[~torch.isin(words, special_ids)]
     if not len(words):
         raise NearfarError(f"all {vocabulary} tokens of the vocabulary are special, so there is nothing to predict")
 
-    def items_of(batch: TextBatch | NliBatch) -> list[MaskedSentence]:
+    def extract_items(batch: TextBatch | NliBatch) -> list[MaskedSentence]:
         sentences = tokenise(batch.sentences)
         before = torch.tensor([token for ids in sentences for token in ids])
-        chosen = (torch.rand(len(before)) < probability) & ~torch.isin(before, spared)
-        lot = torch.rand(len(before))
+        chosen = (torch.rand(len(before)) < probability) & ~torch.isin(before, special_ids)
+        uniform = torch.rand(len(before))
         drawn = words[torch.randint(len(words), (len(before),))]
-        hidden_as = torch.where(lot < 0.8, mask_token, torch.where(lot < 0.9, drawn, before))
+        hidden_as = torch.where(uniform < 0.8, mask_token, torch.where(uniform < 0.9, drawn, before))
         after = torch.where(chosen, hidden_as, before)
         lengths = [len(ids) for ids in sentences]
         items: list[MaskedSentence] = []
@@ -92,31 +92,31 @@ def masked_language_model(
     def represent(items: Sequence[MaskedSentence]) -> Float[Tensor, "items 2"]:
         """Of each sentence, the sum of its hidden tokens' losses, and their number."""
         states = hidden([item.ids for item in items])
-        places: list[int] = []
+        positions: list[int] = []
         start = 0
         for item in items:
-            places += [start + place for place in item.places]
+            positions += [start + place for place in item.positions]
             start += len(item.ids)
         tokens = torch.tensor([token for item in items for token in item.tokens], dtype=torch.long)
         counts = torch.tensor([len(item.tokens) for item in items], device=states.device)
-        losses = masked_lm(head(states[places]), tokens.to(states.device))
+        losses = masked_lm(head(states[positions]), tokens.to(states.device))
         owners = torch.arange(len(items), device=states.device).repeat_interleave(counts)
         sums = losses.new_zeros(len(items)).index_add(0, owners, losses)
         return torch.stack([sums, counts.to(sums.dtype)], dim=1)
 
-    def loss_of(batch: TextBatch | NliBatch, representations: Tensor) -> Loss:  # noqa: ARG001, all is in the sums
+    def loss_fn(batch: TextBatch | NliBatch, representations: Tensor) -> Loss:  # noqa: ARG001, all is in the sums
         sums, counts = representations.unbind(dim=1)
         return Loss(sums.sum() / counts.detach().sum().clamp(min=1), {})
 
     def describe(batch: TextBatch | NliBatch) -> list[str]:
-        sentences = counted(len(batch.sentences), "sentence", "sentences")
+        sentences = pluralize(len(batch.sentences), "sentence", "sentences")
         return [
             *(f"{'sentence':<10}  {text}" for text in batch.sentences),
             f"at each step, {100 * probability:g}% of the tokens of {sentences} are to be predicted: "
             "80% of these are read as the mask token, 10% as a random one, 10% as they are",
         ]
 
-    def tokens_of(items: Sequence[MaskedSentence]) -> list[int]:
+    def count_tokens(items: Sequence[MaskedSentence]) -> list[int]:
         return [len(item.ids) for item in items]
 
-    return Method("mlm", batches, items_of, represent, loss_of, describe, head, tokens_of)
+    return Method("mlm", batches, extract_items, represent, loss_fn, describe, head, count_tokens)

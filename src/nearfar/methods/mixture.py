@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from nearfar.methods import Batches, Method
-from nearfar.methods.describe import shortened
+from nearfar.methods.describe import truncate_description
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Mixture:
         """Yield (method, batch, weight) of each method, for each batch of the leading one's epoch from ``start`` on."""
         lead = self.parts[0][0].batches
         before = lead.total_steps(epoch) + start if len(self.parts) > 1 else 0
-        streams = [lead.epoch(epoch, start), *(_from(method.batches, before) for method, _ in self.parts[1:])]
+        streams = [lead.epoch(epoch, start), *(_batches_from(method.batches, before) for method, _ in self.parts[1:])]
         for batches in zip(*streams, strict=False):
             yield tuple((method, batch, weight) for (method, weight), batch in zip(self.parts, batches, strict=True))
 
 
-def _from(batches: Batches, skip: int) -> Iterator[Any]:
+def _batches_from(batches: Batches, skip: int) -> Iterator[Any]:
     """All batches of all epochs, without end, after the first ``skip``."""
     epoch = 0
     while skip >= (steps := batches.steps(epoch)):
@@ -61,7 +61,7 @@ def describe_parts(parts: tuple[tuple[Method, Any, float], ...], *, anchors: int
 
     Of each, the first ``anchors`` are shown, by default all.
     """
-    described = [shortened(method.describe(batch), anchors) for method, batch, _ in parts]
+    described = [truncate_description(method.describe(batch), anchors) for method, batch, _ in parts]
     lines = described[0]
     for (method, _, weight), others in zip(parts[1:], described[1:], strict=True):
         lines += [f"and {weight:g} times {method.name}:", *(f"  {line}" for line in others)]

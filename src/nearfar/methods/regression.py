@@ -18,7 +18,7 @@ from torch import Tensor
 
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.heads import RegressionHead
-from nearfar.methods import Embed, Loss, Method
+from nearfar.methods import EmbedFn, Loss, Method
 from nearfar.objectives import cosine_regression, regression_features
 from nearfar.types import NearfarError
 
@@ -26,7 +26,7 @@ Head: TypeAlias = Literal["cosine", "linear"]
 
 
 def regression(
-    embed: Embed,
+    embed: EmbedFn,
     dim: int,
     batches: TextBatches,
     *,
@@ -43,7 +43,7 @@ def regression(
     _require_scores(batches)
     linear = RegressionHead(dim) if head == "linear" else None
 
-    def loss_of(batch: TextBatch, embeddings: Tensor) -> Loss:
+    def loss_fn(batch: TextBatch, embeddings: Tensor) -> Loss:
         first, second = (embeddings[column] for column in batch.columns)
         targets = torch.tensor(batch.targets, dtype=embeddings.dtype, device=embeddings.device)
         if linear is None:
@@ -52,7 +52,7 @@ def regression(
             errors = (linear(regression_features(first, second)) - targets).square()
         return Loss(errors.mean(), {"mae": errors.detach().sqrt().mean()})
 
-    return Method("regression", batches, _sentences, embed, loss_of, _describe, linear)
+    return Method("regression", batches, _sentences, embed, loss_fn, _describe, linear)
 
 
 def _sentences(batch: TextBatch) -> list[str]:

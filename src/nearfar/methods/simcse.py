@@ -34,24 +34,24 @@ from torch import Tensor, nn
 
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.heads import TanhHead
-from nearfar.methods import Embed, Loss, Method
-from nearfar.methods.describe import counted, describe_anchor
+from nearfar.methods import EmbedFn, Loss, Method
+from nearfar.methods.describe import describe_anchor, pluralize
 from nearfar.objectives import (
     RowMask,
     Similarity,
+    all_row_masks,
     below_positive_row_mask,
     distinct_row_mask,
-    every_row_mask,
     info_nce,
+    masked_fraction,
+    not_known_positive_row_mask,
     row_blocks,
-    share_left_out,
-    unnamed_row_mask,
 )
 from nearfar.types import NearfarError
 
 
 def unsupervised(
-    embed: Embed,
+    embed: EmbedFn,
     dim: int,
     batches: TextBatches,
     *,
@@ -79,11 +79,11 @@ def unsupervised(
     _check(temperature=temperature, similarity="cosine", false_negative_margin=false_negative_margin)
     head = TanhHead(dim) if mlp else None
 
-    def items_of(batch: TextBatch) -> list[str]:
+    def extract_items(batch: TextBatch) -> list[str]:
         texts = [batch.sentences[text] for text in batch.columns[0]]
         return texts + texts
 
-    def loss_of(batch: TextBatch, representations: Tensor) -> Loss:
+    def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
         first, second = _projected(head, representations).chunk(2)
         return _loss(
             first,
@@ -104,17 +104,17 @@ def unsupervised(
             lines += describe_anchor(
                 batch.sentences[text],
                 positives=["the same sentence, encoded again with other dropout"],
-                negatives=[counted(others, "other sentence", "other sentences")],
-                left_out=counted(equal, "sentence of equal text", "sentences of equal text") if equal else None,
+                negatives=[pluralize(others, "other sentence", "other sentences")],
+                left_out=pluralize(equal, "sentence of equal text", "sentences of equal text") if equal else None,
             )
         return [*lines, *_describe_margin(false_negative_margin)]
 
-    return Method(name, batches, items_of, embed, loss_of, describe, head)
+    return Method(name, batches, extract_items, embed, loss_fn, describe, head)
 
 
-def contrast(
+def contrastive_method(
     name: str,
-    embed: Embed,
+    embed: EmbedFn,
     dim: int,
     batches: TextBatches,
     *,
@@ -148,7 +148,7 @@ def contrast(
     if width not in (2, 3):
         raise NearfarError(
             f"{name} trains on pairs (anchor, positive) or triplets (anchor, positive, negative), but each row has "
-            f"{counted(width, 'text', 'texts')}"
+            f"{pluralize(width, 'text', 'texts')}"
         )
     if width == 2:
         if name == "simcse-sup":
@@ -167,14 +167,14 @@ def contrast(
     _check(temperature=temperature, similarity=similarity, false_negative_margin=false_negative_margin)
     head = TanhHead(dim) if mlp else None
 
-    def loss_of(batch: TextBatch, representations: Tensor) -> Loss:
+    def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
         embeddings = _projected(head, representations)
         anchors, positives, *negatives = (embeddings[column] for column in batch.columns)
         return _loss(
             anchors,
             positives,
             negatives[0] if negatives else None,
-            _negatives(batch, embeddings.device),
+            _negative_row_mask(batch, embeddings.device),
             temperature=temperature,
             similarity=similarity,
             hard_negative_weight=hard_negative_weight,
@@ -183,7 +183,7 @@ def contrast(
 
     def describe(batch: TextBatch) -> list[str]:
         lines: list[str] = []
-        rows, known = len(batch.rows), _negatives(batch)
+        rows, known = len(batch.rows), _negative_row_mask(batch)
         for row in range(rows):
             negatives = known(torch.tensor([row]))[0].tolist()
             anchor, positive, *own = (batch.sentences[column[row]] for column in batch.columns)
@@ -193,21 +193,21 @@ def contrast(
             lines += describe_anchor(
                 anchor,
                 positives=[positive],
-                negatives=[*own[:stays], f"{counted(elsewhere, 'text', 'texts')} of other rows"],
-                left_out=f"{counted(equal, 'text', 'texts')} equal to the anchor or a positive" if equal else None,
+                negatives=[*own[:stays], f"{pluralize(elsewhere, 'text', 'texts')} of other rows"],
+                left_out=f"{pluralize(equal, 'text', 'texts')} equal to the anchor or a positive" if equal else None,
             )
         return [*lines, *_describe_margin(false_negative_margin)]
 
-    return Method(name, batches, lambda batch: batch.sentences, embed, loss_of, describe, head)
+    return Method(name, batches, lambda batch: batch.sentences, embed, loss_fn, describe, head)
 
 
-def _negatives(batch: TextBatch, device: torch.device | None = None) -> RowMask:
+def _negative_row_mask(batch: TextBatch, device: torch.device | None = None) -> RowMask:
     """Whether a candidate is a negative of a row's anchor, for all that texts tell.
 
     Candidates are the positives of all rows, then the negatives of all rows.
     """
     anchors, positives, *negatives = (torch.tensor(column, device=device) for column in batch.columns)
-    return unnamed_row_mask(anchors, positives, torch.cat([positives, *negatives]))
+    return not_known_positive_row_mask(anchors, positives, torch.cat([positives, *negatives]))
 
 
 def _loss(
@@ -234,8 +234,8 @@ def _loss(
             found = below(rows)
             return found if negatives is None else found.scatter(1, len(anchors) + rows[:, None], value=True)
 
-        mask = every_row_mask(known, own_or_below)
-        terms["left_out"] = share_left_out(mask, known, len(anchors), len(candidates), device=anchors.device)
+        mask = all_row_masks(known, own_or_below)
+        terms["left_out"] = masked_fraction(mask, known, len(anchors), len(candidates), device=anchors.device)
     per_anchor = info_nce(
         anchors,
         positives,

@@ -29,14 +29,14 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nearfar.data.batching import TextBatch, TextBatches
-from nearfar.methods import Embed, Loss, Method
-from nearfar.methods.describe import counted
+from nearfar.methods import EmbedFn, Loss, Method
+from nearfar.methods.describe import pluralize
 from nearfar.objectives import row_blocks, supcon
 from nearfar.types import NearfarError
 
 
 def supcon_text(
-    embed: Embed,
+    embed: EmbedFn,
     dim: int,  # noqa: ARG001, every page is asked the same
     batches: TextBatches,
     *,
@@ -58,7 +58,7 @@ def supcon_text(
         torch.eye(3), torch.zeros(3, dtype=torch.long), temperature=temperature
     )  # refused now, not in the first batch
 
-    def loss_of(batch: TextBatch, embeddings: Tensor) -> Loss:
+    def loss_fn(batch: TextBatch, embeddings: Tensor) -> Loss:
         labels = torch.tensor(_labels(batch), device=embeddings.device)
         per_anchor = supcon(embeddings, labels, temperature=temperature)
         total = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
@@ -69,13 +69,13 @@ def supcon_text(
         lines: list[str] = []
         for label in dict.fromkeys(labels):
             alike = [text for text, other in zip(batch.sentences, labels, strict=True) if other == label]
-            others = counted(len(labels) - len(alike), "other text", "other texts")
+            others = pluralize(len(labels) - len(alike), "other text", "other texts")
             role = "positives of each other" if len(alike) > 1 else "no anchor, as it is alone"
             lines.append(f"{'label':<10}  {_name(label, label_names)}: {role}; negatives: {others}")
             lines += [f"  {'text':<8}  {text}" for text in alike]
         return lines
 
-    return Method("supcon-text", batches, _sentences, embed, loss_of, describe)
+    return Method("supcon-text", batches, _sentences, embed, loss_fn, describe)
 
 
 def _sentences(batch: TextBatch) -> list[str]:

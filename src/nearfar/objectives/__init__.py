@@ -4,7 +4,7 @@ Each returns one value per pair or per anchor; the caller takes the mean, becaus
 belongs to it.
 """
 
-from nearfar.objectives._compared import row_blocks
+from nearfar.objectives._contrast_targets import row_blocks
 from nearfar.objectives._info_nce import info_nce, nt_xent
 from nearfar.objectives._masked_lm import masked_lm
 from nearfar.objectives._masks import below_positive, distinct_rows
@@ -12,11 +12,11 @@ from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_
 from nearfar.objectives._regression import cosine_regression, regression_features
 from nearfar.objectives._row_masks import (
     RowMask,
+    all_row_masks,
     below_positive_row_mask,
     distinct_row_mask,
-    every_row_mask,
-    share_left_out,
-    unnamed_row_mask,
+    masked_fraction,
+    not_known_positive_row_mask,
 )
 from nearfar.objectives._self_guided import SelfGuidedVariant, parameter_drift, self_guided
 from nearfar.objectives._similarity import Similarity
@@ -29,16 +29,18 @@ __all__ = [
     "RowMask",
     "SelfGuidedVariant",
     "Similarity",
+    "all_row_masks",
     "below_positive",
     "below_positive_row_mask",
     "cosine_regression",
     "distinct_row_mask",
     "distinct_rows",
-    "every_row_mask",
     "info_nce",
+    "masked_fraction",
     "masked_lm",
     "nli_softmax",
     "nli_softmax_features",
+    "not_known_positive_row_mask",
     "nt_xent",
     "parameter_drift",
     "premise_scl",
@@ -46,7 +48,5 @@ __all__ = [
     "regression_features",
     "row_blocks",
     "self_guided",
-    "share_left_out",
     "supcon",
-    "unnamed_row_mask",
 ]

@@ -6,13 +6,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nearfar.objectives._compared import Compared
 from nearfar.objectives._contrast import contrast
-from nearfar.objectives._row_masks import RowMask, rows_of
+from nearfar.objectives._contrast_targets import ContrastTargets
+from nearfar.objectives._row_masks import RowMask, mask_rows
 from nearfar.objectives._similarity import (
     Similarity,
-    check_alike,
     check_mask,
+    check_same_shape,
     check_similarity,
     check_temperature,
 )
@@ -59,7 +59,7 @@ def info_nce(
     """
     check_temperature(temperature)
     check_similarity(similarity)
-    check_alike("anchors positives", anchors, positives)
+    check_same_shape("anchors positives", anchors, positives)
     batch = len(anchors)
     if negatives is not None and (negatives.ndim != 2 or negatives.shape[1] != anchors.shape[1]):
         raise NearfarError(
@@ -77,15 +77,15 @@ def info_nce(
     if isinstance(mask, Tensor):
         check_mask(mask, batch, len(candidates))
 
-    def compare(rows: Int[Tensor, " anchors"]) -> Compared:
-        return Compared(
+    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
+        return ContrastTargets(
             positives=rows,
-            kept=rows_of(mask, rows, len(candidates)),
+            candidate_mask=mask_rows(mask, rows, len(candidates)),
             own_negatives=batch + rows if hard_negative_weight else None,
             weight=hard_negative_weight,
         )
 
-    return contrast(anchors, candidates, compare, temperature=temperature, similarity=similarity)
+    return contrast(anchors, candidates, targets_fn, temperature=temperature, similarity=similarity)
 
 
 def nt_xent(
@@ -114,18 +114,20 @@ def nt_xent(
     tensor([1.0986, 1.0986, 1.0986, 1.0986])
     """
     check_temperature(temperature)
-    check_alike("first second", first, second)
+    check_same_shape("first second", first, second)
     batch = len(first)
     if isinstance(mask, Tensor):
         check_mask(mask, batch, batch)
 
-    def compare(rows: Int[Tensor, " anchors"]) -> Compared:
-        kept = rows_of(mask, rows % batch, batch)
+    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
+        kept = mask_rows(mask, rows % batch, batch)
         # Among [second; first], row i of [first; second] finds its positive in column i, itself half the columns on.
-        return Compared(
-            positives=rows, kept=None if kept is None else kept.repeat(1, 2), itself=(rows + batch) % (2 * batch)
+        return ContrastTargets(
+            positives=rows,
+            candidate_mask=None if kept is None else kept.repeat(1, 2),
+            self_column=(rows + batch) % (2 * batch),
         )
 
     return contrast(
-        torch.cat([first, second]), torch.cat([second, first]), compare, temperature=temperature, similarity="cosine"
+        torch.cat([first, second]), torch.cat([second, first]), targets_fn, temperature=temperature, similarity="cosine"
     )

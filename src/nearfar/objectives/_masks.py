@@ -20,8 +20,8 @@ def below_positive(
 
     A candidate that is nearer to the anchor than the anchor's own positive is likely a positive that nobody marked.
     The mask is what :func:`info_nce` takes, with its positives (and negatives) as the candidates. A candidate that
-    differs from the bound by rounding alone is kept: the positive itself, or its equal, at margin 0. For large batches
-    :func:`below_positive_row_mask` makes the same mask, some rows at a time.
+    differs from the bound by rounding alone is kept: the positive self_column, or its equal, at margin 0. For large
+    batches :func:`below_positive_row_mask` makes the same mask, some rows at a time.
 
     Raises NearfarError for a margin that is not finite, an unknown similarity, and shapes that do not match.
 

@@ -7,9 +7,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nearfar.objectives._compared import Compared, row_blocks
 from nearfar.objectives._contrast import contrast
-from nearfar.objectives._row_masks import RowMask, unnamed_row_mask
+from nearfar.objectives._contrast_targets import ContrastTargets, row_blocks
+from nearfar.objectives._row_masks import RowMask, not_known_positive_row_mask
 from nearfar.objectives._similarity import Similarity, check_similarity, check_temperature, similarities
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError
 
@@ -63,8 +63,10 @@ def premise_sets(
     [[0, 1, 0, 1], [0, 1, 0, 1]]
     """
     caps = (max_positives, max_negatives)
-    sets = _Sets(premise_ids, labels, hypothesis_ids, hard_negatives=hard_negatives, caps=caps, generator=generator)
-    return PremiseSets(sets.anchors, *sets.of(torch.arange(len(sets.anchors), device=labels.device)))
+    sets = _PremiseSetSampler(
+        premise_ids, labels, hypothesis_ids, hard_negatives=hard_negatives, caps=caps, generator=generator
+    )
+    return PremiseSets(sets.anchors, *sets.rows(torch.arange(len(sets.anchors), device=labels.device)))
 
 
 def premise_scl(
@@ -119,21 +121,23 @@ def premise_scl(
             f"with one row for each of the labels {tuple(labels.shape)}"
         )
     caps = (max_positives, max_negatives)
-    sets = _Sets(premise_ids, labels, hypothesis_ids, hard_negatives=hard_negatives, caps=caps, generator=generator)
+    sets = _PremiseSetSampler(
+        premise_ids, labels, hypothesis_ids, hard_negatives=hard_negatives, caps=caps, generator=generator
+    )
     anchors = premises[sets.anchors]
 
-    def compare(rows: Int[Tensor, " anchors"]) -> Compared:
-        positives, negatives = sets.of(rows)
+    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
+        positives, negatives = sets.rows(rows)
         if false_negative_margin is not None:
             with torch.no_grad():
                 similar = similarities(anchors[rows], hypotheses, similarity)
-            negatives = negatives & ~_too_near(similar, positives, false_negative_margin)
-        return Compared(positives, kept=positives | negatives)
+            negatives = negatives & ~_likely_false_negatives(similar, positives, false_negative_margin)
+        return ContrastTargets(positives, candidate_mask=positives | negatives)
 
-    return contrast(anchors, hypotheses, compare, temperature=temperature, similarity=similarity)
+    return contrast(anchors, hypotheses, targets_fn, temperature=temperature, similarity=similarity)
 
 
-class _Sets:
+class _PremiseSetSampler:
     """P and N of a batch's anchors, for some at a time: those of all are a matrix as large as their similarities.
 
     What the caps leave is drawn at once, and kept as the places of those drawn.
@@ -154,18 +158,20 @@ class _Sets:
         self.anchors = self.entailed.nonzero().squeeze(1)
         hard = {"all": None, "contradiction": labels == CONTRADICTION, "none": torch.zeros_like(self.entailed)}
         self._hard = hard[hard_negatives]
-        self._unnamed: RowMask | None = None
+        self._not_known_positive: RowMask | None = None
         if hypothesis_ids is not None:
             _, numbers = torch.cat([premise_ids, hypothesis_ids]).unique(return_inverse=True)
             premises, hypotheses = numbers.chunk(2)
-            self._unnamed = unnamed_row_mask(premises[self.entailed], hypotheses[self.entailed], hypotheses)
+            self._not_known_positive = not_known_positive_row_mask(
+                premises[self.entailed], hypotheses[self.entailed], hypotheses
+            )
         self._drawn: list[Int[Tensor, "anchors places"] | None] = [None, None]
         if caps != (None, None):
             blocks = row_blocks(len(self.anchors), len(labels), device=labels.device)
             drawn = zip(*(self._draw(rows, caps, generator) for rows in blocks), strict=True)
             self._drawn = [None if cap is None else torch.cat(each) for cap, each in zip(caps, drawn, strict=True)]
 
-    def of(self, rows: Int[Tensor, " anchors"]) -> tuple[Tensor, Tensor]:
+    def rows(self, rows: Int[Tensor, " anchors"]) -> tuple[Tensor, Tensor]:
         """P and N of these anchors, each bool [anchors, pairs]."""
         sets = self._all(rows)
         for number, drawn in enumerate(self._drawn):
@@ -177,7 +183,7 @@ class _Sets:
         """Without caps."""
         own = self.premise_ids[self.anchors[rows], None] == self.premise_ids
         positives = own & self.entailed
-        negatives = ~positives if self._unnamed is None else self._unnamed(rows)
+        negatives = ~positives if self._not_known_positive is None else self._not_known_positive(rows)
         return [positives, negatives if self._hard is None else negatives & (~own | self._hard)]
 
     def _draw(
@@ -212,7 +218,7 @@ def _check(
         raise NearfarError(f"labels must lie in 0..2 {LABEL_NAMES}, found {labels.min()}..{labels.max()}")
 
 
-def _too_near(
+def _likely_false_negatives(
     similar: Float[Tensor, "anchors pairs"], positives: Bool[Tensor, "anchors pairs"], margin: float
 ) -> Bool[Tensor, "anchors pairs"]:
     """Whether a hypothesis is nearer to the anchor than the nearest of its positives, by more than the margin."""

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.objectives._similarity import check_alike, row_similarities
+from nearfar.objectives._similarity import check_same_shape, row_similarities
 from nearfar.types import NearfarError
 
 
@@ -24,7 +24,7 @@ def cosine_regression(
     >>> cosine_regression(u, v, torch.tensor([0.5, 1.0]))  # cosines 0 and 1
     tensor([0.2500, 0.0000])
     """
-    check_alike("first second", first, second)
+    check_same_shape("first second", first, second)
     if targets.shape != first.shape[:1]:
         raise NearfarError(f"targets {tuple(targets.shape)} must be one for each of the {len(first)} pairs")
     if not (targets.abs() <= 1).all():  # so written, NaN is refused as well
@@ -45,5 +45,5 @@ def regression_features(
     >>> regression_features(torch.tensor([[1.0, 2.0]]), torch.tensor([[4.0, 0.0]])).tolist()
     [[3.0, 2.0, 4.0, 0.0]]
     """
-    check_alike("first second", first, second)
+    check_same_shape("first second", first, second)
     return torch.cat([(first - second).abs(), first * second], dim=-1)

@@ -9,13 +9,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from nearfar.objectives._compared import row_blocks
+from nearfar.objectives._contrast_targets import row_blocks
 from nearfar.objectives._similarity import (
     Similarity,
-    check_alike,
     check_mask,
+    check_same_shape,
     check_similarity,
-    comparable,
+    prepare_pair,
     row_similarities,
 )
 from nearfar.types import NearfarError
@@ -45,7 +45,7 @@ def below_positive_row_mask(
     tensor([[False,  True]])
     """
     check_similarity(similarity)
-    check_alike("anchors positives", anchors, positives)
+    check_same_shape("anchors positives", anchors, positives)
     if candidates.ndim != 2 or candidates.shape[1] != anchors.shape[1]:
         raise NearfarError(
             f"candidates {tuple(candidates.shape)} must be [candidates, dim], as wide as anchors {tuple(anchors.shape)}"
@@ -55,7 +55,7 @@ def below_positive_row_mask(
     with torch.no_grad():
         own = row_similarities(anchors, positives, similarity)
         lengths = [1.0 if similarity == "cosine" else x.to(own.dtype).norm(dim=1) for x in (anchors, positives)]
-        one, other = comparable(anchors, candidates, similarity)
+        one, other = prepare_pair(anchors, candidates, similarity)
         bounds = own + margin + 16 * torch.finfo(one.dtype).eps * lengths[0] * lengths[1]  # and rounding
 
     def mask(rows: Int[Tensor, " anchors"]) -> Bool[Tensor, "anchors candidates"]:
@@ -85,7 +85,7 @@ def distinct_row_mask(*ids: Int[Tensor, " batch"]) -> RowMask:
     return mask
 
 
-def unnamed_row_mask(
+def not_known_positive_row_mask(
     anchors: Int[Tensor, " anchors"], positives: Int[Tensor, " anchors"], candidates: Int[Tensor, " candidates"]
 ) -> RowMask:
     """Where no row names a candidate's text as near: it is not the anchor's, nor a positive of any equal anchor.
@@ -96,7 +96,7 @@ def unnamed_row_mask(
     Raises NearfarError for numbers below 0 and for columns of different lengths.
 
     >>> anchors, positives = torch.tensor([0, 1, 0]), torch.tensor([2, 3, 4])
-    >>> unnamed_row_mask(anchors, positives, torch.tensor([2, 3, 4, 0]))(torch.tensor([0, 1]))
+    >>> not_known_positive_row_mask(anchors, positives, torch.tensor([2, 3, 4, 0]))(torch.tensor([0, 1]))
     tensor([[False,  True, False, False],
             [ True, False,  True,  True]])
     """
@@ -109,34 +109,34 @@ def unnamed_row_mask(
     texts = int(both.max()) + 1 if len(both) else 0
     # Who is near to whom: pairs of texts, each once and in order, and the places of each text's pairs and candidates.
     pairs = torch.cat([anchors * texts + positives, anchors * texts + anchors]).unique()
-    of_anchor, near = _bounds(pairs // max(texts, 1), texts), pairs % max(texts, 1)
-    of_text, columns = _bounds(candidates, texts), candidates.argsort()
+    of_anchor, near = _group_offsets(pairs // max(texts, 1), texts), pairs % max(texts, 1)
+    of_text, columns = _group_offsets(candidates, texts), candidates.argsort()
 
     def mask(rows: Int[Tensor, " anchors"]) -> Bool[Tensor, "anchors candidates"]:
-        row, pair = _members(anchors[rows], of_anchor)
-        which, place = _members(near[pair], of_text)
-        unnamed = torch.ones(len(rows), len(candidates), dtype=torch.bool, device=rows.device)
-        unnamed[row[which], columns[place]] = False
-        return unnamed
+        row, pair = _group_members(anchors[rows], of_anchor)
+        which, place = _group_members(near[pair], of_text)
+        not_known_positive = torch.ones(len(rows), len(candidates), dtype=torch.bool, device=rows.device)
+        not_known_positive[row[which], columns[place]] = False
+        return not_known_positive
 
     return mask
 
 
-def every_row_mask(*masks: RowMask) -> RowMask:
+def all_row_masks(*masks: RowMask) -> RowMask:
     """Where all of these are True.
 
     >>> texts, others = distinct_row_mask(torch.tensor([0, 0, 1])), distinct_row_mask(torch.tensor([0, 1, 1]))
-    >>> every_row_mask(texts, others)(torch.tensor([0]))
+    >>> all_row_masks(texts, others)(torch.tensor([0]))
     tensor([[False, False,  True]])
     """
     return lambda rows: torch.stack([mask(rows) for mask in masks]).all(dim=0)
 
 
-def share_left_out(mask: RowMask, known: RowMask, anchors: int, candidates: int, *, device: torch.device) -> Tensor:
+def masked_fraction(mask: RowMask, known: RowMask, anchors: int, candidates: int, *, device: torch.device) -> Tensor:
     """The share of the known negatives that a mask leaves out, over all anchors; 0 if there are none known.
 
     >>> known, mask = distinct_row_mask(torch.arange(3)), distinct_row_mask(torch.tensor([0, 0, 1]))
-    >>> share_left_out(mask, known, 3, 3, device=torch.device("cpu"))  # 2 of 6
+    >>> masked_fraction(mask, known, 3, 3, device=torch.device("cpu"))  # 2 of 6
     tensor(0.3333)
     """
     counts = torch.zeros(2, dtype=torch.long, device=device)
@@ -146,7 +146,7 @@ def share_left_out(mask: RowMask, known: RowMask, anchors: int, candidates: int,
     return counts[0] / counts[1].clamp(min=1)
 
 
-def rows_of(
+def mask_rows(
     mask: Tensor | RowMask | None, rows: Int[Tensor, " anchors"], candidates: int
 ) -> Bool[Tensor, "anchors candidates"] | None:
     """These rows of a mask of either kind, or None. Raises NearfarError for a RowMask that gives something else."""
@@ -157,12 +157,12 @@ def rows_of(
     return found
 
 
-def _bounds(groups: Tensor, count: int) -> Tensor:
+def _group_offsets(groups: Tensor, count: int) -> Tensor:
     """Where the members of each group begin, once sorted by group, and where the last ones end."""
     return torch.cat([groups.new_zeros(1), groups.bincount(minlength=count).cumsum(0)])
 
 
-def _members(groups: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
+def _group_members(groups: Tensor, bounds: Tensor) -> tuple[Tensor, Tensor]:
     """All members of some groups: the place of their group in ``groups``, and their own in the sorted order."""
     starts, counts = bounds[groups], bounds[groups + 1] - bounds[groups]
     whose = torch.arange(len(groups), device=groups.device).repeat_interleave(counts)

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
-from nearfar.objectives._compared import Compared
 from nearfar.objectives._contrast import contrast
+from nearfar.objectives._contrast_targets import ContrastTargets
 from nearfar.objectives._info_nce import info_nce, nt_xent
-from nearfar.objectives._row_masks import RowMask, rows_of
-from nearfar.objectives._similarity import check_mask, check_temperature, comparable
+from nearfar.objectives._row_masks import RowMask, mask_rows
+from nearfar.objectives._similarity import check_mask, check_temperature, prepare_pair
 from nearfar.types import NearfarError
 
 SelfGuidedVariant: TypeAlias = Literal["sg", "opt1", "opt2", "opt3"]
@@ -72,11 +72,13 @@ def self_guided(
     if variant == "opt3":
         return _all_layers(cls, views, temperature, mask)
 
-    def compare(rows: Int[Tensor, " anchors"]) -> Compared:
-        kept = rows_of(mask, rows, len(cls))
-        return Compared(positives=rows, kept=None if kept is None else kept.repeat(1, 2), itself=len(cls) + rows)
+    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
+        kept = mask_rows(mask, rows, len(cls))
+        return ContrastTargets(
+            positives=rows, candidate_mask=None if kept is None else kept.repeat(1, 2), self_column=len(cls) + rows
+        )
 
-    return contrast(cls, torch.cat([views, cls]), compare, temperature=temperature, similarity="cosine")
+    return contrast(cls, torch.cat([views, cls]), targets_fn, temperature=temperature, similarity="cosine")
 
 
 def parameter_drift(module: nn.Module, reference: nn.Module) -> Float[Tensor, ""]:
@@ -116,15 +118,15 @@ def _all_layers(
 ) -> Float[Tensor, " batch"]:
     """opt3. A sentence's own other layers are not compared with it."""
     batch, layers = views.shape[:2]
-    one, other = comparable(cls, views.flatten(0, 1), "cosine")
+    one, other = prepare_pair(cls, views.flatten(0, 1), "cosine")
     own = (one[:, None] * other.unflatten(0, (batch, layers))).sum(dim=2) / temperature
 
-    def compare(rows: Int[Tensor, " anchors"]) -> Compared:
-        known = rows_of(mask, rows, batch)
+    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
+        known = mask_rows(mask, rows, batch)
         known = torch.ones(len(rows), batch, dtype=torch.bool, device=cls.device) if known is None else known
         others = known.scatter(1, rows[:, None], value=False)
-        return Compared(positives=None, kept=others.repeat_interleave(layers, dim=1))
+        return ContrastTargets(positives=None, candidate_mask=others.repeat_interleave(layers, dim=1))
 
-    negatives = contrast(one, other, compare, temperature=temperature, similarity="dot", averaged=False)
+    negatives = contrast(one, other, targets_fn, temperature=temperature, similarity="dot", mean_reduction=False)
     # -log(e^own / (e^own + e^negatives)) = log(1 + e^(negatives - own)), to full precision however far apart they are.
     return torch.logaddexp(negatives[:, None] - own, torch.zeros_like(own)).mean(dim=1)

@@ -16,7 +16,7 @@ def similarities(
     anchors: Float[Tensor, "anchors dim"], candidates: Float[Tensor, "candidates dim"], similarity: Similarity
 ) -> Float[Tensor, "anchors candidates"]:
     """Similarity of every anchor with every candidate, in float32 or better."""
-    anchors, candidates = comparable(anchors, candidates, similarity)
+    anchors, candidates = prepare_pair(anchors, candidates, similarity)
     # Autocast would round the products to bfloat16: three digits, and raw dot products reach hundreds.
     with torch.autocast(anchors.device.type, enabled=False):
         return anchors @ candidates.T
@@ -26,38 +26,38 @@ def row_similarities(
     first: Float[Tensor, "batch dim"], second: Float[Tensor, "batch dim"], similarity: Similarity
 ) -> Float[Tensor, " batch"]:
     """Similarity of each row of one with the same row of the other, in float32 or better."""
-    first, second = comparable(first, second, similarity)
+    first, second = prepare_pair(first, second, similarity)
     return (first * second).sum(dim=1)
 
 
-def comparable(
+def prepare_pair(
     first: Float[Tensor, "anchors dim"], second: Float[Tensor, "candidates dim"], similarity: Similarity
 ) -> tuple[Float[Tensor, "anchors dim"], Float[Tensor, "candidates dim"]]:
     """Both in one precision, float32 or better, and of length 1 where only their directions count."""
-    exact = exact_dtype(first, second)
-    return prepared(first, exact, similarity), prepared(second, exact, similarity)
+    exact = compute_dtype(first, second)
+    return prepare_vectors(first, exact, similarity), prepare_vectors(second, exact, similarity)
 
 
-def exact_dtype(first: Tensor, second: Tensor) -> torch.dtype:
+def compute_dtype(first: Tensor, second: Tensor) -> torch.dtype:
     """The precision in which both are compared, float32 or better."""
     return torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
 
 
-def prepared(
+def prepare_vectors(
     vectors: Float[Tensor, "vectors dim"], exact: torch.dtype, similarity: Similarity
 ) -> Float[Tensor, "vectors dim"]:
     """Vectors whose dot products are the similarities."""
-    return unit(vectors.to(exact)) if similarity == "cosine" else vectors.to(exact)
+    return l2_normalize(vectors.to(exact)) if similarity == "cosine" else vectors.to(exact)
 
 
-def unit(vectors: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
+def l2_normalize(vectors: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
     """Scale to length 1. A zero vector stays zero, with zero gradient: an epsilon would make its gradient huge."""
     norms = vectors.norm(dim=1, keepdim=True)
     zero = norms == 0
     return torch.where(zero, 0.0, vectors / torch.where(zero, 1.0, norms))
 
 
-def negative_log_shares(
+def masked_nll(
     logits: Float[Tensor, "anchors candidates"],
     positives: Bool[Tensor, "anchors candidates"],
     candidates: Bool[Tensor, "anchors candidates"] | None = None,
@@ -82,7 +82,7 @@ def check_similarity(similarity: str) -> None:
         raise NearfarError(f"similarity must be one of {', '.join(get_args(Similarity))}, not {similarity!r}")
 
 
-def check_alike(names: str, first: Tensor, second: Tensor) -> None:
+def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:
     """Raise NearfarError unless both are matrices of the same shape. ``names``, as "anchors positives", are theirs."""
     if first.ndim != 2 or first.shape != second.shape:
         one, other = names.split()

@@ -3,8 +3,8 @@
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from nearfar.objectives._compared import Compared
 from nearfar.objectives._contrast import contrast
+from nearfar.objectives._contrast_targets import ContrastTargets
 from nearfar.objectives._similarity import check_temperature
 from nearfar.types import NearfarError
 
@@ -42,9 +42,9 @@ def supcon(
     _, label, sizes = labels.unique(return_inverse=True, return_counts=True)
     anchors = (sizes[label] > 1).nonzero().squeeze(1)
 
-    def compare(rows: Int[Tensor, " anchors"]) -> Compared:
-        itself = anchors[rows]
-        alike = labels[itself, None] == labels
-        return Compared(positives=alike.scatter_(1, itself[:, None], value=False), itself=itself)
+    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
+        self_column = anchors[rows]
+        alike = labels[self_column, None] == labels
+        return ContrastTargets(positives=alike.scatter_(1, self_column[:, None], value=False), self_column=self_column)
 
-    return contrast(embeddings[anchors], embeddings, compare, temperature=temperature, similarity="cosine")
+    return contrast(embeddings[anchors], embeddings, targets_fn, temperature=temperature, similarity="cosine")

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from nearfar.methods.mixture import Mixture
     from nearfar.runs.folder import RunFolder
-    from nearfar.training.checkpoint import Keeper, Progress
-    from nearfar.training.gradients import Part
-    from nearfar.training.loop import Evaluation, Watcher
+    from nearfar.training.checkpoint import Checkpointer, Progress
+    from nearfar.training.gradients import LossPart
+    from nearfar.training.loop import Evaluation, TrainingCallback
     from nearfar.training.processes import Processes
 
 
@@ -42,13 +42,13 @@ class Job:
     evaluate: "Callable[[], Evaluation]"
     metric: str
     """What a score is: spearman, accuracy ..."""
-    of: str
+    evaluated_on: str
     """What it is of, as in "the dev pairs"."""
     settings: Mapping[str, str]
     """The files that say how the run is made: name -> text."""
     save: Callable[[Path], None]
     """Write the model, with the weights that were kept, into a folder."""
-    account: "Callable[[Progress], dict[str, Any]]"
+    run_info: "Callable[[Progress], dict[str, Any]]"
     """What the run's own part of run.json is; called with the weights that were kept, in the first process alone."""
 
     @property
@@ -57,7 +57,7 @@ class Job:
         return {"encoder": self.encoder} | {f"head{number}": head for number, head in enumerate(self.mixture.heads)}
 
 
-class Joined(NamedTuple):
+class ProcessContext(NamedTuple):
     """One process of those that train together, or the only one."""
 
     processes: "Processes"
@@ -67,25 +67,25 @@ class Joined(NamedTuple):
     """Silent in all processes but the first."""
 
 
-def join(config: RunConfig, console: "Console | None") -> Joined:
+def join_processes(config: RunConfig, console: "Console | None") -> ProcessContext:
     """Join the other processes, if torchrun started several."""
     from accelerate import PartialState
     from rich.console import Console
 
     from nearfar.encoder.device import check_device
-    from nearfar.training.processes import Processes, leave
+    from nearfar.training.processes import Processes, leave_process_group
 
     check_device(config.device)
     device = PartialState(cpu=config.device == "cpu").device
     processes = Processes()
     if processes.size > 1:
-        atexit.register(leave)
-    console = console if console is not None and processes.first else Console(quiet=True)
-    return Joined(processes, str(device) if processes.size > 1 else config.device, console)
+        atexit.register(leave_process_group)
+    console = console if console is not None and processes.is_main else Console(quiet=True)
+    return ProcessContext(processes, str(device) if processes.size > 1 else config.device, console)
 
 
-def carry_out(
-    config: RunConfig, job: Job, *, held: "RunFolder", processes: "Processes", console: "Console"
+def execute(
+    config: RunConfig, job: Job, *, run_dir: "RunFolder", processes: "Processes", console: "Console"
 ) -> "Progress":
     """Train in the folder that is held, from its checkpoint if it has one, and leave model and account there.
 
@@ -100,45 +100,45 @@ def carry_out(
     from nearfar.training.checkpoint import Checkpoints
     from nearfar.training.display import Display, MetricsFile
 
-    folder = held.path
+    folder = run_dir.path
     for fact in job.facts:
         console.print(fact, markup=False, highlight=False)
     if processes.size > 1:
         console.print(f"{processes.size} processes, {config.batch_size * processes.size} rows a batch", highlight=False)
-    held.begin(job.settings)
+    run_dir.begin(job.settings)
     checkpoints = Checkpoints(folder)
-    processes.from_first(checkpoints.mend)
+    processes.broadcast_from_first(checkpoints.recover)
     optimiser = _optimiser(config, job)
     progress = checkpoints.load(job.modules, optimiser, processes=processes.size)
-    display = Display(console, total_steps=job.total_steps, start=progress.step, metric=job.metric, of=job.of)
-    watchers: list[Watcher] = [display]
-    if processes.first:
-        watchers.append(MetricsFile(folder / "metrics.jsonl", resume_at=progress.step, metric=job.metric))
+    display = Display(console, total_steps=job.total_steps, start=progress.step, metric=job.metric, evaluated_on=job.evaluated_on)
+    callbacks: list[TrainingCallback] = [display]
+    if processes.is_main:
+        callbacks.append(MetricsFile(folder / "metrics.jsonl", resume_at=progress.step, metric=job.metric))
     with display:
-        _loop(config, job, optimiser, keeper=checkpoints, watchers=watchers, progress=progress, processes=processes)
+        _loop(config, job, optimiser, checkpointer=checkpoints, callbacks=callbacks, progress=progress, processes=processes)
 
     def finish() -> None:
         if config.keep == "best":
             checkpoints.load_best(job.modules)
         _replace(folder / "model", job.save)
-        own = job.account(progress)
-        record = {**provenance(), "config": asdict(config), "data": job.facts, "inputs": held.inputs}
+        own = job.run_info(progress)
+        record = {**provenance(), "config": asdict(config), "data": job.facts, "inputs": run_dir.inputs}
         record |= {"precision": config.precision, **own, **asdict(progress)}
         write_text(folder / "run.json", json.dumps(record, indent=1) + "\n")  # last: with it the run is finished
         checkpoints.clear()
-        held.finish()
+        run_dir.finish()
 
-    processes.from_first(finish)  # nobody leaves before the model is written
+    processes.broadcast_from_first(finish)  # nobody leaves before the model is written
     return progress
 
 
-def carry_out_in_memory(config: RunConfig, job: Job) -> "Progress":
+def execute_in_memory(config: RunConfig, job: Job) -> "Progress":
     """Train without a folder: nothing is shown or written. The job's modules end with the weights to keep."""
-    from nearfar.training.checkpoint import InMemory, Progress
+    from nearfar.training.checkpoint import InMemoryCheckpointer, Progress
     from nearfar.training.processes import Processes
 
-    kept, progress = InMemory(), Progress()
-    _loop(config, job, _optimiser(config, job), keeper=kept, watchers=(), progress=progress, processes=Processes())
+    kept, progress = InMemoryCheckpointer(), Progress()
+    _loop(config, job, _optimiser(config, job), checkpointer=kept, callbacks=(), progress=progress, processes=Processes())
     if config.keep == "best":
         kept.load_best(job.modules)
     return progress
@@ -162,8 +162,8 @@ def _loop(
     job: Job,
     optimiser: Any,
     *,
-    keeper: "Keeper",
-    watchers: "Sequence[Watcher]",
+    checkpointer: "Checkpointer",
+    callbacks: "Sequence[TrainingCallback]",
     progress: "Progress",
     processes: "Processes",
 ) -> None:
@@ -177,8 +177,8 @@ def _loop(
         ),
         modules=job.modules,
         optimiser=optimiser,
-        checkpoints=keeper,
-        watchers=watchers,
+        checkpoints=checkpointer,
+        callbacks=callbacks,
         evaluate=job.evaluate,
         describe_rows=_describe_rows,
         progress=progress,
@@ -194,7 +194,7 @@ def _loop(
     )
 
 
-def _describe_rows(parts: "Sequence[Part]", *, show: int = 16) -> str:
+def _describe_rows(parts: "Sequence[LossPart]", *, show: int = 16) -> str:
     """The rows of the parts of a batch, by number, and the batch in words."""
     lines: list[str] = []
     for method, batch, _ in parts:

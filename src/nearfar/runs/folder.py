@@ -16,23 +16,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from nearfar.config import RunConfig, build, flag, load_toml
-from nearfar.disk import LOCK, disk_errors, locked, read_json, write_text
+from nearfar.disk import LOCK, disk_errors, folder_lock, read_json, write_text
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from nearfar.training.processes import Processes
 
-CONFIG, INPUTS, ACCOUNT = "config.toml", "inputs.json", "run.json"
+CONFIG, INPUTS, RUN_INFO = "config.toml", "inputs.json", "run.json"
 PRECISION = "precision"
 """What the run computes in is among the inputs (:mod:`nearfar.runs.precision`)."""
 LEFTOVERS = frozenset({LOCK, INPUTS, "second.toml", *(f"{name}.new" for name in (CONFIG, INPUTS, "second.toml"))})
 """What a run that was killed before it had its config.toml may have left."""
 State: TypeAlias = Literal["fresh", "unfinished", "finished"]
-Differ: TypeAlias = Callable[[Path], list[str]]
+FindDifferences: TypeAlias = Callable[[Path], list[str]]
 """What differs in a folder, beside the settings in config.toml."""
 
 
-def nothing_else(_: Path) -> list[str]:
+def no_differences(_: Path) -> list[str]:
     """All settings are in config.toml."""
     return []
 
@@ -43,9 +43,9 @@ class RunFolder(ExitStack):
     Args:
         config: of the run.
         processes: that train together; the first one reads and writes.
-        also: says what else differs.
-        like: folders of runs that must have had the same inputs, where they know them.
-        account: the file that a finished run has.
+        find_differences: says what else differs.
+        sibling_runs: folders of runs that must have had the same inputs, where they know them.
+        info_file: the file that a finished run has.
         what: the word for it in messages.
     """
 
@@ -54,39 +54,39 @@ class RunFolder(ExitStack):
         config: RunConfig,
         processes: "Processes",
         *,
-        also: Differ = nothing_else,
-        like: Sequence[Path] = (),
-        account: str = ACCOUNT,
+        find_differences: FindDifferences = no_differences,
+        sibling_runs: Sequence[Path] = (),
+        info_file: str = RUN_INFO,
         what: str = "run",
     ) -> None:
         super().__init__()
         self.path = Path(config.output)
         self.inputs: dict[str, str] = {}
         """Fingerprint of each input that was seen."""
-        self.begun: list[Path] = []
-        """This folder, where it holds the run already, then those of ``like`` that hold one."""
-        self._config, self._processes, self._also = config, processes, also
-        self._account, self._what = account, what
-        self._like = like
+        self.existing_runs: list[Path] = []
+        """This folder, where it holds the run already, then those of ``sibling_runs`` that hold one."""
+        self._config, self._processes, self._find_differences = config, processes, find_differences
+        self._info_file, self._what = info_file, what
+        self._sibling_runs = sibling_runs
         self._before: list[tuple[Path, dict[str, str]]] = []
         self._locked = False
 
-    def look(self, *, resume: bool) -> State:
+    def acquire(self, *, resume: bool) -> State:
         """Whether the folder is free, or holds this run, unfinished or finished.
 
         Raises:
             NearfarError: it holds something else, ``resume`` does not fit, or another process is in it.
         """
-        return self._processes.from_first(partial(self._look, resume))
+        return self._processes.broadcast_from_first(partial(self._acquire, resume))
 
-    def _look(self, resume: bool) -> State:
+    def _acquire(self, resume: bool) -> State:
         if self.path.is_dir():
             self._lock()
         state = self._check(resume=resume)
-        if state == "unfinished" or (state == "finished" and self._account != ACCOUNT):
+        if state == "unfinished" or (state == "finished" and self._info_file != RUN_INFO):
             self._check_parts()
-            self.begun.append(self.path)
-            before = inputs_of(self.path)
+            self.existing_runs.append(self.path)
+            before = read_input_fingerprints(self.path)
             if before is not None:
                 self._before.append((self.path, before))
             elif state == "unfinished":
@@ -95,21 +95,21 @@ class RunFolder(ExitStack):
                     "and model are still the same is not checked.",
                     stacklevel=2,
                 )
-        for folder in self._like:
-            if state != "finished" and (known := inputs_of(folder)) is not None:
+        for folder in self._sibling_runs:
+            if state != "finished" and (known := read_input_fingerprints(folder)) is not None:
                 self._before.append((folder, known))
-        self.begun += [folder for folder in self._like if (folder / CONFIG).is_file()]
+        self.existing_runs += [folder for folder in self._sibling_runs if (folder / CONFIG).is_file()]
         return state
 
-    def see(self, what: str, fingerprint: Callable[[], str]) -> None:
+    def verify_input(self, what: str, fingerprint: Callable[[], str]) -> None:
         """Take note of an input, and hold it against what the run began with. All processes see the same inputs.
 
         Raises:
             NearfarError: it is another now.
         """
-        self._processes.from_first(partial(self._see, what, fingerprint))
+        self._processes.broadcast_from_first(partial(self._verify_input, what, fingerprint))
 
-    def _see(self, what: str, fingerprint: Callable[[], str]) -> None:
+    def _verify_input(self, what: str, fingerprint: Callable[[], str]) -> None:
         self.inputs[what] = fingerprint()
         for folder, before in self._before:
             if before.get(what) == self.inputs[what]:
@@ -135,7 +135,7 @@ class RunFolder(ExitStack):
         Raises:
             NearfarError: the disk refuses; another process was faster.
         """
-        self._processes.from_first(partial(self._begin, settings))
+        self._processes.broadcast_from_first(partial(self._begin, settings))
 
     def _begin(self, settings: Mapping[str, str]) -> None:
         if not self._locked:
@@ -153,22 +153,22 @@ class RunFolder(ExitStack):
             (self.path / INPUTS).unlink(missing_ok=True)
 
     def _check(self, *, resume: bool) -> State:
-        return check_folder(self._config, resume=resume, also=self._also, account=self._account, what=self._what)
+        return check_folder(self._config, resume=resume, find_differences=self._find_differences, info_file=self._info_file, what=self._what)
 
     def _lock(self) -> None:
-        self.enter_context(locked(self.path))
+        self.enter_context(folder_lock(self.path))
         self._locked = True
 
     def _check_parts(self) -> None:
         from nearfar.training.checkpoint import Checkpoints
-        from nearfar.training.display import kept_lines
+        from nearfar.training.display import lines_up_to_step
 
         Checkpoints(self.path).check(best=self._config.keep == "best")
-        kept_lines(self.path / "metrics.jsonl", up_to=0)
+        lines_up_to_step(self.path / "metrics.jsonl", up_to=0)
 
 
 def check_folder(
-    config: RunConfig, *, resume: bool, also: Differ = nothing_else, account: str = ACCOUNT, what: str = "run"
+    config: RunConfig, *, resume: bool, find_differences: FindDifferences = no_differences, info_file: str = RUN_INFO, what: str = "run"
 ) -> State:
     """Whether the run folder is free, or holds this very run, unfinished or finished.
 
@@ -182,11 +182,11 @@ def check_folder(
         if folder.exists() and not is_empty(folder):
             raise NearfarError(f"{folder}: is in the way and holds no {what} (no {CONFIG}); choose another --output.")
         return "fresh"
-    refuse_other_settings(folder, config, also=also)
-    if (folder / account).exists():
+    refuse_other_settings(folder, config, find_differences=find_differences)
+    if (folder / info_file).exists():
         if not resume:
-            tables = folder / account.replace(".json", ".md")
-            where = f"its model is {folder / 'model'}" if account == ACCOUNT else f"its tables are in {tables}"
+            tables = folder / info_file.replace(".json", ".md")
+            where = f"its model is {folder / 'model'}" if info_file == RUN_INFO else f"its tables are in {tables}"
             raise NearfarError(f"{folder}: holds this {what}, finished; {where}.")
         return "finished"
     if not resume:
@@ -199,7 +199,7 @@ def is_empty(folder: Path) -> bool:
     return folder.is_dir() and all(entry.name in LEFTOVERS for entry in folder.iterdir())
 
 
-def refuse_other_settings(folder: Path, config: RunConfig, *, also: Differ = nothing_else) -> None:
+def refuse_other_settings(folder: Path, config: RunConfig, *, find_differences: FindDifferences = no_differences) -> None:
     """Make sure that the run in ``folder`` has the settings of ``config``.
 
     Raises:
@@ -208,7 +208,7 @@ def refuse_other_settings(folder: Path, config: RunConfig, *, also: Differ = not
     differ = _differ(folder / CONFIG, config)
     if "method" in differ:
         raise NearfarError(f"{folder}: holds a run of another method; choose another --output.")
-    differ += also(folder)
+    differ += find_differences(folder)
     if differ:
         raise NearfarError(
             f"{folder}: holds a run with other settings ({', '.join(map(flag, differ))}); choose another --output."
@@ -219,32 +219,32 @@ def _differ(file: Path, config: RunConfig) -> list[str]:
     """In which settings the file and the config differ; OUTPUT, a path that can be written in many ways, is none."""
     kind, values = load_toml(file)
     before, now = asdict(build(kind, values, source=file)), asdict(config)
-    if now[PRECISION] == "auto" and PRECISION not in (inputs_of(file.parent) or {}):
+    if now[PRECISION] == "auto" and PRECISION not in (read_input_fingerprints(file.parent) or {}):
         now[PRECISION] = before[PRECISION]  # an earlier version began it, and had no auto
     differ = sorted(key for key in before.keys() | now.keys() if before.get(key) != now.get(key) and key != "output")
     return differ if kind is type(config) else ["method", *differ]
 
 
-def read_account(folder: Path) -> dict[str, Any]:
+def read_run_info(folder: Path) -> dict[str, Any]:
     """The run.json of a finished run, its scores checked.
 
     Raises:
         NearfarError: it cannot be read, or is damaged.
     """
-    file = folder / ACCOUNT
+    file = folder / RUN_INFO
     again = f"Remove {folder} and train again, or bring the file back."
-    account = read_json(file, otherwise=again)
+    run_info = read_json(file, otherwise=again)
     numbers = ("step", "best_step", "start_score", "best_score", "seconds")
-    config = account.get("config") if isinstance(account, dict) else None
+    config = run_info.get("config") if isinstance(run_info, dict) else None
     if not isinstance(config, dict) or type(config.get("seed")) is not int:
         raise NearfarError(f"{file}: is damaged: it lacks the run's config with its seed. {again}")
     for name in numbers:
-        if type(account.get(name, 0)) not in (int, float, type(None)):
+        if type(run_info.get(name, 0)) not in (int, float, type(None)):
             raise NearfarError(f"{file}: is damaged: {name} is no number. {again}")
-    return dict(account)
+    return dict(run_info)
 
 
-def inputs_of(folder: Path) -> dict[str, str] | None:
+def read_input_fingerprints(folder: Path) -> dict[str, str] | None:
     """The fingerprints of what a run read; None where it has no note of them.
 
     Raises:
@@ -254,9 +254,9 @@ def inputs_of(folder: Path) -> dict[str, str] | None:
     again = f"Start again: choose another --output, or remove {folder}."
     if file.exists():
         inputs = read_json(file, otherwise=again)
-    elif (folder / ACCOUNT).is_file():
-        file = folder / ACCOUNT
-        inputs = read_account(folder).get("inputs")
+    elif (folder / RUN_INFO).is_file():
+        file = folder / RUN_INFO
+        inputs = read_run_info(folder).get("inputs")
         if inputs is None:
             return None
     else:

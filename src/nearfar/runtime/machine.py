@@ -10,7 +10,7 @@ from pathlib import Path
 
 SYSTEM: str = sys.platform
 CPUINFO = Path("/proc/cpuinfo")
-SETS = {
+INSTRUCTION_SETS = {
     "avx2": "avx2",
     "avx512f": "avx512f",
     "avx512_vnni": "avx512_vnni",
@@ -41,27 +41,27 @@ ONEDNN_LEVELS = {
 LEVELS = {"avx2": 2, "avx512f": 3, "avx512_vnni": 4, "avx512_bf16": 5, "avx512_fp16": 6, "amx_bf16": 7}
 _UNLIMITED = 99
 
-TELLERS: dict[str, Callable[[], object]] = {}
+PROVENANCE_PROVIDERS: dict[str, Callable[[], object]] = {}
 """What parts of the library, once imported, tell of themselves in result files: name -> what JSON holds."""
 
 
 def processor() -> str:
     """Its name, as far as the system tells it."""
     for name in ("model name", "Model"):
-        if told := cpu_fields().get(name):
-            return told
+        if value := cpu_fields().get(name):
+            return value
     return (_sysctl("machdep.cpu.brand_string") if SYSTEM == "darwin" else None) or platform.processor()
 
 
 def instruction_sets(environment: Mapping[str, str] | None = None) -> list[str]:
-    """Those of :data:`SETS` that the processor has and the environment (by default this process's) leaves to torch."""
+    """Those of :data:`INSTRUCTION_SETS` that the processor has and that ``environment`` does not disable in torch."""
     fields = cpu_fields()
     flags = set(f"{fields.get('flags', '')} {fields.get('Features', '')}".split())
     level = _limit(os.environ if environment is None else environment)
-    return [name for flag, name in SETS.items() if flag in flags and LEVELS.get(flag, 0) <= level]
+    return [name for flag, name in INSTRUCTION_SETS.items() if flag in flags and LEVELS.get(flag, 0) <= level]
 
 
-def limited_below(flag: str) -> bool:
+def disabled_by_environment(flag: str) -> bool:
     """Whether this process's environment takes a set of :data:`LEVELS` from torch, whether or not it is there."""
     return LEVELS[flag] > _limit(os.environ)
 
@@ -79,9 +79,9 @@ def cpu_fields() -> dict[str, str]:
     return fields
 
 
-def told() -> dict[str, object]:
+def provenance_info() -> dict[str, object]:
     """What each part tells."""
-    return {name: tell() for name, tell in TELLERS.items()}
+    return {name: provider() for name, provider in PROVENANCE_PROVIDERS.items()}
 
 
 def _limit(environment: Mapping[str, str]) -> int:

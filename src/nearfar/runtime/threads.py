@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-SPINS = "1000"
+SPIN_COUNT = "1000"
 """Spins of a waiting thread before it sleeps: some microseconds, about as long as it takes to wake it up."""
-WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": SPINS, "KMP_BLOCKTIME": "1"}
+WAIT_VARIABLES = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": SPIN_COUNT, "KMP_BLOCKTIME": "1"}
 """The variable of the standard, that of libgomp (torch for Linux), and that of libomp (macOS) and libiomp (Windows), in
 milliseconds."""
-COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -38,7 +38,7 @@ def set_up() -> dict[str, str]:
 
 
 @contextmanager
-def inherited() -> Iterator[None]:
+def child_environment() -> Iterator[None]:
     """Processes that are started inside have the variables, also where this process has them not."""
     chosen = settings(os.environ)
     os.environ.update(chosen)
@@ -55,14 +55,18 @@ def settings(environment: Mapping[str, str]) -> dict[str, str]:
     A variable about waiting that is there leaves all waiting to the user. The number of threads is torch's own choice
     (the cores, or OMP_NUM_THREADS), but where a container's quota of processor time is smaller.
     """
-    chosen = {} if any(name in environment for name in WAITING) else dict(WAITING)
+    chosen = {} if any(name in environment for name in WAIT_VARIABLES) else dict(WAIT_VARIABLES)
     quota = cpu_quota()
-    if quota is not None and quota < cores() and not any(name in environment for name in COUNTS):
+    if (
+        quota is not None
+        and quota < available_cores()
+        and not any(name in environment for name in THREAD_COUNT_VARIABLES)
+    ):
         chosen["OMP_NUM_THREADS"] = str(quota)
     return chosen
 
 
-def cores() -> int:
+def available_cores() -> int:
     """The cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))

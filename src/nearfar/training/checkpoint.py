@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from nearfar.disk import apply_umask, disk_errors, flush, read_json
 from nearfar.types import NearfarError
 
-WEIGHTS, MOMENTS, PROGRESS = "weights.safetensors", "optimiser.safetensors", "progress.json"
+WEIGHTS, OPTIMISER_STATE, PROGRESS = "weights.safetensors", "optimiser.safetensors", "progress.json"
 _INTEGERS = ("step", "epoch", "batch", "without_best", "items", "processes")
 _NUMBERS = ("start_score", "best_score", "best_step", "seconds")
 
@@ -62,7 +62,7 @@ class Progress:
         return best
 
 
-class Keeper(Protocol):
+class Checkpointer(Protocol):
     """Who keeps what a run must not lose."""
 
     @property
@@ -76,7 +76,7 @@ class Keeper(Protocol):
         """Keep the current weights as the best so far."""
 
 
-class InMemory:
+class InMemoryCheckpointer:
     """Keeps the best weights of a short run that leaves no folder; it cannot be resumed."""
 
     latest = None
@@ -114,7 +114,7 @@ class Checkpoints:
             shutil.rmtree(fresh, ignore_errors=True)
             fresh.mkdir(parents=True)
             save_file(_weights(modules), fresh / WEIGHTS)
-            save_file(_moments(modules, optimiser), fresh / MOMENTS)
+            save_file(_optimiser_state(modules, optimiser), fresh / OPTIMISER_STATE)
             (fresh / PROGRESS).write_text(json.dumps(asdict(progress)), encoding="utf-8")
             apply_umask(fresh)
             flush(fresh)
@@ -123,7 +123,7 @@ class Checkpoints:
             fresh.rename(self.latest)
             shutil.rmtree(old, ignore_errors=True)
 
-    def mend(self) -> None:
+    def recover(self) -> None:
         """Put the previous checkpoint back in its place, if a kill hit between the two renames of :meth:`save`."""
         old = self.latest.with_name("checkpoint.old")
         if not self.latest.exists() and old.exists():
@@ -136,11 +136,11 @@ class Checkpoints:
             NearfarError: a file is missing, cannot be read or is damaged.
         """
         with disk_errors(self.latest):
-            self.mend()
+            self.recover()
         if not self.latest.exists():
             return
         progress = self._progress()
-        files = [self.latest / WEIGHTS, self.latest / MOMENTS]
+        files = [self.latest / WEIGHTS, self.latest / OPTIMISER_STATE]
         if best and progress.best_step is not None:
             files.append(self.best)
         for file in files:
@@ -154,7 +154,7 @@ class Checkpoints:
             NearfarError: another number of processes wrote it, so that the run would end with other weights; a file is
                 missing, cannot be read or is damaged.
         """
-        self.mend()
+        self.recover()
         if not self.latest.exists():
             return Progress(processes=processes)
         progress = self._progress()
@@ -165,8 +165,8 @@ class Checkpoints:
             )
         with self._damage(self.latest / WEIGHTS):
             _load_weights(modules, load_file(self.latest / WEIGHTS))
-        with self._damage(self.latest / MOMENTS):
-            _load_moments(modules, optimiser, load_file(self.latest / MOMENTS))
+        with self._damage(self.latest / OPTIMISER_STATE):
+            _load_optimiser_state(modules, optimiser, load_file(self.latest / OPTIMISER_STATE))
         return progress
 
     def _progress(self) -> Progress:
@@ -254,7 +254,7 @@ def _named_parameters(modules: dict[str, nn.Module]) -> dict[str, nn.Parameter]:
     return {f"{prefix}.{name}": p for prefix, module in modules.items() for name, p in module.named_parameters()}
 
 
-def _moments(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+def _optimiser_state(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     return {
         f"{name}:{key}": value.contiguous()
         for name, parameter in _named_parameters(modules).items()
@@ -262,7 +262,9 @@ def _moments(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) ->
     }
 
 
-def _load_moments(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+def _load_optimiser_state(
+    modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, tensors: dict[str, Tensor]
+) -> None:
     parameters = _named_parameters(modules)
     for name, tensor in tensors.items():
         owner, _, key = name.rpartition(":")

@@ -26,10 +26,10 @@ class Display:
         total_steps: int,
         start: int = 0,
         metric: str = "spearman",
-        of: str = "the dev pairs",
+        evaluated_on: str = "the dev pairs",
     ) -> None:
         self.console = console
-        self.metric, self.of = metric.capitalize(), of
+        self.metric, self.evaluated_on = metric.capitalize(), evaluated_on
         self.every = max(1, total_steps // 20)
         columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}"))
         self.bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
@@ -44,7 +44,7 @@ class Display:
     ) -> None:
         self.bar.stop()
 
-    def stepped(self, report: StepReport) -> None:
+    def on_step(self, report: StepReport) -> None:
         """Move the bar."""
         terms = "  ".join(f"{name} {value:.3f}" for name, value in report.terms.items())
         line = f"{terms}  lr {report.learning_rate:.1e}  {report.items_per_second:.0f} items/s"
@@ -52,11 +52,12 @@ class Display:
         if not self.console.is_terminal and report.step % self.every == 0:
             self.console.print(f"step {report.step}: {line}", highlight=False)
 
-    def evaluated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
+    def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         """Print the score and the measures."""
         note = "before training" if step == 0 else "the best so far" if best else ""
         self.bar.console.print(
-            f"step {step}: {self.metric} {100 * evaluation.score:.2f} on {self.of}  {note}".rstrip(), highlight=False
+            f"step {step}: {self.metric} {100 * evaluation.score:.2f} on {self.evaluated_on}  {note}".rstrip(),
+            highlight=False,
         )
         measures = "  ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in evaluation.measures.items())
         if measures:
@@ -71,10 +72,10 @@ class MetricsFile:
 
     def __init__(self, file: Path, *, resume_at: int, metric: str = "spearman") -> None:
         self.file, self.metric = file, metric
-        kept = kept_lines(file, up_to=resume_at) if resume_at else []
+        kept = lines_up_to_step(file, up_to=resume_at) if resume_at else []
         write_text(file, "".join(line + "\n" for line in kept))
 
-    def stepped(self, report: StepReport) -> None:
+    def on_step(self, report: StepReport) -> None:
         """Append a step."""
         rounded = {name: round(value, 6) for name, value in report.terms.items()}
         self._append(
@@ -85,7 +86,7 @@ class MetricsFile:
             }
         )
 
-    def evaluated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
+    def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         """Append an evaluation."""
         rounded = {name: round(value, 6) for name, value in evaluation.measures.items()}
         named = {} if self.metric == "spearman" else {"metric": self.metric}
@@ -96,7 +97,7 @@ class MetricsFile:
             stream.write(json.dumps(record) + "\n")
 
 
-def kept_lines(file: Path, *, up_to: int) -> list[str]:
+def lines_up_to_step(file: Path, *, up_to: int) -> list[str]:
     """The lines of a metrics.jsonl up to a step; none where there is no such file. A last line that is cut goes.
 
     Raises:

@@ -15,8 +15,8 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from nearfar.training.checkpoint import Keeper, Progress
-from nearfar.training.gradients import Gradients, Part
+from nearfar.training.checkpoint import Checkpointer, Progress
+from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import clipped_step, gradient_norm, learning_rate_factor, set_learning_rate
 from nearfar.types import NearfarError
 
@@ -24,7 +24,7 @@ from nearfar.types import NearfarError
 class Stream(Protocol):
     """The parts of each batch of any epoch, from any place in it on, always the same ones."""
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Sequence[Part]]: ...  # noqa: D102
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Sequence[LossPart]]: ...  # noqa: D102
 
 
 class Evaluation(NamedTuple):
@@ -48,13 +48,13 @@ class StepReport(NamedTuple):
     """An item is what is encoded on its own, most often a distinct sentence."""
 
 
-class Watcher(Protocol):
+class TrainingCallback(Protocol):
     """Who is told how the run goes."""
 
-    def stepped(self, report: StepReport) -> None:
+    def on_step(self, report: StepReport) -> None:
         """A step was taken."""
 
-    def evaluated(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
+    def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         """The encoder was evaluated; step 0 is the start."""
 
 
@@ -68,10 +68,10 @@ def run(
     *,
     modules: dict[str, nn.Module],
     optimiser: torch.optim.AdamW,
-    checkpoints: Keeper,
-    watchers: Sequence[Watcher],
+    checkpoints: Checkpointer,
+    callbacks: Sequence[TrainingCallback],
     evaluate: Callable[[], Evaluation],
-    describe_rows: Callable[[Sequence[Part]], str],
+    describe_rows: Callable[[Sequence[LossPart]], str],
     progress: Progress,
     epochs: int,
     total_steps: int,
@@ -95,14 +95,14 @@ def run(
     """
     processes = gradients.processes
     parameters = [parameter for module in modules.values() for parameter in module.parameters()]
-    left = _left(stream, progress, epochs)
+    remaining = _remaining_batches(stream, progress, epochs)
     if progress.start_score is None:
-        start = processes.from_first(evaluate)
+        start = processes.broadcast_from_first(evaluate)
         progress.start_score = start.score
-        for watcher in watchers:
-            watcher.evaluated(0, start, best=False)
+        for callback in callbacks:
+            callback.on_evaluate(0, start, best=False)
 
-    with _ctrl_c() as interrupted:
+    with _deferred_interrupt() as interrupted:
         stop = False
         while not (progress.finished or stop):
             started = time.perf_counter()
@@ -110,9 +110,9 @@ def run(
             set_learning_rate(optimiser, factor)
             for module in modules.values():
                 module.train()
-            group = list(islice(left, accumulate))
-            terms, items = gradients.add_mean(group, step=progress.step)
-            processes.sum_gradients(parameters)
+            group = list(islice(remaining, accumulate))
+            terms, items = gradients.accumulate_mean(group, step=progress.step)
+            processes.all_reduce_gradients(parameters)
             norm = gradient_norm(parameters)
             for what, value in (("loss", terms["loss"]), ("gradient", norm)):
                 if not math.isfinite(value):
@@ -125,27 +125,27 @@ def run(
             progress.seconds += seconds
             progress.items += items
             rate = optimiser.param_groups[0]["lr"]
-            for watcher in watchers:
-                watcher.stepped(StepReport(progress.step, progress.epoch, terms, rate, norm, items / seconds))
+            for callback in callbacks:
+                callback.on_step(StepReport(progress.step, progress.epoch, terms, rate, norm, items / seconds))
 
             last = progress.step == total_steps
             if progress.step % evaluate_every == 0 or last:
-                found = processes.from_first(evaluate)
+                found = processes.broadcast_from_first(evaluate)
                 best = progress.record(found.score)
-                if best and processes.first:
+                if best and processes.is_main:
                     checkpoints.save_best(modules)
-                for watcher in watchers:
-                    watcher.evaluated(progress.step, found, best=best)
+                for callback in callbacks:
+                    callback.on_evaluate(progress.step, found, best=best)
             progress.finished = last or (patience is not None and progress.without_best >= patience)
-            stop = processes.any(interrupted())
-            if (progress.step % checkpoint_every == 0 or progress.finished or stop) and processes.first:
+            stop = processes.any_process(interrupted())
+            if (progress.step % checkpoint_every == 0 or progress.finished or stop) and processes.is_main:
                 checkpoints.save(progress, modules, optimiser)
         # In the last step, or while it is saved, too: the caller may have more runs to do. And nobody leaves before.
-        if processes.any(interrupted()):
+        if processes.any_process(interrupted()):
             raise Interrupted
 
 
-def _left(stream: Stream, progress: Progress, epochs: int) -> Iterator[Sequence[Part]]:
+def _remaining_batches(stream: Stream, progress: Progress, epochs: int) -> Iterator[Sequence[LossPart]]:
     """The batches that are left; ``progress`` says at any time which come next."""
     while progress.epoch < epochs:
         for parts in stream.epoch(progress.epoch, start=progress.batch):
@@ -154,7 +154,7 @@ def _left(stream: Stream, progress: Progress, epochs: int) -> Iterator[Sequence[
         progress.epoch, progress.batch = progress.epoch + 1, 0
 
 
-def _not_finite(what: str, progress: Progress, checkpoints: Keeper, rows: str) -> NearfarError:
+def _not_finite(what: str, progress: Progress, checkpoints: Checkpointer, rows: str) -> NearfarError:
     there = checkpoints.latest is not None and checkpoints.latest.exists()
     saved = f"The last good checkpoint is {checkpoints.latest}" if there else "No checkpoint was saved yet"
     return NearfarError(
@@ -164,7 +164,7 @@ def _not_finite(what: str, progress: Progress, checkpoints: Keeper, rows: str) -
 
 
 @contextmanager
-def _ctrl_c() -> Iterator[Callable[[], bool]]:
+def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
     """While inside, the first Ctrl-C is only remembered; a second one stops at once."""
     seen: list[int] = []
 

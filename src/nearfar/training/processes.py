@@ -16,7 +16,7 @@ from nearfar.types import NearfarError
 Value = TypeVar("Value")
 BUCKET = 2**24
 """Numbers sent at once when gradients are summed."""
-VOCABULARY = 2**13
+SPARSE_MIN_ROWS = 2**13
 """A matrix with as many rows is taken for one of which a step uses few: embeddings of tokens. Heads have fewer."""
 
 
@@ -29,7 +29,7 @@ class Processes:
         self.size = distributed.get_world_size() if started else 1
 
     @property
-    def first(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is the process that evaluates, writes and talks."""
         return self.rank == 0
 
@@ -48,7 +48,9 @@ class Processes:
             return own.detach()
         longest = -(-total // self.size)
         if total < self.size:  # some have no row to tell the shape by
-            like = self.from_first(lambda: None if own is None else (own.shape[1:], own.dtype, own.device.type))
+            like = self.broadcast_from_first(
+                lambda: None if own is None else (own.shape[1:], own.dtype, own.device.type)
+            )
             assert like is not None
             if own is None:
                 device = torch.device("cuda", torch.cuda.current_device()) if like[2] == "cuda" else like[2]
@@ -60,7 +62,7 @@ class Processes:
         distributed.all_gather(gathered, padded)
         return torch.stack(gathered, dim=1).flatten(0, 1)[:total]
 
-    def sum_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
+    def all_reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
         """Replace each gradient by the sum over the processes; one that no process has stays None."""
         if self.size == 1:
             return
@@ -73,22 +75,22 @@ class Processes:
         for parameter in [p for p, count in zip(trained, found.tolist(), strict=True) if count]:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)
-            if parameter.ndim == 2 and len(parameter) >= VOCABULARY:
-                _sum_rows(parameter.grad)
+            if parameter.ndim == 2 and len(parameter) >= SPARSE_MIN_ROWS:
+                _all_reduce_rows(parameter.grad)
                 continue
             if bucket and sum(gradient.numel() for gradient in bucket) + parameter.numel() > BUCKET:
-                _sum_bucket(bucket)
+                _all_reduce_bucket(bucket)
                 bucket = []
             bucket.append(parameter.grad)
         if bucket:
-            _sum_bucket(bucket)
+            _all_reduce_bucket(bucket)
 
-    def from_first(self, compute: Callable[[], Value]) -> Value:
+    def broadcast_from_first(self, compute: Callable[[], Value]) -> Value:
         """What ``compute`` gives the first process, told to all; a NearfarError there is raised by all."""
         if self.size == 1:
             return compute()
         told: list[tuple[str, object]] = [("", None)]
-        if self.first:
+        if self.is_main:
             try:
                 told = [("value", compute())]
             except NearfarError as error:
@@ -99,7 +101,7 @@ class Processes:
             raise NearfarError(str(value))
         return value  # type: ignore[return-value]
 
-    def any(self, flag: bool) -> bool:
+    def any_process(self, flag: bool) -> bool:
         """Whether the flag is set in any process."""
         if self.size == 1:
             return flag
@@ -109,7 +111,7 @@ class Processes:
         return bool(count > 0)
 
 
-def leave() -> None:
+def leave_process_group() -> None:
     """Take leave of the other processes, where there are any.
 
     A group that anything still refers to keeps its threads, and one of those that frees a tensor as the interpreter
@@ -119,7 +121,7 @@ def leave() -> None:
         distributed.destroy_process_group()
 
 
-def _sum_rows(gradient: Tensor) -> None:
+def _all_reduce_rows(gradient: Tensor) -> None:
     """Sum the rows that are not zero everywhere, as most are where few of a vocabulary's tokens are in the batch."""
     used = gradient.any(dim=1).to(torch.uint8)
     distributed.all_reduce(used, distributed.ReduceOp.MAX)
@@ -129,7 +131,7 @@ def _sum_rows(gradient: Tensor) -> None:
     gradient[rows] = summed
 
 
-def _sum_bucket(gradients: Sequence[Tensor]) -> None:
+def _all_reduce_bucket(gradients: Sequence[Tensor]) -> None:
     flat = torch.cat([gradient.flatten() for gradient in gradients])
     distributed.all_reduce(flat)
     for gradient, summed in zip(gradients, flat.split([g.numel() for g in gradients]), strict=True):

@@ -111,7 +111,7 @@ def test_a_killed_run_ends_with_the_same_bytes(models, tmp_path, settings):
         assert note_of(file)["finished"]["rows"] == len(rows_of(file)) > 10
 
 
-class Fake:
+class FakeTranslator:
     """A translator that upper-cases, and has nothing to say of some sentences; it can be killed."""
 
     left = None
@@ -121,11 +121,11 @@ class Fake:
         self.nothing = nothing
 
     def translate(self, texts, *, beams, temperature, seed):
-        if Fake.left is not None:
-            Fake.left -= 1
-            if Fake.left < 0:
+        if FakeTranslator.left is not None:
+            FakeTranslator.left -= 1
+            if FakeTranslator.left < 0:
                 raise KeyboardInterrupt
-        Fake.read += texts
+        FakeTranslator.read += texts
         return ["" if text.lower() in self.nothing else text.upper() for text in texts]
 
 
@@ -136,10 +136,10 @@ def fake(monkeypatch):
     folders = iter(range(10**6))
 
     def load(folder, **settings):
-        return Fake(silent[::2] if next(folders) % 2 == 0 else silent[1::2])
+        return FakeTranslator(silent[::2] if next(folders) % 2 == 0 else silent[1::2])
 
-    monkeypatch.setattr(Fake, "left", None)
-    monkeypatch.setattr(Fake, "read", [])
+    monkeypatch.setattr(FakeTranslator, "left", None)
+    monkeypatch.setattr(FakeTranslator, "read", [])
     monkeypatch.setattr(nearfar.commands.back_translate.translator, "load_translator", load)
     monkeypatch.setattr(nearfar.commands.back_translate.translator, "locate_translator", lambda name: name)
     monkeypatch.setattr(nearfar.commands.back_translate.translator, "weights_digest", lambda name: f"weights of {name}")
@@ -153,7 +153,7 @@ def test_empty_translations_are_left_out_and_counted(fake, tmp_path):
     assert note_of(file)["finished"] == {"rows": 20, "empty": 21, "unchanged": 1, "bytes": file.stat().st_size}
 
 
-def undated(file):
+def without_dates(file):
     """The text of a note; begun anew, it has the second in which it was."""
     return re.sub(r"\d{4}-\d\d-\d\dT[\d:+]+", "", file.read_text())
 
@@ -161,49 +161,49 @@ def undated(file):
 def test_cut_anywhere(fake, tmp_path):
     file = tmp_path / "bt.tsv"
     whole = back_translate(TEXTS, file, **fake).read_bytes()
-    finished = undated(tmp_path / "bt.tsv.json")
+    finished = without_dates(tmp_path / "bt.tsv.json")
     ends = {place + 1 for place, byte in enumerate(whole) if byte == ord("\n")}
     cuts = {end + step for end in ends for step in (-9, -1, 0, 1)} | set(range(0, len(HEADER) + 2, 5))
     for cut in sorted(cuts & set(range(len(whole)))):
         file.write_bytes(whole[:cut])
         assert back_translate(TEXTS, file, **fake).read_bytes() == whole
         if cut:
-            assert undated(tmp_path / "bt.tsv.json") == finished
+            assert without_dates(tmp_path / "bt.tsv.json") == finished
 
 
 def test_killed_while_it_translates(fake, tmp_path):
     whole = back_translate(TEXTS, tmp_path / "whole.tsv", **fake).read_bytes()
     for batches in range(0, 2 * len(TEXTS), 3):
         file = tmp_path / f"{batches}.tsv"
-        Fake.left = batches
+        FakeTranslator.left = batches
         with pytest.raises(KeyboardInterrupt):
             back_translate(TEXTS, file, **fake)
         if file.exists():
             assert note_of(file)["finished"] is None
-        Fake.left = None
+        FakeTranslator.left = None
         assert back_translate(TEXTS, file, **fake).read_bytes() == whole
 
 
 def test_only_the_last_block_is_done_again(fake, tmp_path):
     file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     os.truncate(file, file.stat().st_size - 1)  # half a line, of the last block
-    Fake.read.clear()
+    FakeTranslator.read.clear()
     back_translate(TEXTS, file, **fake)
-    assert set(TEXTS) & set(Fake.read) == set(TEXTS[-BLOCK:])
+    assert set(TEXTS) & set(FakeTranslator.read) == set(TEXTS[-BLOCK:])
 
 
 def test_a_block_is_sorted_by_length(fake, tmp_path):
     back_translate(TEXTS, tmp_path / "bt.tsv", **fake | {"batch_size": 5})
-    read = [text for text in Fake.read if text in TEXTS]
+    read = [text for text in FakeTranslator.read if text in TEXTS]
     assert read == sorted(TEXTS, key=len, reverse=True)
 
 
 def test_a_finished_file_is_left_alone(fake, tmp_path, capsys):
     file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
-    Fake.read.clear()
+    FakeTranslator.read.clear()
     back_translate(TEXTS, file, **fake | {"progress": True})
     assert "was finished before (19 rows); nothing to do." in capsys.readouterr().err
-    assert not Fake.read
+    assert not FakeTranslator.read
 
 
 def test_progress_is_shown(fake, tmp_path, capsys):

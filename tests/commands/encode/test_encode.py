@@ -19,7 +19,7 @@ from nearfar.cli import main
 from nearfar.commands.encode import output as output_module
 from nearfar.commands.encode.command import encode_file
 from nearfar.data import lines as lines_module
-from tests.encode_files import TEXTS, encoded, make_world, stop_after, stopped
+from tests.encode_helpers import TEXTS, encoded, make_world, stop_after, stopped
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ import pytest
 from nearfar import Encoder, NearfarError
 from nearfar.commands.encode import output as output_module
 from nearfar.commands.encode.command import encode_file
-from nearfar.commands.encode.output import alone
-from tests.encode_files import BLOCK, TEXTS, Killed, encoded, make_world, stopped
+from nearfar.commands.encode.output import output_lock
+from tests.encode_helpers import BLOCK, TEXTS, Killed, encoded, make_world, stopped
 from tests.tiny import save_tiny
 
 pytestmark = pytest.mark.long
@@ -136,7 +136,7 @@ def test_what_a_stopped_run_left_is_not_overwritten(world: Path) -> None:
 
 
 def test_two_runs_do_not_write_one_output(world: Path) -> None:
-    with alone(Path("x.npy")), pytest.raises(NearfarError, match=r"x\.npy: another process is using it now"):
+    with output_lock(Path("x.npy")), pytest.raises(NearfarError, match=r"x\.npy: another process is using it now"):
         encoded()
     assert not Path("x.npy.partial").exists()
     encoded()

@@ -17,7 +17,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar.commands.compare import compare
 from nearfar.commands.finetune import command as module
-from nearfar.commands.finetune.command import Finetuned, finetune, finetune_in_memory, load_task
+from nearfar.commands.finetune.command import FinetuneResult, finetune, finetune_in_memory, load_task
 from nearfar.config import FinetuneConfig, SclConfig, dump_toml
 from nearfar.data.classification import ClassificationTask
 from nearfar.encoder.classifier import Classifier
@@ -54,7 +54,7 @@ def write(file: Path, rows: list[tuple[str, ...]], header: str = "text\tlabel") 
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[FinetuneConfig, Finetuned]:
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[FinetuneConfig, FinetuneResult]:
     """A finished run of 32 steps of 10 rows, evaluated every 5, a checkpoint every 3."""
     folder = tmp_path_factory.mktemp("whole")
     config = FinetuneConfig(
@@ -75,9 +75,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[FinetuneConfig, Fin
 
 
 @pytest.fixture
-def config(whole: tuple[FinetuneConfig, Finetuned], tmp_path: Path) -> FinetuneConfig:
+def config(finished_run: tuple[FinetuneConfig, FinetuneResult], tmp_path: Path) -> FinetuneConfig:
     """The same in a folder of its own."""
-    return replace(whole[0], output=str(tmp_path / "run"))
+    return replace(finished_run[0], output=str(tmp_path / "run"))
 
 
 def metrics(run: str) -> list[dict[str, float]]:
@@ -103,8 +103,10 @@ def assert_same_run(first: str, second: str) -> None:
 # --- what a run learns and leaves ---
 
 
-def test_a_run_beats_chance_and_leaves_model_result_and_account(whole: tuple[FinetuneConfig, Finetuned]) -> None:
-    config, done = whole
+def test_a_run_beats_chance_and_leaves_model_result_and_account(
+    finished_run: tuple[FinetuneConfig, FinetuneResult],
+) -> None:
+    config, done = finished_run
     run = Path(config.output)
     left = ["config.toml", "metrics.jsonl", "model", "result.json", "result.md", "run.json"]
     assert sorted(path.name for path in run.iterdir()) == left
@@ -127,16 +129,16 @@ def test_a_run_beats_chance_and_leaves_model_result_and_account(whole: tuple[Fin
     assert (done.start_score, done.best_score) == (scores[0][1], max(score for _, score in scores[1:]))
     assert dict(scores)[done.best_step] == done.best_score
     assert entry["dev_accuracy"] == pytest.approx(100 * done.best_score)
-    account = json.loads((run / "run.json").read_text())
+    run_info = json.loads((run / "run.json").read_text())
     used = asdict(config) | {"precision": "fp32"}  # what auto is here
-    assert account["config"] == json.loads(json.dumps(used))
-    assert (account["dev"], account["metric"]) == (f"{config.task}, validation", "accuracy")
-    assert account["data"] == result["config"]["data"]
-    assert [part.split(":")[0] for part in account["data"]] == ["train", "validation", "test", "labels"]
+    assert run_info["config"] == json.loads(json.dumps(used))
+    assert (run_info["dev"], run_info["metric"]) == (f"{config.task}, validation", "accuracy")
+    assert run_info["data"] == result["config"]["data"]
+    assert [part.split(":")[0] for part in run_info["data"]] == ["train", "validation", "test", "labels"]
 
 
-def test_the_model_gives_the_results_predictions(whole: tuple[FinetuneConfig, Finetuned]) -> None:
-    entry, folder = entry_of(whole[1].result), Path(whole[0].output) / "model"
+def test_the_model_gives_the_results_predictions(finished_run: tuple[FinetuneConfig, FinetuneResult]) -> None:
+    entry, folder = entry_of(finished_run[1].result), Path(finished_run[0].output) / "model"
     assert len(set(entry["predicted"])) == 2  # type: ignore[call-overload]
     texts = [text for text, _ in separable(60, seed=2)]
     theirs = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
@@ -151,9 +153,9 @@ def test_the_model_gives_the_results_predictions(whole: tuple[FinetuneConfig, Fi
 
 
 def test_in_memory_is_the_same(
-    whole: tuple[FinetuneConfig, Finetuned], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished_run: tuple[FinetuneConfig, FinetuneResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, done = whole
+    config, done = finished_run
     monkeypatch.chdir(tmp_path)
     there = sorted(Path(config.output).parent.rglob("*"))
     again = finetune_in_memory(config, load_task(config))
@@ -187,14 +189,16 @@ def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig
 
 
 def test_another_seed_is_another_run_of_the_same_rows(
-    config: FinetuneConfig, whole: tuple[FinetuneConfig, Finetuned]
+    config: FinetuneConfig, finished_run: tuple[FinetuneConfig, FinetuneResult]
 ) -> None:
     config = replace(config, seed=2, epochs=1)
-    other, before = finetune(config), whole[1]
-    assert metrics(config.output)[1]["ce"] != metrics(whole[0].output)[1]["ce"]  # another head, another order
+    other, before = finetune(config), finished_run[1]
+    assert metrics(config.output)[1]["ce"] != metrics(finished_run[0].output)[1]["ce"]  # another head, another order
     assert entry_of(other.result)["digest"] == entry_of(before.result)["digest"]
-    found = compare(*(Path(run) / "result.json" for run in (config.output, whole[0].output)), resamples=50)
-    assert compare(config.output, whole[0].output, resamples=50)["tasks"] == found["tasks"]  # a run is its result
+    found = compare(*(Path(run) / "result.json" for run in (config.output, finished_run[0].output)), resamples=50)
+    assert (
+        compare(config.output, finished_run[0].output, resamples=50)["tasks"] == found["tasks"]
+    )  # a run is its result
     assert list(found["tasks"]) == [config.task]
     assert (found["first"]["training_seeds"], found["second"]["training_seeds"]) == ([2], [1])
 
@@ -204,18 +208,18 @@ def test_another_seed_is_another_run_of_the_same_rows(
 
 def stop_at(step: int, how: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of this step."""
-    stepped = display.MetricsFile.stepped
+    on_step = display.MetricsFile.on_step
 
     def watched(self: display.MetricsFile, report: display.StepReport) -> None:
-        stepped(self, report)
+        on_step(self, report)
         if report.step == step:
             monkeypatch.undo()
             how()
 
-    monkeypatch.setattr(display.MetricsFile, "stepped", watched)
+    monkeypatch.setattr(display.MetricsFile, "on_step", watched)
 
 
-def fall_over() -> None:
+def raise_error() -> None:
     raise RuntimeError("the power is gone")
 
 
@@ -224,11 +228,11 @@ def press_ctrl_c() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "raised", "steps"), [(fall_over, RuntimeError, (4, 12, 31)), (press_ctrl_c, Interrupted, (7, 20, 32))]
+    ("how", "raised", "steps"), [(raise_error, RuntimeError, (4, 12, 31)), (press_ctrl_c, Interrupted, (7, 20, 32))]
 )
 def test_stopped_it_goes_on_and_ends_bit_identical(
     config: FinetuneConfig,
-    whole: tuple[FinetuneConfig, Finetuned],
+    finished_run: tuple[FinetuneConfig, FinetuneResult],
     how: Callable[[], None],
     raised: type[Exception],
     steps: tuple[int, ...],
@@ -243,8 +247,8 @@ def test_stopped_it_goes_on_and_ends_bit_identical(
         kept = json.loads((Path(config.output) / "checkpoint" / "progress.json").read_text())["step"]
         assert kept == (step if raised is Interrupted else (step - 1) // 3 * 3)
     done = finetune(config, resume=True)
-    assert_same_run(config.output, whole[0].output)
-    assert (done.best_step, done.start_score) == (whole[1].best_step, whole[1].start_score)
+    assert_same_run(config.output, finished_run[0].output)
+    assert (done.best_step, done.start_score) == (finished_run[1].best_step, finished_run[1].start_score)
 
 
 def test_ctrl_c_while_the_last_step_is_saved_counts(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,7 +272,7 @@ def test_ctrl_c_while_the_last_step_is_saved_counts(config: FinetuneConfig, monk
 def test_stopped_while_it_tests_it_goes_on(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(config, epochs=1)
     with monkeypatch.context() as patched:
-        patched.setattr(module, "test", lambda *_, **__: fall_over())
+        patched.setattr(module, "evaluate_test_rows", lambda *_, **__: raise_error())
         with pytest.raises(RuntimeError):
             finetune(config)
     assert not (Path(config.output) / "run.json").exists()
@@ -281,13 +285,13 @@ def test_stopped_while_it_tests_it_goes_on(config: FinetuneConfig, monkeypatch: 
 
 
 def test_steps_are_chosen_by_the_validation_rows_alone(
-    config: FinetuneConfig, whole: tuple[FinetuneConfig, Finetuned], tmp_path: Path
+    config: FinetuneConfig, finished_run: tuple[FinetuneConfig, FinetuneResult], tmp_path: Path
 ) -> None:
     texts, labels = zip(*separable(60, seed=2), strict=True)
     mixed = random.Random(0).sample(labels, len(labels))
     test = write(tmp_path / "test.tsv", list(zip(texts, mixed, strict=True)))
-    done, other = whole[1], finetune(replace(config, test=test))
-    assert metrics(config.output) == metrics(whole[0].output)
+    done, other = finished_run[1], finetune(replace(config, test=test))
+    assert metrics(config.output) == metrics(finished_run[0].output)
     assert (other.best_step, other.best_score) == (done.best_step, done.best_score)
     entries = entry_of(done.result), entry_of(other.result)
     assert entries[0]["predicted"] == entries[1]["predicted"]

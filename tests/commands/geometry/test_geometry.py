@@ -52,7 +52,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
     """Numbers alone."""
     monkeypatch.setattr(module, "_draw", lambda *_: [])
 
@@ -86,7 +86,7 @@ def test_from_flags_to_files(world: Path, capsys: pytest.CaptureFixture[str]) ->
     assert f"{result['models']['tiny']['uniformity']:.3f}" in printed
 
 
-def test_numbers_are_of_the_distinct_texts_and_the_positive_pairs(world: Path, undrawn: None) -> None:
+def test_numbers_are_of_the_distinct_texts_and_the_positive_pairs(world: Path, no_plots: None) -> None:
     rows = read("pairs.tsv")
     first = rows[0]
     with Path("pairs.tsv").open("a", encoding="utf-8") as file:
@@ -109,12 +109,16 @@ def test_numbers_are_of_the_distinct_texts_and_the_positive_pairs(world: Path, u
     assert 1 < model["effective_rank"] < 32
     assert np.exp(-2) < model["isotropy"] < 1
     assert (model["dim"], model["pooling"], model["warning"]) == (32, "mean", None)
-    account = result["pairs"]
-    assert (account["pairs"], account["positives"], account["texts"]) == (len(rows), len(positives), len(texts))
-    assert account["instead_of"] is None
+    pairs_info = result["pairs"]
+    assert (pairs_info["pairs"], pairs_info["positives"], pairs_info["texts"]) == (
+        len(rows),
+        len(positives),
+        len(texts),
+    )
+    assert pairs_info["instead_of"] is None
 
 
-def test_layers_are_what_evaluating_with_that_pooling_gives(world: Path, undrawn: None) -> None:
+def test_layers_are_what_evaluating_with_that_pooling_gives(world: Path, no_plots: None) -> None:
     layers = geometry(["tiny"], "out", **OWN)["models"]["tiny"]["layers"]
     assert {pooling: len(scores) for pooling, scores in layers.items()} == {"cls": 3, "mean": 3, "max": 3}
     assert layers["cls"][0] is None  # before the first layer every [CLS] is the same vector
@@ -197,7 +201,7 @@ def test_extremes_are_drawn_by_chance_among_equal_scores() -> None:
     assert not set(most) & set(least)
 
 
-def test_labelled_texts_are_the_first_or_spread_over_a_sorted_file(world: Path, undrawn: None) -> None:
+def test_labelled_texts_are_the_first_or_spread_over_a_sorted_file(world: Path, no_plots: None) -> None:
     seen: list[str] = []
     geometry({"f": lambda texts: seen.extend(texts) or letters(texts)}, "out", **OWN, labelled_limit=5)
     assert [text.split()[-1] for text in seen[-5:]] == ["0", "1", "2", "3", "4"]
@@ -208,7 +212,7 @@ def test_labelled_texts_are_the_first_or_spread_over_a_sorted_file(world: Path, 
     assert result["labelled"] == {"spec": "sorted.tsv", "texts": 5, "labels": ["x", "y"]}
 
 
-def test_a_function_has_no_layers_and_no_settings(world: Path, undrawn: None) -> None:
+def test_a_function_has_no_layers_and_no_settings(world: Path, no_plots: None) -> None:
     result = geometry({"letters": letters, "tiny": "tiny"}, "out", **OWN)
     assert result["models"]["letters"]["layers"] is None
     assert result["models"]["tiny"]["layers"] is not None
@@ -221,7 +225,7 @@ def test_a_function_has_no_layers_and_no_settings(world: Path, undrawn: None) ->
         geometry({"flat": lambda texts: np.zeros(3)}, "out", **OWN)
 
 
-def test_pooling_of_all_models_and_a_run_folder(world: Path, undrawn: None) -> None:
+def test_pooling_of_all_models_and_a_run_folder(world: Path, no_plots: None) -> None:
     (world / "run").mkdir()
     (world / "tiny").rename(world / "run" / "model")
     (world / "run" / "run.json").write_text("{}")
@@ -235,20 +239,23 @@ def test_pooling_of_all_models_and_a_run_folder(world: Path, undrawn: None) -> N
     assert abs(result["models"]["run"]["alignment"] - again["alignment"]) > 1e-3
 
 
-def test_a_collapsed_space_is_said_to_be_one(world: Path, undrawn: None) -> None:
+def test_a_collapsed_space_is_said_to_be_one(world: Path, no_plots: None) -> None:
     result = geometry({"flat": lambda texts: np.ones((len(texts), 8))}, "out", **OWN)
     assert "collapsed" in result["models"]["flat"]["warning"]
     assert "flat: The embeddings have collapsed" in geometry_markdown(result)
 
 
 def test_models_are_named_by_what_tells_them_apart() -> None:
-    assert list(module._named("a/b/model")) == ["model"]
-    assert list(module._named(["owner/name", Path("/x/tiny")])) == ["name", "tiny"]
-    assert module._named(["runs/a/model", "runs/b/model"]) == {"a/model": "runs/a/model", "b/model": "runs/b/model"}
-    assert list(module._named(["x", "y/x"])) == ["x", "y/x"]
-    assert list(module._named(["."])) == ["."]
+    assert list(module._name_models("a/b/model")) == ["model"]
+    assert list(module._name_models(["owner/name", Path("/x/tiny")])) == ["name", "tiny"]
+    assert module._name_models(["runs/a/model", "runs/b/model"]) == {
+        "a/model": "runs/a/model",
+        "b/model": "runs/b/model",
+    }
+    assert list(module._name_models(["x", "y/x"])) == ["x", "y/x"]
+    assert list(module._name_models(["."])) == ["."]
     with pytest.raises(NearfarError, match="named twice"):
-        module._named(["tiny", Path("tiny")])
+        module._name_models(["tiny", Path("tiny")])
     files = module._file_names(["a/b", "a b", "a-b", "é ü", "../x"])
     assert list(files.values()) == [
         "layers-a-b.png",
@@ -279,7 +286,7 @@ def test_mistakes_are_one_line(world: Path, words: str, message: str, capsys: py
 
 
 @pytest.mark.realdata
-def test_the_default_sets(nearfar_data: Path, tmp_path: Path, undrawn: None) -> None:
+def test_the_default_sets(nearfar_data: Path, tmp_path: Path, no_plots: None) -> None:
     result = geometry({"letters": letters}, tmp_path, progress=False)
     assert result["unavailable"] == {}
     found = result["pairs"]

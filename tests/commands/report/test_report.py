@@ -17,7 +17,16 @@ from nearfar.commands.report.command import report
 from nearfar.config import FinetuneConfig
 from nearfar.types import NearfarError
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
-from tests.evaluation.report.cases import Read, comparison, evaluation, geometry, row_of, side, training_run, transfer
+from tests.evaluation.report.cases import (
+    ParsedPage,
+    comparison,
+    evaluation,
+    geometry,
+    row_of,
+    side,
+    training_run,
+    transfer,
+)
 
 TASKS = {"one": 70.0, "two": 60.0}
 
@@ -60,13 +69,13 @@ def write_group(folder: Path) -> None:
     write_json(folder / "group.json", {"schema": 1, "kind": "group", "runs": ["seed-1", "seed-2"]})
 
 
-def made(*what: str, **settings: Any) -> Read:
+def made(*what: str, **settings: Any) -> ParsedPage:
     """The page, read."""
     report(what, "out.html", **{"resamples": 200, "progress": False} | settings)
-    return Read(Path("out.html").read_text(encoding="utf-8"))
+    return ParsedPage(Path("out.html").read_text(encoding="utf-8"))
 
 
-def table_of(page: Read, title: str) -> dict[str, list[str]]:
+def table_of(page: ParsedPage, title: str) -> dict[str, list[str]]:
     table = next(table for table in page.tables if table[0][0] == title)
     return {row[0].strip(): row[1:] for row in table}
 
@@ -79,7 +88,7 @@ def test_from_flags_to_both_files(world: Path, capsys: pytest.CaptureFixture[str
     assert main(["report", *EVERYTHING, *flags]) == 0
     assert "The report is new/page.html, and in Markdown new/page.md" in capsys.readouterr().out
     assert {path.name for path in Path("new").iterdir()} == {"page.html", "page.md"}
-    page = Read(Path("new/page.html").read_text(encoding="utf-8"))
+    page = ParsedPage(Path("new/page.html").read_text(encoding="utf-8"))
     assert page.headings[0] == (1, "All <of> it")
     assert [row[0] for row in page.tables[0]] == ["model", "scl 2 seeds: 1, 2", "runs/ce 2 seeds: 1, 2", "base"]
     assert table_of(page, "model")["base"][0].startswith("40.00")

@@ -11,11 +11,11 @@ from rich.console import Console
 
 from nearfar.cli import main
 from nearfar.commands.train.command import train
-from nearfar.commands.train.group import Spread, evaluate_group, runs_of, train_group
+from nearfar.commands.train.group import ScoreSummary, evaluate_group, runs_of, train_group
 from nearfar.config import parse_seeds
 from nearfar.evaluation.tables import spread_table
 from nearfar.types import NearfarError
-from tests.every_method import config, write_data
+from tests.method_configs import config, write_data
 
 pytestmark = pytest.mark.long
 
@@ -58,7 +58,7 @@ def test_resume_keeps_what_is_done_and_adds_what_is_not(folder: Path, tmp_path: 
     group = train_group(one, (1, 2), resume=True)
     assert (tmp_path / "group" / "seed-1" / "run.json").read_text() == before
     assert list(group.runs) == [1, 2]
-    assert group.best == Spread.of([run.best_score for run in group.runs.values()])
+    assert group.best == ScoreSummary.from_values([run.best_score for run in group.runs.values()])
     with pytest.raises(NearfarError, match="there is no group to resume"):
         train_group(settings(folder, tmp_path / "other"), (1, 2), resume=True)
     with pytest.raises(NearfarError, match="holds a single run"):

@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from nearfar.commands.train.command import train
-from nearfar.commands.train.prepare import Prepared, plan, prepare
+from nearfar.commands.train.prepare import PreparedRun, plan, prepare
 from nearfar.config import METHODS
 from nearfar.encoder.ragged import transformer_layers
-from tests.every_method import config, write_data
+from tests.method_configs import config, write_data
 
 pytestmark = pytest.mark.long
 
@@ -20,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_data(tmp_path_factory.mktemp("data"))
 
 
-def rows_of(run: Prepared) -> list[list[int]]:
+def rows_of(run: PreparedRun) -> list[list[int]]:
     return [parts[0][1].rows for parts in run.mixture.epoch(0)]
 
 

@@ -184,12 +184,12 @@ def test_a_loss_that_is_not_a_number_stops_the_run(config: SclConfig, monkeypatc
     def broken(*arguments: object, **settings: object) -> object:
         method = build(*arguments, **settings)  # type: ignore[arg-type]
         steps = iter(range(100))
-        loss_of = method.loss_of
+        loss_fn = method.loss_fn
 
         def sometimes(batch: object, rows: torch.Tensor) -> Loss:
-            return Loss(loss_of(batch, rows).total * (float("nan") if next(steps) == 4 else 1), {})
+            return Loss(loss_fn(batch, rows).total * (float("nan") if next(steps) == 4 else 1), {})
 
-        return replace(method, loss_of=sometimes)
+        return replace(method, loss_fn=sometimes)
 
     monkeypatch.setattr(liao, "scl", broken)
     with pytest.raises(
@@ -207,13 +207,13 @@ def test_a_gradient_that_is_not_finite_stops_before_the_step(
 
     def broken(*arguments: object, **settings: object) -> object:
         method = build(*arguments, **settings)  # type: ignore[arg-type]
-        loss_of = method.loss_of
+        loss_fn = method.loss_fn
 
         def infinite_slope(batch: object, rows: torch.Tensor) -> Loss:
-            total = loss_of(batch, rows).total
+            total = loss_fn(batch, rows).total
             return Loss(total + (total - total).sqrt(), {})
 
-        return replace(method, loss_of=infinite_slope)
+        return replace(method, loss_fn=infinite_slope)
 
     monkeypatch.setattr(liao, "scl", broken)
     with pytest.raises(NearfarError, match=r"step 1: the gradient is not finite.*No checkpoint was saved yet"):

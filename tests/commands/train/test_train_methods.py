@@ -23,7 +23,7 @@ from nearfar.config import METHODS, TrainConfig, dump_toml
 from nearfar.encoder.heads import ProjectionHead
 from nearfar.evaluation import geometry_measures as geometry
 from nearfar.training.display import MetricsFile
-from tests.every_method import config, write_data
+from tests.method_configs import config, write_data
 from tests.tiny import sentences
 
 pytestmark = pytest.mark.long
@@ -79,9 +79,9 @@ def assert_same_run(one: str, other: str) -> None:
             assert torch.equal(ours[file][name], theirs[file][name]), f"{file} {name}"
 
 
-def stopped_at(step: int, monkeypatch: pytest.MonkeyPatch, go: Callable[[], object]) -> None:
+def interrupt_at_step(step: int, monkeypatch: pytest.MonkeyPatch, go: Callable[[], object]) -> None:
     """Run ``go`` and kill it, as a power cut would, in the middle of what follows a step: nothing is saved for it."""
-    write = MetricsFile.stepped
+    write = MetricsFile.on_step
 
     def cut(self: MetricsFile, report: Any) -> None:
         write(self, report)
@@ -89,7 +89,7 @@ def stopped_at(step: int, monkeypatch: pytest.MonkeyPatch, go: Callable[[], obje
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(MetricsFile, "stepped", cut)
+        patch.setattr(MetricsFile, "on_step", cut)
         with pytest.raises(KeyboardInterrupt):
             go()
 
@@ -103,8 +103,8 @@ def test_a_run_leaves_a_model_and_its_account(method: str, folder: Path, tmp_pat
     run = tmp_path / "run"
     assert sorted(path.name for path in run.iterdir()) == ["config.toml", "metrics.jsonl", "model", "run.json"]
     assert (run / "config.toml").read_text() == dump_toml(settings)
-    account = json.loads((run / "run.json").read_text())
-    assert (account["step"], account["finished"], account["config"]["data"]) == (6, True, list(settings.data))  # type: ignore[attr-defined]
+    run_info = json.loads((run / "run.json").read_text())
+    assert (run_info["step"], run_info["finished"], run_info["config"]["data"]) == (6, True, list(settings.data))  # type: ignore[attr-defined]
     assert trained.steps == 6
 
     for line in steps(run):
@@ -132,7 +132,7 @@ def test_stopped_and_resumed_it_ends_bit_identical(
     method: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stopped in the second epoch of those that have short ones, a step after a checkpoint, with dropout on."""
-    resumed_equals_whole(config(method, folder, epochs=3, max_steps=7, keep="last"), tmp_path, monkeypatch)
+    assert_resume_matches_full_run(config(method, folder, epochs=3, max_steps=7, keep="last"), tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -154,13 +154,13 @@ def test_resumed_with_everything_that_has_a_state(
     if "second" in settings:
         settings = settings | {"second": str(second_file(tmp_path, settings["second"], folder))}
     given = config(method, folder, **{"epochs": 6, "max_steps": 7, "keep": "last", **settings})
-    resumed_equals_whole(given, tmp_path, monkeypatch)
+    assert_resume_matches_full_run(given, tmp_path, monkeypatch)
 
 
-def resumed_equals_whole(settings: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def assert_resume_matches_full_run(settings: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole, parted = (replace(settings, output=str(tmp_path / name)) for name in ("whole", "parted"))
     train(whole)
-    stopped_at(5, monkeypatch, lambda: train(parted))  # after the checkpoint of step 3
+    interrupt_at_step(5, monkeypatch, lambda: train(parted))  # after the checkpoint of step 3
     assert json.loads((tmp_path / "parted" / "checkpoint" / "progress.json").read_text())["step"] == 3
     assert not (tmp_path / "parted" / "model").exists()
     assert train(parted, resume=True).steps == 7
@@ -255,7 +255,7 @@ def test_a_second_objective_that_changed_is_no_resume(
 ) -> None:
     file = second_file(tmp_path, "nli", folder)
     settings = config("info-nce", folder, output=str(tmp_path / "run"), second=str(file), epochs=2)
-    stopped_at(2, monkeypatch, lambda: train(settings))
+    interrupt_at_step(2, monkeypatch, lambda: train(settings))
     second_file(tmp_path, "nli", folder, temperature=0.9)
     with pytest.raises(NearfarError, match=r"holds a run with other settings \(--second\)"):
         train(settings, resume=True)
@@ -271,7 +271,7 @@ def test_settings_that_are_none_where_the_default_is_not(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = config("sg", folder, output=str(tmp_path / "run"), patience=None, train_max_length=None, pooling=None)
-    stopped_at(2, monkeypatch, lambda: train(given))
+    interrupt_at_step(2, monkeypatch, lambda: train(given))
     written = (tmp_path / "run" / "config.toml").read_text()
     assert written.count('"none"') == 3
     with pytest.raises(NearfarError, match=r"other settings \(--patience, --pooling, --train-max-length\)"):
@@ -284,7 +284,7 @@ def test_settings_that_are_none_where_the_default_is_not(
 def test_adapters_alone_are_trained(method: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     extra = {"sg-opt": {"drift_weight": 0.0}, "regression": {"head": "linear"}}.get(method, {})
     settings = config(method, folder, output=str(tmp_path / "run"), epochs=2, lora_rank=2, learning_rate=1e-2, **extra)
-    stopped_at(5, monkeypatch, lambda: train(settings))
+    interrupt_at_step(5, monkeypatch, lambda: train(settings))
     before = AutoModel.from_pretrained(folder / "noisy").state_dict()
     saved = load_file(tmp_path / "run" / "checkpoint" / "weights.safetensors")
     moments = load_file(tmp_path / "run" / "checkpoint" / "optimiser.safetensors")

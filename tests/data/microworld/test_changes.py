@@ -7,7 +7,7 @@ from nearfar.data.microworld import changes
 from nearfar.data.microworld.frames import Entity, Frame, relation
 from nearfar.data.microworld.held_out_words import TEST
 from nearfar.data.microworld.lexicon import Lexicon
-from nearfar.data.microworld.scenes import draw_frame, makes_sense
+from nearfar.data.microworld.scenes import draw_frame, is_plausible
 from nearfar.data.microworld.training_words import TRAIN
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL
 
@@ -63,7 +63,7 @@ def test_every_change_is_used_and_what_it_leads_to_makes_sense(lexicon: Lexicon)
             changed = changes.apply(label, frame, lexicon, rng)
             if changed:
                 assert relation(frame, changed) == label
-                assert makes_sense(changed, lexicon)
+                assert is_plausible(changed, lexicon)
                 used |= {change for change in weights if changed in change(frame, lexicon)}
         assert used == set(weights) | (used & {changes.negate})
 
@@ -71,9 +71,9 @@ def test_every_change_is_used_and_what_it_leads_to_makes_sense(lexicon: Lexicon)
 def test_roles_are_swapped_only_where_it_makes_sense() -> None:
     boy, apple, puppy = Entity(NOUNS["boy"]), Entity(NOUNS["apple"]), Entity(NOUNS["puppy"])
     [swapped] = changes.swap_roles(Frame(action=ACTIONS["eat"], agent=boy, patient=apple), TRAIN)
-    assert not makes_sense(swapped, TRAIN)
+    assert not is_plausible(swapped, TRAIN)
     [swapped] = changes.swap_roles(Frame(action=ACTIONS["chase"], agent=boy, patient=puppy), TRAIN)
-    assert makes_sense(swapped, TRAIN)
+    assert is_plausible(swapped, TRAIN)
     assert (swapped.agent, swapped.patient) == (puppy, boy)
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from nearfar.evaluation.paired import Run
-from nearfar.evaluation.report import Side, TrainingRun
+from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.report import EvaluatedModel, TrainingRun
 
 PROVENANCE = {
     "date": "2024-01-02T03:04:05+00:00",
@@ -24,7 +24,7 @@ def estimate(score: float | None, reason: str = "why") -> dict[str, Any]:
     return {"score": score, "low": score - 1.25, "high": score + 2}
 
 
-def three(score: float | None) -> dict[str, Any]:
+def all_aggregates(score: float | None) -> dict[str, Any]:
     """All pairs, then the two averages of subsets, which are one and two points lower."""
     lower = {kind: None if score is None else score - n for n, kind in enumerate(("all", "mean", "wmean"))}
     return {kind: estimate(value) for kind, value in lower.items()}
@@ -38,12 +38,12 @@ def evaluation(
 
     def task(score: float | None) -> dict[str, Any]:
         cosines = (100_000 * (np.array(GOLD) + 2 * rng.normal(size=10))).astype(int).tolist()
-        pearson = three(None if score is None else score + 10)
+        pearson = all_aggregates(None if score is None else score + 10)
         held = {"pairs": 10, "digest": "d", "gold": GOLD, "cosines_e6": cosines}
         return {
             "pairs": 10,
             "zero_vectors": 0,
-            "spearman": three(score),
+            "spearman": all_aggregates(score),
             "pearson": pearson,
             "subsets": {"only": held | {"spearman": estimate(score), "pearson": pearson["all"]}},
         }
@@ -62,7 +62,7 @@ def evaluation(
 
 
 def named_average(result: dict[str, Any], name: str, score: float | None) -> dict[str, Any]:
-    average = {"tasks": list(result["tasks"]), "spearman": three(score), "pearson": three(score)}
+    average = {"tasks": list(result["tasks"]), "spearman": all_aggregates(score), "pearson": all_aggregates(score)}
     return result | {"averages": {name: average}}
 
 
@@ -81,8 +81,10 @@ def transfer(accuracies: dict[str, float | None], *, protocol: str = "senteval")
     return {"protocol": protocol, "nhid": 0, "folds": 10, "averages": {}, "tasks": tasks}
 
 
-def side(name: str, *results: dict[str, Any]) -> Side:
-    return Side(name, tuple(Run(f"{name}-{number}.json", result) for number, result in enumerate(results)))
+def side(name: str, *results: dict[str, Any]) -> EvaluatedModel:
+    return EvaluatedModel(
+        name, tuple(EvaluationRun(f"{name}-{number}.json", result) for number, result in enumerate(results))
+    )
 
 
 def row_of(first: float, second: float, *, separable: bool, p: float = 0.01) -> dict[str, Any]:
@@ -91,8 +93,10 @@ def row_of(first: float, second: float, *, separable: bool, p: float = 0.01) -> 
     return row | {"p": p, "p_holm": 2 * p, "separable": separable, "seeds": None}
 
 
-def comparison(first: Side, second: Side, rows: dict[str, dict[str, Any]], **changes: Any) -> dict[str, Any]:
-    def described(one: Side) -> dict[str, Any]:
+def comparison(
+    first: EvaluatedModel, second: EvaluatedModel, rows: dict[str, dict[str, Any]], **changes: Any
+) -> dict[str, Any]:
+    def described(one: EvaluatedModel) -> dict[str, Any]:
         models = [run.result["model"] for run in one.runs]
         sources = [run.source for run in one.runs]
         return {"name": one.name, "models": models, "sources": sources, "training_seeds": list(one.seeds)}
@@ -140,7 +144,7 @@ def training_run(name: str, *, seed: int = 1, finished: bool = True, **changes: 
     return run._replace(**changes)
 
 
-class Read(HTMLParser):
+class ParsedPage(HTMLParser):
     """What a page holds: tags with their attributes, tables as rows of cells, headings, and all text."""
 
     def __init__(self, html: str) -> None:

@@ -8,10 +8,10 @@ from xml.etree import ElementTree
 import pytest
 
 from nearfar.evaluation.report.blocks import Chart, Line
-from nearfar.evaluation.report.charts import HEIGHT, WIDTH, legend, svg, thinned, ticks
+from nearfar.evaluation.report.charts import HEIGHT, WIDTH, downsample, legend, svg, ticks
 
 
-def drawn(chart: Chart) -> ElementTree.Element:
+def parse_svg(chart: Chart) -> ElementTree.Element:
     return ElementTree.fromstring(svg(chart))
 
 
@@ -44,7 +44,7 @@ def test_ticks_are_round_and_hold_the_values(low: float, high: float) -> None:
 
 
 def test_a_line_is_where_its_numbers_are() -> None:
-    root = drawn(Chart("Score", "step", [Line("a", [0, 50, 100], [10.0, 30.0, 20.0], 0, best=50)]))
+    root = parse_svg(Chart("Score", "step", [Line("a", [0, 50, 100], [10.0, 30.0, 20.0], 0, best=50)]))
     ((first, middle, last),) = points(root)
     assert middle[0] == pytest.approx((first[0] + last[0]) / 2, abs=0.1)
     assert first[0] == pytest.approx(place_of(root, "0", "x"), abs=0.1)
@@ -58,32 +58,32 @@ def test_a_line_is_where_its_numbers_are() -> None:
 
 def test_logarithmic_axes() -> None:
     line = Line("a", [1, 10, 100], [1.0, 0.1, 0.01], 0)
-    ((first, middle, last),) = points(drawn(Chart("t", "x", [line], logarithmic="both")))
+    ((first, middle, last),) = points(parse_svg(Chart("t", "x", [line], logarithmic="both")))
     assert middle[0] == pytest.approx((first[0] + last[0]) / 2, abs=0.1)
     assert middle[1] == pytest.approx((first[1] + last[1]) / 2, abs=0.1)
-    ((first, middle, last),) = points(drawn(Chart("t", "x", [line], logarithmic="heights")))
+    ((first, middle, last),) = points(parse_svg(Chart("t", "x", [line], logarithmic="y")))
     assert middle[0] - first[0] == pytest.approx((last[0] - first[0]) / 11, abs=0.1)
 
 
 def test_what_is_not_finite_is_left_out() -> None:
-    root = drawn(Chart("t", "x", [Line("a", [0, 1, 2], [1.0, math.nan, 2.0], 0), Line("b", [0], [math.inf], 1)]))
+    root = parse_svg(Chart("t", "x", [Line("a", [0, 1, 2], [1.0, math.nan, 2.0], 0), Line("b", [0], [math.inf], 1)]))
     (line,) = points(root)
     assert len(line) == 2
     assert "nothing to draw" in svg(Chart("t", "x", [Line("a", [0], [math.nan], 0)]))
     assert "nothing to draw" in svg(Chart("t", "x", []))
-    assert len(points(drawn(Chart("t", "x", [Line("a", [-1, 1], [0.0, 1.0], 0)], logarithmic="both")))[0]) == 1
+    assert len(points(parse_svg(Chart("t", "x", [Line("a", [-1, 1], [0.0, 1.0], 0)], logarithmic="both")))[0]) == 1
 
 
 def test_a_single_point_and_a_flat_line_are_drawn() -> None:
     for line in (Line("a", [5], [0.0], 0), Line("a", [1, 2], [3.0, 3.0], 0)):
         for logarithmic in ("neither", "both") if line.y[0] > 0 else ("neither",):
-            (found,) = points(drawn(Chart("t", "x", [line], logarithmic=logarithmic)))
+            (found,) = points(parse_svg(Chart("t", "x", [line], logarithmic=logarithmic)))
             assert len(found) == len(line.x)
 
 
 def test_names_are_no_markup_and_lines_are_told_in_words() -> None:
     chart = Chart('<b>"t"', "x<", [Line("<i>&", [0, 3], [1.5, 4.0], 9)])
-    root = drawn(chart)
+    root = parse_svg(chart)
     assert root.get("aria-label") == '<b>"t", by x<; <i>&: from 1.5 at 0 to 4 at 3, lowest 1.5, highest 4'
     assert "<i>" not in legend([("<i>", 0)])
     assert "dash1" in svg(chart)
@@ -92,10 +92,10 @@ def test_names_are_no_markup_and_lines_are_told_in_words() -> None:
 
 def test_thinning_takes_means_of_successive_points() -> None:
     x, y = list(range(1, 251)), [float(n % 2) for n in range(250)]
-    fewer_x, fewer_y, size = thinned(x, y, points=100)
+    fewer_x, fewer_y, size = downsample(x, y, points=100)
     assert (len(fewer_x), len(fewer_y), size) == (84, 84, 3)
     assert fewer_x[:2] == [2.0, 5.0]
     assert fewer_y[0] == pytest.approx(1 / 3)
     assert fewer_x[-1] == 250.0
-    assert thinned([1, 2], [3.0, 4.0]) == ([1.0, 2.0], [3.0, 4.0], 1)
-    assert thinned([], []) == ([], [], 1)
+    assert downsample([1, 2], [3.0, 4.0]) == ([1.0, 2.0], [3.0, 4.0], 1)
+    assert downsample([], []) == ([], [], 1)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from nearfar.evaluation.report.checks import EVALUATION, GEOMETRY, Each, Maybe, check, check_record, check_tests
+from nearfar.evaluation.report.checks import EVALUATION, GEOMETRY, DictOf, Nullable, check, check_record, check_tests
 from nearfar.types import NearfarError
 from tests.evaluation.report.cases import comparison, evaluation, geometry, row_of, side, transfer
 
@@ -14,7 +14,7 @@ SIDES = [side(name, evaluation(name, {"one": 1.0})) for name in "ABC"]
 ROW = row_of(1.0, 2.0, separable=True)
 
 
-def several() -> dict[str, Any]:
+def three_way_comparison() -> dict[str, Any]:
     two = comparison(SIDES[0], SIDES[1], {"one": ROW})
     tests = {key: two[key] for key in ("tasks", "overall", "overall_transfer")}
     pairs = [{"pair": [i, j], **copy.deepcopy(tests)} for i, j in combinations(range(3), 2)]
@@ -42,7 +42,7 @@ def test_whole_files_pass() -> None:
     check(whole, EVALUATION, source="f")
     check(geometry("A", "B"), GEOMETRY, source="f")
     check_tests(comparison(SIDES[0], SIDES[1], {"one": ROW}), source="f")
-    check_tests(several(), source="f")
+    check_tests(three_way_comparison(), source="f")
     check_record({"config": {}, "history": [[1, 0.5]], "commit": None, "best_score": None}, source="f")
 
 
@@ -82,7 +82,7 @@ def test_damaged_comparisons(place: str, to: Any, message: str) -> None:
 
 
 def test_comparisons_must_be_of_each_two_sides_and_the_same_tasks() -> None:
-    whole = several()
+    whole = three_way_comparison()
     with pytest.raises(NearfarError, match="f: is damaged: it has not one comparison of each two sides"):
         check_tests(changed(whole, "comparisons", whole["comparisons"][:2]), source="f")
     with pytest.raises(NearfarError, match="f: is damaged: its sides are not compared on the same tasks"):
@@ -101,9 +101,9 @@ def test_damaged_geometries_and_records() -> None:
 
 
 def test_shapes() -> None:
-    check(None, Maybe({"a": int}), source="f")
-    check({"x": [1]}, Each([int]), source="f")
+    check(None, Nullable({"a": int}), source="f")
+    check({"x": [1]}, DictOf([int]), source="f")
     with pytest.raises(NearfarError, match=r"f: .*: it is no object"):
-        check([], Each(int), source="f")
+        check([], DictOf(int), source="f")
     with pytest.raises(NearfarError, match="is '" + "x" * 38 + "…, not a number"):
         check("x" * 99, int, source="f")

@@ -5,15 +5,24 @@ from itertools import pairwise
 
 import pytest
 
-from nearfar.evaluation.report import Found, compose, to_html, to_markdown
-from nearfar.evaluation.report.blocks import Cell, Code, Details, Items, Page, Section, Table, Words
-from tests.evaluation.report.cases import Read, comparison, evaluation, geometry, row_of, side, training_run, transfer
+from nearfar.evaluation.report import ReportInputs, compose, to_html, to_markdown
+from nearfar.evaluation.report.blocks import BulletList, Cell, Code, Details, Page, Paragraph, Section, Table
+from tests.evaluation.report.cases import (
+    ParsedPage,
+    comparison,
+    evaluation,
+    geometry,
+    row_of,
+    side,
+    training_run,
+    transfer,
+)
 
 EVIL = '<script>alert("x")</script> & a|b *c* [d](javascript:e)'
 
 
 @pytest.fixture(scope="module")
-def found() -> Found:
+def inputs() -> ReportInputs:
     """Something of everything, with a name that means mischief."""
     evil = evaluation(EVIL, {"one": 70.0, "two": None}) | {"transfer": transfer({"mr": 80.0, "cr": 70.0})}
     evil |= {"unavailable": {"sts12": "no such <folder>."}}
@@ -23,12 +32,12 @@ def found() -> Found:
     given = comparison(sides[0], sides[1], {"one": row}, overall={"tasks": ["one"]} | row)
     runs = [
         training_run(EVIL)._replace(files={"config.toml": f"method = {EVIL!r}\n"}),
-        training_run("group/seed-1")._replace(owner="group"),
-        training_run("group/seed-2", seed=2)._replace(owner="group"),
+        training_run("group/seed-1")._replace(group_name="group"),
+        training_run("group/seed-2", seed=2)._replace(group_name="group"),
         training_run("going on", finished=False),
         training_run("bare", steps=[], evaluations=[])._replace(record={"config": {}, "history": [[3, 0.5], [6, 0.4]]}),
     ]
-    return Found(
+    return ReportInputs(
         sides=sides,
         comparisons=[("c.json", given)],
         geometries=[("g.json", geometry(EVIL, "other"))],
@@ -38,13 +47,13 @@ def found() -> Found:
 
 
 @pytest.fixture(scope="module")
-def html(found: Found) -> str:
-    return to_html(compose(found, title=EVIL))
+def html(inputs: ReportInputs) -> str:
+    return to_html(compose(inputs, title=EVIL))
 
 
 @pytest.fixture(scope="module")
-def markdown(found: Found) -> str:
-    return to_markdown(compose(found, title=EVIL))
+def markdown(inputs: ReportInputs) -> str:
+    return to_markdown(compose(inputs, title=EVIL))
 
 
 def markdown_tables(text: str) -> list[list[list[str]]]:
@@ -62,12 +71,12 @@ def markdown_tables(text: str) -> list[list[list[str]]]:
     return tables
 
 
-def bare(cell: str) -> str:
+def strip_markup(cell: str) -> str:
     return re.sub(r"\s", "", cell)
 
 
 def test_nothing_is_loaded_and_nothing_runs(html: str) -> None:
-    page = Read(html)
+    page = ParsedPage(html)
     names = {tag for tag, _ in page.tags}
     assert not names & {"script", "link", "img", "iframe", "object", "embed", "base", "form", "image", "use"}
     for tag, attributes in page.tags:
@@ -84,14 +93,14 @@ def test_nothing_is_loaded_and_nothing_runs(html: str) -> None:
 
 
 def test_a_name_is_shown_as_it_is(html: str) -> None:
-    page = Read(html)
+    page = ParsedPage(html)
     assert EVIL in page.text
     assert any(row[0] == EVIL for table in page.tables for row in table)
     assert (1, EVIL) in page.headings
 
 
 def test_it_can_be_read_by_everyone(html: str) -> None:
-    page = Read(html)
+    page = ParsedPage(html)
     assert ("html", {"lang": "en"}) in page.tags
     viewport = next(a["content"] for tag, a in page.tags if a.get("name") == "viewport")
     assert viewport == "width=device-width, initial-scale=1"
@@ -119,7 +128,7 @@ def test_it_can_be_read_by_everyone(html: str) -> None:
 
 
 def test_tables_scroll_in_their_own_box_and_the_dark_is_thought_of(html: str) -> None:
-    page = Read(html)
+    page = ParsedPage(html)
     order = [tag if tag != "div" else str(a.get("class")) for tag, a in page.tags if tag in ("table", "div")]
     assert all(order[place - 1] == "scroll" for place, tag in enumerate(order) if tag == "table")
     assert "prefers-color-scheme: dark" in html
@@ -128,11 +137,13 @@ def test_tables_scroll_in_their_own_box_and_the_dark_is_thought_of(html: str) ->
 
 
 def test_the_twin_has_the_same_tables(html: str, markdown: str) -> None:
-    shown, written = Read(html).tables, markdown_tables(markdown)
+    shown, written = ParsedPage(html).tables, markdown_tables(markdown)
     assert len(shown) >= 12
     assert len(shown) == len(written)
     for left, right in zip(shown, written, strict=True):
-        assert [list(map(bare, row)) for row in left] == [list(map(bare, row)) for row in right[:1] + right[2:]]
+        assert [list(map(strip_markup, row)) for row in left] == [
+            list(map(strip_markup, row)) for row in right[:1] + right[2:]
+        ]
 
 
 def test_markdown_holds_no_markup_of_others(markdown: str) -> None:
@@ -143,7 +154,7 @@ def test_markdown_holds_no_markup_of_others(markdown: str) -> None:
 
 
 def test_the_sections_and_what_is_missing(html: str) -> None:
-    page = Read(html)
+    page = ParsedPage(html)
     titles = [text for level, text in page.headings if level == 2]
     assert titles == [
         "Summary",
@@ -161,8 +172,8 @@ def test_the_sections_and_what_is_missing(html: str) -> None:
     assert "nli: 10 rows" in page.text
 
 
-def test_the_summary_in_words(found: Found, markdown: str) -> None:
-    lines = Read(to_html(compose(found, title="t"))).text
+def test_the_summary_in_words(inputs: ReportInputs, markdown: str) -> None:
+    lines = ParsedPage(to_html(compose(inputs, title="t"))).text
     assert f"Similarity, task one (Spearman × 100, all): the best of 2 is {EVIL} with 70.00 [68.8, 72.0]." in lines
     assert "It is better than other (by 10.00 [9.00, 11.00], p 0.0200)." in lines
     assert "Transfer, task mr (accuracy × 100, protocol senteval): the best of 2 is other with 90.00" in lines
@@ -172,18 +183,18 @@ def test_the_summary_in_words(found: Found, markdown: str) -> None:
     assert "70.00 at step 5, from 50.00 before training." in lines
     assert "the most even space (uniformity) is that of other, -3.00" in lines
     equal = [side(name, evaluation(name, {"one": 1.0})) for name in "AB"]
-    assert "A and B have the same highest score" in to_markdown(compose(Found(sides=equal), title="t"))
-    alone = Found(sides=equal[:1])
+    assert "A and B have the same highest score" in to_markdown(compose(ReportInputs(sides=equal), title="t"))
+    alone = ReportInputs(sides=equal[:1])
     assert "Similarity, task one (Spearman × 100, all): A with 1.00" in to_markdown(compose(alone, title="t"))
     worse = training_run("w", record={"config": {}, "start_score": 0.5, "best_score": 0.5, "best_step": 5})
-    assert "Never better than before training: w." in to_markdown(compose(Found(runs=[worse]), title="t"))
+    assert "Never better than before training: w." in to_markdown(compose(ReportInputs(runs=[worse]), title="t"))
 
 
 def test_the_table_of_runs(html: str) -> None:
-    table = next(table for table in Read(html).tables if table[0][0] == "run" and "state" in table[0])
+    table = next(table for table in ParsedPage(html).tables if table[0][0] == "run" and "state" in table[0])
     rows = {row[0]: row[1:] for row in table[1:]}
     assert rows["group/seed-1"] == ["scl", "m", "1", "10", "50.00", "70.00", "5", "1.5", "finished"]
-    assert list(map(bare, rows["group, all 2"])) == ["", "", "", "", "50.00±0.00", "70.00±0.00", "", "", ""]
+    assert list(map(strip_markup, rows["group, all 2"])) == ["", "", "", "", "50.00±0.00", "70.00±0.00", "", "", ""]
     assert rows["going on"][3:] == ["10", "50.00", "70.00", "5", "–", "not finished"]
     assert rows["bare"][3:] == ["–", "–", "50.00", "3", "–", "finished"]
 
@@ -191,13 +202,13 @@ def test_the_table_of_runs(html: str) -> None:
 def test_what_differs_between_runs() -> None:
     first, second = training_run("a"), training_run("b", seed=2)
     second = second._replace(settings={**second.settings, "temperature": 0.1, "lora_rank": 0, "output": "x"})
-    html = to_html(compose(Found(runs=[first, second]), title="t"))
-    table = next(table for table in Read(html).tables if "temperature" in table[0])
+    html = to_html(compose(ReportInputs(runs=[first, second]), title="t"))
+    table = next(table for table in ParsedPage(html).tables if "temperature" in table[0])
     assert table == [["run", "seed", "temperature"], ["a", "1", "0.05"], ["b", "2", "0.1"]]
 
 
 def test_a_map_of_layers_is_a_table_in_colours(html: str) -> None:
-    page = Read(html)
+    page = ParsedPage(html)
     table = next(table for table in page.tables if table[0][0] == "layer")
     assert table[0] == ["layer", "cls", "mean"]
     assert table[-1] == ["0 (embeddings)", "undefined", "40.0"]
@@ -209,14 +220,14 @@ def test_too_few_resamples_are_told() -> None:
     sides = [side(name, evaluation(name, {"one": 1.0 + len(name)})) for name in ("A", "BB")]
     result = comparison(*sides, {"one": row_of(2.0, 3.0, separable=False)})
     few = result | {"config": result["config"] | {"resamples": 39}}
-    pages = [to_markdown(compose(Found(comparisons=[("c", one)]), title="t")) for one in (result, few)]
+    pages = [to_markdown(compose(ReportInputs(comparisons=[("c", one)]), title="t")) for one in (result, few)]
     assert ["no p of a bootstrap is below 0.05" in page for page in pages] == [False, True]
 
 
 def test_every_block_in_markdown() -> None:
     blocks = [
-        Words("1. no list, # no heading, `no code`"),
-        Items(["# one", "- two"]),
+        Paragraph("1. no list, # no heading, `no code`"),
+        BulletList(["# one", "- two"]),
         Code("a ``` b\n<x>"),
         Details("more", [Table("t", ["a", "b"], [["x\ny", Cell("1", "[0, 2]", "best")]], ["n|m"])]),
     ]

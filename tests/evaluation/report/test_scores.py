@@ -10,7 +10,7 @@ from nearfar.evaluation.finetuned import finetuned_entry
 from nearfar.evaluation.report.blocks import Cell, Details, Table
 from nearfar.evaluation.report.checks import EVALUATION, check
 from nearfar.evaluation.report.scores import similarity, transfer
-from nearfar.evaluation.report.verdicts import Verdicts
+from nearfar.evaluation.report.significance import SignificanceLookup
 from tests.evaluation.report.cases import comparison, evaluation, named_average, row_of, side
 from tests.evaluation.report.cases import transfer as probed
 
@@ -24,8 +24,8 @@ def column(table: Table, title: str) -> list[Cell]:
     return [cells(table, row)[place] for row in range(len(table.rows))]
 
 
-def main_table(sides, given=()) -> Table:
-    table = similarity(sides, Verdicts(sides, given=given), "all")[0]
+def main_table(sides, from_files=()) -> Table:
+    table = similarity(sides, SignificanceLookup(sides, from_files=from_files), "all")[0]
     assert isinstance(table, Table)
     return table
 
@@ -121,7 +121,7 @@ def test_scores_on_different_data_have_no_best() -> None:
 
 
 def test_the_other_aggregates_and_pearson_are_there_by_name() -> None:
-    table, details = similarity([A, B], Verdicts([A, B]), "wmean")
+    table, details = similarity([A, B], SignificanceLookup([A, B]), "wmean")
     assert isinstance(table, Table)
     assert isinstance(details, Details)
     assert column(table, "one")[0].text == "68.13"
@@ -145,7 +145,7 @@ def test_transfer_tasks_are_apart_by_protocol() -> None:
         return side(name, evaluation(name, {}) | {"transfer": held})
 
     sides = [one("A", 80.0), B, one("E", 99.0, "exact"), one("C", 90.0)]
-    first, second = transfer(sides, Verdicts(sides))
+    first, second = transfer(sides, SignificanceLookup(sides))
     assert isinstance(first, Table)
     assert isinstance(second, Table)
     assert first.header == [
@@ -162,7 +162,7 @@ def test_transfer_tasks_are_apart_by_protocol() -> None:
     assert column(first, "average of these 2")[1].text == "80.00"
     assert "protocol exact" in second.caption
     assert [cell.text for cell in column(second, "mr")] == ["99.00"]
-    assert not similarity([one("A", 1.0)], Verdicts([one("A", 1.0)]), "all")
+    assert not similarity([one("A", 1.0)], SignificanceLookup([one("A", 1.0)]), "all")
 
 
 def test_what_is_fine_tuned_has_matthews_correlation_where_it_was_written() -> None:
@@ -183,7 +183,7 @@ def test_what_is_fine_tuned_has_matthews_correlation_where_it_was_written() -> N
         held = {"protocol": "finetune", "nhid": 0, "folds": 0, "averages": {}, "tasks": tasks}
         sides.append(side(name, evaluation(name, {}) | {"transfer": held}))
         check(sides[-1].runs[0].result, EVALUATION, source="f")
-    (table,) = transfer(sides, Verdicts(sides))
+    (table,) = transfer(sides, SignificanceLookup(sides))
     assert isinstance(table, Table)
     assert table.header == ["model", "cola", "cola, Matthews", "trec", "average of these 2"]
     of_a = 100 * sklearn.metrics.matthews_corrcoef(gold, [0, 0, 1, 1, 1, 1, 1, 0])
@@ -199,7 +199,7 @@ def test_of_transfer_tasks_only_what_was_tested_is_marked() -> None:
         "mr": row_of(80.0, 90.0, separable=False) | {"kind": "classification"},
         "learned": row_of(55.0, 55.0, separable=False),
     }
-    table = transfer(sides, Verdicts(sides, given=[comparison(*sides, rows)]))[0]
+    table = transfer(sides, SignificanceLookup(sides, from_files=[comparison(*sides, rows)]))[0]
     assert isinstance(table, Table)
     assert [cell.mark for cell in column(table, "mr")] == ["near", "best"]
     assert [cell.mark for cell in column(table, "learned, Pearson")] == ["best", "best"]  # the same score

@@ -85,9 +85,9 @@ def back_translate(
     from nearfar.encoder.device import check_device
 
     check_device(device)
-    file = _make_way(output)
+    file = _prepare_output(output)
     if isinstance(sentences, str | Path):
-        for written in (file, _note_file(file)):
+        for written in (file, _metadata_path(file)):
             refuse_overwriting_inputs(written, [sentences])
     texts = _read(sentences, column)
     settings = {
@@ -101,7 +101,7 @@ def back_translate(
         "sentences": len(texts),
         "digest": hashlib.sha256("\n".join(texts).encode()).hexdigest()[:16],
     }
-    note = _read_note(file, settings)
+    note = _read_metadata(file, settings)
 
     from rich.console import Console
 
@@ -111,7 +111,7 @@ def back_translate(
             console.print(f"{file}: was finished before ({finished['rows']:,} rows); nothing to do.", highlight=False)
         return file
     block = BLOCK * batch_size
-    done = _keep_whole_blocks(file, texts, block) if note else 0
+    done = _truncate_to_complete_blocks(file, texts, block) if note else 0
     if not note:
         from nearfar.evaluation.results import provenance
 
@@ -127,16 +127,14 @@ def back_translate(
             )
         there, back = (load_translator(folder, max_length=max_length, device=device) for folder in folders)
         note = note | {"weights": weights, "finished": None}
-        _write_note(file, note)
-        there_and_back = partial(
-            _there_and_back, there=there, back=back, beams=beams, temperature=temperature, seed=seed
-        )
-        _append(file, texts, done, there_and_back, batch_size=batch_size, console=console if progress else None)
-    _write_note(file, note | {"finished": _counts(file, len(texts))})
+        _write_metadata(file, note)
+        round_trip = partial(_round_trip, there=there, back=back, beams=beams, temperature=temperature, seed=seed)
+        _append(file, texts, done, round_trip, batch_size=batch_size, console=console if progress else None)
+    _write_metadata(file, note | {"finished": _counts(file, len(texts))})
     return file
 
 
-def _make_way(output: str | Path) -> Path:
+def _prepare_output(output: str | Path) -> Path:
     """The output file, its folder made."""
     file = Path(output)
     if file.suffix != ".tsv" or file.is_dir():
@@ -168,17 +166,17 @@ def _read(sentences: Sequence[str] | str | Path, column: str | None) -> list[str
     return list(dict.fromkeys(texts))
 
 
-def _note_file(file: Path) -> Path:
+def _metadata_path(file: Path) -> Path:
     return file.with_name(file.name + ".json")
 
 
-def _write_note(file: Path, note: Mapping[str, Any]) -> None:
-    write_text(_note_file(file), json.dumps(note, indent=2, ensure_ascii=False) + "\n")
+def _write_metadata(file: Path, note: Mapping[str, Any]) -> None:
+    write_text(_metadata_path(file), json.dumps(note, indent=2, ensure_ascii=False) + "\n")
 
 
-def _read_note(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+def _read_metadata(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """The note of the file there is, None where there is no file; an error where it is not the one to go on with."""
-    place = _note_file(file)
+    place = _metadata_path(file)
     note: Any = None
     if place.exists():
         note = read_json(place, otherwise=f"Remove it and {file.name} to start again.")
@@ -205,7 +203,7 @@ def _read_note(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | None
     return note
 
 
-def _keep_whole_blocks(file: Path, texts: list[str], block: int) -> int:
+def _truncate_to_complete_blocks(file: Path, texts: list[str], block: int) -> int:
     """Cut the file after the last block that is surely whole; returns how many sentences are done."""
     lines = file.read_bytes().splitlines(keepends=True)  # of bytes: splits at \n, \r and \r\n alone, and no text has \r
     if lines and not lines[-1].endswith(b"\n"):
@@ -233,7 +231,7 @@ def _append(
     file: Path,
     texts: list[str],
     done: int,
-    there_and_back: "Callable[[list[str], int], list[tuple[str, str]]]",
+    round_trip: "Callable[[list[str], int], list[tuple[str, str]]]",
     *,
     batch_size: int,
     console: Any,
@@ -251,7 +249,7 @@ def _append(
             rows: dict[int, tuple[str, str]] = {}
             for first in range(0, len(part), batch_size):
                 batch = by_length[first : first + batch_size]
-                translated = there_and_back([part[place] for place in batch], (start + first) // batch_size)
+                translated = round_trip([part[place] for place in batch], (start + first) // batch_size)
                 rows |= dict(zip(batch, translated, strict=True))
                 bar.advance(task, len(batch))
             lines = [f"{part[place]}\t{back}\t{pivot}\n" for place, (pivot, back) in sorted(rows.items()) if back]
@@ -261,7 +259,7 @@ def _append(
                 os.fsync(stream.fileno())
 
 
-def _there_and_back(
+def _round_trip(
     batch: list[str],
     number: int,
     *,

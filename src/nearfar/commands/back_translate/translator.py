@@ -18,8 +18,8 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 
 from nearfar.encoder.device import choose_device
 from nearfar.encoder.folder_checks import check_vocabulary, read_object
-from nearfar.encoder.library import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, opening, quiet, reason
+from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.weights import FILES, path_of
 from nearfar.types import NearfarError
 
@@ -126,7 +126,7 @@ def locate_translator(name_or_path: str | Path) -> Path:
         pass  # not cached
     try:
         fetched = Path(snapshot_download(name, allow_patterns=files))
-        if not any(fetched.glob("*.safetensors")) and (revision := _converted(name)) is not None:
+        if not any(fetched.glob("*.safetensors")) and (revision := _conversion_revision(name)) is not None:
             fetched = Path(snapshot_download(name, allow_patterns=files, revision=revision))
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
         raise NearfarError(
@@ -150,7 +150,7 @@ def weights_digest(folder: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _converted(name: str) -> str | None:
+def _conversion_revision(name: str) -> str | None:
     """The revision at which the hub's own conversion waits, if there is one."""
     proposals = get_repo_discussions(name, author=CONVERTER, discussion_type="pull_request", discussion_status="open")
     return next((str(found.git_reference) for found in proposals if "safetensors" in found.title), None)

@@ -7,11 +7,11 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from nearfar.disk import check_place, path_errors, refuse_existing, refuse_overwriting_inputs
+from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:
-    from nearfar.commands.encode.output import Partial
+    from nearfar.commands.encode.output import PartialOutput
     from nearfar.encoder.stream import Encoded
 
 BLOCK = 2**14
@@ -75,42 +75,42 @@ def encode_file(
             does not go on with, or was begun with other texts or settings, a process that died, or what
             :meth:`nearfar.Encoder.from_pretrained` refuses.
     """
-    place = _check_output(output, source, with_texts=with_texts, resume=resume, overwrite=overwrite)
+    output_path = _check_output(output, source, with_texts=with_texts, resume=resume, overwrite=overwrite)
     for name, value in (("--processes", processes), ("block", block)):
         if value < 1:
             raise NearfarError(f"{name} {value}: must be at least 1.")
 
     from nearfar.encoder.device import check_device
-    from nearfar.encoder.precision import check_precision, kept, note, resolve
+    from nearfar.encoder.precision import check_precision, precision_record, resolve, resumed_precision
 
     check_device(device)
     check_precision(precision)
-    from nearfar.commands.encode.output import Partial, alone, begun_in, folder_of
-    from nearfar.data.lines import blocks, read_texts, survey, unchanged
-    from nearfar.encoder.encoder import Encoder, cuts
+    from nearfar.commands.encode.output import PartialOutput, output_lock, partial_folder, recorded_precision
+    from nearfar.data.lines import blocks, read_texts, summarise_source, verify_unchanged
+    from nearfar.encoder.encoder import Encoder, truncation_message
     from nearfar.encoder.stream import encode_blocks, tokenize_blocks
     from nearfar.encoder.weights import locate
-    from nearfar.encoder.workers import Work, devices_of, encode_in_processes
+    from nearfar.encoder.workers import WorkerConfig, assign_devices, encode_in_processes
     from nearfar.runs.folder import fingerprint_model
 
-    begun = begun_in(place) if resume else None
+    begun = recorded_precision(output_path) if resume else None
     if begun is not None and begun.startswith("" if precision == "auto" else precision):
-        computed = kept(begun, device, what=f"{folder_of(place)}: this run")
+        computed = resumed_precision(begun, device, what=f"{partial_folder(output_path)}: this run")
     else:
         computed = resolve(precision, device)
-        begun = note(computed, device)
-    surveyed = survey(read_texts(source, column))
-    if surveyed.empty:
+        begun = precision_record(computed, device)
+    summary = summarise_source(read_texts(source, column))
+    if summary.empty:
         raise NearfarError(f"{source}: holds no texts.")
-    processes = min(processes, -(-surveyed.texts // block))  # a block is one process's
+    processes = min(processes, -(-summary.texts // block))  # a block is one process's
     folder = locate(model)
     encoder = Encoder.from_pretrained(
         folder, pooling=pooling, max_length=max_length, device=device if processes == 1 else "cpu"
     )
     settings = {
         "model": fingerprint_model(folder),
-        "input": surveyed.digest,
-        "texts": surveyed.texts,
+        "input": summary.digest,
+        "texts": summary.texts,
         "column": column,
         "pooling": encoder.pooling,
         "max_length": encoder.max_length,
@@ -122,50 +122,54 @@ def encode_file(
     }
 
     def texts() -> Iterator[str]:
-        return unchanged(read_texts(source, column), surveyed, source)
+        return verify_unchanged(read_texts(source, column), summary, source)
 
-    with alone(place):
-        partial = Partial(place, (surveyed.texts, encoder.dim), dtype, settings, resume=resume, overwrite=overwrite)
-        if not partial.whole:
+    with output_lock(output_path):
+        partial = PartialOutput(
+            output_path, (summary.texts, encoder.dim), dtype, settings, resume=resume, overwrite=overwrite
+        )
+        if not partial.is_complete:
             bf16 = computed == "bf16"
             todo = (found for found in blocks(texts(), size=block) if found.start not in partial.blocks)
             tokens = tokenize_blocks(encoder, todo)
-            with _bar(surveyed.texts, partial.done, shown=progress) as advance:
+            with _bar(summary.texts, partial.done, shown=progress) as advance:
                 if processes == 1:
                     encoded = encode_blocks(encoder, tokens, normalize=normalize, bf16=bf16, on_batch=advance)
                 else:
-                    work = Work(folder, encoder.pooling, encoder.max_length, normalize, bf16)
-                    encoded = encode_in_processes(tokens, work, devices_of(device, processes), on_batch=advance)
+                    work = WorkerConfig(folder, encoder.pooling, encoder.max_length, normalize, bf16)
+                    encoded = encode_in_processes(tokens, work, assign_devices(device, processes), on_batch=advance)
                 with closing(encoded):
                     _fill(partial, encoded, advance)
         partial.finish(texts() if with_texts else None)
     done = partial.blocks.values()
     if cut := sum(found["cut"] for found in done):
-        warnings.warn(cuts(cut, sum(found["distinct"] for found in done), encoder.max_length), stacklevel=2)
+        warnings.warn(
+            truncation_message(cut, sum(found["distinct"] for found in done), encoder.max_length), stacklevel=2
+        )
     return partial.shape
 
 
 def _check_output(output: str | Path, source: str | Path, *, with_texts: bool, resume: bool, overwrite: bool) -> Path:
     from nearfar.commands.encode.output import is_renamed, is_unfinished
 
-    place = Path(output)
-    if place.suffix not in (".npy", ".parquet"):
+    output_path = Path(output)
+    if output_path.suffix not in (".npy", ".parquet"):
         raise NearfarError(f"--output {output}: must end in .npy or .parquet.")
-    check_place(place)
-    refuse_overwriting_inputs(place, [source])
-    if not is_renamed(place):
-        if resume and not overwrite and os.path.lexists(place) and not is_unfinished(place):
+    check_output_path(output_path)
+    refuse_overwriting_inputs(output_path, [source])
+    if not is_renamed(output_path):
+        if resume and not overwrite and os.path.lexists(output_path) and not is_unfinished(output_path):
             raise NearfarError(
-                f"{place}: is finished, there is nothing to resume. To make it once more, give --overwrite in place of "
-                "--resume."
+                f"{output_path}: is finished, there is nothing to resume. To make it once more, give --overwrite "
+                "in place of --resume."
             )
-        refuse_existing([place], overwrite=overwrite)
-    if with_texts and place.suffix != ".parquet":
+        refuse_existing([output_path], overwrite=overwrite)
+    if with_texts and output_path.suffix != ".parquet":
         raise NearfarError(f"--with-texts: --output {output} holds vectors alone; choose a .parquet file.")
-    return place
+    return output_path
 
 
-def _fill(partial: "Partial", encoded: "Encoded", advance: Callable[[int], None]) -> None:
+def _fill(partial: "PartialOutput", encoded: "Encoded", advance: Callable[[int], None]) -> None:
     """Write block after block, and say of what goes wrong how to go on."""
     from nearfar.data.lines import SourceChangedError
     from nearfar.encoder.finite import NotFiniteError
@@ -173,10 +177,10 @@ def _fill(partial: "Partial", encoded: "Encoded", advance: Callable[[int], None]
     try:
         for block, vectors in encoded:
             distinct = len(vectors)
-            partial.write(block.start, block.of_texts(vectors), distinct=distinct, cut=block.tokenized.truncated)
+            partial.write(block.start, block.expand_distinct(vectors), distinct=distinct, cut=block.tokenized.truncated)
             advance(len(block.rows) - distinct)
     except SourceChangedError:
-        partial.forget()
+        partial.discard()
         raise
     except NotFiniteError:
         raise  # going on would meet the same text again

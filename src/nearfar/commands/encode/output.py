@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.config import flag
-from nearfar.disk import disk_errors, flush, locked, read_json, write_text
-from nearfar.encoder.precision import NOTES
+from nearfar.disk import disk_errors, flush, folder_lock, read_json, write_text
+from nearfar.encoder.precision import RECORDED_PRECISIONS
 from nearfar.types import NearfarError
 
 ROW_GROUP = 2**14
@@ -26,18 +26,18 @@ ROW_GROUP = 2**14
 
 
 @contextmanager
-def alone(output: Path) -> Iterator[None]:
+def output_lock(output: Path) -> Iterator[None]:
     """Make ``OUTPUT.partial`` and keep others out of it until the end, or death; then remove it if it is empty.
 
     Raises:
         NearfarError: another process is at work there, or the folder cannot be made.
     """
-    with locked(folder_of(output), what=output, remove_if_empty=True):
+    with folder_lock(partial_folder(output), what=output, remove_if_empty=True):
         yield
 
 
-class Partial:
-    """The vectors [texts, dim] of an output that is not whole yet, inside :func:`alone`.
+class PartialOutput:
+    """The vectors [texts, dim] of an output that is not whole yet, inside :func:`output_lock`.
 
     Args:
         output: the file to be, .npy or .parquet.
@@ -63,19 +63,19 @@ class Partial:
         overwrite: bool = False,
     ) -> None:
         self.output, self.shape, self.dtype = output, shape, np.dtype(dtype).newbyteorder("<")
-        self.folder = folder_of(output)
+        self.folder = partial_folder(output)
         self._vectors, self._log = self.folder / "vectors.npy", self.folder / "blocks.jsonl"
         self._settings, self._table = self.folder / "settings.json", self.folder / "table.parquet"
         self.blocks: dict[int, dict[str, int]] = {}
         """The blocks that are done, by the number of their first text."""
         if self._settings.exists():
-            self._go_on(settings, resume=resume)
+            self._resume(settings, resume=resume)
         elif output.exists() and not overwrite:  # another process finished it meanwhile
             raise NearfarError(f"{output}: exists; replace it by --overwrite, or choose another --output.")
         self._header = _header(shape, self.dtype)
         with disk_errors(output):
             if not (self.renamed or self._written):
-                self._check_room()
+                self._check_disk_space()
             if not self._settings.exists():
                 self._begin(settings)
 
@@ -85,7 +85,7 @@ class Partial:
         return sum(block["texts"] for block in self.blocks.values())
 
     @property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether there is nothing more to encode."""
         return self.renamed or self._written or self.done == self.shape[0]
 
@@ -134,11 +134,11 @@ class Partial:
             self._settings.unlink()
             flush(self.output)
 
-    def forget(self) -> None:
+    def discard(self) -> None:
         """Let go of all blocks, as there is no telling which of them are right."""
         self._settings.unlink(missing_ok=True)
 
-    def _go_on(self, settings: Mapping[str, Any], *, resume: bool) -> None:
+    def _resume(self, settings: Mapping[str, Any], *, resume: bool) -> None:
         """Read which blocks are done."""
         try:
             before = read_json(self._settings, otherwise=f"Remove {self.folder} to start again.")
@@ -157,7 +157,7 @@ class Partial:
                 "with it by --resume, or remove the folder."
             )
         if before != settings:
-            self._refuse(before, settings)
+            self._raise_changed_settings(before, settings)
         size = len(_header(self.shape, self.dtype)) + self.shape[0] * self.shape[1] * self.dtype.itemsize
         if not (self.renamed or self._written) and (not self._vectors.exists() or self._vectors.stat().st_size != size):
             raise NearfarError(f"{self._vectors}: is damaged. Remove {self.folder} to start again.")
@@ -165,7 +165,7 @@ class Partial:
             if len(whole) < len(noted):
                 os.truncate(self._log, len(whole))
 
-    def _refuse(self, before: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
+    def _raise_changed_settings(self, before: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
         """Say what has changed since the folder was begun."""
         words = {"model": "the model's weights or settings", "input": "the texts of --input", "texts": "their number"}
         changed = [
@@ -178,15 +178,15 @@ class Partial:
             "remove the folder to start again."
         )
 
-    def _check_room(self) -> None:
+    def _check_disk_space(self) -> None:
         """Refuse now what would fill the disk hours later."""
         allocated = getattr(self._vectors.stat(), "st_blocks", 0) * 512 if self._vectors.exists() else 0
         vectors = self.shape[0] * self.shape[1] * self.dtype.itemsize
         needed = vectors - min(allocated, vectors) + (vectors if self.output.suffix == ".parquet" else 0)
         if (free := shutil.disk_usage(self.output.parent).free) < needed:
             raise NearfarError(
-                f"{self.output}: needs about {_amount(needed)} of disk, and {_amount(free)} are free. Make room, "
-                "choose another place, or halve it by --dtype float16."
+                f"{self.output}: needs about {_format_bytes(needed)} of disk, and {_format_bytes(free)} are free. "
+                "Make room, choose another place, or halve it by --dtype float16."
             )
 
     def _begin(self, settings: Mapping[str, Any]) -> None:
@@ -229,33 +229,33 @@ class Partial:
                 next(texts, None)  # at their end they tell if they are not those that were encoded
 
 
-def folder_of(output: Path) -> Path:
+def partial_folder(output: Path) -> Path:
     """Where an output is kept until it is whole."""
     return output.with_name(output.name + ".partial")
 
 
 def is_unfinished(output: str | Path) -> bool:
     """Whether there is something that ``--resume`` can go on with."""
-    return (folder_of(Path(output)) / "settings.json").exists()
+    return (partial_folder(Path(output)) / "settings.json").exists()
 
 
-def begun_in(output: str | Path) -> str | None:
+def recorded_precision(output: str | Path) -> str | None:
     """The note of the precision of what ``--resume`` can go on with; None where there is none to read."""
     try:
-        begun = json.loads((folder_of(Path(output)) / "settings.json").read_text(encoding="utf-8"))["precision"]
+        begun = json.loads((partial_folder(Path(output)) / "settings.json").read_text(encoding="utf-8"))["precision"]
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None  # nothing is there, or it is damaged, which Partial tells
-    return begun if begun in NOTES else None
+        return None  # nothing is there, or it is damaged, which PartialOutput tells
+    return begun if begun in RECORDED_PRECISIONS else None
 
 
 def is_renamed(output: str | Path) -> bool:
     """Whether a run came so far as to put the whole file into its place, and was stopped right after."""
     output = Path(output)
-    left = [folder_of(output) / name for name in ("vectors.npy", "table.parquet")]
+    left = [partial_folder(output) / name for name in ("vectors.npy", "table.parquet")]
     return is_unfinished(output) and output.exists() and not any(file.exists() for file in left)
 
 
-def _amount(size: float) -> str:
+def _format_bytes(size: float) -> str:
     """A number of bytes, in a unit that fits."""
     for unit in ("bytes", "KB", "MB"):
         if size < 1000:

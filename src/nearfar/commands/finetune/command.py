@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.disk import path_errors
 from nearfar.evaluation import results
-from nearfar.runs.execute import Job, carry_out, carry_out_in_memory, join
-from nearfar.runs.folder import RunFolder, fingerprint_model, fingerprint_rows, read_account
-from nearfar.runs.precision import precision_of
+from nearfar.runs.execute import Job, execute, execute_in_memory, join_processes
+from nearfar.runs.folder import RunFolder, fingerprint_model, fingerprint_rows, read_run_info
+from nearfar.runs.precision import resolve_run_precision
 from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ RESAMPLES = 1000
 
 
 @dataclass(frozen=True)
-class Finetuned:
+class FinetuneResult:
     """What came out of fine-tuning."""
 
     steps: int
@@ -47,7 +47,7 @@ class Finetuned:
 
 
 @path_errors()
-def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console | None" = None) -> Finetuned:
+def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console | None" = None) -> FinetuneResult:
     """Fine-tune, test, and leave the classifier in ``config.output``/model.
 
     Steps are chosen by the validation rows alone. ``resume`` and several processes are as in
@@ -60,42 +60,46 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
     """
     from nearfar.evaluation.tables import evaluation_markdown
 
-    processes, device, console = join(config, console)
-    with RunFolder(config, processes) as held:
-        if held.look(resume=resume) == "finished":
-            done = processes.from_first(lambda: finetuned_before(held.path))
-            console.print(f"{held.path}: this run was finished before; nothing to do.", markup=False, highlight=False)
+    processes, device, console = join_processes(config, console)
+    with RunFolder(config, processes) as run_dir:
+        if run_dir.acquire(resume=resume) == "finished":
+            done = processes.broadcast_from_first(lambda: load_finetune_result(run_dir.path))
+            console.print(
+                f"{run_dir.path}: this run was finished before; nothing to do.", markup=False, highlight=False
+            )
             return done
         settings = {"config.toml": dump_toml(config)}
-        config = replace(config, precision=precision_of(config, held, processes, device))
+        config = replace(config, precision=resolve_run_precision(config, run_dir, processes, device))
         task = load_task(config)
         for what, fingerprint in fingerprints(config, task).items():
-            held.see(what, fingerprint)
-        held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
+            run_dir.verify_input(what, fingerprint)
+        run_dir.verify_input(f"--model {config.model}", lambda: fingerprint_model(config.model))
         classifier = open_classifier(config, task, device=device)
         job = replace(make_job(config, task, classifier, processes=processes.size), settings=settings)
-        tested: list[results.Result] = []
+        test_results: list[results.Result] = []
 
-        def account(progress: "Progress") -> dict[str, Any]:
-            result = test(config, task, classifier, validation=_validation(config, progress))
+        def run_info(progress: "Progress") -> dict[str, Any]:
+            result = evaluate_test_rows(config, task, classifier, validation=_validation(config, progress))
             results.write_result(result, Path(config.output) / "result.json", markdown=evaluation_markdown(result))
-            tested.append(result)
-            return job.account(progress)
+            test_results.append(result)
+            return job.run_info(progress)
 
-        progress = carry_out(config, replace(job, account=account), held=held, processes=processes, console=console)
-        return _finetuned(progress, processes.from_first(lambda: tested[0]))
+        progress = execute(
+            config, replace(job, run_info=run_info), run_dir=run_dir, processes=processes, console=console
+        )
+        return _finetune_result(progress, processes.broadcast_from_first(lambda: test_results[0]))
 
 
-def finetuned_before(folder: Path) -> Finetuned:
+def load_finetune_result(folder: Path) -> FinetuneResult:
     """What came out of the finished run in ``folder``.
 
     Raises:
         NearfarError: its run.json or result.json is missing or damaged.
     """
-    account = read_account(folder)
-    steps, best_step = (int(account.get(key) or 0) for key in ("step", "best_step"))
-    start, best, seconds = (float(account.get(key) or 0) for key in ("start_score", "best_score", "seconds"))
-    return Finetuned(steps, best_step, start, best, seconds, results.read_result(folder / "result.json"))
+    run_info = read_run_info(folder)
+    steps, best_step = (int(run_info.get(key) or 0) for key in ("step", "best_step"))
+    start, best, seconds = (float(run_info.get(key) or 0) for key in ("start_score", "best_score", "seconds"))
+    return FinetuneResult(steps, best_step, start, best, seconds, results.read_result(folder / "result.json"))
 
 
 def fingerprints(config: FinetuneConfig, task: "ClassificationTask") -> dict[str, Callable[[], str]]:
@@ -115,7 +119,7 @@ def fingerprints(config: FinetuneConfig, task: "ClassificationTask") -> dict[str
     return {what: partial(of, part) for what, part in words.items()}
 
 
-def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> Finetuned:
+def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> FinetuneResult:
     """Fine-tune and test without a run folder, for studies of many short runs; ``config.output`` is a name only.
 
     Raises:
@@ -125,8 +129,10 @@ def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> Fi
 
     config = replace(config, precision=resolve(config.precision, config.device))
     classifier = open_classifier(config, task, device=config.device)
-    progress = carry_out_in_memory(config, make_job(config, task, classifier))
-    return _finetuned(progress, test(config, task, classifier, validation=_validation(config, progress)))
+    progress = execute_in_memory(config, make_job(config, task, classifier))
+    return _finetune_result(
+        progress, evaluate_test_rows(config, task, classifier, validation=_validation(config, progress))
+    )
 
 
 def load_task(config: FinetuneConfig) -> "ClassificationTask":
@@ -146,10 +152,10 @@ def load_task(config: FinetuneConfig) -> "ClassificationTask":
         label_column=config.label_column,
         limit=config.limit,
     )
-    return with_noise(config, sampled(config, task))
+    return apply_noise(config, draw_sample(config, task))
 
 
-def sampled(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
+def draw_sample(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
     """The task with the training rows that the config draws."""
     from nearfar.data.labelled import Split
     from nearfar.data.sampling import draw
@@ -172,7 +178,7 @@ def sampled(config: FinetuneConfig, task: "ClassificationTask") -> "Classificati
     return replace(task, train=train, sources=(*task.sources, note))
 
 
-def with_noise(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
+def apply_noise(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
     """The task with noise in its training texts; validation and test rows stay as they are."""
     from nearfar.data.labelled import Split
     from nearfar.data.noise import add_noise, load_translations
@@ -199,9 +205,9 @@ def with_noise(config: FinetuneConfig, task: "ClassificationTask") -> "Classific
 def open_classifier(config: FinetuneConfig, task: "ClassificationTask", *, device: str | None) -> "Classifier":
     """The encoder to start from with a head for the task, which depends on the seed alone."""
     from nearfar.encoder.classifier import Classifier
-    from nearfar.training.gradients import seeded
+    from nearfar.training.gradients import seed_rng
 
-    seeded(config.seed)
+    seed_rng(config.seed)
     return Classifier.from_pretrained(
         config.model,
         label_names=task.label_names or None,
@@ -229,23 +235,27 @@ def make_job(
 
     texts, targets = task.train
     size = min(config.batch_size * processes, len(texts))  # a few-shot sample may be smaller than a batch
-    batches = TextBatches(texts, size, config.seed, targets, balanced=config.balanced, smallest=1)
+    batches = TextBatches(texts, size, config.seed, targets, balanced=config.balanced, min_batch_size=1)
     config = replace(config, precision=resolve(config.precision, classifier.device))
-    half = TrainingClassifier(classifier, max_length=config.train_max_length, bf16=config.precision == "bf16")
-    half.read(texts)
+    training_classifier = TrainingClassifier(
+        classifier, max_length=config.train_max_length, bf16=config.precision == "bf16"
+    )
+    training_classifier.read(texts)
     method = scl_finetune(
-        half.states,
-        half.head,
+        training_classifier.states,
+        training_classifier.head,
         batches,
         scl_weight=config.scl_weight,
         temperature=config.temperature,
         label_names=task.label_names,
     )
     facts = [*task.sources, *task.labels]
-    if half.truncated:
+    if training_classifier.truncated:
         length = min(config.train_max_length or classifier.max_length, classifier.max_length)
-        facts.append(f"{half.truncated} of {len(texts)} training rows are over {length} tokens and cut there")
-    mixture = Mixture(((replace(method, tokens_of=half.lengths), 1.0),))
+        facts.append(
+            f"{training_classifier.truncated} of {len(texts)} training rows are over {length} tokens and cut there"
+        )
+    mixture = Mixture(((replace(method, count_tokens=training_classifier.lengths), 1.0),))
     at_most = config.max_steps and config.max_steps * config.accumulate
     steps = -(-mixture.total_steps(config.epochs, at_most=at_most) // config.accumulate)
     return Job(
@@ -255,27 +265,27 @@ def make_job(
         facts=facts,
         evaluate=_evaluation(classifier, task, config.precision),
         metric=PRIMARY[task.metric],
-        of="the validation rows",
+        evaluated_on="the validation rows",
         settings={"config.toml": dump_toml(config)},
         save=classifier.save_pretrained,
-        account=lambda _: {"dev": f"{task.name}, validation", "metric": PRIMARY[task.metric]},
+        run_info=lambda _: {"dev": f"{task.name}, validation", "metric": PRIMARY[task.metric]},
     )
 
 
 def _evaluation(
     classifier: "Classifier", task: "ClassificationTask", precision: Precision
 ) -> "Callable[[], Evaluation]":
-    from nearfar.evaluation.finetuned import primary
+    from nearfar.evaluation.finetuned import primary_metric
     from nearfar.training.loop import Evaluation
 
     def evaluate() -> Evaluation:
         outputs = classifier.predict(task.validation.texts, precision=precision)
-        return Evaluation(primary(task.metric, task.validation.targets, outputs), {})
+        return Evaluation(primary_metric(task.metric, task.validation.targets, outputs), {})
 
     return evaluate
 
 
-def test(
+def evaluate_test_rows(
     config: FinetuneConfig, task: "ClassificationTask", classifier: "Classifier", *, validation: float
 ) -> results.Result:
     """Scores on the test rows, as in a result file."""
@@ -320,8 +330,8 @@ def _validation(config: FinetuneConfig, progress: "Progress") -> float:
     return (progress.best_score or 0.0) if config.keep == "best" else progress.history[-1][1]
 
 
-def _finetuned(progress: "Progress", result: results.Result) -> Finetuned:
-    return Finetuned(
+def _finetune_result(progress: "Progress", result: results.Result) -> FinetuneResult:
+    return FinetuneResult(
         progress.step,
         progress.best_step or 0,
         progress.start_score or 0.0,

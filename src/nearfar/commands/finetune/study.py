@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.commands.finetune.command import (
     NOISES,
-    Finetuned,
+    FinetuneResult,
+    apply_noise,
+    draw_sample,
     finetune_in_memory,
     fingerprints,
     load_task,
-    sampled,
-    with_noise,
 )
-from nearfar.config import FinetuneConfig, FinetuneStudyConfig, dump_toml, listed
+from nearfar.config import FinetuneConfig, FinetuneStudyConfig, dump_toml, split_list
 from nearfar.disk import disk_errors, path_errors, read_json, read_text, write_text
 from nearfar.evaluation import results
 from nearfar.runs.folder import RunFolder, fingerprint_model, fingerprint_rows
-from nearfar.runs.precision import precision_of
+from nearfar.runs.precision import resolve_run_precision
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -38,14 +38,14 @@ CE, SCL, MSE = "CE", "CE+SCL", "MSE"
 SAMPLES = 10
 """Of each setting, where nothing else is said (Gunel et al. 2021)."""
 METRICS = ("accuracy", "f1", "matthews", "pearson", "spearman")
-FIRST = {"matthews": "matthews"}
+PRIMARY_METRIC = {"matthews": "matthews"}
 """Metric of a task -> which number comes first, where it is not the first of :data:`METRICS` that there is."""
 STUDY, PAGE = "study.json", "study.md"
 VALIDATION = ("dev_matthews", "dev_accuracy", "dev_pearson")
 """Where an entry has the score of the kept weights on the validation rows."""
 
 
-class Planned(NamedTuple):
+class PlannedRun(NamedTuple):
     """A run to be done."""
 
     setting: str
@@ -82,12 +82,12 @@ def finetune_study(
         raise NearfarError("a study runs in one process; start several studies, or a single run by torchrun.")
     check_device(config.device)
     config = replace(config, samples=config.samples or SAMPLES)
-    with RunFolder(config, Processes(), account=STUDY, what="study") as held:
-        if held.look(resume=resume) == "finished" and (study := _finished(held.path)) is not None:
-            told = f"{held.path}: this study was finished before; nothing to do."
+    with RunFolder(config, Processes(), info_file=STUDY, what="study") as run_dir:
+        if run_dir.acquire(resume=resume) == "finished" and (study := _finished(run_dir.path)) is not None:
+            told = f"{run_dir.path}: this study was finished before; nothing to do."
             console.print(told, markup=False, highlight=False)
             return study
-        return _carry_out(config, held, console)
+        return _execute(config, run_dir, console)
 
 
 def _finished(folder: Path) -> dict[str, Any] | None:
@@ -100,20 +100,20 @@ def _finished(folder: Path) -> dict[str, Any] | None:
     return study if isinstance(study, dict) and study.get("kind") == "finetune-study" else None
 
 
-def _carry_out(config: FinetuneStudyConfig, held: RunFolder, console: "Console") -> dict[str, Any]:
-    from nearfar.evaluation.finetune_summary import chosen, study_markdown, summarise
+def _execute(config: FinetuneStudyConfig, run_dir: RunFolder, console: "Console") -> dict[str, Any]:
+    from nearfar.evaluation.finetune_summary import best_variant, study_markdown, summarise
     from nearfar.training.processes import Processes
 
-    folder = held.path
+    folder = run_dir.path
     settings_file = {"config.toml": dump_toml(config)}
-    config = replace(config, precision=precision_of(config, held, Processes(), config.device))
+    config = replace(config, precision=resolve_run_precision(config, run_dir, Processes(), config.device))
     file = folder / "cells.jsonl"
     done = _read(file)
     base = load_task(replace(config.single, sample_size=None, noise="none"))
-    cells = planned(config, scores=not base.label_names)
+    cells = plan_runs(config, scores=not base.label_names)
     _check_rows(cells, base)
-    _see(held, config, base)
-    held.begin(settings_file)
+    _verify_inputs(run_dir, config, base)
+    run_dir.begin(settings_file)
     write_text(file, "".join(json.dumps(cell) + "\n" for cell in done.values()))  # without a last line that was cut
     for fact in (*base.sources, *base.labels):
         console.print(fact, markup=False, highlight=False)
@@ -121,7 +121,7 @@ def _carry_out(config: FinetuneStudyConfig, held: RunFolder, console: "Console")
     for number, one in enumerate(cells, start=1):
         if one.key in done:
             continue
-        found = finetune_in_memory(one.config, with_noise(one.config, sampled(one.config, base)))
+        found = finetune_in_memory(one.config, apply_noise(one.config, draw_sample(one.config, base)))
         done[one.key] = _cell(one, found, base)
         with disk_errors(file), file.open("a", encoding="utf-8") as stream:
             stream.write(json.dumps(done[one.key]) + "\n")
@@ -143,29 +143,29 @@ def _carry_out(config: FinetuneStudyConfig, held: RunFolder, console: "Console")
         "provenance": results.provenance(),
         "facts": list(base.sources),
         "settings": settings,
-        "chosen": list(chosen(settings)) if grid else None,
+        "chosen": list(best_variant(settings)) if grid else None,
         "cells": kept,
     }
     write_text(folder / PAGE, study_markdown(study))
     if grid:
-        _draw(study, config, folder / "grid.png")
+        _plot_grid(study, config, folder / "grid.png")
     write_text(folder / STUDY, json.dumps(study, indent=1) + "\n")  # last: with it the study is finished
     return study
 
 
-def _see(held: RunFolder, config: FinetuneStudyConfig, base: "ClassificationTask") -> None:
+def _verify_inputs(run_dir: RunFolder, config: FinetuneStudyConfig, base: "ClassificationTask") -> None:
     """Fingerprint all that the study reads."""
     for name, model in (("model", config.model), ("scl-model", config.scl_model)):
         if model is not None:
-            held.see(f"--{name} {model}", lambda model=model: fingerprint_model(model))  # type: ignore[misc]
+            run_dir.verify_input(f"--{name} {model}", lambda model=model: fingerprint_model(model))  # type: ignore[misc]
     for what, fingerprint in fingerprints(replace(config.single, noise="none"), base).items():
-        held.see(what, fingerprint)
-    for noise in dict.fromkeys([*listed(config.noises), config.noise]):
+        run_dir.verify_input(what, fingerprint)
+    for noise in dict.fromkeys([*split_list(config.noises), config.noise]):
         if (file := Path(noise)).is_file():
-            held.see(f"--noises {noise}", lambda file=file: fingerprint_rows([read_text(file)]))  # type: ignore[misc]
+            run_dir.verify_input(f"--noises {noise}", lambda file=file: fingerprint_rows([read_text(file)]))  # type: ignore[misc]
 
 
-def planned(config: FinetuneStudyConfig, *, scores: bool = False) -> list[Planned]:
+def plan_runs(config: FinetuneStudyConfig, *, scores: bool = False) -> list[PlannedRun]:
     """Every run of the study: sample by sample, within it setting by setting, within it variant by variant.
 
     Rows with ``scores`` have no SCL: a single variant, and no grid.
@@ -174,13 +174,15 @@ def planned(config: FinetuneStudyConfig, *, scores: bool = False) -> list[Planne
     cells = []
     for sample in range(1, (config.samples or SAMPLES) + 1):
         for setting, of_setting in _settings(config, replace(single, sample_seed=sample, seed=sample)):
-            cells += [Planned(setting, name, sample, one) for name, one in _variants(config, of_setting, scores=scores)]
+            cells += [
+                PlannedRun(setting, name, sample, one) for name, one in _variants(config, of_setting, scores=scores)
+            ]
     if len({one.key for one in cells}) < len(cells):
         raise NearfarError("--noises, --scl-weights and --temperatures: name each setting once.")
     return cells
 
 
-def _check_rows(cells: list[Planned], base: "ClassificationTask") -> None:
+def _check_rows(cells: list[PlannedRun], base: "ClassificationTask") -> None:
     """Refuse what cannot be drawn or has no translation before the first run."""
     seen = set()
     for one in cells:
@@ -189,14 +191,14 @@ def _check_rows(cells: list[Planned], base: "ClassificationTask") -> None:
         # Noise that is made here is as good for one sample as for another; a file may lack some sample's rows.
         if what not in seen and (one.sample == 1 or asked.noise not in ("none", *NOISES)):
             seen.add(what)
-            with_noise(asked, sampled(asked, base))
+            apply_noise(asked, draw_sample(asked, base))
 
 
 def _settings(config: FinetuneStudyConfig, single: FinetuneConfig) -> Iterator[tuple[str, FinetuneConfig]]:
     kind = "balanced" if config.sample_balanced else "proportional"
-    sizes: list[int | None] = [int(value) for value in listed(config.few_shot)]
-    noises: list[str | None] = [*listed(config.noises)]
-    batches = [int(value) for value in listed(config.batch_sizes)]
+    sizes: list[int | None] = [int(value) for value in split_list(config.few_shot)]
+    noises: list[str | None] = [*split_list(config.noises)]
+    batches = [int(value) for value in split_list(config.batch_sizes)]
     for size in sizes or [single.sample_size]:
         for noise in noises or [None]:
             for batch in batches or [single.batch_size]:
@@ -216,8 +218,8 @@ def _settings(config: FinetuneStudyConfig, single: FinetuneConfig) -> Iterator[t
 
 
 def _variants(config: FinetuneStudyConfig, one: FinetuneConfig, *, scores: bool) -> list[tuple[str, FinetuneConfig]]:
-    weights = [float(value) for value in listed(config.scl_weights)] or [one.scl_weight]
-    temperatures = [float(value) for value in listed(config.temperatures)] or [one.temperature]
+    weights = [float(value) for value in split_list(config.scl_weights)] or [one.scl_weight]
+    temperatures = [float(value) for value in split_list(config.temperatures)] or [one.temperature]
     start = config.scl_model or one.model
     if scores:
         if config.scl_weights or config.temperatures or config.scl_model:
@@ -236,9 +238,9 @@ def _variants(config: FinetuneStudyConfig, one: FinetuneConfig, *, scores: bool)
     return [without, (SCL, replace(one, model=start))] if one.scl_weight else [without]
 
 
-def _cell(one: Planned, found: Finetuned, task: "ClassificationTask") -> dict[str, Any]:
+def _cell(one: PlannedRun, found: FinetuneResult, task: "ClassificationTask") -> dict[str, Any]:
     entry = found.result["transfer"]["tasks"][task.name]
-    order = sorted(METRICS, key=lambda metric: metric != FIRST.get(task.metric))
+    order = sorted(METRICS, key=lambda metric: metric != PRIMARY_METRIC.get(task.metric))
     test = {metric: entry[metric]["score"] or 0.0 for metric in order if metric in entry}
     return {
         "setting": one.setting,
@@ -287,12 +289,12 @@ def _is_cell(cell: Any) -> bool:
     return all(type(number) in (int, float) and abs(number) < 1e12 for number in numbers)
 
 
-def _draw(study: dict[str, Any], config: FinetuneStudyConfig, file: Path) -> None:
+def _plot_grid(study: dict[str, Any], config: FinetuneStudyConfig, file: Path) -> None:
     """The grid's means on the validation rows."""
     from nearfar.evaluation.plots import heat_map
 
-    weights = [float(value) for value in listed(config.scl_weights)] or [config.scl_weight]
-    temperatures = [float(value) for value in listed(config.temperatures)] or [config.temperature]
+    weights = [float(value) for value in split_list(config.scl_weights)] or [config.scl_weight]
+    temperatures = [float(value) for value in split_list(config.temperatures)] or [config.temperature]
     variants = study["settings"][0]["variants"]
     scores = [
         [variants[f"lambda {weight:g}, temperature {temperature:g}"]["validation"] for temperature in temperatures]

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.geometry.inputs import Sets, load_sets
+from nearfar.commands.geometry.inputs import GeometryData, load_sets
 from nearfar.disk import path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.evaluation import geometry_measures as measures
 from nearfar.evaluation import plots, results
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
 
 
-class _Seen(NamedTuple):
+class _PlotVectors(NamedTuple):
     """The vectors that the plots need of a model."""
 
     pairs: NDArray[Any] | None
@@ -101,16 +101,16 @@ def geometry(
     from nearfar.encoder.device import check_device
 
     check_device(device)
-    by_name = _named(models)
+    by_name = _name_models(models)
     file = _check_output(Path(output), [*by_name.values(), pairs, task, labelled], list(by_name), overwrite=overwrite)
     settings = {"pooling": pooling, "max_length": max_length, "device": device}
     _check(by_name, settings, labelled_limit)
     sets = load_sets(pairs, task, labelled, positive_above=positive_above, labelled_limit=labelled_limit, seed=seed)
     found: dict[str, Any] = {}
-    seen: dict[str, _Seen] = {}
+    plot_vectors: dict[str, _PlotVectors] = {}
     for name, model in by_name.items():
         encode, encoder = _open(model, progress=progress, **settings)
-        measured, seen[name] = _measure(name, encode, sets, seed)
+        measured, plot_vectors[name] = _measure(name, encode, sets, seed)
         layers = None if encoder is None or sets.task is None else _layers(encoder, sets.task, progress=progress)
         pooled = None if encoder is None else encoder.pooling
         found[name] = {"model": str(model), "pooling": pooled, **measured, "layers": layers}
@@ -128,15 +128,15 @@ def geometry(
             "seed": seed,
         },
         "provenance": results.provenance(),
-        **sets.account(),
-        "plots": _draw(file.parent, found, seen, sets, seed),
+        **sets.summary(),
+        "plots": _draw(file.parent, found, plot_vectors, sets, seed),
         "models": found,
     }
     results.write_result(result, file, markdown=geometry_markdown(result))
     return result
 
 
-def _named(models: "str | Path | Sequence[str | Path] | Mapping[str, str | Path | Encode]") -> dict[str, Any]:
+def _name_models(models: "str | Path | Sequence[str | Path] | Mapping[str, str | Path | Encode]") -> dict[str, Any]:
     """Models by name: where none is given, the end of the path, as much of it as tells the models apart."""
     if isinstance(models, Mapping):
         return dict(models)
@@ -190,7 +190,7 @@ def _open(model: Any, *, progress: bool, **settings: Any) -> "tuple[Encode, Enco
     return lambda texts: encoder.encode(texts, precision="fp32", progress=progress), encoder
 
 
-def _measure(name: str, encode: Encode, sets: Sets, seed: int) -> tuple[dict[str, Any], _Seen]:
+def _measure(name: str, encode: Encode, sets: GeometryData, seed: int) -> tuple[dict[str, Any], _PlotVectors]:
     """A model's numbers, and the vectors that will be drawn. Its texts are encoded in one call."""
     measured = list(dict.fromkeys(chain.from_iterable(pair[:2] for pair in sets.pairs)))
     texts = list(dict.fromkeys([*measured, *(sets.labelled[0] if sets.labelled else ())]))
@@ -205,14 +205,14 @@ def _measure(name: str, encode: Encode, sets: Sets, seed: int) -> tuple[dict[str
     space = vectors[: len(measured)]
     sides = of(pair.first for pair in sets.positives), of(pair.second for pair in sets.positives)
     numbers = measures.geometry(space, sides, seed=seed) | {"isotropy": measures.isotropy(space)}
-    account = {
+    summary = {
         "dim": vectors.shape[1],
         **{key: round(value, 6) for key, value in numbers.items()},
         "warning": measures.collapse_warning(numbers),
         "spectrum": measures.spectrum(space).round(6).tolist(),
     }
     drawn = None if sets.extremes is None else list(chain(*sets.extremes))
-    return account, _Seen(
+    return summary, _PlotVectors(
         None if drawn is None else of(chain.from_iterable(pair[:2] for pair in drawn)),
         None if sets.labelled is None else of(sets.labelled[0]),
     )
@@ -236,7 +236,11 @@ def _layers(encoder: "Encoder", subsets: Subsets, *, progress: bool) -> dict[str
 
 
 def _draw(
-    folder: Path, found: Mapping[str, Mapping[str, Any]], seen: Mapping[str, _Seen], sets: Sets, seed: int
+    folder: Path,
+    found: Mapping[str, Mapping[str, Any]],
+    plot_vectors: Mapping[str, _PlotVectors],
+    sets: GeometryData,
+    seed: int,
 ) -> list[str]:
     """Draw what there is to draw, and return the names of the files."""
     plots.spectra({name: model["spectrum"] for name, model in found.items()}, folder / "spectrum.png")
@@ -255,11 +259,11 @@ def _draw(
     if sets.extremes is not None:
         numbers = [(2 * pair, 2 * pair + 1) for pair in range(sum(map(len, sets.extremes)))]
         most = len(sets.extremes[0])
-        vectors = {name: model.pairs for name, model in seen.items() if model.pairs is not None}
+        vectors = {name: model.pairs for name, model in plot_vectors.items() if model.pairs is not None}
         plots.tsne_pairs(vectors, numbers[:most], numbers[most:], folder / "pairs.png", seed=seed)
         drawn.append("pairs.png")
     if sets.labelled is not None:
-        vectors = {name: model.labelled for name, model in seen.items() if model.labelled is not None}
+        vectors = {name: model.labelled for name, model in plot_vectors.items() if model.labelled is not None}
         plots.tsne(vectors, sets.labelled[1], folder / "labels.png", seed=seed)
         drawn.append("labels.png")
     return drawn

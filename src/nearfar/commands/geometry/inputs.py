@@ -6,17 +6,17 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from nearfar.data.rows import Texts, load_labelled
+from nearfar.data.rows import TextData, load_labelled
 from nearfar.data.sts import known_scale, load_pairs, load_task
 from nearfar.evaluation.results import digest
 from nearfar.evaluation.sts import Subsets
 from nearfar.types import NearfarError, ScoredPair
 
 PAIRS, TASK, LABELLED = "stsb:dev", "stsb", "sst2:test"
-GENERATED = "microworld:dev"
+FALLBACK_PAIRS = "microworld:dev"
 EXTREMES = 20
 """Pairs drawn at either end, as Kim et al. 2021, section 5.4."""
-COLOURS = 20
+MAX_PLOT_LABELS = 20
 """Labels that a plot can tell apart."""
 POSITIVE_SHARE = 0.8
 """Of the top of the scale, above which pairs are positive: above 4 on 0 to 5, as Gao et al. 2021 choose."""
@@ -25,7 +25,7 @@ POSITIVE_SHARE = 0.8
 Loaded = TypeVar("Loaded")
 
 
-class Sets(NamedTuple):
+class GeometryData(NamedTuple):
     """What is measured on; None for a default set that cannot be had."""
 
     pairs_name: str
@@ -44,7 +44,7 @@ class Sets(NamedTuple):
     unavailable: dict[str, str]
     """Default set -> why it cannot be had, and what to do."""
 
-    def account(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, Any]:
         """The sets as the result file tells them."""
         texts = {text for pair in self.pairs for text in pair[:2]}
         scored = None if self.task is None else list(chain(*self.task.values()))
@@ -76,11 +76,11 @@ def load_sets(
     positive_above: float | None,
     labelled_limit: int,
     seed: int,
-) -> Sets:
+) -> GeometryData:
     """Load the sets that are named, and of the defaults what can be had.
 
     ``positive_above`` is by default :data:`POSITIVE_SHARE` of the top of the scale, which for one's own pairs is their
-    highest score. Without :data:`PAIRS`, numbers are of :data:`GENERATED`, and nothing of it is drawn.
+    highest score. Without :data:`PAIRS`, numbers are of :data:`FALLBACK_PAIRS`, and nothing of it is drawn.
 
     Raises:
         NearfarError: a set that is named cannot be had; one holds no positive pair, too few pairs or too many labels to
@@ -88,7 +88,7 @@ def load_sets(
     """
     unavailable: dict[str, str] = {}
 
-    def had(name: str | None, default: str, load: Callable[[str], Loaded], advice: str) -> Loaded | None:
+    def load_or_skip(name: str | None, default: str, load: Callable[[str], Loaded], advice: str) -> Loaded | None:
         try:
             return load(name or default)
         except NearfarError as error:
@@ -97,14 +97,14 @@ def load_sets(
             unavailable[default] = f"{error}\n  {advice}"
             return None
 
-    columns = f"a file with the columns score, sentence1 and sentence2, or {GENERATED}, which is generated"
-    own = had(pairs, PAIRS, load_pairs, f"Other pairs: --pairs with {columns}.")
-    scored = had(task, TASK, load_task, f"Another task for the layers: --task with {columns}.")
-    texts = had(
+    columns = f"a file with the columns score, sentence1 and sentence2, or {FALLBACK_PAIRS}, which is generated"
+    own = load_or_skip(pairs, PAIRS, load_pairs, f"Other pairs: --pairs with {columns}.")
+    scored = load_or_skip(task, TASK, load_task, f"Another task for the layers: --task with {columns}.")
+    texts = load_or_skip(
         labelled, LABELLED, load_labelled, "Other texts: --labelled with a file with the columns text and label."
     )
-    name = pairs or (GENERATED if own is None else PAIRS)
-    used = load_pairs(GENERATED) if own is None else own
+    name = pairs or (FALLBACK_PAIRS if own is None else PAIRS)
+    used = load_pairs(FALLBACK_PAIRS) if own is None else own
     highest = max(pair.score for pair in used)
     if positive_above is None:
         scale = known_scale(name)
@@ -115,8 +115,8 @@ def load_sets(
             f"{name}: no pair is scored above --positive-above {positive_above:g}; the highest score is {highest:g}."
         )
     extremes = None if own is None else _extremes(own, name, seed)
-    drawn = None if texts is None else _some(texts, labelled or LABELLED, labelled_limit)
-    return Sets(
+    drawn = None if texts is None else _subsample(texts, labelled or LABELLED, labelled_limit)
+    return GeometryData(
         name, used, positives, positive_above, extremes, task or TASK, scored, labelled or LABELLED, drawn, unavailable
     )
 
@@ -131,10 +131,10 @@ def _extremes(pairs: Sequence[ScoredPair], spec: str, seed: int) -> tuple[list[S
     return order[-count:], order[:count]
 
 
-def _some(loaded: Texts, spec: str, limit: int) -> tuple[list[str], list[str]]:
+def _subsample(loaded: TextData, spec: str, limit: int) -> tuple[list[str], list[str]]:
     """The first texts and their labels, or evenly spaced ones where the first lack a label, as in a sorted file."""
-    if len(loaded.label_names) > COLOURS:
-        raise NearfarError(f"{spec}: has {len(loaded.label_names)} labels; a plot can tell {COLOURS} apart.")
+    if len(loaded.label_names) > MAX_PLOT_LABELS:
+        raise NearfarError(f"{spec}: has {len(loaded.label_names)} labels; a plot can tell {MAX_PLOT_LABELS} apart.")
     labels = [loaded.label_names[int(number)] for number in loaded.targets or ()]
     chosen = list(range(min(limit, len(labels))))
     if len({labels[row] for row in chosen}) < len(loaded.label_names):

@@ -7,16 +7,16 @@ from typing import Any, Literal
 
 from nearfar.commands.report.sources import Sources
 from nearfar.data.paths import as_path
-from nearfar.disk import check_place, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
+from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
 from nearfar.evaluation import results
-from nearfar.evaluation.comparison import check_comparison, compare_all, compare_runs
+from nearfar.evaluation.comparison import check_comparison, compare_pairwise, compare_runs
 from nearfar.evaluation.correlation import Aggregate
-from nearfar.evaluation.report import Found, Side, compose, to_html, to_markdown
-from nearfar.evaluation.report.found import plain_name
+from nearfar.evaluation.report import EvaluatedModel, ReportInputs, compose, to_html, to_markdown
 from nearfar.evaluation.report.html import GENERATOR
+from nearfar.evaluation.report.inputs import name_without_source
 from nearfar.types import NearfarError
 
-MOST_SIDES = 6
+MAX_COMPARED = 6
 """So many sides are compared without being asked to; each two of them take some seconds."""
 
 
@@ -65,8 +65,8 @@ def report(
         opened.add(path)
     for written in (file, file.with_suffix(".md")):
         refuse_overwriting_inputs(written, opened.read)
-    found = opened.found()
-    wanted = 2 <= len(found.sides) <= MOST_SIDES and not found.comparisons
+    found = opened.collect()
+    wanted = 2 <= len(found.sides) <= MAX_COMPARED and not found.comparisons
     computed = None
     if compare == "yes" or (compare == "auto" and wanted):
         try:
@@ -81,17 +81,19 @@ def report(
     return file
 
 
-def _compare(sides: Sequence[Side], **settings: Any) -> results.Result:
+def _compare(sides: Sequence[EvaluatedModel], **settings: Any) -> results.Result:
     if len(sides) < 2:
         raise NearfarError(f"--compare yes: {len(sides)} evaluated sides were named; a comparison needs two.")
     if len(sides) == 2:
         return compare_runs(sides[0].runs, sides[1].runs, **settings)
-    return compare_all([side.runs for side in sides], **settings)
+    return compare_pairwise([side.runs for side in sides], **settings)
 
 
-def _title(found: Found) -> str:
+def _title(found: ReportInputs) -> str:
     geometries = (name for _, result in found.geometries for name in result["models"])
-    names = list(dict.fromkeys([*map(plain_name, found.sides), *(run.owner for run in found.runs), *geometries]))
+    names = list(
+        dict.fromkeys([*map(name_without_source, found.sides), *(run.group_name for run in found.runs), *geometries])
+    )
     more = f" and {len(names) - 3} more" if len(names) > 4 else ""
     return f"Report: {', '.join(names[: 3 if more else 4])}{more}" if names else "Report: comparisons"
 
@@ -102,7 +104,7 @@ def _check_output(output: str | Path, *, overwrite: bool) -> Path:
         raise NearfarError(f"--output {file}: a report ends in .html (its Markdown is written beside it).")
     results.make_folder(file)
     for written in (file, file.with_suffix(".md")):
-        check_place(written)
+        check_output_path(written)
     if not _is_report(file):
         refuse_existing([file], overwrite=overwrite, what="is there and is no report of nearfar's")
         refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what="is there, and no report beside it")

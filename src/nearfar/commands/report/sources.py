@@ -10,10 +10,18 @@ from typing import Any
 from nearfar.data.paths import is_folder
 from nearfar.disk import read_json, read_text
 from nearfar.evaluation import results
-from nearfar.evaluation.paired import Run
-from nearfar.evaluation.report import Found, Side, TrainingRun
+from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.report import EvaluatedModel, ReportInputs, TrainingRun
 from nearfar.evaluation.report.checks import EVALUATION, GEOMETRY, NUMBER, STEP, check, check_record, check_tests
-from nearfar.evaluation.report.found import Names, by_setting, kindred, setting_of, short_names, side_of, told_apart
+from nearfar.evaluation.report.inputs import (
+    RunNames,
+    assign_seed_groups,
+    combine_runs,
+    disambiguate_names,
+    group_by_setting,
+    name_without_seed,
+    short_names,
+)
 from nearfar.types import NearfarError
 
 _RUN = ("config.toml", "metrics.jsonl", "run.json")
@@ -25,8 +33,8 @@ class Sources:
 
     def __init__(self) -> None:
         self.seen: set[str] = set()
-        self.sides: list[Side] = []
-        self.alone: list[Run] = []
+        self.sides: list[EvaluatedModel] = []
+        self.single_results: list[EvaluationRun] = []
         """Result files that were named one by one."""
         self.comparisons: list[tuple[str, results.Result]] = []
         self.geometries: list[tuple[str, results.Result]] = []
@@ -35,7 +43,7 @@ class Sources:
         self.missing: list[str] = []
         self.read: list[Path] = []
         """Every file that was opened."""
-        self.places: dict[str, int] = {}
+        self.result_order: dict[str, int] = {}
         """Of each result file."""
 
     def add(self, path: Path, group: Path | None = None) -> None:
@@ -66,22 +74,27 @@ class Sources:
                 f"nearfar evaluate {path} --output RESULT.json"
             )
 
-    def found(self) -> Found:
+    def collect(self) -> ReportInputs:
         """All of it, everything with a name of its own."""
-        sides = sorted([*self.sides, *by_setting(self.alone)], key=lambda side: self.places[side.runs[0].source])
-        owners = short_names([str(group or folder) for folder, group, _ in self.runs])
+        sides = sorted(
+            [*self.sides, *group_by_setting(self.single_results)],
+            key=lambda side: self.result_order[side.runs[0].source],
+        )
+        group_names = short_names([str(group or folder) for folder, group, _ in self.runs])
         runs = []
         for folder, group, run in self.runs:
-            owner = owners[str(group or folder)]
-            runs.append(run._replace(owner=owner, name=f"{owner}/{folder.name}" if group else owner))
-        runs = kindred(runs)
+            group_name = group_names[str(group or folder)]
+            runs.append(
+                run._replace(group_name=group_name, name=f"{group_name}/{folder.name}" if group else group_name)
+            )
+        runs = assign_seed_groups(runs)
         places = [
             (os.path.realpath(folder), None if group is None else os.path.realpath(group), run)
             for (folder, group, _), run in zip(self.runs, runs, strict=True)
         ]
-        names = Names(places)
-        return Found(
-            sides=told_apart(map(names.side, sides)),
+        names = RunNames(places)
+        return ReportInputs(
+            sides=disambiguate_names(map(names.side, sides)),
             comparisons=self.comparisons,
             geometries=[(source, names.geometry(result)) for source, result in self.geometries],
             runs=runs,
@@ -89,16 +102,16 @@ class Sources:
         )
 
     def _folder(self, folder: Path, files: Sequence[Path]) -> None:
-        before = len(self.alone)
+        before = len(self.single_results)
         for file in files:
             self.add(file)
-        runs = self.alone[before:]
+        runs = self.single_results[before:]
         seeds = [run.result["config"].get("training_seed") for run in runs]
         known = [seed for seed in seeds if seed is not None]
-        one_setting = len({setting_of(run.result) for run in runs}) == 1 or len(known) == len(seeds)
+        one_setting = len({name_without_seed(run.result) for run in runs}) == 1 or len(known) == len(seeds)
         if runs and one_setting and len(set(known)) == len(known):  # else they are taken as if named one by one
-            del self.alone[before:]
-            self.sides.append(side_of(runs, otherwise=str(folder)))
+            del self.single_results[before:]
+            self.sides.append(combine_runs(runs, default_name=str(folder)))
 
     def _file(self, file: Path) -> None:
         value = self._read_json(file)
@@ -108,8 +121,8 @@ class Sources:
         if kind in ("evaluation", "sts"):
             results.validate(value, source=file)
             check(value, EVALUATION, source=file)
-            self.places[str(file)] = len(self.places)
-            self.alone.append(Run(str(file), value))
+            self.result_order[str(file)] = len(self.result_order)
+            self.single_results.append(EvaluationRun(str(file), value))
         elif kind in ("comparison", "comparisons"):
             check_tests(value, source=file)
             self.comparisons.append((str(file), value))

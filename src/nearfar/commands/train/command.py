@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar.commands.train.prepare import load_dev, prepare, read
+from nearfar.commands.train.prepare import load_dev_pairs, prepare, read_training_data
 from nearfar.config import TrainConfig
 from nearfar.config import dump_toml as to_toml
 from nearfar.disk import path_errors
 from nearfar.runs import folder as run_folder
-from nearfar.runs.execute import Job, carry_out, join
-from nearfar.runs.folder import RunFolder, fingerprint_model, fingerprint_rows, read_account
-from nearfar.runs.precision import precision_of
+from nearfar.runs.execute import Job, execute, join_processes
+from nearfar.runs.folder import RunFolder, fingerprint_model, fingerprint_rows, read_run_info
+from nearfar.runs.precision import resolve_run_precision
 from nearfar.types import NearfarError, ScoredPair
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainResult:
     """What came out of a run."""
 
     model: Path
@@ -41,8 +41,8 @@ class Trained:
 
 @path_errors()
 def train(
-    config: TrainConfig, *, resume: bool = False, console: "Console | None" = None, like: Sequence[Path] = ()
-) -> Trained:
+    config: TrainConfig, *, resume: bool = False, console: "Console | None" = None, sibling_runs: Sequence[Path] = ()
+) -> TrainResult:
     """Train, and leave the model in ``config.output``/model.
 
     ``resume`` goes on with a run that was stopped or killed, which ends with the weights it would have had, to the bit,
@@ -50,27 +50,31 @@ def train(
     model to start from must be those that the run began with. Started by torchrun, several processes train together,
     as one process with the batches of all would.
 
-    ``like`` are folders of other runs whose data and model must be the same, as far as they have noted them.
+    ``sibling_runs`` are folders of other runs whose data and model must be the same, as far as they have noted them.
 
     Raises:
         NearfarError: bad data, model or settings; a run folder that is in the way or in use; data that changed since
             the run began; a loss that is not finite; a disk that refuses.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
-    processes, device, console = join(config, console)
-    with RunFolder(config, processes, also=partial(_other_second, config), like=like) as held:
-        if held.look(resume=resume) == "finished":
-            done = processes.from_first(partial(trained_before, config))
-            console.print(f"{held.path}: this run was finished before; nothing to do.", markup=False, highlight=False)
+    processes, device, console = join_processes(config, console)
+    with RunFolder(
+        config, processes, find_differences=partial(_other_second, config), sibling_runs=sibling_runs
+    ) as run_dir:
+        if run_dir.acquire(resume=resume) == "finished":
+            done = processes.broadcast_from_first(partial(load_train_result, config))
+            console.print(
+                f"{run_dir.path}: this run was finished before; nothing to do.", markup=False, highlight=False
+            )
             return done
         settings = _settings(config)
-        config = replace(config, precision=precision_of(config, held, processes, device))
-        pairs = load_dev(config)
-        held.see(f"--evaluate-on {config.evaluate_on}", lambda: fingerprint_rows(pairs))
-        rows = read(config)
-        for what, part in rows.parts(config).items():
-            held.see(what, partial(fingerprint_rows, *part))
-        held.see(f"--model {config.model}", lambda: fingerprint_model(config.model))
+        config = replace(config, precision=resolve_run_precision(config, run_dir, processes, device))
+        pairs = load_dev_pairs(config)
+        run_dir.verify_input(f"--evaluate-on {config.evaluate_on}", lambda: fingerprint_rows(pairs))
+        rows = read_training_data(config)
+        for what, part in rows.fingerprint_inputs(config).items():
+            run_dir.verify_input(what, partial(fingerprint_rows, *part))
+        run_dir.verify_input(f"--model {config.model}", lambda: fingerprint_model(config.model))
         prepared = prepare(config, rows, processes=processes.size, device=device, console=console)
 
         def save(folder: Path) -> None:
@@ -84,13 +88,13 @@ def train(
             facts=prepared.facts,
             evaluate=_evaluation(prepared.encoder, pairs, config, console),
             metric="spearman",
-            of="the dev pairs",
+            evaluated_on="the dev pairs",
             settings=settings,
             save=save,
-            account=lambda _: {"dev": config.evaluate_on},
+            run_info=lambda _: {"dev": config.evaluate_on},
         )
-        progress = carry_out(config, job, held=held, processes=processes, console=console)
-    trained = Trained(
+        progress = execute(config, job, run_dir=run_dir, processes=processes, console=console)
+    trained = TrainResult(
         Path(config.output) / "model",
         progress.step,
         progress.start_score or 0.0,
@@ -154,11 +158,11 @@ def _evaluation(
 
 def _settings(config: TrainConfig) -> dict[str, str]:
     """The files that say how the run is made: config.toml, and second.toml if there is a second objective."""
-    from nearfar.commands.train.recipes import OF_THE_RUN, second_of
+    from nearfar.commands.train.method_builder import SHARED_SETTINGS, second_objective_config
 
-    second = second_of(config)
+    second = second_objective_config(config)
     settings = {"config.toml": to_toml(config)}
-    return settings | ({} if second is None else {"second.toml": to_toml(second, without=OF_THE_RUN)})
+    return settings | ({} if second is None else {"second.toml": to_toml(second, without=SHARED_SETTINGS)})
 
 
 def check_folder(config: TrainConfig, *, resume: bool) -> run_folder.State:
@@ -167,27 +171,29 @@ def check_folder(config: TrainConfig, *, resume: bool) -> run_folder.State:
     Raises:
         NearfarError: it holds something else; or ``resume`` does not fit.
     """
-    return run_folder.check_folder(config, resume=resume, also=partial(_other_second, config))
+    return run_folder.check_folder(config, resume=resume, find_differences=partial(_other_second, config))
 
 
-def trained_before(config: TrainConfig) -> Trained:
+def load_train_result(config: TrainConfig) -> TrainResult:
     """What came out of the finished run in ``config.output``.
 
     Raises:
         NearfarError: it has other settings, or its run.json is damaged.
     """
     folder = Path(config.output)
-    run_folder.refuse_other_settings(folder, config, also=partial(_other_second, config))
-    account = read_account(folder)
-    numbers = [account.get(key) or 0 for key in ("start_score", "best_score")]
-    steps, best_step = (int(account.get(key) or 0) for key in ("step", "best_step"))
-    return Trained(folder / "model", steps, float(numbers[0]), float(numbers[1]), best_step)
+    run_folder.refuse_other_settings(folder, config, find_differences=partial(_other_second, config))
+    run_info = read_run_info(folder)
+    numbers = [run_info.get(key) or 0 for key in ("start_score", "best_score")]
+    steps, best_step = (int(run_info.get(key) or 0) for key in ("step", "best_step"))
+    return TrainResult(folder / "model", steps, float(numbers[0]), float(numbers[1]), best_step)
 
 
 def _other_second(config: TrainConfig, folder: Path) -> list[str]:
     """Whether the second objective of the run in ``folder`` is another one."""
-    from nearfar.commands.train.recipes import second_of
+    from nearfar.commands.train.method_builder import second_objective_config
 
     file = folder / "second.toml"
-    differs = file.exists() and second_of(config) != second_of(replace(config, second=str(file)))
+    differs = file.exists() and second_objective_config(config) != second_objective_config(
+        replace(config, second=str(file))
+    )
     return ["second"] if differs else []

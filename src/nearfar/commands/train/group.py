@@ -14,12 +14,12 @@ from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from nearfar.commands.evaluate import evaluate
-from nearfar.commands.train.command import Trained, check_folder, train, trained_before
+from nearfar.commands.train.command import TrainResult, check_folder, load_train_result, train
 from nearfar.config import TrainConfig
 from nearfar.data.paths import is_file
-from nearfar.disk import LOCK, locked, path_errors, read_json, write_text
+from nearfar.disk import LOCK, folder_lock, path_errors, read_json, write_text
 from nearfar.evaluation.results import Result, check_output
-from nearfar.runs.execute import join
+from nearfar.runs.execute import join_processes
 from nearfar.runs.folder import CONFIG, is_empty
 from nearfar.types import NearfarError
 
@@ -30,7 +30,7 @@ FILE = "group.json"
 
 
 @dataclass(frozen=True)
-class Spread:
+class ScoreSummary:
     """Of one number over runs."""
 
     mean: float
@@ -40,7 +40,7 @@ class Spread:
     max: float
 
     @classmethod
-    def of(cls, values: Sequence[float]) -> "Spread":
+    def from_values(cls, values: Sequence[float]) -> "ScoreSummary":
         """The spread of one value or more."""
         return cls(mean(values), stdev(values) if len(values) > 1 else None, min(values), max(values))
 
@@ -49,10 +49,10 @@ class Spread:
 class Group:
     """What came out of a group; scores are Spearman on the dev pairs, in [-1, 1]."""
 
-    runs: dict[int, Trained]
+    runs: dict[int, TrainResult]
     """By seed."""
-    start: Spread
-    best: Spread
+    start: ScoreSummary
+    best: ScoreSummary
 
 
 @path_errors()
@@ -131,34 +131,36 @@ def train_group(
         NearfarError: what :func:`nearfar.train` refuses; a folder in the way or in use, before anything is trained.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
-    processes, _, told = join(config, console)
+    processes, _, main_console = join_processes(config, console)
     folder = Path(config.output)
     configs = _configs(config, seeds)
-    with ExitStack() as held:
-        processes.from_first(lambda: _enter(held, folder, resume=resume))
-        states = processes.from_first(lambda: {seed: _state(one) for seed, one in configs.items()})
-        runs: dict[int, Trained] = {}
+    with ExitStack() as locks:
+        processes.broadcast_from_first(lambda: _lock_group(locks, folder, resume=resume))
+        states = processes.broadcast_from_first(lambda: {seed: _state(one) for seed, one in configs.items()})
+        runs: dict[int, TrainResult] = {}
         for seed, one in configs.items():
             done = states[seed] == "finished"
-            told.print(f"seed {seed}{': done before' if done else ''}", highlight=False)
+            main_console.print(f"seed {seed}{': done before' if done else ''}", highlight=False)
             others = [Path(other.output) for other in configs.values() if other is not one]
             runs[seed] = (
-                processes.from_first(lambda one=one: trained_before(one))  # type: ignore[misc]
+                processes.broadcast_from_first(lambda one=one: load_train_result(one))  # type: ignore[misc]
                 if done
-                else train(one, resume=states[seed] == "unfinished", console=console, like=others)
+                else train(one, resume=states[seed] == "unfinished", console=console, sibling_runs=others)
             )
         group = Group(
             runs,
-            Spread.of([run.start_score for run in runs.values()]),
-            Spread.of([run.best_score for run in runs.values()]),
+            ScoreSummary.from_values([run.start_score for run in runs.values()]),
+            ScoreSummary.from_values([run.best_score for run in runs.values()]),
         )
         record = {"schema": 1, "kind": "group", "dev": config.evaluate_on, "seeds": list(seeds)}
         record |= {"runs": [Path(one.output).name for one in configs.values()]}
         record |= {"best_scores": [run.best_score for run in runs.values()]}
         record |= {"start": asdict(group.start), "best": asdict(group.best)}
-        processes.from_first(lambda: write_text(folder / FILE, json.dumps(record, indent=1) + "\n"))
+        processes.broadcast_from_first(lambda: write_text(folder / FILE, json.dumps(record, indent=1) + "\n"))
         if set(states.values()) == {"finished"}:
-            told.print(f"{folder}: this group was finished before; nothing to do.", markup=False, highlight=False)
+            main_console.print(
+                f"{folder}: this group was finished before; nothing to do.", markup=False, highlight=False
+            )
     return group
 
 
@@ -167,11 +169,11 @@ def _configs(config: TrainConfig, seeds: Sequence[int]) -> dict[int, TrainConfig
     return {seed: replace(config, seed=seed, output=str(Path(config.output, f"seed-{seed}"))) for seed in seeds}
 
 
-def _enter(held: ExitStack, folder: Path, *, resume: bool) -> None:
+def _lock_group(locks: ExitStack, folder: Path, *, resume: bool) -> None:
     """Lock the group's folder, made sure to be free or, to ``resume``, to hold a group."""
     if not folder.exists() or not folder.is_dir():
         _check_group(folder, resume=resume)
-    held.enter_context(locked(folder))
+    locks.enter_context(folder_lock(folder))
     _check_group(folder, resume=resume)
 
 
@@ -198,5 +200,5 @@ def _state(config: TrainConfig) -> str:
     begun = Path(config.output, CONFIG).exists()
     state = check_folder(config, resume=begun)
     if state == "finished":
-        trained_before(config)
+        load_train_result(config)
     return state

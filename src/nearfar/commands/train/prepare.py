@@ -12,14 +12,14 @@ from nearfar.types import NearfarError, ScoredPair
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.commands.train.reading import Rows
+    from nearfar.commands.train.training_data import Rows
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.training_encoder import TrainingEncoder
     from nearfar.methods import Method
     from nearfar.methods.mixture import Mixture
 
 
-_OTHER_PAIRS = (
+_DEV_PAIRS_HINT = (
     "\n  Scored pairs choose the best step. Name a file with the columns score, sentence1 and sentence2 by "
     "--evaluate-on FILE, take generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
     "holds STS-B."
@@ -49,24 +49,26 @@ class Plan:
     """The pairs that choose the best step, and how many they are."""
 
 
-class Read(NamedTuple):
+class TrainingData(NamedTuple):
     """The rows of a run's objectives, read before the encoder is opened: what is wrong with them is told at once."""
 
     first: "Rows"
     second: "Rows | None"
 
-    def parts(self, config: TrainConfig) -> "dict[str, tuple[Sequence[Sequence[object]], Sequence[object]]]":
+    def fingerprint_inputs(
+        self, config: TrainConfig
+    ) -> "dict[str, tuple[Sequence[Sequence[object]], Sequence[object]]]":
         """Texts and labels or scores that are used, by the words for where they are from."""
-        from nearfar.commands.train.recipes import second_of
+        from nearfar.commands.train.method_builder import second_objective_config
 
         named = [(f"--data {' '.join(getattr(config, 'data', ()))}", self.first, config.limit)]
-        if self.second is not None and (second := second_of(config)) is not None:
+        if self.second is not None and (second := second_objective_config(config)) is not None:
             named.append((f"the data of --second {config.second}", self.second, second.limit))
         return {what: (rows.rows[:limit], getattr(rows, "targets", None) or ()) for what, rows, limit in named}
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedRun:
     """Everything that a run is made of, ready to go."""
 
     encoder: "Encoder"
@@ -78,28 +80,28 @@ class Prepared:
     """To be called before the encoder is saved: puts adapters, where there are any, into its weights."""
 
 
-def read(config: TrainConfig) -> Read:
+def read_training_data(config: TrainConfig) -> TrainingData:
     """Read the rows of the objective, and of the second one where there is one.
 
     Raises:
         NearfarError: rows that cannot be had, or that are malformed.
     """
-    from nearfar.commands.train.reading import read_rows
-    from nearfar.commands.train.recipes import second_of
+    from nearfar.commands.train.method_builder import second_objective_config
+    from nearfar.commands.train.training_data import read_rows
 
-    second, first = second_of(config), read_rows(config)
-    with _told_of_second(config):
-        return Read(first, None if second is None else read_rows(second))
+    second, first = second_objective_config(config), read_rows(config)
+    with _second_objective_errors(config):
+        return TrainingData(first, None if second is None else read_rows(second))
 
 
 def prepare(
     config: TrainConfig,
-    rows: Read | None = None,
+    rows: TrainingData | None = None,
     *,
     processes: int = 1,
     device: str | None = None,
     console: "Console | None" = None,
-) -> Prepared:
+) -> PreparedRun:
     """Encoder and methods on the ``rows``, with the heads that every fresh run of this config starts from.
 
     Without ``rows`` they are read. On ``console`` a bar is shown while many texts are tokenised.
@@ -107,17 +109,22 @@ def prepare(
     Raises:
         NearfarError: whatever would stop the run before its first step.
     """
-    rows = rows or read(config)
+    rows = rows or read_training_data(config)
 
-    from nearfar.commands.train.recipes import Kitchen, follow, second_of, shrinks
+    from nearfar.commands.train.method_builder import (
+        BuildContext,
+        build_method,
+        may_shrink_batch,
+        second_objective_config,
+    )
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.precision import resolve
     from nearfar.encoder.training_encoder import TrainingEncoder
     from nearfar.methods.mixture import Mixture
-    from nearfar.training.gradients import seeded
+    from nearfar.training.gradients import seed_rng
     from nearfar.training.processes import Processes
 
-    second = second_of(config)
+    second = second_objective_config(config)
     pooling = getattr(config, "pooling", None)
     encoder = Encoder.from_pretrained(
         config.model,
@@ -129,22 +136,26 @@ def prepare(
         encoder,
         max_length=config.train_max_length,
         bf16=resolve(config.precision, encoder.device) == "bf16",
-        from_first=Processes().from_first,
+        broadcast_from_first=Processes().broadcast_from_first,
         console=console,
     )
-    seeded(config.seed)
-    recipe = follow(config, Kitchen(texts, config.batch_size * processes, shrinks(config)), rows.first)
-    parts, facts = [(recipe.method, 1.0), *recipe.beside], recipe.facts
+    seed_rng(config.seed)
+    built = build_method(
+        config, BuildContext(texts, config.batch_size * processes, may_shrink_batch(config)), rows.first
+    )
+    parts, facts = [(built.method, 1.0), *built.extra_losses], built.facts
     if second is not None and rows.second is not None:
-        kitchen = Kitchen(texts, second.batch_size * processes, shrinks(config, second))
-        with _told_of_second(config):
-            other = follow(second, kitchen, rows.second)
-        parts += [(method, config.second_weight * weight) for method, weight in ((other.method, 1.0), *other.beside)]
+        context = BuildContext(texts, second.batch_size * processes, may_shrink_batch(config, second))
+        with _second_objective_errors(config):
+            other = build_method(second, context, rows.second)
+        parts += [
+            (method, config.second_weight * weight) for method, weight in ((other.method, 1.0), *other.extra_losses)
+        ]
         facts = [*facts, *(f"second objective, {other.method.name}: {fact}" for fact in other.facts)]
     mixture = Mixture(tuple(parts))
     for head in mixture.heads:
         head.to(encoder.device)
-    merge = _nothing
+    merge = _no_merge
     if config.lora_rank is not None:
         from nearfar.encoder.lora import add_lora
 
@@ -154,7 +165,7 @@ def prepare(
         facts = [*facts, f"{cut} of {len(texts.tokens)} sentences are over {length} tokens and cut there"]
     at_most = config.max_steps and config.max_steps * config.accumulate
     steps = -(-mixture.total_steps(config.epochs, at_most=at_most) // config.accumulate)
-    return Prepared(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge)
+    return PreparedRun(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge)
 
 
 def _is_file(spec: str) -> bool:
@@ -165,7 +176,7 @@ def _is_file(spec: str) -> bool:
 
 
 @contextmanager
-def _told_of_second(config: TrainConfig) -> Iterator[None]:
+def _second_objective_errors(config: TrainConfig) -> Iterator[None]:
     """Says of an error that it is of the second objective."""
     try:
         yield
@@ -173,23 +184,23 @@ def _told_of_second(config: TrainConfig) -> Iterator[None]:
         raise NearfarError(f"--second {config.second}: {error}") from error
 
 
-def load_dev(config: TrainConfig) -> list[ScoredPair]:
+def load_dev_pairs(config: TrainConfig) -> list[ScoredPair]:
     """The pairs that choose the best step.
 
     Raises:
         NearfarError: they cannot be had, or no encoder can be scored on them; it says how to name others.
     """
     from nearfar.data.sts import load_pairs
-    from nearfar.evaluation.correlation import undefined_because
+    from nearfar.evaluation.correlation import undefined_reason
 
     spec = config.evaluate_on
     try:
         pairs = load_pairs(spec)
     except NearfarError as error:
-        raise NearfarError(f"--evaluate-on: {error}{'' if _is_file(spec) else _OTHER_PAIRS}") from error
+        raise NearfarError(f"--evaluate-on: {error}{'' if _is_file(spec) else _DEV_PAIRS_HINT}") from error
     gold = [pair.score for pair in pairs]
     texts = {text for pair in pairs for text in pair[:2]}
-    reason = undefined_because(gold, gold) or ("all texts are equal" if len(texts) < 2 else None)
+    reason = undefined_reason(gold, gold) or ("all texts are equal" if len(texts) < 2 else None)
     if reason is not None:
         raise NearfarError(
             f"{spec}: no correlation to choose the best step by: {reason}. Name other pairs by --evaluate-on."
@@ -212,7 +223,7 @@ def plan(
     from nearfar.methods.mixture import describe_parts
 
     check_folder(config, resume=resume)
-    dev = load_dev(config)
+    dev = load_dev_pairs(config)
     run = prepare(config, console=console)
     first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
     parameters = list(run.encoder.parameters())
@@ -238,12 +249,14 @@ def plan(
 
 def _tokens(method: "Method", batch: object, config: TrainConfig) -> int:
     """Tokens that are in the encoder at once, at most, for a batch."""
-    from nearfar.training.gradients import pieces_of
+    from nearfar.training.gradients import split_micro_batches
 
-    assert method.tokens_of is not None
-    pieces = pieces_of(method, method.items_of(batch), config.micro_batch, config.micro_batch_tokens)
-    return max(sum(method.tokens_of(piece)) for piece in pieces)
+    assert method.count_tokens is not None
+    micro_batches = split_micro_batches(
+        method, method.extract_items(batch), config.micro_batch, config.micro_batch_tokens
+    )
+    return max(sum(method.count_tokens(micro_batch)) for micro_batch in micro_batches)
 
 
-def _nothing() -> None:
+def _no_merge() -> None:
     """Without adapters there is nothing to merge."""

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 from nearfar.data.microworld.frames import SOME, Frame, relation
 from nearfar.data.microworld.lexicon import Lexicon
-from nearfar.data.microworld.scenes import makes_sense
+from nearfar.data.microworld.scenes import is_plausible
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL
 
 Change: TypeAlias = Callable[[Frame, Lexicon], Iterator[Frame]]
@@ -24,7 +24,7 @@ def apply(label: int, frame: Frame, lexicon: Lexicon, rng: Random, *, told: Fram
         frames = [
             changed
             for changed in change(told or frame, lexicon)
-            if makes_sense(changed, lexicon) and relation(frame, changed) == label
+            if is_plausible(changed, lexicon) and relation(frame, changed) == label
         ]
         if frames:
             return rng.choice(frames)

@@ -51,14 +51,14 @@ def relation(premise: Frame, hypothesis: Frame) -> int:
         return (ENTAILMENT if hypothesis.negated else CONTRADICTION) if follows else NEUTRAL
     if hypothesis.negated:
         return _DENIAL[relation(premise, replace(hypothesis, negated=False))]
-    return min(_compare(*both) for both in product(_tellings(premise), _tellings(hypothesis)))
+    return min(_compare(*both) for both in product(_equivalent_frames(premise), _equivalent_frames(hypothesis)))
 
 
 def similarity(first: Frame, second: Frame) -> float:
     """Graded similarity of two frames, 0 (nothing shared) to 5 (the same meaning); symmetric.
 
-    ``5 * c * sum_role(weight * likeness) / sum_role(weight)`` over the roles that either frame has, with weight 4 for
-    the action and 2 for agent, patient, recipient and place.
+    ``5 * c * sum_role(weight * role_similarity) / sum_role(weight)`` over the roles that either frame has, with weight
+    4 for the action and 2 for agent, patient, recipient and place.
 
     - ``c`` is 0.6 where one frame contradicts the other (see :func:`relation`), else 1.
     - Concepts: 1 the same, 0.6 one is a kind of the other, 0.25 both of one kind (dog and cat), 0 otherwise.
@@ -69,9 +69,9 @@ def similarity(first: Frame, second: Frame) -> float:
       half in each, if that is more than the two who share the role count.
     """
     total = shared = 0.0
-    for weight, likeness in _likenesses(first, second):
+    for weight, role_similarity in _role_similarities(first, second):
         total += weight
-        shared += weight * likeness
+        shared += weight * role_similarity
     clash = relation(first, second) == CONTRADICTION
     return round(5.0 * (0.6 if clash else 1.0) * shared / total, 3)
 
@@ -79,7 +79,7 @@ def similarity(first: Frame, second: Frame) -> float:
 _DENIAL = {ENTAILMENT: CONTRADICTION, NEUTRAL: NEUTRAL, CONTRADICTION: ENTAILMENT}
 
 
-def _tellings(frame: Frame) -> tuple[Frame, ...]:
+def _equivalent_frames(frame: Frame) -> tuple[Frame, ...]:
     """The frames that say the same: "A talks with B" is also "B talks with A"."""
     if frame.action.mutual and frame.patient:
         return frame, replace(frame, agent=frame.patient, patient=frame.agent)
@@ -137,32 +137,32 @@ def _attribute_label(premise: Concept | None, hypothesis: Concept | None) -> int
     return _concept_label(premise, hypothesis)
 
 
-def _likenesses(first: Frame, second: Frame) -> list[tuple[int, float]]:
+def _role_similarities(first: Frame, second: Frame) -> list[tuple[int, float]]:
     """Weight and likeness of each role that either frame fills."""
-    tellings = [_told_likenesses(*both) for both in product(_tellings(first), _tellings(second))]
-    return max(tellings, key=lambda parts: sum(weight * likeness for weight, likeness in parts))
+    tellings = [_told_likenesses(*both) for both in product(_equivalent_frames(first), _equivalent_frames(second))]
+    return max(tellings, key=lambda parts: sum(weight * role_similarity for weight, role_similarity in parts))
 
 
 def _told_likenesses(first: Frame, second: Frame) -> list[tuple[int, float]]:
-    parts = [(4, _action_likeness(first, second))]
+    parts = [(4, _action_similarity(first, second))]
     for role in ("agent", "patient", "recipient"):
         mine, theirs = first.roles.get(role), second.roles.get(role)
         if mine and theirs:
             crossed = min(
-                max(_entity_likeness(mine, other) for other in second.roles.values()),
-                max(_entity_likeness(other, theirs) for other in first.roles.values()),
+                max(_entity_similarity(mine, other) for other in second.roles.values()),
+                max(_entity_similarity(other, theirs) for other in first.roles.values()),
             )
-            parts.append((2, max(_entity_likeness(mine, theirs), crossed / 2)))
+            parts.append((2, max(_entity_similarity(mine, theirs), crossed / 2)))
         elif mine or theirs:
             parts.append((2, 0.5))
     if first.place and second.place:
-        parts.append((2, _concept_likeness(first.place, second.place)))
+        parts.append((2, _concept_similarity(first.place, second.place)))
     elif first.place or second.place:
         parts.append((2, 0.5))
     return parts
 
 
-def _action_likeness(first: Frame, second: Frame) -> float:
+def _action_similarity(first: Frame, second: Frame) -> float:
     one, other = first.action, second.action
     if first.negated != second.negated:
         return 0.0
@@ -173,16 +173,16 @@ def _action_likeness(first: Frame, second: Frame) -> float:
     return 0.25 if one.topic == other.topic or one.excludes(other) else 0.0
 
 
-def _entity_likeness(first: Entity, second: Entity) -> float:
-    likeness = _concept_likeness(first.noun, second.noun)
+def _entity_similarity(first: Entity, second: Entity) -> float:
+    role_similarity = _concept_similarity(first.noun, second.noun)
     if first.count != second.count:
-        likeness *= 0.8 if SOME in (first.count, second.count) and 1 not in (first.count, second.count) else 0.6
+        role_similarity *= 0.8 if SOME in (first.count, second.count) and 1 not in (first.count, second.count) else 0.6
     if first.attribute and second.attribute and first.attribute.parent == second.attribute.parent:
-        return likeness * (1.0 if first.attribute == second.attribute else 0.5)
-    return likeness * (0.75 if first.attribute != second.attribute else 1.0)
+        return role_similarity * (1.0 if first.attribute == second.attribute else 0.5)
+    return role_similarity * (0.75 if first.attribute != second.attribute else 1.0)
 
 
-def _concept_likeness(first: Concept, second: Concept) -> float:
+def _concept_similarity(first: Concept, second: Concept) -> float:
     if first == second:
         return 1.0
     if first in second.lineage or second in first.lineage:

@@ -110,7 +110,7 @@ class _Corner:
     def say(self, frame: Frame, rng: Random) -> str:
         return realise(frame, self.lexicon, self.style, rng)
 
-    def say_beside(self, sentence: str, frame: Frame, other: Frame, rng: Random) -> str:
+    def say_contrasting(self, sentence: str, frame: Frame, other: Frame, rng: Random) -> str:
         """Say ``other`` beside a sentence that says ``frame``, so that shared words are a poor guide to shared meaning.
 
         Of four ways to say it, mostly the one with the most words in common if the frames contradict each other, and
@@ -150,7 +150,7 @@ class _Corner:
         for label in labels:
             hypothesis = self.hypothesis(frame, label, rng)
             if hypothesis:
-                sentence = self.say_beside(premise, frame, hypothesis, rng)
+                sentence = self.say_contrasting(premise, frame, hypothesis, rng)
                 if sentence != premise and sentence not in held_out:
                     rows.setdefault(sentence, NliRow(premise, sentence, label))
         return list(rows.values())
@@ -178,7 +178,7 @@ class _Corner:
             if second is None:
                 continue
             one = self.say(first, rng)
-            other = self.say_beside(one, first, second, rng)
+            other = self.say_contrasting(one, first, second, rng)
             if one != other:
                 pair = (one, other) if rng.random() < 0.5 else (other, one)
                 pairs.setdefault(pair, ScoredPair(*pair, similarity(first, second)))

@@ -7,22 +7,22 @@ from nearfar.data.microworld.frames import SOME, Entity, Frame
 from nearfar.data.microworld.lexicon import Action, Concept, Lexicon
 
 
-def makes_sense(frame: Frame, lexicon: Lexicon) -> bool:
+def is_plausible(frame: Frame, lexicon: Lexicon) -> bool:
     """Whether the participants can take their roles, the attributes fit, and the place is one where it happens."""
     action = frame.action
     kinds = {"agent": action.agents, "patient": action.patients, "recipient": action.recipients}
     entities = list(frame.roles.values())
-    if not all(could_be(entity.noun, kinds[role], lexicon) for role, entity in frame.roles.items()):
+    if not all(is_compatible(entity.noun, kinds[role], lexicon) for role, entity in frame.roles.items()):
         return False
     if any(one is not other and one.noun in other.noun.lineage for one in entities for other in entities):
         return False  # "a man is hugging a person" leaves open who is who
-    if not all(could_be(one.noun, one.attribute.fits, lexicon) for one in entities if one.attribute):
+    if not all(is_compatible(one.noun, one.attribute.fits, lexicon) for one in entities if one.attribute):
         return False
     return frame.place is None or _happens_at(action, frame.place, entities, lexicon)
 
 
 @cache
-def could_be(noun: Concept, kinds: tuple[str, ...], lexicon: Lexicon) -> bool:
+def is_compatible(noun: Concept, kinds: tuple[str, ...], lexicon: Lexicon) -> bool:
     """Whether a noun is of one of these kinds, or is so general that it may be: an animal could be a dog."""
     return any(noun in known.lineage for known in lexicon.nouns if known.is_a(*kinds))
 
@@ -39,7 +39,7 @@ def draw_frame(lexicon: Lexicon, rng: Random, *, action: Action | None = None, a
             place=rng.choice([place for place in lexicon.places if place.spoken]) if rng.random() < 0.5 else None,
             negated=rng.random() < 0.12,
         )
-        if makes_sense(frame, lexicon):
+        if is_plausible(frame, lexicon):
             return frame
 
 

@@ -65,13 +65,13 @@ class _Clause:
 
 def realise(frame: Frame, lexicon: Lexicon, style: Style, rng: Random) -> str:
     """Say a frame in one of the many ways that the lexicon and the style allow."""
-    speaker = _Speaker(lexicon, style, rng, definite=frame.negated or rng.random() < 0.35)
-    clause = rng.choice(speaker.clauses(frame))
+    realiser = _Realiser(lexicon, style, rng, definite=frame.negated or rng.random() < 0.35)
+    clause = rng.choice(realiser.clauses(frame))
     templates = style.denied if frame.negated else style.affirmed
-    template = rng.choice([template for template in templates if _suits(template, frame, clause)])
+    template = rng.choice([template for template in templates if _template_fits(template, frame, clause)])
     sentence = template.format(
-        subject=" and ".join(map(speaker.phrase, clause.subject)),
-        a_subject=replace(speaker, definite=False).phrase(clause.subject[0]),
+        subject=" and ".join(map(realiser.phrase, clause.subject)),
+        a_subject=replace(realiser, definite=False).phrase(clause.subject[0]),
         doing=clause.doing,
         does=clause.does,
         does_not=clause.does_not,
@@ -82,7 +82,7 @@ def realise(frame: Frame, lexicon: Lexicon, style: Style, rng: Random) -> str:
 
 
 @dataclass(frozen=True)
-class _Speaker:
+class _Realiser:
     """Finds the words of one sentence, in which it speaks of "the dog" or of "a dog" throughout.
 
     What is denied is always of "the" dog: "a dog is not running" could mean another one.
@@ -146,7 +146,7 @@ def _is_plural(*subject: Entity) -> bool:
     return len(subject) > 1 or subject[0].count != 1
 
 
-def _suits(template: str, frame: Frame, clause: _Clause) -> bool:
+def _template_fits(template: str, frame: Frame, clause: _Clause) -> bool:
     """Whether a template can say this: a fronted place needs one, and "there is" a single subject."""
     if template.startswith("{place}"):
         return frame.place is not None

@@ -11,7 +11,7 @@ class Cell(NamedTuple):
     """One place of a table."""
 
     text: str
-    beside: str = ""
+    detail: str = ""
     """In smaller letters after it: an interval or a standard deviation."""
     mark: Literal["", "best", "near"] = ""
     """The best of its column, or not separable from it."""
@@ -26,7 +26,7 @@ class Table(NamedTuple):
     header: Sequence[str]
     rows: Sequence[Sequence[Cell | str]]
     notes: Sequence[str] = ()
-    words: bool = False
+    text_cells: bool = False
     """The cells hold words, which stand at the left."""
 
 
@@ -48,7 +48,7 @@ class Chart(NamedTuple):
     title: str
     x_label: str
     lines: Sequence[Line]
-    logarithmic: Literal["neither", "heights", "both"] = "neither"
+    logarithmic: Literal["neither", "y", "both"] = "neither"
     """Which axes are."""
 
 
@@ -60,13 +60,13 @@ class Figure(NamedTuple):
     legend: Sequence[tuple[str, int]]
 
 
-class Words(NamedTuple):
+class Paragraph(NamedTuple):
     """A paragraph."""
 
     text: str
 
 
-class Items(NamedTuple):
+class BulletList(NamedTuple):
     """A list with bullets."""
 
     items: Sequence[str]
@@ -99,4 +99,4 @@ class Page(NamedTuple):
     sections: Sequence[Section]
 
 
-Block: TypeAlias = Table | Figure | Words | Items | Code | Details | Section
+Block: TypeAlias = Table | Figure | Paragraph | BulletList | Code | Details | Section

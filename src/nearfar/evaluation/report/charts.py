@@ -14,29 +14,34 @@ from nearfar.evaluation.report.style import COLOURS
 
 WIDTH, HEIGHT = 360, 240
 LEFT, RIGHT, TOP, BOTTOM = 44, 10, 26, 36
-DOTTED = 40
+MAX_DOTTED_POINTS = 40
 """Lines with no more points than this show them."""
-TOLD = 16
+MAX_DESCRIBED_LINES = 16
 """So many lines are told in words to those who can't see them."""
 
 
 class _Axis(NamedTuple):
     ticks: list[float]
-    place: Callable[[float], float]
+    position: Callable[[float], float]
 
 
 def svg(chart: Chart) -> str:
     """One chart; without a finite point it says that there is nothing to draw."""
-    across_log, up_log = chart.logarithmic == "both", chart.logarithmic != "neither"
-    lines = [kept for line in chart.lines if (kept := _drawable(line, across_log, up_log)).x]
+    x_log, y_log = chart.logarithmic == "both", chart.logarithmic != "neither"
+    lines = [kept for line in chart.lines if (kept := _drawable(line, x_log, y_log)).x]
     parts = [f'<text class="title" x="2" y="14">{escape(chart.title)}</text>']
     if not lines:
         parts.append(f'<text x="{LEFT}" y="{HEIGHT / 2:.0f}">nothing to draw</text>')
     else:
-        across = _axis([x for line in lines for x in line.x], LEFT, WIDTH - RIGHT, logarithmic=across_log, tight=True)
-        up = _axis([y for line in lines for y in line.y], HEIGHT - BOTTOM, TOP, logarithmic=up_log)
-        parts += [*_grid(across, up, chart.x_label), *(part for line in lines for part in _line(line, across, up))]
-    words = escape("; ".join([f"{chart.title}, by {chart.x_label}", *map(_told, lines[:TOLD])]), quote=True)
+        x_axis = _axis([x for line in lines for x in line.x], LEFT, WIDTH - RIGHT, logarithmic=x_log, tight=True)
+        y_axis = _axis([y for line in lines for y in line.y], HEIGHT - BOTTOM, TOP, logarithmic=y_log)
+        parts += [
+            *_grid(x_axis, y_axis, chart.x_label),
+            *(part for line in lines for part in _line(line, x_axis, y_axis)),
+        ]
+    words = escape(
+        "; ".join([f"{chart.title}, by {chart.x_label}", *map(_describe_line, lines[:MAX_DESCRIBED_LINES])]), quote=True
+    )
     return f'<svg role="img" aria-label="{words}" viewBox="0 0 {WIDTH} {HEIGHT}">\n' + "\n".join(parts) + "\n</svg>"
 
 
@@ -50,7 +55,7 @@ def legend(entries: Sequence[tuple[str, int]]) -> str:
     return f'<ul class="legend">{"".join(items)}</ul>'
 
 
-def thinned(x: Sequence[float], y: Sequence[float], *, points: int = 120) -> tuple[list[float], list[float], int]:
+def downsample(x: Sequence[float], y: Sequence[float], *, points: int = 120) -> tuple[list[float], list[float], int]:
     """At most so many points, each the mean of as many successive ones; the last may be of fewer. And how many."""
     size = max(1, math.ceil(len(x) / points))
     cuts = range(0, len(x), size)
@@ -74,8 +79,8 @@ def _powers(low: float, high: float) -> list[float]:
     least, most = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     factors = (1, 2, 5) if most - least <= 2 else (1,)
     marks = [factor * 10.0**power for power in range(least, most + 2) for factor in factors]
-    first = max(place for place, mark in enumerate(marks) if mark <= low * (1 + 1e-9))
-    last = min(place for place, mark in enumerate(marks) if mark >= high * (1 - 1e-9))
+    first = max(position for position, mark in enumerate(marks) if mark <= low * (1 + 1e-9))
+    last = min(position for position, mark in enumerate(marks) if mark >= high * (1 - 1e-9))
     return marks[first : max(last, first + 1) + 1]
 
 
@@ -91,29 +96,29 @@ def _axis(values: Sequence[float], start: float, end: float, *, logarithmic: boo
     return _Axis(marks, lambda value: start + (end - start) * (scale(value) - scale(low)) / (scale(high) - scale(low)))
 
 
-def _grid(across: _Axis, up: _Axis, label: str) -> list[str]:
+def _grid(x_axis: _Axis, y_axis: _Axis, label: str) -> list[str]:
     floor, right = HEIGHT - BOTTOM, WIDTH - RIGHT
-    lines = "".join(f"M{LEFT} {up.place(tick):.1f}H{right}" for tick in up.ticks)
-    lines += "".join(f"M{across.place(tick):.1f} {TOP}V{floor}" for tick in across.ticks)
+    lines = "".join(f"M{LEFT} {y_axis.position(tick):.1f}H{right}" for tick in y_axis.ticks)
+    lines += "".join(f"M{x_axis.position(tick):.1f} {TOP}V{floor}" for tick in x_axis.ticks)
     heights = [
-        f'<text x="{LEFT - 4}" y="{up.place(tick) + 3.5:.1f}" text-anchor="end">{_short(tick)}</text>'
-        for tick in up.ticks
+        f'<text x="{LEFT - 4}" y="{y_axis.position(tick) + 3.5:.1f}" text-anchor="end">{_short(tick)}</text>'
+        for tick in y_axis.ticks
     ]
     steps = [
-        f'<text x="{place:.1f}" y="{floor + 14}" text-anchor="{"end" if place > right - 12 else "middle"}">'
+        f'<text x="{position:.1f}" y="{floor + 14}" text-anchor="{"end" if position > right - 12 else "middle"}">'
         f"{_short(tick)}</text>"
-        for tick, place in ((tick, across.place(tick)) for tick in across.ticks)
+        for tick, position in ((tick, x_axis.position(tick)) for tick in x_axis.ticks)
     ]
     name = f'<text x="{(LEFT + right) / 2:.0f}" y="{HEIGHT - 6}" text-anchor="middle">{escape(label)}</text>'
     return [f'<path class="grid" d="{lines}"/>', *heights, *steps, name]
 
 
-def _line(line: Line, across: _Axis, up: _Axis) -> list[str]:
-    points = [(across.place(x), up.place(y)) for x, y in zip(line.x, line.y, strict=True)]
+def _line(line: Line, x_axis: _Axis, y_axis: _Axis) -> list[str]:
+    points = [(x_axis.position(x), y_axis.position(y)) for x, y in zip(line.x, line.y, strict=True)]
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
     parts = [f'<path class="{_style(line.colour)}" d="M{path}"/>']
     colour = f"c{line.colour % len(COLOURS)}"
-    if len(points) <= DOTTED:
+    if len(points) <= MAX_DOTTED_POINTS:
         parts += [f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="2.2"/>' for x, y in points]
     best = [point for point, x in zip(points, line.x, strict=True) if x == line.best]
     return parts + [f'<circle class="ring {colour}" cx="{x:.1f}" cy="{y:.1f}" r="4"/>' for x, y in best]
@@ -124,17 +129,17 @@ def _style(colour: int) -> str:
     return f"line c{colour % len(COLOURS)}" + (f" dash{dash}" if dash else "")
 
 
-def _drawable(line: Line, across_log: bool, up_log: bool) -> Line:
+def _drawable(line: Line, x_log: bool, y_log: bool) -> Line:
     """The line without what cannot be drawn: points that are not finite, or not positive on a logarithmic axis."""
     kept = [
         (x, y)
         for x, y in zip(line.x, line.y, strict=True)
-        if math.isfinite(x) and math.isfinite(y) and (x > 0 or not across_log) and (y > 0 or not up_log)
+        if math.isfinite(x) and math.isfinite(y) and (x > 0 or not x_log) and (y > 0 or not y_log)
     ]
     return line._replace(x=[x for x, _ in kept], y=[y for _, y in kept])
 
 
-def _told(line: Line) -> str:
+def _describe_line(line: Line) -> str:
     first, last = (f"{_short(line.y[end], 4)} at {_short(line.x[end])}" for end in (0, -1))
     return f"{line.name}: from {first} to {last}, lowest {_short(min(line.y), 4)}, highest {_short(max(line.y), 4)}"
 

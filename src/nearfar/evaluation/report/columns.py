@@ -5,7 +5,7 @@ from statistics import mean, stdev
 from typing import Any, Literal, NamedTuple
 
 from nearfar.evaluation.correlation import Aggregate
-from nearfar.evaluation.report.found import Side
+from nearfar.evaluation.report.inputs import EvaluatedModel
 from nearfar.evaluation.results import Result
 
 METRICS = {"spearman": "Spearman", "pearson": "Pearson", "accuracy": "accuracy", "f1": "F1", "matthews": "Matthews"}
@@ -42,7 +42,7 @@ class Score(NamedTuple):
     """Why it is undefined."""
 
 
-def score_of(side: Side, column: Column) -> Score | None:
+def score_of(side: EvaluatedModel, column: Column) -> Score | None:
     """What the side has in the column; None where it was not evaluated."""
     estimates = [column.estimate(run.result) for run in side.runs]
     known = [estimate for estimate in estimates if estimate is not None]
@@ -60,7 +60,7 @@ def score_of(side: Side, column: Column) -> Score | None:
     return Score(values[0], known[0]["low"], known[0]["high"])
 
 
-def similarity_columns(sides: Sequence[Side], metric: str, aggregate: Aggregate) -> list[Column]:
+def similarity_columns(sides: Sequence[EvaluatedModel], metric: str, aggregate: Aggregate) -> list[Column]:
     """All similarity tasks, then all averages over them, in the order in which they are first met."""
     results = [run.result for side in sides for run in side.runs]
     tasks = dict.fromkeys(task for result in results for task in result["tasks"])
@@ -87,7 +87,7 @@ def similarity_columns(sides: Sequence[Side], metric: str, aggregate: Aggregate)
     return [*columns.values(), *averages, *_common(sides, columns, averages, "overall")]
 
 
-def transfer_columns(sides: Sequence[Side]) -> list[Column]:
+def transfer_columns(sides: Sequence[EvaluatedModel]) -> list[Column]:
     """Of transfer tasks: accuracy, with F1 and Matthews where they are there, or learned relatedness' correlations."""
     results = [run.result["transfer"] for side in sides for run in side.runs]
 
@@ -124,7 +124,7 @@ def transfer_columns(sides: Sequence[Side]) -> list[Column]:
 
 
 def _common(
-    sides: Sequence[Side],
+    sides: Sequence[EvaluatedModel],
     columns: Mapping[str, Column],
     averages: Sequence[Column],
     group: Literal["overall", "overall_transfer"],

@@ -4,26 +4,28 @@ from collections.abc import Sequence
 from typing import Any
 
 from nearfar.evaluation.comparison import AVERAGES
-from nearfar.evaluation.report.blocks import DASH, Block, Details, Section, Table, Words
-from nearfar.evaluation.report.found import Side
-from nearfar.evaluation.report.verdicts import sides_of, tests_of
+from nearfar.evaluation.report.blocks import DASH, Block, Details, Paragraph, Section, Table
+from nearfar.evaluation.report.inputs import EvaluatedModel
+from nearfar.evaluation.report.significance import sides_of, tests_of
 from nearfar.evaluation.results import Result
 from nearfar.evaluation.tables import Grid, comparison_grid, comparisons_grid
 
 _HEADER = ["first against second", "first", "second", "first - second", "95% interval", "p", "p (Holm)", "p over seeds"]
 
 
-def comparisons(sides: Sequence[Side], computed: Result | None, given: Sequence[tuple[str, Result]]) -> list[Block]:
+def comparisons(
+    sides: Sequence[EvaluatedModel], computed: Result | None, from_files: Sequence[tuple[str, Result]]
+) -> list[Block]:
     """The comparison that was computed of the ``sides``, and those that were given with their files."""
     blocks: list[Block] = []
     if computed is not None:
         config = computed["config"]
         title = f"Computed for this page: {config['resamples']:,} resamples, seed {config['seed']}"
         blocks.append(Section(title, _blocks(renamed(computed, sides))))
-    return blocks + [Section(f"From {source}", _blocks(comparison)) for source, comparison in given]
+    return blocks + [Section(f"From {source}", _blocks(comparison)) for source, comparison in from_files]
 
 
-def renamed(comparison: Result, sides: Sequence[Side]) -> Result:
+def renamed(comparison: Result, sides: Sequence[EvaluatedModel]) -> Result:
     """A comparison of these sides, under the names that they have here."""
     named = [{**old, "name": side.name} for old, side in zip(sides_of(comparison), sides, strict=True)]
     if comparison["kind"] == "comparison":
@@ -34,15 +36,15 @@ def renamed(comparison: Result, sides: Sequence[Side]) -> Result:
 def _blocks(comparison: Result) -> list[Block]:
     sides = sides_of(comparison)
     if comparison["kind"] == "comparison":
-        return [_table(comparison_grid(comparison)), *_too_few(comparison)]
+        return [_table(comparison_grid(comparison)), *_resamples_warning(comparison)]
     tables = []
     for i, j, tests in tests_of(comparison):
         two = {**comparison, **tests, "first": sides[i], "second": sides[j], "not_compared": []}
         tables.append(Details(f"{sides[i]['name']} against {sides[j]['name']}", [_table(comparison_grid(two))]))
-    return [_table(comparisons_grid(comparison)), *_too_few(comparison), *_averages(comparison), *tables]
+    return [_table(comparisons_grid(comparison)), *_resamples_warning(comparison), *_averages(comparison), *tables]
 
 
-def _too_few(comparison: Result) -> list[Block]:
+def _resamples_warning(comparison: Result) -> list[Block]:
     """Says so where the correction takes the smallest p that resampling can give to the level or above it."""
     config = comparison["config"]
     rows = [row for _, _, tests in tests_of(comparison) for row in tests["tasks"].values()]
@@ -51,7 +53,7 @@ def _too_few(comparison: Result) -> list[Block]:
     if tested * floor < config["level"]:
         return []
     return [
-        Words(
+        Paragraph(
             f"With {config['resamples']:,} resamples no p of a bootstrap is below {floor:.2g}, which the correction "
             f"over {tested} tests takes to {config['level']} or more. More --resamples may tell more sides apart."
         )

@@ -4,7 +4,18 @@ from collections.abc import Sequence
 from html import escape
 from itertools import count
 
-from nearfar.evaluation.report.blocks import Block, Cell, Code, Details, Figure, Items, Page, Section, Table, Words
+from nearfar.evaluation.report.blocks import (
+    Block,
+    BulletList,
+    Cell,
+    Code,
+    Details,
+    Figure,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+)
 from nearfar.evaluation.report.charts import legend, svg
 from nearfar.evaluation.report.style import STYLE
 
@@ -64,9 +75,9 @@ def _block(block: Block, level: int, numbers: "count[int]") -> str:
             html = _table(block, f"table-{next(numbers)}")
         case Figure():
             html = _figure(block)
-        case Words():
+        case Paragraph():
             html = f"<p>{_text(block.text)}</p>"
-        case Items():
+        case BulletList():
             html = f"<ul>{''.join(f'<li>{_text(item)}</li>' for item in block.items)}</ul>"
         case Code():
             html = f'<pre tabindex="0"><code>{_text(block.text)}</code></pre>'
@@ -81,7 +92,7 @@ def _table(table: Table, name: str) -> str:
     head = "".join(f'<th scope="col"{_LONG * (len(title) > 14)}>{_text(title)}</th>' for title in table.header)
     rows = "\n".join(_row(row) for row in table.rows)
     notes = "".join(f"<li>{_text(note)}</li>" for note in table.notes)
-    kind = ' class="words"' if table.words else ""
+    kind = ' class="words"' if table.text_cells else ""
     return f"""<figure>
 <figcaption id="{name}">{_text(table.caption)}</figcaption>
 <div class="scroll" role="region" aria-labelledby="{name}" tabindex="0">
@@ -102,21 +113,21 @@ def _table(table: Table, name: str) -> str:
 
 def _row(cells: Sequence[Cell | str]) -> str:
     first, *others = (Cell(cell) if isinstance(cell, str) else cell for cell in cells)
-    return f'<tr><th scope="row">{_inside(first)}</th>{"".join(map(_cell, others))}</tr>'
+    return f'<tr><th scope="row">{_cell_content(first)}</th>{"".join(map(_cell, others))}</tr>'
 
 
 def _cell(cell: Cell) -> str:
     kind = f' class="{cell.mark}"' if cell.mark else ""
     shade = "" if cell.shade is None else f' style="--shade:{min(max(cell.shade, 0.0), 1.0):.2f}"'
-    return f"<td{kind}{shade}>{_inside(cell)}</td>"
+    return f"<td{kind}{shade}>{_cell_content(cell)}</td>"
 
 
-def _inside(cell: Cell) -> str:
+def _cell_content(cell: Cell) -> str:
     text = f"<strong>{_text(cell.text)}</strong>" if cell.mark == "best" else _text(cell.text)
     if cell.mark:
         sign, meaning = _MARKS[cell.mark]
         text += f' <abbr title="{meaning}">{sign}</abbr>'
-    return text + (f" <small>{_text(cell.beside)}</small>" if cell.beside else "")
+    return text + (f" <small>{_text(cell.detail)}</small>" if cell.detail else "")
 
 
 def _figure(figure: Figure) -> str:

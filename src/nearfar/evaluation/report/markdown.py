@@ -3,7 +3,18 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from nearfar.evaluation.report.blocks import Block, Cell, Code, Details, Figure, Items, Page, Section, Table, Words
+from nearfar.evaluation.report.blocks import (
+    Block,
+    BulletList,
+    Cell,
+    Code,
+    Details,
+    Figure,
+    Page,
+    Paragraph,
+    Section,
+    Table,
+)
 
 _MARKS = {"": "", "best": " \\*", "near": " ="}
 
@@ -31,9 +42,9 @@ def _block(block: Block, level: int) -> Iterator[str]:
             yield from _table(block)
         case Figure():
             yield f"(A figure of the HTML page: {_text(block.caption)})"
-        case Words():
+        case Paragraph():
             yield _text(block.text)
-        case Items():
+        case BulletList():
             yield from (f"- {_text(item)}" for item in block.items)
         case Code():
             fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
@@ -44,7 +55,7 @@ def _table(table: Table) -> Iterator[str]:
     yield _text(table.caption)
     yield ""
     yield _row(table.header)
-    yield "|" + "|".join([" --- ", *[" --- " if table.words else " ---: "] * (len(table.header) - 1)]) + "|"
+    yield "|" + "|".join([" --- ", *[" --- " if table.text_cells else " ---: "] * (len(table.header) - 1)]) + "|"
     yield from (_row(row) for row in table.rows)
     for note in table.notes:
         yield ""
@@ -59,7 +70,7 @@ def _cell(cell: Cell) -> str:
     text = _text(cell.text)
     if cell.mark == "best":
         text = f"**{text}**"
-    return text + _MARKS[cell.mark] + (f" {_text(cell.beside)}" if cell.beside else "")
+    return text + _MARKS[cell.mark] + (f" {_text(cell.detail)}" if cell.detail else "")
 
 
 def _text(text: str) -> str:

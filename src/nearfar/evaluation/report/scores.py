@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from nearfar.evaluation.comparison import LEVEL
+from nearfar.evaluation.comparison import SIGNIFICANCE_LEVEL
 from nearfar.evaluation.correlation import AGGREGATES, Aggregate
-from nearfar.evaluation.report.blocks import DASH, Block, Cell, Details, Table, Words
+from nearfar.evaluation.report.blocks import DASH, Block, Cell, Details, Paragraph, Table
 from nearfar.evaluation.report.columns import (
     METRICS,
     Column,
@@ -14,8 +14,8 @@ from nearfar.evaluation.report.columns import (
     similarity_columns,
     transfer_columns,
 )
-from nearfar.evaluation.report.found import Side
-from nearfar.evaluation.report.verdicts import Verdicts
+from nearfar.evaluation.report.inputs import EvaluatedModel
+from nearfar.evaluation.report.significance import SignificanceLookup
 
 _AGGREGATES = {
     "all": "over all pairs of a task together (all)",
@@ -24,7 +24,7 @@ _AGGREGATES = {
 }
 
 
-class Ranked(NamedTuple):
+class RankedColumn(NamedTuple):
     """A column with everybody's score in it."""
 
     column: Column
@@ -35,28 +35,28 @@ class Ranked(NamedTuple):
     """Why no best one is marked."""
 
 
-def ranked(sides: Sequence[Side], held: Sequence[int], column: Column) -> Ranked:
-    """Find the best of a column among the sides with the numbers ``held``."""
-    scores = [score_of(side, column) if number in held else None for number, side in enumerate(sides)]
+def rank_column(sides: Sequence[EvaluatedModel], indices: Sequence[int], column: Column) -> RankedColumn:
+    """Find the best of a column among the sides with the numbers ``indices``."""
+    scores = [score_of(side, column) if number in indices else None for number, side in enumerate(sides)]
     values = {number: value for number, score in enumerate(scores) if (value := _value(score)) is not None}
     data = {str(column.data(run.result)) for number in values for run in sides[number].runs}
     if len(data) > 1:
-        return Ranked(column, scores, [], "scored on different data, so that no best one is marked")
+        return RankedColumn(column, scores, [], "scored on different data, so that no best one is marked")
     if len(values) < 2:
-        return Ranked(column, scores, [], None)
+        return RankedColumn(column, scores, [], None)
     highest = max(values.values())
-    return Ranked(column, scores, [number for number, value in values.items() if value == highest], None)
+    return RankedColumn(column, scores, [number for number, value in values.items() if value == highest], None)
 
 
-def similarity(sides: Sequence[Side], verdicts: Verdicts, aggregate: Aggregate) -> list[Block]:
+def similarity(sides: Sequence[EvaluatedModel], significance: SignificanceLookup, aggregate: Aggregate) -> list[Block]:
     """Spearman by the chosen aggregate; the others, and Pearson, to be opened."""
-    held = with_similarity(sides)
-    if not held:
+    indices = similarity_indices(sides)
+    if not indices:
         return []
 
     def table(metric: str, kind: Aggregate) -> Table:
-        columns = similarity_columns([sides[number] for number in held], metric, kind)
-        return _table(sides, held, columns, verdicts, f"{METRICS[metric]} × 100, {_AGGREGATES[kind]}")
+        columns = similarity_columns([sides[number] for number in indices], metric, kind)
+        return _table(sides, indices, columns, significance, f"{METRICS[metric]} × 100, {_AGGREGATES[kind]}")
 
     others = [("spearman", kind) for kind in AGGREGATES if kind != aggregate]
     others += [("pearson", kind) for kind in (aggregate, *(kind for kind in AGGREGATES if kind != aggregate))]
@@ -64,44 +64,44 @@ def similarity(sides: Sequence[Side], verdicts: Verdicts, aggregate: Aggregate) 
     return [table("spearman", aggregate), more]
 
 
-def transfer(sides: Sequence[Side], verdicts: Verdicts) -> list[Block]:
+def transfer(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) -> list[Block]:
     """Accuracies of probes, a table for each protocol."""
-    protocols = by_protocol(sides)
+    protocols = indices_by_protocol(sides)
     blocks: list[Block] = []
-    for (protocol, nhid, folds), held in protocols.items():
+    for (protocol, nhid, folds), indices in protocols.items():
         hidden = f", {nhid} hidden units" if nhid else ""
-        columns = transfer_columns([sides[number] for number in held])
+        columns = transfer_columns([sides[number] for number in indices])
         caption = f"Accuracy × 100 of probes, protocol {protocol}{hidden}, {folds} folds"
         if protocol == "finetune":
             caption = "Accuracy × 100 of fine-tuned classifiers"
-        blocks.append(_table(sides, held, columns, verdicts, caption))
-    shown = {number for held in protocols.values() for number in held}
+        blocks.append(_table(sides, indices, columns, significance, caption))
+    shown = {number for indices in protocols.values() for number in indices}
     for number, side in enumerate(sides):
-        if _probed(side) and number not in shown:
-            blocks.append(Words(f"{side.name} is left out: its runs were not all probed, or not by one protocol."))
+        if _transfer_results(side) and number not in shown:
+            blocks.append(Paragraph(f"{side.name} is left out: its runs were not all probed, or not by one protocol."))
     return blocks
 
 
-def with_similarity(sides: Sequence[Side]) -> list[int]:
+def similarity_indices(sides: Sequence[EvaluatedModel]) -> list[int]:
     """The sides that were evaluated on similarity."""
     return [number for number, side in enumerate(sides) if any(run.result["tasks"] for run in side.runs)]
 
 
-def by_protocol(sides: Sequence[Side]) -> dict[tuple[Any, ...], list[int]]:
+def indices_by_protocol(sides: Sequence[EvaluatedModel]) -> dict[tuple[Any, ...], list[int]]:
     """The sides whose runs were all probed in one way (protocol, hidden units, folds), by that."""
     protocols: dict[tuple[Any, ...], list[int]] = {}
     for number, side in enumerate(sides):
-        used = {tuple(one[key] for key in ("protocol", "nhid", "folds")) for one in _probed(side)}
-        if len(used) == 1 and len(_probed(side)) == len(side.runs):
+        used = {tuple(one[key] for key in ("protocol", "nhid", "folds")) for one in _transfer_results(side)}
+        if len(used) == 1 and len(_transfer_results(side)) == len(side.runs):
             protocols.setdefault(used.pop(), []).append(number)
     return protocols
 
 
-def _probed(side: Side) -> list[dict[str, Any]]:
+def _transfer_results(side: EvaluatedModel) -> list[dict[str, Any]]:
     return [run.result["transfer"] for run in side.runs if "transfer" in run.result]
 
 
-def _of_seeds(sides: Sequence[Side]) -> str:
+def _interval_caption(sides: Sequence[EvaluatedModel]) -> str:
     single = any(len(side.runs) == 1 for side in sides)
     several = any(len(side.runs) > 1 for side in sides)
     told = [*(["[95% interval]"] * single), *(["of several seeds the mean ± standard deviation"] * several)]
@@ -109,19 +109,23 @@ def _of_seeds(sides: Sequence[Side]) -> str:
 
 
 def _table(
-    sides: Sequence[Side], held: Sequence[int], columns: Sequence[Column], verdicts: Verdicts, caption: str
+    sides: Sequence[EvaluatedModel],
+    indices: Sequence[int],
+    columns: Sequence[Column],
+    significance: SignificanceLookup,
+    caption: str,
 ) -> Table:
-    """``held`` are those of ``sides``, which the verdicts are of, that have a row."""
-    grid = [ranked(sides, held, column) for column in columns]
+    """``indices`` are those of ``sides``, which the tests are of, that have a row."""
+    grid = [rank_column(sides, indices, column) for column in columns]
     tests = {
-        (place, side, best): verdicts.test(one.column, best, side, one.scores)
+        (place, side, best): significance.test(one.column, best, side, one.scores)
         for place, one in enumerate(grid)
         for best in one.best
         for side in range(len(sides))
         if side not in one.best
     }
     rows: list[list[Cell | str]] = []
-    for side in held:
+    for side in indices:
         cells: list[Cell | str] = [_name(sides[side])]
         for place, one in enumerate(grid):
             found = [tests[place, side, best] for best in one.best if (place, side, best) in tests]
@@ -129,15 +133,15 @@ def _table(
             cells.append(_cell(one.scores[side], "best" if side in one.best else "near" if near else ""))
         rows.append(cells)
     header = ["model", *(column.title for column in columns)]
-    caption += _of_seeds([sides[number] for number in held])
-    return Table(caption, header, rows, [*_legend(grid, tests), *_notes(sides, held, grid)])
+    caption += _interval_caption([sides[number] for number in indices])
+    return Table(caption, header, rows, [*_legend(grid, tests), *_notes(sides, indices, grid)])
 
 
 def _value(score: Score | None) -> float | None:
     return None if score is None else score.value
 
 
-def _name(side: Side) -> Cell:
+def _name(side: EvaluatedModel) -> Cell:
     if len(side.runs) == 1:
         return Cell(side.name)
     known = [str(seed) for seed in side.seeds if seed is not None]
@@ -149,11 +153,11 @@ def _cell(score: Score | None, mark: Any) -> Cell:
         return Cell(DASH)
     if score.value is None:
         return Cell("undefined")
-    beside = "" if score.low is None or score.high is None else f"[{score.low:.1f}, {score.high:.1f}]"
-    return Cell(f"{score.value:.2f}", beside if score.sd is None else f"± {score.sd:.2f}", mark)
+    detail = "" if score.low is None or score.high is None else f"[{score.low:.1f}, {score.high:.1f}]"
+    return Cell(f"{score.value:.2f}", detail if score.sd is None else f"± {score.sd:.2f}", mark)
 
 
-def _legend(grid: Sequence[Ranked], tests: dict[tuple[int, int, int], dict[str, Any] | None]) -> list[str]:
+def _legend(grid: Sequence[RankedColumn], tests: dict[tuple[int, int, int], dict[str, Any] | None]) -> list[str]:
     if not any(one.best for one in grid):
         return []
     if not any(test is not None for test in tests.values()):
@@ -167,24 +171,24 @@ def _legend(grid: Sequence[Ranked], tests: dict[tuple[int, int, int], dict[str, 
     ]
     return [
         "* the best of its column; = not separable from it: p, corrected (Holm) where there are several tests, is "
-        f"{LEVEL} or more.",
+        f"{SIGNIFICANCE_LEVEL} or more.",
         *([f"Not all were tested against the best in: {', '.join(untested)}."] * bool(untested)),
     ]
 
 
-def _notes(sides: Sequence[Side], held: Sequence[int], grid: Sequence[Ranked]) -> list[str]:
+def _notes(sides: Sequence[EvaluatedModel], indices: Sequence[int], grid: Sequence[RankedColumn]) -> list[str]:
     notes = [f"{one.column.title}: {one.problem}." for one in grid if one.problem]
     for members, title in {one.column.members: one.column.title for one in grid if one.column.members}.items():
         notes.append(f"{title}: over {', '.join(members)}.")
     for one in grid:
-        for number in held:
+        for number in indices:
             score = one.scores[number]
             if score is not None and score.reason:
                 notes.append(f"{sides[number].name}, {one.column.title}: undefined, {score.reason}.")
-    if any(one.scores[number] is None for one in grid for number in held):
+    if any(one.scores[number] is None for one in grid for number in indices):
         notes.append(f"{DASH}: not evaluated.")
     return notes + [
         f"{sides[number].name}: fitted on the very texts of each task, without their scores (transductive)."
-        for number in held
+        for number in indices
         if any(run.result["config"].get("transductive") for run in sides[number].runs)
     ]

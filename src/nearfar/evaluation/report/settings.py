@@ -3,30 +3,30 @@
 from collections.abc import Mapping
 from typing import Any
 
-from nearfar.evaluation.report.blocks import DASH, Block, Cell, Code, Details, Items, Section, Table
-from nearfar.evaluation.report.found import Found, TrainingRun
+from nearfar.evaluation.report.blocks import DASH, Block, BulletList, Cell, Code, Details, Section, Table
+from nearfar.evaluation.report.inputs import ReportInputs, TrainingRun
 
-_OWN = {"output"}
+_IGNORED_KEYS = {"output"}
 """Settings that always differ."""
 _PROVENANCE = ("command", "date", "commit", "versions", "hardware")
 
 
-def settings(found: Found) -> list[Block]:
+def settings(inputs: ReportInputs) -> list[Block]:
     """Configs of training and of evaluation, and where everything is from."""
     trained: dict[str, list[Mapping[str, Any]]] = {}
-    for run in found.runs:
-        trained.setdefault(run.owner, []).append(run.settings)
-    evaluated = {side.name: [run.result["config"] for run in side.runs] for side in found.sides}
+    for run in inputs.runs:
+        trained.setdefault(run.group_name, []).append(run.settings)
+    evaluated = {side.name: [run.result["config"] for run in side.runs] for side in inputs.sides}
     blocks: list[Block] = [
         *_differences("What differs between the training runs", "run", trained),
         *_differences("What differs between the evaluations", "model", evaluated),
     ]
-    origins = _origins(found)
+    origins = _provenance_by_source(inputs)
     if origins:
         blocks.append(Section("Commands", [Code("\n".join(_commands(origins)))]))
         blocks.append(Section("Machines and versions", _environments(origins)))
-    whole = [Details(f"Training of {run.name}", _whole(run)) for run in found.runs]
-    for side in found.sides:
+    whole = [Details(f"Training of {run.name}", _run_config_blocks(run)) for run in inputs.runs]
+    for side in inputs.sides:
         files = [Code(f"# {run.source}\n{_lines(run.result['config'])}") for run in side.runs]
         whole.append(Details(f"Evaluation of {side.name}", files))
     return [*blocks, *([Section("Every setting", whole)] if whole else [])]
@@ -40,14 +40,14 @@ def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[st
         for name, members in configs.items()
     }
     everywhere = {key: {_value(one.get(key)) for members in configs.values() for one in members} for key in keys}
-    differ = [key for key in keys if len(everywhere[key]) > 1 and key not in _OWN]
+    differ = [key for key in keys if len(everywhere[key]) > 1 and key not in _IGNORED_KEYS]
     if sum(map(len, configs.values())) < 2:
         return []
     if not differ:
-        return [Items([f"{caption}: nothing but where they were written."])]
+        return [BulletList([f"{caption}: nothing but where they were written."])]
     rows: list[list[Cell | str]] = [[name, *(row[key] for key in differ)] for name, row in values.items()]
     note = f"{DASH}: off, nothing, or no setting of this method."
-    return [Table(caption, [title, *differ], rows, [note], words=True)]
+    return [Table(caption, [title, *differ], rows, [note], text_cells=True)]
 
 
 def _value(value: Any) -> str:
@@ -56,27 +56,27 @@ def _value(value: Any) -> str:
     return DASH if value is None or value is False or value in ("", 0) else str(value)
 
 
-def _whole(run: TrainingRun) -> list[Block]:
+def _run_config_blocks(run: TrainingRun) -> list[Block]:
     blocks: list[Block] = [Code(f"# {name}\n{text.rstrip()}") for name, text in run.files.items()]
     if not run.files:
         blocks.append(Code(_lines(run.settings)))
     facts = (run.record or {}).get("data", [])
-    return [*blocks, *([Items(facts)] if facts else [])]
+    return [*blocks, *([BulletList(facts)] if facts else [])]
 
 
 def _lines(config: Mapping[str, Any]) -> str:
-    return "\n".join(f"{key} = {_plain(value)}" for key, value in config.items())
+    return "\n".join(f"{key} = {_format_value(value)}" for key, value in config.items())
 
 
-def _plain(value: Any) -> str:
+def _format_value(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _origins(found: Found) -> dict[str, Mapping[str, Any]]:
+def _provenance_by_source(inputs: ReportInputs) -> dict[str, Mapping[str, Any]]:
     """Source -> its provenance."""
-    origins = {run.source: run.record or {} for run in found.runs}
-    origins |= {run.source: run.result["provenance"] for side in found.sides for run in side.runs}
-    origins |= {source: result["provenance"] for source, result in (*found.comparisons, *found.geometries)}
+    origins = {run.source: run.record or {} for run in inputs.runs}
+    origins |= {run.source: run.result["provenance"] for side in inputs.sides for run in side.runs}
+    origins |= {source: result["provenance"] for source, result in (*inputs.comparisons, *inputs.geometries)}
     return {source: origin for source, origin in origins.items() if any(origin.get(key) for key in _PROVENANCE)}
 
 
@@ -95,4 +95,4 @@ def _environments(origins: Mapping[str, Mapping[str, Any]]) -> list[Block]:
         hardware = ", ".join(f"{name} {value}" for name, value in (origin.get("hardware") or {}).items() if value)
         made.setdefault((str(origin.get("commit") or DASH), versions or DASH, hardware or DASH), []).append(source)
     rows = [[commit, versions, hardware, ", ".join(sources)] for (commit, versions, hardware), sources in made.items()]
-    return [Table("What made the numbers", ["commit", "versions", "hardware", "made there"], rows, words=True)]
+    return [Table("What made the numbers", ["commit", "versions", "hardware", "made there"], rows, text_cells=True)]

@@ -5,66 +5,76 @@ from typing import Any
 
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report.columns import Column, Score, similarity_columns, transfer_columns
-from nearfar.evaluation.report.found import Found, Side, TrainingRun
-from nearfar.evaluation.report.scores import Ranked, by_protocol, ranked, with_similarity
+from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
+from nearfar.evaluation.report.scores import RankedColumn, indices_by_protocol, rank_column, similarity_indices
+from nearfar.evaluation.report.significance import SignificanceLookup
 from nearfar.evaluation.report.training import outcome
-from nearfar.evaluation.report.verdicts import Verdicts
 
 
-def summary(found: Found, verdicts: Verdicts, aggregate: Aggregate) -> list[str]:
+def summary(inputs: ReportInputs, significance: SignificanceLookup, aggregate: Aggregate) -> list[str]:
     """A sentence or some for scores, transfer tasks, training runs and geometries."""
-    sides = found.sides
+    sides = inputs.sides
     lines = []
-    held = with_similarity(sides)
-    if held:
-        columns = similarity_columns([sides[number] for number in held], "spearman", aggregate)
-        lines.append(_headline(sides, held, columns, verdicts, ("Similarity", f"Spearman × 100, {aggregate}")))
-    for (protocol, *_), probed in by_protocol(sides).items():
+    indices = similarity_indices(sides)
+    if indices:
+        columns = similarity_columns([sides[number] for number in indices], "spearman", aggregate)
+        lines.append(_headline(sides, indices, columns, significance, ("Similarity", f"Spearman × 100, {aggregate}")))
+    for (protocol, *_), probed in indices_by_protocol(sides).items():
         columns = transfer_columns([sides[number] for number in probed])
-        lines.append(_headline(sides, probed, columns, verdicts, _title(protocol)))
-    if found.runs:
-        lines += _training(found.runs)
-    for _, result in found.geometries:
+        lines.append(_headline(sides, probed, columns, significance, _title(protocol)))
+    if inputs.runs:
+        lines += _training(inputs.runs)
+    for _, result in inputs.geometries:
         lines += _geometry(result)
     return lines
 
 
 def _headline(
-    sides: Sequence[Side], held: Sequence[int], columns: Sequence[Column], verdicts: Verdicts, what: tuple[str, str]
+    sides: Sequence[EvaluatedModel],
+    indices: Sequence[int],
+    columns: Sequence[Column],
+    significance: SignificanceLookup,
+    what: tuple[str, str],
 ) -> str:
     """Who is the best on the average that most have, and who cannot be told from it."""
-    grid = [ranked(sides, held, column) for column in columns]
-    chosen = max(grid, key=lambda one: (bool(one.column.members) and _known(one) >= min(2, len(held)), _known(one)))
+    grid = [rank_column(sides, indices, column) for column in columns]
+    chosen = max(
+        grid,
+        key=lambda one: (bool(one.column.members) and _score_count(one) >= min(2, len(indices)), _score_count(one)),
+    )
     title = chosen.column.title if chosen.column.members else f"task {chosen.column.title}"
     place = f"{what[0]}, {title} ({what[1]})"
     if chosen.problem:
         return f"{place}: {chosen.problem}."
     if not chosen.best:
-        alone = next((n for n in held if (one := chosen.scores[n]) is not None and one.value is not None), None)
-        return f"{place}: no score." if alone is None else f"{place}: {_told(sides, chosen, alone)}."
+        alone = next((n for n in indices if (one := chosen.scores[n]) is not None and one.value is not None), None)
+        return f"{place}: no score." if alone is None else f"{place}: {_format_score(sides, chosen, alone)}."
     best = chosen.best[0]
     if len(chosen.best) > 1:
         return f"{place}: {' and '.join(sides[n].name for n in chosen.best)} have the same highest score."
-    others = [n for n in held if n != best and (one := chosen.scores[n]) is not None and one.value is not None]
-    sentence = f"{place}: the best of {len(others) + 1} is {_told(sides, chosen, best)}."
-    tests = {other: verdicts.test(chosen.column, best, other, chosen.scores) for other in others}
+    others = [n for n in indices if n != best and (one := chosen.scores[n]) is not None and one.value is not None]
+    sentence = f"{place}: the best of {len(others) + 1} is {_format_score(sides, chosen, best)}."
+    tests = {other: significance.test(chosen.column, best, other, chosen.scores) for other in others}
     parts = (
-        ("It is better than", [_tested(sides[n], test) for n, test in tests.items() if test and test["separable"]]),
+        (
+            "It is better than",
+            [_format_test(sides[n], test) for n, test in tests.items() if test and test["separable"]],
+        ),
         (
             "It is not separable from",
-            [_tested(sides[n], test) for n, test in tests.items() if test and test["separable"] is False],
+            [_format_test(sides[n], test) for n, test in tests.items() if test and test["separable"] is False],
         ),
         ("Not tested against it:", [sides[n].name for n, test in tests.items() if not test]),
-        ("No score:", [sides[n].name for n in held if n != best and n not in others]),
+        ("No score:", [sides[n].name for n in indices if n != best and n not in others]),
     )
     return " ".join([sentence, *(f"{words} {', '.join(names)}." for words, names in parts if names)])
 
 
-def _known(one: Ranked) -> int:
+def _score_count(one: RankedColumn) -> int:
     return sum(score is not None and score.value is not None for score in one.scores)
 
 
-def _told(sides: Sequence[Side], one: Ranked, number: int) -> str:
+def _format_score(sides: Sequence[EvaluatedModel], one: RankedColumn, number: int) -> str:
     score = one.scores[number] or Score(None)
     if score.sd is not None:
         spread = f" (mean of {len(sides[number].runs)} seeds, standard deviation {score.sd:.2f})"
@@ -73,7 +83,7 @@ def _told(sides: Sequence[Side], one: Ranked, number: int) -> str:
     return f"{sides[number].name} with {score.value:.2f}{spread}"
 
 
-def _tested(side: Side, test: dict[str, Any]) -> str:
+def _format_test(side: EvaluatedModel, test: dict[str, Any]) -> str:
     p = test.get("p_holm", test["p"])
     told = f"p {p:.4f}" if p >= 1e-4 else "p < 0.0001"
     return f"{side.name} (by {test['difference']:.2f} [{test['low']:.2f}, {test['high']:.2f}], {told})"
@@ -88,10 +98,10 @@ def _training(runs: Sequence[TrainingRun]) -> list[str]:
     for dev in dict.fromkeys(run.dev for run in runs):
         here = [entry for entry in known if entry[1].dev == dev]
         if here:
-            best, run, came = max(here, key=lambda entry: entry[0] or 0.0)
-            before = "" if came.before is None else f", from {came.before:.2f} before training"
+            best, run, result = max(here, key=lambda entry: entry[0] or 0.0)
+            before = "" if result.before is None else f", from {result.before:.2f} before training"
             lines.append(
-                f"The highest score on {dev} is that of {run.name}: {best:.2f} at step {came.best_step}{before}."
+                f"The highest score on {dev} is that of {run.name}: {best:.2f} at step {result.best_step}{before}."
             )
     worse = [run.name for best, run, one in known if best is not None and one.before is not None and best <= one.before]
     if worse:

@@ -5,8 +5,8 @@ from statistics import mean, median, stdev
 from typing import Any, NamedTuple
 
 from nearfar.evaluation.report.blocks import DASH, Block, Cell, Chart, Figure, Line, Table
-from nearfar.evaluation.report.charts import thinned
-from nearfar.evaluation.report.found import TrainingRun
+from nearfar.evaluation.report.charts import downsample
+from nearfar.evaluation.report.inputs import TrainingRun
 
 _MEASURES = {
     "alignment": "Alignment (lower is better)",
@@ -37,10 +37,13 @@ def outcome(run: TrainingRun) -> Outcome:
 
 def training(runs: Sequence[TrainingRun]) -> list[Block]:
     """The table of runs, then the figures."""
-    owners = list(dict.fromkeys(run.owner for run in runs))
-    colours = {owner: number for number, owner in enumerate(owners)}
-    counts = {owner: sum(run.owner == owner for run in runs) for owner in owners}
-    legend = [(f"{owner}, {counts[owner]} runs" * (counts[owner] > 1) or owner, colours[owner]) for owner in owners]
+    group_names = list(dict.fromkeys(run.group_name for run in runs))
+    colours = {group_name: number for number, group_name in enumerate(group_names)}
+    counts = {group_name: sum(run.group_name == group_name for run in runs) for group_name in group_names}
+    legend = [
+        (f"{group_name}, {counts[group_name]} runs" * (counts[group_name] > 1) or group_name, colours[group_name])
+        for group_name in group_names
+    ]
 
     def figure(caption: str, charts: Sequence[Chart]) -> list[Block]:
         drawn = [chart for chart in charts if chart.lines]
@@ -48,7 +51,7 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
 
     def lines(points: Callable[[TrainingRun], tuple[Sequence[float], Sequence[float]]], chosen: Any) -> list[Line]:
         found = [(run, *points(run)) for run in chosen]
-        return [Line(run.name, x, y, colours[run.owner], outcome(run).best_step) for run, x, y in found if len(x)]
+        return [Line(run.name, x, y, colours[run.group_name], outcome(run).best_step) for run, x, y in found if len(x)]
 
     devs = list(dict.fromkeys((run.metric, run.dev) for run in runs))
     dev_charts = [
@@ -60,9 +63,10 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
         for metric, dev in devs
     ]
     methods = list(dict.fromkeys(_method(run) for run in runs))
-    size = max((thinned(*_losses(run))[2] for run in runs), default=1)
+    size = max((downsample(*_losses(run))[2] for run in runs), default=1)
     loss_charts = [
-        _loss_chart(method, lines(_few_losses, [run for run in runs if _method(run) == method])) for method in methods
+        _loss_chart(method, lines(_downsampled_losses, [run for run in runs if _method(run) == method]))
+        for method in methods
     ]
     metrics = {line["metric"] for run in runs for line in run.evaluations}
     names = dict.fromkeys([*_MEASURES, *(key for run in runs for line in run.evaluations for key in line)])
@@ -72,25 +76,25 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
     ]
     averaged = f" A point is the mean of up to {size} steps." if size > 1 else ""
     return [
-        _table(runs, owners),
+        _table(runs, group_names),
         *figure("Dev scores over the steps; a ring marks the step whose weights were the best.", dev_charts),
         *figure(f"Training loss. Losses of different methods are different things.{averaged}", loss_charts),
         *figure("Geometry of the dev sentences' embeddings over the steps.", geometry),
     ]
 
 
-def _table(runs: Sequence[TrainingRun], owners: Sequence[str]) -> Table:
+def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
     header = ["run", "method", "encoder", "seed", "steps", "before", "best", "at step", "minutes", "state"]
     rows: list[list[Cell | str]] = []
-    spread = len(owners) < len(runs)
-    for owner in owners:
-        members = [run for run in runs if run.owner == owner]
+    spread = len(group_names) < len(runs)
+    for group_name in group_names:
+        members = [run for run in runs if run.group_name == group_name]
         rows += [_row(run) for run in members]
         found = [outcome(run) for run in members if run.record]
         if len(found) > 1:
             which = f"all {len(found)}" if len(found) == len(members) else f"the {len(found)} finished"
             spreads = [_spread([one[place] for one in found]) for place in (0, 1)]
-            rows.append([f"{owner}, {which}", *[""] * 4, *spreads, *[""] * 3])
+            rows.append([f"{group_name}, {which}", *[""] * 4, *spreads, *[""] * 3])
     devs = dict.fromkeys(f"{run.metric} × 100 on {run.dev}" for run in runs)
     notes = [
         f"before and best: {', or '.join(devs)}.",
@@ -103,7 +107,7 @@ def _table(runs: Sequence[TrainingRun], owners: Sequence[str]) -> Table:
 
 
 def _row(run: TrainingRun) -> list[Cell | str]:
-    record, came = run.record or {}, outcome(run)
+    record, result = run.record or {}, outcome(run)
     done = record.get("step") or max((line["step"] for line in (*run.steps, *run.evaluations)), default=None)
     seconds = record.get("seconds")
     return [
@@ -112,8 +116,8 @@ def _row(run: TrainingRun) -> list[Cell | str]:
         str(run.settings.get("model", DASH)),
         DASH if run.seed is None else str(run.seed),
         DASH if done is None else f"{done:,}",
-        *(DASH if score is None else f"{score:.2f}" for score in came[:2]),
-        DASH if came.best_step is None else f"{came.best_step:,}",
+        *(DASH if score is None else f"{score:.2f}" for score in result[:2]),
+        DASH if result.best_step is None else f"{result.best_step:,}",
         DASH if seconds is None else f"{seconds / 60:.1f}",
         "finished" if run.record else "not finished",
     ]
@@ -145,11 +149,11 @@ def _loss_chart(method: str, lines: Sequence[Line]) -> Chart:
     losses = [loss for line in lines for loss in line.y]
     steep = bool(losses) and min(losses) > 0 and max(losses) > 20 * median(losses)
     title = f"Loss of {method}{', logarithmic' if steep else ''}"
-    return Chart(title, "step", lines, logarithmic="heights" if steep else "neither")
+    return Chart(title, "step", lines, logarithmic="y" if steep else "neither")
 
 
-def _few_losses(run: TrainingRun) -> tuple[list[float], list[float]]:
-    x, y, _ = thinned(*_losses(run))
+def _downsampled_losses(run: TrainingRun) -> tuple[list[float], list[float]]:
+    x, y, _ = downsample(*_losses(run))
     return x, y
 
 

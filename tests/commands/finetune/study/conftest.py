@@ -7,7 +7,7 @@ import pytest
 from nearfar.commands.finetune import study as finetune_study
 from nearfar.config import FinetuneStudyConfig
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
-from tests.finetune_studies import Runs, study_config
+from tests.finetune_study_helpers import Runs, study_config
 
 
 @pytest.fixture(scope="session")

@@ -11,11 +11,11 @@ import torch
 
 from nearfar.commands.finetune import command as single_runs
 from nearfar.commands.finetune.command import make_job, open_classifier
-from nearfar.commands.finetune.study import finetune_study, planned
+from nearfar.commands.finetune.study import finetune_study, plan_runs
 from nearfar.config import FinetuneStudyConfig, dump_toml
 from nearfar.training.loop import Interrupted
 from nearfar.types import NearfarError
-from tests.finetune_studies import Runs, keys, lines_of
+from tests.finetune_study_helpers import Runs, keys, lines_of
 from tests.tiny import sentences
 
 pytestmark = pytest.mark.long
@@ -40,7 +40,7 @@ def test_axes_are_crossed(config: FinetuneStudyConfig) -> None:
     crossed = replace(
         config, noises="none,word-dropout:0.2,characters", batch_sizes="16, 64", sample_balanced=False, noise_rate=0.3
     )
-    cells = planned(crossed)
+    cells = plan_runs(crossed)
     noises = [("none", 0.3), ("word-dropout", 0.2), ("characters", 0.3)]
     expected = product((1, 2), (4, 8), noises, (16, 64), (0.0, 0.9))
     assert [
@@ -65,26 +65,26 @@ def test_axes_are_crossed(config: FinetuneStudyConfig) -> None:
 
 def test_a_grid_is_of_one_setting(config: FinetuneStudyConfig) -> None:
     grid = replace(config, few_shot="8", scl_weights="0.1,0.5,1", temperatures="0.1,0.3", samples=1)
-    cells = planned(grid)
+    cells = plan_runs(grid)
     assert [(cell.config.scl_weight, cell.config.temperature) for cell in cells] == list(
         product((0.1, 0.5, 1.0), (0.1, 0.3))
     )
     assert {(cell.setting, cell.sample, cell.config.sample_size) for cell in cells} == {("8 rows, balanced", 1, 8)}
     assert cells[1].variant == "lambda 0.1, temperature 0.3"
-    one_line = planned(replace(grid, temperatures=None, temperature=0.7))
+    one_line = plan_runs(replace(grid, temperatures=None, temperature=0.7))
     assert [cell.variant for cell in one_line] == [
         f"lambda {weight}, temperature 0.7" for weight in ("0.1", "0.5", "1")
     ]
 
 
 def test_all_rows_by_seeds_alone(config: FinetuneStudyConfig) -> None:
-    cells = planned(replace(config, few_shot=None, samples=None, scl_model="other"))
+    cells = plan_runs(replace(config, few_shot=None, samples=None, scl_model="other"))
     assert {cell.setting for cell in cells} == {"all rows"}
     assert [cell.sample for cell in cells] == [sample for sample in range(1, 11) for _ in range(2)]  # the paper's ten
 
 
 def test_without_a_weight_there_is_cross_entropy_alone(config: FinetuneStudyConfig) -> None:
-    assert {cell.variant for cell in planned(replace(config, scl_weight=0.0))} == {"CE"}
+    assert {cell.variant for cell in plan_runs(replace(config, scl_weight=0.0))} == {"CE"}
 
 
 def test_both_variants_differ_in_the_loss_alone(config: FinetuneStudyConfig, runs: Runs) -> None:
@@ -120,9 +120,9 @@ def test_both_variants_start_from_one_head_and_see_the_same_batches(config: Fine
 
 def test_scl_may_start_from_another_encoder(config: FinetuneStudyConfig, tiny: str) -> None:
     other = replace(config, scl_model="other")
-    assert [cell.config.model for cell in planned(other)][:2] == [tiny, "other"]
+    assert [cell.config.model for cell in plan_runs(other)][:2] == [tiny, "other"]
     grid = replace(other, few_shot="4", scl_weights="0,0.9")
-    assert [cell.config.model for cell in planned(grid)] == [tiny, "other", tiny, "other"]
+    assert [cell.config.model for cell in plan_runs(grid)] == [tiny, "other", tiny, "other"]
 
 
 # --- what it leaves ---
@@ -223,7 +223,7 @@ def test_a_study_goes_on_where_it_was(config: FinetuneStudyConfig, runs: Runs) -
     runs.configs.clear()
     runs.stop_after = None
     study = finetune_study(config, resume=True)
-    assert [one.key for one in planned(config)[3:]] == [
+    assert [one.key for one in plan_runs(config)[3:]] == [
         (f"{one.sample_size} rows, balanced", "CE+SCL" if one.scl_weight else "CE", one.seed) for one in runs.configs
     ]
     assert study["cells"] == whole["cells"]

@@ -13,13 +13,13 @@ import pytest
 from nearfar.cli import main
 from nearfar.commands.finetune import command as single_runs
 from nearfar.commands.finetune import study as module
-from nearfar.commands.finetune.study import finetune_study, planned
+from nearfar.commands.finetune.study import finetune_study, plan_runs
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig, build, dump_toml, load_toml
 from nearfar.data.classification import ClassificationTask
 from nearfar.runs.execute import Job
 from nearfar.training.loop import Evaluation, Interrupted
 from nearfar.types import NearfarError
-from tests.finetune_studies import Runs, keys, lines_of, write
+from tests.finetune_study_helpers import Runs, keys, lines_of, write
 
 pytestmark = pytest.mark.long
 
@@ -165,7 +165,7 @@ def test_main_from_flags_to_tables(config: FinetuneStudyConfig, capsys: pytest.C
 
 def test_a_run_is_the_same_in_a_study_and_alone(config: FinetuneStudyConfig) -> None:
     study = finetune_study(replace(config, samples=1, few_shot="8"))
-    for cell, one in zip(study["cells"], planned(replace(config, samples=1, few_shot="8")), strict=True):
+    for cell, one in zip(study["cells"], plan_runs(replace(config, samples=1, few_shot="8")), strict=True):
         alone = single_runs.finetune(replace(one.config, output=f"{config.output}-{cell['variant']}"))
         (entry,) = alone.result["transfer"]["tasks"].values()
         assert cell["test"]["accuracy"] == entry["accuracy"]["score"]

@@ -1,0 +1,192 @@
+"""Blocks of training steps and of encoding on a GPU, by nearfar and by sentence-transformers, that take turns."""
+
+import copy
+import math
+import os
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from datasets import Dataset
+from gpu_models import Shape, tokens_of
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from torch import nn
+from training_run import Rows, Run, write_rows
+from transformers import PrinterCallback, TrainerCallback
+
+from nearfar.config import TrainConfig
+from nearfar.encoder.cuda_attention import VARIABLE
+from nearfar.types import LABEL_NAMES
+
+Measured = TypeVar("Measured")
+MIN_ROUNDS = 2
+FORWARD_AND_BACKWARD = 3
+"""Times the operations of a forward pass."""
+
+
+class Block(NamedTuple):
+    """Some steps of one side."""
+
+    rows: int
+    seconds: float
+    operations: float
+    """That the texts need: of nearfar a batch's distinct ones, of the peer all, without padding."""
+    loss: float
+
+
+def synchronize(device: str) -> None:
+    """Wait for the GPU."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
+def run_interleaved(
+    sides: Mapping[str, Callable[[int], Measured]], rounds: int, *, until: float
+) -> dict[str, list[Measured]]:
+    """Like common.run_interleaved; no round starts after the time ``until`` once there are enough for a spread."""
+    measured: dict[str, list[Measured]] = {name: [] for name in sides}
+    for number in range(1 + rounds):
+        if number > MIN_ROUNDS and time.monotonic() > until:
+            break
+        for name in list(sides) if number % 2 == 0 else list(sides)[::-1]:
+            found = sides[name](number)
+            if number:
+                measured[name].append(found)
+    return measured
+
+
+@contextmanager
+def force_attention(way: str | None) -> Any:
+    """Inside, the GPU's attention goes that way."""
+    before = os.environ.get(VARIABLE)
+    try:
+        if way is not None:
+            os.environ[VARIABLE] = way
+        yield
+    finally:
+        if way is not None:
+            os.environ.pop(VARIABLE)
+        if before is not None:
+            os.environ[VARIABLE] = before
+
+
+class NearfarRun:
+    """A run of the library's own loop that goes on from block to block. Its texts are tokenised anew, and counted."""
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        columns: Sequence[str],
+        rows: Rows,
+        *,
+        shape: Shape,
+        steps: int,
+        way: str | None = None,
+    ) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            file = write_rows(Path(folder) / "rows.tsv", columns, rows)
+            self._run = Run(replace(config, data=(str(file),)))  # type: ignore[call-arg]
+        self._batches = [parts[0][1] for parts in self._run.prepared.mixture.epoch(0)]
+        self._shape, self._steps, self._way, self._device = shape, steps, way, config.device or "cpu"
+
+    def __call__(self, number: int) -> Block:
+        """The block of this number."""
+        batches = self._batches[number * self._steps : (number + 1) * self._steps]
+        if len(batches) < self._steps:
+            raise SystemExit(f"block {number} has {len(batches)} batches, not {self._steps}: there are too few rows.")
+        synchronize(self._device)
+        with force_attention(self._way):
+            seconds = self._run.advance(self._steps)
+            started = time.perf_counter()
+            synchronize(self._device)  # the last step's optimiser
+            seconds += time.perf_counter() - started
+        texts = [text for batch in batches for text in batch.sentences]
+        seconds += self._run.tokenization_seconds(list(dict.fromkeys(texts)))
+        operations = FORWARD_AND_BACKWARD * self._shape.operations([tokens_of(text) for text in texts])
+        losses = self._run.losses[-self._steps :]
+        return Block(sum(len(batch.rows) for batch in batches), seconds, operations, sum(losses) / len(losses))
+
+
+class StepTimer(TrainerCallback):
+    """When the first step of a trainer was done, and the last, on the GPU too; it waits for it at these two alone."""
+
+    def __init__(self, device: str) -> None:
+        self.ends: list[float] = []
+        self._device = device
+
+    def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
+        """A step was taken."""
+        if state.global_step in (1, state.max_steps):
+            synchronize(self._device)
+            self.ends.append(time.perf_counter())
+
+
+class SentenceTransformersRun:
+    """sentence-transformers' own trainer, with its defaults. Each block is a run, whose first step is not counted."""
+
+    def __init__(
+        self,
+        loss: Callable[[SentenceTransformer], nn.Module],
+        columns: Sequence[str],
+        rows: Rows,
+        *,
+        model: SentenceTransformer,
+        shape: Shape,
+        steps: int,
+        bf16: bool,
+        batch_size: int,
+        device: str,
+    ) -> None:
+        self._loss, self._columns, self._rows, self._model = loss, columns, rows, model
+        self._shape, self._steps, self._bf16, self._device = shape, steps, bf16, device
+        self._batch_size = batch_size
+
+    def __call__(self, number: int) -> Block:
+        """The block of this number."""
+        size, steps = self._batch_size, self._steps + 1
+        start = number * self._steps * size
+        rows = self._rows[start : start + steps * size]
+        values: dict[str, list[Any]] = dict(zip(self._columns, map(list, zip(*rows, strict=True)), strict=True))
+        if "label" in values:
+            values["label"] = [LABEL_NAMES.index(label) for label in values["label"]]
+        model, clock = copy.deepcopy(self._model), StepTimer(self._device)
+        with tempfile.TemporaryDirectory() as folder:
+            trainer = SentenceTransformerTrainer(
+                model=model,
+                args=SentenceTransformerTrainingArguments(
+                    output_dir=folder,
+                    per_device_train_batch_size=size,
+                    max_steps=steps,
+                    bf16=self._bf16,
+                    use_cpu=self._device == "cpu",
+                    save_strategy="no",
+                    logging_strategy="no",
+                    logging_nan_inf_filter=False,
+                    report_to="none",
+                    disable_tqdm=True,
+                ),
+                train_dataset=Dataset.from_dict(values),
+                loss=self._loss(model),
+                callbacks=[clock],
+            )
+            trainer.remove_callback(PrinterCallback)
+            if trainer.accelerator.mixed_precision != ("bf16" if self._bf16 else "no"):
+                raise SystemExit(f"the peer computes in {trainer.accelerator.mixed_precision}, not as asked")
+            outcome = trainer.train()
+        if len(clock.ends) != 2:
+            raise SystemExit(f"the peer took {outcome.global_step} steps, not {steps}")
+        texts = [text for row in rows[size:] for text in row if text not in LABEL_NAMES]
+        operations = FORWARD_AND_BACKWARD * self._shape.operations([tokens_of(text) for text in texts])
+        return Block(len(rows) - size, clock.ends[1] - clock.ends[0], operations, outcome.training_loss)
+
+
+def check(measured: Mapping[str, Sequence[Block]]) -> None:
+    """All losses are finite."""
+    for side, blocks in measured.items():
+        if not all(math.isfinite(block.loss) for block in blocks):
+            raise SystemExit(f"{side}: a loss is not finite")

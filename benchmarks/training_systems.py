@@ -1,0 +1,146 @@
+"""One round of training on given rows, by each side: nearfar, sentence-transformers' trainer, a plain padded step.
+
+Each round starts from the model's own weights. The first step of a round warms up and is not counted: memory is laid
+out and the optimiser's state made. What is counted is all that a step needs: choosing and tokenising its texts, the
+gradient, clipping, AdamW.
+"""
+
+import math
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from common import MODEL
+from datasets import Dataset
+from sentence_transformers import SentenceTransformer, SentenceTransformerTrainer, SentenceTransformerTrainingArguments
+from torch import nn
+from training_run import Rows, Run, tokens_of, write_rows
+from transformers import AutoModel, AutoTokenizer, PrinterCallback, TrainerCallback
+from transformers.utils.logging import disable_progress_bar
+
+from nearfar.config import TrainConfig
+from nearfar.encoder.weights import locate
+from nearfar.types import LABEL_NAMES
+
+disable_progress_bar()
+
+
+class TimedRound(NamedTuple):
+    """A round of one side, its first step left out."""
+
+    rows: int
+    """Pairs, triplets or sentences trained on."""
+    seconds: float
+    loss: float
+    """Mean over all steps of the round, the first included."""
+    tokens: tuple[int, int] | None = None
+    """Of all texts, and of the distinct ones of each batch (nearfar alone)."""
+
+
+def nearfar(config: TrainConfig, columns: Sequence[str]) -> Callable[[Rows], TimedRound]:
+    """Ours: ``config`` on a file of the rows. Texts are tokenised before the first step, which is timed and added."""
+
+    def train(rows: Rows) -> TimedRound:
+        with tempfile.TemporaryDirectory() as folder:
+            file = write_rows(Path(folder) / "rows.tsv", columns, rows)
+            run = Run(replace(config, data=(str(file),)))  # type: ignore[call-arg]
+        batches = [parts[0][1] for parts in run.prepared.mixture.epoch(0)]
+        run.advance(1)
+        seconds = run.advance(len(batches) - 1)
+        texts = list(dict.fromkeys(text for batch in batches[1:] for text in batch.sentences))
+        count = sum(len(batch.rows) for batch in batches[1:])
+        loss = sum(run.losses) / len(run.losses)
+        return TimedRound(count, seconds + run.tokenization_seconds(texts), loss, tokens_of(run, batches[1:]))
+
+    return train
+
+
+class StepTimer(TrainerCallback):
+    """Notes when each step of a trainer ends."""
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+
+    def on_step_end(self, *_: Any, **__: Any) -> None:
+        """A step was taken: gradient, clipping, optimiser, schedule."""
+        self.ends.append(time.perf_counter())
+
+
+def sentence_transformers(
+    loss: Callable[[SentenceTransformer], nn.Module], columns: Sequence[str], *, bf16: bool, batch_size: int
+) -> Callable[[Rows], TimedRound]:
+    """The peer, as its users run it: its trainer, default collation, optimiser and schedule."""
+
+    def train(rows: Rows) -> TimedRound:
+        model = SentenceTransformer(str(locate(MODEL)), device="cpu")
+        values: dict[str, list[Any]] = dict(zip(columns, map(list, zip(*rows, strict=True)), strict=True))
+        if "label" in values:
+            values["label"] = [LABEL_NAMES.index(label) for label in values["label"]]
+        steps, clock = math.ceil(len(rows) / batch_size), StepTimer()
+        with tempfile.TemporaryDirectory() as folder:
+            arguments = SentenceTransformerTrainingArguments(
+                output_dir=folder,
+                per_device_train_batch_size=batch_size,
+                max_steps=steps,
+                bf16=bf16,
+                use_cpu=True,
+                save_strategy="no",
+                logging_strategy="no",
+                logging_nan_inf_filter=False,  # a loss that is not finite shows in the mean
+                report_to="none",
+                disable_tqdm=True,
+            )
+            trainer = SentenceTransformerTrainer(
+                model=model,
+                args=arguments,
+                train_dataset=Dataset.from_dict(values),
+                loss=loss(model),
+                callbacks=[clock],
+            )
+            trainer.remove_callback(PrinterCallback)
+            if trainer.accelerator.mixed_precision != ("bf16" if bf16 else "no"):
+                raise SystemExit(f"the peer computes in {trainer.accelerator.mixed_precision}, not as asked")
+            outcome = trainer.train()
+        if len(clock.ends) != steps:
+            raise SystemExit(f"the peer took {len(clock.ends)} steps, not {steps}")
+        return TimedRound(len(rows) - batch_size, clock.ends[-1] - clock.ends[0], outcome.training_loss)
+
+    return train
+
+
+def plain_simcse(*, bf16: bool, batch_size: int) -> Callable[[Rows], TimedRound]:
+    """Unsupervised SimCSE as a padded step of plain transformers, the way of its authors' script.
+
+    Each sentence comes twice in one batch, padded to its longest, at most 32 tokens; the tanh layer on [CLS], all
+    cosines between first and second draws over 0.05, cross-entropy; clipping and AdamW.
+    """
+
+    def train(rows: Rows) -> TimedRound:
+        folder = str(locate(MODEL))
+        model, tokenizer = AutoModel.from_pretrained(folder, dtype=torch.float32), AutoTokenizer.from_pretrained(folder)
+        width = model.config.hidden_size
+        head = nn.Sequential(nn.Linear(width, width), nn.Tanh())
+        parameters = [*model.parameters(), *head.parameters()]
+        optimiser = torch.optim.AdamW(parameters, lr=3e-5, weight_decay=0.0)
+        model.train()
+        losses, ends = [], []
+        for start in range(0, len(rows), batch_size):
+            texts = [text for (text,) in rows[start : start + batch_size]]
+            batch = tokenizer(texts * 2, padding=True, truncation=True, max_length=32, return_tensors="pt")
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bf16):
+                first, second = head(model(**batch).last_hidden_state[:, 0]).chunk(2)
+            cosines = nn.functional.normalize(first.float()) @ nn.functional.normalize(second.float()).T
+            loss = nn.functional.cross_entropy(cosines / 0.05, torch.arange(len(texts)))
+            loss.backward()
+            nn.utils.clip_grad_norm_(parameters, 1.0)
+            optimiser.step()
+            optimiser.zero_grad()
+            losses.append(float(loss.detach()))
+            ends.append(time.perf_counter())
+        return TimedRound(len(rows) - batch_size, ends[-1] - ends[0], sum(losses) / len(losses))
+
+    return train

@@ -1,0 +1,112 @@
+"""The last net: what a command raises that nobody expected becomes one sentence, and the traceback a file."""
+
+import errno
+import os
+import platform
+import shlex
+import sys
+import tempfile
+import traceback
+from collections.abc import Sequence
+
+EXIT_FAULT, EXIT_PIPE_CLOSED = 70, 141
+MAX_MESSAGE_CHARS = 300
+PACKAGES = ("nearfar", "torch", "transformers", "sentence-transformers", "datasets", "tokenizers", "numpy", "tyro")
+
+
+def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]:
+    """The exit status, and what to say; nothing where the output's reader has gone, as ``head`` does.
+
+    With ``NEARFAR_DEBUG=1`` an unexpected ``error`` is raised again.
+    """
+    if isinstance(error, BrokenPipeError) and _is_output_closed():
+        return EXIT_PIPE_CLOSED, ""
+    command = _truncate(shlex.join(["nearfar", *argv]))
+    about = _file_of(error)
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return 2, f"{command}: {about}no space is left on the disk; make room, or write to another place."
+    if _is_out_of_memory(error):
+        return 2, f"{command}: the memory does not suffice; {_memory_advice(argv)}."
+    if os.environ.get("NEARFAR_DEBUG") == "1":
+        raise error
+    reason = " ".join(str(error).split())
+    what = f"{about}{type(error).__name__}{f' ({_truncate(reason)})' if reason else ''}"
+    return EXIT_FAULT, f"{command}: {what}: this is a fault of nearfar: {_write_fault_log(error, argv)}"
+
+
+def version(package: str) -> str:
+    """Of an installed package."""
+    from importlib import metadata
+
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "(not installed)"
+
+
+def _is_output_closed() -> bool:
+    """Whether nobody reads what is printed; then nothing more is, or Python would complain as it leaves."""
+    import select
+
+    try:
+        number = sys.stdout.fileno()
+    except (AttributeError, OSError, ValueError):  # no file
+        return False
+    if sys.platform == "win32":  # which has no poll
+        return True
+    waiting = select.poll()
+    waiting.register(number, select.POLLOUT)
+    if not any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0)):
+        return False
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
+        os.dup2(nowhere.fileno(), number)
+    return True
+
+
+def _file_of(error: Exception) -> str:
+    names = [error.filename, error.filename2] if isinstance(error, OSError) else []
+    return "".join(f"{_truncate(os.fsdecode(name))}: " for name in names if isinstance(name, (str, bytes, os.PathLike)))
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, of a GPU
+        return True
+    return isinstance(error, RuntimeError) and "can't allocate memory" in str(error)  # torch's, of this machine
+
+
+def _memory_advice(argv: Sequence[str]) -> str:
+    match argv[:1]:
+        case ["train" | "finetune"]:
+            return "choose a smaller --batch-size, or a smaller --micro-batch, which leaves the batches as they are"
+        case ["back-translate"]:
+            return "choose a smaller --batch-size"
+        case ["encode"]:
+            return "choose a smaller --max-length, or fewer --processes"
+    return "choose a smaller --max-length, or a smaller model"
+
+
+def _write_fault_log(error: Exception, argv: Sequence[str]) -> str:
+    lines = [f"command: {shlex.join(['nearfar', *argv])}", f"folder: {_folder()}", f"system: {platform.platform()}"]
+    lines += [f"python: {sys.version.split()[0]}", *(f"{package}: {version(package)}" for package in PACKAGES)]
+    lines += ["", *traceback.format_exception(error)]
+    text = "\n".join(lines)
+    try:
+        number, log = tempfile.mkstemp(prefix="nearfar-fault-", suffix=".log")
+        with open(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    except OSError:
+        return f"please report it with what follows, as no file could be written.\n{text}"
+    return f"please report it with the file {log}"
+
+
+def _folder() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        return "(gone)"
+
+
+def _truncate(text: str) -> str:
+    return text if len(text) <= MAX_MESSAGE_CHARS else f"{text[: MAX_MESSAGE_CHARS - 4]} ..."

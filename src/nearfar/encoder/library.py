@@ -1,8 +1,0 @@
-"""The classes of transformers that nearfar's modules name. They import them from here, where that costs less."""
-
-from nearfar.runtime.collector import paused
-
-with paused():
-    from transformers import AttentionInterface, PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-
-__all__ = ["AttentionInterface", "PreTrainedModel", "PreTrainedTokenizerBase", "PretrainedConfig"]

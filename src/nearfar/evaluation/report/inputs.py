@@ -1,0 +1,207 @@
+"""What a report is of: evaluated sides, comparisons, training runs, geometries; and what each is called."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import PurePath
+from typing import Any, NamedTuple
+
+from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.results import Result
+
+
+class EvaluatedModel(NamedTuple):
+    """One setting that was evaluated, with one training seed or several."""
+
+    name: str
+    runs: tuple[EvaluationRun, ...]
+
+    @property
+    def seeds(self) -> tuple[int | None, ...]:
+        """The training seed of each run, as far as they are known."""
+        return tuple(run.result["config"].get("training_seed") for run in self.runs)
+
+
+class TrainingRun(NamedTuple):
+    """What is known of one training run."""
+
+    name: str
+    source: str
+    group_name: str
+    """The name of its group, or of its setting where other runs have the same; else its own."""
+    settings: Mapping[str, Any]
+    """By config.toml, or where there is none by run.json."""
+    files: Mapping[str, str]
+    """The text of config.toml and second.toml."""
+    steps: Sequence[Mapping[str, Any]]
+    """Of metrics.jsonl, the lines of training steps."""
+    evaluations: Sequence[Mapping[str, Any]]
+    """And those of evaluations, which have a ``metric`` and its ``score``."""
+    record: Mapping[str, Any] | None
+    """The content of run.json, which a finished run has."""
+
+    @property
+    def seed(self) -> Any:
+        """The training seed, where it is known."""
+        return self.settings.get("seed", (self.record or {}).get("config", {}).get("seed"))
+
+    @property
+    def dev(self) -> str:
+        """What dev scores are on."""
+        task = self.settings.get("task")
+        named = self.settings.get("evaluate_on") or (task and f"{task}, validation") or "dev pairs without a name"
+        return str((self.record or {}).get("dev") or named)
+
+    @property
+    def metric(self) -> str:
+        """What a dev score is."""
+        named = self.evaluations[0] if self.evaluations else self.record or {}
+        return str(named.get("metric", "spearman")).capitalize()
+
+    def scores(self) -> list[tuple[float, float]]:
+        """Step and score x 100 of each evaluation."""
+        if self.evaluations:
+            return [(line["step"], 100 * line["score"]) for line in self.evaluations]
+        return [(step, 100 * score) for step, score in (self.record or {}).get("history", [])]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportInputs:
+    """All that was named, opened."""
+
+    sides: Sequence[EvaluatedModel] = ()
+    comparisons: Sequence[tuple[str, Result]] = ()
+    """Source and content of comparison files, of either kind."""
+    geometries: Sequence[tuple[str, Result]] = ()
+    runs: Sequence[TrainingRun] = ()
+    missing: Sequence[str] = field(default_factory=tuple)
+    """What is not there, in sentences."""
+
+
+def name_without_seed(result: Result) -> str:
+    """The model's name without the training seed at its end: ``scl-1`` -> ``scl``, ``a/seed-1`` -> ``a``."""
+    return _strip_seed(str(result["model"]), result["config"].get("training_seed"))
+
+
+def combine_runs(runs: Sequence[EvaluationRun], *, default_name: str) -> EvaluatedModel:
+    """The runs as one side, named after their setting, or ``default_name`` where they have no common one."""
+    names = {str(run.result["model"]) for run in runs}
+    settings = {name_without_seed(run.result) for run in runs}
+    if len(names) == 1:
+        return EvaluatedModel(names.pop(), tuple(runs))
+    return EvaluatedModel(settings.pop() if len(settings) == 1 else default_name, tuple(runs))
+
+
+def group_by_setting(runs: Sequence[EvaluationRun]) -> list[EvaluatedModel]:
+    """Evaluations that were named one by one: those of one setting with different training seeds are one side.
+
+    One setting is: one folder, and names that agree but for the training seed at their end.
+    """
+    groups: dict[tuple[str, str], list[EvaluationRun]] = {}
+    for run in runs:
+        groups.setdefault((str(PurePath(run.source).parent), name_without_seed(run.result)), []).append(run)
+    sides: dict[str, EvaluatedModel] = {}
+    for (_, setting), members in groups.items():
+        seeds = [run.result["config"].get("training_seed") for run in members]
+        if None in seeds or len(set(seeds)) < len(seeds):
+            sides |= {run.source: combine_runs([run], default_name=setting) for run in members}
+        else:
+            sides[members[0].source] = combine_runs(members, default_name=setting)
+    return [sides[run.source] for run in runs if run.source in sides]
+
+
+def assign_seed_groups(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
+    """The runs, those that differ in nothing but the seed under the one name that theirs begin with."""
+    seed_groups: dict[str, list[TrainingRun]] = {}
+    for run in runs:
+        same = {key: value for key, value in run.settings.items() if key not in ("seed", "output")}
+        seed_groups.setdefault(f"{_strip_seed(run.name, run.seed)} {sorted(same.items(), key=str)}", []).append(run)
+    group_names = {
+        run.source: _strip_seed(run.name, run.seed)
+        for members in seed_groups.values()
+        if len(members) > 1 and len({run.seed for run in members}) == len(members)
+        for run in members
+        if run.group_name == run.name
+    }
+    taken = {run.group_name for run in runs}
+    return [
+        run
+        if group_names.get(run.source, run.group_name) in taken
+        else run._replace(group_name=group_names[run.source])
+        for run in runs
+    ]
+
+
+def disambiguate_names(sides: Iterable[EvaluatedModel]) -> list[EvaluatedModel]:
+    """The sides, those of one name with the file or folder that each is from."""
+    sides = list(sides)
+    times = Counter(side.name for side in sides)
+    return [
+        side if times[side.name] == 1 else side._replace(name=f"{side.name} ({_source_path(side.runs)})")
+        for side in sides
+    ]
+
+
+class RunNames:
+    """What the training runs of a report are called, so that their models are called the same everywhere on it."""
+
+    def __init__(self, runs: Sequence[tuple[str, str | None, TrainingRun]]) -> None:
+        """Of each run its folder and its group's, if it has one, as whole paths."""
+        self._runs = [(PurePath(folder).parts, run) for folder, _, run in runs]
+        self._groups = {PurePath(group).parts: run.group_name for _, group, run in runs if group is not None}
+
+    def side(self, side: EvaluatedModel) -> EvaluatedModel:
+        """The side, under the name of its run, or of the group or setting of its runs."""
+        models = [str(run.result["model"]) for run in side.runs]
+        found = {name for model in models for name in self._matching_names(model, single=len(models) == 1)}
+        return side._replace(name=found.pop()) if len(found) == 1 else side
+
+    def geometry(self, result: Result) -> Result:
+        """The geometry, its models under the names of their runs."""
+        names = {}
+        for name, model in result["models"].items():
+            found = self._matching_names(str(model.get("model", name)), single=True)
+            names[name] = found.pop() if len(found) == 1 else name
+        if len(set(names.values())) < len(names):
+            return result
+        return {**result, "models": {names[name]: model for name, model in result["models"].items()}}
+
+    def _matching_names(self, model: str, *, single: bool) -> set[str]:
+        parts = PurePath(model).parts
+        parts = parts[:-1] if parts[-1:] == ("model",) else parts
+        parts = tuple(part for part in parts if part != "..")
+        groups = {group_name for place, group_name in self._groups.items() if _is_path_suffix(parts, place)}
+        return groups | {
+            run.name if single else run.group_name for place, run in self._runs if _is_path_suffix(parts, place)
+        }
+
+
+def name_without_source(side: EvaluatedModel) -> str:
+    """The side's name without what :func:`disambiguate_names` put behind it."""
+    return side.name.removesuffix(f" ({_source_path(side.runs)})")
+
+
+def _is_path_suffix(name: Sequence[str], place: Sequence[str]) -> bool:
+    """Whether a model's name, as it was typed, is the end of a folder's whole path; a single word says too little."""
+    return len(name) > 1 and tuple(place[-len(name) :]) == tuple(name)
+
+
+def _strip_seed(name: str, seed: Any) -> str:
+    ends = None if seed is None else re.fullmatch(rf"(.*?)[-_/ ](?:seed[-_ ]?)?{re.escape(str(seed))}", name)
+    return ends[1] if ends and ends[1] else name
+
+
+def _source_path(runs: Sequence[EvaluationRun]) -> str:
+    return runs[0].source if len(runs) == 1 else str(PurePath(runs[0].source).parent)
+
+
+def short_names(paths: Sequence[str]) -> dict[str, str]:
+    """For each path its end, as much of it as tells the paths apart."""
+    distinct = list(dict.fromkeys(paths))
+    parts = [PurePath(path).parts or (path,) for path in distinct]
+    for depth in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(part[-depth:]) for part in parts]
+        if len(set(names)) == len(names):
+            return dict(zip(distinct, names, strict=True))
+    return {path: path for path in distinct}

@@ -1,0 +1,51 @@
+"""Lines, a tiny encoder, and runs of encode_file that end before they are done."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearfar.commands.encode.command import encode_file
+from nearfar.commands.encode.output import PartialOutput
+from tests.tiny import save_tiny, sentences
+
+TEXTS = [*sentences(9, seed=1, longest=20), "", "dog 🐶", "a dog", "a dog", *sentences(9, seed=2), "a dog"]
+BLOCK = 5
+
+
+class Killed(BaseException):
+    """As if the process had ended here."""
+
+
+def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with a tiny encoder and lines; the working directory."""
+    save_tiny(folder / "tiny")
+    (folder / "x.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def encoded(output: str = "x.npy", source: str = "x.txt", **settings: Any) -> bytes:
+    """Encode in small blocks, quietly; the bytes of the file."""
+    encode_file("tiny", source, output, **{"block": BLOCK, "progress": False, **settings})
+    return Path(output).read_bytes()
+
+
+def stop_after(blocks: int, monkeypatch: pytest.MonkeyPatch, stop: BaseException | None = None) -> None:
+    """Let a run do so many blocks only."""
+    write = PartialOutput.write
+
+    def stopping(self: PartialOutput, *args: Any, **counts: int) -> None:
+        if len(self.blocks) == blocks:
+            raise stop or Killed
+        write(self, *args, **counts)
+
+    monkeypatch.setattr(PartialOutput, "write", stopping)
+
+
+def stopped(blocks: int = 2, **settings: Any) -> None:
+    """Leave behind what a run leaves that is killed."""
+    with pytest.MonkeyPatch.context() as patch:
+        stop_after(blocks, patch)
+        with pytest.raises(Killed):
+            encoded(**settings)

@@ -1,0 +1,84 @@
+"""What a report takes together, and what it calls things."""
+
+from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.report.inputs import (
+    assign_seed_groups,
+    combine_runs,
+    disambiguate_names,
+    group_by_setting,
+    name_without_seed,
+    short_names,
+)
+from tests.evaluation.report.cases import evaluation, training_run
+
+
+def run(source: str, name: str, seed: int | None) -> EvaluationRun:
+    return EvaluationRun(source, evaluation(name, {"one": 1.0}, seed=seed))
+
+
+def test_a_setting_is_the_name_without_its_seed() -> None:
+    for name, seed, setting in (
+        ("scl-1", 1, "scl"),
+        ("runs/scl/seed-12", 12, "runs/scl"),
+        ("scl_seed_3", 3, "scl"),
+        ("scl-2", 1, "scl-2"),
+        ("scl-1", None, "scl-1"),
+        ("-1", 1, "-1"),
+        ("top10", 10, "top10"),
+    ):
+        assert name_without_seed(evaluation(name, {}, seed=seed)) == setting, name
+
+
+def test_files_named_one_by_one_are_seeds_of_one_setting_where_they_may_be() -> None:
+    runs = [
+        run("r/a-1.json", "a-1", 1),
+        run("r/b.json", "b", None),
+        run("r/a-2.json", "a-2", 2),
+        run("other/a-3.json", "a-3", 3),
+        run("r/c-1.json", "c", 1),
+        run("r/c-1-again.json", "c", 1),
+    ]
+    sides = group_by_setting(runs)
+    assert [(side.name, len(side.runs), side.seeds) for side in sides] == [
+        ("a", 2, (1, 2)),
+        ("b", 1, (None,)),
+        ("a-3", 1, (3,)),
+        ("c", 1, (1,)),
+        ("c", 1, (1,)),
+    ]
+    assert [side.name for side in disambiguate_names(sides)] == [
+        "a",
+        "b",
+        "a-3",
+        "c (r/c-1.json)",
+        "c (r/c-1-again.json)",
+    ]
+
+
+def test_a_side_is_named_after_its_setting_or_its_folder() -> None:
+    assert combine_runs([run("f/1.json", "x", 1), run("f/2.json", "x", 2)], default_name="f").name == "x"
+    assert combine_runs([run("f/1.json", "x-1", 1), run("f/2.json", "x-2", 2)], default_name="f").name == "x"
+    assert combine_runs([run("f/1.json", "x-1", 1), run("f/2.json", "y-2", 2)], default_name="f").name == "f"
+    twice = [combine_runs([run(f"{f}/{n}.json", "x", n) for n in (1, 2)], default_name=f) for f in "fg"]
+    assert [side.name for side in disambiguate_names(twice)] == ["x (f)", "x (g)"]
+
+
+def test_runs_that_differ_in_the_seed_alone_are_kin() -> None:
+    runs = [training_run(f"a-{n}", seed=n) for n in (1, 2)] + [training_run("b-1"), training_run("a-7", seed=7)]
+    runs[3] = runs[3]._replace(settings={**runs[3].settings, "temperature": 1.0})
+    assert [one.group_name for one in assign_seed_groups(runs)] == ["a", "a", "b-1", "a-7"]
+    named_so = [*runs, training_run("a", seed=9)]
+    assert [one.group_name for one in assign_seed_groups(named_so)] == [
+        "a-1",
+        "a-2",
+        "b-1",
+        "a-7",
+        "a",
+    ]  # a is another run
+    grouped = [one._replace(group_name="g") for one in runs]
+    assert {one.group_name for one in assign_seed_groups(grouped)} == {"g"}
+
+
+def test_short_names_are_as_long_as_they_must_be() -> None:
+    assert short_names(["x/a", "x/b"]) == {"x/a": "a", "x/b": "b"}
+    assert short_names(["x/1/a", "x/2/a", "x/2/a"]) == {"x/1/a": "1/a", "x/2/a": "2/a"}

@@ -1,0 +1,108 @@
+"""Loss and gradients of the first batch of a method, as training computes them, brought to the CPU."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from nearfar.commands.finetune.command import load_task, make_job, open_classifier
+from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.config import METHODS, FinetuneConfig
+from nearfar.runs.execute import Job
+from nearfar.training.gradients import Gradients, seed_rng, split_micro_batches
+from nearfar.training.processes import Processes
+from tests.method_configs import config
+
+CLASSIFIER = "scl-finetune"
+EVERY = (*METHODS, "mlm", CLASSIFIER)
+SEED = 7
+
+
+class Step(NamedTuple):
+    """What one step has found."""
+
+    loss: float
+    gradients: dict[str, torch.Tensor]
+
+
+def prepared(
+    method: str, folder: Path, device: str, *, processes: int = 1, soft: bool = False, **settings: Any
+) -> PreparedRun | Job:
+    """A run of ``method`` on an encoder without dropout; ``mlm`` beside simcse-unsup."""
+    if method == CLASSIFIER:
+        return _classifier(folder, device, processes=processes, **settings)
+    name, overrides = ("simcse-unsup", {"mlm_weight": 0.5}) if method == "mlm" else (method, {})
+    if method == "augment":
+        overrides |= {"max_positives": "all", "max_negatives": "all"}  # which ones are drawn is up to the device
+    if soft and getattr(METHODS[name], "temperature", 1.0) < 0.5:
+        overrides |= {"temperature": 0.5}  # a lower one multiplies rounding
+    given = {"model": str(folder / "tiny"), "device": device, "precision": "fp32", **overrides, **settings}
+    return prepare(config(name, folder, **given), processes=processes)
+
+
+def _classifier(folder: Path, device: str, *, processes: int, **settings: Any) -> Job:
+    """Cross-entropy and SCL on labelled texts."""
+    parts = {name: str(folder / f"{name}.tsv") for name in ("validation", "test")}
+    given = {"model": str(folder / "tiny"), "precision": "fp32", "batch_size": 10, **settings}
+    given |= {"dropout": 0.0 if given["model"].endswith("tiny") else 0.3}
+    config = FinetuneConfig(output="unused", task=str(folder / "labelled.tsv"), scl_weight=0.5, **parts, **given)
+    task = load_task(config)
+    return make_job(config, task, open_classifier(config, task, device=device), processes=processes)
+
+
+def step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
+    """By the library's own way, in pieces where ``micro_batch`` is given."""
+    parts, total = _first_batch(run), 0.0
+    processes = Processes()
+    for number, (objective, batch, weight) in enumerate(parts):
+        computed = Gradients(SEED, processes, micro_batch, bf16=bf16)
+        loss, _ = computed.accumulate(objective, batch, weight=weight, key=(0, number))
+        total += weight * float(loss.total.detach())
+    processes.all_reduce_gradients(parameter for _, parameter in _named_parameters(run))
+    return Step(total, _gradients(run))
+
+
+def plain_step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
+    """By autograd alone, in one graph from texts to loss; dropout is drawn for the same pieces."""
+    parts, total = _first_batch(run), torch.zeros((), device=next(run.encoder.parameters()).device)
+    for number, (objective, batch, weight) in enumerate(parts):
+        seed_rng(SEED, 0, number, "items")
+        items = objective.extract_items(batch)
+        made = []
+        for place, items_of_micro_batch in enumerate(split_micro_batches(objective, items, micro_batch, None)):
+            seed_rng(SEED, 0, number, "rows", 0, place)
+            made.append(objective.represent(items_of_micro_batch))
+        seed_rng(SEED, 0, number, "loss")
+        with torch.autocast(total.device.type, dtype=torch.bfloat16, enabled=bf16):
+            total = total + weight * objective.loss_fn(batch, torch.cat(made)).total
+    total.backward()
+    return Step(float(total.detach()), _gradients(run))
+
+
+def assert_close(found: Step, expected: Step, *, tolerance: float) -> None:
+    """Losses, and the gradient of each parameter, to ``tolerance`` of their size.
+
+    A gradient that is 0 but for rounding, as a key's bias has it, is held to a hundredth of that of the largest one.
+    """
+    assert abs(found.loss - expected.loss) <= tolerance * abs(expected.loss), f"loss {found.loss}, not {expected.loss}"
+    assert found.gradients.keys() == expected.gradients.keys()
+    largest = max(float(gradient.norm()) for gradient in expected.gradients.values())
+    assert largest > 1e-3
+    for name, right in expected.gradients.items():
+        error = float((found.gradients[name] - right).norm())
+        assert error <= tolerance * (float(right.norm()) + 0.01 * largest), f"{name}: off by {error} of {right.norm()}"
+
+
+def _first_batch(run: PreparedRun | Job) -> Any:
+    for module in (run.encoder, *run.mixture.heads):
+        module.train().zero_grad()
+    return next(run.mixture.epoch(0))
+
+
+def _named_parameters(run: PreparedRun | Job) -> list[tuple[str, torch.nn.Parameter]]:
+    modules = {"encoder": run.encoder} | {f"head{number}": head for number, head in enumerate(run.mixture.heads)}
+    return [(f"{prefix}.{name}", p) for prefix, module in modules.items() for name, p in module.named_parameters()]
+
+
+def _gradients(run: PreparedRun | Job) -> dict[str, torch.Tensor]:
+    return {name: p.grad.detach().float().cpu().clone() for name, p in _named_parameters(run) if p.grad is not None}

@@ -1,0 +1,66 @@
+"""Run one command in this process, and hold its answer against what a user must be told."""
+
+import faulthandler
+import io
+import shutil
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+from nearfar.cli import main
+
+HANG_TIMEOUT = 300
+"""Seconds after which a command counts as hanging, on any machine; the process then ends with all stacks."""
+BUG_MESSAGE = "this is a fault of nearfar"
+
+
+class CliResult(NamedTuple):
+    """What a command said and left."""
+
+    status: int
+    out: str
+    err: str
+
+
+def run_cli(argv: list[str]) -> CliResult:
+    """The command's exit status and output; an exception that leaves the command line fails the test."""
+    out, err = io.StringIO(), io.StringIO()
+    faulthandler.dump_traceback_later(HANG_TIMEOUT, exit=True)
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            try:
+                status = main(argv)
+            except SystemExit as left:  # the flag parser
+                status = left.code if isinstance(left.code, int) else 1
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    return CliResult(status, out.getvalue(), err.getvalue())
+
+
+def assert_refused(argv: list[str], *mentions: str) -> str:
+    """The command exits with 2 and one sentence that has each of ``mentions``; returns what it said."""
+    answer = run_cli(argv)
+    said = answer.out + answer.err
+    assert answer.status == 2, f"exit status {answer.status}, not 2\n{said}"
+    assert "Traceback" not in said, said
+    assert BUG_MESSAGE not in said, said
+    flat = " ".join(said.replace("│", " ").split())  # the flag parser draws boxes
+    for words in mentions:
+        assert words in flat, f"{words!r} is not said in:\n{said}"
+    return said
+
+
+def drop_repeated_flags(argv: list[str]) -> list[str]:
+    """``argv`` with each flag once: a later one takes the place of an earlier one, which the command line refuses."""
+    groups: list[list[str]] = [[]]
+    for word in argv:
+        if word.startswith("--"):
+            groups = [group for group in groups if group[:1] != [word]] + [[word]]
+        else:
+            groups[-1].append(word)
+    return [word for group in groups for word in group]
+
+
+def copy_world(base: Path, folder: Path) -> Path:
+    """The prepared files, copied, so that a test may break them."""
+    return Path(shutil.copytree(base, folder, dirs_exist_ok=True, symlinks=True))

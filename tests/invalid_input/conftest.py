@@ -1,0 +1,46 @@
+"""A world of small valid files, made once; each test gets a copy of it to break, as its working directory."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.invalid_input.cli_runner import copy_world, run_cli
+from tests.tiny import save_tiny, sentences, write_nli, write_pairs
+
+TRAIN = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 2".split()
+FINETUNE = "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 2".split()
+
+
+@pytest.fixture(scope="session")
+def valid_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """``tiny`` (an encoder), ``nli.tsv``, ``pairs.tsv``, ``labelled.tsv``, ``texts.txt``, ``texts.jsonl``;
+    ``run`` (a finished training run), ``classifier`` (a finished fine-tuning run), ``result.json`` (an evaluation)."""
+    folder = tmp_path_factory.mktemp("world")
+    save_tiny(folder / "tiny")
+    write_nli(folder / "nli.tsv")
+    write_pairs(folder / "pairs.tsv")
+    texts = sentences(60, longest=5)
+    rows = [f"{'red' if n % 2 else 'blue'} {text}\t{'warm' if n % 2 else 'cold'}" for n, text in enumerate(texts)]
+    (folder / "labelled.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    (folder / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    (folder / "texts.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in texts), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for argv in (
+            [*TRAIN, "--output", "run"],
+            [*FINETUNE, "--output", "classifier"],
+            ["evaluate", "tiny", "--tasks", "pairs.tsv", "--output", "result.json"],
+        ):
+            answer = run_cli(argv)
+            assert answer.status == 0, answer.err
+    return folder
+
+
+@pytest.fixture
+def world(valid_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the valid world, the working directory; no hub, no data folder."""
+    copy_world(valid_world, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)
+    return tmp_path

@@ -1,0 +1,58 @@
+"""Run folders in every state, made once: finished and stopped runs, groups and studies."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from nearfar.cli import main
+from nearfar.training.display import MetricsFile
+from tests.invalid_input.cli_runner import copy_world, run_cli
+from tests.invalid_input.conftest import FINETUNE, TRAIN
+
+STEPS = [*"--max-steps 3 --checkpoint-every 1 --evaluate-every 1 --learning-rate 1e-3".split()]
+STOPPED = [*TRAIN[:-2], *STEPS, "--output", "stopped"]
+STOPPED_FINETUNE = [*FINETUNE[:-2], *STEPS, "--output", "tuning"]
+GROUP = [*TRAIN[:-2], "--max-steps", "1", "--seeds", "1,2", "--output", "group"]
+STOPPED_STUDY = [*FINETUNE[:-2], *"--max-steps 1 --few-shot 4 --samples 1 --output studying --resume".split()]
+STUDY = [*FINETUNE[:-2], "--max-steps", "1", "--few-shot", "4", "--samples", "1", "--output", "study"]
+
+
+class Killed(BaseException):
+    """As if the process had ended here."""
+
+
+def make_runs(folder: Path, world: Path) -> Path:
+    """The valid world, with ``stopped`` and ``tuning`` (runs killed in their third step), ``group``, ``study``, and
+    ``studying`` (a study that was killed before its tables were written)."""
+    copy_world(world, folder)
+
+    def killed(self: MetricsFile, report: object) -> None:
+        on_step(self, report)  # type: ignore[arg-type]
+        if report.step == 3:  # type: ignore[attr-defined]
+            raise Killed
+
+    on_step = MetricsFile.on_step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for argv in (GROUP, STUDY):
+            answer = run_cli(argv)
+            assert answer.status == 0, answer.err
+        patch.setattr(MetricsFile, "on_step", killed)
+        for argv in (STOPPED, STOPPED_FINETUNE):
+            with pytest.raises(Killed):
+                main(argv)
+    shutil.copytree(folder / "study", folder / "studying")
+    for name in ("study.json", "study.md"):
+        (folder / "studying" / name).unlink()
+    return folder
+
+
+def link_runs(base: Path, folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """The folders for one test, and the working directory. Files are hard links: replace them, write into none."""
+    shutil.copytree(base, folder, dirs_exist_ok=True, copy_function=os.link)
+    patch.chdir(folder)
+    patch.setenv("HF_HUB_OFFLINE", "1")
+    patch.delenv("NEARFAR_DATA", raising=False)
+    return folder

@@ -1,0 +1,221 @@
+"""The last net: what nobody expected is one sentence and a file with the traceback; what the machine lacks is told."""
+
+import errno
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+import nearfar
+from nearfar.cli import main, texts
+from nearfar.types import NearfarError
+from tests.invalid_input.cli_runner import BUG_MESSAGE, CliResult, run_cli
+
+COMMAND = "encode m --input t.txt --output x.npy".split()
+Raise = Callable[[BaseException], None]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where logs go, and the working directory."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.delenv("NEARFAR_DEBUG", raising=False)
+    return tmp_path
+
+
+@pytest.fixture
+def raise_in_command(monkeypatch: pytest.MonkeyPatch) -> Raise:
+    """Make the command meet an exception."""
+
+    def raise_error(error: BaseException) -> None:
+        def verb(given: list[str], screen: object) -> int:
+            raise error
+
+        monkeypatch.setattr(texts, "encode_verb", verb)
+
+    return raise_error
+
+
+def deep(level: int) -> int:
+    return deep(level + 1) + 1
+
+
+def recursion() -> RecursionError:
+    try:
+        deep(0)
+    except RecursionError as error:
+        return error
+    raise AssertionError
+
+
+def log_path(answer: CliResult) -> Path:
+    """The file that the answer asks to report."""
+    assert answer.status == 70
+    found = re.search(rf"{BUG_MESSAGE}: please report it with the file (\S+\.log)$", answer.err.strip())
+    assert found, answer.err
+    assert answer.err.count("\n") == 1
+    return Path(found[1])
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (RuntimeError("no such tensor"), "RuntimeError (no such tensor)"),
+        (ValueError("one\ntwo\n  three"), "ValueError (one two three)"),
+        (KeyError("name"), "KeyError ('name')"),
+        (AssertionError(), "AssertionError: this"),
+        (PermissionError(errno.EACCES, "Permission denied", "some/file.tsv"), "some/file.tsv: PermissionError"),
+        (FileNotFoundError(errno.ENOENT, "No such file or directory", b"a.tsv"), "a.tsv: FileNotFoundError"),
+        (OSError(errno.EXDEV, "Invalid cross-device link", "a.tsv", None, "b.tsv"), "a.tsv: b.tsv: OSError"),
+        (OSError("nameless"), "OSError (nameless)"),
+        (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "UnicodeDecodeError"),
+        (RecursionError("maximum recursion depth exceeded"), "RecursionError"),
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "BrokenPipeError"),  # of a worker: what is printed is read
+        (RuntimeError("[bold]not[/wrong] markup"), "[bold]not[/wrong] markup"),
+        (RuntimeError("long " * 1000), "long long long"),
+        (RuntimeError("\udcff"), "RuntimeError"),
+        (StopIteration(), "StopIteration: this"),
+        (ExceptionGroup("several", [ValueError("a")]), "ExceptionGroup"),
+    ],
+)
+def test_a_fault_is_a_sentence_and_a_log(raise_in_command: Raise, folder: Path, error: Exception, said: str) -> None:
+    raise_in_command(error)
+    answer = run_cli(COMMAND)
+    log = log_path(answer)
+    assert "nearfar: nearfar encode m --input t.txt --output x.npy: " in answer.err
+    assert said in answer.err
+    assert "Traceback" not in answer.err
+    assert len(answer.err) < 1000
+    assert log.parent == folder
+    text = log.read_text(encoding="utf-8")
+    assert text.startswith("command: nearfar encode m --input t.txt --output x.npy\n")
+    assert f"torch: {torch.__version__}" in text
+    assert f"python: {sys.version.split()[0]}" in text
+    assert "Traceback (most recent call last)" in text
+    assert "in verb" in text
+
+
+def test_a_real_recursion_is_a_fault(raise_in_command: Raise) -> None:
+    raise_in_command(recursion())
+    assert "in deep" in log_path(run_cli(COMMAND)).read_text()
+
+
+def test_each_fault_has_a_log_of_its_own(raise_in_command: Raise, folder: Path) -> None:
+    raise_in_command(RuntimeError("again"))
+    assert len({log_path(run_cli(COMMAND)) for _ in range(3)}) == len(list(folder.glob("nearfar-fault-*.log"))) == 3
+
+
+def test_every_process_of_a_group_fails(raise_in_command: Raise, monkeypatch: pytest.MonkeyPatch) -> None:
+    raise_in_command(RuntimeError("of the second"))
+    monkeypatch.setenv("RANK", "1")
+    log_path(run_cli(COMMAND))
+
+
+def test_a_log_that_cannot_be_written_is_shown(
+    raise_in_command: Raise, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "nowhere"))
+    raise_in_command(RuntimeError("and a full disk"))
+    answer = run_cli(COMMAND)
+    assert answer.status == 70
+    assert BUG_MESSAGE in answer.err
+    assert "no file could be written" in answer.err
+    assert "Traceback (most recent call last)" in answer.err
+
+
+def test_debugging_shows_the_traceback(raise_in_command: Raise, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEARFAR_DEBUG", "1")
+    raise_in_command(RuntimeError("look at me"))
+    with pytest.raises(RuntimeError, match="look at me"):
+        main(COMMAND)
+    assert not list(folder.iterdir())
+    raise_in_command(NearfarError("a mistake of the user's"))
+    assert main(COMMAND) == 2
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 GiB"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't allocate memory: you"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+    ],
+)
+def test_too_little_memory_is_no_fault(raise_in_command: Raise, folder: Path, error: Exception) -> None:
+    raise_in_command(error)
+    answer = run_cli(COMMAND)
+    assert answer.status == 2
+    assert "the memory does not suffice; choose a smaller --max-length, or fewer --processes." in answer.err
+    assert BUG_MESSAGE not in answer.err
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.parametrize("verb", ["train", "finetune"])
+def test_too_little_memory_for_training_names_its_flags(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nearfar.cli import training
+
+    def parse(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(training, "parse", parse)
+    answer = run_cli([verb, "scl", "--output", "x"])
+    assert answer.status == 2
+    assert "--batch-size" in answer.err
+    assert "--micro-batch" in answer.err
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_is_no_fault(raise_in_command: Raise, folder: Path, number: int) -> None:
+    raise_in_command(OSError(number, os.strerror(number), "x.npy"))
+    answer = run_cli(COMMAND)
+    assert answer.status == 2
+    assert "x.npy: no space is left on the disk; make room, or write to another place." in answer.err
+    assert not list(folder.iterdir())
+
+
+def test_ctrl_c_and_mistakes_are_no_faults(raise_in_command: Raise, folder: Path) -> None:
+    raise_in_command(KeyboardInterrupt())
+    assert run_cli(COMMAND).status == 130
+    raise_in_command(SystemExit(3))
+    assert run_cli(COMMAND).status == 3
+    raise_in_command(NearfarError("m: is no model"))
+    assert run_cli(COMMAND) == CliResult(2, "", "nearfar: m: is no model\n")
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="tells it otherwise")
+@pytest.mark.parametrize("words", [["--help"], ["train", "scl", "--help"], ["train"]])
+def test_a_reader_that_has_gone_is_no_fault(folder: Path, words: list[str]) -> None:
+    """As in ``nearfar --help | head -0``."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = command(words, stdout=writing)
+    os.close(writing)
+    assert done.stderr == b""
+    assert done.returncode == 141
+    assert not list(folder.iterdir())
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+def test_output_to_a_full_disk_is_told() -> None:
+    with open("/dev/full", "wb") as full:
+        done = command(["--help"], stdout=full.fileno())
+    assert done.returncode == 2
+    assert done.stderr.decode() == (
+        "nearfar: nearfar --help: no space is left on the disk; make room, or write to another place.\n"
+    )
+
+
+def command(words: list[str], stdout: int) -> "subprocess.CompletedProcess[bytes]":
+    """The command line in a process of its own, whose output is a file descriptor."""
+    source = {**os.environ, "PYTHONPATH": str(Path(nearfar.__file__).parents[1])}
+    call = [sys.executable, "-m", "nearfar", *words]
+    return subprocess.run(call, stdout=stdout, stderr=subprocess.PIPE, check=False, env=source)

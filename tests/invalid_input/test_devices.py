@@ -1,0 +1,66 @@
+"""--device: what this machine lacks is told before anything is read, by each command that has the flag."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from nearfar import Encoder, NearfarError
+from nearfar.encoder.device import check_device, choose_device
+from tests.invalid_input.cli_runner import assert_refused
+
+UNAVAILABLE_DEVICES = ("cuda", "cuda:0", "cuda:7", "mps", "xpu", "meta", "cpu:3", "nonsense")
+RUN = "--model nowhere --output run"
+COMMANDS = {
+    "train": f"train scl {RUN} --data nowhere.tsv --evaluate-on nowhere.tsv",
+    "train several seeds": f"train scl {RUN} --data nowhere.tsv --evaluate-on nowhere.tsv --seeds 1,2",
+    "finetune": f"finetune nowhere.tsv {RUN}",
+    "finetune study": f"finetune nowhere.tsv {RUN} --samples 2 --sample-size 4",
+    "predict": "predict nowhere --input nowhere.txt --output out.tsv",
+    "encode": "encode nowhere --input nowhere.txt --output out.npy",
+    "encode in processes": "encode nowhere --input nowhere.txt --output out.npy --processes 2",
+    "evaluate": "evaluate nowhere --tasks nowhere.tsv",
+    "evaluate a baseline": "evaluate wk:nowhere --tasks nowhere.tsv",
+    "geometry": "geometry nowhere --output shape --pairs nowhere.tsv",
+    "back-translate": "back-translate --input nowhere.txt --output out.tsv",
+}
+
+
+@pytest.fixture(autouse=True)
+def cpu_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A machine without accelerators; the working directory is empty."""
+    monkeypatch.chdir(tmp_path)
+    for kind in (torch.cuda, torch.xpu):
+        monkeypatch.setattr(kind, "is_available", lambda: False)
+        monkeypatch.setattr(kind, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+
+
+@pytest.mark.parametrize("device", UNAVAILABLE_DEVICES)
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_device_that_is_not_here(command: str, device: str, tmp_path: Path) -> None:
+    assert_refused([*COMMANDS[command].split(), "--device", device], f"--device {device!r}: this machine has cpu.")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_dry_run_asks_for_the_device_too(world: Path) -> None:
+    argv = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --output fresh --dry-run --device cuda"
+    assert_refused(argv.split(), "--device 'cuda': this machine has cpu.")
+
+
+def test_python_asks_before_the_model_is_looked_for() -> None:
+    with pytest.raises(NearfarError, match="--device 'cuda': this machine has cpu"):
+        Encoder.from_pretrained("nowhere", device="cuda")
+
+
+def test_what_is_here_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (None, "cpu", torch.device("cpu")):
+        assert choose_device(name) == torch.device("cpu")
+        check_device(name)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert choose_device(None) == choose_device("cuda") == torch.device("cuda")
+    assert choose_device("cuda:1") == choose_device(torch.device("cuda:1")) == torch.device("cuda:1")
+    assert choose_device("cpu") == torch.device("cpu")
+    with pytest.raises(NearfarError, match="--device 'cuda:2': this machine has cpu, cuda:0, cuda:1"):
+        check_device("cuda:2")

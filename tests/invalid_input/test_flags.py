@@ -1,0 +1,297 @@
+"""Flags: each mistake is told by the flag's name, before a model or a file is looked at, and leaves nothing behind."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import nearfar
+from tests.invalid_input.cli_runner import assert_refused
+
+HUGE = "1" + "0" * 30
+TRAIN, SIMCSE, KIM = "train scl --output x", "train simcse-unsup --output x", "train sg-opt --output x"
+FINETUNE, EVALUATE, COMPARE = "finetune rows.tsv --output x", "evaluate m", "compare a b"
+ENCODE, PREDICT = "encode m --input t.txt --output x.npy", "predict m --input t.txt --output x.tsv"
+GEOMETRY, REPORT, BACK = (
+    "geometry m --output x",
+    "report m --output x.html",
+    "back-translate --input t.txt --output x.tsv",
+)
+
+COUNTS = {
+    TRAIN: "--batch-size --epochs --max-steps --accumulate --limit --evaluate-every --patience --checkpoint-every "
+    "--micro-batch --micro-batch-tokens --lora-rank --max-positives --max-negatives",
+    KIM: "--projection",
+    FINETUNE: "--samples",
+    COMPARE: "--resamples",
+    REPORT: "--resamples",
+    ENCODE: "--processes",
+    BACK: "--beams --batch-size",
+}
+"""Command -> flags that take whole numbers from 1 on."""
+FROM = {
+    TRAIN: {"--max-length": 3, "--train-max-length": 3, "--seed": 0},
+    FINETUNE: {"--validation-rows": 2, "--sample-size": 2, "--sample-seed": 0, "--seed": 0},
+    EVALUATE: {"--resamples": 0, "--nhid": 0, "--folds": 2, "--seed": 0, "--max-length": 3},
+    COMPARE: {"--seed": 0},
+    ENCODE: {"--max-length": 3},
+    PREDICT: {"--max-length": 3},
+    GEOMETRY: {"--labelled-limit": 4, "--seed": 0, "--max-length": 3},
+    REPORT: {"--seed": 0},
+    BACK: {"--max-length": 3, "--seed": 0},
+}
+"""Command -> flags that take whole numbers, and their least."""
+ABOVE_ZERO = {
+    TRAIN: "--learning-rate --head-learning-rate --temperature --lora-alpha",
+    BACK: "--temperature",
+}
+AT_LEAST_ZERO = {
+    TRAIN: "--weight-decay --max-grad-norm --second-weight --false-negative-margin",
+    SIMCSE: "--mlm-weight",
+    KIM: "--drift-weight",
+}
+SHARES = {
+    TRAIN: {"--warmup": "between 0 and 1", "--scl-weight": "between 0 and 1", "--beta2": "in [0, 1)"},
+    SIMCSE: {"--mlm-probability": "in (0, 1)"},
+    FINETUNE: {"--dropout": "in [0, 1)", "--noise-rate": "between 0 and 1"},
+}
+FREE = {"train simcse-sup --output x": "--hard-negative-weight", GEOMETRY: "--positive-above"}
+"""Command -> flags that take any number, in bounds that nobody meets."""
+CHOICES = {
+    TRAIN: {
+        "--precision": "auto, fp32 or bf16",
+        "--schedule": "linear or constant",
+        "--keep": "best or last",
+        "--order": "premise, file or rows",
+        "--head-layers": "1 or 2",
+        "--similarity": "dot or cosine",
+        "--hard-negatives": "all, contradiction or none",
+        "--max-positives": "a whole number or all",
+    },
+    EVALUATE: {
+        "--suite": "sts, transfer, all or none",
+        "--protocol": "senteval or exact",
+        "--metric": "spearman or pearson",
+    },
+    COMPARE: {"--aggregate": "all, mean or wmean"},
+    ENCODE: {"--dtype": "float32 or float16"},
+    REPORT: {"--compare": "auto, yes or no"},
+}
+TEXTS = {
+    TRAIN: "--model --evaluate-on --pooling --device --second --premise-column",
+    FINETUNE: "--validation --test --label-column --noise --noises --few-shot --scl-model",
+    EVALUATE: "--output --name",
+    GEOMETRY: "--pairs --task --labelled",
+    REPORT: "--title",
+    BACK: "--forward --backward --column",
+}
+FILES = {
+    "train scl": "--output --model --evaluate-on --data",
+    "finetune": "--output --validation --scl-model",
+    EVALUATE: "--tasks --pairs --labelled --output",
+    "encode m --output x.npy": "--input",
+    "encode m --input t.txt": "--output",
+    "predict m --input t.txt": "--output",
+    "geometry m": "--output",
+    "report m": "--output",
+    "back-translate --input t.txt": "--output",
+}
+REST: dict[str, tuple[str, str]] = {
+    # id: command, what it must say
+    "no command": ("trian", "no command is called 'trian'. Did you mean 'train'?"),
+    "command in capitals": ("TRAIN scl", "Did you mean 'train'?"),
+    "method in capitals": ("train SCL --output x", "Did you mean 'scl'?"),
+    "method that is fine-tuning": ("train scl-finetune --output x", "nearfar finetune"),
+    "method that is a study": ("train scl-finetune-study --output x", "nearfar finetune"),
+    "no method": ("train --output x", "name the method first"),
+    "unknown method": ("train qqq --output x", "There are: sbert, scl"),
+    "unknown flag": (f"{TRAIN} --temprature 0.1", "no flag is called '--temprature'. Did you mean '--temperature'?"),
+    "unknown flag, required one missing": ("train scl --outptu x", "'--outptu'. Did you mean '--output'?"),
+    "unknown flag with a value": ("evaluate m --sede=3", "'--sede'. Did you mean '--seed'?"),
+    "flag of another command": (f"{ENCODE} --epochs 3", "no flag is called '--epochs'"),
+    "flag of another method": ("train sbert --output x --scl-weight 0.3", "no flag is called '--scl-weight'"),
+    "flag that is on already": ("train sg --output x --freeze-embeddings", "Did you mean '--no-freeze-embeddings'?"),
+    "short flag": (f"{TRAIN} -q", "-q"),
+    "flag without its value": ("train scl --output", "--output"),
+    "flag without its value before another": ("train scl --output --epochs 3", "--output"),
+    "number flag without its value": (f"{TRAIN} --epochs", "--epochs"),
+    "list without a value": (f"{TRAIN} --data", "--data: lacks a value"),
+    "list without a value before another flag": (f"{TRAIN} --data --epochs 2", "--data: lacks a value"),
+    "required flag missing": ("train scl", "--output"),
+    "required flags missing": ("encode m", "--input"),
+    "model missing": ("encode --input t.txt --output x.npy", "MODEL"),
+    "two models": (f"encode m n {ENCODE[8:]}", "n"),
+    "words too many": (f"{TRAIN} more", "more"),
+    "value for a switch": (f"{TRAIN} --resume yes", "yes"),
+    "flag twice": (f"{TRAIN} --epochs 2 --epochs 3", "--epochs: is given twice"),
+    "flag twice, spelt differently": (f"{TRAIN} --batch_size 2 --batch-size=3", "--batch-size: is given twice"),
+    "list twice": (f"{TRAIN} --data a --data b", "--data: is given twice"),
+    "required flag twice": (f"{TRAIN} --output y", "--output: is given twice"),
+    "minus infinity": (f"{TRAIN} --learning-rate -inf", "--learning-rate -inf: must be a finite number"),
+    "minus one, with =": (f"{TRAIN} --seed=-1", "--seed -1: must be at least 0"),
+    "minus one": (f"{TRAIN} --seed -1", "--seed -1: must be at least 0"),
+    "seed over 63 bits": (f"{TRAIN} --seed {2**63}", "must be at most 9,223,372,036,854,775,807"),
+    "seed over 32 bits": (f"{EVALUATE} --seed {2**32}", "must be at most 4,294,967,295"),
+    "number of 5,000 digits": (f"{TRAIN} --epochs {'9' * 5000}", "--epochs '999"),
+    "negative number of 5,000 digits": (f"{TRAIN} --epochs -{'9' * 5000}", "must be at least 1"),
+    "learning rate that diverges": (f"{TRAIN} --learning-rate 1e30", "--learning-rate 1e30: must be at most 10"),
+    "two ways to say how much": (f"{TRAIN} --micro-batch 4 --micro-batch-tokens 9", "--micro-batch-tokens: each"),
+    "seeds: nothing": (f"{TRAIN} --seeds ,", "--seeds ,: write whole numbers"),
+    "seeds: words": (f"{TRAIN} --seeds one,two", "--seeds one,two: write whole numbers"),
+    "seeds: negative": (f"{TRAIN} --seeds=-1,2", "--seeds -1,2: write whole numbers"),
+    "seeds: huge": (f"{TRAIN} --seeds 1,{HUGE}", "must be at most 9,223,372,036,854,775,807"),
+    "seeds: 5,000 digits": (f"{TRAIN} --seeds {'9' * 5000}", "must be at most"),
+    "seeds: twice the same": (f"{TRAIN} --seeds 1,01", "--seeds 1,01: write each seed once"),
+    "seeds: too many": (f"{TRAIN} --seeds {','.join(map(str, range(2000)))}", "must be at most 1,000 seeds"),
+    "few-shot: words": (f"{FINETUNE} --few-shot some", "--few-shot some: must be whole numbers"),
+    "few-shot: one": (f"{FINETUNE} --few-shot 1", "--few-shot 1: must be 2 or above"),
+    "few-shot: huge": (f"{FINETUNE} --few-shot {HUGE}", "must be at most"),
+    "few-shot and sample size": (f"{FINETUNE} --few-shot 20 --sample-size 3", "say two things"),
+    "batch sizes: zero": (f"{FINETUNE} --batch-sizes 16,0", "--batch-size 0: must be at least 1"),
+    "batch sizes: too many": (f"{FINETUNE} --batch-sizes {','.join(map(str, range(1, 200)))}", "at most 100 values"),
+    "lambdas: infinite": (f"{FINETUNE} --scl-weights 0.1,inf", "must be numbers with commas"),
+    "lambdas: over one": (f"{FINETUNE} --scl-weights 0.1,1.5", "--scl-weight 1.5: must be between 0 and 1"),
+    "temperatures: not a number": (f"{FINETUNE} --temperatures nan", "must be numbers with commas"),
+    "temperatures: zero": (f"{FINETUNE} --temperatures 0", "--temperature 0.0: must be above 0"),
+    "grid of several settings": (f"{FINETUNE} --scl-weights 0.1 --few-shot 4,8", "a grid is of one setting"),
+    "evaluate nothing": ("evaluate", "evaluate what?"),
+    "compare one": ("compare a", "compare what with what?"),
+    "geometry of nothing": ("geometry --output x", "the geometry of what?"),
+    "one result of two models": ("evaluate a b --output x.json", "--output takes one model's result"),
+}
+EMPTY: dict[str, tuple[list[str], str]] = {
+    # id: words, one of which is empty or cannot be a name, and what must be said
+    "no command": ([""], "no command is called ''"),
+    "no method": (["train", ""], "no method is called ''"),
+    "no task": (["finetune", "", "--output", "x"], "task = ''"),
+    "no model to encode by": (["encode", "", "--input", "a", "--output", "x.npy"], "MODEL '': must not be empty"),
+    "no model to evaluate": (["evaluate", ""], "MODEL '': must not be empty"),
+    "one of two models": (["evaluate", "m", " "], "must not be empty"),
+    "one of two sides": (["compare", "a", ""], "SIDE a '': must not be empty"),
+    "no run to report": (["report", "", "--output", "x.html"], "must not be empty"),
+    "one of the data": (["train", "scl", "--output", "x", "--data", "a", ""], "--data a '': must not be empty"),
+    "no number": (["train", "scl", "--output", "x", "--epochs", ""], "--epochs '': must be a whole number"),
+    "no float": (["train", "scl", "--output", "x", "--warmup", ""], "--warmup '': must be a number"),
+    "no choice": (["train", "scl", "--output", "x", "--keep", ""], "--keep '': must be best or last"),
+    "no seeds": (["train", "scl", "--output", "x", "--seeds", ""], "--seeds '': must not be empty"),
+    "model of a long name": (["evaluate", "m" * 300], "has a name of over 255 bytes"),
+    "method of a long name": (["train", "m" * 300], "no method is called"),
+    "command of a long name": (["t" * 5000], "no command is called"),
+    "flag of a long name": (["evaluate", "m", "--" + "x" * 5000], "no flag is called"),
+    "file of a long name": (["train", "m" * 300 + ".toml"], "cannot be read as TOML"),
+    "file with NUL": (["train", "m\0.toml"], "cannot be read as TOML"),
+    "method that is not UTF-8": (["train", "\udcff"], "no method is called '\\udcff'"),
+}
+
+
+class Row(NamedTuple):
+    """A name, a command and what it must say."""
+
+    name: str
+    argv: list[str]
+    messages: tuple[str, ...]
+
+
+def rows() -> Iterator[Row]:
+    """The whole table."""
+    for command, flags in COUNTS.items():
+        for flag in flags.split():
+            yield from numbers(command, flag, 1)
+    for command, least in FROM.items():
+        for flag, number in least.items():
+            yield from numbers(command, flag, number)
+    for table, zero in ((ABOVE_ZERO, "must be above 0"), (AT_LEAST_ZERO, "must be at least 0")):
+        for command, flags in table.items():
+            for flag in flags.split():
+                smallest = ("0", zero) if table is ABOVE_ZERO else ("-0.1", zero)
+                pairs = (smallest, ("nan", "must be a finite number"), ("1e30", "must be at most"))
+                for text, said in (*pairs, ("fast", "must be a number")):
+                    yield row(command, f"{flag}={text}", f"{flag} {text}: {said}")
+    for command, shares in SHARES.items():
+        for flag, where in shares.items():
+            for text, said in (("-0.1", where), ("1.5", where), ("nan", "a finite number")):
+                yield row(command, f"{flag}={text}", f"{flag} {text}: must be {said}")
+    for command, flag in FREE.items():
+        for text in ("nan", "inf", "-inf", "1e400"):
+            yield row(command, f"{flag}={text}", f"{flag} {text}: must be a finite number")
+        yield row(command, f"{flag}=-1e30", f"{flag} -1e30: must be at least")
+    for command, choices in CHOICES.items():
+        for flag, known in choices.items():
+            yield row(command, f"{flag}=nonsense", f"{flag} nonsense: must be {known}")
+    for command, flags in TEXTS.items():
+        for flag in flags.split():
+            for text in ("", "  "):
+                yield row(command, f"{flag}={text}", f"{flag} ", "must not be empty")
+    for command, flags in FILES.items():
+        for flag in flags.split():
+            output = [] if "--output" in (*command.split(), flag) or command == EVALUATE else ["--output", "x"]
+            for text, said in (
+                ("", "must not be empty"),
+                ("a\0b", "NUL"),
+                ("x" * 300, "has a name of over"),
+                ("a/" * 2500, "is a path of over 4,095 bytes"),
+                ("\udcff", "must be UTF-8"),
+            ):
+                one = row(command, f"{flag}={text}", flag, said)
+                yield one._replace(argv=[*one.argv, *output])
+    for name, (command, said) in REST.items():
+        yield Row(name, command.split(), (said,))
+    for name, (words, said) in EMPTY.items():
+        yield Row(f"empty or long: {name}", words, (said,))
+
+
+def numbers(command: str, flag: str, least: int) -> Iterator[Row]:
+    """What is wrong for any whole number from ``least`` on."""
+    whole = "must be a whole number"
+    for text, said in (
+        (str(least - 1), f"must be at least {least}"),
+        (HUGE, "must be at most"),
+        ("2.0", whole),
+        ("true", whole),
+    ):
+        yield row(command, f"{flag}={text}", f"{flag} {text}: {said}")
+
+
+def row(command: str, word: str, *said: str) -> Row:
+    """A command with one word more."""
+    verb, *rest = command.split()
+    name = f"{verb} {word}".encode("ascii", "backslashreplace").decode()
+    return Row(name[:60], [verb, *rest, word], said)
+
+
+TABLE = list(rows())
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory: no model, no file."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("row", TABLE, ids=[one.name for one in TABLE])
+def test_a_mistake_in_a_flag(nowhere: Path, row: Row) -> None:
+    assert_refused(row.argv, *row.messages)
+    assert not any(nowhere.iterdir())
+
+
+def test_no_mistake_in_a_flag_waits_for_torch() -> None:
+    code = f"""if True:
+        import sys
+        from nearfar.cli import main
+        for argv in {[one.argv for one in TABLE]!r}:
+            try:
+                status = main(argv)
+            except SystemExit as left:
+                status = left.code
+            assert status == 2, argv
+            loaded = {{"torch", "transformers", "numpy", "datasets"}} & set(sys.modules)
+            assert not loaded, (argv, loaded)
+    """
+    source = {**os.environ, "PYTHONPATH": str(Path(nearfar.__file__).parents[1])}
+    done = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, check=False, env=source)
+    assert done.returncode == 0, done.stderr[-2000:]

@@ -1,0 +1,70 @@
+"""Messages that name the way out: a flag that there is, a cause, and never the name that was given."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from nearfar.commands.train import command as training
+from nearfar.config import SclConfig
+from nearfar.data.sts import load_pairs
+from nearfar.types import NearfarError
+from tests.invalid_input.cli_runner import assert_refused
+from tests.tiny import write_pairs
+
+TRAIN = "--output new --model tiny --evaluate-on pairs.tsv --batch-size 2 --max-steps 1".split()
+
+
+@pytest.mark.parametrize(
+    ("method", "name", "text"),
+    [
+        ("info-nce", "one.tsv", "anchor\tpositive\na dog\ta cat\n"),
+        ("bt", "one.tsv", "sentence\ttranslation\na dog\ta cat\n"),
+    ],
+)
+def test_a_row_alone_is_told_as_the_cause(world: Path, method: str, name: str, text: str) -> None:
+    (world / name).write_text(text)
+    said = assert_refused(["train", method, "--data", name, *TRAIN], "there is 1 row in one.tsv")
+    assert "from 2 to 1" not in said
+    assert not (world / "new").exists()
+
+
+def test_nothing_is_offered_in_place_of_itself(world: Path) -> None:
+    (world / "gone.tsv").symlink_to("nowhere")
+    said = assert_refused(["train", "scl", "--data", "gone.tsv", *TRAIN], "gone.tsv")
+    assert "Did you mean 'gone.tsv'" not in said
+    (world / "twice.tsv").write_text("premise\tlabel\tlabel\thypothesis\na\t0\t0\tb\n")
+    said = assert_refused(["train", "scl", "--data", "twice.tsv", *TRAIN], "2 columns named 'label'")
+    assert "Did you mean 'label'" not in said
+
+
+class Collapsing:
+    """An encoder whose vectors are all alike from some call on."""
+
+    def __init__(self, well: int) -> None:
+        self.well, self.draws = well, np.random.default_rng(0)
+
+    def encode(self, texts: Sequence[str], **_: object) -> Any:
+        self.well -= 1
+        shape = (len(texts), 8)
+        return (self.draws.normal(size=shape) if self.well >= 0 else np.ones(shape)).astype(np.float32)
+
+
+def test_weights_that_collapse_are_not_blamed_on_the_dev_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_pairs(tmp_path / "pairs.tsv")
+    config = SclConfig(output="x", evaluate_on="pairs.tsv")
+
+    def evaluation(well: int) -> Any:
+        return training._evaluation(Collapsing(well), load_pairs("pairs.tsv"), config, Console(quiet=True))  # type: ignore[arg-type]
+
+    evaluate = evaluation(2)
+    evaluate()
+    evaluate()
+    with pytest.raises(NearfarError, match=r"^training diverged or collapsed; choose a lower --learning-rate\. pairs"):
+        evaluate()
+    with pytest.raises(NearfarError, match=r"^pairs\.tsv: no correlation"):
+        evaluation(0)()

@@ -1,0 +1,227 @@
+"""Model folders by mutation: each file of a valid one missing, empty, cut, of another JSON type, or garbage in part.
+
+Either the folder is refused in one sentence that names it, or it gives the vectors of the intact one.
+"""
+
+import errno
+import io
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nearfar import Encoder, NearfarError
+from nearfar.commands.back_translate.translator import load_translator
+from nearfar.encoder.classifier import Classifier
+from tests.invalid_input.cli_runner import assert_refused, run_cli
+from tests.invalid_input.model_folders import save_model_variants
+from tests.tiny import sentences
+from tests.tiny_seq2seq import save_tiny_seq2seq
+
+PLAIN = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+MODULE_FILES = ("modules.json", "config_sentence_transformers.json", "sentence_bert_config.json", "README.md")
+FILES = {
+    "plain": PLAIN,
+    "modules": (
+        *(*PLAIN, *MODULE_FILES, "1_Pooling/config.json", "2_Dense/config.json", "2_Dense/model.safetensors"),
+        "3_Normalize/config.json",
+    ),
+    "layers": (
+        *PLAIN,
+        "modules.json",
+        "1_WeightedLayerPooling/config.json",
+        "1_WeightedLayerPooling/model.safetensors",
+    ),
+    "words": (*PLAIN, "modules.json", "1_WordWeights/config.json", "1_WordWeights/model.safetensors"),
+    "classifier": PLAIN,
+    "translator": (*PLAIN, "generation_config.json"),
+}
+"""The files of each form of a model folder; ``layers`` and ``words`` lack those that ``modules`` has as well."""
+MUTATIONS: dict[str, Callable[[bytes], bytes | None]] = {
+    "missing": lambda whole: None,
+    "empty": lambda whole: b"",
+    "cut": lambda whole: whole[: len(whole) // 2],
+    "list": lambda whole: b"[1, 2]",
+    "string": lambda whole: b'"text"',
+    "number": lambda whole: b"7",
+    "null": lambda whole: b"null",
+    "object": lambda whole: b"{}",
+    "bits": lambda whole: flip_bits(whole, 1),
+    "garbage": lambda whole: flip_bits(whole, 16),
+}
+UNREAD_FILES = {"README.md", "1_WordWeights/model.safetensors"}
+"""Files whose content is not read, or is known from another file."""
+SETTINGS = ("3_Normalize/config.json", "config_sentence_transformers.json", "sentence_bert_config.json")
+DEFAULTS = {
+    *((file, mutation) for file in SETTINGS for mutation in ("missing", "object")),
+    ("generation_config.json", "missing"),
+}
+"""Mutations after which a model is the same, as its settings are the defaults."""
+TEXTS = [*sentences(12), "a dog " * 40]
+
+
+def flip_bits(whole: bytes, count: int) -> bytes:
+    """The highest bit of some bytes in the middle turned: no longer ASCII."""
+    middle = len(whole) // 2
+    return whole[:middle] + bytes(byte ^ 0x80 for byte in whole[middle : middle + count]) + whole[middle + count :]
+
+
+def results_of(form: str, folder: Path) -> Any:
+    """What the model in the folder gives."""
+    if form == "classifier":
+        return Classifier.from_pretrained(folder).predict([(text,) for text in TEXTS])
+    if form == "translator":
+        return load_translator(folder, max_length=9).translate(TEXTS[:3])
+    return Encoder.from_pretrained(folder).encode(TEXTS)
+
+
+def same(form: str, folder: Path, expected: Any) -> bool:
+    found = results_of(form, folder)
+    return found == expected if form == "translator" else bool(np.abs(found - expected).max() <= 1e-6)
+
+
+@pytest.fixture(scope="module")
+def intact(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
+    """The folder of each form, and what its model gives."""
+    root = save_model_variants(tmp_path_factory.mktemp("intact"))
+    save_tiny_seq2seq(root / "translator")
+    with pytest.warns(UserWarning, match="longer than"):
+        return {form: (root / form, results_of(form, root / form)) for form in FILES}
+
+
+def test_no_file_is_left_out(intact: dict[str, tuple[Path, Any]]) -> None:
+    for form, files in FILES.items():
+        found = {str(file.relative_to(intact[form][0])) for file in intact[form][0].rglob("*") if file.is_file()}
+        beside = {*MODULE_FILES, "2_Pooling/config.json"} if form in ("layers", "words") else set()
+        assert found - beside == set(files) - beside
+
+
+@pytest.mark.filterwarnings("ignore:.*longer than")
+@pytest.mark.parametrize("mutation", MUTATIONS)
+@pytest.mark.parametrize(("form", "file"), [(form, file) for form, files in FILES.items() for file in files])
+def test_a_spoilt_file(
+    intact: dict[str, tuple[Path, Any]], form: str, file: str, mutation: str, tmp_path: Path
+) -> None:
+    whole, expected = intact[form]
+    folder = Path(shutil.copytree(whole, tmp_path / "model"))
+    content = MUTATIONS[mutation]((folder / file).read_bytes())
+    (folder / file).unlink()
+    if content is not None:
+        (folder / file).write_bytes(content)
+    if file in UNREAD_FILES or (file, mutation) in DEFAULTS:
+        assert same(form, folder, expected)
+        return
+    if file.endswith(".safetensors") and mutation in ("bits", "garbage"):  # numbers like others, unless they overflow
+        with suppress(NearfarError):
+            results_of(form, folder)
+        return
+    with pytest.raises(NearfarError) as caught:
+        same(form, folder, expected)
+    said = str(caught.value)
+    assert said.startswith(str(folder))
+    part = file.partition("/")[0].partition(".")[0].removesuffix("_config")
+    assert (part if mutation in ("missing", "object") else file) in said
+    assert "\n" not in said
+    assert len(said) < len(str(folder)) + 400
+
+
+JSON_FILES = [(form, file) for form, files in FILES.items() for file in files if file.endswith(".json")]
+
+
+@pytest.mark.parametrize(
+    ("form", "file"),
+    [*JSON_FILES, *((form, "model.safetensors") for form in FILES), ("modules", "2_Dense/model.safetensors")],
+)
+def test_an_unreadable_file(
+    intact: dict[str, tuple[Path, Any]], form: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the system's answer, as whoever runs the tests may read everything."""
+    folder = Path(shutil.copytree(intact[form][0], tmp_path / "model"))
+    opened = io.open
+
+    def refuse(place: Any, *arguments: Any, **settings: Any) -> Any:
+        if str(place) == str(folder / file):
+            raise PermissionError(errno.EACCES, "Permission denied", str(place))
+        return opened(place, *arguments, **settings)
+
+    monkeypatch.setattr("io.open", refuse)
+    monkeypatch.setattr("builtins.open", refuse)
+    with pytest.raises(NearfarError) as caught:
+        results_of(form, folder)
+    assert f"{folder / file}: cannot be read (Permission denied)." == str(caught.value)
+
+
+def test_an_unreadable_folder(intact: dict[str, tuple[Path, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    folder, _ = intact["plain"]
+
+    def refuse(place: Path, **_: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(place))
+
+    monkeypatch.setattr(Path, "stat", refuse)
+    with pytest.raises(NearfarError, match=r"plain: cannot be read \(Permission denied\)"):
+        Encoder.from_pretrained(folder)
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors", "modules.json"])
+def test_a_folder_in_the_place_of_a_file(intact: dict[str, tuple[Path, Any]], file: str, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(intact["modules"][0], tmp_path / "model"))
+    (folder / file).unlink()
+    (folder / file).mkdir()
+    with pytest.raises(NearfarError, match=f"{file}: is not a regular file"):
+        Encoder.from_pretrained(folder)
+
+
+ENCODE = ["--input", "texts.txt", "--output", "out.npy"]
+
+
+@pytest.mark.parametrize(
+    ("model", "mentions"),
+    [
+        ("", ("must not be empty",)),
+        ("texts.txt", ("texts.txt: is a file, but a model is a folder",)),
+        ("./nowhere", ("./nowhere: there is no such model folder",)),
+        ("~nobody-of-this-name/model", ("~nobody-of-this-name/model: there is no such model folder",)),
+        (".", (".: holds no config.json",)),
+    ],
+)
+@pytest.mark.parametrize("verb", ["encode", "predict", "evaluate", "train", "back-translate"])
+def test_what_is_no_folder(world: Path, verb: str, model: str, mentions: tuple[str, ...]) -> None:
+    argv = {
+        "encode": ["encode", model, *ENCODE],
+        "predict": ["predict", model, "--input", "texts.txt", "--output", "out.tsv"],
+        "evaluate": ["evaluate", model, "--tasks", "pairs.tsv"],
+        "train": ["train", "scl", "--model", model, *"--data nli.tsv --evaluate-on pairs.tsv --output fresh".split()],
+        "back-translate": ["back-translate", "--forward", model, "--input", "texts.txt", "--output", "out.tsv"],
+    }[verb]
+    if verb == "back-translate":
+        argv += ["--backward", "tiny"]
+    assert_refused(argv, *mentions)
+
+
+def test_a_name_that_is_too_long(world: Path) -> None:
+    assert_refused(["encode", "/" + "x" * 300, *ENCODE], "has a name of over 255 bytes")
+
+
+def test_a_pipe_beside_the_files_is_not_waited_for(world: Path) -> None:
+    os.mkfifo(world / "tiny" / "notes.txt")
+    assert run_cli(["encode", "tiny", *ENCODE]).status == 0
+    for name in ("config.json", "tokenizer.json", "model.safetensors", "sentence_bert_config.json"):
+        (world / "tiny" / name).unlink(missing_ok=True)
+        os.mkfifo(world / "tiny" / name)
+        assert_refused(["encode", "tiny", *ENCODE, "--overwrite"], f"{name}: is not a regular file")
+        (world / "tiny" / name).unlink()
+        if name != "sentence_bert_config.json":
+            shutil.copy(world / "run" / "model" / name, world / "tiny")
+
+
+def test_no_tokenizer(world: Path) -> None:
+    """From which transformers makes one up that knows no word."""
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (world / "tiny" / name).unlink()
+    assert_refused(["encode", "tiny", *ENCODE], "tiny: holds no tokenizer (tokenizer.json or a vocabulary)")
+    assert not (world / "out.npy").exists()

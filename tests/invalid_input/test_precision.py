@@ -1,0 +1,332 @@
+"""``--precision``: what auto is, what files say was used, what a resumed run keeps, and what is refused."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearfar.commands.geometry.command import _open
+from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.encoder import Encoder
+from nearfar.training import gradients
+from tests.invalid_input.cli_runner import assert_refused, run_cli
+from tests.invalid_input.conftest import FINETUNE, TRAIN
+from tests.invalid_input.runs import GROUP, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY, link_runs, make_runs
+from tests.precision_mocks import WARNING, machine
+
+EVALUATE = "evaluate tiny --tasks pairs.tsv --resamples 0 --output e.json --overwrite".split()
+ENCODE = "encode tiny --input texts.txt --output v.npy --overwrite".split()
+PREDICT = "predict classifier --input texts.txt --output l.tsv --overwrite".split()
+TRAINED, TUNED = [*TRAIN, "--output", "new"], [*FINETUNE, "--output", "new"]
+STUDY = [*FINETUNE[:-2], *"--max-steps 1 --few-shot 4 --samples 1 --output new".split()]
+VERBS = {
+    "train": TRAINED,
+    "finetune": TUNED,
+    "study": STUDY,
+    "evaluate": EVALUATE,
+    "encode": ENCODE,
+    "predict": PREDICT,
+    "group": [*TRAIN, "--output", "new", "--seeds", "1,2"],
+}
+NO_NATIVE_BF16 = (
+    "began in bf16, which this machine does not compute natively. Resume it on a machine with native bfloat16"
+)
+
+
+@pytest.fixture(scope="module")
+def valid_runs(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_runs(tmp_path_factory.mktemp("runs"), valid_world)
+
+
+@pytest.fixture
+def runs(valid_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return link_runs(valid_runs, tmp_path, monkeypatch)
+
+
+def read(file: str) -> Any:
+    return json.loads(Path(file).read_text(encoding="utf-8"))
+
+
+def replace_file(file: str, text: str) -> None:
+    Path(file).unlink()
+    Path(file).write_text(text, encoding="utf-8")
+
+
+def set_recorded_precision(folder: str, note: str | None) -> None:
+    """Let the folder's run have begun in another precision; with None before there was a note."""
+    file = f"{folder}/inputs.json" if Path(folder, "inputs.json").exists() else f"{folder}/run.json"
+    whole = read(file)
+    inputs = whole["inputs"] if file.endswith("run.json") else whole
+    assert inputs.pop("precision") == "fp32"
+    if note is not None:
+        inputs["precision"] = note
+    replace_file(file, json.dumps(whole))
+
+
+def run_ok(argv: list[str]) -> str:
+    answer = run_cli(argv)
+    assert answer.status == 0, answer.err
+    return answer.err
+
+
+@pytest.fixture
+def used_precisions(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The precisions in which encoders, classifiers and heads have computed."""
+    found = set()
+    for kind, name in ((Encoder, "encode"), (Classifier, "predict")):
+        whole = getattr(kind, name)
+
+        def spy(self: Any, *args: Any, whole: Any = whole, precision: str = "auto", **settings: Any) -> Any:
+            found.add(precision)
+            return whole(self, *args, precision=precision, **settings)
+
+        monkeypatch.setattr(kind, name, spy)
+    begin = gradients.Gradients.__init__
+
+    def begun(self: Any, *args: Any, bf16: bool = False) -> None:
+        found.add("bf16" if bf16 else "fp32")
+        begin(self, *args, bf16=bf16)
+
+    monkeypatch.setattr(gradients.Gradients, "__init__", begun)
+    return found
+
+
+# --- what is used, and where that is written ---
+
+PRECISION_CASES = [([], True, "bf16"), ([], False, "fp32"), (["--precision", "fp32"], True, "fp32")]
+
+
+@pytest.mark.parametrize(("flags", "native", "expected"), PRECISION_CASES)
+@pytest.mark.parametrize("verb", ["train", "finetune"])
+def test_a_run_says_what_it_computed_in(
+    verb: str, flags: list[str], native: bool, expected: str, used_precisions: set[str], world: Path, monkeypatch
+) -> None:
+    machine(monkeypatch, native=native)
+    assert "bfloat16" not in run_ok([*VERBS[verb], *flags])
+    run_info = read("new/run.json")
+    assert run_info["precision"] == run_info["config"]["precision"] == run_info["inputs"]["precision"] == expected
+    assert f'precision = "{flags[-1] if flags else "auto"}"' in Path("new/config.toml").read_text()
+    assert used_precisions == {expected}
+    if verb == "finetune":
+        assert read("new/result.json")["config"]["precision"] == expected
+
+
+def test_a_report_tells_apart_what_auto_was(world: Path, monkeypatch) -> None:
+    machine(monkeypatch, native=True)
+    run_ok(TRAINED)
+    run_ok("report run new --output r.html".split())  # both with auto in config.toml
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in Path("r.md").read_text().splitlines()]
+    assert ["run", "fp32"] in rows
+    assert ["new", "bf16"] in rows
+
+
+@pytest.mark.parametrize(("native", "expected"), [(True, "bf16"), (False, "fp32")])
+def test_a_study_says_what_it_computed_in(
+    native: bool, expected: str, used_precisions: set[str], world: Path, monkeypatch
+) -> None:
+    machine(monkeypatch, native=native)
+    run_ok(STUDY)
+    assert read("new/study.json")["config"]["precision"] == read("new/inputs.json")["precision"] == expected
+    assert 'precision = "auto"' in Path("new/config.toml").read_text()
+    assert used_precisions == {expected}
+
+
+@pytest.mark.parametrize(
+    ("flags", "native", "expected"),
+    [
+        ([], True, "fp32"),
+        ([], False, "fp32"),
+        (["--precision", "auto"], True, "fp32"),
+        (["--precision", "bf16"], True, "bf16"),
+    ],
+)
+def test_evaluation_stays_in_fp32_unless_told(
+    flags: list[str], native: bool, expected: str, used_precisions: set[str], world: Path, monkeypatch
+) -> None:
+    machine(monkeypatch, native=native)
+    run_ok([*EVALUATE, *flags])
+    assert read("e.json")["config"]["precision"] == expected
+    assert used_precisions == {expected}
+
+
+def test_geometry_stays_in_fp32(used_precisions: set[str], world: Path, monkeypatch) -> None:
+    machine(monkeypatch, native=True)
+    encode, _ = _open("tiny", progress=False)
+    encode(["a dog"])
+    assert used_precisions == {"fp32"}
+
+
+@pytest.mark.parametrize("verb", sorted({*VERBS} - {"group"}))
+def test_bf16_is_never_silent_where_it_is_emulated(verb: str, world: Path, monkeypatch) -> None:
+    machine(monkeypatch, native=False)
+    assert run_ok([*VERBS[verb], "--precision", "bf16"]).count(WARNING) == 1
+    files = {"train": "new/run.json", "finetune": "new/result.json", "study": "new/study.json", "evaluate": "e.json"}
+    if verb in files:
+        assert read(files[verb])["config"]["precision"] == "bf16"
+
+
+# --- what a resumed run keeps ---
+
+RESUMED = {
+    "train": ([*STOPPED, "--resume"], "stopped", "stopped/run.json"),
+    "finetune": ([*STOPPED_FINETUNE, "--resume"], "tuning", "tuning/run.json"),
+    "study": (STOPPED_STUDY, "studying", "studying/study.json"),
+}
+
+
+def without_a_seed() -> None:
+    """The group as it is where it was stopped before its second run."""
+    Path("group/group.json").unlink()
+    shutil.rmtree("group/seed-2")
+
+
+@pytest.mark.parametrize("verb", RESUMED)
+def test_a_run_goes_on_in_fp32_where_bf16_is_native(
+    verb: str, used_precisions: set[str], runs: Path, monkeypatch
+) -> None:
+    machine(monkeypatch, native=True)
+    argv, _, file = RESUMED[verb]
+    run_ok(argv)
+    assert read(file)["config"]["precision"] == "fp32"
+    assert used_precisions <= {"fp32"}
+
+
+@pytest.mark.parametrize("verb", RESUMED)
+def test_a_run_in_bf16_does_not_go_on_where_it_is_emulated(verb: str, runs: Path, monkeypatch) -> None:
+    machine(monkeypatch, native=False)
+    argv, folder, file = RESUMED[verb]
+    set_recorded_precision(folder, "bf16")
+    assert_refused(argv, f"{folder}: this run {NO_NATIVE_BF16}", "or start again with --precision fp32")
+    assert not Path(file).exists()
+
+
+@pytest.mark.parametrize("verb", RESUMED)
+def test_a_damaged_note_is_named(verb: str, runs: Path) -> None:
+    argv, folder, _ = RESUMED[verb]
+    set_recorded_precision(folder, "fp8")
+    assert_refused(argv, f"{folder}/inputs.json: is damaged: the precision is none of fp32, bf16")
+
+
+@pytest.mark.parametrize("native", [True, False])
+def test_a_run_that_began_emulated_goes_on(native: bool, runs: Path, monkeypatch) -> None:
+    machine(monkeypatch, native=native)
+    set_recorded_precision("stopped", "bf16 emulated")
+    assert run_ok([*STOPPED, "--resume"]).count(WARNING) == (not native)
+    assert read("stopped/run.json")["precision"] == "bf16"
+
+
+@pytest.mark.parametrize(("asked", "native"), [("fp32", True), ("fp32", False), ("bf16", True)])
+def test_of_earlier_versions_the_settings_count(asked: str, native: bool, runs: Path, monkeypatch) -> None:
+    machine(monkeypatch, native=native)
+    set_recorded_precision("stopped", None)
+    replace_file("stopped/config.toml", Path("stopped/config.toml").read_text().replace('"auto"', f'"{asked}"'))
+    run_ok([*STOPPED, "--resume"])
+    assert read("stopped/run.json")["precision"] == asked
+
+
+def test_of_earlier_versions_bf16_is_refused_where_it_is_emulated(runs: Path, monkeypatch) -> None:
+    machine(monkeypatch, native=False)
+    set_recorded_precision("stopped", None)
+    replace_file("stopped/config.toml", Path("stopped/config.toml").read_text().replace('"auto"', '"bf16"'))
+    assert_refused([*STOPPED, "--resume"], f"stopped: this run {NO_NATIVE_BF16}")
+
+
+@pytest.mark.parametrize("asked", ["fp32", "bf16"])
+def test_another_precision_is_another_setting(asked: str, runs: Path) -> None:
+    assert_refused([*STOPPED, "--resume", "--precision", asked], "stopped", "other settings (--precision)")
+
+
+def test_all_seeds_of_a_group_compute_alike(runs: Path, used_precisions: set[str], monkeypatch) -> None:
+    machine(monkeypatch, native=True)
+    without_a_seed()
+    run_ok([*GROUP, "--resume"])
+    assert [read(f"group/seed-{seed}/run.json")["precision"] for seed in (1, 2)] == ["fp32", "fp32"]
+    assert used_precisions == {"fp32"}
+
+
+def test_a_group_in_bf16_does_not_go_on_where_it_is_emulated(runs: Path, monkeypatch) -> None:
+    machine(monkeypatch, native=False)
+    without_a_seed()
+    set_recorded_precision("group/seed-1", "bf16")
+    assert_refused([*GROUP, "--resume"], f"group/seed-1: this run of the same group {NO_NATIVE_BF16}")
+    assert not Path("group/seed-2").exists() or not Path("group/seed-2/config.toml").exists()
+
+
+# --- encode ---
+
+
+@pytest.fixture
+def unfinished(world: Path, monkeypatch) -> Path:
+    """The settings of what was stopped after a first look at the texts, in fp32."""
+    from nearfar.commands.encode.output import PartialOutput
+
+    def killed(self: PartialOutput, *args: Any, **counts: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(PartialOutput, "write", killed)
+        assert run_cli(ENCODE).status == 130
+    file = Path("v.npy.partial/settings.json")
+    assert read(str(file))["precision"] == "fp32"
+    return file
+
+
+@pytest.mark.parametrize(
+    ("note", "flags", "native", "bf16"),
+    [
+        ("fp32", [], True, False),
+        ("fp32", ["--precision", "fp32"], True, False),
+        ("bf16", [], True, True),
+        ("bf16", ["--precision", "bf16"], True, True),
+        ("bf16 emulated", [], False, True),
+        ("bf16 emulated", ["--precision", "bf16"], True, True),
+    ],
+)
+def test_encode_goes_on_in_what_it_began_in(
+    note: str, flags: list[str], native: bool, bf16: bool, unfinished: Path, monkeypatch
+) -> None:
+    machine(monkeypatch, native=native)
+    unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": note}, indent=2))
+    found = set()
+    whole = Encoder.encode_tokens
+
+    def spy(self: Encoder, *args: Any, bf16: bool, **settings: Any) -> Any:
+        found.add(bf16)
+        return whole(self, *args, bf16=bf16, **settings)
+
+    monkeypatch.setattr(Encoder, "encode_tokens", spy)
+    assert run_ok([*ENCODE, "--resume", *flags]).count(WARNING) == (bf16 and not native)
+    assert found == {bf16}
+
+
+@pytest.mark.parametrize(
+    ("note", "flags", "told"),
+    [
+        ("bf16", [], f"v.npy.partial: this run {NO_NATIVE_BF16}"),
+        ("bf16", ["--precision", "bf16"], f"v.npy.partial: this run {NO_NATIVE_BF16}"),
+        ("bf16", ["--precision", "fp32"], "--precision was bf16, is fp32"),
+        ("fp8", [], "--precision was fp8, is fp32"),
+    ],
+)
+def test_encode_does_not_go_on_in_another(note: str, flags: list[str], told: str, unfinished: Path, monkeypatch):
+    machine(monkeypatch, native=False)
+    unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": note}))
+    assert_refused([*ENCODE, "--resume", *flags], told)
+
+
+# --- mistakes ---
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_nonsense_in_the_environment_is_refused(verb: str, world: Path, monkeypatch) -> None:
+    monkeypatch.setenv("NEARFAR_PRECISION", "fp8")
+    assert_refused(VERBS[verb], "NEARFAR_PRECISION='fp8': must be auto, fp32 or bf16")
+    assert not {"new", "v.npy", "l.tsv", "e.json"} & {path.name for path in Path().iterdir()}
+
+
+@pytest.mark.parametrize("value", ["fp16", "BF16", ""])
+@pytest.mark.parametrize("verb", VERBS)
+def test_no_other_value(verb: str, value: str, world: Path) -> None:
+    assert_refused([*VERBS[verb], "--precision", value], "--precision", "must be auto, fp32 or bf16")

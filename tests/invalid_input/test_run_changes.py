@@ -1,0 +1,439 @@
+"""Runs whose data changed, that two processes enter, that a kill left half begun, or that may not be read."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nearfar import disk
+from nearfar.disk import folder_lock
+from tests.encode_helpers import Killed
+from tests.invalid_input.cli_runner import assert_refused, drop_repeated_flags, run_cli
+from tests.invalid_input.conftest import FINETUNE, TRAIN
+from tests.invalid_input.runs import GROUP, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY, link_runs, make_runs
+from tests.tiny import save_tiny
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def valid_runs(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_runs(tmp_path_factory.mktemp("runs"), valid_world)
+
+
+@pytest.fixture
+def runs(valid_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return link_runs(valid_runs, tmp_path, monkeypatch)
+
+
+def new_text(file: str, old: str, new: str) -> None:
+    """The file with the first ``old`` replaced, as a new file."""
+    text = Path(file).read_text(encoding="utf-8")
+    assert old in text
+    Path(file).unlink()
+    Path(file).write_text(text.replace(old, new, 1), encoding="utf-8")
+
+
+def other_weights(folder: str = "tiny") -> None:
+    shutil.rmtree(folder)
+    save_tiny(Path(folder), seed=1)
+
+
+def other_vocabulary() -> None:
+    new_text("tiny/tokenizer.json", '"dogs"', '"cats"')
+
+
+CHANGES = {
+    "a label": (lambda: new_text("nli.tsv", "entailment", "neutral"), "--data nli.tsv"),
+    "a word": (lambda: new_text("nli.tsv", " dog", " cat"), "--data nli.tsv"),
+    "a row less": (
+        lambda: new_text("nli.tsv", Path("nli.tsv").read_text().splitlines()[-1] + "\n", ""),
+        "--data nli.tsv",
+    ),
+    "a score": (lambda: new_text("pairs.tsv", "\n0.", "\n1."), "--evaluate-on pairs.tsv"),
+    "weights": (other_weights, "--model tiny"),
+    "tokenizer": (other_vocabulary, "--model tiny"),
+}
+
+
+@pytest.mark.parametrize(("change", "named"), CHANGES.values(), ids=CHANGES)
+def test_training_goes_on_with_the_same_inputs_only(runs: Path, change, named: str) -> None:
+    before = {file.name: file.read_bytes() for file in Path("stopped").iterdir() if file.is_file()}
+    change()
+    named = f"stopped: {named} changed since this run began"
+    assert_refused([*STOPPED, "--resume"], named, "choose another --output, or remove stopped")
+    assert {file.name: file.read_bytes() for file in Path("stopped").iterdir() if file.is_file()} == before
+
+
+def test_rows_beyond_the_limit_may_change(runs: Path) -> None:
+    limited = [*STOPPED[:-1], "limited", "--limit", "60"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nearfar.runs.folder.RunFolder.finish", _stop)
+        with pytest.raises(Killed):
+            run_cli(limited)
+    Path("limited/run.json").unlink()
+    rows = Path("nli.tsv").read_text(encoding="utf-8").splitlines()
+    Path("nli.tsv").unlink()
+    Path("nli.tsv").write_text("\n".join([*rows[:-1], "a dog\ta cat\tneutral"]) + "\n", encoding="utf-8")
+    assert run_cli([*limited, "--resume"]).status == 0
+
+
+def _stop(_: object) -> None:
+    raise Killed
+
+
+def test_the_data_of_a_second_objective_counts(runs: Path) -> None:
+    Path("second.toml").write_text('method = "simcse-unsup"\ndata = ["texts.txt"]\n', encoding="utf-8")
+    argv = [*STOPPED[:-1], "mixed", "--second", "second.toml"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("nearfar.runs.folder.RunFolder.finish", _stop)
+        with pytest.raises(Killed):
+            run_cli(argv)
+    Path("mixed/run.json").unlink()
+    new_text("texts.txt", "\n", " dog\n")
+    assert_refused([*argv, "--resume"], "the data of --second second.toml changed since this run began")
+
+
+def change_labelled() -> None:
+    new_text("labelled.tsv", "\tcold\n", "\twarm\n")
+
+
+@pytest.mark.parametrize(
+    ("argv", "change", "named"),
+    [
+        ([*STOPPED_FINETUNE, "--resume"], change_labelled, "labelled.tsv (the training rows) changed"),
+        ([*STOPPED_FINETUNE, "--resume"], other_weights, "--model tiny changed"),
+        (STOPPED_STUDY, change_labelled, "labelled.tsv (the training rows) changed"),
+        (STOPPED_STUDY, other_weights, "--model tiny changed"),
+    ],
+    ids=["finetune, rows", "finetune, weights", "study, rows", "study, weights"],
+)
+def test_fine_tuning_goes_on_with_the_same_inputs_only(runs: Path, argv: list[str], change, named: str) -> None:
+    change()
+    assert_refused(argv, named, "choose another --output, or remove")
+
+
+def test_a_group_has_one_set_of_inputs(runs: Path) -> None:
+    shutil.rmtree("group/seed-2")
+    new_text("nli.tsv", "entailment", "neutral")
+    assert_refused([*GROUP, "--resume"], "--data nli.tsv changed since group/seed-1 of the same group was trained")
+
+
+@pytest.mark.filterwarnings("default:.*has no inputs.json")
+@pytest.mark.parametrize("argv", [[*STOPPED, "--resume"], [*STOPPED_FINETUNE, "--resume"]], ids=["train", "finetune"])
+def test_a_run_of_an_earlier_version_goes_on_with_a_warning(runs: Path, argv: list[str]) -> None:
+    (Path(argv[-2]) / "inputs.json").unlink()
+    answer = run_cli(argv)
+    assert answer.status == 0, answer.err
+    assert answer.err.count("warning: ") == 1
+    assert f"warning: {argv[-2]}: this run has no inputs.json" in answer.err
+    assert json.loads((Path(argv[-2]) / "run.json").read_text(encoding="utf-8"))["inputs"]["--model tiny"]
+
+
+@pytest.mark.parametrize(
+    ("argv", "what"),
+    [
+        ([*TRAIN, "--output", "run", "--resume"], "run: this run was finished before; nothing to do."),
+        ([*FINETUNE, "--output", "classifier", "--resume"], "classifier: this run was finished before; nothing to do."),
+        ([*GROUP, "--resume"], "group: this group was finished before; nothing to do."),
+        ([*STOPPED_STUDY[:-2], "study", "--resume"], "study: this study was finished before; nothing to do."),
+    ],
+    ids=["train", "finetune", "group", "study"],
+)
+def test_a_finished_run_says_so(runs: Path, argv: list[str], what: str) -> None:
+    folder = Path(argv[argv.index("--output") + 1])
+    names = {"metrics.jsonl", "run.json", "result.json", "cells.jsonl", "study.json", "model.safetensors"}
+    before = {file: file.read_bytes() for file in folder.rglob("*") if file.name in names}
+    assert before
+    answer = run_cli(argv)
+    assert answer.status == 0, answer.err
+    assert what in answer.out
+    assert {file: file.read_bytes() for file in before} == before
+
+
+# --- two processes at once ---
+
+HOLD_LOCK_SCRIPT = "import sys; from pathlib import Path; from nearfar.disk import folder_lock\n"
+HOLD_LOCK_SCRIPT += "with folder_lock(Path(sys.argv[1])):\n    print('in', flush=True)\n    sys.stdin.read()\n"
+
+
+@pytest.mark.parametrize(
+    ("folder", "argv"),
+    [
+        ("stopped", [*STOPPED, "--resume"]),
+        ("stopped", STOPPED),
+        ("tuning", [*STOPPED_FINETUNE, "--resume"]),
+        ("group", [*GROUP, "--resume"]),
+        ("studying", STOPPED_STUDY),
+        ("v.npy.partial", "encode tiny --input texts.txt --output v.npy".split()),
+        ("new", [*TRAIN, "--output", "new"]),
+    ],
+    ids=["train", "train without --resume", "finetune", "group", "study", "encode", "a new run"],
+)
+def test_a_folder_has_one_process_at_a_time(runs: Path, folder: str, argv: list[str]) -> None:
+    before = {file: file.read_bytes() for file in Path(folder).rglob("*") if file.is_file()}
+    with folder_lock(Path(folder)):
+        name = "v.npy" if folder.startswith("v.") else folder
+        assert_refused(argv, f"{name}: another process is using it now; wait until it ends")
+    assert {file: file.read_bytes() for file in Path(folder).rglob("*") if file.is_file()} == before
+
+
+def test_a_process_that_was_killed_holds_no_lock(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD_LOCK_SCRIPT, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"in\n"
+        with pytest.raises(disk.NearfarError, match="another process is using it now"), folder_lock(tmp_path):
+            pass
+        process.kill()
+        process.wait()
+    with folder_lock(tmp_path):
+        pass
+    assert tmp_path.is_dir()
+
+
+def test_a_lock_leaves_nothing(tmp_path: Path) -> None:
+    with folder_lock(tmp_path / "new" / "run"):
+        assert (tmp_path / "new" / "run").is_dir()
+    assert not list(tmp_path.iterdir())
+    with folder_lock(tmp_path / "new" / "run"):
+        (tmp_path / "new" / "run" / "file").touch()
+    assert (tmp_path / "new" / "run" / "file").exists()
+
+
+class Msvcrt:
+    """What Windows has in place of fcntl, over flock."""
+
+    LK_NBLCK = 2
+
+    @staticmethod
+    def locking(descriptor: int, mode: int, size: int) -> None:
+        import fcntl
+
+        assert (mode, size) == (2, 1)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def test_a_lock_without_fcntl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk, "_fcntl", None)
+    monkeypatch.setattr(disk, "_msvcrt", Msvcrt)
+    folder = tmp_path / "run"
+    with folder_lock(folder):
+        assert [file.name for file in folder.iterdir()] == [".lock"]
+        with pytest.raises(disk.NearfarError, match="run: another process is using it now"), folder_lock(folder):
+            pass
+        (folder / "file").touch()
+    assert [file.name for file in folder.iterdir()] == ["file"]
+    monkeypatch.setattr(disk, "_msvcrt", None)
+    with folder_lock(folder), folder_lock(folder):  # a system that knows no locks
+        pass
+
+
+def test_the_package_needs_no_fcntl() -> None:
+    code = "import sys; sys.modules['fcntl'] = None\n"
+    code += "from nearfar.commands.train import command, group\n"
+    code += "from nearfar.commands.finetune import study\n"
+    code += "from nearfar.commands.encode import command, output\n"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_folders_that_cannot_be_opened_are_not_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Path] = []
+    real = os.open
+
+    def opening(path: Path, flags: int) -> int:
+        opened.append(Path(path))
+        if Path(path).is_dir():
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, flags)
+
+    monkeypatch.setattr(disk, "_CAN_OPEN_FOLDERS", False)
+    monkeypatch.setattr(os, "open", opening)
+    disk.write_text(tmp_path / "file", "text")
+    disk.flush(tmp_path)
+    assert (tmp_path / "file").read_text() == "text"
+    assert set(opened) == {tmp_path / "file", tmp_path / "file.new"}
+
+
+# --- killed while the run folder was begun ---
+
+PARTIAL_RUN_FOLDERS = {
+    "an empty folder": (),
+    "inputs half written": ("inputs.json.new",),
+    "inputs alone": ("inputs.json",),
+    "settings half written": ("inputs.json", "config.toml.new"),
+    "the second objective's settings": ("inputs.json", "second.toml", "config.toml.new"),
+}
+
+
+@pytest.mark.parametrize("resume", [False, True], ids=["anew", "resume"])
+@pytest.mark.parametrize("left", PARTIAL_RUN_FOLDERS)
+def test_what_a_kill_left_is_no_obstacle(runs: Path, left: str, resume: bool) -> None:
+    Path("half").mkdir()
+    for name in PARTIAL_RUN_FOLDERS[left]:
+        Path("half", name).write_text('{"--model', encoding="utf-8")
+    answer = run_cli(drop_repeated_flags([*TRAIN, "--max-steps", "1", "--output", "half", *["--resume"] * resume]))
+    assert answer.status == 0, answer.err
+    assert Path("half/model").is_dir()
+    assert not list(Path("half").glob("*.new"))
+
+
+@pytest.mark.parametrize("resume", [False, True], ids=["anew", "resume"])
+@pytest.mark.parametrize("left", [(), ("group.json.new",), ("seed-1/config.toml.new",), ("seed-1/inputs.json",)])
+def test_what_a_kill_left_of_a_group_is_no_obstacle(runs: Path, left: tuple[str, ...], resume: bool) -> None:
+    Path("half/seed-1" if left and "/" in left[0] else "half").mkdir(parents=True)
+    for name in left:
+        Path("half", name).write_text("{", encoding="utf-8")
+    answer = run_cli([*GROUP[:-1], "half", *["--resume"] * resume])
+    assert answer.status == 0, answer.err
+    assert json.loads(Path("half/group.json").read_text(encoding="utf-8"))["seeds"] == [1, 2]
+
+
+@pytest.mark.parametrize("resume", [False, True], ids=["anew", "resume"])
+def test_what_a_kill_left_of_a_study_is_no_obstacle(runs: Path, resume: bool) -> None:
+    Path("half").mkdir()
+    Path("half/config.toml.new").write_text("method", encoding="utf-8")
+    answer = run_cli([*STOPPED_STUDY[:-2], "half", *["--resume"] * resume])
+    assert answer.status == 0, answer.err
+    assert Path("half/study.md").is_file()
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [[*TRAIN, "--output", "half"], [*GROUP[:-1], "half"], [*STOPPED_STUDY[:-2], "half"]],
+    ids=["run", "group", "study"],
+)
+def test_other_peoples_files_are_in_the_way(runs: Path, argv: list[str]) -> None:
+    Path("half").mkdir()
+    Path("half/config.toml.new").touch()
+    Path("half/thesis.txt").touch()
+    assert_refused(argv, "half: is in the way")
+
+
+def test_nothing_to_resume(runs: Path) -> None:
+    for argv in ([*TRAIN, "--output", "none"], [*GROUP[:-1], "none"], [*STOPPED_STUDY[:-2], "none"]):
+        assert_refused([*argv, "--resume"], "none: there is no ", " to resume")
+        assert not Path("none").exists()
+
+
+# --- permissions ---
+
+
+def modes(folder: Path) -> dict[str, int]:
+    return {str(path): stat.S_IMODE(path.stat().st_mode) for path in (folder, *folder.rglob("*"))}
+
+
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_what_is_published_has_the_permissions_of_the_umask(runs: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        assert run_cli([*STOPPED, "--resume"]).status == 0
+        assert run_cli([*STOPPED_FINETUNE, "--resume"]).status == 0
+        assert run_cli("encode tiny --input texts.txt --output vectors.parquet".split()).status == 0
+        assert run_cli("evaluate tiny --tasks pairs.tsv --output scores.json".split()).status == 0
+    finally:
+        os.umask(before)
+    found = modes(Path("stopped/model")) | modes(Path("tuning/model"))
+    found |= {file: stat.S_IMODE(Path(file).stat().st_mode) for file in ("vectors.parquet", "scores.json", "scores.md")}
+    found |= {file: stat.S_IMODE(Path(file).stat().st_mode) for file in ("stopped/run.json", "stopped/metrics.jsonl")}
+    assert "stopped/model/model.safetensors" in found
+    for name, mode in found.items():
+        assert mode == (0o777 if Path(name).is_dir() else 0o666) & ~umask, name
+
+
+def test_a_checkpoint_has_the_permissions_of_the_umask(runs: Path) -> None:
+    before = os.umask(0)
+    os.umask(before)
+    found = modes(Path("stopped/checkpoint")) | {"best": stat.S_IMODE(Path("stopped/best.safetensors").stat().st_mode)}
+    assert len(found) == 5
+    for name, mode in found.items():
+        assert mode == (0o777 if name.endswith("checkpoint") else 0o666) & ~before, name
+
+
+def test_other_bits_and_links_stay(tmp_path: Path) -> None:
+    (tmp_path / "outside").write_text("")
+    (tmp_path / "outside").chmod(0o600)
+    folder = tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o2700)
+    (folder / "link").symlink_to(tmp_path / "outside")
+    before = os.umask(0o027)
+    try:
+        disk.apply_umask(folder)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o2750
+    assert stat.S_IMODE((tmp_path / "outside").stat().st_mode) == 0o600
+
+
+UNREADABLE = {
+    "config.toml": ([*STOPPED, "--resume"], "stopped/config.toml"),
+    "inputs.json": ([*STOPPED, "--resume"], "stopped/inputs.json"),
+    "progress.json": ([*STOPPED, "--resume"], "stopped/checkpoint/progress.json"),
+    "metrics.jsonl": ([*STOPPED, "--resume"], "stopped/metrics.jsonl"),
+    "data": ([*STOPPED, "--resume"], "nli.tsv"),
+    "dev pairs": ([*STOPPED, "--resume"], "pairs.tsv"),
+    "model": ([*STOPPED, "--resume"], "tiny/tokenizer.json"),
+    "run.json": ("evaluate run --tasks pairs.tsv".split(), "run/run.json"),
+    "run.json of a finished run": ([*TRAIN, "--output", "run", "--resume"], "run/run.json"),
+    "result": ("compare result.json result.json".split(), "result.json"),
+    "result of a report": ("report result.json --output r.html".split(), "result.json"),
+    "group.json": ("evaluate group --tasks pairs.tsv".split(), "group/group.json"),
+    "cells.jsonl": (STOPPED_STUDY, "studying/cells.jsonl"),
+}
+
+
+@pytest.mark.parametrize("row", UNREADABLE)
+def test_what_cannot_be_read_is_told_as_such(runs: Path, row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a stand-in for the system's refusal, as the superuser is refused nothing."""
+    argv, file = UNREADABLE[row]
+    real = Path.open
+
+    def opening(self: Path, *args, **settings):
+        if self == Path(file):
+            raise PermissionError(13, "Permission denied", str(self))
+        return real(self, *args, **settings)
+
+    def reading(self: Path, **settings: str) -> str:
+        with opening(self, **settings) as stream:
+            return stream.read()
+
+    monkeypatch.setattr(Path, "open", opening)
+    monkeypatch.setattr(Path, "read_text", reading)
+    said = assert_refused(argv, file, "Permission denied")
+    assert "damaged" not in said
+
+
+@pytest.mark.parametrize(
+    "argv", [[*TRAIN, "--output", "closed/run"], [*GROUP[:-1], "closed/run"]], ids=["run", "group"]
+)
+def test_a_folder_that_cannot_be_made(runs: Path, argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def mkdir(self: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(self))
+
+    monkeypatch.setattr(Path, "mkdir", mkdir)
+    assert_refused(argv, "closed/run: cannot be written (Permission denied)")
+
+
+def test_a_folder_that_cannot_be_looked_into(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = Path.stat
+
+    def looking(self: Path, **settings: bool) -> os.stat_result:
+        if self.parent.name == "run":
+            raise PermissionError(13, "Permission denied", str(self))
+        return real(self, **settings)
+
+    monkeypatch.setattr(Path, "stat", looking)
+    for argv in (
+        [*TRAIN, "--output", "run"],
+        "evaluate run --tasks pairs.tsv".split(),
+        "encode run --input texts.txt --output v.npy".split(),
+        "report run --output r.html".split(),
+    ):
+        assert_refused(argv, "run/", "Permission denied")

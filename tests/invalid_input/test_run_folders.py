@@ -1,0 +1,124 @@
+"""Run folders that are damaged: each command refuses in one sentence that names the file, or does its work."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.invalid_input.cli_runner import BUG_MESSAGE, assert_refused, run_cli
+from tests.invalid_input.conftest import FINETUNE, TRAIN
+from tests.invalid_input.runs import GROUP, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY, STUDY, link_runs, make_runs
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def valid_runs(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_runs(tmp_path_factory.mktemp("runs"), valid_world)
+
+
+@pytest.fixture
+def runs(valid_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return link_runs(valid_runs, tmp_path, monkeypatch)
+
+
+DAMAGE: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda _: b"",
+    "cut": lambda whole: whole[: 2 * len(whole) // 3],
+    "cut early": lambda whole: whole[:10],
+    "list": lambda _: b"[]",
+    "number": lambda _: b"7\n",
+    "deep": lambda _: b"[" * 100_000,
+    "binary": lambda _: b"\xff\x00\xfe" * 9,
+}
+"""The new content of a file, by that it had."""
+TEXT_DAMAGES = ("missing", "folder", "empty", "cut early", "list", "number", "deep", "binary")
+WEIGHT_DAMAGES = ("missing", "folder", "empty", "cut", "binary")
+
+COMMANDS = {
+    "resume": [*STOPPED, "--resume"],
+    "start": STOPPED,
+    "resume finished": [*TRAIN, "--output", "run", "--resume"],
+    "finetune resume": [*STOPPED_FINETUNE, "--resume"],
+    "finetune finished": [*FINETUNE, "--output", "classifier", "--resume"],
+    "group": [*GROUP, "--resume"],
+    "study": [*STUDY, "--resume"],
+    "studying": STOPPED_STUDY,
+    "evaluate": "evaluate run --tasks pairs.tsv --resamples 0".split(),
+    "compare": "compare run tiny --tasks pairs.tsv --resamples 9".split(),
+    "report": "report run --output r.html".split(),
+    "report stopped": "report stopped --output r.html".split(),
+    "encode": "encode run --input texts.txt --output v.npy".split(),
+    "predict": "predict classifier --input texts.txt --output l.tsv".split(),
+    "evaluate group": "evaluate group --tasks pairs.tsv --resamples 0".split(),
+    "report group": "report group --output r.html".split(),
+    "compare classifier": "compare classifier classifier --resamples 9".split(),
+}
+ALL = frozenset(TEXT_DAMAGES)
+GONE = {"missing", "folder"}
+READ: dict[tuple[str, str], set[str] | frozenset[str]] = {
+    ("resume", "stopped/config.toml"): set(),
+    ("resume", "stopped/inputs.json"): {"missing"},
+    ("resume", "stopped/metrics.jsonl"): {"missing", "empty", "cut early", "list", "deep"},
+    ("resume", "stopped/best.safetensors"): set(),
+    ("resume", "stopped/checkpoint/progress.json"): set(),
+    ("resume", "stopped/checkpoint/weights.safetensors"): set(),
+    ("resume", "stopped/checkpoint/optimiser.safetensors"): set(),
+    ("start", "stopped/config.toml"): set(),
+    ("resume finished", "run/config.toml"): set(),
+    ("resume finished", "run/run.json"): {"missing"},
+    ("finetune resume", "tuning/config.toml"): set(),
+    ("finetune resume", "tuning/inputs.json"): {"missing"},
+    ("finetune resume", "tuning/best.safetensors"): set(),
+    ("finetune resume", "tuning/checkpoint/progress.json"): set(),
+    ("finetune finished", "classifier/run.json"): {"missing"},
+    ("finetune finished", "classifier/result.json"): set(),
+    ("group", "group/group.json"): ALL - {"folder"},
+    ("group", "group/seed-1/run.json"): {"missing"},
+    ("group", "group/seed-2/config.toml"): set(),
+    ("study", "study/config.toml"): set(),
+    ("study", "study/inputs.json"): {"missing"},
+    ("studying", "studying/config.toml"): set(),
+    ("studying", "studying/cells.jsonl"): ALL - {"folder", "binary", "number"},
+    ("study", "study/study.json"): ALL - {"folder"},
+    ("study", "study/study.md"): ALL - {"folder"},
+    ("evaluate", "run/run.json"): set(),
+    ("compare", "run/run.json"): set(),
+    ("report", "run/config.toml"): {*GONE, "empty"},
+    ("report", "run/metrics.jsonl"): {*GONE, "empty", "cut early", "deep"},
+    ("report", "run/run.json"): GONE,
+    ("report stopped", "stopped/metrics.jsonl"): {*GONE, "empty", "cut early", "deep"},
+    ("encode", "run/run.json"): ALL - GONE,
+    ("predict", "classifier/run.json"): ALL - GONE,
+    ("evaluate group", "group/group.json"): set(),
+    ("evaluate group", "group/seed-1/run.json"): set(),
+    ("report group", "group/group.json"): GONE,
+    ("report group", "group/seed-2/run.json"): GONE,
+    ("compare classifier", "classifier/result.json"): GONE,
+}
+"""Command and the file that it reads -> the damages with which it does its work all the same."""
+ROWS = [
+    (command, file, how)
+    for command, file in READ
+    for how in (WEIGHT_DAMAGES if file.endswith(".safetensors") else TEXT_DAMAGES)
+    if command != "compare classifier" or how not in GONE  # what it does then depends on the hub
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*has no inputs.json")
+@pytest.mark.parametrize(("command", "file", "how"), ROWS)
+def test_a_damaged_file_is_named(runs: Path, command: str, file: str, how: str) -> None:
+    place = runs / file
+    whole = place.read_bytes()
+    place.unlink()
+    if how == "folder":
+        place.mkdir()
+    elif how != "missing":
+        place.write_bytes(DAMAGE[how](whole))
+    if how in READ[command, file]:
+        answer = run_cli(COMMANDS[command])
+        assert answer.status == 0, answer.err
+        assert BUG_MESSAGE not in answer.err
+    else:
+        said = assert_refused(COMMANDS[command], Path(file).name, Path(file).parts[0])
+        assert "was finished before" not in said

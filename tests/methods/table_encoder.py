@@ -1,0 +1,28 @@
+"""What stands in for an encoder in the tests of methods, and for the training loop."""
+
+import torch
+from torch import nn
+
+
+class Table(nn.Module):
+    """A vector for each distinct item. Keeps what it was asked for; adds ``noise`` of its own to each place."""
+
+    def __init__(self, items, dim, *, noise=0.0):
+        super().__init__()
+        self.numbers = {item: number for number, item in enumerate(dict.fromkeys(items))}
+        self.vectors = nn.Embedding(len(self.numbers), dim, dtype=torch.float64)
+        self.noise, self.calls = noise, []
+
+    def forward(self, items):
+        self.calls.append(list(items))
+        vectors = self.vectors(torch.tensor([self.numbers[item] for item in items]))
+        places = torch.arange(vectors.numel(), dtype=vectors.dtype).view_as(vectors)
+        return vectors + self.noise * torch.sin(7 * places)
+
+
+def descend(loss, optimiser, *, steps):
+    """So many steps down what ``loss()`` gives."""
+    for _ in range(steps):
+        optimiser.zero_grad()
+        loss().backward()
+        optimiser.step()

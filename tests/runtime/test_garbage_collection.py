@@ -1,0 +1,94 @@
+"""The garbage collector: paused while libraries load, afterwards as it was; no visit to each object at the end."""
+
+import gc
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from nearfar.runtime import garbage_collection
+
+
+@pytest.fixture(autouse=True)
+def collecting() -> Iterator[None]:
+    threshold = gc.get_threshold()
+    gc.set_threshold(10, 2, 2)
+    yield
+    gc.enable()
+    gc.unfreeze()
+    gc.set_threshold(*threshold)
+
+
+def test_nothing_is_collected_inside_and_everything_can_be_afterwards() -> None:
+    """In a process of its own: a collection that another thread has begun makes ``gc.collect`` do nothing."""
+    code = """if True:
+        import gc, weakref
+        from nearfar.runtime import garbage_collection
+
+        class Cycle:
+            def __init__(self):
+                self.myself = self
+
+        def collections():
+            return sum(generation["collections"] for generation in gc.get_stats())
+
+        gc.set_threshold(10, 2, 2)
+        with garbage_collection.paused():
+            before = collections()
+            kept = [[number] for number in range(1000)]
+            cycle = weakref.ref(Cycle())
+            assert collections() == before
+            assert cycle() is not None
+        assert gc.isenabled()
+        assert gc.get_freeze_count() == 0
+        assert gc.get_threshold() == (10, 2, 2)
+        assert any(one is kept[0] for one in gc.get_objects(generation=2))
+        gc.collect()
+        assert cycle() is None
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_error_inside_leaves_the_collector_on() -> None:
+    with pytest.raises(KeyError), garbage_collection.paused():
+        raise KeyError
+    assert gc.isenabled()
+
+
+def test_a_collector_that_is_off_stays_off() -> None:
+    gc.disable()
+    with garbage_collection.paused():
+        pass
+    assert not gc.isenabled()
+
+
+def test_what_the_program_froze_stays_frozen() -> None:
+    kept: list[object] = [[]]
+    gc.freeze()
+    with garbage_collection.paused():
+        pass
+    assert gc.isenabled()
+    assert not any(one is kept for one in gc.get_objects())  # which leaves out what is frozen
+
+
+def said(call: str) -> list[str]:
+    """What handlers at exit see: handlers are called last to first, so that the first one sees what nearfar's did."""
+    code = f"""if True:
+        import atexit, gc, sys
+        from nearfar import cli
+        atexit.register(lambda: print("last", gc.get_freeze_count() > 0))
+        {call}
+        atexit.register(lambda: print("first", gc.get_freeze_count() > 0))
+    """
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return done.stdout.splitlines()[1:]
+
+
+def test_the_program_freezes_its_objects_after_others_have_cleaned_up() -> None:
+    assert said('sys.argv = ["nearfar", "--version"]; cli.main()') == ["first False", "last True"]
+
+
+def test_a_call_within_another_program_freezes_nothing() -> None:
+    assert said('cli.main(["--version"])') == ["first False", "last False"]

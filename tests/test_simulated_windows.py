@@ -1,0 +1,66 @@
+"""nearfar is imported and trains where what only POSIX has is not there (Windows)."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nearfar
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parents[1]
+SOURCE = Path(nearfar.__file__).parent
+GUARDED = {"getuid", "killpg", "sched_getaffinity"}
+"""What nearfar uses of ``os`` that Windows lacks, each time behind ``hasattr(os, ...)``."""
+MISSING_OS_FUNCTIONS = GUARDED | {
+    "O_DIRECTORY",
+    "O_NOFOLLOW",
+    "chown",
+    "fchmod",
+    "fork",
+    "getgid",
+    "getpgid",
+    "posix_fadvise",
+    "pread",
+    "pwrite",
+    "setsid",
+    "statvfs",
+    "sync_file_range",
+    "uname",
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what is open is read from /proc")
+def test_imports_and_trains_without_what_only_posix_has(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": f"{SOURCE.parent}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulated_windows", str(tmp_path)],
+        env=environment,
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.endswith("done\n"), done.stdout[-2000:] + done.stderr[-4000:]
+
+
+def test_functions_that_windows_lacks_are_asked_for_first() -> None:
+    for file in sorted(SOURCE.rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        used = {
+            node.attr
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os"
+        }
+        asked = {
+            node.args[1].value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call)
+            and ast.unparse(node.func) == "hasattr"
+            and isinstance(node.args[1], ast.Constant)
+        }
+        assert used & MISSING_OS_FUNCTIONS <= asked & GUARDED, file
