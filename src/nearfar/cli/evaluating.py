@@ -30,9 +30,9 @@ def evaluate_verb(argv: list[str], make_console: "Callable[[], Console]") -> int
     if config.output and len(models) > 1:
         raise NearfarError("--output takes one model's result; evaluate the models one by one.")
 
-    from nearfar.commands.evaluate import evaluate
-    from nearfar.commands.train.group import evaluate_group, runs_of
+    from nearfar.commands.evaluate import evaluate, evaluate_group
     from nearfar.evaluation.tables import evaluation_tables, spread_table
+    from nearfar.runs.group import runs_of
 
     settings = asdict(config)
     metric, subsets = settings.pop("metric"), settings.pop("subsets")

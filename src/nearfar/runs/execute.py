@@ -110,12 +110,22 @@ def execute(
     processes.broadcast_from_first(checkpoints.recover)
     optimiser = _optimiser(config, job)
     progress = checkpoints.load(job.modules, optimiser, processes=processes.size)
-    display = Display(console, total_steps=job.total_steps, start=progress.step, metric=job.metric, evaluated_on=job.evaluated_on)
+    display = Display(
+        console, total_steps=job.total_steps, start=progress.step, metric=job.metric, evaluated_on=job.evaluated_on
+    )
     callbacks: list[TrainingCallback] = [display]
     if processes.is_main:
         callbacks.append(MetricsFile(folder / "metrics.jsonl", resume_at=progress.step, metric=job.metric))
     with display:
-        _loop(config, job, optimiser, checkpointer=checkpoints, callbacks=callbacks, progress=progress, processes=processes)
+        _loop(
+            config,
+            job,
+            optimiser,
+            checkpointer=checkpoints,
+            callbacks=callbacks,
+            progress=progress,
+            processes=processes,
+        )
 
     def finish() -> None:
         if config.keep == "best":
@@ -138,7 +148,9 @@ def execute_in_memory(config: RunConfig, job: Job) -> "Progress":
     from nearfar.training.processes import Processes
 
     kept, progress = InMemoryCheckpointer(), Progress()
-    _loop(config, job, _optimiser(config, job), checkpointer=kept, callbacks=(), progress=progress, processes=Processes())
+    _loop(
+        config, job, _optimiser(config, job), checkpointer=kept, callbacks=(), progress=progress, processes=Processes()
+    )
     if config.keep == "best":
         kept.load_best(job.modules)
     return progress

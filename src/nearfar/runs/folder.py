@@ -153,7 +153,13 @@ class RunFolder(ExitStack):
             (self.path / INPUTS).unlink(missing_ok=True)
 
     def _check(self, *, resume: bool) -> State:
-        return check_folder(self._config, resume=resume, find_differences=self._find_differences, info_file=self._info_file, what=self._what)
+        return check_folder(
+            self._config,
+            resume=resume,
+            find_differences=self._find_differences,
+            info_file=self._info_file,
+            what=self._what,
+        )
 
     def _lock(self) -> None:
         self.enter_context(folder_lock(self.path))
@@ -168,7 +174,12 @@ class RunFolder(ExitStack):
 
 
 def check_folder(
-    config: RunConfig, *, resume: bool, find_differences: FindDifferences = no_differences, info_file: str = RUN_INFO, what: str = "run"
+    config: RunConfig,
+    *,
+    resume: bool,
+    find_differences: FindDifferences = no_differences,
+    info_file: str = RUN_INFO,
+    what: str = "run",
 ) -> State:
     """Whether the run folder is free, or holds this very run, unfinished or finished.
 
@@ -199,7 +210,9 @@ def is_empty(folder: Path) -> bool:
     return folder.is_dir() and all(entry.name in LEFTOVERS for entry in folder.iterdir())
 
 
-def refuse_other_settings(folder: Path, config: RunConfig, *, find_differences: FindDifferences = no_differences) -> None:
+def refuse_other_settings(
+    folder: Path, config: RunConfig, *, find_differences: FindDifferences = no_differences
+) -> None:
     """Make sure that the run in ``folder`` has the settings of ``config``.
 
     Raises:

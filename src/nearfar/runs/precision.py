@@ -13,7 +13,9 @@ if TYPE_CHECKING:
     from nearfar.training.processes import Processes
 
 
-def resolve_run_precision(config: RunConfig, run_dir: RunFolder, processes: "Processes", device: str | None) -> Resolved:
+def resolve_run_precision(
+    config: RunConfig, run_dir: RunFolder, processes: "Processes", device: str | None
+) -> Resolved:
     """What to compute in, noted among the inputs of the folder that is held; all processes compute in the same.
 
     Raises:
