@@ -16,8 +16,8 @@ from nearfar.evaluation import results
 from nearfar.evaluation.results import Result, check_output
 from nearfar.evaluation.sts import Subsets, evaluate_sts
 from nearfar.evaluation.tables import evaluation_markdown
-from nearfar.runs.folder import read_run_info
 from nearfar.runs.group import FILE, runs_of
+from nearfar.runs.records import read_run_info
 from nearfar.types import Encode, NearfarError, Precision
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ FILE = "group.json"
 
 @path_errors()
 def runs_of(folder: str | Path) -> list[Path] | None:
-    """The run folders of a group, or None where the folder is not a finished group.
+    """The run folders of a group, or None if the folder is not a finished group.
 
     Raises:
         NearfarError: its file cannot be read or is damaged.
@@ -23,7 +23,7 @@ def runs_of(folder: str | Path) -> list[Path] | None:
     file = Path(folder) / FILE
     if not is_file(file):
         return None
-    again = "Go on with the group by nearfar train --resume to write it anew."
+    again = "Resume the group with nearfar train --resume to write the file again."
     group = read_json(file, otherwise=again)
     names = group.get("runs") if isinstance(group, dict) else None
     if not isinstance(names, list) or not names or not all(is_run_name(name) for name in names):

@@ -91,7 +91,7 @@ def encode_file(
     from nearfar.encoder.stream import encode_blocks, tokenize_blocks
     from nearfar.encoder.weights import locate
     from nearfar.encoder.workers import WorkerConfig, assign_devices, encode_in_processes
-    from nearfar.runs.folder import fingerprint_model
+    from nearfar.runs.fingerprints import fingerprint_model
 
     begun = recorded_precision(output_path) if resume else None
     if begun is not None and begun.startswith("" if precision == "auto" else precision):

@@ -14,8 +14,10 @@ from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.disk import path_errors
 from nearfar.evaluation import results
 from nearfar.runs.execute import Job, execute, execute_in_memory, join_processes
-from nearfar.runs.folder import RunFolder, fingerprint_model, fingerprint_rows, read_run_info
+from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
+from nearfar.runs.folder import RunFolder
 from nearfar.runs.precision import resolve_run_precision
+from nearfar.runs.records import read_run_info
 from nearfar.types import NearfarError, Precision
 
 if TYPE_CHECKING:

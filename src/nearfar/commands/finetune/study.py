@@ -25,7 +25,8 @@ from nearfar.commands.finetune.command import (
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig, dump_toml, split_list
 from nearfar.disk import disk_errors, path_errors, read_json, read_text, write_text
 from nearfar.evaluation import results
-from nearfar.runs.folder import RunFolder, fingerprint_model, fingerprint_rows
+from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
+from nearfar.runs.folder import RunFolder
 from nearfar.runs.precision import resolve_run_precision
 from nearfar.types import NearfarError
 

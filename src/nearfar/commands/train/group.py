@@ -16,8 +16,9 @@ from nearfar.commands.train.command import TrainResult, check_folder, load_train
 from nearfar.config import TrainConfig
 from nearfar.disk import LOCK, folder_lock, path_errors, write_text
 from nearfar.runs.execute import join_processes
-from nearfar.runs.folder import CONFIG, is_empty
+from nearfar.runs.folder import is_empty
 from nearfar.runs.group import FILE, is_run_name
+from nearfar.runs.records import CONFIG
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

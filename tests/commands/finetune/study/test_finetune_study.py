@@ -218,7 +218,7 @@ def test_a_study_goes_on_where_it_was(config: FinetuneStudyConfig, runs: Runs) -
         finetune_study(config)
     assert len(lines_of(config)) == 3
     assert not Path(config.output, "study.json").exists()
-    with pytest.raises(NearfarError, match=r"unfinished\. Go on with it by --resume"):
+    with pytest.raises(NearfarError, match=r"unfinished\. Continue it with --resume"):
         finetune_study(config)
     runs.configs.clear()
     runs.stop_after = None
