@@ -178,8 +178,8 @@ def _read_metadata(file: Path, settings: Mapping[str, Any]) -> dict[str, Any] | 
     ]
     if other:
         raise NearfarError(
-            f"{file}: was written with different settings: {'; '.join(other)}. Give the same settings, or choose another "
-            "--output."
+            f"{file}: was written with different settings: {'; '.join(other)}. Give the same ones, or choose "
+            "another --output."
         )
     return metadata
 

@@ -135,7 +135,7 @@ def locate_translator(name_or_path: str | Path) -> Path:
         ) from error
     if not any(fetched.glob("*.safetensors")):
         raise NearfarError(
-            f"{name}: has no safetensors weights on the hub, and nearfar does not open pickle files. Choose another model, "
+            f"{name}: has no safetensors weights on the hub, and nearfar opens no pickle files. Choose another model, "
             "or, if you trust its authors, load it with transformers and save it as safetensors."
         )
     return fetched

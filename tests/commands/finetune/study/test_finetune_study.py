@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from nearfar.commands.finetune import command as single_runs
-from nearfar.commands.finetune.command import make_job, open_classifier
-from nearfar.commands.finetune.study import finetune_study, plan_runs
+from nearfar.commands.finetune.job import make_job, open_classifier
+from nearfar.commands.finetune.plan import plan_runs
+from nearfar.commands.finetune.study import finetune_study
 from nearfar.config import FinetuneStudyConfig, dump_toml
 from nearfar.training.loop import Interrupted
 from nearfar.types import NearfarError
