@@ -10,10 +10,12 @@ import pytest
 from rich.console import Console
 
 from nearfar.cli import main
+from nearfar.commands.evaluate import evaluate_group
 from nearfar.commands.train.command import train
-from nearfar.commands.train.group import ScoreSummary, evaluate_group, runs_of, train_group
+from nearfar.commands.train.group import ScoreSummary, train_group
 from nearfar.config import parse_seeds
 from nearfar.evaluation.tables import spread_table
+from nearfar.runs.group import runs_of
 from nearfar.types import NearfarError
 from tests.method_configs import config, write_data
 

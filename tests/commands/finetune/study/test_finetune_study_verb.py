@@ -13,7 +13,8 @@ import pytest
 from nearfar.cli import main
 from nearfar.commands.finetune import command as single_runs
 from nearfar.commands.finetune import study as module
-from nearfar.commands.finetune.study import finetune_study, plan_runs
+from nearfar.commands.finetune.plan import plan_runs
+from nearfar.commands.finetune.study import finetune_study
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig, build, dump_toml, load_toml
 from nearfar.data.classification import ClassificationTask
 from nearfar.runs.execute import Job
@@ -195,11 +196,11 @@ def test_ctrl_c_says_how_to_go_on(
     flags = flags_of(config, **{"few-shot": "4", "epochs": "4", "evaluate-every": "1"})
     assert main(flags) == 130
     told = capsys.readouterr().out
-    assert "the runs that were done are kept" in told
+    assert "finished runs are kept" in told
     assert " ".join(["nearfar", *flags, "--resume"]) in told
     assert len(lines_of(config)) == 1
     assert main([*flags, "--resume"]) == 0
-    assert "4 runs, 1 of them done before" in capsys.readouterr().out
+    assert "4 runs, 1 of them already finished" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), Interrupted()])
@@ -225,7 +226,7 @@ def test_ctrl_c_between_steps_and_before_the_first(
     monkeypatch.setattr(module, "load_task", reading)
     assert main(flags_of(replace(config, output=f"{config.output}-2"), **{"few-shot": "4"})) == 130
     told = capsys.readouterr()
-    assert "--resume" not in told.out  # there is nothing to go on with
+    assert "--resume" not in told.out  # there is nothing to resume
     assert "stopped" in told.err
 
 
