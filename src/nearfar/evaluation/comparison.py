@@ -123,7 +123,7 @@ def compare_pairwise(
     for i, j in pairs:
         selected = {task: one.select([*numbers[i], *numbers[j]]) for task, one in scored.items()}
         tests.append(_between(selected, sides[i], sides[j], resamples=resamples, seed=seed))
-    tasks = iter(_correct([row for one in tests for row in one.tasks.values()]))
+    task_tests = iter(_correct([row for one in tests for row in one.tasks.values()]))
     averages = {
         name: iter(_correct([average for one in tests if (average := one.averages[name]) is not None]))
         for name in AVERAGES
@@ -131,7 +131,7 @@ def compare_pairwise(
     comparisons = [
         PairTests(
             pair=[i, j],
-            tasks={task: next(tasks) for task in one.tasks},
+            tasks={task: next(task_tests) for task in one.tasks},
             overall=next(averages["overall"]) if one.averages["overall"] else None,
             overall_transfer=next(averages["overall_transfer"]) if one.averages["overall_transfer"] else None,
         )

@@ -123,8 +123,9 @@ def _estimate(score: float, draws: Floats, reason: str | None) -> Estimate:
     """The estimate of a correlation in [-1, 1]; undefined where there is a ``reason``."""
     if reason is not None:
         return Estimate(None, None, None, reason)
-    low, high = percentile_interval(draws) or (None, None)
-    return Estimate(*(None if value is None else round(100 * float(value), 4) for value in (score, low, high)))
+    interval = percentile_interval(draws)
+    low, high = (None, None) if interval is None else (round(100 * float(bound), 4) for bound in interval)
+    return Estimate(round(100 * float(score), 4), low, high)
 
 
 def _aggregates(estimates: Mapping[Aggregate, Estimate]) -> AggregateEstimates:

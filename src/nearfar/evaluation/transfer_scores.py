@@ -57,8 +57,11 @@ def classification(
     )
     if probed is None:
         return entry, drawn
-    penalty = "l2" if probe.protocol == "senteval" else "c"
-    grid = PenaltyGrid(**{penalty: list(probed.grid), "dev_accuracy": probed.grid_accuracies})
+    penalties = list(probed.grid)
+    if probe.protocol == "senteval":
+        grid = PenaltyGrid(l2=penalties, dev_accuracy=probed.grid_accuracies)
+    else:
+        grid = PenaltyGrid(c=penalties, dev_accuracy=probed.grid_accuracies)
     return replace(
         entry,
         dev_accuracy=probed.dev_accuracy,
@@ -84,8 +87,8 @@ def relatedness(
     Where all predictions are equal the correlations are undefined (SentEval returns 0).
     """
     if predicted is None:
-        undefined_estimates = {metric: estimate(None, gold[:0], reason) for metric in METRICS}
-        return RelatednessScores(pairs=len(gold), **undefined_estimates, digest="")
+        missing = estimate(None, gold[:0], reason)
+        return RelatednessScores(pairs=len(gold), pearson=missing, spearman=missing, digest="")
     estimates = {}
     units = np.rint(predicted / PREDICTION_UNIT)
     constant = "all predicted scores are equal" if np.ptp(units) <= 1 else None  # up to rounding
@@ -96,7 +99,8 @@ def relatedness(
         estimates[metric] = estimate(point, drawn.all[0], undefined)
     return RelatednessScores(
         pairs=len(gold),
-        **estimates,
+        pearson=estimates["pearson"],
+        spearman=estimates["spearman"],
         mse=round(float(np.mean((units * PREDICTION_UNIT - gold) ** 2)), 6),
         dev_pearson=None if dev_pearson is None else round(100 * dev_pearson, 4),
         gold=[int(score) if score.is_integer() else score for score in gold.tolist()],
@@ -109,9 +113,9 @@ def estimate(score: float | None, draws: Floats, reason: str | None) -> Estimate
     """The estimate of a ``score`` that is x 100, with the interval of ``draws`` that are not; None is undefined."""
     if score is None:
         return Estimate(None, None, None, reason)
-    low, high = percentile_interval(draws) or (None, None)
-    bounds = (None if value is None else round(100 * value, 4) for value in (low, high))
-    return Estimate(round(score, 4), *bounds)
+    interval = percentile_interval(draws)
+    low, high = (None, None) if interval is None else (round(100 * bound, 4) for bound in interval)
+    return Estimate(round(score, 4), low, high)
 
 
 def average(members: Sequence[str], accuracies: Mapping[str, Estimate], draws: Mapping[str, Floats]) -> Estimate:

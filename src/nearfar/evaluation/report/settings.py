@@ -16,7 +16,9 @@ def settings(inputs: ReportInputs) -> list[Block]:
     trained: dict[str, list[Mapping[str, Any]]] = {}
     for run in inputs.runs:
         trained.setdefault(run.group_name, []).append(run.settings)
-    evaluated = {side.name: [run.result.config for run in side.runs] for side in inputs.sides}
+    evaluated: dict[str, list[Mapping[str, Any]]] = {
+        side.name: [run.result.config for run in side.runs] for side in inputs.sides
+    }
     blocks: list[Block] = [
         *_differences("Differences between the training runs", "run", trained),
         *_differences("Differences between the evaluations", "model", evaluated),
@@ -27,7 +29,7 @@ def settings(inputs: ReportInputs) -> list[Block]:
         blocks.append(Section("Machines and versions", _environments(origins)))
     configs = [Details(f"Training of {run.name}", _run_config_blocks(run)) for run in inputs.runs]
     for side in inputs.sides:
-        files = [Code(f"# {run.source}\n{_lines(run.result['config'])}") for run in side.runs]
+        files = [Code(f"# {run.source}\n{_lines(run.result.config)}") for run in side.runs]
         configs.append(Details(f"Evaluation of {side.name}", files))
     return [*blocks, *([Section("All settings", configs)] if configs else [])]
 

@@ -103,7 +103,7 @@ def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
 
 def _row(run: TrainingRun) -> list[Cell | str]:
     record, result = run.record, outcome(run)
-    last = max((line.step for line in (*run.steps, *run.evaluations)), default=None)
+    last = max([*(line.step for line in run.steps), *(line.step for line in run.evaluations)], default=None)
     done = (record.step if record else None) or last
     seconds = record.seconds if record else None
     return [

@@ -64,7 +64,7 @@ class Record:
             NearfarError: a missing key or a value of the wrong type; the message names source, key and problem.
         """
         try:
-            return parser_of(cls)(content)
+            return _record_parser(cls)(content)
         except InvalidValueError as error:
             raise NearfarError(
                 f"{source}: is damaged, or was written by another version of nearfar: {error}."
@@ -73,7 +73,7 @@ class Record:
     def to_dict(self) -> dict[str, Any]:
         """The JSON object: plain dicts, lists, texts and numbers, with the keys in the order of the fields."""
         content = {}
-        for field in record_fields(type(self)):
+        for field in record_fields(self.__class__):
             value = getattr(self, field.name)
             if value is not None or not field.omitted_if_none:
                 content[field.name] = _plain(value)
@@ -84,22 +84,26 @@ class Record:
         return None
 
 
-@cache
-def record_fields(kind: type[Record]) -> tuple[RecordField, ...]:
+_FIELDS: dict[Any, tuple[RecordField, ...]] = {}
+
+
+def record_fields(kind: type[Any]) -> tuple[RecordField, ...]:
     """The fields of a record class, in the order of the file."""
-    hints = get_type_hints(kind)
-    return tuple(
-        RecordField(
-            field.name,
-            hints[field.name],
-            field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
-            bool(field.metadata.get("omit")),
+    if kind not in _FIELDS:
+        hints = get_type_hints(kind)
+        _FIELDS[kind] = tuple(
+            RecordField(
+                field.name,
+                hints[field.name],
+                field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING,
+                bool(field.metadata.get("omit")),
+            )
+            for field in dataclasses.fields(kind)
         )
-        for field in dataclasses.fields(kind)
-    )
+    return _FIELDS[kind]
 
 
-def choices_of(kind: type[Record], name: str) -> tuple[Any, ...]:
+def choices_of(kind: type[Any], name: str) -> tuple[Any, ...]:
     """The values that a field with a Literal type can have."""
     return next(get_args(field.type) for field in record_fields(kind) if field.name == name)
 
@@ -119,7 +123,7 @@ def parser_of(hint: Any) -> Parser:
     return _dict_parser(arguments[1]) if origin is dict else _SCALARS[hint]
 
 
-def _record_parser(kind: type[Record]) -> Parser:
+def _record_parser(kind: type[Any]) -> Parser:
     def parse(value: Any) -> Any:
         if not isinstance(value, Mapping):
             raise InvalidValueError("is not an object")

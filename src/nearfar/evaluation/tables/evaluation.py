@@ -6,7 +6,13 @@ from statistics import mean, stdev
 from rich.table import Table
 
 from nearfar.evaluation.correlation import AGGREGATES
-from nearfar.evaluation.results import ClassificationScores, Estimate, EvaluationResult, TransferResults
+from nearfar.evaluation.results import (
+    AggregateEstimates,
+    ClassificationScores,
+    Estimate,
+    EvaluationResult,
+    TransferResults,
+)
 from nearfar.evaluation.tables.grid import Grid, format_estimate, markdown_page, rich_table
 
 _TITLES = {"spearman": "Spearman", "pearson": "Pearson"}
@@ -88,15 +94,22 @@ def _similarity_notes(result: EvaluationResult, metric: str) -> list[str]:
         *([f"Intervals: 95%, from {resamples} bootstrap resamples of pairs."] * bool(resamples)),
         *([f"Pooling: {pooling}."] * bool(pooling)),
     ]
-    for name, scored in {**result.tasks, **result.averages}.items():
-        reasons: dict[str, list[str]] = {}
-        for kind, estimate in scored.metric(metric).items():
-            if estimate.reason is not None:
-                reasons.setdefault(estimate.reason, []).append(kind)
-        notes += [f"{name}, {' and '.join(kinds)}: {reason}." for reason, kinds in reasons.items()]
-        if zeros := getattr(scored, "zero_vectors", 0):
-            notes.append(f"{name}: {zeros} pairs with a zero vector; their cosine is set to 0.")
-    return notes
+    for name, scored in result.tasks.items():
+        notes += _reasons(name, scored.metric(metric))
+        if scored.zero_vectors:
+            notes.append(f"{name}: {scored.zero_vectors} pairs with a zero vector; their cosine is set to 0.")
+    return notes + [
+        note for name, average in result.averages.items() for note in _reasons(name, average.metric(metric))
+    ]
+
+
+def _reasons(name: str, estimates: AggregateEstimates) -> list[str]:
+    """Why aggregates are undefined, one note for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for aggregate, estimate in estimates.items():
+        if estimate.reason is not None:
+            reasons.setdefault(estimate.reason, []).append(aggregate)
+    return [f"{name}, {' and '.join(aggregates)}: {reason}." for reason, aggregates in reasons.items()]
 
 
 def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
