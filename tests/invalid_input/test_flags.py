@@ -160,7 +160,7 @@ REST: dict[str, tuple[str, str]] = {
     "grid of several settings": (f"{FINETUNE} --scl-weights 0.1 --few-shot 4,8", "a grid is of one setting"),
     "evaluate nothing": ("evaluate", "evaluate what?"),
     "compare one": ("compare a", "compare what with what?"),
-    "geometry of nothing": ("geometry --output x", "the geometry of what?"),
+    "geometry of nothing": ("geometry --output x", "no model given"),
     "one result of two models": ("evaluate a b --output x.json", "--output takes one model's result"),
 }
 EMPTY: dict[str, tuple[list[str], str]] = {
