@@ -202,7 +202,7 @@ def test_a_name_that_is_looked_up_for_ever(monkeypatch: pytest.MonkeyPatch, caps
     hub = env_report(capsys)["hub"]
     done.set()
     assert hub["reachable"] is False
-    assert hub["answer"] == "none in 0.1 s"
+    assert hub["answer"] == "none within 0.1 s"
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "nonsense", "http://[broken"])

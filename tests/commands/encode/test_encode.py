@@ -165,7 +165,7 @@ def test_ctrl_c_says_how_to_go_on(world: Path, capsys: pytest.CaptureFixture[str
     captured = capsys.readouterr()
     assert "Resume with:\n  nearfar encode tiny --input 'my x.txt' --output x.parquet --with-texts" in captured.out
     assert captured.out.rstrip().endswith("--processes 1 --resume")
-    assert "holds 0 of 23 texts of a run that was stopped" in captured.err
+    assert "holds 0 of 23 texts of an interrupted run" in captured.err
     assert main([*words, "--resume"]) == 0
     assert "Wrote 23 embeddings with 32 dimensions to x.parquet" in capsys.readouterr().out
     assert pyarrow.parquet.read_schema("x.parquet").field("embedding").type == pyarrow.list_(pyarrow.float16(), 32)
