@@ -220,7 +220,9 @@ def wrong_gradient(*given, **how) -> Tensor:
 )
 def test_a_way_that_is_wrong_is_left_with_one_warning(attention, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", attention)
-    with pytest.warns(UserWarning, match=f"varlen attention of torch .*{reason}.*Attention uses the backend 'groups'") as warned:
+    with pytest.warns(
+        UserWarning, match=f"varlen attention of torch .*{reason}.*Attention uses the backend 'groups'"
+    ) as warned:
         assert [passes_self_check("varlen", CPU, torch.float32, HEAD_DIM) for _ in range(2)] == [False, False]
     assert len(warned) == 1
 

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from nearfar.runtime import machine
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
+HEADER = Path(__file__).with_name("kernels_vectors.h")
 FLAGS = ("-O3", "-fno-math-errno", "-std=gnu++17", "-shared", "-fPIC")
 COMPILERS = ("c++", "g++", "clang++")
 COMPILE_TIMEOUT = 120.0
@@ -147,7 +148,7 @@ def _key(compiler: Sequence[str], flags: Sequence[str]) -> str:
     parts = [*compiler, str(file), status.st_size, status.st_mtime_ns, *flags, *processor, platform.machine()]
     if not fields:
         parts.append(machine.processor())
-    key = hashlib.sha256(SOURCE.read_bytes())
+    key = hashlib.sha256(SOURCE.read_bytes() + HEADER.read_bytes())
     key.update(json.dumps(parts).encode())
     return key.hexdigest()[:16]
 

@@ -1,75 +1,19 @@
 // CPU kernels for training: attention within each of many short texts, and dropout.
-// kernel_build.py compiles this file at the first use, kernels.py calls it. attention.py and dropout.py document what is
-// computed, and compute the same without this file.
+// kernel_build.py compiles this file at the first use, kernels.py calls it. attention.py and dropout.py document what
+// is computed, and compute the same without this file.
 //
 // Attention tensors are [tokens, heads, D], with the texts concatenated. The score matrix of a text is never stored:
 // scores are computed a few rows at a time, and computed again in the backward pass from two numbers saved per row: the
 // largest score, and 1 / the sum of e^(score - largest score). All arithmetic is in float.
 
 #include <algorithm>
-#include <cmath>
 #include <cstdint>
 #include <cstring>
 #include <type_traits>
 
+#include "kernels_vectors.h"
+
 namespace {
-
-struct bfloat {
-    uint16_t bits;
-};
-
-inline float load(float x) { return x; }
-inline float load(bfloat x) {
-    uint32_t wide = uint32_t(x.bits) << 16;
-    float value;
-    std::memcpy(&value, &wide, 4);
-    return value;
-}
-
-inline void store(float &target, float x) { target = x; }
-inline void store(bfloat &target, float x) {  // round to nearest, ties to even, as torch does
-    uint32_t wide;
-    std::memcpy(&wide, &x, 4);
-    target.bits = uint16_t((wide + 0x7fff + ((wide >> 16) & 1)) >> 16);
-}
-
-// Vectors of 16 lanes, which the compiler maps to the processor's vector registers.
-constexpr int LANES = 16;
-typedef float Floats __attribute__((vector_size(4 * LANES)));
-typedef int32_t Ints __attribute__((vector_size(4 * LANES)));
-typedef int16_t Shorts __attribute__((vector_size(2 * LANES)));
-typedef uint64_t Words __attribute__((vector_size(2 * LANES)));
-
-inline float sum(Floats x) {
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++) x[lane] += x[lane + half];
-    return x[0];
-}
-inline Floats lane_max(Floats x, Floats y) { return x > y ? x : y; }
-inline float max(Floats x) {
-    for (int half = LANES / 2; half > 0; half /= 2)
-        for (int lane = 0; lane < half; lane++) x[lane] = x[lane] > x[lane + half] ? x[lane] : x[lane + half];
-    return x[0];
-}
-
-// e^x for x <= 0, to float precision, as 2^whole * e^rest with |rest| <= log(2) / 2. NaN stays NaN.
-inline Floats exponential(Floats x) {
-    Floats bounded = x > -87.0f ? x : Floats{} - 87.0f;
-    Ints whole = __builtin_convertvector(bounded * 1.44269504f - 0.5f, Ints);  // truncation, so round to nearest
-    Floats power = __builtin_convertvector(whole, Floats);
-    Floats rest = bounded - power * 0.693359375f + power * 2.12194440e-4f;
-    Floats value = rest * (1.0f / 5040) + 1.0f / 720;
-    value = value * rest + 1.0f / 120;
-    value = value * rest + 1.0f / 24;
-    value = value * rest + 1.0f / 6;
-    value = value * rest + 0.5f;
-    value = value * rest + 1.0f;
-    value = value * rest + 1.0f;
-    Ints exponent = (whole + 127) << 23;
-    Floats scale;
-    std::memcpy(&scale, &exponent, sizeof scale);
-    return x == x ? value * scale : x;
-}
 
 // The rows of one head of one text: a pointer to the first token's row, and the distance between rows.
 template <typename T> struct Rows {
@@ -77,18 +21,6 @@ template <typename T> struct Rows {
     int64_t stride;
     T *operator[](int token) const { return first + token * stride; }
 };
-
-// Load a row of D elements into vectors, and store it multiplied by a factor.
-template <typename T, int D> inline void load_row(const T *row, Floats *out) {
-    alignas(64) float elements[D];
-    for (int d = 0; d < D; d++) elements[d] = load(row[d]);
-    std::memcpy(out, elements, sizeof elements);
-}
-template <typename T, int D> inline void store_row(const Floats *row, float factor, T *out) {
-    alignas(64) float elements[D];
-    std::memcpy(elements, row, sizeof elements);
-    for (int d = 0; d < D; d++) store(out[d], elements[d] * factor);
-}
 
 // Transpose [length, D] to [D, W], padded with zeros after the last token.
 template <typename T, int D, int W> void transpose(Rows<const T> rows, int length, float (*out)[W]) {
@@ -281,8 +213,8 @@ void attend(const Batch &batch, const T *q, const T *k, const T *v, T *out, floa
     for_each_head(batch, [&](int64_t row, int length) {
         int64_t offset = row * D;
         with_width(length, [&](auto width) {
-            forward<T, D, width.value>(batch, row, length, {q + offset, stride}, {k + offset, stride}, {v + offset, stride},
-                                       {out + offset, stride}, softmax_stats);
+            forward<T, D, width.value>(batch, row, length, {q + offset, stride}, {k + offset, stride},
+                                       {v + offset, stride}, {out + offset, stride}, softmax_stats);
         });
     });
 }
@@ -294,9 +226,10 @@ void attend_backward(const Batch &batch, const T *q, const T *k, const T *v, con
     for_each_head(batch, [&](int64_t row, int length) {
         int64_t offset = row * D;
         with_width(length, [&](auto width) {
-            backward<T, D, width.value>(batch, row, length, {q + offset, stride}, {k + offset, stride}, {v + offset, stride},
-                                        {grad_output + offset, stride}, softmax_stats, {grad_q + offset, stride},
-                                        {grad_k + offset, stride}, {grad_v + offset, stride});
+            backward<T, D, width.value>(batch, row, length, {q + offset, stride}, {k + offset, stride},
+                                        {v + offset, stride}, {grad_output + offset, stride}, softmax_stats,
+                                        {grad_q + offset, stride}, {grad_k + offset, stride},
+                                        {grad_v + offset, stride});
         });
     });
 }
