@@ -138,10 +138,10 @@ def test_a_run_of_an_earlier_version_goes_on_with_a_warning(runs: Path, argv: li
 @pytest.mark.parametrize(
     ("argv", "what"),
     [
-        ([*TRAIN, "--output", "run", "--resume"], "run: this run was finished before; nothing to do."),
-        ([*FINETUNE, "--output", "classifier", "--resume"], "classifier: this run was finished before; nothing to do."),
-        ([*GROUP, "--resume"], "group: this group was finished before; nothing to do."),
-        ([*STOPPED_STUDY[:-2], "study", "--resume"], "study: this study was finished before; nothing to do."),
+        ([*TRAIN, "--output", "run", "--resume"], "run: this run is already finished; nothing to do."),
+        ([*FINETUNE, "--output", "classifier", "--resume"], "classifier: this run is already finished; nothing to do."),
+        ([*GROUP, "--resume"], "group: this group is already finished; nothing to do."),
+        ([*STOPPED_STUDY[:-2], "study", "--resume"], "study: this study is already finished; nothing to do."),
     ],
     ids=["train", "finetune", "group", "study"],
 )

@@ -99,7 +99,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys) -> None:
     flags += f"--batch-size 10 --max-steps 2 --output {tmp_path / 'group'} --seeds 3,4".split()
     assert main(["train", "scl", *flags]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"best steps: mean [-\d.]+, standard deviation [\d.]+, from [-\d.]+ to [-\d.]+", said)
+    assert re.search(r"Best Spearman on .*: mean [-\d.]+, standard deviation [\d.]+, from [-\d.]+ to [-\d.]+", said)
     assert runs_of(tmp_path / "group") == [tmp_path / "group" / "seed-3", tmp_path / "group" / "seed-4"]
     assert main(["train", "scl", *flags[:-1], "3,3"]) == 2
 

@@ -66,7 +66,7 @@ def train(
         if run_dir.acquire(resume=resume) == "finished":
             done = processes.broadcast_from_first(partial(load_train_result, config))
             console.print(
-                f"{run_dir.path}: this run was finished before; nothing to do.", markup=False, highlight=False
+                f"{run_dir.path}: this run is already finished; nothing to do.", markup=False, highlight=False
             )
             return done
         settings = _settings(config)

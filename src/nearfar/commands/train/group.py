@@ -109,7 +109,7 @@ def train_group(
         processes.broadcast_from_first(lambda: write_text(folder / FILE, json.dumps(record, indent=1) + "\n"))
         if set(states.values()) == {"finished"}:
             main_console.print(
-                f"{folder}: this group was finished before; nothing to do.", markup=False, highlight=False
+                f"{folder}: this group is already finished; nothing to do.", markup=False, highlight=False
             )
     return group
 

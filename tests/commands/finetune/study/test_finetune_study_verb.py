@@ -78,7 +78,7 @@ def test_a_row_of_any_sample_without_a_translation_is_found_before_the_first_run
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"few_shot": "4,x"}, "--few-shot 4,x: must be whole numbers with commas between"),
+        ({"few_shot": "4,x"}, "--few-shot 4,x: must be whole numbers separated by commas"),
         ({"few_shot": "4.5"}, "--few-shot 4.5: must be whole numbers"),
         ({"few_shot": "4,"}, "--few-shot 4,: must be whole numbers"),
         ({"batch_sizes": "16;64"}, "--batch-sizes 16;64: must be whole numbers"),
@@ -87,11 +87,14 @@ def test_a_row_of_any_sample_without_a_translation_is_found_before_the_first_run
         ({"few_shot": "4,1"}, "--few-shot 4,1: must be 2 or above, each once"),
         ({"temperatures": "0.1,0.10", "few_shot": None}, "--temperatures 0.1,0.10: .* each once"),
         ({"temperatures": "-0.1", "few_shot": None}, "--temperatures -0.1: must be 0 or above"),
-        ({"scl_weights": "0.1"}, "--few-shot: a grid is of one setting"),
-        ({"temperatures": "0.1", "few_shot": None, "batch_sizes": "4,8"}, "--batch-sizes: a grid is of one setting"),
+        ({"scl_weights": "0.1"}, "--few-shot: a grid needs a single value here"),
+        (
+            {"temperatures": "0.1", "few_shot": None, "batch_sizes": "4,8"},
+            "--batch-sizes: a grid needs a single value here",
+        ),
         ({"samples": 0}, "--samples 0: must be at least 1"),
-        ({"sample_size": 20}, "--sample-size and --few-shot say two things"),
-        ({"noise": "characters", "noises": "none"}, "--noise and --noises say two things"),
+        ({"sample_size": 20}, "--sample-size and --few-shot exclude each other"),
+        ({"noise": "characters", "noises": "none"}, "--noise and --noises exclude each other"),
     ],
 )
 def test_a_mistake_is_found_before_anything_is_read(
