@@ -133,7 +133,7 @@ def test_constant_embeddings_give_the_majority(protocol):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"protocol": "sklearn"}, "protocol 'sklearn': take senteval or exact"),
+        ({"protocol": "sklearn"}, "protocol 'sklearn': must be senteval or exact"),
         ({"nhid": -1}, "nhid -1: must be 0 or more"),
         ({"protocol": "exact", "nhid": 50}, "nhid 50: the protocol exact is logistic regression"),
         ({"folds": 1}, "folds 1: must be 2 or more"),

@@ -109,7 +109,7 @@ def test_semeval_tasks_without_subsets_have_no_mean():
     tasks = {name: {"all": subset(20, seed=n)} for n, name in enumerate(SEVEN)}
     result = evaluate_sts(angles, tasks, resamples=10)
     assert result.tasks["sts12"].spearman.all.score is not None
-    reason = "this copy of the data does not tell the subsets apart"
+    reason = "this copy of the data does not separate the subsets"
     for kind in ("mean", "wmean"):
         assert result.tasks["sts12"].spearman.of(kind) == Estimate(None, None, None, reason)
         average = result.averages["seven tasks, SICK-R test"].spearman.of(kind)

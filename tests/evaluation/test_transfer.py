@@ -121,7 +121,7 @@ def refuse(texts):
 @pytest.mark.parametrize(
     ("labels", "problem"),
     [
-        ([0] * 60, "mine.tsv: every row has the label 'u'; a classifier needs two labels at least."),
+        ([0] * 60, "mine.tsv: every row has the label 'u'; a classifier needs two labels or more."),
         ([0] * 60 + [1] * 4, "mine.tsv: the label 'v' has 4 rows, but 10 folds within 10 folds need 12 of each label."),
         ([0, 1], "mine.tsv: the label 'u' has 1 row, but"),
     ],
