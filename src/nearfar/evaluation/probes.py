@@ -171,8 +171,8 @@ def check_labels(splits: Mapping[str, Sequence[int]], names: Sequence[str], prob
     fitted = len(labels) - -(-len(labels) // folds) if pooled else len(labels)
     if probe.protocol == "senteval" and not int(HELD_OUT * fitted):
         raise NearfarError(
-            f"{len(labels)} rows are too few: {HELD_OUT:.0%} of the {fitted} training rows are held out for early stopping, "
-            "which is less than one row. Add rows, or use the protocol exact."
+            f"{len(labels)} rows are too few: {HELD_OUT:.0%} of the {fitted} training rows, held out for early "
+            "stopping, are less than one row. Add rows, or use the protocol exact."
         )
 
 
