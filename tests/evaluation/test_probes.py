@@ -166,7 +166,7 @@ def test_too_few_rows_to_hold_some_out():
     few = {"all": [0, 1] * 12}
     check_labels(few, "ab", Probe())
     fewer = {"all": [0, 1] * 10}
-    with pytest.raises(NearfarError, match="20 rows are too few: of the 13 to train on, 5% are held out"):
+    with pytest.raises(NearfarError, match="20 rows are too few: 5% of the 13 training rows, held out"):
         check_labels(fewer, "ab", Probe(folds=3))
     check_labels(fewer, "ab", EXACT)
 

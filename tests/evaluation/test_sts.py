@@ -186,7 +186,7 @@ def test_a_vector_that_is_not_finite_costs_its_tasks_alone(value):
     assert list(scored.tasks) == ["one"]
     assert scored.tasks == evaluate_sts(angles, {"one": tasks["one"]}, resamples=0).tasks
     assert list(scored.unavailable) == ["two"]
-    assert "1 of its texts hold NaN or infinity, the first is that of 'bad 1'" in scored.unavailable["two"]
+    assert "1 of its texts hold NaN or infinity; the first is that of 'bad 1'" in scored.unavailable["two"]
     assert evaluate_sts(encode, {"two": tasks["two"]}).tasks == {}
 
 
