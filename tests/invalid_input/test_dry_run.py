@@ -162,7 +162,7 @@ def test_of_two_objectives_each_shows_three_anchors(world: Path) -> None:
 
 
 def test_several_seeds(world: Path) -> None:
-    assert "3 runs like this one, one for each seed" in _dry_run_output("--seeds", "1,2,3")
+    assert "3 runs of this size, one for each seed" in _dry_run_output("--seeds", "1,2,3")
 
 
 @pytest.mark.parametrize(

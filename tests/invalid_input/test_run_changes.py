@@ -305,15 +305,19 @@ def test_what_a_kill_left_of_a_study_is_no_obstacle(runs: Path, resume: bool) ->
 
 
 @pytest.mark.parametrize(
-    "argv",
-    [[*TRAIN, "--output", "half"], [*GROUP[:-1], "half"], [*STOPPED_STUDY[:-2], "half"]],
+    ("argv", "message"),
+    [
+        ([*TRAIN, "--output", "half"], "half: already exists and holds no run"),
+        ([*GROUP[:-1], "half"], "half: is in the way"),
+        ([*STOPPED_STUDY[:-2], "half"], "half: already exists and holds no study"),
+    ],
     ids=["run", "group", "study"],
 )
-def test_other_peoples_files_are_in_the_way(runs: Path, argv: list[str]) -> None:
+def test_a_folder_with_other_files_is_refused(runs: Path, argv: list[str], message: str) -> None:
     Path("half").mkdir()
     Path("half/config.toml.new").touch()
     Path("half/thesis.txt").touch()
-    assert_refused(argv, "half: already exists")
+    assert_refused(argv, message)
 
 
 def test_nothing_to_resume(runs: Path) -> None:

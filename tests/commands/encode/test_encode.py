@@ -16,9 +16,9 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
+from nearfar.commands.encode import command
 from nearfar.commands.encode import output as output_module
 from nearfar.commands.encode.command import encode
-from nearfar.data import lines as lines_module
 from tests.encode_helpers import TEXTS, encoded, make_world, stop_after, stopped
 
 
@@ -103,7 +103,7 @@ def test_cut_texts_are_counted_over_all_runs(world: Path) -> None:
 
 def test_a_source_that_changes_while_it_is_read(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
-    monkeypatch.setattr(lines_module, "read_texts", lambda *_: iter(reads.pop(0)))
+    monkeypatch.setattr(command, "read_texts", lambda *_: iter(reads.pop(0)))
     with pytest.raises(NearfarError, match=r"x\.txt: was changed while it was read. Start again") as error:
         encoded()
     assert "--resume" not in str(error.value)

@@ -404,7 +404,7 @@ def test_translations_take_the_place_of_training_texts(config: FinetuneConfig, t
     back = write(tmp_path / "back.tsv", [(text, f"so {text}", "x") for text in texts], "sentence\ttranslation\tpivot")
     before, after = changed(config, noise=back)
     assert after.train.texts == [tuple(f"so {text}" for text in row) for row in before.train.texts]
-    assert after.sources[3] == f"training texts replaced by those of {back}"
+    assert after.sources[3] == f"training texts replaced by back-translations from {back}"
     write(tmp_path / "back.tsv", [("a dog", "a cat")], "sentence\ttranslation")
     with pytest.raises(NearfarError, match=r"back\.tsv: no translation of "):
         load_task(replace(config, noise=back))
@@ -434,7 +434,10 @@ def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: Finetun
     refuse("is named for training and for test", test=config.task)
     refuse("no such model folder", model=str(tmp_path / "nowhere"))
     refuse("max_length 100: this encoder takes 3 to", max_length=100)
-    refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and no such file", noise="word-drop")
+    refuse(
+        "--noise word-drop: is none of word-dropout, word-swap, characters, and there is no such file",
+        noise="word-drop",
+    )
     scores = write(tmp_path / "scores.tsv", [(text, f"{number}.5") for number, (text, _) in enumerate(separable(20))])
     changes = {"task": scores, "validation": None, "test": None}
     refuse("--sample-size draws rows by their labels, and these rows have scores", **changes, sample_size=4)

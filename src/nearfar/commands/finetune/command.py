@@ -8,13 +8,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from nearfar.commands.finetune.job import make_job, open_classifier
 from nearfar.commands.finetune.rows import fingerprints, load_task
 from nearfar.commands.finetune.scores import evaluate_test_rows
 from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.config.calls import accepts_settings
+from nearfar.data.classification import ClassificationTask
 from nearfar.disk import path_errors
+from nearfar.encoder.precision import resolve
 from nearfar.evaluation import results
+from nearfar.evaluation.tables import evaluation_markdown
 from nearfar.runs.execute import execute, execute_in_memory, join_processes
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder
@@ -22,9 +27,6 @@ from nearfar.runs.precision import resolve_run_precision
 from nearfar.runs.records import read_run_info
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from nearfar.data.classification import ClassificationTask
     from nearfar.training.checkpoint import Progress
 
 
@@ -61,8 +63,6 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
             changed since the run started; a loss that is not finite; a file that cannot be written.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
-    from nearfar.evaluation.tables import evaluation_markdown
-
     processes, device, console = join_processes(config, console)
     with RunFolder(config, processes) as run_dir:
         if run_dir.acquire(resume=resume) == "finished":
@@ -113,8 +113,6 @@ def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> Fi
     Raises:
         NearfarError: as :func:`finetune`.
     """
-    from nearfar.encoder.precision import resolve
-
     config = replace(config, precision=resolve(config.precision, config.device))
     classifier = open_classifier(config, task, device=config.device)
     progress = execute_in_memory(config, make_job(config, task, classifier))

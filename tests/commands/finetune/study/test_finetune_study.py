@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from nearfar.commands.finetune import command as single_runs
+from nearfar.commands.finetune import study as study_module
 from nearfar.commands.finetune.job import make_job, open_classifier
 from nearfar.commands.finetune.plan import plan_runs
 from nearfar.commands.finetune.study import finetune_study
@@ -166,16 +167,14 @@ def test_what_a_study_leaves(config: FinetuneStudyConfig, runs: Runs) -> None:
 def test_a_grid_is_chosen_by_validation_and_drawn(
     config: FinetuneStudyConfig, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nearfar.evaluation import plots
-
     drawn: list[dict[str, Any]] = []
-    draw = plots.heat_map
+    draw = study_module.heat_map
 
     def drawing(scores: Any, file: Path, **words: Any) -> None:
         drawn.append({"scores": scores, **words})
         draw(scores, file, **words)
 
-    monkeypatch.setattr(plots, "heat_map", drawing)
+    monkeypatch.setattr(study_module, "heat_map", drawing)
     runs.scores = lambda one: (100 * one.scl_weight - 10 * one.temperature, 50 - 40 * one.scl_weight)
     study = finetune_study(replace(config, few_shot="4", scl_weights="0.1,0.9", temperatures="0.3,0.1,0.5"))
     assert study["chosen"] == ["4 rows, balanced", "lambda 0.9, temperature 0.1"]
@@ -200,7 +199,7 @@ def test_rows_with_scores_have_one_variant(config: FinetuneStudyConfig, runs: Ru
     assert [row["difference"] for row in study["settings"]] == [None, None]
     assert len(runs.configs) == 4
     for change in ({"scl_weights": "0.1"}, {"scl_model": "other"}):
-        with pytest.raises(NearfarError, match="these rows have scores, and so no SCL"):
+        with pytest.raises(NearfarError, match="SCL needs labels, but these rows have scores"):
             finetune_study(replace(scored, output=f"{config.output}-2", batch_sizes=None, **change))
     with pytest.raises(NearfarError, match="--sample-size draws rows by their labels"):
         finetune_study(replace(scored, output=f"{config.output}-2", few_shot="4"))

@@ -14,6 +14,7 @@ from nearfar.cli import main
 from nearfar.commands.finetune import command as single_runs
 from nearfar.commands.finetune import study as module
 from nearfar.commands.finetune.plan import plan_runs
+from nearfar.commands.finetune.rows import load_task
 from nearfar.commands.finetune.study import finetune_study
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig, build, dump_toml, load_toml
 from nearfar.data.classification import ClassificationTask
@@ -33,11 +34,11 @@ pytestmark = pytest.mark.long
         ({"few_shot": "4,9999"}, "A sample of 9999 rows cannot be drawn"),
         ({"few_shot": "4,30"}, "The label 'cat' has 14 rows, of which a balanced sample of 30 takes 15"),
         ({"noises": "none,word-dropot:0.1"}, "--noise word-dropot: is none of word-dropout, word-swap, characters"),
-        ({"noises": "word-dropout:abc"}, "--noises word-dropout:abc: write kind:rate"),
+        ({"noises": "word-dropout:abc"}, "--noises word-dropout:abc: must be KIND:RATE"),
         ({"noises": "word-dropout:2"}, "--noise-rate 2.0: must be between 0 and 1"),
-        ({"noises": "nowhere.tsv"}, "--noise nowhere.tsv: .* no such file is there"),
-        ({"noises": "none,none"}, "name each setting once"),
-        ({"few_shot": None, "scl_weights": "0.3,0.30000001"}, "name each setting once"),
+        ({"noises": "nowhere.tsv"}, "--noise nowhere.tsv: .* there is no such file"),
+        ({"noises": "none,none"}, "give each setting once"),
+        ({"few_shot": None, "scl_weights": "0.3,0.30000001"}, "give each setting once"),
         ({"batch_sizes": "16,0"}, "--batch-size 0: must be at least 1"),
         ({"few_shot": None, "scl_weights": "0.1,1.5"}, "--scl-weight 1.5: must be between 0 and 1"),
     ],
@@ -55,7 +56,7 @@ def test_a_mistake_is_found_before_the_first_run(
 def test_a_row_of_any_sample_without_a_translation_is_found_before_the_first_run(
     config: FinetuneStudyConfig, runs: Runs, tmp_path: Path
 ) -> None:
-    tasks = [single_runs.load_task(replace(config.single, sample_size=4, sample_seed=seed)) for seed in (1, 2)]
+    tasks = [load_task(replace(config.single, sample_size=4, sample_seed=seed)) for seed in (1, 2)]
     first, second = (task.train.texts for task in tasks)
     assert set(second) - set(first)
     file = tmp_path / "bt.tsv"
