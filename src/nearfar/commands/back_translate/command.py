@@ -87,7 +87,7 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
     if not metadata:
         from nearfar.evaluation.results import provenance
 
-        metadata = {"kind": "back-translation", "settings": settings, "provenance": provenance()}
+        metadata = {"kind": "back-translation", "settings": settings, "provenance": provenance().to_dict()}
     if done < len(texts):
         from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
 
