@@ -337,4 +337,4 @@ def test_mistakes_in_a_config_file(world: Path, text: str, message: str, capsys:
 def test_long_texts_are_one_warning(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (world / "long.txt").write_text("a dog runs by the river\na dog\n")
     assert main("encode tiny --input long.txt --output x.npy --max-length 5".split()) == 0
-    assert "warning: 1 of 2 distinct texts are longer than 5 tokens and were cut there." in capsys.readouterr().err
+    assert "warning: 1 of 2 distinct texts are longer than 5 tokens and were truncated." in capsys.readouterr().err

@@ -98,7 +98,7 @@ def test_no_names_and_no_secrets(
         assert "geheim" not in said.out + said.err
         assert "~/sets" in said.out
         assert "/scratch/<user>/sets" in said.out
-        assert "CXX names ~/bin/c++, which is no program" in said.out
+        assert "CXX is ~/bin/c++, but there is no such program" in said.out
         assert "http://127.0.0.1:1/hub" in said.out
 
 
@@ -149,7 +149,7 @@ def test_kernels_tell_their_compiler_or_why_not(
     monkeypatch.delenv("CXX", raising=False)
     assert env_report(capsys, "--offline")["kernels"] == {
         "available": [],
-        "why_not": "no C++ compiler was found (no-such-compiler, or what CXX names)",
+        "why_not": "no C++ compiler was found (no-such-compiler, or the program in CXX)",
     }
 
 

@@ -100,7 +100,7 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
     found = [line for query in QUERIES for line in _search(query, encoders)]
     console.print("\n".join(found), highlight=False)
 
-    _write_report(folder, scores, differences, found, results["scl"]["provenance"])
+    _write_report(folder, scores, differences, found, results["scl"].provenance.to_dict())
     minutes = (time.perf_counter() - started) / 60
     console.rule()
     console.print(
@@ -148,14 +148,14 @@ Grid = tuple[str, list[str], list[list[str]]]
 def _tables(results: dict[str, Any], comparisons: list[Any]) -> tuple[Grid, Grid]:
     rows = []
     for name, result in results.items():
-        spearman, pearson = (result["tasks"][TASK][metric]["all"] for metric in ("spearman", "pearson"))
-        rows.append([name, *(f"{e['score']:.2f} [{e['low']:.1f}, {e['high']:.1f}]" for e in (spearman, pearson))])
+        spearman, pearson = (result.tasks[TASK].metric(metric).all for metric in ("spearman", "pearson"))
+        rows.append([name, *(f"{e.score:.2f} [{e.low:.1f}, {e.high:.1f}]" for e in (spearman, pearson))])
     scores = ("Held-out pairs: correlation x 100 [95% interval]", ["encoder", "Spearman", "Pearson"], rows)
     rows = []
     for comparison in comparisons:
-        row = comparison["tasks"][TASK]
-        interval = f"{row['difference']:+.2f} [{row['low']:+.1f}, {row['high']:+.1f}]"
-        rows.append([f"{comparison['first']['name']} - {comparison['second']['name']}", interval, f"{row['p']:.4f}"])
+        row = comparison.tasks[TASK]
+        interval = f"{row.difference:+.2f} [{row.low:+.1f}, {row.high:+.1f}]"
+        rows.append([f"{comparison.first.name} - {comparison.second.name}", interval, f"{row.p:.4f}"])
     return scores, ("Differences in Spearman: paired bootstrap over pairs", ["pair", "difference", "p"], rows)
 
 

@@ -132,7 +132,7 @@ def execute(
             checkpoints.load_best(job.modules)
         _replace(folder / "model", job.save)
         own = job.run_info(progress)
-        record = {**provenance(), "config": asdict(config), "data": job.facts, "inputs": run_dir.inputs}
+        record = {**provenance().to_dict(), "config": asdict(config), "data": job.facts, "inputs": run_dir.inputs}
         record |= {"precision": config.precision, **own, **asdict(progress)}
         write_text(
             folder / "run.json", json.dumps(record, indent=1) + "\n"

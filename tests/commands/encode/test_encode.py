@@ -97,7 +97,7 @@ def test_each_distinct_text_of_a_block_is_encoded_once(world: Path, monkeypatch:
 def test_cut_texts_are_counted_over_all_runs(world: Path) -> None:
     Path("y.txt").write_text("a dog runs by the river\na dog\na cat\nthe dog runs by a river\na dog\na dog\n")
     stopped(blocks=1, source="y.txt", block=2, max_length=5)
-    with pytest.warns(UserWarning, match="2 of 5 distinct texts are longer than 5 tokens and were cut there"):
+    with pytest.warns(UserWarning, match="2 of 5 distinct texts are longer than 5 tokens and were truncated"):
         encoded(source="y.txt", block=2, max_length=5, resume=True)
 
 

@@ -433,11 +433,8 @@ def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: Finetun
     refuse("no column 'answer'", text_columns=("text", "answer"))
     refuse("is named for training and for test", test=config.task)
     refuse("no such model folder", model=str(tmp_path / "nowhere"))
-    refuse("max_length 100: this encoder takes 3 to", max_length=100)
-    refuse(
-        "--noise word-drop: is none of word-dropout, word-swap, characters, and there is no such file",
-        noise="word-drop",
-    )
+    refuse("max_length 100: must be from 3 to", max_length=100)
+    refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and there is no such", noise="word-drop")
     scores = write(tmp_path / "scores.tsv", [(text, f"{number}.5") for number, (text, _) in enumerate(separable(20))])
     changes = {"task": scores, "validation": None, "test": None}
     refuse("--sample-size draws rows by their labels, and these rows have scores", **changes, sample_size=4)

@@ -90,7 +90,7 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
         return file
     done = _truncate_to_complete_blocks(file, texts, BLOCK * config.batch_size) if metadata else 0
     if not metadata:
-        metadata = {"kind": "back-translation", "settings": settings, "provenance": provenance()}
+        metadata = {"kind": "back-translation", "settings": settings, "provenance": provenance().to_dict()}
     if done < len(texts):
         from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
 

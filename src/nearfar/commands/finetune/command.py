@@ -18,8 +18,7 @@ from nearfar.config.calls import accepts_settings
 from nearfar.data.classification import ClassificationTask
 from nearfar.disk import path_errors
 from nearfar.encoder.precision import resolve
-from nearfar.evaluation import results
-from nearfar.evaluation.tables import evaluation_markdown
+from nearfar.evaluation.results import EvaluationResult
 from nearfar.runs.execute import execute, execute_in_memory, join_processes
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder
@@ -41,7 +40,7 @@ class FinetuneResult:
     best_score: float
     seconds: float
     """Duration of the training steps, without evaluation."""
-    result: results.Result
+    result: EvaluationResult
     """Scores on the test rows, in the format of a result file."""
 
 
@@ -79,11 +78,11 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
         run_dir.verify_input(f"--model {config.model}", lambda: fingerprint_model(config.model))
         classifier = open_classifier(config, task, device=device)
         job = replace(make_job(config, task, classifier, processes=processes.size), settings=settings)
-        test_results: list[results.Result] = []
+        test_results: list[EvaluationResult] = []
 
         def run_info(progress: "Progress") -> dict[str, Any]:
             result = evaluate_test_rows(config, task, classifier, validation=_validation(config, progress))
-            results.write_result(result, Path(config.output) / "result.json", markdown=evaluation_markdown(result))
+            result.save(Path(config.output) / "result.json")
             test_results.append(result)
             return job.run_info(progress)
 
@@ -102,7 +101,7 @@ def load_finetune_result(folder: Path) -> FinetuneResult:
     run_info = read_run_info(folder)
     steps, best_step = (int(run_info.get(key) or 0) for key in ("step", "best_step"))
     start, best, seconds = (float(run_info.get(key) or 0) for key in ("start_score", "best_score", "seconds"))
-    return FinetuneResult(steps, best_step, start, best, seconds, results.read_result(folder / "result.json"))
+    return FinetuneResult(steps, best_step, start, best, seconds, EvaluationResult.load(folder / "result.json"))
 
 
 def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> FinetuneResult:
@@ -126,7 +125,7 @@ def _validation(config: FinetuneConfig, progress: "Progress") -> float:
     return (progress.best_score or 0.0) if config.keep == "best" else progress.history[-1][1]
 
 
-def _finetune_result(progress: "Progress", result: results.Result) -> FinetuneResult:
+def _finetune_result(progress: "Progress", result: EvaluationResult) -> FinetuneResult:
     return FinetuneResult(
         progress.step,
         progress.best_step or 0,
