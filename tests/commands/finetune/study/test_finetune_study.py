@@ -1,4 +1,4 @@
-"""Fine-tuning studies: which runs there are, that sides differ in the loss alone, what they leave, how they go on."""
+"""Fine-tuning studies: planned runs, variants that differ only in the loss, output files, resuming."""
 
 import json
 from dataclasses import asdict, replace
@@ -22,7 +22,7 @@ from tests.tiny import sentences
 
 pytestmark = pytest.mark.long
 
-# --- which runs there are ---
+# --- planned runs ---
 
 
 def test_few_shot_samples_hold_every_setting_by_both_variants(config: FinetuneStudyConfig) -> None:
@@ -127,10 +127,10 @@ def test_scl_may_start_from_another_encoder(config: FinetuneStudyConfig, tiny: s
     assert [cell.config.model for cell in plan_runs(grid)] == [tiny, "other", tiny, "other"]
 
 
-# --- what it leaves ---
+# --- output files ---
 
 
-def test_what_a_study_leaves(config: FinetuneStudyConfig, runs: Runs) -> None:
+def test_output_files(config: FinetuneStudyConfig, runs: Runs) -> None:
     runs.scores = lambda one: (40.0 + one.seed, 60.0 + (2 * one.seed if one.scl_weight else 0))
     study = finetune_study(config)
     folder = Path(config.output)
@@ -143,7 +143,7 @@ def test_what_a_study_leaves(config: FinetuneStudyConfig, runs: Runs) -> None:
         "setting": "8 rows, balanced",
         "variant": "CE+SCL",
         "sample": 1,
-        "validation": 41.0,  # of the weights that were kept, not the best there ever was
+        "validation": 41.0,  # of the kept weights, not the best score
         "test": {"accuracy": 62.0, "matthews": 0.0},
         "best_step": 4,
         "steps": 8,
@@ -152,7 +152,7 @@ def test_what_a_study_leaves(config: FinetuneStudyConfig, runs: Runs) -> None:
         "digest": "0",
         "commit": "abc",
     }
-    assert study["config"] == asdict(config) | {"precision": "fp32"}  # what auto is here
+    assert study["config"] == asdict(config) | {"precision": "fp32"}  # auto resolves to this
     assert study["chosen"] is None
     assert study["title"].endswith("train.tsv: CE, CE+SCL")
     (first, second) = study["settings"]
@@ -164,7 +164,7 @@ def test_what_a_study_leaves(config: FinetuneStudyConfig, runs: Runs) -> None:
     assert all(fact in page for fact in study["facts"])
 
 
-def test_a_grid_is_chosen_by_validation_and_drawn(
+def test_a_grid_is_chosen_by_validation_and_plotted(
     config: FinetuneStudyConfig, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[dict[str, Any]] = []
@@ -180,7 +180,7 @@ def test_a_grid_is_chosen_by_validation_and_drawn(
     assert study["chosen"] == ["4 rows, balanced", "lambda 0.9, temperature 0.1"]
     assert study["title"].endswith("train.tsv: lambda and temperature")
     means = {name: held["test"]["accuracy"]["mean"] for name, held in study["settings"][0]["variants"].items()}
-    assert means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())  # test rows have no say
+    assert means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())  # test rows do not choose
     assert "The validation rows choose lambda 0.9, temperature 0.1." in Path(config.output, "study.md").read_text()
     assert Path(config.output, "grid.png").read_bytes().startswith(b"\x89PNG")
     assert drawn[0]["scores"] == [[pytest.approx(100 * w - 10 * t) for t in (0.3, 0.1, 0.5)] for w in (0.1, 0.9)]
@@ -206,10 +206,10 @@ def test_rows_with_scores_have_one_variant(config: FinetuneStudyConfig, runs: Ru
     assert len(runs.configs) == 4
 
 
-# --- going on ---
+# --- resuming ---
 
 
-def test_a_study_goes_on_where_it_was(config: FinetuneStudyConfig, runs: Runs) -> None:
+def test_an_interrupted_study_resumes(config: FinetuneStudyConfig, runs: Runs) -> None:
     runs.scores = lambda one: (50.0, 10.0 * one.seed + one.sample_size + one.scl_weight)
     whole = finetune_study(replace(config, output=f"{config.output}-whole"))
     runs.configs.clear()
@@ -231,7 +231,7 @@ def test_a_study_goes_on_where_it_was(config: FinetuneStudyConfig, runs: Runs) -
 
 
 @pytest.mark.parametrize(("cut", "again"), [(30, 1), (1, 0)], ids=["in the line", "before its end"])
-def test_a_last_line_that_was_cut_is_run_again(config: FinetuneStudyConfig, runs: Runs, cut: int, again: int) -> None:
+def test_an_incomplete_last_line_is_run_again(config: FinetuneStudyConfig, runs: Runs, cut: int, again: int) -> None:
     runs.stop_after = 5
     with pytest.raises(Interrupted):
         finetune_study(config)
@@ -241,7 +241,7 @@ def test_a_last_line_that_was_cut_is_run_again(config: FinetuneStudyConfig, runs
     runs.stop_after = 1 + again
     with pytest.raises(Interrupted):
         finetune_study(config, resume=True)
-    assert [json.loads(line)["sample"] for line in lines_of(config)] == [1, 1, 1, 1, 2, 2]  # all of them whole
+    assert [json.loads(line)["sample"] for line in lines_of(config)] == [1, 1, 1, 1, 2, 2]  # all lines are complete
     runs.configs.clear()
     runs.stop_after = None
     study = finetune_study(config, resume=True)
@@ -260,7 +260,7 @@ def test_other_settings_are_refused(config: FinetuneStudyConfig, runs: Runs) -> 
     assert len(runs.configs) == 1
 
 
-def test_a_finished_study_is_not_begun_again(config: FinetuneStudyConfig, runs: Runs) -> None:
+def test_a_finished_study_does_not_start_again(config: FinetuneStudyConfig, runs: Runs) -> None:
     study = finetune_study(config)
     runs.configs.clear()
     with pytest.raises(NearfarError, match=r"holds this study, finished; its tables are in .*study\.md"):
@@ -268,7 +268,7 @@ def test_a_finished_study_is_not_begun_again(config: FinetuneStudyConfig, runs: 
     with pytest.raises(NearfarError, match="with other settings"):
         finetune_study(replace(config, epochs=9))
     Path(config.output, "study.md").unlink()
-    assert finetune_study(config, resume=True)["settings"] == study["settings"]  # summed up anew
+    assert finetune_study(config, resume=True)["settings"] == study["settings"]  # summarised again
     assert Path(config.output, "study.md").exists()
     assert not runs.configs
     with pytest.raises(NearfarError, match="there is no study to resume"):

@@ -1,4 +1,4 @@
-"""Fine-tuning studies by the command line: what is refused before the first run, settings, tables, Ctrl-C."""
+"""Fine-tuning studies on the command line: errors before the first run, settings, tables, Ctrl-C."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from tests.finetune_study_helpers import Runs, keys, lines_of, write
 
 pytestmark = pytest.mark.long
 
-# --- what is refused before the first run ---
+# --- errors before the first run ---
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_several_processes_are_refused(
         {"scl_model": "other"},
     ],
 )
-def test_each_flag_of_a_study_makes_it_one(flags: dict[str, Any], tmp_path: Path) -> None:
+def test_each_study_flag_makes_a_study(flags: dict[str, Any], tmp_path: Path) -> None:
     plain = FinetuneStudyConfig(output="x", task="rte", epochs=7, text_columns=("a", "b"), sample_size=None)
     assert not plain.is_study
     config = replace(plain, **flags)
@@ -140,7 +140,7 @@ def test_each_flag_of_a_study_makes_it_one(flags: dict[str, Any], tmp_path: Path
     assert build(kind, values, source="study.toml") == config
 
 
-# --- by the command line ---
+# --- on the command line ---
 
 
 def flags_of(config: FinetuneStudyConfig, **more: str) -> list[str]:
@@ -158,7 +158,7 @@ def test_main_from_flags_to_tables(config: FinetuneStudyConfig, capsys: pytest.C
     study = json.loads(Path(config.output, "study.json").read_text())
     assert [(cell["setting"], cell["variant"], cell["sample"]) for cell in study["cells"]] == keys(config)
     steps = {cell["setting"]: cell["steps"] for cell in study["cells"]}
-    assert steps == {"4 rows, balanced": 4, "8 rows, balanced": 4}  # a sample smaller than a batch is one
+    assert steps == {"4 rows, balanced": 4, "8 rows, balanced": 4}  # a sample smaller than a batch is one batch
     for row in study["settings"]:
         for held in row["variants"].values():
             assert held["samples"] == 2
@@ -178,11 +178,11 @@ def test_a_run_is_the_same_in_a_study_and_alone(config: FinetuneStudyConfig) -> 
 
 
 @pytest.mark.parametrize("at", [7, 10], ids=["a run's first step", "a run's last step"])
-def test_ctrl_c_says_how_to_go_on(
+def test_ctrl_c_says_how_to_resume(
     config: FinetuneStudyConfig, at: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run has five evaluations with the start's, and it is the second run that is stopped."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+    """Each run has five evaluations, the first before training; the second run is interrupted."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     evaluations = count(1)
     make = single_runs.make_job
 
@@ -234,7 +234,7 @@ def test_ctrl_c_between_steps_and_before_the_first(
     assert "stopped" in told.err
 
 
-def test_main_takes_a_file_and_flags_above_it(
+def test_flags_override_a_config_file(
     config: FinetuneStudyConfig, runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "study.toml").write_text(dump_toml(config))
