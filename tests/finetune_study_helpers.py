@@ -3,12 +3,12 @@
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from nearfar.commands.finetune.command import FinetuneResult
 from nearfar.commands.finetune.plan import plan_runs
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig
 from nearfar.data.classification import ClassificationTask
+from nearfar.evaluation.results import ClassificationScores, Estimate, EvaluationResult, Provenance, TransferResults
 from nearfar.training.loop import Interrupted
 from tests.tiny import sentences
 
@@ -62,9 +62,17 @@ class Runs:
         self.configs.append(config)
         self.tasks.append(task)
         validation, test = self.scores(config)
-        entry: dict[str, Any] = {"accuracy": {"score": test}, "matthews": {"score": None}, "digest": "0"}
-        entry |= {"dev_accuracy": validation, "dev_matthews": None}
-        result = {"transfer": {"tasks": {task.name: entry}}, "provenance": {"commit": "abc"}}
+        entry = ClassificationScores(
+            protocol="finetune",
+            rows=20,
+            accuracy=Estimate(test, None, None),
+            matthews=Estimate(None, None, None, "why"),
+            dev_accuracy=validation,
+            digest="0",
+        )
+        transfer = TransferResults(protocol="finetune", averages={}, tasks={task.name: entry})
+        provenance = Provenance(commit="abc")
+        result = EvaluationResult(model="m", config={}, provenance=provenance, tasks={}, transfer=transfer)
         return FinetuneResult(steps=8, best_step=4, start_score=0.0, best_score=0.99, seconds=2.0, result=result)
 
 

@@ -187,7 +187,7 @@ def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str
     assert found
     assert float(found[1]) > 60
     assert found[2] == "The best weights are in run [1]/model"
-    result = results.read_result(world / "run [1]" / "result.json")
+    result = results.EvaluationResult.load(world / "run [1]" / "result.json")
 
     texts = [line.split("\t")[0] for line in (world / "labelled.tsv").read_text().splitlines()[1:]]
     (world / "texts.txt").write_text("\n".join(texts))
@@ -204,8 +204,8 @@ def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str
     assert main(["compare", "run [1]/result.json", "ce/result.json", "--resamples", "100"]) == 0
     compared = capsys.readouterr().out
     assert "Accuracy x 100: first run [1], second ce" in compared
-    assert "average accuracy: over labelled.tsv" in compared
-    assert result["transfer"]["tasks"]["labelled.tsv"]["rows"] == 18
+    assert "average accuracy: mean over labelled.tsv" in compared
+    assert result.transfer.tasks["labelled.tsv"].rows == 18
 
 
 def test_finetune_from_a_file_whose_settings_flags_override(world: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,8 +86,8 @@ def metrics(run: str) -> list[dict[str, float]]:
     return [{key: value for key, value in line.items() if key != "items_per_second"} for line in lines]
 
 
-def entry_of(result: results.Result) -> dict[str, object]:
-    (entry,) = result["transfer"]["tasks"].values()
+def entry_of(result: results.EvaluationResult) -> results.TransferScores:
+    (entry,) = result.transfer.tasks.values()
     return entry
 
 
@@ -97,8 +97,8 @@ def assert_same_run(first: str, second: str) -> None:
     ours, theirs = (load_file(Path(run) / "model" / "model.safetensors") for run in (first, second))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    told = [entry_of(results.read_result(Path(run) / "result.json")) for run in (first, second)]
-    assert told[0]["predicted"] == told[1]["predicted"]
+    told = [entry_of(results.EvaluationResult.load(Path(run) / "result.json")) for run in (first, second)]
+    assert told[0].predicted == told[1].predicted
 
 
 # --- results and output files ---
@@ -113,13 +113,13 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     assert sorted(path.name for path in run.iterdir()) == left
     assert (run / "config.toml").read_text() == dump_toml(config)
     assert done.steps == 32
-    result = results.read_result(run / "result.json")
+    result = results.EvaluationResult.load(run / "result.json")
     assert result == done.result
-    assert (result["model"], result["config"]["training_seed"]) == (config.output, config.seed)
+    assert (result.model, result.config["training_seed"]) == (config.output, config.seed)
     assert "fine-tuned" in (run / "result.md").read_text()
     entry = entry_of(result)
-    assert (entry["rows"], entry["classes"], entry["protocol"]) == (60, ["fruit", "pet"], "finetune")
-    assert entry["accuracy"]["low"] > 60  # type: ignore[index]
+    assert (entry.rows, entry.classes, entry.protocol) == (60, ["fruit", "pet"], "finetune")
+    assert entry.accuracy.low > 60
 
     steps = [line for line in metrics(config.output) if "loss" in line]
     assert [line["step"] for line in steps] == list(range(1, 33))
@@ -129,28 +129,28 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     assert [step for step, _ in scores] == [0, 5, 10, 15, 20, 25, 30, 32]
     assert (done.start_score, done.best_score) == (scores[0][1], max(score for _, score in scores[1:]))
     assert dict(scores)[done.best_step] == done.best_score
-    assert entry["dev_accuracy"] == pytest.approx(100 * done.best_score)
+    assert entry.dev_accuracy == pytest.approx(100 * done.best_score)
     run_info = json.loads((run / "run.json").read_text())
     used = asdict(config) | {"precision": "fp32"}  # auto resolves to this
     assert run_info["config"] == json.loads(json.dumps(used))
     assert (run_info["dev"], run_info["metric"]) == (f"{config.task}, validation", "accuracy")
-    assert run_info["data"] == result["config"]["data"]
+    assert run_info["data"] == result.config["data"]
     assert [part.split(":")[0] for part in run_info["data"]] == ["train", "validation", "test", "labels"]
 
 
 def test_the_model_gives_the_results_predictions(finished_run: tuple[FinetuneConfig, FinetuneResult]) -> None:
     entry, folder = entry_of(finished_run[1].result), Path(finished_run[0].output) / "model"
-    assert len(set(entry["predicted"])) == 2  # type: ignore[call-overload]
+    assert len(set(entry.predicted)) == 2
     texts = [text for text, _ in separable(60, seed=2)]
     theirs = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert theirs.config.id2label == {0: "fruit", 1: "pet"}
     with torch.no_grad():
         found = [int(theirs(**tokenizer(text, return_tensors="pt")).logits.argmax()) for text in texts]
-    assert found == entry["predicted"]
+    assert found == entry.predicted
     ours = Classifier.from_pretrained(folder)
     assert (ours.label_names, ours.max_length) == (("fruit", "pet"), 20)
-    assert ours.predict([(text,) for text in texts]).argmax(axis=1).tolist() == entry["predicted"]
+    assert ours.predict([(text,) for text in texts]).argmax(axis=1).tolist() == entry.predicted
 
 
 def test_in_memory_is_the_same(
@@ -163,7 +163,7 @@ def test_in_memory_is_the_same(
     assert sorted(Path(config.output).parent.rglob("*")) == there
     assert not list(tmp_path.iterdir())
     assert replace(again, result=done.result, seconds=done.seconds) == done
-    assert again.result["config"] == done.result["config"]
+    assert again.result.config == done.result.config
     assert entry_of(again.result) == entry_of(done.result)
 
 
@@ -182,7 +182,7 @@ def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig
         classifier = Classifier.from_pretrained(tmp_path / keep / "model")
         found = classifier.predict([(text,) for text in texts]).argmax(axis=1)
         right = np.mean([("fruit", "pet")[label] == gold for label, gold in zip(found, labels, strict=True)])
-        assert entry_of(done.result)["dev_accuracy"] == pytest.approx(100 * right)
+        assert entry_of(done.result).dev_accuracy == pytest.approx(100 * right)
         kept[keep] = (done.best_step, done.best_score, right)
     assert kept["best"][:2] == kept["last"][:2]
     assert kept["last"][2] < kept["best"][2] == kept["best"][1]
@@ -195,13 +195,11 @@ def test_another_seed_is_another_run_of_the_same_rows(
     config = replace(config, seed=2, epochs=1)
     other, before = finetune(config), finished_run[1]
     assert metrics(config.output)[1]["ce"] != metrics(finished_run[0].output)[1]["ce"]  # another head, another order
-    assert entry_of(other.result)["digest"] == entry_of(before.result)["digest"]
+    assert entry_of(other.result).digest == entry_of(before.result).digest
     found = compare(*(Path(run) / "result.json" for run in (config.output, finished_run[0].output)), resamples=50)
-    assert (
-        compare(config.output, finished_run[0].output, resamples=50)["tasks"] == found["tasks"]
-    )  # a run folder stands for its result
-    assert list(found["tasks"]) == [config.task]
-    assert (found["first"]["training_seeds"], found["second"]["training_seeds"]) == ([2], [1])
+    assert compare(config.output, finished_run[0].output, resamples=50).tasks == found.tasks  # a run is its result
+    assert list(found.tasks) == [config.task]
+    assert (found.first.training_seeds, found.second.training_seeds) == ([2], [1])
 
 
 # --- interrupted and resumed ---
@@ -278,7 +276,7 @@ def test_a_run_interrupted_during_the_test_resumes(config: FinetuneConfig, monke
             finetune(config)
     assert not (Path(config.output) / "run.json").exists()
     done = finetune(config, resume=True)
-    assert results.read_result(Path(config.output) / "result.json") == done.result
+    assert results.EvaluationResult.load(Path(config.output) / "result.json") == done.result
     assert not (Path(config.output) / "checkpoint").exists()
 
 
@@ -295,8 +293,8 @@ def test_steps_are_chosen_by_the_validation_rows_only(
     assert metrics(config.output) == metrics(finished_run[0].output)
     assert (other.best_step, other.best_score) == (done.best_step, done.best_score)
     entries = entry_of(done.result), entry_of(other.result)
-    assert entries[0]["predicted"] == entries[1]["predicted"]
-    assert entries[0]["accuracy"] != entries[1]["accuracy"]
+    assert entries[0].predicted == entries[1].predicted
+    assert entries[0].accuracy != entries[1].accuracy
 
     wrong = [(text, "pet" if label == "fruit" else "fruit") for text, label in separable(40, seed=1)]
     task = load_task(replace(config, validation=write(tmp_path / "validation.tsv", wrong)))
@@ -314,9 +312,9 @@ def test_three_labels_in_pairs_by_named_columns(config: FinetuneConfig, tmp_path
     changes |= {"text_columns": ("question", "answer"), "label_column": "kind", "epochs": 10}
     done = finetune(replace(config, **changes, balanced=True, batch_size=9))
     entry = entry_of(done.result)
-    assert (entry["classes"], entry["rows"]) == (["fruit", "pet", "water"], 24)
-    assert entry["accuracy"]["score"] > 60  # type: ignore[index]
-    assert done.result["config"]["data"][1].startswith("validation: of train, drawn by seed 0")
+    assert (entry.classes, entry.rows) == (["fruit", "pet", "water"], 24)
+    assert entry.accuracy.score > 60
+    assert done.result.config["data"][1].startswith("validation: of train, drawn by seed 0")
 
 
 def test_scores_are_a_regression(config: FinetuneConfig, tmp_path: Path) -> None:
@@ -330,9 +328,9 @@ def test_scores_are_a_regression(config: FinetuneConfig, tmp_path: Path) -> None
     config = replace(config, task=files["train"], validation=files["validation"], test=files["test"], epochs=6)
     done = finetune(config)
     entry = entry_of(done.result)
-    assert entry["kind"] == "relatedness"
-    assert entry["pearson"]["low"] > 30  # type: ignore[index]
-    assert done.best_score == pytest.approx(entry["dev_pearson"] / 100)  # type: ignore[operator]
+    assert entry.kind == "relatedness"
+    assert entry.pearson.low > 30
+    assert done.best_score == pytest.approx(entry.dev_pearson / 100)
     lines = metrics(config.output)
     assert lines[0]["metric"] == "pearson"
     assert lines[1].keys() >= {"loss", "mse"}
@@ -382,7 +380,7 @@ def test_samples_are_balanced_or_proportional(config: FinetuneConfig, tmp_path: 
     assert "in the labels' proportions" in like.sources[3]
     done = finetune(replace(config, sample_size=6, epochs=3, batch_size=16))  # fewer rows than a batch
     assert (done.steps, done.best_step) == (3, 3)
-    assert done.result["config"]["data"][3].startswith("6 of")
+    assert done.result.config["data"][3].startswith("6 of")
 
 
 @pytest.mark.parametrize("noise", ["word-dropout", "word-swap", "characters"])
@@ -437,7 +435,7 @@ def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: Finetun
     refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and there is no such", noise="word-drop")
     scores = write(tmp_path / "scores.tsv", [(text, f"{number}.5") for number, (text, _) in enumerate(separable(20))])
     changes = {"task": scores, "validation": None, "test": None}
-    refuse("--sample-size draws rows by their labels, and these rows have scores", **changes, sample_size=4)
+    refuse("--sample-size samples rows by label, but these rows have scores", **changes, sample_size=4)
 
 
 @pytest.mark.parametrize(

@@ -136,10 +136,10 @@ def test_output_files(config: FinetuneStudyConfig, runs: Runs) -> None:
     folder = Path(config.output)
     left = ["cells.jsonl", "config.toml", "inputs.json", "study.json", "study.md"]
     assert sorted(path.name for path in folder.iterdir()) == left
-    assert json.loads((folder / "study.json").read_text()) == json.loads(json.dumps(study))
+    assert json.loads((folder / "study.json").read_text()) == json.loads(json.dumps(study.to_dict()))
     assert (folder / "config.toml").read_text() == dump_toml(config)
-    assert [json.loads(line) for line in lines_of(config)] == study["cells"]
-    assert study["cells"][3] == {
+    assert [json.loads(line) for line in lines_of(config)] == [cell.to_dict() for cell in study.cells]
+    assert study.cells[3].to_dict() == {
         "setting": "8 rows, balanced",
         "variant": "CE+SCL",
         "sample": 1,
@@ -152,16 +152,16 @@ def test_output_files(config: FinetuneStudyConfig, runs: Runs) -> None:
         "digest": "0",
         "commit": "abc",
     }
-    assert study["config"] == asdict(config) | {"precision": "fp32"}  # auto resolves to this
-    assert study["chosen"] is None
-    assert study["title"].endswith("train.tsv: CE, CE+SCL")
-    (first, second) = study["settings"]
-    assert [row["setting"] for row in (first, second)] == ["4 rows, balanced", "8 rows, balanced"]
-    assert first["difference"]["difference"] == 3.0  # of 2 and 4
+    assert study.config == asdict(config) | {"precision": "fp32"}  # what auto is here
+    assert study.chosen is None
+    assert study.title.endswith("train.tsv: CE, CE+SCL")
+    (first, second) = study.settings
+    assert [row.setting for row in (first, second)] == ["4 rows, balanced", "8 rows, balanced"]
+    assert first.difference.difference == 3.0  # of 2 and 4
     page = (folder / "study.md").read_text()
     assert "| 8 rows, balanced | CE+SCL | 2 | 41.50 | 63.00 (1.41) |" in page
     assert "- train: " in page
-    assert all(fact in page for fact in study["facts"])
+    assert all(fact in page for fact in study.facts)
 
 
 def test_a_grid_is_chosen_by_validation_and_plotted(
@@ -177,11 +177,11 @@ def test_a_grid_is_chosen_by_validation_and_plotted(
     monkeypatch.setattr(study_module, "heat_map", drawing)
     runs.scores = lambda one: (100 * one.scl_weight - 10 * one.temperature, 50 - 40 * one.scl_weight)
     study = finetune_study(replace(config, few_shot="4", scl_weights="0.1,0.9", temperatures="0.3,0.1,0.5"))
-    assert study["chosen"] == ["4 rows, balanced", "lambda 0.9, temperature 0.1"]
-    assert study["title"].endswith("train.tsv: lambda and temperature")
-    means = {name: held["test"]["accuracy"]["mean"] for name, held in study["settings"][0]["variants"].items()}
-    assert means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())  # test rows do not choose
-    assert "The validation rows choose lambda 0.9, temperature 0.1." in Path(config.output, "study.md").read_text()
+    assert study.chosen == ["4 rows, balanced", "lambda 0.9, temperature 0.1"]
+    assert study.title.endswith("train.tsv: lambda and temperature")
+    means = {name: held.test["accuracy"].mean for name, held in study.settings[0].variants.items()}
+    assert means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())  # test rows have no say
+    assert "Best on the validation rows: lambda 0.9, temperature 0.1." in Path(config.output, "study.md").read_text()
     assert Path(config.output, "grid.png").read_bytes().startswith(b"\x89PNG")
     assert drawn[0]["scores"] == [[pytest.approx(100 * w - 10 * t) for t in (0.3, 0.1, 0.5)] for w in (0.1, 0.9)]
     assert (drawn[0]["rows"], drawn[0]["columns"]) == (["0.1", "0.9"], ["0.3", "0.1", "0.5"])
@@ -195,13 +195,13 @@ def test_rows_with_scores_have_one_variant(config: FinetuneStudyConfig, runs: Ru
         (tmp_path / f"{part}.tsv").write_text("label\tsentence1\tsentence2\n" + "\n".join(rows) + "\n")
     scored = replace(config, few_shot=None, batch_sizes="4,8")
     study = finetune_study(scored)
-    assert [list(row["variants"]) for row in study["settings"]] == [["MSE"], ["MSE"]]
-    assert [row["difference"] for row in study["settings"]] == [None, None]
+    assert [list(row.variants) for row in study.settings] == [["MSE"], ["MSE"]]
+    assert [row.difference for row in study.settings] == [None, None]
     assert len(runs.configs) == 4
     for change in ({"scl_weights": "0.1"}, {"scl_model": "other"}):
         with pytest.raises(NearfarError, match="SCL needs labels, but these rows have scores"):
             finetune_study(replace(scored, output=f"{config.output}-2", batch_sizes=None, **change))
-    with pytest.raises(NearfarError, match="--sample-size draws rows by their labels"):
+    with pytest.raises(NearfarError, match="--sample-size samples rows by label"):
         finetune_study(replace(scored, output=f"{config.output}-2", few_shot="4"))
     assert len(runs.configs) == 4
 
@@ -226,8 +226,8 @@ def test_an_interrupted_study_resumes(config: FinetuneStudyConfig, runs: Runs) -
     assert [one.key for one in plan_runs(config)[3:]] == [
         (f"{one.sample_size} rows, balanced", "CE+SCL" if one.scl_weight else "CE", one.seed) for one in runs.configs
     ]
-    assert study["cells"] == whole["cells"]
-    assert study["settings"] == whole["settings"]
+    assert study.cells == whole.cells
+    assert study.settings == whole.settings
 
 
 @pytest.mark.parametrize(("cut", "again"), [(30, 1), (1, 0)], ids=["in the line", "before its end"])
@@ -246,7 +246,7 @@ def test_an_incomplete_last_line_is_run_again(config: FinetuneStudyConfig, runs:
     runs.stop_after = None
     study = finetune_study(config, resume=True)
     assert len(runs.configs) == 2
-    assert [(cell["setting"], cell["variant"], cell["sample"]) for cell in study["cells"]] == keys(config)
+    assert [(cell.setting, cell.variant, cell.sample) for cell in study.cells] == keys(config)
 
 
 def test_other_settings_are_refused(config: FinetuneStudyConfig, runs: Runs) -> None:
@@ -268,7 +268,7 @@ def test_a_finished_study_does_not_start_again(config: FinetuneStudyConfig, runs
     with pytest.raises(NearfarError, match="with other settings"):
         finetune_study(replace(config, epochs=9))
     Path(config.output, "study.md").unlink()
-    assert finetune_study(config, resume=True)["settings"] == study["settings"]  # summarised again
+    assert finetune_study(config, resume=True).settings == study.settings  # summed up anew
     assert Path(config.output, "study.md").exists()
     assert not runs.configs
     with pytest.raises(NearfarError, match="there is no study to resume"):

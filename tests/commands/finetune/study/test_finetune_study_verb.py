@@ -18,6 +18,7 @@ from nearfar.commands.finetune.rows import load_task
 from nearfar.commands.finetune.study import finetune_study
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig, build, dump_toml, load_toml
 from nearfar.data.classification import ClassificationTask
+from nearfar.evaluation.results import StudyResult
 from nearfar.runs.execute import Job
 from nearfar.training.loop import Evaluation, Interrupted
 from nearfar.types import NearfarError
@@ -155,26 +156,26 @@ def test_main_from_flags_to_tables(config: FinetuneStudyConfig, capsys: pytest.C
     told = capsys.readouterr().out
     assert "run 8 of 8: 8 rows, balanced, CE+SCL, sample 2: accuracy " in told
     assert Path(config.output, "study.md").read_text().strip() in told
-    study = json.loads(Path(config.output, "study.json").read_text())
-    assert [(cell["setting"], cell["variant"], cell["sample"]) for cell in study["cells"]] == keys(config)
-    steps = {cell["setting"]: cell["steps"] for cell in study["cells"]}
-    assert steps == {"4 rows, balanced": 4, "8 rows, balanced": 4}  # a sample smaller than a batch is one batch
-    for row in study["settings"]:
-        for held in row["variants"].values():
-            assert held["samples"] == 2
-            assert 0 <= held["test"]["accuracy"]["min"] <= held["test"]["accuracy"]["max"] <= 100
-    assert len({json.dumps(cell["test"]) for cell in study["cells"]}) > 1
+    study = StudyResult.load(Path(config.output, "study.json"))
+    assert [(cell.setting, cell.variant, cell.sample) for cell in study.cells] == keys(config)
+    steps = {cell.setting: cell.steps for cell in study.cells}
+    assert steps == {"4 rows, balanced": 4, "8 rows, balanced": 4}  # a sample smaller than a batch is one
+    for row in study.settings:
+        for held in row.variants.values():
+            assert held.samples == 2
+            assert 0 <= held.test["accuracy"].min <= held.test["accuracy"].max <= 100
+    assert len({json.dumps(cell.test) for cell in study.cells}) > 1
     assert main(flags) == 2
     assert "finished" in capsys.readouterr().err
 
 
 def test_a_run_is_the_same_in_a_study_and_alone(config: FinetuneStudyConfig) -> None:
     study = finetune_study(replace(config, samples=1, few_shot="8"))
-    for cell, one in zip(study["cells"], plan_runs(replace(config, samples=1, few_shot="8")), strict=True):
-        alone = single_runs.finetune(replace(one.config, output=f"{config.output}-{cell['variant']}"))
-        (entry,) = alone.result["transfer"]["tasks"].values()
-        assert cell["test"]["accuracy"] == entry["accuracy"]["score"]
-        assert (cell["digest"], cell["validation"]) == (entry["digest"], entry["dev_accuracy"])
+    for cell, one in zip(study.cells, plan_runs(replace(config, samples=1, few_shot="8")), strict=True):
+        alone = single_runs.finetune(replace(one.config, output=f"{config.output}-{cell.variant}"))
+        (entry,) = alone.result.transfer.tasks.values()
+        assert cell.test["accuracy"] == entry.accuracy.score
+        assert (cell.digest, cell.validation) == (entry.digest, entry.dev_accuracy)
 
 
 @pytest.mark.parametrize("at", [7, 10], ids=["a run's first step", "a run's last step"])
