@@ -1,4 +1,4 @@
-"""Small fine-tuning studies: labelled files, a config, and runs that are not run."""
+"""Small fine-tuning studies: labelled files, a config, and simulated runs."""
 
 import random
 from collections.abc import Callable
@@ -18,7 +18,7 @@ Score = Callable[[FinetuneConfig], tuple[float, float]]
 
 
 def write(file: Path, rows: int, *, seed: int, labels: tuple[str, ...] = LABELS, shares: tuple[int, ...] = ()) -> str:
-    """Texts that name their label among other words; ``shares`` rows of each label, else as many of each."""
+    """Texts that contain their label; ``shares`` rows of each label, or the same number of each."""
     told = [label for label, share in zip(labels, shares, strict=False) for _ in range(share)]
     told = told or [labels[number % len(labels)] for number in range(rows)]
     random.Random(seed).shuffle(told)
@@ -47,7 +47,7 @@ def study_config(tmp_path: Path, tiny: str) -> FinetuneStudyConfig:
 
 
 class Runs:
-    """Stands in for the training: notes what it was asked for, and gives the scores that it was told."""
+    """Replaces the training: records its arguments and returns given scores."""
 
     def __init__(self) -> None:
         self.configs: list[FinetuneConfig] = []

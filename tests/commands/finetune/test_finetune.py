@@ -1,4 +1,4 @@
-"""Fine-tuning by the public functions: what it learns and leaves, how it goes on, what may change, what is refused."""
+"""Fine-tuning by the public functions: learning, output files, resuming, and errors."""
 
 import json
 import os
@@ -37,7 +37,7 @@ NEUTRAL = [word for word in WORDS if not any(word in words for words in LABELS.v
 
 
 def separable(count: int, *, seed: int = 0, labels: tuple[str, ...] = ("fruit", "pet")) -> list[tuple[str, str]]:
-    """Texts, each with a word of its label among others, and their labels."""
+    """Texts and their labels; each text contains a word of its label."""
     draw = random.Random(seed)
     rows = []
     for number in range(count):
@@ -77,7 +77,7 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[FinetuneConf
 
 @pytest.fixture
 def config(finished_run: tuple[FinetuneConfig, FinetuneResult], tmp_path: Path) -> FinetuneConfig:
-    """The same in a folder of its own."""
+    """The same config with another folder."""
     return replace(finished_run[0], output=str(tmp_path / "run"))
 
 
@@ -92,7 +92,7 @@ def entry_of(result: results.EvaluationResult) -> results.TransferScores:
 
 
 def assert_same_run(first: str, second: str) -> None:
-    """To the bit: metrics, weights and predictions."""
+    """Check that metrics, weights and predictions are bit-identical."""
     assert metrics(first) == metrics(second)
     ours, theirs = (load_file(Path(run) / "model" / "model.safetensors") for run in (first, second))
     assert ours.keys() == theirs.keys()
@@ -101,10 +101,10 @@ def assert_same_run(first: str, second: str) -> None:
     assert told[0].predicted == told[1].predicted
 
 
-# --- what a run learns and leaves ---
+# --- results and output files ---
 
 
-def test_a_run_beats_chance_and_leaves_model_result_and_account(
+def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     finished_run: tuple[FinetuneConfig, FinetuneResult],
 ) -> None:
     config, done = finished_run
@@ -131,7 +131,7 @@ def test_a_run_beats_chance_and_leaves_model_result_and_account(
     assert dict(scores)[done.best_step] == done.best_score
     assert entry.dev_accuracy == pytest.approx(100 * done.best_score)
     run_info = json.loads((run / "run.json").read_text())
-    used = asdict(config) | {"precision": "fp32"}  # what auto is here
+    used = asdict(config) | {"precision": "fp32"}  # auto resolves to this
     assert run_info["config"] == json.loads(json.dumps(used))
     assert (run_info["dev"], run_info["metric"]) == (f"{config.task}, validation", "accuracy")
     assert run_info["data"] == result.config["data"]
@@ -168,7 +168,7 @@ def test_in_memory_is_the_same(
 
 
 def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig, tmp_path: Path) -> None:
-    config = replace(config, evaluate_every=1, schedule="constant", warmup=0.0)  # its scores go up and down
+    config = replace(config, evaluate_every=1, schedule="constant", warmup=0.0)  # the scores vary
     finetune(config)
     history = json.loads((Path(config.output) / "run.json").read_text())["history"]
     worse = next(
@@ -202,7 +202,7 @@ def test_another_seed_is_another_run_of_the_same_rows(
     assert (found.first.training_seeds, found.second.training_seeds) == ([2], [1])
 
 
-# --- stopped, and gone on ---
+# --- interrupted and resumed ---
 
 
 def stop_at(step: int, how: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,7 +229,7 @@ def press_ctrl_c() -> None:
 @pytest.mark.parametrize(
     ("how", "raised", "steps"), [(raise_error, RuntimeError, (4, 12, 31)), (press_ctrl_c, Interrupted, (7, 20, 32))]
 )
-def test_stopped_it_goes_on_and_ends_bit_identical(
+def test_a_resumed_run_ends_bit_identical(
     config: FinetuneConfig,
     finished_run: tuple[FinetuneConfig, FinetuneResult],
     how: Callable[[], None],
@@ -237,7 +237,7 @@ def test_stopped_it_goes_on_and_ends_bit_identical(
     steps: tuple[int, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     for number, step in enumerate(steps):
         stop_at(step, how, monkeypatch)
         with pytest.raises(raised):
@@ -251,7 +251,7 @@ def test_stopped_it_goes_on_and_ends_bit_identical(
 
 
 def test_ctrl_c_while_the_last_step_is_saved_counts(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     config = replace(config, epochs=1)
     save = Checkpoints.save
 
@@ -268,7 +268,7 @@ def test_ctrl_c_while_the_last_step_is_saved_counts(config: FinetuneConfig, monk
     assert finetune(config, resume=True).steps == 8
 
 
-def test_stopped_while_it_tests_it_goes_on(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_interrupted_during_the_test_resumes(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(config, epochs=1)
     with monkeypatch.context() as patched:
         patched.setattr(module, "evaluate_test_rows", lambda *_, **__: raise_error())
@@ -283,7 +283,7 @@ def test_stopped_while_it_tests_it_goes_on(config: FinetuneConfig, monkeypatch: 
 # --- what the best step depends on ---
 
 
-def test_steps_are_chosen_by_the_validation_rows_alone(
+def test_steps_are_chosen_by_the_validation_rows_only(
     config: FinetuneConfig, finished_run: tuple[FinetuneConfig, FinetuneResult], tmp_path: Path
 ) -> None:
     texts, labels = zip(*separable(60, seed=2), strict=True)
@@ -355,7 +355,7 @@ def test_bf16_and_micro_batches(config: FinetuneConfig, tmp_path: Path) -> None:
 
 
 def changed(config: FinetuneConfig, **changes: object) -> tuple[ClassificationTask, ClassificationTask]:
-    """The task with the config as it is and as changed; validation and test rows must be the same."""
+    """The task with and without the changes to the config; validation and test rows must be the same."""
     before, after = load_task(config), load_task(replace(config, **changes))  # type: ignore[arg-type]
     assert (after.validation, after.test, after.label_names) == (before.validation, before.test, before.label_names)
     assert after.sources[:3] == before.sources
@@ -384,7 +384,7 @@ def test_samples_are_balanced_or_proportional(config: FinetuneConfig, tmp_path: 
 
 
 @pytest.mark.parametrize("noise", ["word-dropout", "word-swap", "characters"])
-def test_noise_changes_the_training_texts_alone(config: FinetuneConfig, noise: str) -> None:
+def test_noise_changes_only_the_training_texts(config: FinetuneConfig, noise: str) -> None:
     before, after = changed(config, noise=noise, noise_rate=0.5)
     assert after.train.targets == before.train.targets
     differ = sum(one != other for one, other in zip(before.train.texts, after.train.texts, strict=True))
@@ -394,7 +394,7 @@ def test_noise_changes_the_training_texts_alone(config: FinetuneConfig, noise: s
     assert changed(config, noise=noise, noise_rate=0.5, sample_seed=2)[1].train != after.train
 
 
-def test_translations_take_the_place_of_training_texts(config: FinetuneConfig, tmp_path: Path) -> None:
+def test_translations_replace_training_texts(config: FinetuneConfig, tmp_path: Path) -> None:
     pairs = [(text, f"the {number}", label) for number, (text, label) in enumerate(separable(80))]
     file = write(tmp_path / "pairs.tsv", pairs, "sentence1\tsentence2\tlabel")
     config = replace(config, task=file, validation=None, test=None)
@@ -402,13 +402,13 @@ def test_translations_take_the_place_of_training_texts(config: FinetuneConfig, t
     back = write(tmp_path / "back.tsv", [(text, f"so {text}", "x") for text in texts], "sentence\ttranslation\tpivot")
     before, after = changed(config, noise=back)
     assert after.train.texts == [tuple(f"so {text}" for text in row) for row in before.train.texts]
-    assert after.sources[3] == f"training texts replaced by those of {back}"
+    assert after.sources[3] == f"training texts replaced by back-translations from {back}"
     write(tmp_path / "back.tsv", [("a dog", "a cat")], "sentence\ttranslation")
     with pytest.raises(NearfarError, match=r"back\.tsv: no translation of "):
         load_task(replace(config, noise=back))
 
 
-# --- mistakes ---
+# --- errors ---
 
 
 def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: FinetuneConfig, tmp_path: Path) -> None:
@@ -432,10 +432,10 @@ def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: Finetun
     refuse("is named for training and for test", test=config.task)
     refuse("no such model folder", model=str(tmp_path / "nowhere"))
     refuse("max_length 100: must be from 3 to", max_length=100)
-    refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and no such file", noise="word-drop")
+    refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and there is no such", noise="word-drop")
     scores = write(tmp_path / "scores.tsv", [(text, f"{number}.5") for number, (text, _) in enumerate(separable(20))])
     changes = {"task": scores, "validation": None, "test": None}
-    refuse("--sample-size draws rows by their labels, and these rows have scores", **changes, sample_size=4)
+    refuse("--sample-size samples rows by label, but these rows have scores", **changes, sample_size=4)
 
 
 @pytest.mark.parametrize(
@@ -453,12 +453,12 @@ def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: Finetun
         ({"learning_rate": 0.0}, "--learning-rate 0.0: must be above 0"),
     ],
 )
-def test_values_that_no_run_can_use(changes: dict[str, float], message: str) -> None:
+def test_invalid_values(changes: dict[str, float], message: str) -> None:
     with pytest.raises(NearfarError, match=message):
         FinetuneConfig(output="x", **changes)  # type: ignore[arg-type]
 
 
-def test_run_folders_in_the_way(config: FinetuneConfig, tmp_path: Path) -> None:
+def test_existing_run_folders(config: FinetuneConfig, tmp_path: Path) -> None:
     config = replace(config, epochs=1)
     with pytest.raises(NearfarError, match="no run to resume"):
         finetune(config, resume=True)
