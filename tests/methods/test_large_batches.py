@@ -4,11 +4,11 @@ import random
 
 import pytest
 import torch
+from nearfar.methods.supcon_text import supcon_text
 
 from nearfar.data.batching import TextBatches
 from nearfar.methods.kim import back_translation, self_guided
 from nearfar.methods.simcse import contrastive_method, unsupervised
-from nearfar.methods.supcon_text import supcon_text
 from nearfar.objectives import _contrast_targets
 from tests.objectives.checks import LargestTensor
 

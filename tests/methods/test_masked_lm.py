@@ -4,11 +4,11 @@ import math
 
 import pytest
 import torch
+from nearfar.methods.masked_lm import MaskedSentence, masked_language_model
 from torch import nn
 
 from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.encoder.heads import MaskedLmHead
-from nearfar.methods.masked_lm import MaskedSentence, masked_language_model
 from nearfar.types import NearfarError, NliRow
 
 DIM, VOCABULARY = 6, 30

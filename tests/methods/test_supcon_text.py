@@ -5,9 +5,9 @@ from itertools import chain
 
 import pytest
 import torch
+from nearfar.methods.supcon_text import supcon_text
 
 from nearfar.data.batching import TextBatch, TextBatches
-from nearfar.methods.supcon_text import supcon_text
 from nearfar.types import NearfarError
 from tests.methods.table_encoder import Table, descend
 

@@ -87,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        from nearfar.config.methods import METHODS
+        from nearfar.registry import METHODS
 
         sys.stdout.write(OVERVIEW.format(methods=", ".join(METHODS)))
         return 0 if argv else 2

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.cli.parsing import ExtraOption, parse, report_interrupt
-from nearfar.config.files import FINETUNE, FINETUNE_STUDY, load_toml, unknown_name_message
-from nearfar.config.methods import METHODS
+from nearfar.config.files import load_toml, unknown_name_message
 from nearfar.config.training import TrainConfig, parse_seeds
+from nearfar.registry import FINETUNE, FINETUNE_STUDY, METHODS
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

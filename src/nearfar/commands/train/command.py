@@ -158,7 +158,7 @@ def _evaluation(
 
 def _settings(config: TrainConfig) -> dict[str, str]:
     """The files that say how the run is made: config.toml, and second.toml if there is a second objective."""
-    from nearfar.commands.train.method_builder import SHARED_SETTINGS, second_objective_config
+    from nearfar.commands.train.second_objective import SHARED_SETTINGS, second_objective_config
 
     second = second_objective_config(config)
     settings = {"config.toml": to_toml(config)}
@@ -190,7 +190,7 @@ def load_train_result(config: TrainConfig) -> TrainResult:
 
 def _other_second(config: TrainConfig, folder: Path) -> list[str]:
     """Whether the second objective of the run in ``folder`` is another one."""
-    from nearfar.commands.train.method_builder import second_objective_config
+    from nearfar.commands.train.second_objective import second_objective_config
 
     file = folder / "second.toml"
     differs = file.exists() and second_objective_config(config) != second_objective_config(
