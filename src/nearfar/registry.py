@@ -5,6 +5,7 @@ come from :func:`register_method`, or from the entry-point group ``nearfar.metho
 command line finds them too.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +16,8 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from nearfar.config.training import RunConfig, TrainConfig
 
+NAME = re.compile(r"[a-z0-9][a-z0-9+._-]*")
+"""What a method may be called."""
 ENTRY_POINTS = "nearfar.methods"
 """The entry-point group; the name of an entry is the method's, its value a :class:`MethodEntry`."""
 
@@ -115,8 +118,8 @@ def register_method(
         build: ``build(config, context, rows)`` returns a :class:`nearfar.methods.BuiltMethod`. A function or its place.
         min_rows: smallest number of rows and smallest batch size.
 
-    Registering a name again with the same parts changes nothing. The command line runs in a process of its own: a method
-    that it should find is registered by the entry point of an installed package::
+    Registering a name again with the same parts changes nothing. The command line runs in its own process and finds the
+    methods that installed packages name as entry points::
 
         [project.entry-points."nearfar.methods"]
         toy = "toy_package:ENTRY"  # a nearfar.registry.MethodEntry
@@ -135,12 +138,7 @@ def unregister_method(name: str) -> None:
 def _register(name: str, entry: MethodEntry) -> None:
     from nearfar.config.training import TrainConfig
 
-    if (
-        not name
-        or name.endswith(".toml")
-        or not all(char.isascii() and (char.islower() or char in "0123456789+-_.") for char in name)
-        or name[0] in "+-."
-    ):
+    if not NAME.fullmatch(name) or name.endswith(".toml"):
         raise NearfarError(
             f"register_method: {name!r} is not a method name; use lower case letters, digits, '-', '+', '_' and '.'."
         )

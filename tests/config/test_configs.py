@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from nearfar.commands.train.method_builder import second_objective_config
 
 from nearfar.cli import main
+from nearfar.commands.train.second_objective import second_objective_config
 from nearfar.config import (
     FINETUNE,
     FINETUNE_STUDY,

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.cli.parsing import ExtraOption, parse, report_interrupt
-from nearfar.config.files import load_toml, unknown_name_message
+from nearfar.config.files import load_method, load_toml
 from nearfar.config.training import TrainConfig, parse_seeds
-from nearfar.registry import FINETUNE, FINETUNE_STUDY, METHODS
+from nearfar.registry import METHODS
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -88,21 +88,10 @@ class _TrainArgs(NamedTuple):
 
 def _parse_train(method_or_file: str, flags: list[str]) -> _TrainArgs:
     """What is asked for; flags override the file's values."""
-    values: dict[str, Any] = {}
-    source = None
-    if method_or_file.endswith(".toml"):
-        named, values = load_toml(method_or_file)
-        if not issubclass(named, TrainConfig):
-            raise NearfarError(f"{method_or_file}: fine-tunes a classifier: nearfar finetune {method_or_file}")
-        kind, source = named, method_or_file
-    elif method_or_file in METHODS:
-        kind = METHODS[method_or_file]
-    elif method_or_file in (FINETUNE, FINETUNE_STUDY):
-        raise NearfarError(f"{method_or_file} fine-tunes a classifier: nearfar finetune TASK|FILE --output RUN")
-    elif method_or_file.startswith("-"):
+    if method_or_file.startswith("-"):
         raise NearfarError(f"{method_or_file}: name the method first: nearfar train METHOD|FILE.toml --output RUN")
-    else:
-        raise NearfarError(unknown_name_message(method_or_file, METHODS, what="method"))
+    kind, values = load_method(method_or_file)
+    source = method_or_file if method_or_file.endswith(".toml") else None
     extras = (
         ExtraOption(
             "seeds",

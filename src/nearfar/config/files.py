@@ -6,7 +6,7 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nearfar.config.training import RunConfig
+from nearfar.config.training import RunConfig, TrainConfig
 from nearfar.config.values import InvalidValueError, Settings, field_types, format_value
 from nearfar.registry import METHODS, all_methods, find_entry, name_of
 from nearfar.types import NearfarError
@@ -34,6 +34,24 @@ def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
     if not isinstance(method, str):
         raise NearfarError(f"{file}: method = {format_value(method)}: must be a text (one of {', '.join(known)}).")
     raise NearfarError(f"{file}: {unknown_name_message(method, known, what='method')}")
+
+
+def load_method(method_or_file: str) -> tuple[type[TrainConfig], dict[str, Any]]:
+    """The config class of a method of ``nearfar train``, by its name or by its TOML file, and the file's values.
+
+    Raises:
+        NearfarError: no such method, no such file, or a method of ``nearfar finetune``.
+    """
+    if method_or_file.endswith(".toml"):
+        kind, values = load_toml(method_or_file)
+        if not issubclass(kind, TrainConfig):
+            raise NearfarError(f"{method_or_file}: fine-tunes a classifier: nearfar finetune {method_or_file}")
+        return kind, values
+    if method_or_file in METHODS:
+        return METHODS[method_or_file], {}
+    if method_or_file in all_methods():
+        raise NearfarError(f"{method_or_file} fine-tunes a classifier: nearfar finetune TASK|FILE --output RUN")
+    raise NearfarError(unknown_name_message(method_or_file, METHODS, what="method"))
 
 
 def _read(file: str | Path) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 from dataclasses import fields
 
-from nearfar.config import METHODS, TrainConfig, build, flag, load_toml, unknown_name_message
+from nearfar.config import TrainConfig, build, flag
+from nearfar.config.files import load_method
 from nearfar.methods.build import has_default_batch_size
 from nearfar.types import NearfarError
 
@@ -21,15 +22,10 @@ def second_objective_config(config: TrainConfig) -> TrainConfig | None:
     """
     if config.second is None:
         return None
-    if config.second.endswith(".toml"):
-        named, values = load_toml(config.second)
-        if not issubclass(named, TrainConfig):
-            raise NearfarError(f"--second {config.second}: fine-tunes a classifier, on its own: nearfar finetune.")
-        kind = named
-    elif config.second in METHODS:
-        kind, values = METHODS[config.second], {}
-    else:
-        raise NearfarError(f"--second: {unknown_name_message(config.second, METHODS, what='method')}")
+    try:
+        kind, values = load_method(config.second)
+    except NearfarError as error:
+        raise NearfarError(f"--second: {error}") from error
     for key in values:
         if key in SHARED_SETTINGS:
             raise NearfarError(f"{config.second}: {key} belongs to the run; set it by {flag(key)}.")

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from nearfar.commands.train.method_builder import second_objective_config
 from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
 from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.commands.train.second_objective import second_objective_config
 from nearfar.config import METHODS, TrainConfig
 from nearfar.training.gradients import Gradients, seed_rng
 from nearfar.training.processes import Processes
