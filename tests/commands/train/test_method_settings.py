@@ -331,22 +331,22 @@ def test_views(method: str, refuse: Refusals) -> None:
     for views in ("0-99", "2-1", "3"):
         refuse(r"--views \d to \d+: this encoder has layers 0 \(the embedding layer\) to 2", method, views=views)
     for views in ("nonsense", "1-", "-1", "1-2-3", "all-2", "1.5", " 1"):
-        refuse(rf"--views {views}: take all, a layer such as 6, or a range", method, views=views)
+        refuse(rf"--views {views}: must be all, a layer such as 6, or a range", method, views=views)
     refuse("--views '': must not be empty", method, views="")
     refuse("--keep-views and --guide-dropout contradict each other", method, keep_views=True, guide_dropout=True)
 
 
 @pytest.mark.parametrize(("method", "data"), [("sg-opt", "sentences.txt"), ("bt", "translated.tsv")])
 def test_adapters_and_drift(method: str, data: str, refuse: Refusals) -> None:
-    refuse("--lora-rank: adapters leave the weights where they are", method, lora_rank=2)
+    refuse("--lora-rank: adapters do not change the encoder's weights", method, lora_rank=2)
     file = second(refuse.place, f'method = "{method}"\ndata = ["{refuse.folder / data}"]\nprojection = 8\n')
-    refuse(r"--second .*second\.toml: --lora-rank: adapters leave", "scl", lora_rank=2, second=file)
+    refuse(r"--second .*second\.toml: --lora-rank: adapters do not", "scl", lora_rank=2, second=file)
 
 
 @pytest.mark.parametrize("method", ["bt", "bt+sg-opt", "info-nce", "supcon-text"])
-def test_methods_without_data_of_their_own(method: str, refuse: Refusals) -> None:
-    refuse(re_escape(f"{method} has no data of its own; name some with --data FILE"), method, data=())
-    refuse(re_escape(f"--second {method}: {method} has no data of its own"), "scl", second=method)
+def test_methods_without_default_data(method: str, refuse: Refusals) -> None:
+    refuse(re_escape(f"{method} has no default data; name some with --data FILE"), method, data=())
+    refuse(re_escape(f"--second {method}: {method} has no default data"), "scl", second=method)
 
 
 def re_escape(text: str) -> str:
