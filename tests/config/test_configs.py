@@ -308,7 +308,10 @@ def test_every_setting_has_bounds_and_refuses_what_is_not_of_its_kind(kind: type
         ({"data": ("snli", 1)}, "--data ('snli', 1): must be a list of texts."),
         ({"model": b"tiny"}, "--model b'tiny': must be text."),
         ({"output": "x" * 240}, "has a name of over 230 bytes; choose a shorter one."),
-        ({"micro_batch": 2, "micro_batch_tokens": 2}, "--micro-batch and --micro-batch-tokens: each says"),
+        (
+            {"micro_batch": 2, "micro_batch_tokens": 2},
+            "--micro-batch and --micro-batch-tokens: each sets the micro-batch size",
+        ),
     ],
 )
 def test_values_are_checked_as_a_config_is_made(changes: dict[str, object], message: str) -> None:
