@@ -31,6 +31,9 @@ class Loss(NamedTuple):
 class Batches(Protocol):
     """The batches of every epoch, in a fixed order, from any batch on."""
 
+    @property
+    def batch_size(self) -> int: ...  # noqa: D102
+
     def epoch(self, epoch: int, start: int = 0) -> Iterator[Any]: ...  # noqa: D102
 
     def steps(self, epoch: int) -> int: ...  # noqa: D102
