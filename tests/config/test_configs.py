@@ -239,7 +239,9 @@ def test_a_method_is_found_among_those_of_both_commands(tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match="no key is called 'pooling'"):
         build(kind, {"output": "x", **read}, source=file)
     file.write_text(f'method = "{FINETUNE}"')
-    with pytest.raises(NearfarError, match=r"--second: .*run\.toml: fine-tunes a classifier: nearfar finetune"):
+    with pytest.raises(
+        NearfarError, match=r"--second: .*run\.toml: is a config for fine-tuning a classifier; use nearfar finetune"
+    ):
         second_objective_config(SupconTextConfig(output="x", second=str(file)))
 
 

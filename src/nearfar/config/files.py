@@ -45,12 +45,14 @@ def load_method(method_or_file: str) -> tuple[type[TrainConfig], dict[str, Any]]
     if method_or_file.endswith(".toml"):
         kind, values = load_toml(method_or_file)
         if not issubclass(kind, TrainConfig):
-            raise NearfarError(f"{method_or_file}: fine-tunes a classifier: nearfar finetune {method_or_file}")
+            raise NearfarError(
+                f"{method_or_file}: is a config for fine-tuning a classifier; use nearfar finetune {method_or_file}"
+            )
         return kind, values
     if method_or_file in METHODS:
         return METHODS[method_or_file], {}
     if method_or_file in all_methods():
-        raise NearfarError(f"{method_or_file} fine-tunes a classifier: nearfar finetune TASK|FILE --output RUN")
+        raise NearfarError(f"{method_or_file} fine-tunes a classifier; use nearfar finetune TASK|FILE --output RUN")
     raise NearfarError(unknown_name_message(method_or_file, METHODS, what="method"))
 
 

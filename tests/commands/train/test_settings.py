@@ -65,7 +65,7 @@ def test_the_published_settings_are_found_from_the_root(monkeypatch: pytest.Monk
         ("scl", {"data": "a.tsv"}, r"train\(\): lacks output"),
         ("scl", {"output": "x", "micro_batch": 2, "micro_batch_tokens": 9}, "each sets the micro-batch size"),
         ("sclx", {"output": "x"}, r"no method is called 'sclx'\. Did you mean 'scl'\?"),
-        ("scl-finetune", {"output": "x"}, "scl-finetune fine-tunes a classifier: nearfar finetune"),
+        ("scl-finetune", {"output": "x"}, "scl-finetune fine-tunes a classifier; use nearfar finetune"),
         ("nowhere.toml", {"output": "x"}, r"nowhere\.toml: cannot be read as TOML"),
     ],
 )
