@@ -8,6 +8,7 @@ Every name is imported on first use, so ``import nearfar`` does not import torch
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from nearfar.registry import CONFIG_CLASSES
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in __all__ and name not in CONFIG_CLASSES:
         raise AttributeError(f"module 'nearfar' has no attribute {name!r}")
     found = getattr(import_module(f"nearfar.{_MODULES.get(name, 'config')}"), name)
     globals()[name] = found
@@ -129,4 +130,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*__all__, *CONFIG_CLASSES})

@@ -93,6 +93,12 @@ _BUILT_IN: dict[str, MethodEntry] = {
     FINETUNE: MethodEntry(config="nearfar.config.finetune:FinetuneConfig", command="finetune"),
     FINETUNE_STUDY: MethodEntry(config="nearfar.config.finetune:FinetuneStudyConfig", command="finetune"),
 }
+CONFIG_CLASSES = {
+    entry.config.partition(":")[2]: entry.config.partition(":")[0]
+    for entry in _BUILT_IN.values()
+    if isinstance(entry.config, str)
+}
+"""Name of a built-in config class -> its module; ``nearfar`` and ``nearfar.config`` export all of them."""
 _registered: dict[str, MethodEntry] = {}
 """Methods of :func:`register_method`, then those of installed packages once they have been searched."""
 _searched: list[str] = []

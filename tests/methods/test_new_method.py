@@ -99,7 +99,7 @@ def test_the_command_line_trains_and_describes_it(toy: None, folder: Path, capsy
 
     capsys.readouterr()
     assert main(["train", "run/config.toml", "--resume"]) == 0  # the file that the run wrote is a config
-    assert "this run was finished before" in capsys.readouterr().out
+    assert "nothing to do" in capsys.readouterr().out
     assert main(["train", "toy", "--output", "bad", *FLAGS, "--sharpness", "0"]) == 2
     assert "--sharpness 0: must be above 0" in capsys.readouterr().err
 

@@ -8,6 +8,8 @@ that a command loads only its own settings.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from nearfar.registry import CONFIG_CLASSES
+
 if TYPE_CHECKING:
     from nearfar.config.bounds import Cap, File
     from nearfar.config.files import (
@@ -49,14 +51,11 @@ _EXPORTS_BY_MODULE = {
     "config.values": "Settings flag format_value",
     "config.verbs": "STS_TASKS TRANSFER_TASKS BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
     "EvaluateConfig GeometryConfig PredictConfig ReportConfig",
-    "methods.gunel": "SupconTextConfig",
-    "methods.kim": "BtConfig BtSgOptConfig SgConfig SgOpt1Config SgOpt2Config SgOptConfig",
-    "methods.liao": "AugmentConfig SbertConfig SclConfig",
-    "methods.regression": "RegressionConfig",
-    "methods.simcse": "InfoNceConfig SimcseSupConfig SimcseUnsupConfig",
     "registry": "FINETUNE FINETUNE_STUDY METHODS",
 }
-_MODULE_OF = {name: module for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()}
+_MODULE_OF = CONFIG_CLASSES | {
+    name: f"nearfar.{module}" for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()
+}
 
 __all__ = [
     "FINETUNE",
@@ -110,6 +109,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'nearfar.config' has no attribute {name!r}")
-    found = getattr(import_module(f"nearfar.{_MODULE_OF[name]}"), name)
+    found = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = found
     return found

@@ -55,9 +55,11 @@ def train(
 ) -> TrainResult:
     """Train an encoder, and save the model in ``OUTPUT/model``.
 
-    >>> train("scl", data="my.tsv", evaluate_on="pairs.tsv", output="runs/mine")  # doctest: +SKIP
-    >>> train("configs/liao-scl.toml", output="runs/liao", seed=2)  # doctest: +SKIP
-    >>> train(SclConfig(data=("my.tsv",), output="runs/mine"))  # doctest: +SKIP
+    ::
+
+        train("scl", data="my.tsv", evaluate_on="pairs.tsv", output="runs/mine")
+        train("configs/liao-scl.toml", output="runs/liao", seed=2)
+        train(SclConfig(data=("my.tsv",), output="runs/mine"))
 
     Args:
         method: a method's name, a TOML file, or a config such as :class:`nearfar.SclConfig`.
