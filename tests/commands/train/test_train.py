@@ -314,5 +314,5 @@ def test_plan_counts_and_shows(config: SclConfig) -> None:
     assert counted.parameters == sum(tensor.numel() for tensor in weights(config.output).values())
     assert sum(line.startswith("anchor") for line in counted.batches[0]) == 3
     assert any(
-        "over 6 tokens and cut there" in note for note in plan(replace(config, max_length=6, output="other")).facts
+        "over 6 tokens and are truncated" in note for note in plan(replace(config, max_length=6, output="other")).facts
     )
