@@ -83,7 +83,7 @@ def test_memory_grows_with_the_batch_and_not_with_pieces(folder: Path) -> None:
 
 def test_longer_texts_are_told(folder: Path) -> None:
     def told(**settings: object) -> list[str]:
-        return [fact for fact in plan(config("sg", folder, **settings)).facts if "cut there" in fact]
+        return [fact for fact in plan(config("sg", folder, **settings)).facts if "are truncated" in fact]
 
     assert told() == []
     lengths = np.diff(prepare(config("sg", folder)).texts.tokens.offsets)

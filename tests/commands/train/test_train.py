@@ -252,7 +252,7 @@ def test_the_best_weights_are_kept(config: SclConfig, tmp_path: Path) -> None:
     pairs = load_pairs(config.evaluate_on)
     for trained, expected in ((best, best.best_score), (last, None)):
         encoder = Encoder.from_pretrained(trained.model)
-        score = evaluate_sts(encoder.encode, {"x": {"x": pairs}}, resamples=0)["tasks"]["x"]["spearman"]["all"]["score"]
+        score = evaluate_sts(encoder.encode, {"x": {"x": pairs}}, resamples=0).tasks["x"].spearman.all.score
         assert (score == pytest.approx(100 * best.best_score, abs=0.01)) == (expected is not None)
 
 
