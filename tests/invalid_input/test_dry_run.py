@@ -265,5 +265,5 @@ def test_geometry_of_scores_on_any_scale(world: Path) -> None:
         argv = "geometry tiny --pairs other.tsv --task pairs.tsv --labelled labelled.tsv --output space".split()
         answer = run_cli(argv)
         assert answer.status == 0, answer.err
-        assert f"of the 20 pairs of other.tsv scored above {0.8 * top:g}." in " ".join(answer.out.split())
-        assert_refused([*argv, "--positive-above", "1000"], "other.tsv: no pair is scored above --positive-above 1000")
+        assert f"on the 20 pairs of other.tsv with a score above {0.8 * top:g}" in " ".join(answer.out.split())
+        assert_refused([*argv, "--positive-above", "1000"], "other.tsv: no pair has a score above --positive-above 1000")
