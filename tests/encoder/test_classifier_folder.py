@@ -96,7 +96,7 @@ def test_a_head_of_another_task_is_not_taken_for_ours(folder: Path, tmp_path: Pa
     tagger.save_pretrained(tmp_path / "tagger")
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "tagger")
     rewrite(tmp_path / "tagger", lambda weights: weights | load_pooler(folder))
-    with pytest.raises(NearfarError, match="holds no classifier, so label_names"):
+    with pytest.raises(NearfarError, match="holds no classifier; set label_names"):
         opened(tmp_path / "tagger")
     ours = opened(tmp_path / "tagger", label_names=LABELS)
     assert not torch.equal(state(ours)["classifier.weight"], tagger.state_dict()["classifier.weight"])
@@ -168,7 +168,7 @@ def test_a_head_that_reads_all_tokens_is_refused(tmp_path: Path) -> None:
     folder = save_tiny_for_pairs(tmp_path / "tiny", "modernbert")
     config = transformers.AutoConfig.from_pretrained(folder, classifier_pooling="mean")
     transformers.AutoModelForSequenceClassification.from_pretrained(folder, config=config).save_pretrained(folder)
-    with pytest.raises(NearfarError, match=r"ModernBertFor.* cannot be run on \[CLS\] alone.*BERT, RoBERTa"):
+    with pytest.raises(NearfarError, match=r"ModernBertFor.* needs more than \[CLS\].*BERT, RoBERTa"):
         opened(folder)
     assert opened(folder, label_names=LABELS).model.config.classifier_pooling == "cls"  # a new head reads [CLS]
 
@@ -176,7 +176,7 @@ def test_a_head_that_reads_all_tokens_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "holds no classifier, so label_names"),
+        ({}, "holds no classifier; set label_names"),
         ({"label_names": ("yes",)}, "two or more different names"),
         ({"label_names": ("yes", "no", "yes")}, "two or more different names"),
         ({"label_names": "yes"}, "not the one string 'yes'"),

@@ -98,7 +98,7 @@ def cached(tmp_path: Path, kind: str) -> list[Path]:
 @pytest.mark.parametrize(
     ("script", "says"),
     [
-        ("exit 3", "compiler: ended with 3."),
+        ("exit 3", "compiler: exit status 3."),
         ("exit 0", "compiler: gave no library and no message."),
         ('echo "Killed by a monster" >&2; exit 1', "compiler: Killed by a monster."),
         (

@@ -130,7 +130,7 @@ def test_pieces_of_items(folder: Path) -> None:
     )
     assert split_micro_batches(objective, items, 4, None) == [items[:4], items[4:]]
     assert split_micro_batches(objective, [], None, 4) == split_micro_batches(objective, [], 4, None) == []
-    with pytest.raises(NearfarError, match="sbert does not say how many tokens"):
+    with pytest.raises(NearfarError, match="sbert does not count the tokens of its items"):
         split_micro_batches(replace(objective, count_tokens=None), items, None, 4)
 
 
