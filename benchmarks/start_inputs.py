@@ -30,6 +30,7 @@ COMMANDS = {
     "back-translate": "back-translate --input texts.txt --forward there --backward there --max-length 8 "
     "--output output-back.tsv",
     "env": "env",
+    "demo, 1 step": "demo --model tiny --max-steps 1 --output output-demo",
 }
 """Name -> arguments of ``nearfar``."""
 

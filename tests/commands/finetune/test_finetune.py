@@ -17,7 +17,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar.commands.compare import compare
 from nearfar.commands.finetune import command as module
-from nearfar.commands.finetune.command import FinetuneResult, finetune, finetune_in_memory, load_task
+from nearfar.commands.finetune.command import FinetuneResult, finetune, finetune_in_memory
+from nearfar.commands.finetune.rows import load_task
 from nearfar.config import FinetuneConfig, SclConfig, dump_toml
 from nearfar.data.classification import ClassificationTask
 from nearfar.encoder.classifier import Classifier
