@@ -1,4 +1,4 @@
-"""Fixtures that the tests of this folder share."""
+"""Shared fixtures of these tests."""
 
 from pathlib import Path
 
@@ -16,5 +16,5 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def encoder(folder: Path) -> Encoder:
-    """That BERT, opened."""
+    """An encoder with that tiny BERT."""
     return Encoder.from_pretrained(folder)

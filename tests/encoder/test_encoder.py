@@ -1,4 +1,4 @@
-"""The public Encoder: what it opens, what encode promises, and what it saves opens in sentence-transformers."""
+"""The public Encoder: opening, encoding, and saving folders that sentence-transformers opens."""
 
 import json
 import shutil
@@ -37,7 +37,7 @@ def test_saved_folder_gives_the_same_vectors_in_sentence_transformers(
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_architecture_opens_saves_and_opens_there(architecture: str, tmp_path: Path) -> None:
+def test_every_architecture_opens_and_saves(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny", architecture))
     texts = sentences(7)
     encoder.save_pretrained(tmp_path / "saved")
@@ -65,7 +65,7 @@ def test_a_sentence_transformers_folder_with_dense_and_normalize(folder: Path, t
 
 
 @pytest.mark.parametrize("architecture", ["bert", "mpnet"])
-def test_hidden_is_each_texts_last_layer_in_the_callers_order(architecture: str, tmp_path: Path) -> None:
+def test_hidden_returns_the_last_layer_in_the_callers_order(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny", architecture))
     ids = encoder.tokenize([*sentences(7, longest=20), "a dog", "a cat"]).ids
     assert [*map(len, ids)] != sorted(map(len, ids))
@@ -79,7 +79,7 @@ def test_hidden_is_each_texts_last_layer_in_the_callers_order(architecture: str,
     torch.testing.assert_close(together, one_by_one, atol=1e-5, rtol=0)
     pooled = torch.stack([states.mean(0) for states in together.split([*map(len, ids)])])
     torch.testing.assert_close(pooled, encoder(ids), atol=1e-5, rtol=0)
-    together[0].square()[:5].sum().backward()  # of the first text, so of its words alone
+    together[0].square()[:5].sum().backward()  # the gradient of the first text's tokens only
     learned = encoder.backbone.get_input_embeddings().weight.grad.abs().amax(1).nonzero().flatten().tolist()
     assert learned == sorted(set(ids[0]))
 
@@ -180,7 +180,7 @@ def test_encode_restores_the_mode_and_uses_no_dropout(folder: Path) -> None:
     assert encoder.backbone.training
 
 
-def test_normalize_and_no_texts(folder: Path) -> None:
+def test_normalize_and_an_empty_list(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     vectors = encoder.encode(sentences(5), normalize=True)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-6)
@@ -188,7 +188,7 @@ def test_normalize_and_no_texts(folder: Path) -> None:
     assert encoder.encode([]).dtype == np.float32
 
 
-def test_long_texts_are_cut_and_counted(folder: Path) -> None:
+def test_truncated_texts_are_counted(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder, max_length=5)
     with pytest.warns(UserWarning, match="2 of 3 distinct texts are longer than 5 tokens"):
         vectors = encoder.encode(
@@ -263,7 +263,7 @@ def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
         Encoder.from_pretrained(damaged)
 
 
-def test_a_missing_pooler_is_not_invented(folder: Path, tmp_path: Path) -> None:
+def test_a_missing_pooler_is_not_initialised(folder: Path, tmp_path: Path) -> None:
     tensors = {name: t for name, t in load_file(folder / "model.safetensors").items() if not name.startswith("pooler")}
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     encoder = Encoder.from_pretrained(folder)
@@ -315,7 +315,7 @@ def test_the_offline_wheel_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
         weights.locate(name)
 
 
-def test_all_minilm_is_what_sentence_transformers_says() -> None:
+def test_all_minilm_equals_sentence_transformers() -> None:
     name = "sentence-transformers/all-MiniLM-L6-v2"
     encoder = Encoder.from_pretrained(name)
     assert (encoder.dim, encoder.pooling, encoder.max_length, encoder.normalizes) == (384, "mean", 256, True)

@@ -1,4 +1,4 @@
-"""The guide: its views equal the pooled hidden states, it stays frozen, keeps its mode, and remembers."""
+"""The guide: views equal pooled hidden states; it stays frozen, keeps its mode, and caches views."""
 
 import gc
 import weakref
@@ -17,7 +17,7 @@ TEXTS = [*sentences(5, longest=5), "a dog", "a dog", *sentences(2, seed=1, longe
 
 
 def views_by_hand(encoder: Encoder, token_ids: list[list[int]], pooling: str) -> torch.Tensor:
-    """Text by text, from the backbone's own list of hidden states."""
+    """The views of each text separately, from the backbone's hidden states."""
     rows = []
     for ids in token_ids:
         with torch.no_grad():
