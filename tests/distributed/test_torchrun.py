@@ -120,7 +120,7 @@ def test_ctrl_c_saves_and_both_resume(folder: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert finish(process) != 0
     said = printed(two).read_text()
-    assert said.count("Stopped after a whole step; everything is saved.") == 1, said
+    assert said.count("Stopped after a complete step; everything is saved.") == 1, said
     stopped = json.loads((tmp_path / "two" / "checkpoint" / "progress.json").read_text())["step"]
     assert 5 <= stopped < 100
     assert not (tmp_path / "two" / "model").exists()
