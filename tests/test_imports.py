@@ -1,4 +1,4 @@
-"""Who may import whom, so that the house stays small: each room knows only the rooms below it."""
+"""Imports between packages: each package imports only packages below it, and no modules form a circle."""
 
 import ast
 from collections.abc import Mapping, Set
@@ -33,7 +33,7 @@ KNOWN_CIRCLES = (("nearfar.commands.train.prepare", "nearfar.commands.train.comm
 
 
 def packages_imported(file: Path) -> set[str]:
-    """Rooms of nearfar that a file imports anywhere, also inside functions and for type checking."""
+    """Packages of nearfar that a file imports anywhere, also inside functions and for type checking."""
     packages = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         names = []
@@ -45,7 +45,7 @@ def packages_imported(file: Path) -> set[str]:
     return packages
 
 
-def test_rooms_know_only_the_rooms_below() -> None:
+def test_packages_import_only_packages_below() -> None:
     for package, allowed in MAY_IMPORT.items():
         files = (
             [SOURCE / f"{package}.py"]
