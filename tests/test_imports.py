@@ -1,6 +1,8 @@
-"""Imports between packages: each package imports only packages below it, and no modules form a circle."""
+"""Imports between packages, circles of imports between modules, and what must stay free of torch."""
 
 import ast
+import subprocess
+import sys
 from collections.abc import Mapping, Set
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -15,21 +17,31 @@ MAY_IMPORT = {
     "types": set(),
     "runtime": set(),
     "disk": {"types"},
-    "config": {"types"},
+    "config": {"types", "registry"},
+    "registry": {"types", "config"},
     "objectives": SHARED,
     "data": SHARED,
     "encoder": SHARED,
     "training": SHARED,
     "evaluation": SHARED | {"data"},
     "baselines": SHARED | {"data", "encoder"},
-    "methods": SHARED | {"data", "encoder", "objectives"},
+    "methods": SHARED | {"config", "registry", "data", "encoder", "objectives"},
     "runs": SHARED | {"config", "data", "encoder", "training", "methods", "evaluation"},
     "commands": SHARED
-    | {"config", "data", "encoder", "objectives", "methods", "training", "evaluation", "baselines", "runs"},
+    | {"config", "registry", "data", "encoder", "objectives", "methods", "training", "evaluation", "baselines", "runs"},
 }
+"""Package or module -> what its files may import of the others, at the top or inside functions."""
+EXCEPTIONS = {"config/__init__.py": {"methods"}}
+"""The public names of nearfar.config are imported lazily from where they are defined."""
+SETTINGS = sorted((SOURCE / "methods").glob("*/__init__.py"))
+"""The settings of the methods, which the command line imports for every --help."""
 
-KNOWN_CIRCLES = (("nearfar.commands.train.prepare", "nearfar.commands.train.command"),)
-"""Imports that close a circle and are still to be removed."""
+KNOWN_CIRCLES = (
+    ("nearfar.commands.train.prepare", "nearfar.commands.train.command"),
+    ("nearfar.evaluation.finetune_summary", "nearfar.evaluation.results"),
+    ("nearfar.evaluation.tables", "nearfar.evaluation.results"),
+)
+"""Imports (of a module or package, from a module or package) that close a circle and are still to be removed."""
 
 
 def packages_imported(file: Path) -> set[str]:
@@ -45,7 +57,7 @@ def packages_imported(file: Path) -> set[str]:
     return packages
 
 
-def test_packages_import_only_packages_below() -> None:
+def test_packages_import_only_those_below() -> None:
     for package, allowed in MAY_IMPORT.items():
         files = (
             [SOURCE / f"{package}.py"]
@@ -54,8 +66,22 @@ def test_packages_import_only_packages_below() -> None:
         )
         assert files, package
         for file in files:
-            found = packages_imported(file) - {package}
-            assert found <= allowed, f"{file.relative_to(SOURCE)} imports {sorted(found - allowed)}"
+            name = file.relative_to(SOURCE).as_posix()
+            found = packages_imported(file) - {package} - EXCEPTIONS.get(name, set())
+            assert found <= allowed, f"{name} imports {sorted(found - allowed)}"
+
+
+@pytest.mark.parametrize("file", SETTINGS, ids=lambda file: file.parent.name)
+def test_settings_of_methods_import_only_settings(file: Path) -> None:
+    assert packages_imported(file) <= {"config", "methods", "types"}
+
+
+def test_configs_and_the_registry_load_no_torch() -> None:
+    code = "import sys, nearfar.config as c; kinds = [*c.METHODS.values()]; print(len(kinds), 'torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    number, torch = done.stdout.split()
+    assert int(number) >= len(SETTINGS) > 4
+    assert torch == "False"
 
 
 def module_files() -> dict[str, Path]:
@@ -92,7 +118,9 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     files = module_files()
     graph = {name: modules_imported(file, files.keys()) - {name} for name, file in files.items()}
     for importer, imported in KNOWN_CIRCLES:
-        graph[importer] = graph[importer] - {imported}
+        for name, imports in graph.items():
+            if f"{name}.".startswith(f"{importer}."):
+                graph[name] = {other for other in imports if not f"{other}.".startswith(f"{imported}.")}
     assert "nearfar.encoder.kernels" in graph["nearfar.encoder.dropout"]  # so the graph is not empty
     cycle = import_cycle(graph)
     assert cycle is None, " imports ".join(reversed(cycle or []))
