@@ -36,13 +36,6 @@ EXCEPTIONS = {"config/__init__.py": {"methods"}}
 SETTINGS = sorted((SOURCE / "methods").glob("*/__init__.py"))
 """The settings of the methods, which the command line imports for every --help."""
 
-KNOWN_CIRCLES = (
-    ("nearfar.commands.train.prepare", "nearfar.commands.train.command"),
-    ("nearfar.evaluation.finetune_summary", "nearfar.evaluation.results"),
-    ("nearfar.evaluation.tables", "nearfar.evaluation.results"),
-)
-"""Imports (of a module or package, from a module or package) that close a circle and are still to be removed."""
-
 
 def packages_imported(file: Path) -> set[str]:
     """Packages of nearfar that a file imports anywhere, also inside functions and for type checking."""
@@ -117,10 +110,6 @@ def import_cycle(graph: Mapping[str, Set[str]]) -> list[str] | None:
 def test_no_modules_import_each_other_in_a_circle() -> None:
     files = module_files()
     graph = {name: modules_imported(file, files.keys()) - {name} for name, file in files.items()}
-    for importer, imported in KNOWN_CIRCLES:
-        for name, imports in graph.items():
-            if f"{name}.".startswith(f"{importer}."):
-                graph[name] = {other for other in imports if not f"{other}.".startswith(f"{imported}.")}
     assert "nearfar.encoder.kernels" in graph["nearfar.encoder.dropout"]  # so the graph is not empty
     cycle = import_cycle(graph)
     assert cycle is None, " imports ".join(reversed(cycle or []))

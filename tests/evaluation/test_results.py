@@ -19,6 +19,7 @@ from nearfar.evaluation.results import (
     provenance,
 )
 from nearfar.evaluation.sts import evaluate_sts
+from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.types import NearfarError, ScoredPair
 
 PAIRS = [ScoredPair("ein Hund", "a dog", 4.5), ScoredPair("a cat", "two", 1), ScoredPair("no", "a dog", 0.25)]
@@ -40,7 +41,7 @@ def result():
 
 def test_what_is_written_is_read_back(result, tmp_path):
     file = tmp_path / "r.json"
-    result.save(file)
+    save_with_tables(result, file)
     assert EvaluationResult.load(file) == load_result(file) == result
     assert json.loads(file.read_text(encoding="utf-8")) == result.to_dict()
     assert (tmp_path / "r.md").read_text(encoding="utf-8").startswith("# Evaluation of länge\n")
@@ -57,7 +58,7 @@ def test_arrays_and_estimates_stand_on_one_line_each(result, tmp_path):
 
 def test_a_failed_write_leaves_the_old_file_whole(result, tmp_path, monkeypatch):
     file = tmp_path / "r.json"
-    result.save(file)
+    save_with_tables(result, file)
     before = file.read_bytes()
 
     def full(descriptor):

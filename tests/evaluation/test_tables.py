@@ -8,6 +8,7 @@ from rich.console import Console
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult
 from nearfar.evaluation.tables import comparison as comparison_tables
 from nearfar.evaluation.tables import evaluation as tables
+from nearfar.evaluation.tables.files import to_markdown
 from tests.evaluation.report.cases import PROVENANCE
 
 
@@ -234,7 +235,7 @@ def test_several_sides_have_a_column_each(comparison):
     several = {key: comparison[key] for key in ("config", "provenance", "not_compared")}
     several |= {"schema": 1, "kind": "comparisons", "sides": sides, "comparisons": pairs}
     several = PairwiseResult.from_dict(several)
-    lines = several.to_markdown().splitlines()
+    lines = to_markdown(several).splitlines()
     assert lines[0] == "# A, B, C"
     assert "| task | A | B | C |" in lines
     assert "| one | 70.00 = | 72.00 * | 60.00 |" in lines

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from nearfar.commands.train.group import Group
-    from nearfar.commands.train.prepare import Plan
+    from nearfar.commands.train.plan import Plan
 
 
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
@@ -31,7 +31,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
 
     from nearfar.commands.train.command import train
     from nearfar.commands.train.group import next_run, train_group
-    from nearfar.commands.train.prepare import plan
+    from nearfar.commands.train.plan import plan
     from nearfar.training.loop import Interrupted
 
     if args.dry_run:

@@ -14,6 +14,7 @@ from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.comparison import compare_pairwise, compare_runs
 from nearfar.evaluation.paired import EvaluationRun, shared_tasks
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
+from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.runs.group import FILE, runs_of
 from nearfar.types import Encode, NearfarError
 
@@ -82,7 +83,7 @@ def compare(
     comparison: ComparisonResult | PairwiseResult
     comparison = compare_runs(*sides, **settings) if len(sides) == 2 else compare_pairwise(sides, **settings)
     if file:
-        comparison.save(file)
+        save_with_tables(comparison, file)
     return comparison
 
 

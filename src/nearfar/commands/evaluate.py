@@ -17,6 +17,7 @@ from nearfar.data.sts import load_task
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.results import EvaluationResult, TransferResults, check_output, provenance
 from nearfar.evaluation.sts import SimilarityEvaluation, Subsets, evaluate_sts
+from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.runs.group import FILE, runs_of
 from nearfar.runs.records import read_run_info
 from nearfar.types import Encode, NearfarError, Precision
@@ -131,7 +132,7 @@ def evaluate(
             ),
         )
     if file:
-        result.save(file)
+        save_with_tables(result, file)
     return result
 
 

@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
-from nearfar.commands.train.prepare import plan
+from nearfar.commands.train.plan import plan
 from nearfar.config import AugmentConfig, SbertConfig, SclConfig, TrainConfig, dump_toml
 from nearfar.methods import Loss
 from nearfar.methods.liao import build as liao

@@ -19,6 +19,7 @@ from nearfar.data.classification import ClassificationTask
 from nearfar.disk import path_errors
 from nearfar.encoder.precision import resolve
 from nearfar.evaluation.results import EvaluationResult
+from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.runs.execute import execute, execute_in_memory, join_processes
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder
@@ -82,7 +83,7 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
 
         def run_info(progress: "Progress") -> dict[str, Any]:
             result = evaluate_test_rows(config, task, classifier, validation=_validation(config, progress))
-            result.save(Path(config.output) / "result.json")
+            save_with_tables(result, Path(config.output) / "result.json")
             test_results.append(result)
             return job.run_info(progress)
 

@@ -21,7 +21,7 @@ from nearfar.config.calls import accepts_settings
 from nearfar.data.classification import ClassificationTask
 from nearfar.disk import disk_errors, path_errors, read_text, write_text
 from nearfar.encoder.device import check_device
-from nearfar.evaluation.finetune_summary import best_variant, summarise
+from nearfar.evaluation.finetune_summary import best_variant, study_markdown, summarise
 from nearfar.evaluation.plots import heat_map
 from nearfar.evaluation.results import StudyResult, provenance
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
@@ -121,7 +121,7 @@ def _execute(config: FinetuneStudyConfig, run_dir: RunFolder, console: "Console"
         chosen=list(best_variant(settings)) if grid else None,
         cells=kept,
     )
-    write_text(folder / PAGE, study.to_markdown())
+    write_text(folder / PAGE, study_markdown(study))
     if grid:
         _plot_grid(study, config, folder / "grid.png")
     write_text(folder / STUDY, study.to_json())  # last: this file marks the study as finished

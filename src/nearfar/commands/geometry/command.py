@@ -21,6 +21,7 @@ from nearfar.evaluation import geometry_measures as measures
 from nearfar.evaluation import plots, results
 from nearfar.evaluation.results import GeometryResult, GeometrySettings, ModelGeometry
 from nearfar.evaluation.sts import Subsets, evaluate_sts
+from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:
@@ -101,7 +102,7 @@ def geometry(
         plots=_draw(file.parent, found, plot_vectors, data, config.seed),
         models=found,
     )
-    result.save(file)
+    save_with_tables(result, file)
     return result
 
 

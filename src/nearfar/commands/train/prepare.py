@@ -1,4 +1,4 @@
-"""Preparation of a run: config -> encoder, methods and number of steps; and the plan of a dry run."""
+"""Preparation of a run: config -> encoder, methods and number of steps."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.training_encoder import TrainingEncoder
-    from nearfar.methods.base import Method
     from nearfar.methods.build import Rows
     from nearfar.methods.mixture import Mixture
 
@@ -24,30 +23,6 @@ _DEV_PAIRS_HINT = (
     "--evaluate-on FILE, use generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
     "holds STS-B."
 )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What a run would do: its counts, and batches in words."""
-
-    facts: list[str]
-    """Sources and number of the rows, and what was left out or truncated."""
-    sentences: int
-    """Number of distinct sentences."""
-    tokens: int
-    """Number of tokens in the distinct sentences."""
-    steps: int
-    """Number of optimiser steps."""
-    parameters: int
-    """Number of parameters of the encoder."""
-    trained: int
-    """Number of trained parameters, heads included."""
-    memory_gib: float
-    """Estimate for weights, gradients, AdamW's moments, and the activations of the largest batch below."""
-    batches: list[list[str]]
-    """The first three batches in words: anchors, positives, negatives."""
-    dev: str
-    """The dev set and its number of pairs."""
 
 
 class TrainingData(NamedTuple):
@@ -203,57 +178,6 @@ def load_dev_pairs(config: TrainConfig) -> list[ScoredPair]:
             f"{spec}: no correlation to choose the best step by: {reason}. Name other pairs by --evaluate-on."
         )
     return pairs
-
-
-def plan(
-    config: TrainConfig, *, resume: bool = False, anchors: int | None = None, console: "Console | None" = None
-) -> Plan:
-    """The plan of a dry run: make all checks of a run, count, and describe three batches.
-
-    Writes nothing. ``resume`` is as for the run. ``anchors`` is the number of anchors shown of a batch, by default all.
-    ``console`` shows a progress bar while many texts are tokenized.
-
-    Raises:
-        NearfarError: any error that would stop the run before its first step.
-    """
-    from nearfar.commands.train.command import check_folder
-    from nearfar.methods.mixture import describe_parts
-
-    check_folder(config, resume=resume)
-    dev = load_dev_pairs(config)
-    run = prepare(config, console=console)
-    first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
-    parameters = list(run.encoder.parameters())
-    trained = [p for module in (run.encoder, *run.mixture.heads) for p in module.parameters() if p.requires_grad]
-    shape = run.encoder.backbone.config
-    # Activations that autograd keeps of a layer, for each token: about 10 widths around attention and norms, and 3
-    # widths of the feed-forward layer.
-    width, inner = shape.hidden_size, getattr(shape, "intermediate_size", 4 * shape.hidden_size)
-    kept = shape.num_hidden_layers * (10 * width + 3 * inner) * 4
-    tokens = max(_tokens(method, batch, config) for parts in first for method, batch, _ in parts)
-    numbers = sum(p.numel() for p in parameters)
-    return Plan(
-        facts=run.facts,
-        sentences=len(run.texts.tokens),
-        tokens=len(run.texts.tokens.flat),
-        steps=run.total_steps,
-        parameters=numbers,
-        trained=sum(p.numel() for p in trained),
-        memory_gib=(4 * numbers + 12 * sum(p.numel() for p in trained) + tokens * kept) / 2**30,
-        batches=[describe_parts(parts, anchors=anchors) for parts in first],
-        dev=f"dev pairs: {config.evaluate_on}: {len(dev):,} pairs",
-    )
-
-
-def _tokens(method: "Method", batch: object, config: TrainConfig) -> int:
-    """Maximum number of tokens that the encoder reads at once for a batch."""
-    from nearfar.training.gradients import split_micro_batches
-
-    assert method.count_tokens is not None
-    micro_batches = split_micro_batches(
-        method, method.extract_items(batch), config.micro_batch, config.micro_batch_tokens
-    )
-    return max(sum(method.count_tokens(micro_batch)) for micro_batch in micro_batches)
 
 
 def _no_merge() -> None:

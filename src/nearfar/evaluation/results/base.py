@@ -77,21 +77,16 @@ class Result(Record):
         return cls.from_dict(read_json(Path(file), otherwise="Compute the result again to replace it."), source=file)
 
     def save(self, file: str | Path) -> None:
-        """Write the JSON file and, beside it, its tables in Markdown; each is written completely or not at all.
+        """Write the JSON file, completely or not at all.
 
         Raises:
             NearfarError: the disk is full or cannot be written.
         """
         write_text(Path(file), self.to_json())
-        write_text(Path(file).with_suffix(".md"), self.to_markdown())
 
     def to_json(self) -> str:
         """The text of the result file."""
         return format_json(self.to_dict()) + "\n"
-
-    def to_markdown(self) -> str:
-        """The tables of the result in Markdown."""
-        raise NotImplementedError
 
 
 def check_version(content: object, *, source: object) -> None:

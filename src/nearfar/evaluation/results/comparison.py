@@ -160,12 +160,6 @@ class ComparisonResult(Result):
         """The tests of the one pair of sides."""
         return [PairTests(pair=[0, 1], tasks=self.tasks, overall=self.overall, overall_transfer=self.overall_transfer)]
 
-    def to_markdown(self) -> str:
-        """A row for each task and average, and the provenance."""
-        from nearfar.evaluation.tables.comparison import comparison_markdown
-
-        return comparison_markdown(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class PairwiseResult(Result):
@@ -208,9 +202,3 @@ class PairwiseResult(Result):
         if any(one != compared[0] for one in compared):
             return InvalidValueError("does not hold the same tasks for each pair of sides", "comparisons")
         return None
-
-    def to_markdown(self) -> str:
-        """A column for each side, then a table for each pair of sides, and the provenance."""
-        from nearfar.evaluation.tables.comparison import pairwise_markdown
-
-        return pairwise_markdown(self)

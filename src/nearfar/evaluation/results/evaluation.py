@@ -280,12 +280,6 @@ class EvaluationResult(Result):
                 return InvalidValueError(f"is {value!r:.40}, not a whole number or null", "config", key)
         return None
 
-    def to_markdown(self) -> str:
-        """Both metrics with subsets and averages, transfer tasks, and the provenance."""
-        from nearfar.evaluation.tables.evaluation import evaluation_markdown
-
-        return evaluation_markdown(self)
-
 
 def _unequal_lengths(gold: list[float], key: str, predicted: list[float]) -> InvalidValueError | None:
     if len(gold) == len(predicted):

@@ -108,9 +108,3 @@ class StudyResult(Result):
     def to_json(self) -> str:
         """The text of study.json."""
         return json.dumps(self.to_dict(), indent=1) + "\n"
-
-    def to_markdown(self) -> str:
-        """Every variant of every setting, then the differences."""
-        from nearfar.evaluation.finetune_summary import study_markdown
-
-        return study_markdown(self)

@@ -95,9 +95,3 @@ class GeometryResult(Result):
     plots: list[str] = field(default_factory=list)
     """Names of the image files."""
     models: dict[str, ModelGeometry]
-
-    def to_markdown(self) -> str:
-        """A column for each model, the plots, and the provenance."""
-        from nearfar.evaluation.tables.geometry import geometry_markdown
-
-        return geometry_markdown(self)
