@@ -1,0 +1,70 @@
+"""MkDocs hooks: formulas as MathML, CONTRIBUTING.md and CHANGELOG.md as pages, and a check of public docstrings."""
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import griffe
+from latex2mathml.converter import convert
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+if TYPE_CHECKING:
+    from mkdocs.config.defaults import MkDocsConfig
+
+ROOT = Path(__file__).resolve().parent.parent
+MATH = re.compile(r'<(?P<tag>span|div) class="arithmatex">(?P<body>.*?)</(?P=tag)>', re.DOTALL)
+PAGES_OUTSIDE_DOCS = ("CONTRIBUTING.md", "CHANGELOG.md")
+
+
+def on_pre_build(config: "MkDocsConfig") -> None:
+    """Fail where a public name, or a public method or field of one, has no docstring."""
+    missing = sorted(undocumented(ROOT / "src"))
+    if missing:
+        raise PluginError(f"No docstring: {', '.join(missing)}")
+
+
+def on_files(files: Files, config: "MkDocsConfig") -> Files:
+    """Add the pages that are not in docs/; their links into docs/ become links between pages."""
+    for name in PAGES_OUTSIDE_DOCS:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        files.append(File.generated(config, name.lower(), content=re.sub(r"\]\((?:docs/)", "](", text)))
+    return files
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Replace each formula by MathML, which browsers render without scripts."""
+    return MATH.sub(_mathml, content)
+
+
+def undocumented(source: Path) -> Iterator[str]:
+    """Public names of nearfar and nearfar.objectives without a docstring, read from the source without importing it."""
+    nearfar = griffe.load("nearfar", search_paths=[source])
+    for module in (nearfar, nearfar["objectives"]):
+        for name in module.exports or ():
+            yield from _undocumented(f"{module.path}.{name}", module[str(name)])
+
+
+def _undocumented(path: str, item: griffe.Object | griffe.Alias) -> Iterator[str]:
+    if not item.has_docstring:
+        yield path
+    if item.is_class:
+        for name, member in item.members.items():
+            if not name.startswith("_") and not member.is_alias and (member.is_function or member.is_attribute):
+                if member.is_attribute and "instance-attribute" in member.labels - {"class-attribute"} and not _is_field(member):
+                    continue
+                yield from _undocumented(f"{path}.{name}", member)
+
+
+def _is_field(member: griffe.Object | griffe.Alias) -> bool:
+    return "class-attribute" in member.labels
+
+
+def _mathml(found: re.Match[str]) -> str:
+    body = html.unescape(found["body"]).strip()
+    display = "block" if found["tag"] == "div" else "inline"
+    for opening, closing in ((r"\(", r"\)"), (r"\[", r"\]")):
+        body = body.removeprefix(opening).removesuffix(closing)
+    return convert(body.strip(), display=display)
