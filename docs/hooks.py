@@ -19,8 +19,8 @@ MATH = re.compile(r'<(?P<tag>span|div) class="arithmatex">(?P<body>.*?)</(?P=tag
 PAGES_OUTSIDE_DOCS = ("CONTRIBUTING.md", "CHANGELOG.md")
 
 
-def on_pre_build(config: "MkDocsConfig") -> None:
-    """Fail where a public name, or a public method or field of one, has no docstring."""
+def on_pre_build(**_: Any) -> None:
+    """Fail if a public name, or a public method or field of one, has no docstring."""
     missing = sorted(undocumented(ROOT / "src"))
     if missing:
         raise PluginError(f"No docstring: {', '.join(missing)}")
@@ -30,7 +30,7 @@ def on_files(files: Files, config: "MkDocsConfig") -> Files:
     """Add the pages that are not in docs/; their links into docs/ become links between pages."""
     for name in PAGES_OUTSIDE_DOCS:
         text = (ROOT / name).read_text(encoding="utf-8")
-        files.append(File.generated(config, name.lower(), content=re.sub(r"\]\((?:docs/)", "](", text)))
+        files.append(File.generated(config, name.lower(), content=text.replace("](docs/", "](")))
     return files
 
 
@@ -52,19 +52,17 @@ def _undocumented(path: str, item: griffe.Object | griffe.Alias) -> Iterator[str
         yield path
     if item.is_class:
         for name, member in item.members.items():
-            if not name.startswith("_") and not member.is_alias and (member.is_function or member.is_attribute):
-                if member.is_attribute and "instance-attribute" in member.labels - {"class-attribute"} and not _is_field(member):
-                    continue
+            if not name.startswith("_") and (member.is_function or _is_field(member)):
                 yield from _undocumented(f"{path}.{name}", member)
 
 
 def _is_field(member: griffe.Object | griffe.Alias) -> bool:
-    return "class-attribute" in member.labels
+    """Declared in the class body; attributes that only ``__init__`` sets are not."""
+    return member.is_attribute and (member.annotation is not None or "class-attribute" in member.labels)
 
 
 def _mathml(found: re.Match[str]) -> str:
     body = html.unescape(found["body"]).strip()
-    display = "block" if found["tag"] == "div" else "inline"
     for opening, closing in ((r"\(", r"\)"), (r"\[", r"\]")):
         body = body.removeprefix(opening).removesuffix(closing)
-    return convert(body.strip(), display=display)
+    return convert(body.strip(), display="block" if found["tag"] == "div" else "inline")

@@ -66,11 +66,15 @@ def speed() -> list[str]:
     groups, kinds = _load(TRAINING)["groups"], _load(ENCODING)["kinds"]
     rows = []
     for group, ours, theirs, what in TRAINING_ROWS:
-        sides = {name: [one["rows"] / one["seconds"] for one in groups[group]["sides"][name]] for name in (ours, theirs)}
+        sides = {
+            name: [one["rows"] / one["seconds"] for one in groups[group]["sides"][name]] for name in (ours, theirs)
+        }
         rows.append(_speed_row(what, ours, theirs, sides))
     for kind, ours, theirs, what in ENCODING_ROWS:
         texts, seconds = kinds[kind]["texts"], kinds[kind]["seconds"]
-        rows.append(_speed_row(what, ours, theirs, {name: [texts / s for s in seconds[name]] for name in (ours, theirs)}))
+        rows.append(
+            _speed_row(what, ours, theirs, {name: [texts / s for s in seconds[name]] for name in (ours, theirs)})
+        )
     return _table(("job", "nearfar", "sentence-transformers", "times as fast [min, max]"), rows)
 
 
