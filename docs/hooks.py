@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent
 MATH = re.compile(r'<(?P<tag>span|div) class="arithmatex">(?P<body>.*?)</(?P=tag)>', re.DOTALL)
+LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)\s]+)\)")
 PAGES_OUTSIDE_DOCS = ("CONTRIBUTING.md", "CHANGELOG.md")
 
 
@@ -27,10 +28,10 @@ def on_pre_build(**_: Any) -> None:
 
 
 def on_files(files: Files, config: "MkDocsConfig") -> Files:
-    """Add the pages that are not in docs/; their links into docs/ become links between pages."""
+    """Add the pages that are not in docs/."""
     for name in PAGES_OUTSIDE_DOCS:
         text = (ROOT / name).read_text(encoding="utf-8")
-        files.append(File.generated(config, name.lower(), content=text.replace("](docs/", "](")))
+        files.append(File.generated(config, name.lower(), content=LINK.sub(_link, text)))
     return files
 
 
@@ -59,6 +60,16 @@ def _undocumented(path: str, item: griffe.Object | griffe.Alias) -> Iterator[str
 def _is_field(member: griffe.Object | griffe.Alias) -> bool:
     """Declared in the class body; attributes that only ``__init__`` sets are not."""
     return member.is_attribute and (member.annotation is not None or "class-attribute" in member.labels)
+
+
+def _link(found: re.Match[str]) -> str:
+    """A link of a page in the root: into docs/ it stays one, to a file that is not on the site it becomes its name."""
+    target = found["target"]
+    if target.startswith(("#", "https://")):
+        return found[0]
+    if target.startswith("docs/") or target in PAGES_OUTSIDE_DOCS:
+        return f"[{found['text']}]({target.removeprefix('docs/') if target.startswith('docs/') else target.lower()})"
+    return found["text"]
 
 
 def _mathml(found: re.Match[str]) -> str:
