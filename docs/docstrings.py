@@ -25,9 +25,9 @@ class Docstrings(griffe.Extension):
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
         """Add the fields of each settings class to its docstring: a table instead of a heading for each field."""
         for cls in _settings_classes(pkg):
-            fields: dict[str, str] = {}
-            for owner in (*reversed(_bases(cls)), cls):
-                fields |= {name: item.docstring.value for name, item in owner.members.items() if _is_field(item)}
+            listed = [cls, *takewhile(lambda base: base.name not in OWN_TABLE, cls.mro())]
+            names = dict.fromkeys(name for owner in reversed(listed) for name in owner.members)
+            fields = {name: text for name in names if (text := field_text(cls, name))}
             if cls.docstring is not None and fields:
                 lines = [f"    {name}: {' '.join(text.split())}" for name, text in fields.items()]
                 cls.docstring.value = "\n".join([cls.docstring.value, "", "Args:", *lines])
@@ -43,13 +43,13 @@ def _settings_classes(module: griffe.Module) -> Iterator[griffe.Class]:
             yield item
 
 
-def _bases(cls: griffe.Class) -> list[griffe.Class]:
-    """The bases whose fields are listed with those of the class: all below the ones that have a table of their own."""
-    return list(takewhile(lambda base: base.name not in OWN_TABLE, cls.mro()))
-
-
-def _is_field(item: griffe.Object | griffe.Alias) -> bool:
-    return item.is_attribute and item.docstring is not None and "property" not in item.labels
+def field_text(cls: griffe.Class, name: str) -> str:
+    """What the class, or else the nearest of its bases, says about a field; empty if none says anything."""
+    for owner in (cls, *cls.mro()):
+        item = owner.members.get(name)
+        if item is not None and item.is_attribute and "property" not in item.labels and item.docstring is not None:
+            return item.docstring.value
+    return ""
 
 
 def as_markdown(text: str) -> str:

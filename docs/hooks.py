@@ -49,12 +49,19 @@ def undocumented(source: Path) -> Iterator[str]:
 
 
 def _undocumented(path: str, item: griffe.Object | griffe.Alias) -> Iterator[str]:
-    if not item.has_docstring:
+    if not item.has_docstring and not _inherits_docstring(item):
         yield path
     if item.is_class:
         for name, member in item.members.items():
             if not name.startswith("_") and (member.is_function or _is_field(member)):
                 yield from _undocumented(f"{path}.{name}", member)
+
+
+def _inherits_docstring(item: griffe.Object | griffe.Alias) -> bool:
+    """A field that changes a default of its base has the base's text."""
+    if not item.is_attribute or not isinstance(item.parent, griffe.Class):
+        return False
+    return any((found := base.members.get(item.name)) and found.has_docstring for base in item.parent.mro())
 
 
 def _is_field(member: griffe.Object | griffe.Alias) -> bool:
