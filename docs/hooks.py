@@ -45,7 +45,8 @@ def undocumented(source: Path) -> Iterator[str]:
     nearfar = griffe.load("nearfar", search_paths=[source])
     for module in (nearfar, nearfar["objectives"]):
         for name in module.exports or ():
-            yield from _undocumented(f"{module.path}.{name}", module[str(name)])
+            item = module[str(name)]
+            yield from _undocumented(f"{module.path}.{name}", item.final_target if item.is_alias else item)
 
 
 def _undocumented(path: str, item: griffe.Object | griffe.Alias) -> Iterator[str]:
