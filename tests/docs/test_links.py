@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.pages import PAGES, ROOT, anchors, name, without_blocks
+import nearfar
+from tests.docs.pages import PAGES, ROOT, anchors, name, text_of, without_blocks
 
+SHOWN = re.compile(r"^::: (\S+)$", re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 
 
@@ -32,3 +34,8 @@ def test_every_page_is_reached_from_the_readme() -> None:
             targets = [target.partition("#")[0] for target in LINK.findall(without_blocks(page))]
             waiting += [(page.parent / target).resolve() for target in targets if target.endswith(".md")]
     assert [name(page) for page in PAGES if page not in reached] == []
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    shown = {name for page in (ROOT / "docs" / "reference").glob("*.md") for name in SHOWN.findall(text_of(page))}
+    assert sorted(set(nearfar.__all__) - {name.removeprefix("nearfar.") for name in shown}) == []
