@@ -1,4 +1,4 @@
-"""Griffe extension: docstrings as Markdown, and the fields of a settings class as its parameters."""
+"""Griffe extension: docstrings as Markdown, and the fields of settings and results as one table."""
 
 import re
 from collections.abc import Iterator
@@ -12,6 +12,7 @@ FORMULA = re.compile(r"(?<=\n\n)[A-Za-z]\w*(?:\([\w, ]*\))? = .+(?:\n.+)*")
 ROLE = re.compile(r":(?:py:)?(?:func|class|mod|meth|data|attr|exc):`~?([^`]+)`")
 
 OWN_TABLE = ("Settings", "RunConfig", "TrainConfig", "FinetuneConfig")
+RESULTS = "nearfar.evaluation.results."
 
 
 class Docstrings(griffe.Extension):
@@ -23,8 +24,8 @@ class Docstrings(griffe.Extension):
             obj.docstring.value = as_markdown(obj.docstring.value)
 
     def on_package(self, *, pkg: griffe.Module, **_: Any) -> None:
-        """Add the fields of each settings class to its docstring: a table instead of a heading for each field."""
-        for cls in _settings_classes(pkg):
+        """Add the fields of settings and results to the class's docstring: a table instead of a heading for each."""
+        for cls in _classes(pkg):
             listed = [cls, *takewhile(lambda base: base.name not in OWN_TABLE, cls.mro())]
             names = dict.fromkeys(name for owner in reversed(listed) for name in owner.members)
             fields = {name: text for name in names if (text := field_text(cls, name))}
@@ -33,23 +34,31 @@ class Docstrings(griffe.Extension):
                 cls.docstring.value = "\n".join([cls.docstring.value, "", "Args:", *lines])
 
 
-def _settings_classes(module: griffe.Module) -> Iterator[griffe.Class]:
+def _classes(module: griffe.Module) -> Iterator[griffe.Class]:
     for item in module.members.values():
         if item.is_alias:
             continue
         if item.is_module:
-            yield from _settings_classes(item)
-        elif item.is_class and item.name.endswith("Config"):
+            yield from _classes(item)
+        elif item.is_class and (item.name.endswith("Config") or item.path.startswith(RESULTS)):
             yield item
 
 
 def field_text(cls: griffe.Class, name: str) -> str:
-    """What the class, or else the nearest of its bases, says about a field; empty if none says anything."""
-    for owner in (cls, *cls.mro()):
-        item = owner.members.get(name)
-        if item is not None and item.is_attribute and "property" not in item.labels and item.docstring is not None:
-            return item.docstring.value
-    return ""
+    """What the class, or else the nearest of its bases, says about a field.
+
+    A result's field that explains itself has its name; what is no field has nothing.
+    """
+    fields = [owner.members[name] for owner in (cls, *cls.mro()) if _is_field(owner.members.get(name))]
+    texts = [field.docstring.value for field in fields if field.docstring is not None]
+    return next(
+        iter(texts), f"{name.replace('_', ' ').capitalize()}." if fields and cls.path.startswith(RESULTS) else ""
+    )
+
+
+def _is_field(item: griffe.Object | griffe.Alias | None) -> bool:
+    """Of an instance: neither a property nor a class variable."""
+    return item is not None and item.is_attribute and "instance-attribute" in item.labels
 
 
 def as_markdown(text: str) -> str:
