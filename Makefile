@@ -50,6 +50,7 @@ bench-gpu: $(filter $(BIN)/python,$(PYTHON_GPU))  ## speed on a GPU against sent
 
 docs: .venv/.docs  ## the documentation site in site/; fails on dead links, missing anchors and missing docstrings
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "Open site/index.html."
 
 $(BIN)/python: .venv/.done
 
