@@ -49,7 +49,7 @@ bench-gpu: $(filter $(BIN)/python,$(PYTHON_GPU))  ## speed on a GPU against sent
 	PYTHONPATH=src $(PYTHON_GPU) benchmarks/gpu.py run
 
 docs: .venv/.docs  ## the documentation site in site/; fails on dead links, missing anchors and missing docstrings
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "Open site/index.html."
 
 $(BIN)/python: .venv/.done

@@ -71,3 +71,9 @@ def test_the_first_example_runs(page: str, tmp_path: Path, monkeypatch: pytest.M
     exec(compile(text, page, "exec"), names)
     assert getattr(names["vectors"], "shape", None) == (2, 32)
     assert len(PAGES) > 30
+
+
+def test_make_docs_fails_on_warnings() -> None:
+    (build,) = [line for line in text_of(ROOT / "Makefile").splitlines() if "mkdocs build" in line]
+    assert "--strict" in build
+    assert "--quiet" not in build, "a warning that is not printed does not fail the build"
