@@ -1,6 +1,9 @@
 """The README is short, its tables are those of the committed result files, and its Python runs."""
 
+import ast
 import importlib.util
+import pkgutil
+import re
 from functools import partial
 from pathlib import Path
 from types import ModuleType
@@ -8,10 +11,11 @@ from types import ModuleType
 import pytest
 
 import nearfar
-from tests.docs.pages import PAGES, ROOT, blocks, text_of
+from tests.docs.pages import PAGES, ROOT, blocks, name, spans, text_of
 from tests.tiny import save_tiny
 
 README = ROOT / "README.md"
+DOTTED = re.compile(r"^nearfar(?:\.\w+)+")
 
 
 def _script() -> ModuleType:
@@ -50,12 +54,31 @@ def _python_blocks() -> list[tuple[str, str]]:
     return [(block.page, block.text) for block in blocks("python", "py")]
 
 
-@pytest.mark.parametrize(("page", "text"), _python_blocks())
+def _python_in_shell() -> list[tuple[str, str]]:
+    here = re.compile(r"^python - .*<<'END'\n(.*?)^END$|^python -c '([^']*)'", re.MULTILINE | re.DOTALL)
+    return [(block.page, "".join(one)) for block in blocks("sh") for one in here.findall(block.text)]
+
+
+def test_python_in_shell_is_found() -> None:
+    assert len(_python_in_shell()) == 2
+
+
+@pytest.mark.parametrize(("page", "text"), [*_python_blocks(), *_python_in_shell()])
 def test_python_compiles_and_imports_what_exists(page: str, text: str) -> None:
-    compile(text, page, "exec")
-    for line in text.splitlines():
-        if line.startswith(("from nearfar", "import nearfar")):
-            exec(line, {})
+    for statement in ast.parse(text, page).body:
+        if isinstance(statement, ast.Import | ast.ImportFrom) and "nearfar" in ast.unparse(statement):
+            exec(ast.unparse(statement), {})
+
+
+def _dotted_names() -> list[tuple[str, str]]:
+    found = {(name(page), one) for page in PAGES for span in spans(page) for one in DOTTED.findall(span)}
+    return sorted(one for one in found if not one[1].endswith((".py", ".toml", ".nearfar")))
+
+
+@pytest.mark.parametrize(("page", "dotted"), _dotted_names())
+def test_a_dotted_name_exists(page: str, dotted: str) -> None:
+    """``nearfar.data.noise.add_noise``: modules as far as they go, then attributes."""
+    assert pkgutil.resolve_name(dotted) is not None
 
 
 @pytest.mark.long
