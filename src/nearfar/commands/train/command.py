@@ -132,18 +132,18 @@ def _evaluation(
         scored = evaluate_sts(
             lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
         )
-        if source in scored["unavailable"]:
-            raise NearfarError(f"{source}: cannot be scored: {scored['unavailable'][source]}.")
+        if source in scored.unavailable:
+            raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
         first, second = (vectors[[pair[side] for pair in positives]] for side in (0, 1))
         measures = geometry(vectors, (first, second) if positives else None)
         warning = collapse_warning(measures)
         if warning and not warned:
             warned.append(warning)
             console.print(f"warning: {warning}", highlight=False, style="yellow")
-        estimate = scored["tasks"][source]["spearman"]["all"]
-        if estimate["score"] is None:
-            raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate['reason']}.")
-        return Evaluation(float(estimate["score"]) / 100, measures)
+        estimate = scored.tasks[source].spearman.all
+        if estimate.score is None:
+            raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
+        return Evaluation(float(estimate.score) / 100, measures)
 
     def evaluate_and_explain() -> Evaluation:
         try:
