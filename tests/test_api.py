@@ -82,7 +82,8 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 def test_every_config_class_of_a_command_or_method_is_public() -> None:
     kinds = {name for name in config.__all__ if name.endswith("Config")} - {"RunConfig"}
     kinds |= {kind.__name__ for kind in METHODS.values()}
-    assert kinds <= set(nearfar.__all__)
+    assert kinds <= set(dir(nearfar))
+    assert all(getattr(nearfar, kind) is getattr(config, kind) for kind in kinds)
 
 
 def test_every_verb_is_a_function_and_a_module() -> None:

@@ -89,7 +89,7 @@ FAILING_RUNS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "other data": (_nothing, "--data pairs.tsv", "no column 'premise'"),
     "no such second method": (_nothing, "--second slc", "no method is called 'slc'"),
     "no such second file": (_nothing, "--second nowhere.toml", "nowhere.toml"),
-    "second without data": (_nothing, "--second bt", "bt has no data of its own"),
+    "second without data": (_nothing, "--second bt", "bt has no default data"),
     "second's data missing": (_second('method = "bt"\ndata = ["no.tsv"]\n'), "--second second.toml", "no.tsv"),
     "second's batch": (
         _second('method = "bt"\ndata = ["two.tsv"]\nbatch_size = 9\nsentence_column = "a"\ntranslation_column = "b"\n'),
@@ -265,5 +265,7 @@ def test_geometry_of_scores_on_any_scale(world: Path) -> None:
         argv = "geometry tiny --pairs other.tsv --task pairs.tsv --labelled labelled.tsv --output space".split()
         answer = run_cli(argv)
         assert answer.status == 0, answer.err
-        assert f"of the 20 pairs of other.tsv scored above {0.8 * top:g}." in " ".join(answer.out.split())
-        assert_refused([*argv, "--positive-above", "1000"], "other.tsv: no pair is scored above --positive-above 1000")
+        assert f"on the 20 pairs of other.tsv with a score above {0.8 * top:g}" in " ".join(answer.out.split())
+        assert_refused(
+            [*argv, "--positive-above", "1000"], "other.tsv: no pair has a score above --positive-above 1000"
+        )

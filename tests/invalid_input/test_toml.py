@@ -198,7 +198,7 @@ SECOND: dict[str, tuple[bytes, str]] = {
     "no TOML": (b"method", "second.toml: cannot be read as TOML"),
     "no method": (b"temperature = 1", "second.toml: lacks the key 'method'"),
     "list of methods": (b'method = ["info-nce"]', "second.toml: method = ['info-nce']"),
-    "fine-tuning": (CLASSIFIER, "second.toml: is fine-tuning"),
+    "fine-tuning": (CLASSIFIER, "second.toml: is a config for fine-tuning a classifier"),
     "key of the run": (b'method = "info-nce"\nepochs = 3', "epochs belongs to the run"),
     "boolean": (b'method = "info-nce"\ntemperature = true', "second.toml: temperature = true: must be a number"),
     "unknown key": (b'method = "info-nce"\nscl_weight = 1', "second.toml: no key is called 'scl_weight'"),
