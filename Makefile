@@ -8,7 +8,7 @@ PYTHON_GPU ?= $(BIN)/python
 # Tests in several processes, a thread each; make test WORKERS= runs them in one.
 WORKERS ?= -n auto --maxprocesses 8 --dist worksteal
 
-.PHONY: demo test quick check format bench test-gpu bench-gpu clean
+.PHONY: demo test quick check format bench test-gpu bench-gpu docs clean
 
 demo: .venv/.done  ## the main job, offline, in a few minutes: train, prove, search
 	$(BIN)/python -m nearfar demo --output demo
@@ -48,14 +48,22 @@ test-gpu: $(filter $(BIN)/python,$(PYTHON_GPU))  ## what a GPU computes is what 
 bench-gpu: $(filter $(BIN)/python,$(PYTHON_GPU))  ## speed on a GPU against sentence-transformers, in nine minutes
 	PYTHONPATH=src $(PYTHON_GPU) benchmarks/gpu.py run
 
+docs: .venv/.docs  ## the documentation site in site/; fails on dead links, missing anchors and missing docstrings
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open site/index.html."
+
 $(BIN)/python: .venv/.done
 
 clean:  ## forget the environment and what the demo made
-	rm -rf .venv demo
+	rm -rf .venv demo site
 
 # torch first and pinned: left to itself, pip takes a build with gigabytes of CUDA.
 .venv/.done: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev,offline]'
+	touch $@
+
+.venv/.docs: .venv/.done
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	touch $@

@@ -14,6 +14,7 @@ from nearfar.objectives._similarity import check_mask, check_temperature, prepar
 from nearfar.types import NearfarError
 
 SelfGuidedVariant: TypeAlias = Literal["sg", "opt1", "opt2", "opt3"]
+"""Which loss of Kim et al. 2021: sg, sg-opt1, sg-opt2 or sg-opt (opt3)."""
 
 
 def self_guided(

@@ -10,6 +10,7 @@ from torch import Tensor
 from nearfar.types import NearfarError
 
 Similarity: TypeAlias = Literal["dot", "cosine"]
+"""How two vectors are compared: dot product or cosine."""
 
 
 def similarities(

@@ -1,0 +1,103 @@
+"""Fill the tables of README.md from committed result files: ``python docs/readme.py``; ``--check`` only compares."""
+
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+README = ROOT / "README.md"
+COMPARISON = ROOT / "studies" / "results" / "nli" / "compare-minilm-scl-untrained.json"
+TRAINING = ROOT / "benchmarks" / "results" / "training.json"
+ENCODING = ROOT / "benchmarks" / "results" / "encoding.json"
+TRAINING_ROWS = (
+    ("pairs", "sbert bf16", "SoftmaxLoss bf16", "train, same loss and rows"),
+    ("triplets", "simcse-sup bf16", "MultipleNegativesRankingLoss bf16", "train on triplets"),
+)
+ENCODING_ROWS = (
+    ("short", "nearfar bf16", "sentence-transformers fp32", "encode short texts, defaults of both"),
+    ("short", "nearfar bf16", "sentence-transformers bf16", "encode short texts"),
+    ("long", "nearfar bf16", "sentence-transformers bf16", "encode long texts"),
+)
+
+
+def main() -> int:
+    """Write README.md, or with ``--check`` say whether it is up to date."""
+    text = README.read_text(encoding="utf-8")
+    filled = fill(text)
+    if "--check" in sys.argv[1:]:
+        return int(filled != text)
+    README.write_text(filled, encoding="utf-8")
+    return 0
+
+
+def fill(text: str) -> str:
+    """Replace what is between ``<!-- NAME -->`` and ``<!-- end of NAME -->`` by the generated table of that name.
+
+    Raises:
+        ValueError: a table has no such place.
+    """
+    for name, lines in (("results", results()), ("speed", speed())):
+        block = "\n".join([f"<!-- {name} -->", *lines, f"<!-- end of {name} -->"])
+        text, found = re.subn(f"<!-- {name} -->.*?<!-- end of {name} -->", lambda _, b=block: b, text, flags=re.DOTALL)
+        if found != 1:
+            raise ValueError(f"README.md must have one block <!-- {name} --> ... <!-- end of {name} -->.")
+    return text
+
+
+def results() -> list[str]:
+    """Spearman of an encoder before and after ``scl``, with the difference's interval and p."""
+    comparison = _load(COMPARISON)
+    rows = [_result_row(task, found) for task, found in comparison["tasks"].items()]
+    rows.append(_result_row("**average**", comparison["overall"]))
+    return _table(("task", "before", "after", "difference [95% interval]", "p"), rows)
+
+
+def _result_row(name: str, found: dict[str, Any]) -> tuple[str, ...]:
+    interval = f"{found['difference']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
+    return name, f"{found['second']:.2f}", f"{found['first']:.2f}", interval, f"{found.get('p_holm', found['p']):.4f}"
+
+
+def speed() -> list[str]:
+    """Speed relative to sentence-transformers: median over rounds, with the lowest and highest round."""
+    groups, kinds = _load(TRAINING)["groups"], _load(ENCODING)["kinds"]
+    rows = []
+    for group, ours, theirs, what in TRAINING_ROWS:
+        sides = {
+            name: [one["rows"] / one["seconds"] for one in groups[group]["sides"][name]] for name in (ours, theirs)
+        }
+        rows.append(_speed_row(what, ours, theirs, sides))
+    for kind, ours, theirs, what in ENCODING_ROWS:
+        texts, seconds = kinds[kind]["texts"], kinds[kind]["seconds"]
+        rows.append(
+            _speed_row(what, ours, theirs, {name: [texts / s for s in seconds[name]] for name in (ours, theirs)})
+        )
+    return _table(("job", "nearfar", "sentence-transformers", "times as fast [min, max]"), rows)
+
+
+def _speed_row(what: str, ours: str, theirs: str, sides: dict[str, list[float]]) -> tuple[str, ...]:
+    times = [a / b for a, b in zip(sides[ours], sides[theirs], strict=True)]
+    cells = [f"{median(sides[name]):,.0f}/s ({_label(name)})" for name in (ours, theirs)]
+    return what, *cells, f"{median(times):.2f} [{min(times):.2f}, {max(times):.2f}]"
+
+
+def _label(side: str) -> str:
+    library, _, precision = side.rpartition(" ")
+    return precision if library in ("nearfar", "sentence-transformers") else f"`{library}`, {precision}"
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    rule = ["---", *["---:"] * (len(header) - 1)]
+    return [f"| {' | '.join(cells)} |" for cells in (header, rule, *rows)]
+
+
+def _load(file: Path) -> dict[str, Any]:
+    content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,54 @@
+"""The Markdown pages of the repository, their code and their links."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+FENCE = re.compile(
+    r"^(?P<fence>```+)(?P<language>[\w+-]*)[^\n]*\n(?P<body>.*?)^(?P=fence)\s*$", re.MULTILINE | re.DOTALL
+)
+
+
+class Block(NamedTuple):
+    """A fenced block of code."""
+
+    page: str
+    language: str
+    text: str
+
+
+def name(page: Path) -> str:
+    """The page's path in the repository."""
+    return page.relative_to(ROOT).as_posix()
+
+
+def text_of(page: Path) -> str:
+    """What the page says."""
+    return page.read_text(encoding="utf-8")
+
+
+def blocks(*languages: str) -> Iterator[Block]:
+    """All fenced blocks in one of the languages."""
+    for page in PAGES:
+        for found in FENCE.finditer(text_of(page)):
+            if found["language"] in languages:
+                yield Block(name(page), found["language"], found["body"])
+
+
+def without_blocks(page: Path) -> str:
+    """The page without its fenced blocks."""
+    return FENCE.sub("", text_of(page))
+
+
+def spans(page: Path) -> list[str]:
+    """The inline code of a page."""
+    return [" ".join(span.split()) for span in re.findall(r"`([^`]+)`", without_blocks(page))]
+
+
+def anchors(page: Path) -> set[str]:
+    """The headings of a page, as links name them."""
+    titles = re.findall(r"^#+ (.+)$", without_blocks(page), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.replace("`", "").lower()).replace(" ", "-") for title in titles}

@@ -1,0 +1,102 @@
+"""The README is short, its tables are those of the committed result files, and its Python runs."""
+
+import ast
+import importlib.util
+import pkgutil
+import re
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+import nearfar
+from tests.docs.pages import PAGES, ROOT, blocks, name, spans, text_of
+from tests.tiny import save_tiny
+
+README = ROOT / "README.md"
+DOTTED = re.compile(r"^nearfar(?:\.\w+)+")
+
+
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("docs_readme", ROOT / "docs" / "readme.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_it_is_short() -> None:
+    assert len(text_of(README).splitlines()) < 120
+
+
+def test_its_tables_are_up_to_date() -> None:
+    assert _script().fill(text_of(README)) == text_of(README), "run: python docs/readme.py"
+
+
+def test_a_changed_figure_is_noticed() -> None:
+    text = text_of(README)
+    assert "+0.74" in text
+    assert _script().fill(text.replace("+0.74", "+7.40")) == text
+
+
+def test_a_readme_without_the_blocks_is_an_error() -> None:
+    with pytest.raises(ValueError, match="one block"):
+        _script().fill("# nearfar\n")
+
+
+def test_its_picture_is_small() -> None:
+    assert 0 < (ROOT / "docs" / "assets" / "trec.png").stat().st_size < 300_000
+
+
+def _python_blocks() -> list[tuple[str, str]]:
+    return [(block.page, block.text) for block in blocks("python", "py")]
+
+
+def _python_in_shell() -> list[tuple[str, str]]:
+    here = re.compile(r"^python - .*<<'END'\n(.*?)^END$|^python -c '([^']*)'", re.MULTILINE | re.DOTALL)
+    return [(block.page, "".join(one)) for block in blocks("sh") for one in here.findall(block.text)]
+
+
+def test_python_in_shell_is_found() -> None:
+    assert len(_python_in_shell()) == 2
+
+
+@pytest.mark.parametrize(("page", "text"), [*_python_blocks(), *_python_in_shell()])
+def test_python_compiles_and_imports_what_exists(page: str, text: str) -> None:
+    for statement in ast.parse(text, page).body:
+        if isinstance(statement, ast.Import | ast.ImportFrom) and "nearfar" in ast.unparse(statement):
+            exec(ast.unparse(statement), {})
+
+
+def _dotted_names() -> list[tuple[str, str]]:
+    found = {(name(page), one) for page in PAGES for span in spans(page) for one in DOTTED.findall(span)}
+    return sorted(one for one in found if not one[1].endswith((".py", ".toml", ".nearfar")))
+
+
+@pytest.mark.parametrize(("page", "dotted"), _dotted_names())
+def test_a_dotted_name_exists(page: str, dotted: str) -> None:
+    """``nearfar.data.noise.add_noise``: modules as far as they go, then attributes."""
+    assert pkgutil.resolve_name(dotted) is not None
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
+def test_the_first_example_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it is written, but for a tiny model and two steps."""
+    model = save_tiny(tmp_path / "model")
+    (text,) = [text for found, text in _python_blocks() if found == page]
+    text = text.replace("sentence-transformers/all-MiniLM-L6-v2", model.as_posix())
+    monkeypatch.setattr(nearfar, "train", partial(nearfar.train, model=model.as_posix(), max_steps=2, limit=64))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {}
+    exec(compile(text, page, "exec"), names)
+    assert getattr(names["vectors"], "shape", None) == (2, 32)
+    assert len(PAGES) > 30
+
+
+def test_make_docs_fails_on_warnings() -> None:
+    (build,) = [line for line in text_of(ROOT / "Makefile").splitlines() if "mkdocs build" in line]
+    assert "--strict" in build
+    assert "--quiet" not in build, "a warning that is not printed does not fail the build"

@@ -1,0 +1,81 @@
+"""The site builds strictly and offline, its formulas are MathML, and no page loads anything from the network."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT
+
+pytest.importorskip("mkdocs", reason="the docs extra is not installed: make docs")
+pytest.importorskip("material", reason="the docs extra is not installed: make docs")
+pytest.importorskip("mkdocstrings", reason="the docs extra is not installed: make docs")
+
+
+def _build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-f", str(config), "-d", str(site)]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    done = _build(ROOT / "mkdocs.yml", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def test_nothing_is_loaded_from_the_network(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) > 35
+    loaded = re.compile(r"<(?:script|img|iframe|link)\b[^>]*(?:src|href)=\"?(?:https?:)?//", re.IGNORECASE)
+    assert [page.name for page in pages if loaded.search(page.read_text(encoding="utf-8"))] == []
+    styles = [style.read_text(encoding="utf-8") for style in site.rglob("*.css")]
+    assert styles
+    assert not any(re.search(r"url\([\"']?(?:https?:)?//|@import", style) for style in styles)
+
+
+def test_formulas_are_mathml(site: Path) -> None:
+    for name in ("liao", "simcse", "kim", "supcon-text", "regression", "gunel"):
+        page = (site / "methods" / f"{name}.html").read_text(encoding="utf-8")
+        assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"' in page
+        assert "arithmatex" not in page
+        assert "\\frac" not in page
+
+
+def test_settings_have_a_table(site: Path) -> None:
+    page = (site / "reference" / "methods.html").read_text(encoding="utf-8")
+    assert re.search(r"<code>scl_weight</code>.*?<code>0\.3</code>", page, re.DOTALL)
+
+
+@pytest.mark.parametrize("link", ["nowhere.md", "index.md#nowhere"])
+def test_a_dead_link_or_anchor_fails(link: str, tmp_path: Path) -> None:
+    docs = tmp_path / "docs"
+    docs.mkdir()
+    (docs / "index.md").write_text(f"# Start\n\n[link]({link})\n", encoding="utf-8")
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    validation = text[text.index("validation:") : text.index("nav:\n  - Start")]
+    (tmp_path / "mkdocs.yml").write_text(f"site_name: nearfar\nstrict: true\n{validation}", encoding="utf-8")
+    done = _build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert done.returncode != 0
+    assert "nowhere" in done.stderr
+
+
+def test_a_missing_docstring_is_found(tmp_path: Path) -> None:
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        from hooks import undocumented  # type: ignore[import-not-found]
+    finally:
+        sys.path.pop(0)
+    package = tmp_path / "nearfar"
+    (package / "objectives").mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        '"""Doc."""\n__all__ = ["C", "f"]\nclass C:\n    """C."""\n    x: int = 1\n    y: int = 2\n    """y."""\n'
+        "    def m(self): pass\n    def _p(self): pass\ndef f(): pass\n",
+        encoding="utf-8",
+    )
+    (package / "objectives" / "__init__.py").write_text('"""Doc."""\n__all__ = []\n', encoding="utf-8")
+    assert sorted(undocumented(tmp_path)) == ["nearfar.C.m", "nearfar.C.x", "nearfar.f"]
+    assert list(undocumented(ROOT / "src")) == []
