@@ -3,7 +3,8 @@
     python examples/plain_sentences.py
     python examples/plain_sentences.py SENTENCES.txt SCORED.tsv MODEL OUTPUT
 
-SENTENCES has one sentence a line. SCORED is the dev set that chooses the best step: score, sentence1, sentence2.
+SENTENCES has one sentence a line. SCORED is the dev set that chooses the best step, with the columns score, sentence1,
+sentence2. By default both are generated.
 """
 
 import sys
@@ -14,24 +15,24 @@ MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def main(
-    sentences: str = "examples/data/sentences.txt",
-    scored: str = "examples/data/scored.tsv",
+    sentences: str = "microworld",
+    scored: str = "microworld:dev",
     model: str = MODEL,
     output: str = "runs/plain-sentences",
 ) -> None:
-    """Train: a sentence's positive is the same sentence under another dropout mask."""
+    """Train: the positive of a sentence is the same sentence under another dropout mask."""
     run = train(
         "simcse-unsup",
         data=sentences,
         evaluate_on=scored,
         model=model,
         output=output,
-        pooling="own",  # the model's own pooling; the paper's setting is cls
-        batch_size=16,
+        pooling="own",  # the model's own; the method's default is cls, for encoders such as BERT
+        limit=640,  # sentences to use; remove this line to use all
         evaluate_every=5,
     )
     print(f"Spearman on {scored}: {100 * run.start_score:.1f} before, {100 * run.best_score:.1f} after.")
-    print(f"The encoder is in {run.model}; sentence-transformers opens it too.")
+    print(f"The encoder is in {run.model}. sentence-transformers opens it too.")
 
 
 if __name__ == "__main__":

@@ -1,9 +1,9 @@
-"""Train in two processes, with the exact gradient of one process that has both batches.
+"""Train in two processes. The gradient is that of one process with a batch twice as large.
 
     torchrun --standalone --nproc-per-node 2 examples/two_processes.py
     torchrun --standalone --nproc-per-node 2 examples/two_processes.py PAIRS.tsv SCORED.tsv MODEL OUTPUT
 
-Every process runs this file. The batch size is per process: each step here uses 2 x 8 pairs.
+Every process runs this file. The batch size is per process: each step here uses 2 x 16 pairs.
 """
 
 import os
@@ -15,13 +15,13 @@ MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 
 
 def main(
-    pairs: str = "examples/data/pairs.tsv",
-    scored: str = "examples/data/scored.tsv",
+    pairs: str = "examples/data/triplets.tsv",
+    scored: str = "microworld:dev",
     model: str = MODEL,
     output: str = "runs/two-processes",
 ) -> None:
     """Train; the first process writes the run folder and prints."""
-    run = train("info-nce", data=pairs, evaluate_on=scored, model=model, output=output, batch_size=8, evaluate_every=5)
+    run = train("info-nce", data=pairs, evaluate_on=scored, model=model, output=output, batch_size=16, evaluate_every=5)
     if os.environ.get("RANK", "0") == "0":
         print(f"{run.steps} steps in {os.environ.get('WORLD_SIZE', '1')} processes; the encoder is in {run.model}.")
 

@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from nearfar.encoder.classifier import Classifier
     from nearfar.encoder.encoder import Encoder
 
+__version__ = "0.2.0.dev0"
+
 _MODULES = {
     "Classifier": "encoder.classifier",
     "Encoder": "encoder.encoder",
