@@ -22,11 +22,11 @@ def main(first: str = MODEL, second: str = MODEL, task: str = "microworld") -> N
         evaluate(second, tasks=[task], name="second", pooling=pooling, progress=False),
     ]
     for result in results:
-        score = result["tasks"][task]["spearman"]["all"]
-        print(f"{result['model']:6}  Spearman {score['score']:.1f}, 95% interval {score['low']:.1f} to {score['high']:.1f}")
+        score = result.tasks[task].spearman.all
+        print(f"{result.model:6}  Spearman {score.score:.1f}, 95% interval {score.low:.1f} to {score.high:.1f}")
 
-    difference = compare(*results, progress=False)["tasks"][task]
-    print(difference)
+    test = compare(*results, progress=False).tasks[task]
+    print(f"difference {test.difference:+.1f}, 95% interval {test.low:+.1f} to {test.high:+.1f}, p = {test.p:.4f}")
 
 
 if __name__ == "__main__":

@@ -21,9 +21,8 @@ def main(
     output: str = "runs/own-labels",
 ) -> None:
     """Train with cross-entropy and supervised contrastive learning (Gunel et al. 2021)."""
-    run = finetune(
-        task=labelled, model=model, output=output, validation_rows=12, epochs=10, learning_rate=1e-4, evaluate_every=10
-    )
+    settings = {"validation_rows": 12, "epochs": 10, "learning_rate": 2e-4, "scl_weight": 0.5, "evaluate_every": 10}
+    run = finetune(task=labelled, model=model, output=output, **settings)
     print(f"Accuracy on the validation rows: {run.start_score:.2f} before, {run.best_score:.2f} after.")
 
     labels = Path(output) / "labels.tsv"
