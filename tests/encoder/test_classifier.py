@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import encoder as encoder_module
-from nearfar.encoder.classifier import Classifier, Tokens
+from nearfar.encoder.classifier import Classifier, TokenizedItems
 from tests.encoder.tiny_pairs import TYPED, items, save_tiny_for_pairs
 from tests.tiny import ARCHITECTURES, PADDED
 
@@ -64,7 +64,7 @@ def test_the_longer_text_of_a_pair_is_cut_first(classifier: Classifier) -> None:
         "[CLS] a dog [SEP] the cat [SEP]",
         "[CLS] a dog a dog a dog a [SEP]",
     ]
-    assert tokens.cut == [True, True, False, True]
+    assert tokens.is_truncated == [True, True, False, True]
     assert tokens.truncated == 3
     batch = tokens.select([2, 0])
     assert (batch.ids, batch.types) == ([tokens.ids[2], tokens.ids[0]], [tokens.types[2], tokens.types[0]])
@@ -100,7 +100,7 @@ def transformers_logits(folder: Path, several: list[tuple[str, ...]]) -> np.ndar
 
 def test_token_types_matter(classifier: Classifier) -> None:
     tokens = classifier.tokenize([("a dog runs", "the cat"), ("the cat",)])
-    typed, untyped = classifier.cls(tokens), classifier.cls(Tokens(tokens.ids, None, tokens.cut))
+    typed, untyped = classifier.cls(tokens), classifier.cls(TokenizedItems(tokens.ids, None, tokens.is_truncated))
     assert (typed[0] - untyped[0]).abs().max() > 0.1
     torch.testing.assert_close(typed[1], untyped[1])
 

@@ -236,6 +236,6 @@ def test_a_layout_made_without_gradient_serves_with_one() -> None:
     with torch.inference_mode():
         layout = jagged_layout(tuple(GROUPS), CPU)
     assert jagged_layout(tuple(GROUPS), CPU) is layout
-    assert not layout.starts.is_inference()
-    assert layout.starts.tolist() == [0, 1, 2, 7, 12, 17, 33, 66, 99]
-    assert (layout.shortest, layout.longest) == (1, 33)
+    assert not layout.cu_seqlens.is_inference()
+    assert layout.cu_seqlens.tolist() == [0, 1, 2, 7, 12, 17, 33, 66, 99]
+    assert (layout.min_seqlen, layout.max_seqlen) == (1, 33)

@@ -95,7 +95,7 @@ def test_the_generator_is_splitmix(seed: int) -> None:
     """And each of a word's four numbers goes by bits of its own."""
     words = torch.tensor([[0, 1], [2**40, 10**12]])
     for threshold in (-32768, -20000, 0, 32767):
-        found = Mask(seed, threshold, 1.0).kept(words)
+        found = Mask(seed, threshold, 1.0).keep_mask(words)
         parts = [
             [splitmix(seed, word) >> 16 * part & 0xFFFF for word in row for part in range(4)] for row in words.tolist()
         ]
@@ -111,9 +111,9 @@ def test_masks_differ_and_repeat() -> None:
     assert Mask.draw(0.1) == first
     assert first.seed != second.seed
     state = torch.get_rng_state()
-    assert Mask.draw(0.0).kept(torch.arange(1000)).all()
+    assert Mask.draw(0.0).keep_mask(torch.arange(1000)).all()
     assert torch.equal(state, torch.get_rng_state())  # where nothing is dropped, nothing is drawn
-    assert Mask.draw(0.1).kept(torch.empty(0, dtype=torch.long)).shape == (0,)
+    assert Mask.draw(0.1).keep_mask(torch.empty(0, dtype=torch.long)).shape == (0,)
 
 
 def test_ends_of_the_scale() -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.encoder import kernel_build, kernels
-from nearfar.encoder.kernels import PARTS, kernels_status
+from nearfar.encoder.kernels import KERNEL_NAMES, kernels_status
 from nearfar.runtime import machine
 from nearfar.types import NearfarError
 
@@ -354,9 +354,9 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(
 @pytest.mark.parametrize(
     ("asked", "chosen"),
     [
-        (None, PARTS),
-        ("1", PARTS),
-        ("rebuild", PARTS),
+        (None, KERNEL_NAMES),
+        ("1", KERNEL_NAMES),
+        ("rebuild", KERNEL_NAMES),
         ("0", ()),
         ("dropout", ("dropout",)),
         ("dropout, attention", ("attention", "dropout")),
@@ -372,7 +372,7 @@ def test_the_variable_chooses(
     calls = compiler(f'{OUT}cp {library} "$2"')
     if asked is not None:
         monkeypatch.setenv("NEARFAR_KERNELS", asked)
-    assert [part for part in PARTS if kernels.kernels(part) is not None] == list(chosen)
+    assert [part for part in KERNEL_NAMES if kernels.kernels(part) is not None] == list(chosen)
     assert kernels_status()["used"] == sorted(chosen)
     assert bool(calls()) == bool(chosen)
 
