@@ -18,7 +18,7 @@ SEEDS = (1, 2, 3)
 
 def results_of(study: str) -> Path:
     """Where the study's results are; a run with uncommitted changes of code writes to a scratch folder, and says so."""
-    unclean = "run" in sys.argv[1:2] and str(provenance()["commit"] or "-dirty").endswith("-dirty")
+    unclean = "run" in sys.argv[1:2] and str(provenance().commit or "-dirty").endswith("-dirty")
     if not unclean:
         return HERE / "results" / study
     folder = HERE.parent / "runs" / "uncommitted" / study

@@ -69,7 +69,7 @@ def test_the_longer_text_of_a_pair_is_cut_first(classifier: Classifier) -> None:
     batch = tokens.select([2, 0])
     assert (batch.ids, batch.types) == ([tokens.ids[2], tokens.ids[0]], [tokens.types[2], tokens.types[0]])
     assert batch.truncated == 1
-    with pytest.raises(NearfarError, match="max_length 4: a pair takes at least 5 tokens"):
+    with pytest.raises(NearfarError, match="max_length 4: a pair needs at least 5 tokens"):
         classifier.tokenize(pairs, max_length=4)
 
 
@@ -202,5 +202,5 @@ def test_predict_of_nothing(classifier: Classifier) -> None:
 
 @pytest.mark.parametrize("wrong", ["a dog", ["a dog"], (), ("a", "b", "c"), ("a dog", 3), None])
 def test_predict_says_which_item_is_none(classifier: Classifier, wrong: object) -> None:
-    with pytest.raises(NearfarError, match="item 1 is no tuple of one or two strings"):
+    with pytest.raises(NearfarError, match="item 1 is not a tuple of one or two strings"):
         classifier.predict([("a dog",), wrong])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from nearfar.evaluation.geometry_tables import geometry_markdown
 
 import nearfar.commands.geometry.command as module
 from nearfar import Encoder, NearfarError
@@ -12,7 +13,6 @@ from nearfar.cli import main
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.geometry import inputs as geometry_sets
 from nearfar.commands.geometry.command import geometry
-from nearfar.evaluation.geometry_tables import geometry_markdown
 from nearfar.types import ScoredPair
 from tests.tiny import save_tiny, sentences, write_pairs
 

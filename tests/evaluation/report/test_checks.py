@@ -5,8 +5,8 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-
 from nearfar.evaluation.report.checks import EVALUATION, GEOMETRY, DictOf, Nullable, check, check_record, check_tests
+
 from nearfar.types import NearfarError
 from tests.evaluation.report.cases import comparison, evaluation, geometry, row_of, side, transfer
 

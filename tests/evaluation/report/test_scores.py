@@ -5,10 +5,10 @@ from statistics import mean, stdev
 import numpy as np
 import pytest
 import sklearn.metrics
+from nearfar.evaluation.report.checks import EVALUATION, check
 
 from nearfar.evaluation.finetuned import finetuned_entry
 from nearfar.evaluation.report.blocks import Cell, Details, Table
-from nearfar.evaluation.report.checks import EVALUATION, check
 from nearfar.evaluation.report.scores import similarity, transfer
 from nearfar.evaluation.report.significance import SignificanceLookup
 from tests.evaluation.report.cases import comparison, evaluation, named_average, row_of, side

@@ -16,8 +16,10 @@ from nearfar.config import dump_toml as to_toml
 from nearfar.disk import path_errors
 from nearfar.runs import folder as run_folder
 from nearfar.runs.execute import Job, execute, join_processes
-from nearfar.runs.folder import RunFolder, fingerprint_model, fingerprint_rows, read_run_info
+from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
+from nearfar.runs.folder import RunFolder
 from nearfar.runs.precision import resolve_run_precision
+from nearfar.runs.records import read_run_info
 from nearfar.types import NearfarError, ScoredPair
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def train(
         if run_dir.acquire(resume=resume) == "finished":
             done = processes.broadcast_from_first(partial(load_train_result, config))
             console.print(
-                f"{run_dir.path}: this run was finished before; nothing to do.", markup=False, highlight=False
+                f"{run_dir.path}: this run is already finished; nothing to do.", markup=False, highlight=False
             )
             return done
         settings = _settings(config)
@@ -130,18 +132,18 @@ def _evaluation(
         scored = evaluate_sts(
             lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
         )
-        if source in scored["unavailable"]:
-            raise NearfarError(f"{source}: cannot be scored: {scored['unavailable'][source]}.")
+        if source in scored.unavailable:
+            raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
         first, second = (vectors[[pair[side] for pair in positives]] for side in (0, 1))
         measures = geometry(vectors, (first, second) if positives else None)
         warning = collapse_warning(measures)
         if warning and not warned:
             warned.append(warning)
             console.print(f"warning: {warning}", highlight=False, style="yellow")
-        estimate = scored["tasks"][source]["spearman"]["all"]
-        if estimate["score"] is None:
-            raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate['reason']}.")
-        return Evaluation(float(estimate["score"]) / 100, measures)
+        estimate = scored.tasks[source].spearman.all
+        if estimate.score is None:
+            raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
+        return Evaluation(float(estimate.score) / 100, measures)
 
     def evaluate_and_explain() -> Evaluation:
         try:
