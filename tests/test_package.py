@@ -64,9 +64,9 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(files: set[str]) -> No
     wanted = {
         path.relative_to(source).as_posix()
         for path in (source / "nearfar").rglob("*")
-        if path.suffix in (".py", ".cpp") or path.name == "py.typed"
+        if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {"nearfar/py.typed", "nearfar/encoder/kernels.cpp"} <= wanted
+    assert {"nearfar/py.typed", "nearfar/encoder/kernels.cpp", "nearfar/encoder/kernels_vectors.h"} <= wanted
     assert {name for name in files if ".dist-info/" not in name} == wanted
 
 

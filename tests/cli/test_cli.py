@@ -3,12 +3,12 @@
 import re
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import nearfar
 from nearfar import Encoder
 from nearfar.cli import VERBS, main
 from nearfar.commands.finetune import command as finetune_module
@@ -119,7 +119,7 @@ def test_help_shows_each_setting_with_its_words_kind_and_default(capsys: pytest.
 def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("--version", "-V"):
         assert main([word]) == 0
-        assert capsys.readouterr().out == f"nearfar {metadata.version('nearfar')}\n"
+        assert capsys.readouterr().out == f"nearfar {nearfar.__version__}\n"
 
 
 def test_what_is_typed_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
