@@ -50,7 +50,7 @@ SLOW = {"pydantic", "typeguard", "rich", "asyncio", "unittest"}
 """Light beside those, but each would be a good part of what help costs."""
 
 
-OF_SCL = ("bounds", "values", "files", "methods", "training", "liao")
+OF_SCL = ("config.bounds", "config.values", "config.files", "config.training", "methods.liao", "methods.settings")
 """Modules of settings."""
 
 
@@ -82,8 +82,8 @@ def test_help_of_a_method_loads_its_own_settings_alone() -> None:
         "print('loaded:', *sorted(name for name in sys.modules if name.startswith('nearfar.')))"
     )
     loaded = set(said.split("loaded: ")[1].split())
-    own = {"cli.train", "cli.parsing", *(f"config.{name}" for name in OF_SCL)}
-    assert {name for name in loaded if name.startswith(("nearfar.cli.", "nearfar.config."))} == {
+    own = {"cli.train", "cli.parsing", *OF_SCL}
+    assert {name for name in loaded if name.startswith(("nearfar.cli.", "nearfar.config.", "nearfar.methods."))} == {
         f"nearfar.{name}" for name in own
     }
 
@@ -109,7 +109,7 @@ def test_help_shows_each_setting_with_its_words_kind_and_default(capsys: pytest.
         "--data STR [STR ...]",
         "--output STR Run folder to create",
         "and the trained model in OUTPUT/model. (required)",
-        "--learning-rate FLOAT Peak of the learning rate. (default: 2e-05)",
+        "--learning-rate FLOAT Peak learning rate. (default: 2e-05)",
         "--no-sample-balanced Sample the same number of rows for each label",
         "MODEL Model folder, or owner/name on the Hugging Face Hub. (required)",
     ):

@@ -89,7 +89,7 @@ FAILING_RUNS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "other data": (_nothing, "--data pairs.tsv", "no column 'premise'"),
     "no such second method": (_nothing, "--second slc", "no method is called 'slc'"),
     "no such second file": (_nothing, "--second nowhere.toml", "nowhere.toml"),
-    "second without data": (_nothing, "--second bt", "bt has no data of its own"),
+    "second without data": (_nothing, "--second bt", "bt has no default data"),
     "second's data missing": (_second('method = "bt"\ndata = ["no.tsv"]\n'), "--second second.toml", "no.tsv"),
     "second's batch": (
         _second('method = "bt"\ndata = ["two.tsv"]\nbatch_size = 9\nsentence_column = "a"\ntranslation_column = "b"\n'),

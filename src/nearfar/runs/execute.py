@@ -52,6 +52,11 @@ class Job:
     """Returns the job's own entries of run.json. Called with the kept weights loaded, in the first process only."""
 
     @property
+    def batch_size(self) -> int:
+        """Rows in a batch of the first method, of all processes together."""
+        return self.mixture.parts[0][0].batches.batch_size
+
+    @property
     def modules(self) -> "dict[str, nn.Module]":
         """The trained modules, by name."""
         return {"encoder": self.encoder} | {f"head{number}": head for number, head in enumerate(self.mixture.heads)}
@@ -104,7 +109,7 @@ def execute(
     for fact in job.facts:
         console.print(fact, markup=False, highlight=False)
     if processes.size > 1:
-        console.print(f"{processes.size} processes, {config.batch_size * processes.size} rows a batch", highlight=False)
+        console.print(f"{processes.size} processes, {job.batch_size} rows a batch", highlight=False)
     run_dir.begin(job.settings)
     checkpoints = Checkpoints(folder)
     processes.broadcast_from_first(checkpoints.recover)

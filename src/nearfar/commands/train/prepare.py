@@ -12,10 +12,10 @@ from nearfar.types import NearfarError, ScoredPair
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.commands.train.training_data import Rows
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.training_encoder import TrainingEncoder
-    from nearfar.methods import Method
+    from nearfar.methods.base import Method
+    from nearfar.methods.build import Rows
     from nearfar.methods.mixture import Mixture
 
 
@@ -59,7 +59,7 @@ class TrainingData(NamedTuple):
         self, config: TrainConfig
     ) -> "dict[str, tuple[Sequence[Sequence[object]], Sequence[object]]]":
         """Texts and labels or scores that are used, by the words for where they are from."""
-        from nearfar.commands.train.method_builder import second_objective_config
+        from nearfar.commands.train.second_objective import second_objective_config
 
         named = [(f"--data {' '.join(getattr(config, 'data', ()))}", self.first, config.limit)]
         if self.second is not None and (second := second_objective_config(config)) is not None:
@@ -86,8 +86,8 @@ def read_training_data(config: TrainConfig) -> TrainingData:
     Raises:
         NearfarError: rows that cannot be had, or that are malformed.
     """
-    from nearfar.commands.train.method_builder import second_objective_config
-    from nearfar.commands.train.training_data import read_rows
+    from nearfar.commands.train.second_objective import second_objective_config
+    from nearfar.methods.build import read_rows
 
     second, first = second_objective_config(config), read_rows(config)
     with _second_objective_errors(config):
@@ -111,15 +111,11 @@ def prepare(
     """
     rows = rows or read_training_data(config)
 
-    from nearfar.commands.train.method_builder import (
-        BuildContext,
-        build_method,
-        may_shrink_batch,
-        second_objective_config,
-    )
+    from nearfar.commands.train.second_objective import may_shrink_batch, second_objective_config
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.precision import resolve
     from nearfar.encoder.training_encoder import TrainingEncoder
+    from nearfar.methods.build import BuildContext, build_method
     from nearfar.methods.mixture import Mixture
     from nearfar.training.gradients import seed_rng
     from nearfar.training.processes import Processes

@@ -1,7 +1,7 @@
 """Liao 2021, "Sentence Embeddings using Supervised Contrastive Learning" (arXiv 2106.04791): sbert, scl, augment.
 
 Data: NLI rows (premise, hypothesis, label); SNLI train in the paper. A batch is 64 rows (section 4.2) in which, here,
-all rows of a premise meet. Each distinct sentence is encoded once, so a premise has one dropout draw in a batch, where
+all rows of a premise meet. Each distinct sentence is encoded once, so a premise has one dropout draw in a batch, while
 the authors encode it again for each of its rows.
 
 ``sbert``, the baseline (eq. 1; Reimers & Gurevych 2019): embeddings u, v of premise and hypothesis, logits =
@@ -16,19 +16,19 @@ entailment pairs, of :func:`nearfar.objectives.premise_scl`. ``max_positives`` a
 sets as further labelled pairs for CE.
 
 The loop (section 4.2): 1 epoch at batch 64, warm-up over the first 10% of the steps. The learning rate, 2e-5, is the
-code's; what we have of the paper's text does not show it.
+code's; the paper's text does not give it.
 
-Where paper, authors' code and this page differ:
+Where paper, authors' code and this module differ:
 
 ================  ========================  =============================  ==============================
                   paper                     authors' code                  here
 ================  ========================  =============================  ==============================
-row order         not said                  file order, never shuffled     premises shuffled; or ``file``
+row order         not given                 file order, not shuffled       premises shuffled; or ``file``
 negatives         3 or all                  3 in early versions; all in    ``max_negatives`` is kept
-                                            the last, whatever was asked
+                                            the last, whatever is set
 false negatives   negatives                 negatives                      left out where texts are equal
 no anchor         0 / 0                     0 / 0                          SCL counts as 0
-augment's labels  not said                  not published                  see :func:`augmented_pairs`
+augment's labels  not given                 not published                  see :func:`augmented_pairs`
 pooling           mean without [CLS]        that, over the padded length;  the encoder's
                                             with padding in ``encode``
 schedule          linear after warm-up      constant after warm-up         the loop's
@@ -43,11 +43,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
+from nearfar.config.bounds import Cap
 from nearfar.data.batching import NliBatch, NliBatches
 from nearfar.encoder.heads import SoftmaxHead
-from nearfar.methods import EmbedFn, Loss, Method
-from nearfar.methods.describe import describe_anchors, describe_labels
-from nearfar.objectives import HardNegatives, Similarity, nli_softmax, nli_softmax_features, premise_scl, premise_sets
+from nearfar.methods.base import EmbedFn, Loss, Method
+from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
+from nearfar.methods.liao.describe import describe_anchors, describe_labels
+from nearfar.objectives import nli_softmax, nli_softmax_features, premise_scl, premise_sets
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, NliRow
 
 
@@ -59,20 +61,14 @@ class Pairs(NamedTuple):
     labels: Int[Tensor, " pairs"]
 
 
-def sbert(
-    embed: EmbedFn,
-    dim: int,
-    batches: NliBatches,
-    *,
-    head_layers: int = 2,  # Liao 2021, section 3; 1 for Reimers & Gurevych 2019
-) -> Method:
+def sbert(config: SbertConfig, embed: EmbedFn, dim: int, batches: NliBatches) -> Method:
     """Train by classifying pairs: total = CE. ``dim`` is the width of the embeddings.
 
-    Terms: ``ce`` and ``accuracy``, the share of pairs classified rightly, both over the batch.
-    Raises NearfarError if all rows have the same label, and for settings that :class:`SoftmaxHead` refuses.
+    Terms: ``ce`` and ``accuracy``, the share of pairs classified correctly, both over the batch.
+    Raises NearfarError if all rows have the same label.
     """
     _require_two_labels(batches.rows)
-    head = SoftmaxHead(dim, layers=head_layers)
+    head = SoftmaxHead(dim, layers=config.head_layers)
 
     def loss_fn(batch: NliBatch, embeddings: Tensor) -> Loss:
         ce, accuracy = _classify(head, embeddings, _pairs(batch, embeddings.device))
@@ -81,38 +77,22 @@ def sbert(
     return Method("sbert", batches, _sentences, embed, loss_fn, describe_labels, head)
 
 
-def scl(
-    embed: EmbedFn,
-    dim: int,
-    batches: NliBatches,
-    *,
-    head_layers: int = 2,
-    scl_weight: float = 0.3,  # Liao 2021, Table 2: best on STS
-    temperature: float = 1.0,  # section 4.4
-    similarity: Similarity = "dot",  # eq. 2
-    hard_negatives: HardNegatives = "all",  # section 3
-    max_positives: int | None = None,  # section 5.3: best with all, and all
-    max_negatives: int | None = None,
-    false_negative_margin: float | None = None,  # ours
-) -> Method:
+def scl(config: SclConfig, embed: EmbedFn, dim: int, batches: NliBatches) -> Method:
     """Train by (1 - scl_weight) CE + scl_weight SCL. ``dim`` is the width of the embeddings.
 
-    SCL of a batch without an entailment is 0. With ``scl_weight=1`` there is no CE and no head. ``hard_negatives`` says
-    which of its own premise's hypotheses an anchor is pushed away from: the neutral and the contradicted, as in the
-    paper, the contradicted alone, or none. Positives and negatives, where capped, are drawn from torch's global
-    generator.
+    SCL of a batch without an entailment is 0. With ``scl_weight=1`` there is no CE and no head. Positives and negatives
+    beyond their maximum number are left out at random, with torch's global generator.
 
     Terms: ``scl``, and ``ce`` and ``accuracy`` if there is a head.
-    Raises NearfarError if ``scl_weight`` is outside 0..1, if no row is an entailment, if all rows have the same
-    premise, if all have the same label though CE has a weight, and for settings that :class:`SoftmaxHead` or
-    :func:`premise_scl` refuses (the last with the first batch).
+    Raises NearfarError if no row is an entailment, if all rows have the same premise, and if all have the same label
+    though CE has a weight.
     """
-    if not 0 <= scl_weight <= 1:
-        raise NearfarError(f"--scl-weight must be from 0 to 1, not {scl_weight}")
+    scl_weight = config.scl_weight
+    most_positives, most_negatives = _cap(config.max_positives), _cap(config.max_negatives)
     _require_anchors(batches)
     if scl_weight < 1:
         _require_two_labels(batches.rows)
-    head = SoftmaxHead(dim, layers=head_layers) if scl_weight < 1 else None
+    head = SoftmaxHead(dim, layers=config.head_layers) if scl_weight < 1 else None
 
     def loss_fn(batch: NliBatch, embeddings: Tensor) -> Loss:
         pairs = _pairs(batch, embeddings.device)
@@ -121,13 +101,13 @@ def scl(
             embeddings[pairs.hypotheses],
             pairs.premises,
             pairs.labels,
-            temperature=temperature,
-            similarity=similarity,
-            hard_negatives=hard_negatives,
-            max_positives=max_positives,
-            max_negatives=max_negatives,
+            temperature=config.temperature,
+            similarity=config.similarity,
+            hard_negatives=config.hard_negatives,
             hypothesis_ids=pairs.hypotheses,
-            false_negative_margin=false_negative_margin,
+            false_negative_margin=config.false_negative_margin,
+            max_positives=most_positives,
+            max_negatives=most_negatives,
         )
         contrast = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
         terms = {"scl": contrast.detach()}
@@ -139,39 +119,34 @@ def scl(
 
     def describe(batch: NliBatch) -> list[str]:
         return describe_anchors(
-            batch, hard_negatives=hard_negatives, max_positives=max_positives, max_negatives=max_negatives
+            batch,
+            hard_negatives=config.hard_negatives,
+            max_positives=most_positives,
+            max_negatives=most_negatives,
         )
 
     return Method("scl", batches, _sentences, embed, loss_fn, describe, head)
 
 
-def augment(
-    embed: EmbedFn,
-    dim: int,
-    batches: NliBatches,
-    *,
-    head_layers: int = 2,
-    max_positives: int | None = 3,  # Liao 2021, Table 2: 3p3n-Augment; None and None for allpalln-Augment
-    max_negatives: int | None = 3,
-) -> Method:
+def augment(config: AugmentConfig, embed: EmbedFn, dim: int, batches: NliBatches) -> Method:
     """Train by CE over the batch's rows and the pairs that :func:`augmented_pairs` adds to them.
 
     Terms: ``ce`` over all of these pairs, ``accuracy`` over the batch's own rows, comparable with that of ``sbert``.
-    Raises NearfarError if no row is an entailment, if all rows have the same premise, and for
-    settings that :class:`SoftmaxHead` or :func:`premise_sets` refuses (the last with the first batch).
+    Raises NearfarError if no row is an entailment, and if all rows have the same premise.
     """
     _require_anchors(batches)
-    head = SoftmaxHead(dim, layers=head_layers)
+    most_positives, most_negatives = _cap(config.max_positives), _cap(config.max_negatives)
+    head = SoftmaxHead(dim, layers=config.head_layers)
 
     def loss_fn(batch: NliBatch, embeddings: Tensor) -> Loss:
         own = _pairs(batch, embeddings.device)
-        added = augmented_pairs(own, max_positives=max_positives, max_negatives=max_negatives)
+        added = augmented_pairs(own, max_positives=most_positives, max_negatives=most_negatives)
         pairs = Pairs(*(torch.cat(both) for both in zip(own, added, strict=True)))
         ce, accuracy = _classify(head, embeddings, pairs)
         return Loss(ce.mean(), {"ce": ce.mean().detach(), "accuracy": accuracy[: len(own.labels)].mean()})
 
     def describe(batch: NliBatch) -> list[str]:
-        lines = describe_anchors(batch, max_positives=max_positives, max_negatives=max_negatives)
+        lines = describe_anchors(batch, max_positives=most_positives, max_negatives=most_negatives)
         return [*lines, "added pairs: other positives as entailment, hypotheses of other premises as contradiction"]
 
     return Method("augment", batches, _sentences, embed, loss_fn, describe, head)
@@ -200,6 +175,10 @@ def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: i
     return Pairs(pairs.premises[sets.anchors[anchors]], pairs.hypotheses[added], labels)
 
 
+def _cap(cap: Cap) -> int | None:
+    return None if cap == "all" else cap
+
+
 def _sentences(batch: NliBatch) -> list[str]:
     return batch.sentences
 
@@ -211,7 +190,7 @@ def _pairs(batch: NliBatch, device: torch.device) -> Pairs:
 def _classify(
     head: nn.Module, embeddings: Float[Tensor, "batch dim"], pairs: Pairs
 ) -> tuple[Float[Tensor, " pairs"], Float[Tensor, " pairs"]]:
-    """Cross-entropy of each pair, and 1 or 0 for whether the head has its label right."""
+    """Cross-entropy of each pair, and 1 or 0 for whether the head predicts its label."""
     logits = head(nli_softmax_features(embeddings[pairs.premises], embeddings[pairs.hypotheses]))
     return nli_softmax(logits, pairs.labels), (logits.argmax(dim=1) == pairs.labels).float()
 
@@ -220,8 +199,8 @@ def _require_two_labels(rows: Sequence[NliRow]) -> None:
     labels = {row.label for row in rows}
     if len(labels) == 1:
         raise NearfarError(
-            f"all {len(rows)} rows are labelled {LABEL_NAMES[labels.pop()]}, which leaves a classifier nothing to tell "
-            "apart; bring rows of other labels too, or, with entailments, use the method scl with --scl-weight 1"
+            f"all {len(rows)} rows are labelled {LABEL_NAMES[labels.pop()]}, so a classifier has nothing to tell "
+            "apart; add rows of other labels, or, with entailments, use the method scl with --scl-weight 1"
         )
 
 
@@ -229,10 +208,10 @@ def _require_anchors(batches: NliBatches) -> None:
     if all(row.label != ENTAILMENT for row in batches.rows):
         raise NearfarError(
             f"none of the {len(batches.rows)} rows is an entailment, so there is nothing to pull a premise towards; "
-            "bring entailment rows (are the labels in the right order?), or use the method sbert"
+            "add entailment rows (are the labels in the right order?), or use the method sbert"
         )
     if len(batches.premises) == 1:
         raise NearfarError(
             f"all {len(batches.rows)} rows have the same premise, {batches.rows[0].premise!r}, so there are no "
-            "hypotheses of other premises to push it away from; bring rows of other premises, or use the method sbert"
+            "hypotheses of other premises to push it away from; add rows of other premises, or use the method sbert"
         )

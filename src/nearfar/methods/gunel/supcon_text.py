@@ -1,12 +1,12 @@
 """supcon-text: labelled sentences, by the loss of Gunel et al. 2021 (arXiv 2011.01403).
 
 Their "Supervised Contrastive Learning for Pre-trained Language Model Fine-tuning" adds this loss to the cross-entropy
-of a classifier. Here it trains a sentence encoder by itself: texts of one label come together, others move apart, and
-no head is needed.
+of a classifier. Here it trains a sentence encoder alone: texts of one label move together, others move apart, and no
+head is needed.
 
 Data: rows of one text and its label. The loss of a batch is the mean of :func:`nearfar.objectives.supcon` (eq. 4) over
-the texts that have another of their label in it. Batches should be balanced, so that each text has one: in a plain
-batch of 16 many labels come once.
+the texts that have another of their label in it. Batches should be balanced, so that each text has one: in a random
+batch of 16 many labels occur once.
 
 ====================  =============================  ==========================================================
                       paper                          here
@@ -29,19 +29,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from nearfar.data.batching import TextBatch, TextBatches
-from nearfar.methods import EmbedFn, Loss, Method
+from nearfar.methods.base import EmbedFn, Loss, Method
 from nearfar.methods.describe import pluralize
+from nearfar.methods.gunel import SupconTextConfig
 from nearfar.objectives import row_blocks, supcon
 from nearfar.types import NearfarError
 
 
 def supcon_text(
-    embed: EmbedFn,
-    dim: int,  # noqa: ARG001, every page is asked the same
-    batches: TextBatches,
-    *,
-    temperature: float = 0.3,  # Gunel et al. 2021: best almost everywhere
-    label_names: Sequence[str] = (),
+    config: SupconTextConfig, embed: EmbedFn, batches: TextBatches, *, label_names: Sequence[str] = ()
 ) -> Method:
     """Train so that texts of one label are near each other and far from the others.
 
@@ -51,16 +47,13 @@ def supcon_text(
 
     Terms: ``accuracy``, the share of texts with a positive whose nearest other text in the batch has their label.
     Raises NearfarError for rows without labels or of several texts, labels that are not integers, a single label, a
-    label with a single distinct text, a batch size below 3, and a bad temperature.
+    label with a single distinct text, and a batch size below 3.
     """
     _require_labels(batches, label_names)
-    supcon(
-        torch.eye(3), torch.zeros(3, dtype=torch.long), temperature=temperature
-    )  # refused now, not in the first batch
 
     def loss_fn(batch: TextBatch, embeddings: Tensor) -> Loss:
         labels = torch.tensor(_labels(batch), device=embeddings.device)
-        per_anchor = supcon(embeddings, labels, temperature=temperature)
+        per_anchor = supcon(embeddings, labels, temperature=config.temperature)
         total = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
         return Loss(total, {"accuracy": _accuracy(embeddings.detach(), labels)})
 
@@ -100,7 +93,7 @@ def _accuracy(embeddings: Float[Tensor, "batch dim"], labels: Int[Tensor, " batc
 
 
 def _require_labels(batches: TextBatches, label_names: Sequence[str]) -> None:
-    """Refuse rows from which nothing can be learnt, or not all of them."""
+    """Refuse rows of which some or all cannot be trained on."""
     width = len(batches.texts[0])
     if width != 1:
         raise NearfarError(f"supcon-text trains on labelled single texts, but each row has {width}")
@@ -119,13 +112,13 @@ def _require_labels(batches: TextBatches, label_names: Sequence[str]) -> None:
     if len(texts) == 1:
         raise NearfarError(
             f"all {len(batches.texts)} rows are labelled {_name(next(iter(texts)), label_names)}, so there is nothing "
-            "to push away; bring rows of other labels too"
+            "to push away; add rows of other labels"
         )
     for label, alike in texts.items():
         if len(alike) == 1:
             raise NearfarError(
                 f"the label {_name(label, label_names)} has a single text, {next(iter(alike))!r}, so there is nothing "
-                "to pull it towards; bring another text of this label, or leave it out"
+                "to pull it towards; add another text of this label, or leave it out"
             )
 
 

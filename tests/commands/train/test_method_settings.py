@@ -13,9 +13,10 @@ from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
-from nearfar.commands.train.method_builder import second_objective_config
 from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.commands.train.second_objective import second_objective_config
 from nearfar.config import METHODS, TrainConfig
+from nearfar.config.values import field_types
 from nearfar.training.gradients import Gradients, seed_rng
 from nearfar.training.processes import Processes
 from tests.method_configs import config, write_data
@@ -53,8 +54,6 @@ CHANGES: dict[str, dict[str, Any]] = {
     "sg-opt": KIM,
     "bt": {**PAIRS, "pooling": "mean"},
     "bt+sg-opt": KIM,
-    "supcon-text": {"temperature": 0.05},
-    "regression": {"head": "linear"},
     "info-nce": {
         "temperature": 0.2,
         "similarity": "dot",
@@ -63,7 +62,7 @@ CHANGES: dict[str, dict[str, Any]] = {
         "negative_column": None,
     },
 }
-"""Of each method, each setting that changes the loss, with a value that is not its default."""
+"""Values of settings that change the loss, where :func:`another_value` would not do. By method."""
 ELSEWHERE = {
     "text_column",
     "label_column",
@@ -81,6 +80,27 @@ ELSEWHERE = {
     "freeze_embeddings",
 }
 """Settings that other tests below are about."""
+SHARED = {field.name for field in fields(TrainConfig)}
+
+
+def another_value(kind: type[TrainConfig], name: str) -> Any:
+    """A value of a setting that is not its default."""
+    known, default = field_types(kind)[name], getattr(kind, name)
+    if known.choices:
+        return next(choice for choice in known.choices if choice != default)
+    if known.scalar is bool:
+        return not default
+    if known.scalar is int:
+        return default // 2 if default and default > 1 else 2
+    assert known.scalar is float, f"{name}: name a value in CHANGES"
+    return default / 2 if default else 0.3
+
+
+def changes(method: str) -> dict[str, Any]:
+    """Each setting of a method that changes the loss, with a value that is not its default."""
+    named = CHANGES.get(method, {})
+    own = [name for name in field_types(METHODS[method]) if name not in SHARED | ELSEWHERE | named.keys()]
+    return {**{name: another_value(METHODS[method], name) for name in own if not name.endswith("_column")}, **named}
 
 
 @pytest.fixture(scope="module")
@@ -118,19 +138,21 @@ def losses(run: PreparedRun) -> list[float]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_setting_of_a_method_is_tried(method: str) -> None:
-    shared = {field.name for field in fields(TrainConfig)} | {"data"}
-    own = {field.name for field in fields(METHODS[method])} - shared
-    assert own <= CHANGES[method].keys() | ELSEWHERE
+    own = {field.name for field in fields(METHODS[method])} - SHARED
+    assert {name for name in own if not name.endswith("_column")} <= changes(method).keys() | ELSEWHERE
+    assert own
+    for name, value in changes(method).items():
+        assert value != getattr(METHODS[method], name)
 
 
-@pytest.mark.parametrize(("method", "name"), [(method, name) for method in METHODS for name in CHANGES[method]])
+@pytest.mark.parametrize(("method", "name"), [(method, name) for method in METHODS for name in changes(method)])
 def test_a_setting_reaches_the_loss(method: str, name: str, folder: Path, defaults: dict[str, list[float]]) -> None:
     start = {"data": (str(folder / "entailed.tsv"),)} if name in CAPS else {}
     key = f"{method} {start}"
     if key not in defaults:
         defaults[key] = losses(prepare(config(method, folder, **start)))
         assert defaults[key] == losses(prepare(config(method, folder, **start)))
-    after = losses(prepare(config(method, folder, **{**start, name: CHANGES[method][name]})))
+    after = losses(prepare(config(method, folder, **{**start, name: changes(method)[name]})))
     assert all(math.isfinite(loss) for loss in after)
     assert after != pytest.approx(defaults[key], rel=1e-4)
 
@@ -331,22 +353,22 @@ def test_views(method: str, refuse: Refusals) -> None:
     for views in ("0-99", "2-1", "3"):
         refuse(r"--views \d to \d+: this encoder has layers 0 \(the embedding layer\) to 2", method, views=views)
     for views in ("nonsense", "1-", "-1", "1-2-3", "all-2", "1.5", " 1"):
-        refuse(rf"--views {views}: take all, a layer such as 6, or a range", method, views=views)
+        refuse(rf"--views {views}: must be all, a layer such as 6, or a range", method, views=views)
     refuse("--views '': must not be empty", method, views="")
     refuse("--keep-views and --guide-dropout contradict each other", method, keep_views=True, guide_dropout=True)
 
 
 @pytest.mark.parametrize(("method", "data"), [("sg-opt", "sentences.txt"), ("bt", "translated.tsv")])
 def test_adapters_and_drift(method: str, data: str, refuse: Refusals) -> None:
-    refuse("--lora-rank: adapters leave the weights where they are", method, lora_rank=2)
+    refuse("--lora-rank: adapters do not change the encoder's weights", method, lora_rank=2)
     file = second(refuse.place, f'method = "{method}"\ndata = ["{refuse.folder / data}"]\nprojection = 8\n')
-    refuse(r"--second .*second\.toml: --lora-rank: adapters leave", "scl", lora_rank=2, second=file)
+    refuse(r"--second .*second\.toml: --lora-rank: adapters do not", "scl", lora_rank=2, second=file)
 
 
 @pytest.mark.parametrize("method", ["bt", "bt+sg-opt", "info-nce", "supcon-text"])
-def test_methods_without_data_of_their_own(method: str, refuse: Refusals) -> None:
-    refuse(re_escape(f"{method} has no data of its own; name some with --data FILE"), method, data=())
-    refuse(re_escape(f"--second {method}: {method} has no data of its own"), "scl", second=method)
+def test_methods_without_default_data(method: str, refuse: Refusals) -> None:
+    refuse(re_escape(f"{method} has no default data; name some with --data FILE"), method, data=())
+    refuse(re_escape(f"--second {method}: {method} has no default data"), "scl", second=method)
 
 
 def re_escape(text: str) -> str:

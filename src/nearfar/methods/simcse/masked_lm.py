@@ -1,7 +1,7 @@
 """Masked language modelling beside another method (mlm): Gao et al. 2021, appendix A, after Devlin et al. 2019.
 
-Data: the sentences of any method's batches. Of a sentence's tokens some are hidden, and the encoder's last hidden
-states have to tell what stood there: the loss is the mean over all hidden tokens of the batch of
+Data: the sentences of any method's batches. Some tokens of a sentence are masked, and the encoder's last hidden states
+have to predict them: the loss is the mean over all masked tokens of the batch of
 :func:`nearfar.objectives.masked_lm`. Gao et al. add it to the loss of SimCSE with weight 0.1: better on transfer tasks,
 worse on STS (Tables D.2 and E.1).
 
@@ -11,10 +11,10 @@ Of the tokens to be predicted, 80% become the mask token, 10% a random one, and 
 ================  ====================  ============================  ==========================================
                   paper                 authors' code                 here
 ================  ====================  ============================  ==========================================
-which texts       not said              every text of every row       each distinct text of the batch once
-random tokens     not said              any of the vocabulary         any but the special ones: one in mid-sentence
-                                                                      could shift a model's positions
-head              not said              the pretrained one            a new one, its output tied to the embeddings
+which texts       not given             every text of every row       each distinct text of the batch once
+random tokens     not given             any of the vocabulary         any but the special ones: one inside a
+                                                                      sentence could shift a model's positions
+head              not given             the pretrained one            a new one, its output tied to the embeddings
 ================  ====================  ============================  ==========================================
 """
 
@@ -27,24 +27,26 @@ from torch import Tensor
 
 from nearfar.data.batching import NliBatch, TextBatch
 from nearfar.encoder.heads import MaskedLmHead
-from nearfar.methods import Batches, Loss, Method
+from nearfar.methods.base import Batches, Loss, Method
 from nearfar.methods.describe import pluralize
+from nearfar.methods.simcse import SimcseConfig
 from nearfar.objectives import masked_lm
 from nearfar.types import NearfarError
 
 
 class MaskedSentence(NamedTuple):
-    """A sentence with some of its tokens hidden."""
+    """A sentence with some of its tokens masked."""
 
     ids: list[int]
-    """What the encoder reads."""
+    """Token ids that the encoder reads."""
     positions: list[int]
-    """Where in ``ids`` the tokens to be predicted stand."""
+    """Positions in ``ids`` of the tokens to predict."""
     tokens: list[int]
-    """What stood there."""
+    """The original tokens at these positions."""
 
 
 def masked_language_model(
+    config: SimcseConfig,
     tokenise: Callable[[Sequence[str]], Sequence[list[int]]],
     hidden: Callable[[Sequence[Sequence[int]]], Tensor],
     head: MaskedLmHead,
@@ -53,22 +55,20 @@ def masked_language_model(
     mask_token: int,
     vocabulary: int,
     special: Collection[int],
-    probability: float = 0.15,  # Devlin et al. 2019, section 3.1; authors' code of SimCSE
 ) -> Method:
-    """Train the encoder to predict hidden tokens.
+    """Train the encoder to predict masked tokens.
 
     ``tokenise`` gives the token ids of each text, ``hidden`` the last hidden states [tokens, dim] of sentences given by
-    their ids, one sentence after the other, with gradient. ``special`` are the ids that are never hidden and never
-    drawn; the mask token is one of them whether named or not. ``vocabulary`` is the number of ids.
+    their ids, one sentence after the other, with gradient. ``special`` are the ids that are never masked and never
+    drawn; the mask token is always one of them. ``vocabulary`` is the number of ids.
 
-    Each token that is not special is chosen with ``probability``. What is chosen, and what becomes of it, is drawn anew
-    in each step from torch's global generator on the CPU. A batch in which nothing was chosen has loss 0. There are no
-    terms.
+    Each token that is not special is masked with probability ``mlm_probability``. The masked tokens and their
+    replacements are drawn in each step from torch's global generator on the CPU. A batch without masked tokens has loss
+    0. There are no terms.
 
-    Raises NearfarError if ``probability`` is not between 0 and 1 or the vocabulary is all special.
+    Raises NearfarError if the whole vocabulary is special.
     """
-    if not 0 < probability < 1:
-        raise NearfarError(f"--mlm-probability must be greater than 0 and less than 1, not {probability}")
+    probability = config.mlm_probability
     special_ids = torch.tensor(sorted({*special, mask_token}))
     words = torch.arange(vocabulary)
     words = words[~torch.isin(words, special_ids)]
@@ -90,7 +90,7 @@ def masked_language_model(
         return items
 
     def represent(items: Sequence[MaskedSentence]) -> Float[Tensor, "items 2"]:
-        """Of each sentence, the sum of its hidden tokens' losses, and their number."""
+        """The sum of the losses of each sentence's masked tokens, and their number."""
         states = hidden([item.ids for item in items])
         positions: list[int] = []
         start = 0
@@ -104,7 +104,7 @@ def masked_language_model(
         sums = losses.new_zeros(len(items)).index_add(0, owners, losses)
         return torch.stack([sums, counts.to(sums.dtype)], dim=1)
 
-    def loss_fn(batch: TextBatch | NliBatch, representations: Tensor) -> Loss:  # noqa: ARG001, all is in the sums
+    def loss_fn(batch: TextBatch | NliBatch, representations: Tensor) -> Loss:  # noqa: ARG001, the sums suffice
         sums, counts = representations.unbind(dim=1)
         return Loss(sums.sum() / counts.detach().sum().clamp(min=1), {})
 

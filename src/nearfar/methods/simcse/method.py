@@ -12,7 +12,7 @@ Paper (and the authors' file): 275,601 triplets, 3 epochs, batch 512, learning r
 
 ``info-nce``: the same on the user's own pairs, with or without a hard negative each.
 
-Where paper, authors' code and this page differ:
+Where paper, authors' code and this module differ:
 
 =================  ======================  ===========================  =======================================
                    paper                   authors' code                here
@@ -26,16 +26,16 @@ their weight       alpha                   log alpha                    log alph
 =================  ======================  ===========================  =======================================
 """
 
-import math
-
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.heads import TanhHead
-from nearfar.methods import EmbedFn, Loss, Method
+from nearfar.methods.base import EmbedFn, Loss, Method
 from nearfar.methods.describe import describe_anchor, pluralize
+from nearfar.methods.settings import HardNegativeSettings
+from nearfar.methods.simcse import InfoNceConfig, InfoNceSettings, SimcseConfig, SimcseSupConfig, SimcseUnsupConfig
 from nearfar.objectives import (
     RowMask,
     Similarity,
@@ -50,23 +50,14 @@ from nearfar.objectives import (
 from nearfar.types import NearfarError
 
 
-def unsupervised(
-    embed: EmbedFn,
-    dim: int,
-    batches: TextBatches,
-    *,
-    temperature: float = 0.05,  # Gao et al. 2021, Table D.1
-    mlp: bool = True,  # Table 6: best with an MLP that is there in training only
-    false_negative_margin: float | None = None,
-) -> Method:
+def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: TextBatches) -> Method:
     """Train on single sentences, each its own positive under another draw of dropout. ``dim`` is the embeddings' width.
 
-    Sentences of equal text are never negatives of each other. ``false_negative_margin`` is explained at
-    :func:`contrast`. With ``mlp`` a linear layer and tanh stand between embedding and loss.
+    Sentences of equal text are never negatives of each other. ``mlp`` and ``false_negative_margin`` work as in
+    :func:`contrastive_method`.
 
-    Terms: ``accuracy`` and ``left_out``, as those of :func:`contrast`.
-    Raises NearfarError for rows of several texts, fewer than two distinct texts, a batch size of 1, and for bad
-    settings.
+    Terms: ``accuracy`` and ``left_out``, as in :func:`contrastive_method`.
+    Raises NearfarError for rows of several texts, fewer than two distinct texts, and a batch size of 1.
     """
     name = "simcse-unsup"
     width = len(batches.texts[0])
@@ -76,8 +67,7 @@ def unsupervised(
             "the method for pairs and triplets is info-nce"
         )
     _require_negatives(name, batches)
-    _check(temperature=temperature, similarity="cosine", false_negative_margin=false_negative_margin)
-    head = TanhHead(dim) if mlp else None
+    head = _head(config, dim)
 
     def extract_items(batch: TextBatch) -> list[str]:
         texts = [batch.sentences[text] for text in batch.columns[0]]
@@ -85,16 +75,8 @@ def unsupervised(
 
     def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
         first, second = _projected(head, representations).chunk(2)
-        return _loss(
-            first,
-            second,
-            None,
-            distinct_row_mask(torch.tensor(batch.columns[0], device=representations.device)),
-            temperature=temperature,
-            similarity="cosine",
-            hard_negative_weight=0.0,
-            false_negative_margin=false_negative_margin,
-        )
+        known = distinct_row_mask(torch.tensor(batch.columns[0], device=representations.device))
+        return _loss(config, first, second, None, known)
 
     def describe(batch: TextBatch) -> list[str]:
         lines: list[str] = []
@@ -107,43 +89,35 @@ def unsupervised(
                 negatives=[pluralize(others, "other sentence", "other sentences")],
                 left_out=pluralize(equal, "sentence of equal text", "sentences of equal text") if equal else None,
             )
-        return [*lines, *_describe_margin(false_negative_margin)]
+        return [*lines, *_describe_margin(config.false_negative_margin)]
 
     return Method(name, batches, extract_items, embed, loss_fn, describe, head)
 
 
 def contrastive_method(
-    name: str,
-    embed: EmbedFn,
-    dim: int,
-    batches: TextBatches,
-    *,
-    temperature: float = 0.05,  # Gao et al. 2021, Table D.1
-    similarity: Similarity = "cosine",  # Table D.1: better than the dot product
-    hard_negative_weight: float = 0.0,  # log alpha of eq. 8; Table 7: alpha = 1 is best
-    mlp: bool = False,  # Table 6, supervised: without one as good as with one that is kept
-    false_negative_margin: float | None = None,
+    config: SimcseSupConfig | InfoNceConfig, embed: EmbedFn, dim: int, batches: TextBatches
 ) -> Method:
     """Train on rows (anchor, positive) or (anchor, positive, negative). ``dim`` is the embeddings' width.
 
     An anchor's candidates are the positives of all rows and, if there are any, the negatives of all rows. Its own
-    positive is pulled near, the others are pushed away, but for known false negatives: a candidate, whatever its row,
-    whose text is that of the anchor or of a positive that any row of the batch names for the anchor's text.
+    positive is pulled near, the others are pushed away, except known false negatives: a candidate, whatever its row,
+    whose text is that of the anchor or of a positive of the anchor's text in any row of the batch.
 
-    ``false_negative_margin`` leaves out what is likely to be a false negative too: a candidate from another row whose
-    similarity to the anchor is greater than the own positive's by more than the margin, by the embeddings of that very
-    step. The row's own negative stays, as the data call it one. The margin can't be negative: then a collapsed encoder
-    would leave out everything, at a loss of 0.
+    ``false_negative_margin`` also leaves out likely false negatives: a candidate from another row whose similarity to
+    the anchor exceeds that of the own positive by more than the margin, with the embeddings of that step. The row's own
+    negative is never left out, as the data say that it is one. The margin must not be negative: a collapsed encoder
+    would then leave out everything, with a loss of 0.
 
     ``hard_negative_weight`` is added to the logit of the row's own negative, which multiplies its share by
-    exp(hard_negative_weight). With ``mlp`` a linear layer and tanh stand between embedding and loss; they are dropped
-    after training.
+    exp(hard_negative_weight). With ``mlp="train_only"`` a linear layer and tanh are applied between embedding and loss;
+    they are dropped after training.
 
     Terms: ``accuracy``, the share of anchors with no negative more similar than their own positive; with a margin also
     ``left_out``, the share of negatives that it leaves out.
     Raises NearfarError for rows of one text, ``simcse-sup`` or a ``hard_negative_weight`` on rows without negatives,
-    pairs of which none can be a negative of another or a batch size of 1, and for bad settings.
+    pairs of which none can be a negative of another, and a batch size of 1.
     """
+    name = "simcse-sup" if isinstance(config, SimcseSupConfig) else "info-nce"
     width = len(batches.texts[0])
     if width not in (2, 3):
         raise NearfarError(
@@ -156,30 +130,19 @@ def contrastive_method(
                 "simcse-sup needs rows with the columns anchor, positive and negative, but they have no negative; "
                 "name its column, or use the method info-nce, which takes pairs"
             )
-        if hard_negative_weight != 0:
+        if config.hard_negative_weight != 0:
             raise NearfarError(
-                f"--hard-negative-weight is {hard_negative_weight}, but the rows have the columns anchor and positive "
-                "only; name a column of negatives, or leave the weight at 0"
+                f"--hard-negative-weight is {config.hard_negative_weight}, but the rows have the columns anchor and "
+                "positive only; name a column of negatives, or leave the weight at 0"
             )
         _require_negatives(name, batches)
-    if not math.isfinite(hard_negative_weight):
-        raise NearfarError(f"--hard-negative-weight must be a finite number, not {hard_negative_weight}")
-    _check(temperature=temperature, similarity=similarity, false_negative_margin=false_negative_margin)
-    head = TanhHead(dim) if mlp else None
+    head = _head(config, dim)
 
     def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
         embeddings = _projected(head, representations)
         anchors, positives, *negatives = (embeddings[column] for column in batch.columns)
-        return _loss(
-            anchors,
-            positives,
-            negatives[0] if negatives else None,
-            _negative_row_mask(batch, embeddings.device),
-            temperature=temperature,
-            similarity=similarity,
-            hard_negative_weight=hard_negative_weight,
-            false_negative_margin=false_negative_margin,
-        )
+        known = _negative_row_mask(batch, embeddings.device)
+        return _loss(config, anchors, positives, negatives[0] if negatives else None, known)
 
     def describe(batch: TextBatch) -> list[str]:
         lines: list[str] = []
@@ -196,13 +159,13 @@ def contrastive_method(
                 negatives=[*own[:stays], f"{pluralize(elsewhere, 'text', 'texts')} of other rows"],
                 left_out=f"{pluralize(equal, 'text', 'texts')} equal to the anchor or a positive" if equal else None,
             )
-        return [*lines, *_describe_margin(false_negative_margin)]
+        return [*lines, *_describe_margin(config.false_negative_margin)]
 
     return Method(name, batches, lambda batch: batch.sentences, embed, loss_fn, describe, head)
 
 
 def _negative_row_mask(batch: TextBatch, device: torch.device | None = None) -> RowMask:
-    """Whether a candidate is a negative of a row's anchor, for all that texts tell.
+    """Whether a candidate is a negative of a row's anchor, judged by the texts alone.
 
     Candidates are the positives of all rows, then the negatives of all rows.
     """
@@ -211,23 +174,20 @@ def _negative_row_mask(batch: TextBatch, device: torch.device | None = None) -> 
 
 
 def _loss(
+    config: InfoNceSettings,
     anchors: Float[Tensor, "batch dim"],
     positives: Float[Tensor, "batch dim"],
     negatives: Float[Tensor, "batch dim"] | None,
     known: RowMask,
-    *,
-    temperature: float,
-    similarity: Similarity,
-    hard_negative_weight: float,
-    false_negative_margin: float | None,
 ) -> Loss:
-    """Mean InfoNCE; ``known`` is True where a candidate is a negative of an anchor for all that texts tell."""
+    """Mean InfoNCE; ``known`` is True where a candidate is a negative of an anchor, judged by the texts alone."""
+    similarity: Similarity = config.similarity if isinstance(config, InfoNceConfig) else "cosine"
     candidates = positives if negatives is None else torch.cat([positives, negatives])
     terms = {"accuracy": _accuracy(anchors, positives, candidates, known, similarity)}
     mask = known
-    if false_negative_margin is not None:
+    if config.false_negative_margin is not None:
         below = below_positive_row_mask(
-            anchors, positives, candidates, margin=false_negative_margin, similarity=similarity
+            anchors, positives, candidates, margin=config.false_negative_margin, similarity=similarity
         )
 
         def own_or_below(rows: Tensor) -> Tensor:
@@ -240,8 +200,8 @@ def _loss(
         anchors,
         positives,
         negatives,
-        temperature=temperature,
-        hard_negative_weight=hard_negative_weight,
+        temperature=config.temperature,
+        hard_negative_weight=config.hard_negative_weight if isinstance(config, HardNegativeSettings) else 0.0,
         similarity=similarity,
         mask=mask,
     )
@@ -255,10 +215,15 @@ def _accuracy(
     known: RowMask,
     similarity: Similarity,
 ) -> Tensor:
-    """The share of anchors with no negative nearer than the positive, none left out for its similarity."""
+    """The share of anchors with no negative nearer than the positive; the margin leaves out none of them."""
     below = below_positive_row_mask(anchors, positives, candidates, margin=0.0, similarity=similarity)
     blocks = row_blocks(len(anchors), len(candidates), device=anchors.device)
     return torch.cat([(below(rows) | ~known(rows)).all(dim=1) for rows in blocks]).float().mean()
+
+
+def _head(config: InfoNceSettings, dim: int) -> nn.Module | None:
+    """The linear layer and tanh that are dropped after training, if ``mlp`` asks for them."""
+    return TanhHead(dim) if isinstance(config, SimcseConfig) and config.mlp == "train_only" else None
 
 
 def _projected(head: nn.Module | None, representations: Float[Tensor, "items dim"]) -> Float[Tensor, "items dim"]:
@@ -266,7 +231,7 @@ def _projected(head: nn.Module | None, representations: Float[Tensor, "items dim
 
 
 def _require_negatives(name: str, batches: TextBatches) -> None:
-    """Refuse what can never give an anchor a negative. A row of one text is its own positive."""
+    """Refuse rows in which no anchor can have a negative. In a row of one text, the text is its own positive."""
     if batches.batch_size == 1:
         raise NearfarError(
             f"--batch-size is 1, but {name} takes its negatives from the batch's other rows; make it 2 or more"
@@ -278,16 +243,9 @@ def _require_negatives(name: str, batches: TextBatches) -> None:
     if all(positives <= texts for texts in near.values()):
         raise NearfarError(
             f"{name}: in the {len(batches.texts)} rows every positive belongs to every anchor, such as "
-            f"{batches.texts[0][-1]!r} to {batches.texts[0][0]!r}, so there is nothing to push away; bring rows of "
-            "other texts too"
+            f"{batches.texts[0][-1]!r} to {batches.texts[0][0]!r}, so there is nothing to push away; add rows of "
+            "other texts"
         )
-
-
-def _check(*, temperature: float, similarity: Similarity, false_negative_margin: float | None) -> None:
-    """Refuse settings now, not with the first batch."""
-    if false_negative_margin is not None and not 0 <= false_negative_margin < math.inf:
-        raise NearfarError(f"--false-negative-margin must be 0 or more, not {false_negative_margin}")
-    info_nce(torch.eye(2), torch.eye(2), temperature=temperature, similarity=similarity)
 
 
 def _describe_margin(false_negative_margin: float | None) -> list[str]:

@@ -6,7 +6,7 @@ trained on labelled texts, or pairs of texts that are read as one sequence:
     loss = (1 - lambda) CE + lambda SCL                                                                    (eq. 1)
 
 with CE the cross-entropy of the head (eq. 2) and SCL :func:`nearfar.objectives.supcon` (eq. 3) of the last hidden state
-of [CLS], scaled to length 1; the head has that state before it, unscaled.
+of [CLS], scaled to length 1; the head gets that state unscaled.
 
 ====================  =============================  ==========================================================
                       paper                          here
@@ -20,8 +20,8 @@ optimiser             Adam, 1e-5, batch 16           AdamW without decay, 1e-5, 
 dropout               0.1                            the model's own, 0.1 in BERT and RoBERTa
 ====================  =============================  ==========================================================
 
-Where rows have scores instead of labels (STS-B), the loss is the mean squared error of the head's one output, as GLUE's
-baselines have it and the SimCSE review reports; there is no SCL. The authors published no code.
+If rows have scores instead of labels (STS-B), the loss is the mean squared error of the head's one output, as in GLUE's
+baselines and in the SimCSE review; there is no SCL. The authors published no code.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,8 +30,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from nearfar.config.finetune import FinetuneConfig
 from nearfar.data.batching import TextBatch, TextBatches
-from nearfar.methods import Loss, Method
+from nearfar.methods.base import Loss, Method
 from nearfar.objectives import supcon
 from nearfar.types import NearfarError
 
@@ -40,25 +41,17 @@ StatesFn = Callable[[Sequence[tuple[str, ...]]], Tensor]
 
 
 def scl_finetune(
-    states: StatesFn,
-    head: nn.Module,
-    batches: TextBatches,
-    *,
-    scl_weight: float = 0.9,  # Gunel et al. 2021, section 5: the best almost everywhere, with temperature 0.3
-    temperature: float = 0.3,
-    label_names: Sequence[str] = (),
+    config: FinetuneConfig, states: StatesFn, head: nn.Module, batches: TextBatches, *, label_names: Sequence[str] = ()
 ) -> Method:
     """Fine-tune a classifier: ``states`` and ``head`` are its two halves.
 
-    The targets of ``batches`` are numbers of ``label_names``. Without ``label_names`` they are scores: the loss is then
-    the squared error. With ``scl_weight`` 0 the loss is the cross-entropy and nothing else, to the bit.
+    The targets of ``batches`` are indices into ``label_names``. Without ``label_names`` they are scores, and the loss
+    is the squared error. With ``scl_weight`` 0 the loss is exactly the cross-entropy, bit for bit.
 
-    Terms: ``ce``, ``scl`` (where it has a weight) and ``accuracy`` of the head; ``mse`` for scores.
-    Raises NearfarError for targets that are no label numbers, an ``scl_weight`` outside 0..1, a bad temperature.
+    Terms: ``ce``, ``scl`` (if it has a weight) and ``accuracy`` of the head; ``mse`` for scores.
+    Raises NearfarError for targets that are not label numbers.
     """
-    if not 0 <= scl_weight <= 1:
-        raise NearfarError(f"--scl-weight {scl_weight}: must be between 0 and 1.")
-    supcon(torch.eye(3), torch.zeros(3, dtype=torch.long), temperature=temperature)  # refused now, not in a batch
+    scl_weight = config.scl_weight
     _require_targets(batches, label_names)
 
     def loss_fn(batch: TextBatch, rows: Tensor) -> Loss:
@@ -72,7 +65,7 @@ def scl_finetune(
         terms = {"ce": ce.detach(), "accuracy": (outputs.detach().argmax(dim=1) == labels).float().mean()}
         if not scl_weight:
             return Loss(ce, terms)
-        per_anchor = supcon(rows, labels, temperature=temperature)
+        per_anchor = supcon(rows, labels, temperature=config.temperature)
         scl = per_anchor.sum() / max(len(per_anchor), 1)  # 0, not 0 / 0, without an anchor
         return Loss((1 - scl_weight) * ce + scl_weight * scl, terms | {"scl": scl.detach()})
 

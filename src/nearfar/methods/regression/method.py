@@ -1,47 +1,36 @@
-"""regression: pairs of texts and how similar people say they are, scaled to 0..1.
+"""regression: pairs of texts and their similarity as rated by people, scaled to 0..1.
 
 ``head="cosine"`` is the regression objective of Reimers & Gurevych 2019 (section 3): the mean over pairs of
-(cos(u, v) - score)^2, :func:`nearfar.objectives.cosine_regression`. What is trained is what is used: a cosine.
+(cos(u, v) - score)^2, :func:`nearfar.objectives.cosine_regression`. Training and inference use the same measure.
 
 ``head="linear"``: the mean of (w . [|u - v|; u * v] + b - score)^2. The features are those of SentEval's relatedness
 tasks (Conneau & Kiela 2018; Tai et al. 2015); the linear layer is dropped after training.
 
-Batch, learning rate and epochs are those with which the review of SimCSE fine-tunes its checkpoints on STS-B (16, 2e-5,
-10 epochs, 214 steps of warm-up). There both texts go through the encoder together, so that it is no longer one of
-sentences; here each is encoded by itself.
+Batch size, learning rate and epochs are those of the SimCSE review, which fine-tunes SimCSE checkpoints on STS-B (16,
+2e-5, 10 epochs, 214 steps of warm-up). There the encoder reads both texts together, so it is no longer a sentence
+encoder; here texts are encoded independently.
 """
-
-from typing import Literal, TypeAlias, get_args
 
 import torch
 from torch import Tensor
 
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.heads import RegressionHead
-from nearfar.methods import EmbedFn, Loss, Method
+from nearfar.methods.base import EmbedFn, Loss, Method
+from nearfar.methods.regression import RegressionConfig
 from nearfar.objectives import cosine_regression, regression_features
 from nearfar.types import NearfarError
 
-Head: TypeAlias = Literal["cosine", "linear"]
 
-
-def regression(
-    embed: EmbedFn,
-    dim: int,
-    batches: TextBatches,
-    *,
-    head: Head = "cosine",  # Reimers & Gurevych 2019, section 3
-) -> Method:
+def regression(config: RegressionConfig, embed: EmbedFn, dim: int, batches: TextBatches) -> Method:
     """Train on scored pairs. ``dim`` is the width of the embeddings.
 
     Terms: ``mae``, the mean absolute error of the predicted scores.
-    Raises NearfarError for an unknown head, rows that are not pairs or have no scores, a score outside 0..1, and
-    scores that are all the same.
+    Raises NearfarError for rows that are not pairs or have no scores, a score outside 0..1, and scores that are all the
+    same.
     """
-    if head not in get_args(Head):
-        raise NearfarError(f"--head must be one of {', '.join(get_args(Head))}, not {head!r}")
     _require_scores(batches)
-    linear = RegressionHead(dim) if head == "linear" else None
+    linear = RegressionHead(dim) if config.head == "linear" else None
 
     def loss_fn(batch: TextBatch, embeddings: Tensor) -> Loss:
         first, second = (embeddings[column] for column in batch.columns)
@@ -75,10 +64,10 @@ def _require_scores(batches: TextBatches) -> None:
     for row, (pair, score) in enumerate(zip(batches.texts, batches.targets, strict=True)):
         if not 0 <= score <= 1:  # so written, NaN is refused as well
             raise NearfarError(
-                f"row {row}: {' / '.join(pair)!r} has the score {score}, but scores must lie in 0..1; scale them"
+                f"row {row}: {' / '.join(pair)!r} has the score {score}, but scores must be in 0..1; scale them"
             )
     if len(set(batches.targets)) == 1:
         raise NearfarError(
-            f"all {len(batches.texts)} pairs have the score {batches.targets[0]}, which tells no pair from another; "
-            "bring pairs of other scores too"
+            f"all {len(batches.texts)} pairs have the score {batches.targets[0]}, so no pair differs from another; "
+            "add pairs of other scores"
         )

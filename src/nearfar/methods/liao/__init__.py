@@ -1,10 +1,11 @@
-"""The methods of Liao 2021, which train on NLI rows; each default is the paper's."""
+"""Liao 2021: the settings of sbert, scl and augment, which train on NLI rows; each default is the paper's."""
 
 from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import Cap, File, Fraction, Positive, Weight
+from nearfar.config.bounds import Cap, File, Fraction, Positive
 from nearfar.config.training import TrainConfig
+from nearfar.methods.settings import MarginSettings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +23,13 @@ class SbertConfig(TrainConfig):
     pooling: str | None = "mean_without_cls"
     """cls, mean, mean_without_cls (Liao 2021, section 3), max, first_last, layer:K; 'own' for the model's own."""
     order: Literal["premise", "file", "rows"] = "premise"
-    """premise: shuffled, all rows of a premise in one batch; file: as they come (the authors' code); rows: shuffled."""
+    """premise: shuffled, all rows of a premise in one batch; file: not shuffled (the authors' code); rows: shuffled."""
     head_layers: Literal[1, 2] = 2
-    """Linear layers of the classifier: 2 in Liao 2021 (3h, 3h/2, 3; none between), 1 in SBERT."""
+    """Linear layers of the classifier: 2 in Liao 2021 (3h, 3h/2, 3; no activation between), 1 in SBERT."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class SclConfig(SbertConfig):
+class SclConfig(MarginSettings, SbertConfig):
     """scl: (1 - lambda) cross-entropy + lambda premise-anchored supervised contrastive loss (Liao 2021, eq. 2, 3)."""
 
     scl_weight: Fraction = 0.3
@@ -36,15 +37,13 @@ class SclConfig(SbertConfig):
     temperature: Positive = 1.0
     """Divides the similarities (Liao 2021, section 4.4); with cosine, 0.05 is usual."""
     similarity: Literal["dot", "cosine"] = "dot"
-    """dot, as the authors' code has it, or cosine."""
+    """Dot product, as in the authors' code, or cosine."""
     hard_negatives: Literal["all", "contradiction", "none"] = "all"
-    """Negatives of an anchor's own premise: all that it does not entail (the paper), contradicted ones, or none."""
-    false_negative_margin: Weight | None = None
-    """Leave out negatives more similar to the anchor than its nearest positive by more than this; by default none."""
+    """Negatives with the anchor's own premise: all not entailed (the paper), contradictions only, or none."""
     max_positives: Cap = "all"
-    """Entailed hypotheses of an anchor's premise to use, or all."""
+    """Maximum number of positives of an anchor, the entailed hypotheses of its premise; or all."""
     max_negatives: Cap = "all"
-    """Other hypotheses of the batch to use, or all."""
+    """Maximum number of negatives of an anchor, other hypotheses of the batch; or all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +51,6 @@ class AugmentConfig(SbertConfig):
     """augment: scl's pairs as extra labelled rows for cross-entropy alone (the 3p3n and allpalln rows of Liao 2021)."""
 
     max_positives: Cap = 3
-    """Entailed hypotheses of an anchor's premise to use, or all (allpalln)."""
+    """Maximum number of positives of an anchor, the entailed hypotheses of its premise; or all (allpalln)."""
     max_negatives: Cap = 3
-    """Other hypotheses of the batch to use, or all (allpalln)."""
+    """Maximum number of negatives of an anchor, other hypotheses of the batch; or all (allpalln)."""
