@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from nearfar.registry import CONFIG_CLASSES
+from nearfar.runtime.versions import __version__ as __version__
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -55,8 +56,6 @@ if TYPE_CHECKING:
     from nearfar.encoder.classifier import Classifier
     from nearfar.encoder.encoder import Encoder
     from nearfar.registry import register_method
-
-__version__ = "0.2.0.dev0"
 
 _MODULES = {
     "Classifier": "encoder.classifier",
