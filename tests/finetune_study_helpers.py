@@ -1,14 +1,14 @@
-"""Small fine-tuning studies: labelled files, a config, and runs that are not run."""
+"""Small fine-tuning studies: labelled files, a config, and simulated runs."""
 
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from nearfar.commands.finetune.command import FinetuneResult
 from nearfar.commands.finetune.plan import plan_runs
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig
 from nearfar.data.classification import ClassificationTask
+from nearfar.evaluation.results import ClassificationScores, Estimate, EvaluationResult, Provenance, TransferResults
 from nearfar.training.loop import Interrupted
 from tests.tiny import sentences
 
@@ -18,7 +18,7 @@ Score = Callable[[FinetuneConfig], tuple[float, float]]
 
 
 def write(file: Path, rows: int, *, seed: int, labels: tuple[str, ...] = LABELS, shares: tuple[int, ...] = ()) -> str:
-    """Texts that name their label among other words; ``shares`` rows of each label, else as many of each."""
+    """Texts that contain their label; ``shares`` rows of each label, or the same number of each."""
     told = [label for label, share in zip(labels, shares, strict=False) for _ in range(share)]
     told = told or [labels[number % len(labels)] for number in range(rows)]
     random.Random(seed).shuffle(told)
@@ -47,7 +47,7 @@ def study_config(tmp_path: Path, tiny: str) -> FinetuneStudyConfig:
 
 
 class Runs:
-    """Stands in for the training: notes what it was asked for, and gives the scores that it was told."""
+    """Replaces the training: records its arguments and returns given scores."""
 
     def __init__(self) -> None:
         self.configs: list[FinetuneConfig] = []
@@ -62,9 +62,17 @@ class Runs:
         self.configs.append(config)
         self.tasks.append(task)
         validation, test = self.scores(config)
-        entry: dict[str, Any] = {"accuracy": {"score": test}, "matthews": {"score": None}, "digest": "0"}
-        entry |= {"dev_accuracy": validation, "dev_matthews": None}
-        result = {"transfer": {"tasks": {task.name: entry}}, "provenance": {"commit": "abc"}}
+        entry = ClassificationScores(
+            protocol="finetune",
+            rows=20,
+            accuracy=Estimate(test, None, None),
+            matthews=Estimate(None, None, None, "why"),
+            dev_accuracy=validation,
+            digest="0",
+        )
+        transfer = TransferResults(protocol="finetune", averages={}, tasks={task.name: entry})
+        provenance = Provenance(commit="abc")
+        result = EvaluationResult(model="m", config={}, provenance=provenance, tasks={}, transfer=transfer)
         return FinetuneResult(steps=8, best_step=4, start_score=0.0, best_score=0.99, seconds=2.0, result=result)
 
 

@@ -18,12 +18,16 @@ from nearfar.config.values import Settings
 
 COMMANDS = {
     "back_translate": "BackTranslateConfig",
+    "compare": "CompareConfig",
     "demo": "DemoConfig",
     "encode": "EncodeConfig",
     "env": "EnvConfig",
+    "evaluate": "EvaluateConfig",
     "finetune": "FinetuneConfig",
     "finetune_study": "FinetuneStudyConfig",
+    "geometry": "GeometryConfig",
     "predict": "PredictConfig",
+    "report": "ReportConfig",
 }
 """Commands whose settings are keywords -> the class of the settings."""
 

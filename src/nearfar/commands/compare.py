@@ -11,8 +11,8 @@ from nearfar.config.verbs import CompareConfig
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.data.transfer import NAMES
 from nearfar.disk import model_of_run, path_errors
-from nearfar.evaluation.comparison import compare_pairwise, compare_runs, shared_tasks
-from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.comparison import compare_pairwise, compare_runs
+from nearfar.evaluation.paired import EvaluationRun, shared_tasks
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
 from nearfar.runs.group import FILE, runs_of
 from nearfar.types import Encode, NearfarError

@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from nearfar.commands.compare import compare
+from nearfar.commands.evaluate import evaluate
+from nearfar.commands.train.command import train
 from nearfar.config import DemoConfig, SbertConfig, SclConfig, TrainConfig
 from nearfar.config.calls import accepts_settings
+from nearfar.data.microworld import generate
+from nearfar.disk import write_text
+from nearfar.evaluation.plots import training_curves, tsne
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -46,12 +52,7 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
     Raises:
         NearfarError: the folder exists and is not a demo's, a file cannot be written, or the model is not found.
     """
-    from nearfar.commands.compare import compare
-    from nearfar.commands.evaluate import evaluate
-    from nearfar.commands.train.command import train
-    from nearfar.data.microworld import generate
     from nearfar.encoder.encoder import Encoder
-    from nearfar.evaluation.plots import training_curves, tsne
 
     started = time.perf_counter()
     folder = Path(config.output)
@@ -179,7 +180,6 @@ def _search(query: str, encoders: "dict[str, Encoder]") -> list[str]:
 
 
 def _write_report(folder: Path, scores: Grid, differences: Grid, found: list[str], provenance: dict[str, Any]) -> None:
-    from nearfar.disk import write_text
 
     lines = ["# Before and after training", "", (__doc__ or "").split("\n\n")[1].replace("\n", " ").strip()]
     for title, header, rows in (scores, differences):

@@ -21,6 +21,7 @@ from nearfar.evaluation.paired import (
     kind_of,
     paired_row_test,
     score,
+    select_tasks,
     size_of,
 )
 from nearfar.evaluation.results import (
@@ -87,7 +88,7 @@ def compare_runs(
     """
     check_comparison(aggregate, resamples, seed)
     runs = [*first, *second]
-    chosen, left_out = _choose(runs, tasks)
+    chosen, left_out = select_tasks(runs, tasks)
     scored = _score(chosen, runs, aggregate, resamples=resamples, seed=seed, progress=progress)
     tests = _between(scored, first, second, resamples=resamples, seed=seed)
     return ComparisonResult(
@@ -114,7 +115,7 @@ def compare_pairwise(
     """Test each pair of ``sides`` as :func:`compare_runs` does, and correct p over all of these tests (Holm)."""
     check_comparison(aggregate, resamples, seed)
     runs = [run for side in sides for run in side]
-    chosen, left_out = _choose(runs, tasks)
+    chosen, left_out = select_tasks(runs, tasks)
     scored = _score(chosen, runs, aggregate, resamples=resamples, seed=seed, progress=progress)
     ends = np.cumsum([len(side) for side in sides])
     numbers = [range(end - len(side), end) for end, side in zip(ends, sides, strict=True)]
@@ -144,32 +145,6 @@ def compare_pairwise(
         not_compared=left_out,
         comparisons=comparisons,
     )
-
-
-def shared_tasks(runs: Sequence[EvaluationRun]) -> list[str]:
-    """The tasks that all ``runs`` have, in the order of the first run.
-
-    Raises:
-        NearfarError: there are none.
-    """
-    shared = [task for task in runs[0].result.all_tasks if all(task in run.result.all_tasks for run in runs)]
-    if not shared:
-        each = "; ".join(f"{run.source}: {', '.join(run.result.all_tasks)}" for run in runs)
-        raise NearfarError(f"the sides have no task in common ({each}).")
-    return shared
-
-
-def _choose(runs: Sequence[EvaluationRun], tasks: Sequence[str] | None) -> tuple[list[str], list[str]]:
-    """The tasks to compare on, and those left out because not all runs have them."""
-    if tasks:
-        for run in runs:
-            for task in tasks:
-                if task not in run.result.all_tasks:
-                    raise NearfarError(f"{run.source}: has no task {task}, only {', '.join(run.result.all_tasks)}.")
-        return list(dict.fromkeys(tasks)), []
-    shared = shared_tasks(runs)
-    everything = dict.fromkeys(task for run in runs for task in run.result.all_tasks)
-    return shared, [task for task in everything if task not in shared]
 
 
 def _score(

@@ -54,6 +54,36 @@ class RunScores(NamedTuple):
         )
 
 
+def shared_tasks(runs: Sequence[EvaluationRun]) -> list[str]:
+    """The tasks that all ``runs`` have, in the order of the first run.
+
+    Raises:
+        NearfarError: there are none.
+    """
+    shared = [task for task in runs[0].result.all_tasks if all(task in run.result.all_tasks for run in runs)]
+    if not shared:
+        each = "; ".join(f"{run.source}: {', '.join(run.result.all_tasks)}" for run in runs)
+        raise NearfarError(f"the sides have no task in common ({each}).")
+    return shared
+
+
+def select_tasks(runs: Sequence[EvaluationRun], tasks: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """The tasks to compare on, and those left out because not all runs have them.
+
+    Raises:
+        NearfarError: a task that a run does not have; no common task.
+    """
+    if tasks:
+        for run in runs:
+            for task in tasks:
+                if task not in run.result.all_tasks:
+                    raise NearfarError(f"{run.source}: has no task {task}, only {', '.join(run.result.all_tasks)}.")
+        return list(dict.fromkeys(tasks)), []
+    shared = shared_tasks(runs)
+    everything = dict.fromkeys(task for run in runs for task in run.result.all_tasks)
+    return shared, [task for task in everything if task not in shared]
+
+
 def kind_of(task: str, runs: Sequence[EvaluationRun]) -> Literal["similarity", "relatedness", "classification"]:
     """The kind of a task."""
     return runs[0].result.all_tasks[task].kind

@@ -1,8 +1,8 @@
-"""Semantic textual similarity: correlate the cosines of an encoder's embeddings with people's scores, no regressor.
+"""Semantic textual similarity: correlations of the cosines of an encoder's embeddings with gold scores.
 
 The protocol of SentEval and SimCSE (Gao et al. 2021, appendix B): all pairs of a task's test set, cosine similarity,
-Spearman and Pearson. A task with subsets becomes one number in three ways that differ by points, so all three are
-always given: ``all`` (SBERT, SimCSE, MTEB), ``mean`` and ``wmean`` (BERT-flow, Liao 2021).
+Spearman and Pearson. There are three ways to aggregate a task with subsets, whose scores differ by points, so
+all three are computed: ``all`` (SBERT, SimCSE, MTEB), ``mean`` and ``wmean`` (BERT-flow, Liao 2021).
 """
 
 import math
@@ -179,7 +179,7 @@ def _undefined_mean_reason(task: str, subset_reasons: Mapping[str, str | None]) 
     """Why a task has no mean over its subsets, given why each of them has no correlation."""
     if len(subset_reasons) == 1:
         if task in SEMEVAL:
-            return "this copy of the data does not tell the subsets apart"
+            return "this copy of the data does not separate the subsets"
         return next(iter(subset_reasons.values()))
     return next((f"undefined on {name}: {why}" for name, why in subset_reasons.items() if why), None)
 

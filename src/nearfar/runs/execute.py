@@ -16,10 +16,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich.console import Console
+
 from nearfar.config import RunConfig
+from nearfar.disk import apply_umask, disk_errors, write_text
+from nearfar.encoder.device import check_device
+from nearfar.evaluation.results import provenance
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from torch import nn
 
     from nearfar.methods.mixture import Mixture
@@ -75,9 +79,7 @@ class ProcessContext(NamedTuple):
 def join_processes(config: RunConfig, console: "Console | None") -> ProcessContext:
     """Join the process group if torchrun started several processes."""
     from accelerate import PartialState
-    from rich.console import Console
 
-    from nearfar.encoder.device import check_device
     from nearfar.training.processes import Processes, leave_process_group
 
     check_device(config.device)
@@ -100,8 +102,6 @@ def execute(
         NearfarError: a loss that is not finite; a file that cannot be written; another process uses the folder.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
-    from nearfar.disk import write_text
-    from nearfar.evaluation.results import provenance
     from nearfar.training.checkpoint import Checkpoints
     from nearfar.training.display import Display, MetricsFile
 
@@ -224,7 +224,6 @@ def _describe_rows(parts: "Sequence[LossPart]", *, show: int = 16) -> str:
 
 
 def _replace(folder: Path, save: Callable[[Path], None]) -> None:
-    from nearfar.disk import apply_umask, disk_errors
 
     fresh = folder.with_name("model.new")
     with disk_errors(folder):

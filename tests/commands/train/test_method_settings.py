@@ -142,7 +142,7 @@ def test_every_setting_of_a_method_is_tried(method: str) -> None:
     assert {name for name in own if not name.endswith("_column")} <= changes(method).keys() | ELSEWHERE
     assert own
     for name, value in changes(method).items():
-        assert value != getattr(METHODS[method], name)
+        assert value != getattr(config(method, Path("folder")), name)
 
 
 @pytest.mark.parametrize(("method", "name"), [(method, name) for method in METHODS for name in changes(method)])

@@ -8,12 +8,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from nearfar.commands.finetune.job import make_job, open_classifier
 from nearfar.commands.finetune.rows import fingerprints, load_task
 from nearfar.commands.finetune.scores import evaluate_test_rows
 from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.config.calls import accepts_settings
+from nearfar.data.classification import ClassificationTask
 from nearfar.disk import path_errors
+from nearfar.encoder.precision import resolve
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.runs.execute import execute, execute_in_memory, join_processes
 from nearfar.runs.fingerprints import fingerprint_model
@@ -22,9 +26,6 @@ from nearfar.runs.precision import resolve_run_precision
 from nearfar.runs.records import read_run_info
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from nearfar.data.classification import ClassificationTask
     from nearfar.training.checkpoint import Progress
 
 
@@ -111,8 +112,6 @@ def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> Fi
     Raises:
         NearfarError: as :func:`finetune`.
     """
-    from nearfar.encoder.precision import resolve
-
     config = replace(config, precision=resolve(config.precision, config.device))
     classifier = open_classifier(config, task, device=config.device)
     progress = execute_in_memory(config, make_job(config, task, classifier))

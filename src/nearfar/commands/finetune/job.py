@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nearfar.config import FinetuneConfig, dump_toml
+from nearfar.data.batching import TextBatches
+from nearfar.data.classification import ClassificationTask
+from nearfar.encoder.precision import resolve
 from nearfar.runs.execute import Job
 from nearfar.types import Precision
 
 if TYPE_CHECKING:
-    from nearfar.data.classification import ClassificationTask
     from nearfar.encoder.classifier import Classifier
     from nearfar.training.loop import Evaluation
 
@@ -38,8 +40,6 @@ def make_job(
     Raises:
         NearfarError: rows that cannot be trained on.
     """
-    from nearfar.data.batching import TextBatches
-    from nearfar.encoder.precision import resolve
     from nearfar.encoder.training_encoder import TrainingClassifier
     from nearfar.evaluation.finetuned import PRIMARY
     from nearfar.methods.gunel.scl_finetune import scl_finetune

@@ -9,7 +9,8 @@ import json
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from rich.console import Console
 
 from nearfar.commands.finetune.cells import read_cells, summarise_run
 from nearfar.commands.finetune.command import finetune_in_memory
@@ -17,17 +18,16 @@ from nearfar.commands.finetune.plan import SAMPLES, check_rows, plan_runs
 from nearfar.commands.finetune.rows import apply_noise, draw_sample, fingerprints, load_task
 from nearfar.config import FinetuneStudyConfig, dump_toml, split_list
 from nearfar.config.calls import accepts_settings
+from nearfar.data.classification import ClassificationTask
 from nearfar.disk import disk_errors, path_errors, read_text, write_text
+from nearfar.encoder.device import check_device
+from nearfar.evaluation.finetune_summary import best_variant, summarise
+from nearfar.evaluation.plots import heat_map
 from nearfar.evaluation.results import StudyResult, provenance
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.precision import resolve_run_precision
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from nearfar.data.classification import ClassificationTask
 
 STUDY, PAGE = "study.json", "study.md"
 
@@ -52,9 +52,6 @@ def finetune_study(
         NearfarError: as :func:`nearfar.finetune`; more than one process.
         nearfar.training.loop.Interrupted, KeyboardInterrupt: after Ctrl-C; finished runs are kept.
     """
-    from rich.console import Console
-
-    from nearfar.encoder.device import check_device
     from nearfar.training.processes import Processes
 
     console = console or Console(quiet=True)
@@ -80,7 +77,6 @@ def _finished(folder: Path) -> StudyResult | None:
 
 
 def _execute(config: FinetuneStudyConfig, run_dir: RunFolder, console: "Console") -> StudyResult:
-    from nearfar.evaluation.finetune_summary import best_variant, summarise
     from nearfar.training.processes import Processes
 
     folder = run_dir.path
@@ -146,8 +142,6 @@ def _verify_inputs(run_dir: RunFolder, config: FinetuneStudyConfig, base: "Class
 
 def _plot_grid(study: StudyResult, config: FinetuneStudyConfig, file: Path) -> None:
     """Plot the mean validation score of each grid point."""
-    from nearfar.evaluation.plots import heat_map
-
     weights = [float(value) for value in split_list(config.scl_weights)] or [config.scl_weight]
     temperatures = [float(value) for value in split_list(config.temperatures)] or [config.temperature]
     variants = study.settings[0].variants

@@ -45,6 +45,10 @@ class SubsetScores(Record):
     cosines_e6: list[float]
     """Cosines in millionths, whole numbers."""
 
+    def metric(self, name: str) -> Estimate:
+        """``spearman`` or ``pearson``."""
+        return self.pearson if name == "pearson" else self.spearman
+
     def problem(self) -> InvalidValueError | None:
         """Arrays whose length is not the number of pairs."""
         for key, numbers in (("gold", self.gold), ("cosines_e6", self.cosines_e6)):

@@ -73,7 +73,9 @@ class DevEvaluation(Record):
         """
         metric = line.get("metric", "spearman")
         if isinstance(metric, str) and metric not in line:
-            raise NearfarError(f"{source}: is damaged, or was written by another version of nearfar: lacks {metric!r}.")
+            raise NearfarError(
+                f"{source}: is damaged, or was written by another version of nearfar: it lacks {metric!r}."
+            )
         score = line[metric] if isinstance(metric, str) else None
         known = ("step", "metric", "best", "score", metric)
         measures = {key: value for key, value in line.items() if key not in known}

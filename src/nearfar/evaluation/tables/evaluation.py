@@ -77,8 +77,7 @@ def _similarity_grid(result: EvaluationResult, metric: str, *, subsets: bool) ->
         tasks.append([task, str(scored.pairs), *estimates])
         if subsets and len(scored.subsets) > 1:
             for name, subset in scored.subsets.items():
-                estimate = subset.pearson if metric == "pearson" else subset.spearman
-                tasks.append([f"{task} / {name}", str(subset.pairs), format_estimate(estimate), "", ""])
+                tasks.append([f"{task} / {name}", str(subset.pairs), format_estimate(subset.metric(metric)), "", ""])
     averages = [
         [f"average of {name}", "", *(format_estimate(estimate) for _, estimate in average.metric(metric).items())]
         for name, average in result.averages.items()
