@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import nearfar
+from nearfar.registry import unregister_method
 from tests.tiny import save_tiny, sentences, write_pairs
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +98,11 @@ def test_evaluation(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.long
 def test_custom_objective(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main_of("custom_objective")("pairs.tsv", "scored.tsv", "tiny", "run")
+    try:
+        main_of("custom_objective")("pairs.tsv", "scored.tsv", "tiny", "run")
+    finally:
+        unregister_method("margin")
+    assert 'method = "margin"' in (folder / "run" / "config.toml").read_text()
     assert (folder / "run" / "model" / "modules.json").is_file()
 
 
