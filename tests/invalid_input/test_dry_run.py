@@ -266,5 +266,6 @@ def test_geometry_of_scores_on_any_scale(world: Path) -> None:
         answer = run_cli(argv)
         assert answer.status == 0, answer.err
         assert f"on the 20 pairs of other.tsv with a score above {0.8 * top:g}" in " ".join(answer.out.split())
-        refusal = "other.tsv: no pair has a score above --positive-above 1000"
-        assert_refused([*argv, "--positive-above", "1000"], refusal)
+        assert_refused(
+            [*argv, "--positive-above", "1000"], "other.tsv: no pair has a score above --positive-above 1000"
+        )
