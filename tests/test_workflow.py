@@ -1,4 +1,4 @@
-"""The workflow runs what the README tells a newcomer to run, on the systems and Pythons that the package names."""
+"""The workflows run what the README tells a newcomer to run, on the systems and Pythons that the package names."""
 
 import re
 import shutil
@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 JOB = yaml.safe_load((ROOT / ".github" / "workflows" / "test.yml").read_text(encoding="utf-8"))["jobs"]["readme"]
 
 
@@ -34,3 +35,21 @@ def test_make_finds_the_environments_programs(system: str, folder: str) -> None:
     command = ["make", "--dry-run", "--always-make", "demo", f"OS={system}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert f"{folder}python -m nearfar demo" in done.stdout
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)
+def test_every_make_target_exists(workflow: Path) -> None:
+    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+    jobs = yaml.safe_load(workflow.read_text(encoding="utf-8"))["jobs"]
+    commands = "\n".join(step.get("run", "") for job in jobs.values() for step in job["steps"])
+    assert commands
+    assert set(re.findall(r"\bmake ([a-z-]+)$", commands, re.MULTILINE)) <= targets
+
+
+def test_the_wheel_is_used_in_a_fresh_environment() -> None:
+    package = (ROOT / ".github" / "workflows" / "package.yml").read_text(encoding="utf-8")
+    steps = {step.get("name"): step for step in yaml.safe_load(package)["jobs"]["wheel"]["steps"]}
+    used = steps["Use it outside the checkout"]
+    assert used["working-directory"] == "${{ runner.temp }}"  # where the checkout's src cannot be imported
+    commands = re.findall(r"^nearfar (.*)$", used["run"], re.MULTILINE)
+    assert {command.split()[0] for command in commands} == {"--help", "env", "train", "evaluate"}

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from nearfar.registry import CONFIG_CLASSES
+from nearfar.runtime.versions import __version__ as __version__
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

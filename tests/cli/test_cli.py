@@ -3,12 +3,12 @@
 import re
 import subprocess
 import sys
-from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import nearfar
 from nearfar import Encoder
 from nearfar.cli import VERBS, main
 from nearfar.commands.finetune import command as finetune_module
@@ -119,7 +119,7 @@ def test_help_shows_each_setting_with_its_text_type_and_default(capsys: pytest.C
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("--version", "-V"):
         assert main([word]) == 0
-        assert capsys.readouterr().out == f"nearfar {metadata.version('nearfar')}\n"
+        assert capsys.readouterr().out == f"nearfar {nearfar.__version__}\n"
 
 
 def test_arguments_are_shown_verbatim(capsys: pytest.CaptureFixture[str]) -> None:

@@ -107,9 +107,9 @@ def _run(argv: list[str]) -> int:
         sys.stdout.write(overview())
         return 0 if argv else 2
     if argv[0] in ("-V", "--version"):
-        from nearfar.cli.errors import version
+        from nearfar import __version__
 
-        sys.stdout.write(f"nearfar {version('nearfar')}\n")
+        sys.stdout.write(f"nearfar {__version__}\n")
         return 0
     if argv[0] not in VERBS:
         from nearfar.config.files import unknown_name_message

@@ -8,7 +8,8 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
-from importlib import metadata
+
+from nearfar.runtime.versions import package_version
 
 EXIT_FAULT, EXIT_PIPE_CLOSED = 70, 141
 MAX_MESSAGE_CHARS = 300
@@ -34,14 +35,6 @@ def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]
     reason = " ".join(str(error).split())
     what = f"{about}{type(error).__name__}{f' ({_truncate(reason)})' if reason else ''}"
     return EXIT_FAULT, f"{command}: {what}: this is a bug in nearfar: {_write_fault_log(error, argv)}"
-
-
-def version(package: str) -> str:
-    """Version of an installed package."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "(not installed)"
 
 
 def _is_output_closed() -> bool:
@@ -89,7 +82,8 @@ def _memory_advice(argv: Sequence[str]) -> str:
 
 def _write_fault_log(error: Exception, argv: Sequence[str]) -> str:
     lines = [f"command: {shlex.join(['nearfar', *argv])}", f"folder: {_folder()}", f"system: {platform.platform()}"]
-    lines += [f"python: {sys.version.split()[0]}", *(f"{package}: {version(package)}" for package in PACKAGES)]
+    lines += [f"python: {sys.version.split()[0]}"]
+    lines += [f"{name}: {package_version(name) or '(not installed)'}" for name in PACKAGES]
     lines += ["", *traceback.format_exception(error)]
     text = "\n".join(lines)
     try:

@@ -17,7 +17,6 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
-from importlib import metadata
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -26,6 +25,7 @@ from urllib.parse import urlsplit
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import EnvConfig
 from nearfar.runtime import machine, threads
+from nearfar.runtime.versions import package_version
 
 PACKAGES = (
     "nearfar",
@@ -118,10 +118,7 @@ def _versions() -> dict[str, str]:
 
     found = {"python": platform.python_version()}
     for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = "not installed"
+        found[name] = package_version(name) or "not installed"
     with suppress(Exception):
         found["commit"] = provenance().commit or "not a checkout"
     return found

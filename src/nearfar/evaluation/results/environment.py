@@ -7,12 +7,12 @@ import subprocess
 import sys
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from nearfar.evaluation.results.record import OMITTED, Record
 from nearfar.runtime import machine
+from nearfar.runtime.versions import package_version
 
 _PACKAGES = ("nearfar", "numpy", "scipy", "torch", "transformers", "tokenizers", "sentence-transformers")
 GENERATED_PATHS = (":(top,exclude)docs", ":(top,exclude)studies/results", ":(top,exclude)benchmarks/results")
@@ -44,7 +44,7 @@ def provenance() -> Provenance:
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "command": shlex.join([_program(), *sys.argv[1:]]),
             "commit": _commit(),
-            "versions": {"python": platform.python_version()} | {name: _version(name) for name in _PACKAGES},
+            "versions": {"python": platform.python_version()} | {name: package_version(name) for name in _PACKAGES},
             "hardware": {
                 "machine": platform.machine(),
                 "processor": machine.processor(),
@@ -63,13 +63,6 @@ def _program() -> str:
     """The name of the program that runs, without its folder."""
     name = Path(sys.argv[0]).name
     return "nearfar" if name == "__main__.py" else name
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def _commit() -> str | None:

