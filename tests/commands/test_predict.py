@@ -177,4 +177,4 @@ def test_mistakes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     refuse("holds no classifier", "texts.txt", folder=str(tmp_path / "encoder"))
     refuse("there is no such model folder", "texts.txt", folder=str(tmp_path / "nowhere"))
     refuse("max_length 2: this encoder takes 3", "texts.txt", max_length=2)
-    refuse("--output nowhere/out.tsv: there is no folder nowhere", "texts.txt", "nowhere/out.tsv")
+    refuse("--output nowhere/out.tsv: the folder nowhere does not exist", "texts.txt", "nowhere/out.tsv")

@@ -293,7 +293,7 @@ def test_folders_that_cannot_be_written(user_files: Path, row: str, monkeypatch:
 @pytest.mark.parametrize("row", ["predict", "encode"])
 def test_folders_that_are_not_there(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
-    assert_refused([*command.split(), f"none/{name}"], f"--output none/{name}: there is no folder none")
+    assert_refused([*command.split(), f"none/{name}"], f"--output none/{name}: the folder none does not exist")
     assert not Path("none").exists()
 
 

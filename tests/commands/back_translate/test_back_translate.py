@@ -252,7 +252,7 @@ def test_files_that_are_not_ours(fake, tmp_path):
     with pytest.raises(NearfarError, match="something else's file"):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     (tmp_path / "bt.tsv.json").write_text("{")
-    with pytest.raises(NearfarError, match="is not a whole JSON file"):
+    with pytest.raises(NearfarError, match="is not a complete JSON file"):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     assert mine.read_text() == "precious\n"
 

@@ -204,7 +204,7 @@ def test_mistakes(world: Path) -> None:
     Path("x.tsv").write_text("said\na dog\n")
     Path("bad.txt").write_bytes(b"a dog\n" * 20 + b"\xff\n")
     refuse(r"--output x\.txt2: must end in \.npy or \.parquet", output="x.txt2")
-    refuse(r"--output nowhere/x\.npy: there is no folder nowhere", output="nowhere/x.npy")
+    refuse(r"--output nowhere/x\.npy: the folder nowhere does not exist", output="nowhere/x.npy")
     refuse(r"--with-texts: --output x\.npy holds vectors alone", with_texts=True)
     refuse(r"--processes 0: must be at least 1", processes=0)
     refuse(r"block 0: must be at least 1", block=0)

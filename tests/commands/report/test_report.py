@@ -273,7 +273,7 @@ def test_a_folder_of_several_settings_is_several_sides(world: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("f.json", "{", r"f\.json: is not a whole JSON file"),
+        ("f.json", "{", r"f\.json: is not a complete JSON file"),
         ("f.json", "[1]", r"f\.json: is no result of nearfar"),
         ("f.json", '{"kind": "dog"}', r"f\.json: is of no kind that a report shows \(kind 'dog'\)"),
         ("f.json", '{"kind": "evaluation", "schema": 2}', r"f\.json: has schema 2; this version of nearfar reads 1"),
