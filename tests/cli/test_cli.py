@@ -283,7 +283,7 @@ def test_flags_override_the_file(world: Path, capsys: pytest.CaptureFixture[str]
         ("finetune nowhere.tsv --output run", "nowhere.tsv"),
         ("finetune pairs.tsv --output run", "no column 'label'"),
         ("finetune rte --output run --scl-weight -1", "--scl-weight -1: must be between 0 and 1"),
-        ("finetune rte --output run --text-columns a b --model tiny", "rte knows its own columns; name none"),
+        ("finetune rte --output run --text-columns a b --model tiny", "rte is a named task with fixed columns"),
         ("predict tiny --input pairs.tsv --output x.tsv", "tiny: holds no classifier"),
         ("predict tiny --input pairs.tsv --output x.txt", "--output x.txt: must end in .tsv, .csv or .jsonl"),
         ("predict tiny --input nowhere.txt --output x.tsv", "nowhere.txt: no such file"),

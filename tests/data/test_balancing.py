@@ -89,8 +89,8 @@ def test_a_text_that_recurs_in_its_class_counts_once():
 @pytest.mark.parametrize(
     ("texts", "labels", "batch_size", "message"),
     [
-        (["a", "b", "c", "d"], None, 4, "need a label"),
-        (["a", "b", "c", "d"], [0, 0.5, 1, 1], 4, "a label, an integer, for each row"),
+        (["a", "b", "c", "d"], None, 4, "need an integer label"),
+        (["a", "b", "c", "d"], [0, 0.5, 1, 1], 4, "need an integer label for each row"),
         (["a", "b", "c", "d"], [1, 1, 1, 1], 4, "at least two classes"),
         (["a", "b", "c", "c"], [0, 0, 1, 1], 4, "label 1 has a single text, 'c'"),
         (["a", "b", "c", "d"], [0, 0, 1, 1], 3, "--batch-size is 3, but .* at least 4"),

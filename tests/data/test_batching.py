@@ -224,7 +224,7 @@ def test_steps_of_epochs_of_one_length_are_not_counted_one_by_one(order):
 
 
 def test_a_row_alone_is_told_as_such():
-    with pytest.raises(NearfarError, match="there is 1 row to train on, but contrast needs other rows"):
+    with pytest.raises(NearfarError, match="there is 1 row to train on, but a contrastive loss needs at least 2"):
         TextBatches(singles(1), 2)
 
 
@@ -266,7 +266,7 @@ def test_a_text_that_rows_share_is_named_once():
     [
         (
             1,
-            r"--batch-size is 1, but must be from 2 to the number of rows, 6 \(contrast needs other rows",
+            r"--batch-size is 1, but must be from 2 to the number of rows, 6 \(a contrastive loss needs other rows",
         ),
         (7, "--batch-size is 7, but must be from 2 to the number of rows, 6$"),
         (0, "--batch-size is 0"),

@@ -107,7 +107,7 @@ def test_nothing_is_put_in_the_place_of_what_is_missing(folder, no_hub):
         "snli:train was not found",
         str(folder / "nli" / "SNLI" / "train.tsv"),
         "hub:stanfordnlp/snli: ConnectionError: Couldn't reach 'stanfordnlp/snli'",
-        "What is there: snli:dev+test.",
+        "Available: snli:dev+test.",
     ):
         assert part in message
     message = error("sts12")
@@ -117,7 +117,7 @@ def test_nothing_is_put_in_the_place_of_what_is_missing(folder, no_hub):
 
 def test_without_a_local_folder(folder, no_hub, monkeypatch):
     monkeypatch.setenv("NEARFAR_DATA", str(folder / "nowhere"))
-    assert f"{folder / 'nowhere' / 'nli' / 'SNLI' / 'train.tsv'} (nor the folder)" in error("snli")
+    assert f"{folder / 'nowhere' / 'nli' / 'SNLI' / 'train.tsv'} (the folder does not exist)" in error("snli")
     monkeypatch.delenv("NEARFAR_DATA")
     assert "NEARFAR_DATA is not set" in error("snli")
 
@@ -133,7 +133,7 @@ def test_the_official_sick_test_is_not_the_hubs(folder, hub):
 
 def test_splits_that_exist_nowhere(folder, hub):
     assert "has no such split; it has: train, dev, test" in error("snli:validation")
-    assert "What is there: sts12:MSRpar+MSRvid" in error("sts12:headlines")
+    assert "Available: sts12:MSRpar+MSRvid" in error("sts12:headlines")
     for spec in ("snli:", "snli:dev+", "snli:dev+dev"):
         assert "name each split once" in error(spec)
     assert hub == []
@@ -148,7 +148,7 @@ def test_paths(folder, hub):
     assert "a file has no splits" in error(f"{path}:dev")
     assert "no such file" in error("data/my.row.csv")
     assert "Did you mean 'my.rows.csv'?" in error("data/my.row.csv")
-    assert "nor the folder" in error("elsewhere/deep/er/rows.csv")
+    assert "the folder elsewhere/deep/er does not exist" in error("elsewhere/deep/er/rows.csv")
     assert "no such file" in error("rows.csv")
     assert hub == []
 
@@ -197,8 +197,8 @@ def test_sets_of_one_file_have_no_splits(folder, hub):
     ]
     assert error("mr:CR") == "mr has no split 'CR'. It has: all."
     message = error("mpqa")
-    assert message.startswith(f"mpqa was not found.\n  Not there: {folder / 'senteval' / 'MPQA.tsv'}.\n")
-    assert "What is there" not in message
+    assert message.startswith(f"mpqa was not found.\n  Missing: {folder / 'senteval' / 'MPQA.tsv'}.\n")
+    assert "Available" not in message
     assert hub == []
 
 
@@ -209,8 +209,8 @@ def test_labelled_sets_have_splits_where_they_are_official(folder, hub):
         path.write_text(f"text\n{split}\n")
     assert texts("trec") == ["train"]
     assert texts("trec:test") == ["test"]
-    assert "What is there: trec:test+train" in error("trec:dev")
-    assert "any with the columns text and label will do" in error("sst5")
+    assert "Available: trec:test+train" in error("trec:dev")
+    assert "with the columns text and label" in error("sst5")
     assert hub == []
 
 
@@ -264,11 +264,11 @@ def test_what_is_missing_of_glue_and_of_the_reviews_is_named(folder, no_hub):
     path.parent.mkdir(parents=True)
     path.write_text("text\nx\n")
     message = error("qnli")
-    assert message.startswith(f"qnli:train was not found.\n  Not there: {path.with_name('train.tsv')}. What is there: ")
-    assert "What is there: qnli:dev." in message
+    assert message.startswith(f"qnli:train was not found.\n  Missing: {path.with_name('train.tsv')}. Available: ")
+    assert "Available: qnli:dev." in message
     assert "Couldn't reach 'nyu-mll/glue'" in message
     assert error("sst2-glue:dev").startswith("sst2-glue:dev was not found.\n")
-    assert "The hub's copies are larger" in error("yelp5")
+    assert "The copies on the hub are larger" in error("yelp5")
     assert "No hub copy of that split is known." in error("yelp5:test")
     assert str(folder / "transfer" / "sentiment_labelled" / "imdb.tsv") in error("sentiment-labelled:imdb")
 

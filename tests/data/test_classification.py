@@ -7,7 +7,8 @@ import datasets
 import huggingface_hub
 import pytest
 
-from nearfar.data.classification import TASKS, load_classification
+from nearfar.data.classification import load_classification
+from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.types import LABEL_NAMES
 from tests.data.files import error_of, texts_of, write_lines
 
@@ -39,9 +40,9 @@ def test_sst2_trains_on_phrases_and_is_tested_on_glues_validation_set(folder):
         assert [expected[text] for (text,) in split.texts] == split.targets
     assert task.sources == (
         f"train: {train}: 1,500 rows",
-        "validation: of train, drawn by seed 0, labels in their proportions: 500 rows",
+        "validation: of train, drawn by seed 0, stratified by label: 500 rows",
         f"test: {test} (GLUE's validation set, as the labels of its test set are not published): 3 rows, 1 of them "
-        "with texts that train has too",
+        "with texts that are also in train",
     )
 
 
@@ -59,11 +60,11 @@ def test_the_validation_set_is_drawn_by_the_seed_and_then_the_limit_applies(fold
     assert (task.metric, task.label_names) == ("matthews", ("unacceptable", "acceptable"))
     fewer = load_classification("cola", validation_rows=501)
     assert (len(fewer.validation.texts), len(fewer.train.texts)) == (100, 900)
-    assert "(a tenth, as 1,000 rows are too few for 501): 100 rows" in fewer.sources[1]
+    assert "(a tenth: 1,000 rows are too few for 501): 100 rows" in fewer.sources[1]
     path = folder / "glue/CoLA/train.tsv"
     message = error("cola", limit=1)
     assert message.startswith(f"{path}: no training row has the label ")
-    assert message.endswith("Only 1 training rows are kept: keep more, or draw a sample.")
+    assert message.endswith("Only the first 1 training rows are kept: keep more, or draw a sample.")
 
 
 def test_pairs_and_their_labels(folder):
@@ -126,7 +127,7 @@ def test_reviews_are_positive_or_negative(folder):
     other = load_classification("yelp2", seed=1)
     assert other.test == yelp.test
     assert other.validation != yelp.validation
-    assert yelp.sources[2] == "test: a fifth of train, drawn by seed 0, labels in their proportions: 32 rows"
+    assert yelp.sources[2] == "test: a fifth of train, drawn by seed 0, stratified by label: 32 rows"
 
 
 def test_other_data_for_the_parts_of_a_named_task(folder):
@@ -137,9 +138,9 @@ def test_other_data_for_the_parts_of_a_named_task(folder):
     parts = {split.texts[0][0] for split in (task.validation, task.test)}
     assert (len(task.train.texts), parts) == (2, {"a", "b"})
     assert task.sources[2] == f"test: {folder / 'b.tsv'}: 2 rows"
-    assert error("rte:dev") == "rte:dev is named for training and for test; name other data for one of them."
-    assert "rte:dev is named for validation and for test" in error("rte", validation="rte:dev")
-    assert error("rte", text_columns=["sentence1"]) == "rte knows its own columns; name none."
+    assert error("rte:dev") == "rte:dev is named both for training and for test; name other data for one of them."
+    assert "rte:dev is named both for validation and for test" in error("rte", validation="rte:dev")
+    assert error("rte", text_columns=["sentence1"]) == "rte is a named task with fixed columns; remove the column settings."
 
 
 def test_missing_splits_and_wrong_labels_are_named(folder):
@@ -147,10 +148,12 @@ def test_missing_splits_and_wrong_labels_are_named(folder):
     write_lines(folder / "nli/MNLI/dev_matched.tsv", "premise\thypothesis\tlabel")
     message = error("mnli")
     assert message.startswith("mnli:train was not found.")
-    assert "What is there: mnli:dev_matched+train_20k_nyu." in message
+    assert "Available: mnli:dev_matched+train_20k_nyu." in message
     assert "train_20k_nyu.tsv: no labelled rows." in error("mnli:train_20k_nyu")
     path = write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "2\tb")
-    assert error("cola") == (f"{path}, line 3: the label '2' is none of those of cola: unacceptable, acceptable, 0, 1.")
+    assert error("cola") == (
+        f"{path}, line 3: the label '2' is not one of those of cola: unacceptable, acceptable, 0, 1."
+    )
     write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "\tb")
     assert error("cola").startswith(f"{path}, line 3: column 'label' is empty.")
     write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "0\t \x0b")
@@ -190,9 +193,8 @@ def test_ones_own_file_is_split_in_three(tmp_path):
     for split in (task.train, task.validation, task.test):
         assert [int(int(text.split()[1]) % 5 == 0) for (text,) in split.texts] == split.targets
     assert task.sources[1:] == (
-        "validation: of train, drawn by seed 0, labels in their proportions (a tenth, as 80 rows are too few for 500): "
-        "8 rows",
-        "test: a fifth of train, drawn by seed 0, labels in their proportions: 20 rows",
+        "validation: of train, drawn by seed 0, stratified by label (a tenth: 80 rows are too few for 500): 8 rows",
+        "test: a fifth of train, drawn by seed 0, stratified by label: 20 rows",
     )
     other = load_classification(path, seed=1, validation_rows=40)
     assert other.test != task.test
@@ -205,14 +207,14 @@ def test_ones_own_files_of_each_part(tmp_path):
     assert task.test.texts == [(f"text {number}",) for number in range(7)]
     assert (len(task.train.texts), len(task.validation.texts)) == (9, 1)
     again = 7 - (task.validation.texts[0] in task.test.texts)
-    assert task.sources[2] == f"test: {other}: 7 rows, {again} of them with texts that train has too"
+    assert task.sources[2] == f"test: {other}: 7 rows, {again} of them with texts that are also in train"
     third = write_lines(tmp_path / "third.jsonl", '{"text": "one", "label": "yes"}')
     task = load_classification(path, validation=third, test=other)
     assert len(task.train.texts) == 10
     assert task.validation == ([("one",)], [1])
-    assert "is named for training and for validation" in error(path, validation=path)
+    assert "is named both for training and for validation" in error(path, validation=path)
     wrong = write_lines(tmp_path / "wrong.tsv", "label\ttext", "yes\tone", "maybe\ttwo")
-    assert error(path, test=wrong) == f"{wrong}, line 3: the label 'maybe' is none of the labels of {path}: no, yes."
+    assert error(path, test=wrong) == f"{wrong}, line 3: the label 'maybe' is not one of the labels of {path}: no, yes."
     assert error(path, validation=wrong, test=other).startswith(f"{wrong}, line 3: the label 'maybe'")
 
 
@@ -224,7 +226,7 @@ def test_a_label_with_a_single_row_stays_in_train(tmp_path):
 
 def test_numbers_that_are_none(tmp_path):
     path = mine(tmp_path)
-    assert error(path, limit=0) == "The limit of training rows is 0, but must be at least 1."
+    assert error(path, limit=0) == "The limit on training rows is 0, but must be at least 1."
     assert error(path, validation_rows=0) == "The number of validation rows is 0, but must be at least 1."
     assert "neither a file nor a named data set" in error("sst3")
 
@@ -242,7 +244,7 @@ def test_the_tasks_are_whole(nearfar_data):
         "amazon2": ((3469, 500, 6065), (1751, 252, 3099)),
         "yelp2": ((2715, 500, 803), (1366, 252, 404)),
     }
-    assert {name.partition(":")[0] for name in expected} == set(TASKS) - {"qnli"}
+    assert {name.partition(":")[0] for name in expected} == set(FINETUNING_TASKS) - {"qnli"}
     for name, (sizes, first) in expected.items():
         task = load_classification(name)
         splits = (task.train, task.validation, task.test)

@@ -136,7 +136,7 @@ def test_byte_order_mark_and_blank_lines_are_skipped_but_counted(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.tsv", b"label\thypothesis\n1\tx\n2\n", "line 3: 1 fields, where the header names 2 columns"),
+        ("a.tsv", b"label\thypothesis\n1\tx\n2\n", "line 3: 1 fields, but the header has 2 columns"),
         ("a.tsv", b"label\thypothesis\n1\tx\ty\n", "line 2: 3 fields"),
         ("a.tsv", b"label\thypothesis\n1\tx\n2\t\xe9t\xe9\n", "line 3: not UTF-8 (byte 3 of the line is 0xe9)"),
         ("a.tsv", "label\thypothesis\n".encode("utf-16"), "line 1: not UTF-8 (byte 1 of the line is 0xff)"),
@@ -154,7 +154,7 @@ def test_byte_order_mark_and_blank_lines_are_skipped_but_counted(tmp_path):
         ("a.tsv.gz", b"label\thypothesis\n", "cannot be read: Not a gzipped file"),
         ("a.tsv.gz", gzip.compress(b"label\thypothesis\n", mtime=0)[:-4], "cannot be read: Compressed file ended"),
         ("a.parquet", b"label", "cannot be read as Parquet"),
-        ("a.txt", b"label", "unknown extension. Files of rows end in .tsv, .tsv.gz, .csv"),
+        ("a.txt", b"label", "unknown extension. Files with columns end in .tsv, .tsv.gz, .csv"),
         ("a.parquet.gz", b"label", "unknown extension"),
         ("dev", b"label", "unknown extension"),
     ],
@@ -172,7 +172,7 @@ def test_a_missing_file_names_its_nearest_neighbour(tmp_path):
     (tmp_path / "train_partial.tsv").touch()
     with pytest.raises(NearfarError, match=r"train_partail.tsv: no such file. Did you mean 'train_partial.tsv'?"):
         read_file(tmp_path / "train_partail.tsv", WANTED)
-    with pytest.raises(NearfarError, match=r"nor the folder .*nowhere"):
+    with pytest.raises(NearfarError, match=r"the folder .*nowhere does not exist"):
         read_file(tmp_path / "nowhere" / "dev.tsv", WANTED)
 
 

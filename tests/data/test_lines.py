@@ -56,7 +56,7 @@ def test_changes_are_told_at_the_end() -> None:
     for other in (LINES[:-1], [*LINES[:-1], "a cat"]):
         watched = verify_unchanged(other, summary, "x.txt")
         assert [next(watched) for _ in other] == other
-        with pytest.raises(SourceChangedError, match=r"x\.txt: was changed while it was read"):
+        with pytest.raises(SourceChangedError, match=r"x\.txt: changed while it was read"):
             next(watched)
 
 
@@ -85,11 +85,11 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_bytes(b"a dog\n\xff\n")
     (tmp_path / "x.tsv").write_text("said\na dog\n \t\n".replace(" \t", " "))
     (tmp_path / "x.txt.gz").write_bytes(gzip.compress(b"a dog\n" * 1000)[:-9])
-    refuse(re.escape("nowhere.txt: cannot be read: there is no such file"), "nowhere.txt")
+    refuse(re.escape("nowhere.txt: cannot be read: no such file"), "nowhere.txt")
     refuse(r"x\.txt, line 2: not UTF-8", "x.txt")
     refuse(r"x\.txt\.gz cannot be read", "x.txt.gz")
-    refuse(r"x\.tsv: is a table; say with --column", "x.tsv")
-    refuse(r": is a table; say with --column", ".")
+    refuse(r"x\.tsv: is a table; name the column", "x.tsv")
+    refuse(r": is a table; name the column", ".")
     refuse(r"x\.tsv, line 3: column 'said' is empty", "x.tsv", "said")
     refuse(r"no column 'sayd'.*Did you mean 'said'", "x.tsv", "sayd")
     with pytest.raises(NearfarError, match="hub:a/b: is a table"):

@@ -97,7 +97,7 @@ def test_rates_that_are_none(rate):
 
 def test_kinds_that_are_none():
     assert error_of(add_noise, ["a"], "typos", 0.1, seed=0) == (
-        "typos: no such kind of noise. There are: word-dropout, word-swap, characters."
+        "typos: no such kind of noise. Choose one of word-dropout, word-swap, characters."
     )
 
 
@@ -108,14 +108,14 @@ def test_translations_of_the_file_that_back_translate_writes(tmp_path):
     assert translations == {"A dog.": "The dog.", "A cat.": "A cat."}
     assert "A bird." not in translations
     message = error_of(lambda: translations["A bird."])
-    assert message.startswith(f"{file}: no translation of 'A bird.'. Make the file from these sentences with nearfar")
+    assert message.startswith(f"{file}: no translation of 'A bird.'. Create the file from these sentences with nearfar")
     assert len(translations) == 2
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("sentence\ttranslation\n", "a.tsv: no translations, only the names of the columns."),
+        ("sentence\ttranslation\n", "a.tsv: no translations, only a header."),
         ("sentence\ttranslation\na\tb\na\tc\n", "a.tsv, line 3: a second translation of 'a'"),
         ("sentence\ttranslation\na\t \n", "a.tsv, line 2: column 'translation' is empty"),
         ("sentence\tpivot\na\tb\n", "a.tsv, line 1: no column 'translation'"),

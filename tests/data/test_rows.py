@@ -50,7 +50,7 @@ def test_a_limit_takes_the_first_rows_and_reads_no_further(tmp_path):
     assert (data.dropped, len(data.sources)) == (1, 2)
     assert sentences(specs, limit=2) == ["one", "two"]
     assert "c.txt, line 1: not UTF-8" in error_of(load_sentences, specs)
-    assert "limited to 1, but must be at least 2" in error_of(load_sentences, first, limit=1)
+    assert "is 1, but must be at least 2" in error_of(load_sentences, first, limit=1)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_a_limit_takes_the_first_rows_and_reads_no_further(tmp_path):
         ("a.txt", "\n \n", "a.txt: no sentences."),
         ("a.txt", "same\nsame\n", "All sentences are equal ('same')"),
         ("a.tsv", "text\n", "a.tsv: no sentences."),
-        ("a.tsv", "texts\none\n", "a.tsv, line 1: no column 'text'. The columns there: texts. Did you mean 'texts'?"),
+        ("a.tsv", "texts\none\n", "a.tsv, line 1: no column 'text'. Its columns: texts. Did you mean 'texts'?"),
         ("a.jsonl", '{"text": "a"}\n{"text": 3}\n', "a.jsonl, line 2: column 'text' holds 3 (int), not text"),
     ],
 )
@@ -116,7 +116,7 @@ def test_labelled_texts_from_columns_of_other_names_and_the_first_of_them(tmp_pa
     assert "The label 'z' has a single text, 'e'" in error_of(
         load_labelled, path, text_column="said", label_column="tone"
     )
-    assert "no column 'text'. The columns there: said, tone" in error_of(load_labelled, path)
+    assert "no column 'text'. Its columns: said, tone" in error_of(load_labelled, path)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_labelled_texts_from_columns_of_other_names_and_the_first_of_them(tmp_pa
         (["x\ta", " \tb"], "a.tsv, line 3: column 'label' is empty"),
         (["x\ta", "y\t"], "a.tsv, line 3: column 'text' is empty"),
         (["x\ta", "x\tb"], "Every text has the label 'x'"),
-        (["x\ta", "x\tb", "y\tc", "y\tc"], "The label 'y' has a single text, 'c'; contrast needs two"),
+        (["x\ta", "x\tb", "y\tc", "y\tc"], "The label 'y' has a single text, 'c'; contrastive losses need two"),
         (["x\ta", "y\ta"], "All labelled texts are equal ('a')"),
         ([], "a.tsv: no labelled texts"),
     ],
@@ -162,14 +162,14 @@ def test_scores_are_scaled_by_what_is_known_of_the_set(tmp_path, monkeypatch):
     data = load_scored(["sickr:train", "stsb:train"], limit=5)
     assert data.targets == pytest.approx([0.75, 0.25, 0.25, 0.8, 0.4])
     assert data.sources == (f"{sick}: 3 scored pairs", f"{stsb}: 2 scored pairs")
-    assert "say nothing afterwards" in load_scored("stsb:dev").sources[0]
+    assert "will be meaningless" in load_scored("stsb:dev").sources[0]
 
 
 def test_scores_of_ones_own_are_scaled_by_their_range(tmp_path):
     path = write(tmp_path / "a.csv", "u,v,gold\na,b,-1\na,c,3\nb,c,0\n")
     data = load_scored(path, columns=("u", "v", "gold"))
     assert data.targets == [0.0, 1.0, 0.25]
-    assert data.sources == (f"{path}: 3 scored pairs, whose scores of -1 to 3 became 0 to 1",)
+    assert data.sources == (f"{path}: 3 scored pairs, scores of -1 to 3 rescaled to 0 to 1",)
 
 
 def test_scored_microworld():
@@ -185,7 +185,7 @@ def test_faults_of_scored_pairs(tmp_path):
     assert "line 2: column 'score' holds 'x', not a number" in error_of(load_scored, write(path, SCORED + "x\ta\tb\n"))
     assert "line 2: column 'sentence2' is empty" in error_of(load_scored, write(path, SCORED + "1\ta\t\n"))
     assert "a.tsv: no pairs" in error_of(load_scored, write(path, SCORED))
-    assert "Scored pairs have three columns" in error_of(load_scored, str(path), columns=("a", "b"))
+    assert "Scored pairs need three columns" in error_of(load_scored, str(path), columns=("a", "b"))
     assert "No source of scored pairs was named" in error_of(load_scored, [])
 
 

@@ -49,7 +49,7 @@ def test_home_is_known(tmp_path, monkeypatch):
 
 def test_a_file_has_no_splits(tmp_path):
     (tmp_path / "rows.tsv").write_text("text\nd\n")
-    with pytest.raises(NearfarError, match=r"rows.tsv: a file has no splits; leave out 'dev'"):
+    with pytest.raises(NearfarError, match=r"rows.tsv: a file has no splits; remove 'dev'"):
         read_columns(tmp_path / "rows.tsv", ["text"], split="dev")
 
 

@@ -53,7 +53,7 @@ def test_columns_and_scale_are_the_callers(tmp_path):
     names = {"first": "a", "second": "b", "score": "gold"}
     assert load_pairs(str(path), **names, scale=(0, 1)) == [ScoredPair("x", "y", 0.5)]
     assert "line 2: score 0.5 is outside 1 to 5" in error(str(path), **names, scale=(1, 5))
-    assert "no column 'sentence1'. The columns there: a, b, gold, score" in error(str(path))
+    assert "no column 'sentence1'. Its columns: a, b, gold, score" in error(str(path))
 
 
 def test_a_named_set_knows_its_scale(tmp_path, monkeypatch):

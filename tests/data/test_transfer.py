@@ -2,14 +2,16 @@
 
 import pytest
 
-from nearfar.config.verbs import TRANSFER_TASKS
-from nearfar.data.transfer import NAMES, load_labelled_task, load_transfer
+from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
+from nearfar.data.transfer import load_labelled_task, load_transfer
 from tests.data.files import error_of, write
 
 
-def test_every_task_of_the_default_list_has_a_loader():
-    assert set(TRANSFER_TASKS) <= set(NAMES)
-    assert set(NAMES) - set(TRANSFER_TASKS) == {"sst2-phrases"}
+def test_the_suite_has_all_tasks_but_one():
+    suite = "mr cr subj mpqa sst2 sst5 trec mrpc sick-e sickr-learned stsb-learned".split()
+    assert list(suite_tasks("transfer")) == suite
+    assert set(PROBE_TASKS) - set(suite) == {"sst2-phrases"}
+    assert suite_tasks("all") == (*suite_tasks("sts"), *suite)
 
 
 @pytest.mark.parametrize("name", ["mr", "cr", "subj", "mpqa"])
@@ -68,13 +70,13 @@ def test_a_missing_or_wrong_set_is_named(folder):
     assert str(folder / "senteval/MRPC/train.tsv") in message
     assert "label (1: paraphrase), sentence1 and sentence2" in message
     path = write(folder / "senteval/MR.tsv", "label\ttext\n1\tone\n2\ttwo\n")
-    assert error_of(load_transfer, "mr") == f"{path}, line 3: the label '2' is none of mr's: 0, 1."
+    assert error_of(load_transfer, "mr") == f"{path}, line 3: the label '2' is not one of those of mr: 0, 1."
     write(folder / "senteval/MR.tsv", "label\ttext\n1\tone\n\ttwo\n")
     assert error_of(load_transfer, "mr").startswith(f"{path}, line 3: column 'label' is empty.")
     write(folder / "senteval/MR.tsv", "label\ttext\n1\t \n")
     assert error_of(load_transfer, "mr").startswith(f"{path}, line 2: column 'text' is empty.")
     assert error_of(load_transfer, "trek").startswith(
-        "trek: no such transfer task. Did you mean trec? There are: mr, cr,"
+        "trek: no such transfer task. Did you mean trec? Known tasks: mr, cr,"
     )
 
 
@@ -102,7 +104,7 @@ def test_ones_own_pairs(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("a.tsv", "text\tlabel\n", "a.tsv: no rows, only the names of the columns."),
+        ("a.tsv", "text\tlabel\n", "a.tsv: no rows, only a header."),
         ("a.tsv", "text\tlabel\none\t\n", "a.tsv, line 2: column 'label' is empty."),
         ("a.tsv", "sentence1\tsentence2\tlabel\none\t \tx\n", "a.tsv, line 2: column 'sentence2' is empty."),
         (
@@ -110,8 +112,8 @@ def test_ones_own_pairs(tmp_path):
             "text\tlabels\none\tx\n",
             "Labelled data has the columns text and label, or sentence1, sentence2 and",
         ),
-        ("a.tsv", "text\tlabel\none\n", "a.tsv, line 2: 1 fields, where the header names 2 columns."),
-        ("a.jsonl", '{"text": "one", "label": 0.5}', "column 'label' holds 0.5. A label is a string or an integer."),
+        ("a.tsv", "text\tlabel\none\n", "a.tsv, line 2: 1 fields, but the header has 2 columns."),
+        ("a.jsonl", '{"text": "one", "label": 0.5}', "column 'label' holds 0.5. A label is a string or an integer;"),
         ("a.jsonl", '{"text": 3, "label": 1}', "column 'text' holds 3 (int), not text."),
     ],
 )

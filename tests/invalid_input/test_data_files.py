@@ -66,7 +66,7 @@ NON_REGULAR_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "device": (lambda file: file.symlink_to("/dev/zero"), "is a device, not a regular file"),
     "folder": (lambda file: file.mkdir(), "is a folder"),
     "loop": (lambda file: file.symlink_to(file), "Too many levels of symbolic links"),
-    "dangling": (lambda file: file.symlink_to("nowhere"), "is a link to a file that is not there"),
+    "dangling": (lambda file: file.symlink_to("nowhere"), "is a link to a file that does not exist"),
     "nothing": (lambda _: None, "no such file"),
 }
 SPECIAL_FILE_READERS = {reader: (argv, ".tsv") for reader, (_, argv) in COMMANDS.items()} | {
@@ -79,8 +79,8 @@ SPECIAL_FILE_READERS = {reader: (argv, ".tsv") for reader, (_, argv) in COMMANDS
 }
 OTHER_MESSAGES = {
     ("encode lines", "folder"): "is a table",
-    ("encode lines", "nothing"): "there is no such file",
-    ("encode lines", "dangling"): "there is no such file",
+    ("encode lines", "nothing"): "no such file",
+    ("encode lines", "dangling"): "no such file",
     ("compare", "folder"): "neither a model",
     ("compare", "nothing"): "No such file",
     ("compare", "dangling"): "No such file",
@@ -165,9 +165,9 @@ CONTENTS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "utf-16": ("tsv", HEADER.decode().encode("utf-16"), ("line 1: not UTF-8", "It is UTF-16. Save the file as UTF-8")),
     "utf-16 in csv": ("csv", HEADER.decode().encode("utf-16"), ("It is UTF-16",)),
     "utf-16 in jsonl": ("jsonl", JSON.decode().encode("utf-16"), ("It is UTF-16",)),
-    "utf-16 without mark": ("tsv", HEADER.decode().encode("utf-16-le"), ("holds NUL bytes, as UTF-16 does",)),
-    "utf-32": ("tsv", HEADER.decode().encode("utf-32-le"), ("holds NUL bytes",)),
-    "packed, not said": ("tsv", gzip.compress(HEADER), ("line 1: not UTF-8", "It is gzipped: end its name in .gz")),
+    "utf-16 without mark": ("tsv", HEADER.decode().encode("utf-16-le"), ("contains NUL bytes, as UTF-16 does",)),
+    "utf-32": ("tsv", HEADER.decode().encode("utf-32-le"), ("contains NUL bytes",)),
+    "packed, not said": ("tsv", gzip.compress(HEADER), ("line 1: not UTF-8", "It is gzipped: add .gz to its name")),
     "said, not packed": ("tsv.gz", HEADER, ("bad.tsv.gz cannot be read: Not a gzipped file",)),
     "packed, cut": ("tsv.gz", gzip.compress(HEADER + ROW)[:-6], ("bad.tsv.gz cannot be read: Compressed file ended",)),
     "packed, flipped": (
@@ -374,7 +374,7 @@ def test_folders_of_datasets_that_are_damaged(case: str, saved: Path, world: Pat
         (" ", "must not be empty"),
         ("none", "none: neither a file nor a named data set"),
         ("nil.tsv", "Did you mean 'nli.tsv'?"),
-        ("nowhere/nli.tsv", "nor the folder nowhere"),
+        ("nowhere/nli.tsv", "the folder nowhere does not exist"),
         ("snli", "NEARFAR_DATA is not set"),
         ("snli:nowhere", "has no such split"),
         ("snli:", "after the colon, name each split once"),

@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.train.group import FILE, runs_of
+from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
-from nearfar.data.transfer import NAMES
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation import results
 from nearfar.evaluation.comparison import check_comparison, compare_pairwise, compare_runs, shared_tasks
@@ -141,7 +141,7 @@ def _evaluate(
     """Evaluate a model in the way that the results at hand were."""
     transfer = next((run.result["transfer"] for run in opened_runs if "transfer" in run.result), None)
     probe = {key: transfer[key] for key in ("protocol", "nhid", "folds") if key in transfer} if transfer else {}
-    labelled = [task for task in tasks or () if transfer and task in transfer["tasks"] and task not in NAMES]
+    labelled = [task for task in tasks or () if transfer and task in transfer["tasks"] and task not in PROBE_TASKS]
     named = None if tasks is None else [task for task in tasks if task not in labelled]
     result = evaluate(model, tasks=named, labelled=labelled, **probe, resamples=0, progress=progress)
     return EvaluationRun(result["model"], result)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from nearfar.baselines.caching import CachedEncode
 from nearfar.baselines.named import is_baseline, is_transductive, open_baseline, parse_spec
-from nearfar.config import STS_TASKS, TRANSFER_TASKS
+from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
 from nearfar.data.sts import load_task
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation import results
@@ -22,11 +22,7 @@ if TYPE_CHECKING:
     from nearfar.data.transfer import TransferTask
 
 _SPLITS = {"train", "dev", "test"}
-SUITES: Mapping[str, tuple[str, ...]] = {
-    "sts": STS_TASKS,
-    "transfer": TRANSFER_TASKS,
-    "all": (*STS_TASKS, *TRANSFER_TASKS),
-}
+SUITES = ("sts", "transfer", "all")
 
 
 @path_errors()
@@ -104,7 +100,7 @@ def evaluate(
         raise NearfarError(f"suite {suite!r}: take one of {', '.join(SUITES)}.")
     if isinstance(model, str) and is_baseline(model):
         parse_spec(model)  # a slip of the pen is told before anything is read
-    of_suite = SUITES[suite or "sts"] if suite or not named else ()
+    of_suite = suite_tasks(suite or "sts") if suite or not named else ()
     similarity, transfer, unavailable = _load(of_suite, tasks, pairs, labelled)
     name = name or (getattr(model, "__qualname__", type(model).__name__) if callable(model) else str(model))
     if not callable(model) and (folder := model_of_run(Path(model))) != Path(model):
@@ -176,7 +172,7 @@ def _load(
     suite: Sequence[str], tasks: Sequence[str], pairs: Sequence[str], labelled: Sequence[str]
 ) -> tuple[dict[str, Subsets], "dict[str, TransferTask]", dict[str, str]]:
     """Similarity tasks, transfer tasks, and those of the suite that cannot be had, each with the reason."""
-    from nearfar.data.transfer import NAMES, load_labelled_task, load_transfer
+    from nearfar.data.transfer import load_labelled_task, load_transfer
 
     for spec in labelled:
         if spec in (*tasks, *pairs):
@@ -188,7 +184,7 @@ def _load(
         try:
             if task in labelled:
                 transfer[task] = load_labelled_task(task)
-            elif task in NAMES and task not in pairs:
+            elif task in PROBE_TASKS and task not in pairs:
                 transfer[task] = load_transfer(task)
             else:
                 similarity[task] = _merge_splits(load_task(task))

@@ -33,7 +33,8 @@ def predict_file(
 
     ``source`` is a text file with one text a line (a blank line is an empty text, so that row i belongs to line i), or
     a table with the one or two ``text_columns``, by default ``text``, or ``sentence1`` and ``sentence2``; there an
-    empty field is an error. Texts are tidied as :func:`nearfar.data.sources.tidied` does. ``output`` is a .tsv, .csv
+    empty field is an error. White space is normalised (:func:`nearfar.data.sources.normalize_whitespace`). ``output`` is
+    a .tsv, .csv
     or .jsonl file, written whole or not at all, with the columns ``label`` and ``p_LABEL`` beside the texts; of a
     regression ``score``. One that exists is replaced with ``overwrite`` only. Returns the number of rows.
 
@@ -71,14 +72,14 @@ def predict_file(
 def _read(source: str | Path, columns: tuple[str, ...]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Names of the text columns, and the texts of each row."""
     from nearfar.data.files import is_plain_text, read_lines
-    from nearfar.data.sources import read_columns, text_field, tidied
+    from nearfar.data.sources import normalize_whitespace, read_columns, text_field
 
     if len(columns) > 2 or len(set(columns)) < len(columns):
         raise NearfarError(f"--text-columns {' '.join(columns)}: a row has one text, or two of different columns.")
     if is_plain_text(Path(source)):
         if columns:
             raise NearfarError(f"--text-columns {' '.join(columns)}: {source} has one text a line, and no columns.")
-        return ("text",), [(tidied(line),) for _, line in read_lines(Path(source), keep_blank=True)]
+        return ("text",), [(normalize_whitespace(line),) for _, line in read_lines(Path(source), keep_blank=True)]
     names = columns or _default_columns(source)
     items = [
         tuple(text_field(value, name, where) for name, value in zip(names, values, strict=True))

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
     from nearfar.config.values import Settings, flag, format_value
     from nearfar.config.verbs import (
-        STS_TASKS,
-        TRANSFER_TASKS,
         BackTranslateConfig,
         CompareConfig,
         EncodeConfig,
@@ -52,7 +50,7 @@ _EXPORTS_BY_MODULE = {
     "texts": "InfoNceConfig RegressionConfig SupconTextConfig",
     "training": "RunConfig TrainConfig parse_seeds",
     "values": "Settings flag format_value",
-    "verbs": "STS_TASKS TRANSFER_TASKS BackTranslateConfig CompareConfig EncodeConfig EnvConfig EvaluateConfig "
+    "verbs": "BackTranslateConfig CompareConfig EncodeConfig EnvConfig EvaluateConfig "
     "GeometryConfig PredictConfig ReportConfig",
 }
 _MODULE_OF = {name: module for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()}
@@ -61,8 +59,6 @@ __all__ = [
     "FINETUNE",
     "FINETUNE_STUDY",
     "METHODS",
-    "STS_TASKS",
-    "TRANSFER_TASKS",
     "AugmentConfig",
     "BackTranslateConfig",
     "BtConfig",

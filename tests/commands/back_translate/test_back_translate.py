@@ -284,7 +284,7 @@ def test_a_file_that_was_changed(fake, tmp_path, line, change):
         ({"sentences": []}, "holds no texts"),
         ({"sentences": ["a", " "]}, "sentences, row 2: column 'sentence' is empty"),
         ({"sentences": "absent.txt"}, r"absent\.txt: no such file"),
-        ({"sentences": "table.tsv"}, r"table\.tsv: is a table; say with --column"),
+        ({"sentences": "table.tsv"}, r"table\.tsv: is a table; name the column"),
     ],
 )
 def test_what_makes_no_sense(fake, tmp_path, settings, message):

@@ -104,7 +104,7 @@ def test_cut_texts_are_counted_over_all_runs(world: Path) -> None:
 def test_a_source_that_changes_while_it_is_read(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
     monkeypatch.setattr(lines_module, "read_texts", lambda *_: iter(reads.pop(0)))
-    with pytest.raises(NearfarError, match=r"x\.txt: was changed while it was read. Start again") as error:
+    with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read. Start again") as error:
         encoded()
     assert "--resume" not in str(error.value)
     assert not Path("x.npy").exists()
@@ -211,7 +211,7 @@ def test_mistakes(world: Path) -> None:
     refuse(r"nowhere\.txt: cannot be read", source="nowhere.txt")
     refuse(r"blank\.txt: holds no texts", source="blank.txt")
     refuse(r"empty\.txt: holds no texts", source="empty.txt")
-    refuse(r"x\.tsv: is a table; say with --column", source="x.tsv")
+    refuse(r"x\.tsv: is a table; name the column", source="x.tsv")
     refuse(r"no column 'sayd'", source="x.tsv", column="sayd")
     refuse(r"bad\.txt, line 21: not UTF-8", source="bad.txt")  # before anything is encoded
     refuse(r"max_length 100", max_length=100)

@@ -159,7 +159,7 @@ def _read(sentences: Sequence[str] | str | Path, column: str | None) -> list[str
     else:
         source = as_path(sentences)
         if is_known(source):
-            raise NearfarError(f"{source}: is a table; say with --column which column holds the sentences.")
+            raise NearfarError(f"{source}: is a table; name the column which column holds the sentences.")
         texts = [text_field(line, "text", where) for where, line in read_lines(source)]
     if not texts:
         raise NearfarError(f"{sentences if isinstance(sentences, str | Path) else 'sentences'}: holds no texts.")
