@@ -177,7 +177,7 @@ def test_a_save_that_fails_leaves_the_old_flow(tmp_path, monkeypatch):
 
 
 def test_a_file_that_is_no_flow_is_refused(tmp_path):
-    with pytest.raises(NearfarError, match=r"holds no flow\.safetensors"):
+    with pytest.raises(NearfarError, match=r"has no flow\.safetensors"):
         Flow.load(tmp_path, encode)
     flow = Flow.fit(encode, TEXTS)
     flow.save(tmp_path)
@@ -197,7 +197,7 @@ def test_a_file_that_is_no_flow_is_refused(tmp_path):
 def test_another_encoder_is_refused():
     flow = Flow.fit(encode, TEXTS)
     other = Flow(lambda texts: cone(len(texts), 8), flow.glow, ())
-    with pytest.raises(NearfarError, match="gives 8 dimensions, but the flow was fitted on 16"):
+    with pytest.raises(NearfarError, match="has 8 dimensions, but the flow was fitted on 16"):
         other(["a"])
     short = Flow(lambda texts: cone(len(texts) + 1), flow.glow, ())
     with pytest.raises(NearfarError, match="2 vectors for 1 texts"):
@@ -214,17 +214,17 @@ def spoilt(value: float) -> np.ndarray:
     ("embeddings", "settings", "message"),
     [
         (cone(63), {}, "batch_size is 64, but must be from 2 to the number of texts, 63"),
-        (cone(0), {}, "2 texts or more, and there is 0"),
+        (cone(0), {}, "at least 2 texts to fit on, not 0"),
         (cone(100), {"batch_size": 1}, "batch_size is 1"),
         (np.full((100, 16), 0.3), {}, "all 100 embeddings are equal"),
         (spoilt(math.nan), {}, "text 7 .counted from 0. holds a NaN"),
         (spoilt(math.inf), {}, "text 7 .counted from 0. holds a NaN or infinity"),
         (cone(100)[0], {}, r"\[texts, dim\], not \[16\]"),
         (cone(100, 4), {}, "choose fewer levels"),
-        (cone(100), {"epochs": 0}, "epochs 0 must be 1 or more"),
+        (cone(100), {"epochs": 0}, "epochs 0 must be at least 1"),
         (cone(100), {"learning_rate": math.nan}, "learning_rate nan"),
         (cone(100), {"clip": 0.0}, "clip 0.0 above 0"),
-        (cone(100), {"weight_decay": -1.0}, "weight_decay -1.0 0 or more"),
+        (cone(100), {"weight_decay": -1.0}, "weight_decay -1.0 at least 0"),
         (cone(200), {"learning_rate": 1e3}, "loss is .* at step 2.*lower learning_rate, which is 1000"),
     ],
 )

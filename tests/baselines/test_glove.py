@@ -63,13 +63,13 @@ def test_keeping_some_words_only(tmp_path: Path) -> None:
     glove = Glove.from_file(saved(tmp_path, LINES), words={"dog", "do", "cat"})
     assert glove.words == {"dog": 0, "do": 1}
     np.testing.assert_array_equal(glove.vectors, [[0, 1, 0], [4, 0, 0]])
-    with pytest.raises(NearfarError, match="none of the 1 words asked for among its 7"):
+    with pytest.raises(NearfarError, match="none of the 1 requested words among its 7"):
         Glove.from_file(saved(tmp_path, LINES), words=["cat"])
 
 
 def test_texts_without_a_known_word_are_counted(tmp_path: Path) -> None:
     glove = Glove.from_file(saved(tmp_path, LINES))
-    with pytest.warns(UserWarning, match=r"3 of 4 texts .* of all tokens, 60.0% are not in it") as caught:
+    with pytest.warns(UserWarning, match=r"3 of 4 texts .* 60.0% of all tokens are unknown") as caught:
         found = glove(["a cat", "the dog", "", "cat"])
     assert len(caught) == 1
     np.testing.assert_array_equal(found, [[0, 0, 0], [0.5, 0.5, 0], [0, 0, 0], [0, 0, 0]])
@@ -79,17 +79,17 @@ def test_texts_without_a_known_word_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a 1 2\nb 1\n", "vectors.txt, line 2: 1 numbers, .* say 2"),
-        ("a 1 2\n\nb 1 2 3\n", "vectors.txt, line 3: 3 numbers, .* say 2"),
+        ("a 1 2\nb 1\n", "vectors.txt, line 2: 1 numbers, .* declares 2"),
+        ("a 1 2\n\nb 1 2 3\n", "vectors.txt, line 3: 3 numbers, .* declares 2"),
         ("2 2\na 1 2\nb 1\n", "line 3: 1 numbers"),
-        ("2 3\na 1 2\nb 1 2\n", "line 2: 2 numbers, .* say 3"),
+        ("2 3\na 1 2\nb 1 2\n", "line 2: 2 numbers, .* declares 3"),
         ("a 1 2\nb 1 x2\n", "line 2: 'x2' is not a number"),
         ("a 1 2\nb 1 nan\n", "line 2: the vector of 'b' holds a NaN or infinity"),
         ("a 1 2\nb 1e999 2\n", "line 2: the vector of 'b'"),
-        ("a\nb 1\n", "line 1: holds no numbers"),
-        ("", "holds no vectors"),
-        ("3 2\n", "holds no vectors"),
-        ("3 2\na 1 2\nb 1 2\n", "first line says 3 vectors, and there are 2"),
+        ("a\nb 1\n", "line 1: has no numbers"),
+        ("", "has no vectors"),
+        ("3 2\n", "has no vectors"),
+        ("3 2\na 1 2\nb 1 2\n", "first line says 3 vectors, but the file has 2"),
     ],
 )
 def test_files_with_mistakes(text: str, message: str, tmp_path: Path) -> None:

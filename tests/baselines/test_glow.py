@@ -176,7 +176,7 @@ def test_a_new_coupling_changes_nothing():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"dim": 4}, "3 levels over 4 dimensions leaves its last level one channel"),
+        ({"dim": 4}, "3 levels over 4 dimensions would have one channel"),
         ({"dim": 1, "levels": 1}, "one channel"),
         ({"dim": 16, "levels": 0}, "levels of a flow is 0"),
         ({"dim": 16, "depth": 0}, "depth of a flow is 0"),

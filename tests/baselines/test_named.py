@@ -87,15 +87,15 @@ def test_a_path_that_is_there_keeps_its_signs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("glov:v.txt", "no baseline is called 'glov'. Did you mean 'glove'.*whitening:MODEL@TEXTS"),
-        ("glove", "glove: is not whole. Write glove:FILE"),
-        ("flow:@some.txt", "is not whole"),
-        ("whitening:m@", "is not whole"),
+        ("glov:v.txt", "unknown baseline 'glov'. Did you mean 'glove'.*whitening:MODEL@TEXTS"),
+        ("glove", "glove: is incomplete. Write glove:FILE"),
+        ("flow:@some.txt", "is incomplete"),
+        ("whitening:m@", "is incomplete"),
         ("wk:m,windows=1", "wk has no setting 'windows'. Did you mean 'window'. It has: layer_start, window"),
-        ("glove:f,pooling=max", "glove has no setting 'pooling'. It has none"),
-        ("wk:m,window=1,window=2", "names window twice"),
-        ("wk:m,window=two", "window is 'two', and must be a whole number"),
-        ("whitening:m", "fitted on the texts of a task, and there is none here. .*whitening:MODEL@TEXTS"),
+        ("glove:f,pooling=max", "glove has no setting 'pooling'. It has no settings"),
+        ("wk:m,window=1,window=2", "window is set twice"),
+        ("wk:m,window=two", "window is 'two', but must be an integer"),
+        ("whitening:m", "fitted on the texts of a task, but there is no task here. .*whitening:MODEL@TEXTS"),
         ("flow:m", "flow:MODEL@TEXTS"),
     ],
 )
@@ -110,7 +110,7 @@ def test_specs_that_are_wrong(spec: str, message: str) -> None:
         ("glove:f", {"device": "cpu"}, "device is a setting of an encoder; glove:f has none"),
         ("use", {"bf16": True}, "precision is a setting"),
         ("glove:f", {"pooling": "cls"}, "pooling is a setting"),
-        ("wk:m", {"pooling": "cls"}, "wk:m is a pooling of its own"),
+        ("wk:m", {"pooling": "cls"}, "wk:m has its own pooling"),
         ("flow:m@f,pooling=max", {"pooling": "cls"}, "contradict"),
     ],
 )

@@ -120,12 +120,12 @@ def test_texts_that_are_cut_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "layer_start 4: SBERT-WK with window 2 needs 3 layers .* to 2. Take 0 to 0."),
+        ({}, "layer_start 4: SBERT-WK with window 2 needs 3 layers .* to 2. Choose 0 to 0."),
         ({"layer_start": 1}, "layer_start 1: .* needs 3 layers"),
         ({"layer_start": 1, "window": 1}, "needs 3 layers"),
-        ({"layer_start": 0, "window": 3}, "needs 4 layers .* too few for any"),
+        ({"layer_start": 0, "window": 3}, "needs 4 layers .* too few layers"),
         ({"layer_start": -1}, "layer_start -1"),
-        ({"layer_start": 0, "window": 0}, "window 0: must be 1 or more"),
+        ({"layer_start": 0, "window": 0}, "window 0: must be at least 1"),
     ],
 )
 def test_too_few_layers(settings: dict[str, int], message: str, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_directions_that_do_not_vary_are_dropped():
     flat = embeddings(rank=3, seed=2)
     found = Whitening.fit(encoder(flat), TEXTS)(TEXTS)
     np.testing.assert_allclose(np.cov(found.T), np.eye(3), atol=1e-4)
-    with pytest.warns(UserWarning, match="5 texts vary in 4 of 6 .* Fit on more texts"):
+    with pytest.warns(UserWarning, match="5 texts vary in 4 of 6 .* Fit on many more texts"):
         few = Whitening.fit(encoder(embeddings()), TEXTS[:5])(TEXTS[:5])
     np.testing.assert_allclose(cosines(few), np.where(np.eye(5) == 1, 1, -1 / 4), atol=1e-4)
     assert Whitening.fit(encoder(embeddings()), TEXTS[:5], dimensions=2)(TEXTS).shape == (60, 2)  # and says nothing
@@ -97,9 +97,9 @@ def test_behind_a_layer_norm_one_direction_does_not_vary():
         (embeddings(), 1, None, "1 texts to fit on"),
         (np.ones((60, 6)), 60, None, "embeddings of all 60 texts are equal"),
         (embeddings() * np.nan, 60, None, "NaN or infinity"),
-        (embeddings(), 60, 7, r"dimensions 7: .* vary in 6 of 6 directions; take 1 to 6\."),
+        (embeddings(), 60, 7, r"dimensions 7: .* vary in 6 of 6 directions; choose 1 to 6\."),
         (embeddings(), 60, 0, "dimensions 0"),
-        (embeddings(rank=3), 60, 4, "dimensions 4: .* take 1 to 3, or fit on more texts"),
+        (embeddings(rank=3), 60, 4, "dimensions 4: .* choose 1 to 3, or fit on more texts"),
     ],
 )
 def test_what_cannot_be_whitened(rows, count, dimensions, message):

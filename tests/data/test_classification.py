@@ -140,7 +140,10 @@ def test_other_data_for_the_parts_of_a_named_task(folder):
     assert task.sources[2] == f"test: {folder / 'b.tsv'}: 2 rows"
     assert error("rte:dev") == "rte:dev is named both for training and for test; name other data for one of them."
     assert "rte:dev is named both for validation and for test" in error("rte", validation="rte:dev")
-    assert error("rte", text_columns=["sentence1"]) == "rte is a named task with fixed columns; remove the column settings."
+    assert (
+        error("rte", text_columns=["sentence1"])
+        == "rte is a named task with fixed columns; remove the column settings."
+    )
 
 
 def test_missing_splits_and_wrong_labels_are_named(folder):

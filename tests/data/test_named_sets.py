@@ -51,7 +51,7 @@ def toy_labels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FINETUNING_TASKS, "toy", FinetuningTask("toy", "toy:test", ("text",), ("no", "yes"), note=""))
 
 
-def test_a_set_of_scored_pairs_needs_one_row(toy_pairs: list[str]) -> None:
+def test_a_set_of_scored_pairs_needs_one_row(toy_pairs: list[str], folder: Path) -> None:
     result = nearfar.evaluate(embed, suite="sts", resamples=0, progress=False)
     assert list(result["tasks"]) == ["toy-sts"]
     assert list(result["unavailable"]) == [name for name in suite_tasks("sts") if name != "toy-sts"]
@@ -59,9 +59,9 @@ def test_a_set_of_scored_pairs_needs_one_row(toy_pairs: list[str]) -> None:
     assert {text for (text,) in load_sentences("toy-sts").rows} == set(toy_pairs[:31])
     assert "toy-sts" in describe_data()["whole"]  # type: ignore[operator]
     assert "Did you mean 'toy-sts'?" in error_of(load_sentences, "toy-stss")
-    assert "Ask for it." in error_of(load_sentences, "toy-sts:test+dev") or "No hub copy of that split" in error_of(
-        load_sentences, "toy-sts:test+dev"
-    )
+    assert "No hub copy of that split is known." in error_of(load_sentences, "toy-sts:dev")
+    (folder / "sts/toy/test.tsv").unlink()
+    assert error_of(load_sentences, "toy-sts").endswith("Ask for it.")
 
 
 def test_a_labelled_set_needs_a_row_per_use(toy_labels: None) -> None:

@@ -121,7 +121,7 @@ def test_names_that_no_file_can_have(reader: str, name: str, world: Path) -> Non
     ("name", "words"),
     [
         ("x" * 300, "are too long for a file name"),
-        ("x\0y", "holds a NUL character"),
+        ("x\0y", "cannot contain a NUL character"),
         (os.fsdecode(b"\xff\xfe"), "the name is not UTF-8"),
     ],
     ids=["long", "nul", "not UTF-8"],
@@ -176,7 +176,11 @@ CONTENTS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
         ("bad.tsv.gz",),
     ),
     "a spreadsheet": ("csv", b"PK\x03\x04\x14\x00\xff\xfe\n", ("It is a ZIP archive, as spreadsheets are",)),
-    "old Mac line ends": ("csv", b"premise,hypothesis,label\ra,b,neutral\r", ("a carriage return stands alone",)),
+    "old Mac line ends": (
+        "csv",
+        b"premise,hypothesis,label\ra,b,neutral\r",
+        ("a carriage return without a line feed",),
+    ),
     "open quote": ("csv", b'premise,hypothesis,label\na,b,"neutral\n', ("bad.csv, line 2: not well-formed CSV",)),
     "text after quote": ("csv", b'premise,hypothesis,label\n"a"x,b,c\n', ("line 2: not well-formed CSV",)),
     "a cut object": ("jsonl", JSON + JSON[:20], ("bad.jsonl, line 2: not a JSON object",)),
@@ -317,7 +321,7 @@ def test_parquet_with_broken_class_names(world: Path) -> None:
     table = pa.table({name: [row[name] for row in rows] for name in rows[0]})
     info = json.dumps({"info": {"features": {"label": {"names": 3, "_type": "Nonsense"}}}})
     pq.write_table(table.replace_schema_metadata({"huggingface": info}), "bad.parquet")
-    assert_refused(argv_of("scl", "bad.parquet"), "bad.parquet: the names of its classes")
+    assert_refused(argv_of("scl", "bad.parquet"), "bad.parquet: the class names")
 
 
 def _damage(name: str) -> Callable[[Path], None]:
@@ -381,7 +385,7 @@ def test_folders_of_datasets_that_are_damaged(case: str, saved: Path, world: Pat
         ("nli.tsv:train", "a file has no splits"),
         ("microworld:nowhere", "microworld has no split 'nowhere'"),
         ("hub:x", "a hub data set is named owner/name"),
-        ("~nobody_of_this_name/nli.tsv", "Write the folder in full"),
+        ("~nobody_of_this_name/nli.tsv", "Write the full path"),
     ],
 )
 def test_specs(spec: str, mention: str, world: Path) -> None:

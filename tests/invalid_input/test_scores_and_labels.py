@@ -103,8 +103,8 @@ def test_labels_that_stand_for_missing_values(reader: str, label: str, world: Pa
     [
         ("null", "is empty"),
         ("NaN", "is empty"),
-        ("0.5", "Numbers with fractions are scores"),
-        ('"0.5"', "Numbers with fractions are scores"),
+        ("0.5", "numbers with fractions are scores"),
+        ('"0.5"', "numbers with fractions are scores"),
         ("Infinity", "A label is a string or an integer"),
         ('["warm"]', "A label is a string or an integer"),
         ('{"a": "warm"}', "A label is a string or an integer"),

@@ -72,8 +72,8 @@ class Reader:
         score = parse_number(value)
         if math.isnan(score):
             raise NearfarError(
-                f"{where}: column {self.label_column!r} holds {shown(value)}, but scores must be numbers. Correct it, or "
-                "remove the row."
+                f"{where}: column {self.label_column!r} holds {shown(value)}, but scores must be numbers. Correct it, "
+                "or remove the row."
             )
         if scale is not None and not scale[0] <= score <= scale[1]:
             raise NearfarError(f"{where}: score {score:g} is outside {scale[0]:g} to {scale[1]:g}.")
@@ -104,8 +104,8 @@ def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: st
         for where, value in read:
             if math.isnan(parse_number(value)):
                 raise NearfarError(
-                    f"{where}: column {label_column!r} holds {shown(value)}, not a number. If one label has a fraction, "
-                    f"as {fraction[1]} ({fraction[0]}), all are scores and must be numbers."
+                    f"{where}: column {label_column!r} holds {shown(value)}, not a number. If one label has a "
+                    f"fraction, as {fraction[1]} ({fraction[0]}), all are scores and must be numbers."
                 )
         return Reader(columns=columns, label_column=label_column, label_names=(), labels={}, label_source="")
     names = sort_labels({label_field(value, label_column, where) for where, value in read})

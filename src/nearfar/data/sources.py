@@ -158,8 +158,8 @@ def label_field(value: object, column: str, where: Location) -> str:
         return name if name.lstrip("-").isdigit() else str(int(number))
     if isinstance(value, Number) or ("." in name and not math.isnan(number)):
         raise NearfarError(
-            f"{where}: column {column!r} holds {shown(value)}. A label is a string or an integer; numbers with fractions "
-            "are scores."
+            f"{where}: column {column!r} holds {shown(value)}. A label is a string or an integer; numbers with "
+            "fractions are scores."
         )
     return name
 
