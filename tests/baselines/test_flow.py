@@ -190,7 +190,7 @@ def test_a_file_that_is_no_flow_is_refused(tmp_path):
     ):
         assert damaged != whole
         (tmp_path / FILE).write_bytes(damaged)
-        with pytest.raises(NearfarError, match="is damaged or no saved flow"):
+        with pytest.raises(NearfarError, match="is damaged or not a saved flow"):
             Flow.load(tmp_path, encode)
 
 

@@ -124,7 +124,7 @@ def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_what_is_typed_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "whitning:x:"]) == 2  # no emoji of :x:
-    assert "whitning:x:: no baseline is called 'whitning'. Did you mean 'whitening'?" in capsys.readouterr().err
+    assert "whitning:x:: unknown baseline 'whitning'. Did you mean 'whitening'?" in capsys.readouterr().err
 
 
 def test_train_evaluate_compare_encode(world: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,8 +68,8 @@ def test_samples_that_cannot_be_drawn():
     )
     assert "to 100, the number of rows" in error(TARGETS, 101, balanced=True, seed=0)
     assert error(TARGETS, 33, balanced=True, seed=0) == (
-        "The label 1 has 10 rows, but a balanced sample of 33 needs 11. Draw fewer rows, or keep the proportions of the "
-        "labels."
+        "The label 1 has 10 rows, but a balanced sample of 33 needs 11. Draw fewer rows, or keep the proportions of "
+        "the labels."
     )
     names = ("no", "maybe", "yes")
     assert error(TARGETS, 60, balanced=True, seed=0, label_names=names).startswith("The label 'maybe' has 10 rows")

@@ -34,8 +34,8 @@ def predict_file(
     ``source`` is a text file with one text a line (a blank line is an empty text, so that row i belongs to line i), or
     a table with the one or two ``text_columns``, by default ``text``, or ``sentence1`` and ``sentence2``; there an
     empty field is an error. White space is normalised (:func:`nearfar.data.sources.normalize_whitespace`). ``output``
-    is a .tsv, .csv or .jsonl file, written whole or not at all, with the columns ``label`` and ``p_LABEL`` beside the texts; of a
-    regression ``score``. One that exists is replaced with ``overwrite`` only. Returns the number of rows.
+    is a .tsv, .csv or .jsonl file, written atomically, with the texts and the columns ``label`` and ``p_LABEL``, or
+    ``score`` for a regression. An existing file is replaced only with ``overwrite``. Returns the number of rows.
 
     Raises:
         NearfarError: no such file or column, no rows, an output of another kind, that exists, is the input or cannot be
