@@ -11,7 +11,7 @@ WORKERS ?= -n auto --maxprocesses 8 --dist worksteal
 .PHONY: demo test quick check format bench test-gpu bench-gpu clean
 
 demo: .venv/.done  ## the main job, offline, in a few minutes: train, prove, search
-	$(BIN)/python -m nearfar.commands.demo --output demo
+	$(BIN)/python -m nearfar demo --output demo
 
 test: .venv/.done  ## all tests; those on real data run where NEARFAR_DATA names a data folder
 	$(BIN)/python -m pytest $(WORKERS) --durations 10

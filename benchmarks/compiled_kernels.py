@@ -25,7 +25,7 @@ from training_run import Run
 
 from nearfar.config import SbertConfig
 from nearfar.encoder.bf16_support import native_bf16
-from nearfar.encoder.kernels import PARTS, VARIABLE, kernels, kernels_status
+from nearfar.encoder.kernels import KERNEL_NAMES, VARIABLE, kernels, kernels_status
 from nearfar.runtime import machine, threads
 
 TITLE = "What the compiled kernels save"
@@ -87,8 +87,8 @@ def run(model: str, rounds: int, steps: int, batch_size: int) -> dict[str, Any]:
 
 def sides() -> dict[str, tuple[str, ...]]:
     """The kernels that are on, by the name of the side."""
-    without = {f"all but {part}": tuple(other for other in PARTS if other != part) for part in PARTS}
-    return {ALL: PARTS, NONE: (), **without, **{f"{part} alone": (part,) for part in PARTS}}
+    without = {f"all but {part}": tuple(other for other in KERNEL_NAMES if other != part) for part in KERNEL_NAMES}
+    return {ALL: KERNEL_NAMES, NONE: (), **without, **{f"{part} alone": (part,) for part in KERNEL_NAMES}}
 
 
 def switch(parts: Sequence[str]) -> None:
@@ -99,7 +99,7 @@ def switch(parts: Sequence[str]) -> None:
 
 def measure(model: str, rounds: int, steps: int, batch_size: int) -> dict[str, Any]:
     """Measure all sides in each precision."""
-    switch(PARTS)
+    switch(KERNEL_NAMES)
     if kernels() is None:
         raise SystemExit(f"there are no kernels to measure: {kernels_status()['why_not']}")
     told = kernels_status()
@@ -157,7 +157,7 @@ def body(record: dict[str, Any]) -> list[str]:
 
 def _tables(seconds: dict[str, list[float]]) -> list[str]:
     rows = []
-    for part in PARTS:
+    for part in KERNEL_NAMES:
         last = _saved(seconds[ALL], seconds[f"all but {part}"])
         first = _saved(seconds[f"{part} alone"], seconds[NONE])
         bar = common.verdict(max(median(last), median(first)), BAR)

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from common import MODEL
 
-from nearfar.commands.encode.command import encode_file
+from nearfar.commands.encode.command import encode
 from nearfar.data.rows import load_sentences
 from nearfar.encoder.weights import locate
 
@@ -90,7 +90,7 @@ def _one(side: str, precision: str, source: str, output: str) -> dict[str, float
         for module in ("encode_output", "encoder.workers", "data.lines"):
             importlib.import_module(f"nearfar.{module}")
         started = time.perf_counter()
-        encode_file(MODEL, source, output, precision=precision, overwrite=True, progress=False)  # type: ignore[arg-type]
+        encode(MODEL, input=source, output=output, precision=precision, overwrite=True, progress=False)
     else:
         sentence_transformers = importlib.import_module("sentence_transformers")
         started = time.perf_counter()

@@ -18,7 +18,8 @@ from typing import Any
 import common
 import torch
 
-from nearfar.commands.finetune.command import load_task, make_job, open_classifier
+from nearfar.commands.finetune.job import make_job, open_classifier
+from nearfar.commands.finetune.rows import load_task
 from nearfar.config import FinetuneConfig
 from nearfar.runs.execute import Job
 from nearfar.training.gradients import Gradients

@@ -3,7 +3,6 @@
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from itertools import groupby
 from statistics import median
 from typing import Any
 
@@ -12,8 +11,9 @@ from gpu_models import Shape, SyntheticTexts, tokens_of
 from gpu_systems import run_interleaved, synchronize
 from torch import Tensor
 
-from nearfar.encoder.attention import LengthGroup, attend
+from nearfar.encoder.attention import attend
 from nearfar.encoder.cuda_attention import HALF, AttentionBackend, has_varlen, passes_self_check
+from nearfar.encoder.length_groups import LengthGroup, group_by_length
 
 DROPOUTS = (0.0, 0.1)
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
@@ -49,7 +49,7 @@ def measure(
             *given, grad_output = drawn.unbind()
             inputs = [*(tensor.requires_grad_() for tensor in given), grad_output]
             sides = {
-                backend: _calls(backend, inputs, groups_of(lengths), dropout=dropout, calls=calls)
+                backend: _calls(backend, inputs, group_by_length(lengths), dropout=dropout, calls=calls)
                 for backend in available_backends(device, DTYPES[dtype], head_dim, dropout)
             }
             with warnings.catch_warnings():
@@ -64,14 +64,6 @@ def measure(
                 flush=True,
             )
     return rows
-
-
-def groups_of(lengths: list[int]) -> list[LengthGroup]:
-    """Runs of equal length of sorted texts."""
-    groups: list[LengthGroup] = []
-    for length, run in groupby(lengths):
-        groups.append(LengthGroup(groups[-1].span.stop if groups else 0, len(list(run)), length))
-    return groups
 
 
 def _calls(

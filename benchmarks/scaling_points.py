@@ -18,7 +18,7 @@ from common import MODEL, peak_mib, run_interleaved
 from training_run import Run
 
 from nearfar import Encoder
-from nearfar.commands.encode.command import encode_file
+from nearfar.commands.encode.command import encode
 from nearfar.config import InfoNceConfig
 from nearfar.data.microworld import generate
 from nearfar.data.nli import load_nli
@@ -73,7 +73,9 @@ def corpus(*, file: str, processes: int, rounds: int) -> Measurement:
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
             started = time.perf_counter()
-            encode_file(MODEL, file, Path(folder) / "v.npy", precision="bf16", processes=processes, progress=False)
+            encode(
+                MODEL, input=file, output=Path(folder) / "v.npy", precision="bf16", processes=processes, progress=False
+            )
             seconds.append(time.perf_counter() - started)
     return {"seconds": seconds}
 

@@ -30,8 +30,9 @@ COMMANDS = {
     "back-translate": "back-translate --input texts.txt --forward there --backward there --max-length 8 "
     "--output output-back.tsv",
     "env": "env",
+    "demo, 1 step": "demo --model tiny --max-steps 1 --output output-demo",
 }
-"""Name -> what follows ``nearfar``."""
+"""Name -> the words after ``nearfar``."""
 
 
 def write_inputs(folder: Path) -> None:

@@ -1,11 +1,11 @@
-"""Lines, a tiny encoder, and runs of encode_file that end before they are done."""
+"""Lines, a tiny encoder, and interrupted runs of encode."""
 
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nearfar.commands.encode.command import encode_file
+from nearfar.commands.encode.command import encode
 from nearfar.commands.encode.output import PartialOutput
 from tests.tiny import save_tiny, sentences
 
@@ -14,7 +14,7 @@ BLOCK = 5
 
 
 class Killed(BaseException):
-    """As if the process had ended here."""
+    """Stands for the end of the process."""
 
 
 def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -27,12 +27,12 @@ def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def encoded(output: str = "x.npy", source: str = "x.txt", **settings: Any) -> bytes:
     """Encode in small blocks, quietly; the bytes of the file."""
-    encode_file("tiny", source, output, **{"block": BLOCK, "progress": False, **settings})
+    encode("tiny", input=source, output=output, **{"block": BLOCK, "progress": False, **settings})
     return Path(output).read_bytes()
 
 
 def stop_after(blocks: int, monkeypatch: pytest.MonkeyPatch, stop: BaseException | None = None) -> None:
-    """Let a run do so many blocks only."""
+    """Interrupt a run after a number of blocks."""
     write = PartialOutput.write
 
     def stopping(self: PartialOutput, *args: Any, **counts: int) -> None:
@@ -44,7 +44,7 @@ def stop_after(blocks: int, monkeypatch: pytest.MonkeyPatch, stop: BaseException
 
 
 def stopped(blocks: int = 2, **settings: Any) -> None:
-    """Leave behind what a run leaves that is killed."""
+    """Leave the files of a run that was killed."""
     with pytest.MonkeyPatch.context() as patch:
         stop_after(blocks, patch)
         with pytest.raises(Killed):

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from nearfar.commands.finetune.command import FinetuneResult
-from nearfar.commands.finetune.study import plan_runs
+from nearfar.commands.finetune.plan import plan_runs
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig
 from nearfar.data.classification import ClassificationTask
 from nearfar.training.loop import Interrupted

@@ -13,4 +13,4 @@ def machine(patch: pytest.MonkeyPatch, *, native: bool) -> None:
     patch.setattr(precision, "is_native", lambda _=None: native)
     patch.setattr(precision, "bf16_slowdown", lambda: FACTOR)
     patch.delenv(precision.VARIABLE, raising=False)
-    precision._warn.cache_clear()
+    precision._warn_not_native.cache_clear()

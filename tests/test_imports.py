@@ -19,7 +19,7 @@ MAY_IMPORT = {
     "evaluation": SHARED | {"data"},
     "baselines": SHARED | {"data", "encoder"},
     "methods": SHARED | {"data", "encoder", "objectives"},
-    "runs": SHARED | {"config", "encoder", "training", "methods", "evaluation"},
+    "runs": SHARED | {"config", "data", "encoder", "training", "methods", "evaluation"},
     "commands": SHARED
     | {"config", "data", "encoder", "objectives", "methods", "training", "evaluation", "baselines", "runs"},
 }

@@ -1,4 +1,4 @@
-"""What a command loads: for each verb, the heavy packages that it may import on a small valid input, and no other."""
+"""The heavy packages that each verb may import on a small valid input."""
 
 import json
 import subprocess
@@ -21,10 +21,10 @@ HEAVY = (
 )
 TORCH = {"torch"}
 MODEL = {*TORCH, "transformers", "accelerate", "PIL", "scipy", "sympy", "torch._dynamo"}
-"""What transformers itself imports with a model."""
+"""Imported by transformers with a model."""
 SKLEARN = {*MODEL, "sklearn", "scipy.stats", "pandas", "pyarrow"}
 WRITTEN = {*SKLEARN, "sentence_transformers", "datasets", "peft"}
-"""What sentence-transformers imports; a folder in its format is written by it."""
+"""Imported by sentence-transformers, which writes model folders."""
 CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
     (
         ("report result.json --output report.html", set()),
@@ -44,10 +44,11 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
             "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --max-steps 1 --output trained",
             {*WRITTEN, "matplotlib"},
         ),
+        ("demo --model tiny --max-steps 1 --output demo", {*WRITTEN, "matplotlib"}),
     ),
 )
-"""Commands that follow each other in one process, and what may be loaded after each: each needs what those before it
-need, so that one hides nothing of the next."""
+"""Commands that run one after the other in one process, and the packages that may be loaded after each. Each command
+needs all packages of those before it, so that no command hides what the next one imports."""
 DRIVER = """if True:
     import json
     import sys
@@ -91,9 +92,9 @@ def test_a_command_loads_what_it_needs(
     monkeypatch.setenv("PYTHONPATH", str(Path(nearfar.__file__).parents[1]))  # of another working directory
     command = [sys.executable, "-c", DRIVER, json.dumps([[words for words, _ in chain], HEAVY])]
     done = subprocess.run(command, cwd=world, capture_output=True, text=True, check=False)
-    told = [line.removeprefix("loaded: ") for line in done.stdout.splitlines() if line.startswith("loaded: ")]
-    assert len(told) == len(chain), done.stderr
-    for (words, may), line in zip(chain, told, strict=True):
+    reported = [line.removeprefix("loaded: ") for line in done.stdout.splitlines() if line.startswith("loaded: ")]
+    assert len(reported) == len(chain), done.stderr
+    for (words, may), line in zip(chain, reported, strict=True):
         status, loaded = json.loads(line)
         assert status == 0, (words, done.stderr)
         assert set(loaded) <= may, (words, sorted(set(loaded) - may))

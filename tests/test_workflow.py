@@ -33,4 +33,4 @@ def test_make_finds_the_environments_programs(system: str, folder: str) -> None:
         pytest.skip("no make")
     command = ["make", "--dry-run", "--always-make", "demo", f"OS={system}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert f"{folder}python -m nearfar.commands.demo" in done.stdout
+    assert f"{folder}python -m nearfar demo" in done.stdout

@@ -1,8 +1,8 @@
-"""nearfar fine-tunes sentence encoders by contrastive learning and proves that they got better.
+"""nearfar fine-tunes sentence encoders by contrastive learning and tests whether they got better.
 
 >>> from nearfar import Encoder, SclConfig, compare, evaluate, train
 
-Each name is imported when it is first used: ``import nearfar`` costs no torch.
+Every name is imported on first use, so ``import nearfar`` does not import torch or NumPy.
 """
 
 from importlib import import_module
@@ -13,11 +13,14 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from nearfar.commands.back_translate.command import back_translate
     from nearfar.commands.compare import compare
-    from nearfar.commands.encode.command import encode_file
+    from nearfar.commands.demo import demo
+    from nearfar.commands.encode.command import encode
+    from nearfar.commands.env import env
     from nearfar.commands.evaluate import evaluate
     from nearfar.commands.finetune.command import finetune
+    from nearfar.commands.finetune.study import finetune_study
     from nearfar.commands.geometry.command import geometry
-    from nearfar.commands.predict import predict_file
+    from nearfar.commands.predict import predict
     from nearfar.commands.report.command import report
     from nearfar.commands.train.command import train
     from nearfar.config import (
@@ -26,7 +29,9 @@ if TYPE_CHECKING:
         BtConfig,
         BtSgOptConfig,
         CompareConfig,
+        DemoConfig,
         EncodeConfig,
+        EnvConfig,
         EvaluateConfig,
         FinetuneConfig,
         FinetuneStudyConfig,
@@ -54,14 +59,18 @@ _MODULES = {
     "Encoder": "encoder.encoder",
     "back_translate": "commands.back_translate.command",
     "compare": "commands.compare",
-    "encode_file": "commands.encode.command",
+    "demo": "commands.demo",
+    "encode": "commands.encode.command",
+    "env": "commands.env",
     "evaluate": "commands.evaluate",
     "finetune": "commands.finetune.command",
+    "finetune_study": "commands.finetune.study",
     "geometry": "commands.geometry.command",
-    "predict_file": "commands.predict",
+    "predict": "commands.predict",
     "report": "commands.report.command",
     "train": "commands.train.command",
 }
+"""Name -> its module in nearfar; all other names are in nearfar.config."""
 
 __all__ = [
     "AugmentConfig",
@@ -70,8 +79,10 @@ __all__ = [
     "BtSgOptConfig",
     "Classifier",
     "CompareConfig",
+    "DemoConfig",
     "EncodeConfig",
     "Encoder",
+    "EnvConfig",
     "EvaluateConfig",
     "FinetuneConfig",
     "FinetuneStudyConfig",
@@ -93,11 +104,14 @@ __all__ = [
     "TrainConfig",
     "back_translate",
     "compare",
-    "encode_file",
+    "demo",
+    "encode",
+    "env",
     "evaluate",
     "finetune",
+    "finetune_study",
     "geometry",
-    "predict_file",
+    "predict",
     "report",
     "train",
 ]

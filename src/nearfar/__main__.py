@@ -1,4 +1,4 @@
-"""``python -m nearfar``: the command line."""
+"""``python -m nearfar`` runs the command line."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command line as a user meets it: help at once, mistakes in one line, and each verb from flag to file."""
+"""The command line: help that loads nothing heavy, errors in one line, and each verb from flags to files."""
 
 import re
 import subprocess
@@ -82,7 +82,7 @@ def test_help_of_a_method_loads_its_own_settings_alone() -> None:
         "print('loaded:', *sorted(name for name in sys.modules if name.startswith('nearfar.')))"
     )
     loaded = set(said.split("loaded: ")[1].split())
-    own = {"cli.training", "cli.parsing", *(f"config.{name}" for name in OF_SCL)}
+    own = {"cli.train", "cli.parsing", *(f"config.{name}" for name in OF_SCL)}
     assert {name for name in loaded if name.startswith(("nearfar.cli.", "nearfar.config."))} == {
         f"nearfar.{name}" for name in own
     }
@@ -101,7 +101,7 @@ def test_help_shows_each_setting_with_its_words_kind_and_default(capsys: pytest.
             main(words)
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for expected in (
-        "--max-length INT|none Tokens kept of a sentence, in training",
+        "--max-length INT|none Maximum number of tokens in a text",
         "by default the model's own limit. (default: none)",
         "--precision {auto,fp32,bf16}",
         "--max-positives INT|all",
@@ -110,8 +110,8 @@ def test_help_shows_each_setting_with_its_words_kind_and_default(capsys: pytest.
         "--output STR Run folder to create",
         "and the trained model in OUTPUT/model. (required)",
         "--learning-rate FLOAT Peak of the learning rate. (default: 2e-05)",
-        "--no-sample-balanced Draw as many rows of each label",
-        "MODEL A folder, or owner/name on the hub. (required)",
+        "--no-sample-balanced Sample the same number of rows for each label",
+        "MODEL Model folder, or owner/name on the Hugging Face Hub. (required)",
     ):
         assert expected in said, expected
 
@@ -129,7 +129,9 @@ def test_what_is_typed_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> 
 
 def test_train_evaluate_compare_encode(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "scl", *TRAIN, "--output", "run", "--learning-rate", "1e-3"]) == 0
-    assert re.search(r"Spearman on pairs\.tsv: [-\d.]+ before, [-\d.]+ at step \d+, the best", capsys.readouterr().out)
+    assert re.search(
+        r"Spearman on pairs\.tsv: [-\d.]+ before training, [-\d.]+ at the best step, \d+\.", capsys.readouterr().out
+    )
 
     assert main(["evaluate", "run", "--tasks", "pairs.tsv", "--output", "after.json"]) == 0
     assert main(["evaluate", "tiny", "--tasks", "pairs.tsv", "--output", "before.json", "--name", "untrained"]) == 0
@@ -144,7 +146,7 @@ def test_train_evaluate_compare_encode(world: Path, capsys: pytest.CaptureFixtur
     lines = [*sentences(4), "", "dog 🐶"]
     (world / "texts.txt").write_text("\n".join(lines) + "\n")
     assert main(["encode", "run/model", "--input", "texts.txt", "--output", "texts.npy", "--normalize"]) == 0
-    assert "6 vectors of 32 numbers in texts.npy" in capsys.readouterr().out
+    assert "Wrote 6 embeddings with 32 dimensions to texts.npy" in capsys.readouterr().out
     expected = Encoder.from_pretrained("run/model").encode(lines, normalize=True)
     np.testing.assert_array_equal(np.load("texts.npy"), expected)
     assert main(["encode", "tiny", "--input", "pairs.tsv", "--column", "sentence2", "--output", "column.npy"]) == 0
@@ -181,7 +183,7 @@ def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str
     assert "train: labelled.tsv: 52 rows" in printed
     assert "step 56: Accuracy" in printed
     assert "run [1]: fine-tuned, x 100 [95% interval]" in printed
-    found = re.search(r"On the validation rows [\d.]+ before, ([\d.]+) at step \d+, the best\. (.*)", printed)
+    found = re.search(r"Validation score: [\d.]+ before training, ([\d.]+) at the best step, \d+\. (.*)", printed)
     assert found
     assert float(found[1]) > 60
     assert found[2] == "The best weights are in run [1]/model"
@@ -190,7 +192,7 @@ def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str
     texts = [line.split("\t")[0] for line in (world / "labelled.tsv").read_text().splitlines()[1:]]
     (world / "texts.txt").write_text("\n".join(texts))
     assert main(["predict", "run [1]", "--input", "texts.txt", "--output", "labels.csv"]) == 0
-    assert "90 rows with what was predicted in labels.csv" in capsys.readouterr().out
+    assert "Wrote predictions for 90 rows to labels.csv" in capsys.readouterr().out
     lines = (world / "labels.csv").read_text().splitlines()
     assert lines[0] == "text,label,p_cold,p_warm"
     expected = Classifier.from_pretrained(world / "run [1]" / "model").predict([(text,) for text in texts])
@@ -267,8 +269,8 @@ def test_flags_override_the_file(world: Path, capsys: pytest.CaptureFixture[str]
             "nowhere/at/all: there is no such model folder",
         ),
         ("train scl --output run --model tiny --data nowhere.tsv --evaluate-on pairs.tsv", "nowhere.tsv"),
-        ("evaluate", "evaluate what?"),
-        ("evaluate tiny tiny --output x.json", "--output takes one model's result"),
+        ("evaluate", "no model given: nearfar evaluate MODEL"),
+        ("evaluate tiny tiny --output x.json", "--output is for the result of one model"),
         ("evaluate tiny --tasks nowhere.tsv", "nowhere.tsv"),
         ("compare tiny nowhere.json", "nowhere.json"),
         ("encode tiny --input pairs.tsv --output x.txt", "--output x.txt: must end in .npy"),
@@ -276,8 +278,11 @@ def test_flags_override_the_file(world: Path, capsys: pytest.CaptureFixture[str]
         ("encode tiny --input empty.txt --output x.npy", "empty.txt: holds no texts"),
         ("encode tiny --input pairs.tsv --column sentense1 --output x.npy", "sentence1"),
         ("train scl-finetune --output run", "nearfar finetune"),
-        ("train finetune.toml", "finetune.toml: fine-tunes a classifier: nearfar finetune finetune.toml"),
-        ("finetune train.toml", "train.toml: trains an encoder: nearfar train train.toml"),
+        (
+            "train finetune.toml",
+            "finetune.toml: is a config for fine-tuning a classifier; use nearfar finetune finetune.toml",
+        ),
+        ("finetune train.toml", "train.toml: is a config for training an encoder; use nearfar train train.toml"),
         ("finetune nowhere.toml", "nowhere.toml: cannot be read as TOML"),
         ("finetune typo.toml", "typo.toml: no key is called 'scl_wait'. Did you mean 'scl_weight'?"),
         ("finetune nowhere.tsv --output run", "nowhere.tsv"),
@@ -332,4 +337,4 @@ def test_mistakes_in_a_config_file(world: Path, text: str, message: str, capsys:
 def test_long_texts_are_one_warning(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (world / "long.txt").write_text("a dog runs by the river\na dog\n")
     assert main("encode tiny --input long.txt --output x.npy --max-length 5".split()) == 0
-    assert "warning: 1 of 2 distinct texts are longer than 5 tokens and were cut there." in capsys.readouterr().err
+    assert "warning: 1 of 2 distinct texts are longer than 5 tokens and were truncated." in capsys.readouterr().err

@@ -61,7 +61,7 @@ def test_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert list(found) == list(PARTS)
     for part, names in PARTS.items():
         assert names <= set(found[part]), part
-    assert found["hub"]["answer"] == "not asked, by --offline"
+    assert found["hub"]["answer"] == "not tested, because of --offline"
     assert found["kernels"]["why_not"] == "NEARFAR_KERNELS=0"
 
 
@@ -98,7 +98,7 @@ def test_no_names_and_no_secrets(
         assert "geheim" not in said.out + said.err
         assert "~/sets" in said.out
         assert "/scratch/<user>/sets" in said.out
-        assert "CXX names ~/bin/c++, which is no program" in said.out
+        assert "CXX is ~/bin/c++, but there is no such program" in said.out
         assert "http://127.0.0.1:1/hub" in said.out
 
 
@@ -122,11 +122,11 @@ def test_a_broken_torch_breaks_nothing_else(
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
     found = env_report(capsys, "--offline")
-    assert found["gpu"].startswith("cannot be told: ModuleNotFoundError: ")
-    assert found["threads"].startswith("cannot be told: ")
+    assert found["gpu"].startswith("unknown: ModuleNotFoundError: ")
+    assert found["threads"].startswith("unknown: ")
     assert found["processor"]["cores"] == os.cpu_count()
     assert main(["env", "--offline"]) == 0
-    assert "  cannot be told: ModuleNotFoundError" in capsys.readouterr().out
+    assert "  unknown: ModuleNotFoundError" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part != "hub"])
@@ -136,7 +136,7 @@ def test_each_part_may_break(part: str, monkeypatch: pytest.MonkeyPatch, capsys:
 
     monkeypatch.setattr(env, f"_{part}", broken)
     found = env_report(capsys, "--offline")
-    assert found.pop(part) == "cannot be told: OSError: out of order"
+    assert found.pop(part) == "unknown: OSError: out of order"
     assert all(isinstance(rest, dict) for rest in found.values())
 
 
@@ -149,13 +149,13 @@ def test_kernels_tell_their_compiler_or_why_not(
     monkeypatch.delenv("CXX", raising=False)
     assert env_report(capsys, "--offline")["kernels"] == {
         "available": [],
-        "why_not": "no C++ compiler was found (no-such-compiler, or what CXX names)",
+        "why_not": "no C++ compiler was found (no-such-compiler, or the program in CXX)",
     }
 
 
 def test_named_sets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path / "none"))
-    assert env_report(capsys, "--offline")["data"]["why"] == "there is no such folder"
+    assert env_report(capsys, "--offline")["data"]["why"] == "this folder does not exist"
     for name in ("nli/SNLI/train", "sts/STSB/dev", "senteval/MR", "sts/multilingual/STS14.es.news"):
         (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "data" / f"{name}.tsv").touch()
@@ -202,7 +202,7 @@ def test_a_name_that_is_looked_up_for_ever(monkeypatch: pytest.MonkeyPatch, caps
     hub = env_report(capsys)["hub"]
     done.set()
     assert hub["reachable"] is False
-    assert hub["answer"] == "none in 0.1 s"
+    assert hub["answer"] == "none within 0.1 s"
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "nonsense", "http://[broken"])
@@ -210,11 +210,11 @@ def test_a_hub_out_of_reach(endpoint: str, monkeypatch: pytest.MonkeyPatch, caps
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
     monkeypatch.setenv("no_proxy", "*")
     hub = env_report(capsys)["hub"]
-    assert hub.startswith("cannot be told: ValueError") if isinstance(hub, str) else hub["reachable"] is False
+    assert hub.startswith("unknown: ValueError") if isinstance(hub, str) else hub["reachable"] is False
 
 
 @pytest.mark.parametrize("name", env.OFFLINE)
 def test_offline_is_honoured(name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv(name, "1")
     monkeypatch.setattr(env, "_probe_url", lambda _: pytest.fail("asked"))
-    assert env_report(capsys)["hub"]["answer"] == f"not asked, as {name} is set"
+    assert env_report(capsys)["hub"]["answer"] == f"not tested, because {name} is set"

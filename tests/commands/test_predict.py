@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar import NearfarError
-from nearfar.commands.predict import predict_file
+from nearfar.commands.predict import predict
 from nearfar.encoder.classifier import Classifier
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import sentences
@@ -24,7 +24,7 @@ OTHERS = sentences(len(TEXTS), seed=2)
 def save(folder: Path, **settings: object) -> str:
     """A classifier whose outputs differ from text to text."""
     torch.manual_seed(3)
-    classifier = Classifier.from_pretrained(save_tiny_for_pairs(folder), **settings)  # type: ignore[arg-type]
+    classifier = Classifier.from_pretrained(save_tiny_for_pairs(folder), **settings)
     with torch.no_grad():
         classifier.model.classifier.weight.mul_(60)
     classifier.save_pretrained(folder)
@@ -74,7 +74,7 @@ def assert_labelled(file: Path, expected: np.ndarray, **texts: list[str]) -> Non
 def test_lines_of_a_text_file(model: str, suffix: str, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     output = tmp_path / f"labels{suffix}"
-    assert predict_file(model, tmp_path / "texts.txt", output, progress=False) == len(TEXTS)
+    assert predict(model, input=tmp_path / "texts.txt", output=output, progress=False) == len(TEXTS)
     assert_labelled(output, predicted(model, TIDY), text=TIDY)
 
 
@@ -83,7 +83,7 @@ def test_every_line_has_its_row_though_it_be_blank(model: str, suffix: str, tmp_
     lines = ["a dog", "", "the cat", " \x0b ", "\x00", "a red ball", ""]
     (tmp_path / "texts.txt").write_bytes("\r\n".join([*lines, ""]).encode())
     output = tmp_path / f"labels{suffix}"
-    assert predict_file(model, tmp_path / "texts.txt", output, progress=False) == 7
+    assert predict(model, input=tmp_path / "texts.txt", output=output, progress=False) == 7
     tidy = ["a dog", "", "the cat", "", "", "a red ball", ""]
     assert_labelled(output, predicted(model, tidy), text=tidy)
 
@@ -91,18 +91,18 @@ def test_every_line_has_its_row_though_it_be_blank(model: str, suffix: str, tmp_
 def test_columns_of_tables(model: str, tmp_path: Path) -> None:
     rows = list(zip(TEXTS, OTHERS, strict=True))
     (tmp_path / "one.tsv").write_text("id\ttext\n" + "".join(f"7\t{text}\n" for text in TEXTS))
-    predict_file(model, tmp_path / "one.tsv", tmp_path / "one.jsonl", progress=False)
+    predict(model, input=tmp_path / "one.tsv", output=tmp_path / "one.jsonl", progress=False)
     assert_labelled(tmp_path / "one.jsonl", predicted(model, TIDY), text=TIDY)
 
     with (tmp_path / "two.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows([("sentence2", "sentence1"), *((b, a) for a, b in rows)])
-    predict_file(model, tmp_path / "two.csv", tmp_path / "out.csv", progress=False)
+    predict(model, input=tmp_path / "two.csv", output=tmp_path / "out.csv", progress=False)
     assert_labelled(tmp_path / "out.csv", predicted(model, TIDY, OTHERS), sentence1=TIDY, sentence2=OTHERS)
 
     lines = [json.dumps({"question": a, "answer": b, "text": "not this one"}) for a, b in rows]
     (tmp_path / "named.jsonl").write_text("\n".join(lines))
     settings = {"text_columns": ("question", "answer"), "progress": False}
-    predict_file(model, tmp_path / "named.jsonl", tmp_path / "named.tsv", **settings)  # type: ignore[arg-type]
+    predict(model, input=tmp_path / "named.jsonl", output=tmp_path / "named.tsv", **settings)
     assert_labelled(tmp_path / "named.tsv", predicted(model, TIDY, OTHERS), question=TIDY, answer=OTHERS)
     assert sorted(path.suffix for path in tmp_path.iterdir()).count(".new") == 0
 
@@ -113,7 +113,7 @@ def test_a_run_s_folder_is_its_model(model: str, tmp_path: Path) -> None:
     (tmp_path / "run" / "model").symlink_to(model)
     (tmp_path / "texts.txt").write_text("a dog\nthe cat")
     for folder, name in ((str(tmp_path / "run"), "one.tsv"), (model, "two.tsv")):
-        predict_file(folder, tmp_path / "texts.txt", tmp_path / name, progress=False)
+        predict(folder, input=tmp_path / "texts.txt", output=tmp_path / name, progress=False)
     assert (tmp_path / "one.tsv").read_text() == (tmp_path / "two.tsv").read_text()
 
 
@@ -121,7 +121,7 @@ def test_scores_of_a_regression(tmp_path: Path) -> None:
     folder = save(tmp_path / "scores", regression=True)
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS))
     for suffix in (".tsv", ".csv", ".jsonl"):
-        predict_file(folder, tmp_path / "texts.txt", tmp_path / f"out{suffix}", progress=False)
+        predict(folder, input=tmp_path / "texts.txt", output=tmp_path / f"out{suffix}", progress=False)
         rows = read(tmp_path / f"out{suffix}")
         assert list(rows[0]) == ["text", "score"]
         scores = [float(row["score"]) for row in rows]
@@ -137,9 +137,9 @@ def test_settings_reach_the_classifier(model: str, tmp_path: Path) -> None:
         file = tmp_path / f"{name}.tsv"
         if name == "short":
             with pytest.warns(UserWarning, match="1 of 2 distinct texts are longer than 4 tokens"):
-                predict_file(model, tmp_path / "texts.txt", file, progress=False, **settings)  # type: ignore[arg-type]
+                predict(model, input=tmp_path / "texts.txt", output=file, progress=False, **settings)
         else:
-            predict_file(model, tmp_path / "texts.txt", file, progress=False, **settings)  # type: ignore[arg-type]
+            predict(model, input=tmp_path / "texts.txt", output=file, progress=False, **settings)
         outputs[name] = [float(row["p_yes"]) for row in read(file)]
     assert abs(outputs["short"][0] - outputs["plain"][0]) > 1e-3
     assert outputs["short"][1] == pytest.approx(outputs["plain"][1], abs=1e-5)
@@ -159,7 +159,7 @@ def test_mistakes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     def refuse(message: str, source: str, output: str = "out.tsv", folder: str = model, **settings: object) -> None:
         with pytest.raises(NearfarError, match=message):
-            predict_file(folder, source, output, progress=False, **settings)  # type: ignore[arg-type]
+            predict(folder, input=source, output=output, progress=False, **settings)
         assert not Path(output).exists()
 
     refuse(r"--output out\.txt: must end in \.tsv, \.csv or \.jsonl", "texts.txt", "out.txt")
@@ -167,14 +167,14 @@ def test_mistakes(model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     refuse(r"nowhere\.tsv: no such file", "nowhere.tsv")
     refuse(r"empty\.txt: holds no texts", "empty.txt")
     refuse(r"header\.tsv: holds no texts", "header.tsv")
-    refuse(r"no column 'text'. Its columns: id, phrase.*named by --text-columns", "table.tsv")
+    refuse(r"no column 'text'. Its columns: id, phrase.*with --text-columns", "table.tsv")
     refuse(r"no column 'phrese'. .* Did you mean 'phrase'", "table.tsv", text_columns=("phrese",))
     refuse(r"gap\.tsv, line 3", "gap.tsv")
     refuse(r"mixed\.jsonl, line 2: no column 'text'", "mixed.jsonl")
-    refuse("--text-columns a b c: a row has one text, or two", "table.tsv", text_columns=("a", "b", "c"))
+    refuse("--text-columns a b c: give one column, or two", "table.tsv", text_columns=("a", "b", "c"))
     refuse("--text-columns phrase phrase: ", "table.tsv", text_columns=("phrase", "phrase"))
-    refuse(r"texts\.txt has one text a line, and no columns", "texts.txt", text_columns=("text",))
+    refuse(r"texts\.txt has one text per line, and no columns", "texts.txt", text_columns=("text",))
     refuse("holds no classifier", "texts.txt", folder=str(tmp_path / "encoder"))
     refuse("there is no such model folder", "texts.txt", folder=str(tmp_path / "nowhere"))
-    refuse("max_length 2: this encoder takes 3", "texts.txt", max_length=2)
+    refuse("max_length = 2: must be at least 3", "texts.txt", max_length=2)
     refuse("--output nowhere/out.tsv: the folder nowhere does not exist", "texts.txt", "nowhere/out.tsv")

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from nearfar.commands.finetune import study as module
-from nearfar.commands.finetune.study import finetune_study, plan_runs
+from nearfar.commands.finetune.plan import plan_runs
+from nearfar.commands.finetune.study import finetune_study
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig, build, dump_toml, load_toml, split_list
 from nearfar.data.named_sets import FINETUNING_TASKS
 from tests.finetune_study_helpers import Runs, write

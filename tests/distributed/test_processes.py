@@ -46,12 +46,12 @@ def work(rank: int, size: int, folder: Path, rows: int) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder / f'meet{size}'}", rank=rank, world_size=size)
     if size == 2:
-        processes_module.VOCABULARY = 16  # the tiny encoder's own has fewer than real ones; so both ways are taken
+        processes_module.SPARSE_MIN_ROWS = 16  # the tiny encoder's own has fewer than real ones; so both ways are taken
     found = every_gradient(folder, Processes(), rows, micro_batch=3 if size == 2 else None)
     torch.save(found, folder / f"found{size}-{rank}.pt")
     told = Processes().broadcast_from_first(lambda: "hello" if rank == 0 else "never computed")
     assert told == "hello"
-    assert Processes().any(rank == size - 1)
+    assert Processes().any_process(rank == size - 1)
     distributed.barrier()
     group = weakref.ref(distributed.group.WORLD)
     leave_process_group()

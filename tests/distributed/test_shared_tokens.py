@@ -30,7 +30,7 @@ def never(texts: Sequence[str]) -> tuple[list[list[int]], int]:
 def work(rank: int, folder: Path) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder / 'meet'}", rank=rank, world_size=2)
-    tokens.BLOCK, tokens.SMALL = 7, 1
+    tokens.BLOCK_SIZE, tokens.FILE_THRESHOLD = 7, 1
     tempfile.tempdir = str(folder / "temporary")
     store = TokenStore(
         never if rank else character_codes, vocabulary=256, broadcast_from_first=Processes().broadcast_from_first

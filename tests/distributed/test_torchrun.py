@@ -125,7 +125,7 @@ def test_ctrl_c_saves_and_both_go_on(folder: Path, tmp_path: Path) -> None:
     assert 5 <= stopped < 100
     assert not (tmp_path / "two" / "model").exists()
 
-    with pytest.raises(NearfarError, match="was begun by 2 processes and would end with other weights by 1"):
+    with pytest.raises(NearfarError, match="was started with 2 processes and would end with different weights with 1"):
         train(two, resume=True)
     process = start(two, "--resume")
     one = replace(two, output=str(tmp_path / "one"), batch_size=10)

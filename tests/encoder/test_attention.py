@@ -7,9 +7,10 @@ import torch
 from torch import Tensor
 
 from nearfar.encoder import attention
-from nearfar.encoder.attention import LengthGroup, attend
-from nearfar.encoder.dropout import Mask
+from nearfar.encoder.attention import attend
+from nearfar.encoder.dropout_mask import DropoutMask
 from nearfar.encoder.kernels import HEAD_DIMS, kernels
+from nearfar.encoder.length_groups import LengthGroup
 
 HEADS = 4
 SEED = 3
@@ -45,12 +46,12 @@ def values_and_gradients(tensors: list[Tensor], groups: list[LengthGroup], **how
     return found  # type: ignore[return-value]
 
 
-def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], mask: Mask) -> list[Tensor]:
+def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], mask: DropoutMask) -> list[Tensor]:
     """The formula, a text and a head at a time, in float64."""
     query, key, value = (tensor.double().requires_grad_() for tensor in tensors[:3])
     words, rows = -(-groups[-1].length // 4), []
     for group in groups:
-        for text in range(group.texts):
+        for text in range(group.num_texts):
             span = slice(group.start + text * group.length, group.start + (text + 1) * group.length)
             heads = []
             for head in range(HEADS):
@@ -75,7 +76,7 @@ def test_equals_the_formula(way: str, head_dim: int, dropout: float, monkeypatch
     tensors = inputs(EVERY_WIDTH, head_dim)
     found = values_and_gradients(tensors, EVERY_WIDTH, dropout=dropout)
     torch.manual_seed(SEED)
-    expected = one_by_one(tensors, EVERY_WIDTH, Mask.draw(dropout))
+    expected = one_by_one(tensors, EVERY_WIDTH, DropoutMask.draw(dropout))
     for ours, theirs in zip(found, expected, strict=True):
         assert float((ours - theirs).norm() / theirs.norm()) < 1e-6
 
@@ -123,5 +124,5 @@ def test_a_nan_is_not_hidden(where: int) -> None:
 def test_large_scores_do_not_overflow() -> None:
     groups = groups_of((5, 1), (20, 2))
     tensors = [30 * tensor for tensor in inputs(groups, 32)]
-    found, expected = values_and_gradients(tensors, groups), one_by_one(tensors, groups, Mask.draw(0.0))
+    found, expected = values_and_gradients(tensors, groups), one_by_one(tensors, groups, DropoutMask.draw(0.0))
     torch.testing.assert_close(found[0].double(), expected[0], rtol=1e-3, atol=1e-2)

@@ -10,7 +10,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar import Encoder, NearfarError
 from nearfar.encoder import encoder as encoder_module
-from nearfar.encoder.classifier import Classifier, Tokens
+from nearfar.encoder.classifier import Classifier, TokenizedItems
 from tests.encoder.tiny_pairs import TYPED, items, save_tiny_for_pairs
 from tests.tiny import ARCHITECTURES, PADDED
 
@@ -64,12 +64,12 @@ def test_the_longer_text_of_a_pair_is_cut_first(classifier: Classifier) -> None:
         "[CLS] a dog [SEP] the cat [SEP]",
         "[CLS] a dog a dog a dog a [SEP]",
     ]
-    assert tokens.cut == [True, True, False, True]
+    assert tokens.is_truncated == [True, True, False, True]
     assert tokens.truncated == 3
     batch = tokens.select([2, 0])
     assert (batch.ids, batch.types) == ([tokens.ids[2], tokens.ids[0]], [tokens.types[2], tokens.types[0]])
     assert batch.truncated == 1
-    with pytest.raises(NearfarError, match="max_length 4: a pair takes at least 5 tokens"):
+    with pytest.raises(NearfarError, match="max_length 4: a pair needs at least 5 tokens"):
         classifier.tokenize(pairs, max_length=4)
 
 
@@ -100,7 +100,7 @@ def transformers_logits(folder: Path, several: list[tuple[str, ...]]) -> np.ndar
 
 def test_token_types_matter(classifier: Classifier) -> None:
     tokens = classifier.tokenize([("a dog runs", "the cat"), ("the cat",)])
-    typed, untyped = classifier.cls(tokens), classifier.cls(Tokens(tokens.ids, None, tokens.cut))
+    typed, untyped = classifier.cls(tokens), classifier.cls(TokenizedItems(tokens.ids, None, tokens.is_truncated))
     assert (typed[0] - untyped[0]).abs().max() > 0.1
     torch.testing.assert_close(typed[1], untyped[1])
 
@@ -202,5 +202,5 @@ def test_predict_of_nothing(classifier: Classifier) -> None:
 
 @pytest.mark.parametrize("wrong", ["a dog", ["a dog"], (), ("a", "b", "c"), ("a dog", 3), None])
 def test_predict_says_which_item_is_none(classifier: Classifier, wrong: object) -> None:
-    with pytest.raises(NearfarError, match="item 1 is no tuple of one or two strings"):
+    with pytest.raises(NearfarError, match="item 1 is not a tuple of one or two strings"):
         classifier.predict([("a dog",), wrong])

@@ -182,7 +182,7 @@ def test_a_head_that_reads_all_tokens_is_refused(tmp_path: Path) -> None:
         ({"label_names": "yes"}, "not the one string 'yes'"),
         ({"label_names": LABELS, "regression": True}, "not both"),
         ({"label_names": LABELS, "dropout": 1.0}, "dropout 1.0: must be in"),
-        ({"label_names": LABELS, "max_length": 63}, "max_length 63: this encoder takes 3 to 62 tokens"),
+        ({"label_names": LABELS, "max_length": 63}, "max_length 63: must be from 3 to 62 tokens"),
     ],
 )
 def test_what_is_refused(folder: Path, settings: dict, message: str) -> None:

@@ -5,7 +5,8 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.encoder import dropout
-from nearfar.encoder.dropout import Dropout, Mask, drop, use_fast_dropout
+from nearfar.encoder.dropout import Dropout, drop, use_fast_dropout
+from nearfar.encoder.dropout_mask import DropoutMask
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.kernels import kernels
 from tests.tiny import save_tiny
@@ -65,7 +66,7 @@ def test_gradient_has_the_same_mask() -> None:
     y = drop(x, 0.3)
     grad_output = torch.randn(50, 7)
     y.backward(grad_output)
-    factors = torch.where(y != 0, Mask.draw(0.3).scale, 0.0)
+    factors = torch.where(y != 0, DropoutMask.draw(0.3).scale, 0.0)
     assert 0 < int((factors == 0).sum()) < 350
     torch.testing.assert_close(y, x * factors)
     torch.testing.assert_close(x.grad, grad_output * factors)
@@ -95,7 +96,7 @@ def test_the_generator_is_splitmix(seed: int) -> None:
     """And each of a word's four numbers goes by bits of its own."""
     words = torch.tensor([[0, 1], [2**40, 10**12]])
     for threshold in (-32768, -20000, 0, 32767):
-        found = Mask(seed, threshold, 1.0).kept(words)
+        found = DropoutMask(seed, threshold, 1.0).keep_mask(words)
         parts = [
             [splitmix(seed, word) >> 16 * part & 0xFFFF for word in row for part in range(4)] for row in words.tolist()
         ]
@@ -106,14 +107,14 @@ def test_the_generator_is_splitmix(seed: int) -> None:
 
 def test_masks_differ_and_repeat() -> None:
     torch.manual_seed(5)
-    first, second = Mask.draw(0.1), Mask.draw(0.1)
+    first, second = DropoutMask.draw(0.1), DropoutMask.draw(0.1)
     torch.manual_seed(5)
-    assert Mask.draw(0.1) == first
+    assert DropoutMask.draw(0.1) == first
     assert first.seed != second.seed
     state = torch.get_rng_state()
-    assert Mask.draw(0.0).kept(torch.arange(1000)).all()
+    assert DropoutMask.draw(0.0).keep_mask(torch.arange(1000)).all()
     assert torch.equal(state, torch.get_rng_state())  # where nothing is dropped, nothing is drawn
-    assert Mask.draw(0.1).kept(torch.empty(0, dtype=torch.long)).shape == (0,)
+    assert DropoutMask.draw(0.1).keep_mask(torch.empty(0, dtype=torch.long)).shape == (0,)
 
 
 def test_ends_of_the_scale() -> None:

@@ -206,11 +206,11 @@ def test_bad_texts_are_named(folder: Path) -> None:
 
 
 def test_bad_settings_are_named(folder: Path) -> None:
-    with pytest.raises(NearfarError, match=r"no pooling is called 'meen'.*Did you mean 'mean'"):
+    with pytest.raises(NearfarError, match=r"unknown pooling 'meen'.*Did you mean 'mean'"):
         Encoder.from_pretrained(folder, pooling="meen")
     with pytest.raises(NearfarError, match=r"layers are 0 \(embeddings\) to 2"):
         Encoder.from_pretrained(folder, pooling="layer:3")
-    with pytest.raises(NearfarError, match="takes 3 to 62 tokens"):
+    with pytest.raises(NearfarError, match="must be from 3 to 62 tokens"):
         Encoder.from_pretrained(folder, max_length=63)
     with pytest.raises(NearfarError, match="dtype 'int8'"):
         Encoder.from_pretrained(folder, dtype="int8")
@@ -284,7 +284,7 @@ def test_unknown_modules_and_prompts_are_refused(folder: Path, tmp_path: Path) -
             ]
         )
     )
-    with pytest.raises(NearfarError, match="'CNN', which nearfar does not know"):
+    with pytest.raises(NearfarError, match="'CNN', which nearfar does not support"):
         Encoder.from_pretrained(tmp_path / "saved")
     listing.write_text(original)
     settings = tmp_path / "saved" / "config_sentence_transformers.json"

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from nearfar import Encoder, NearfarError
-from nearfar.commands.encode.command import encode_file
+from nearfar.commands.encode.command import encode
 from nearfar.commands.evaluate import evaluate
 from nearfar.encoder import workers
 from nearfar.encoder.classifier import Classifier
@@ -104,7 +104,7 @@ def test_processes_count_from_the_first(folder: Path) -> None:
 def test_a_file_is_not_written(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
     with pytest.raises(NearfarError, match=MEANT):
-        encode_file(folder, tmp_path / "texts.txt", tmp_path / "out.npy", block=2, progress=False)
+        encode(folder, input=tmp_path / "texts.txt", output=tmp_path / "out.npy", block=2, progress=False)
     assert not (tmp_path / "out.npy").exists()
 
 

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from nearfar.encoder import dropout
-from nearfar.encoder.dropout import Mask, apply_dropout_mask
+from nearfar.encoder.dropout import apply_dropout_mask
+from nearfar.encoder.dropout_mask import DropoutMask
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.fused import Output, add_norm
 from nearfar.encoder.kernels import kernels
@@ -51,7 +52,7 @@ def formula(tensors: list[Tensor], norm: nn.LayerNorm, p: float) -> list[Tensor]
     exact = nn.LayerNorm(norm.normalized_shape, eps=norm.eps).double()
     exact.load_state_dict(norm.state_dict())
     torch.manual_seed(SEED)
-    mask = Mask.draw(p)
+    mask = DropoutMask.draw(p)
     factors = apply_dropout_mask(mask, torch.ones(tensors[0].shape)).double()
     assert (factors.unique().tolist() == [1.0]) == (p == 0)
     out = exact(x * factors + residual)

@@ -127,7 +127,7 @@ def test_views_are_kept_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPatc
     assert not guide.state_dict().keys() - guide.backbone.state_dict(prefix="backbone.").keys()
 
     runs.clear()
-    monkeypatch.setattr(guide_module, "TEXTS_AT_ONCE", 3)
+    monkeypatch.setattr(guide_module, "BATCH_SIZE", 3)
     ahead = Guide(encoder.backbone, encoder.route, keep=True)
     ahead.precompute_views(ids)
     assert runs == [3] * (distinct // 3) + [distinct % 3] * (distinct % 3 > 0)
@@ -157,7 +157,7 @@ def test_contradictions_and_missing_layers_are_named(encoder: Encoder) -> None:
         with pytest.raises(NearfarError, match=rf"--views {layers[0]} to {layers[1]}: .*0 \(the embedding.* to 2,"):
             Guide(encoder.backbone, encoder.route, layers=layers)
     encoder.backbone.encoder.layer = torch.nn.ModuleList(list(encoder.backbone.encoder.layer)[:1])
-    with pytest.raises(NearfarError, match="BertModel keeps no list of its 2 layers"):
+    with pytest.raises(NearfarError, match="BertModel has no list of its 2 layers"):
         Guide(encoder.backbone, encoder.route)
 
 

@@ -12,7 +12,7 @@ import torch
 from nearfar.encoder import kernels
 from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.kernels import PARTS, Kernels
+from nearfar.encoder.kernels import KERNEL_NAMES, Kernels
 from tests.tiny import save_tiny, sentences
 
 pytestmark = [
@@ -72,7 +72,7 @@ def step(folder: Path) -> list[torch.Tensor]:
     return [found.detach(), *(p.grad for p in encoder.parameters() if p.grad is not None)]
 
 
-@pytest.mark.parametrize("parts", [(), *((part,) for part in PARTS), PARTS])
+@pytest.mark.parametrize("parts", [(), *((part,) for part in KERNEL_NAMES), KERNEL_NAMES])
 def test_what_is_switched_on_is_used_and_changes_no_number(
     parts: tuple[str, ...], tiny: Path, called: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nearfar.encoder import kernel_build, kernels
-from nearfar.encoder.kernels import PARTS, kernels_status
+from nearfar.encoder.kernels import KERNEL_NAMES, kernels_status
 from nearfar.runtime import machine
 from nearfar.types import NearfarError
 
@@ -99,7 +99,7 @@ def cached(tmp_path: Path, kind: str) -> list[Path]:
     ("script", "says"),
     [
         ("exit 3", "compiler: ended with 3."),
-        ("exit 0", "compiler: left no library and said nothing."),
+        ("exit 0", "compiler: gave no library and no message."),
         ('echo "Killed by a monster" >&2; exit 1', "compiler: Killed by a monster."),
         (
             f'echo "In file of\n{kernel_build.SOURCE}:3:1: error: no vectors\nerror: 2" >&2; exit 1',
@@ -157,7 +157,7 @@ def test_a_compiler_that_hangs_is_ended_with_all_it_started(
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
     calls = compiler(f"(sleep 100; echo late) > {tmp_path / 'pipe'} & wait")
     monkeypatch.setattr(kernel_build, "COMPILE_TIMEOUT", 0.5)
-    assert "compiler was still at work after 0.5 seconds" in fallback_warning()
+    assert "compiler did not finish within 0.5 seconds" in fallback_warning()
     os.set_blocking(reader, True)
     assert os.read(reader, 10) == b""  # its last writer has gone
     os.close(reader)
@@ -168,7 +168,7 @@ def test_a_compiler_that_hangs_is_ended_with_all_it_started(
 
 @pytest.mark.parametrize(
     ("named", "says"),
-    [("/nowhere/c++", "CXX names /nowhere/c++, which is no program"), ("", "no C++ compiler was found")],
+    [("/nowhere/c++", "CXX is /nowhere/c++, but there is no such program"), ("", "no C++ compiler was found")],
 )
 def test_without_a_compiler_there_are_none(
     named: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -354,9 +354,9 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(
 @pytest.mark.parametrize(
     ("asked", "chosen"),
     [
-        (None, PARTS),
-        ("1", PARTS),
-        ("rebuild", PARTS),
+        (None, KERNEL_NAMES),
+        ("1", KERNEL_NAMES),
+        ("rebuild", KERNEL_NAMES),
         ("0", ()),
         ("dropout", ("dropout",)),
         ("dropout, attention", ("attention", "dropout")),
@@ -372,14 +372,14 @@ def test_the_variable_chooses(
     calls = compiler(f'{OUT}cp {library} "$2"')
     if asked is not None:
         monkeypatch.setenv("NEARFAR_KERNELS", asked)
-    assert [part for part in PARTS if kernels.kernels(part) is not None] == list(chosen)
+    assert [part for part in KERNEL_NAMES if kernels.kernels(part) is not None] == list(chosen)
     assert kernels_status()["used"] == sorted(chosen)
     assert bool(calls()) == bool(chosen)
 
 
 def test_a_kernel_by_another_name_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEARFAR_KERNELS", "attention,drop")
-    with pytest.raises(NearfarError, match="NEARFAR_KERNELS: there is no kernel 'drop'"):
+    with pytest.raises(NearfarError, match="NEARFAR_KERNELS: unknown kernel 'drop'"):
         kernels.kernels("attention")
 
 

@@ -52,7 +52,7 @@ def test_layers_that_are_not_there(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["layer:2:median", "layer:2:first_last", "layer::max", "layer:-1:max", "layer:2:max:"])
 def test_names_that_are_none(name: str) -> None:
-    with pytest.raises(NearfarError, match=f"no pooling is called '{name}'; there are .*layer:K:max"):
+    with pytest.raises(NearfarError, match=f"unknown pooling '{name}'; choose one of .*layer:K:max"):
         parse_pooling(name, layers=6)
 
 

@@ -99,7 +99,8 @@ def test_what_was_begun_goes_on(begun: str, native: bool, used: str, monkeypatch
 
 def test_native_bfloat16_does_not_go_on_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, native=False)
-    with pytest.raises(NearfarError, match=r"it began in bf16, .* machine with native bfloat16, or start again with"):
+    message = r"it was started in bf16, .* machine with native bfloat16, or start again with"
+    with pytest.raises(NearfarError, match=message):
         resumed_precision("bf16", "cpu", what="it")
     with pytest.warns(UserWarning, match=WARNING):
         assert resumed_precision(EMULATED, "cpu", what="it") == "bf16"

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from nearfar.encoder import attention
-from nearfar.encoder.attention import LengthGroup, attend
+from nearfar.encoder.attention import attend
 from nearfar.encoder.cuda_attention import VARIABLE, has_varlen, passes_self_check
+from nearfar.encoder.length_groups import LengthGroup
 from tests.gpu.devices import on_each_device
 
 HALF, WHOLE = torch.bfloat16, torch.float32
@@ -112,7 +113,7 @@ def test_dropout_drops_shares(device: str, backend: str, dtype: torch.dtype) -> 
     groups = groups_of((8, 40), (40, 3), (64, 3))
     query, key, _, grad_output = drawn(groups, head_dim, dtype)
     unit = torch.eye(head_dim, dtype=dtype)
-    value = torch.cat([unit[: group.length].repeat(group.texts, 1) for group in groups])
+    value = torch.cat([unit[: group.length].repeat(group.num_texts, 1) for group in groups])
     value = value[:, None].expand(-1, HEADS, -1).contiguous()
     tensors = [0.3 * query, key, value, grad_output]  # no share so small that it is 0 without being dropped
     torch.manual_seed(0)

@@ -31,7 +31,7 @@ def work(rank: int, size: int, folder: Path, device: str, methods: tuple[str, ..
         gathered = Processes().gather(own, 3)
         assert gathered.device.type == device
         assert gathered.tolist() == [[0], [1], [2]]
-        assert Processes().any(rank == size - 1)
+        assert Processes().any_process(rank == size - 1)
         distributed.barrier()
     finally:
         leave_process_group()
@@ -40,7 +40,7 @@ def work(rank: int, size: int, folder: Path, device: str, methods: tuple[str, ..
 def work_alone(rank: int, *given) -> None:
     """In a process of its own."""
     torch.set_num_threads(1)
-    processes_module.VOCABULARY = 16  # the tiny vocabulary's rows are sent apart, too
+    processes_module.SPARSE_MIN_ROWS = 16  # the tiny vocabulary's rows are sent apart, too
     work(rank, *given)
 
 

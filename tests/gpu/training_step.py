@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from nearfar.commands.finetune.command import load_task, make_job, open_classifier
+from nearfar.commands.finetune.job import make_job, open_classifier
+from nearfar.commands.finetune.rows import load_task
 from nearfar.commands.train.prepare import PreparedRun, prepare
 from nearfar.config import METHODS, FinetuneConfig
 from nearfar.runs.execute import Job

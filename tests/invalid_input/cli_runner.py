@@ -1,4 +1,4 @@
-"""Run one command in this process, and hold its answer against what a user must be told."""
+"""Runs one command in this process and checks its exit status and output."""
 
 import faulthandler
 import io
@@ -11,11 +11,11 @@ from nearfar.cli import main
 
 HANG_TIMEOUT = 300
 """Seconds after which a command counts as hanging, on any machine; the process then ends with all stacks."""
-BUG_MESSAGE = "this is a fault of nearfar"
+BUG_MESSAGE = "this is a bug in nearfar"
 
 
 class CliResult(NamedTuple):
-    """What a command said and left."""
+    """Exit status and output of a command."""
 
     status: int
     out: str
@@ -38,7 +38,7 @@ def run_cli(argv: list[str]) -> CliResult:
 
 
 def assert_refused(argv: list[str], *mentions: str) -> str:
-    """The command exits with 2 and one sentence that has each of ``mentions``; returns what it said."""
+    """Check that the command exits with 2 and one message with each of ``mentions``; returns its output."""
     answer = run_cli(argv)
     said = answer.out + answer.err
     assert answer.status == 2, f"exit status {answer.status}, not 2\n{said}"
@@ -46,12 +46,12 @@ def assert_refused(argv: list[str], *mentions: str) -> str:
     assert BUG_MESSAGE not in said, said
     flat = " ".join(said.replace("│", " ").split())  # the flag parser draws boxes
     for words in mentions:
-        assert words in flat, f"{words!r} is not said in:\n{said}"
+        assert words in flat, f"{words!r} is not in:\n{said}"
     return said
 
 
 def drop_repeated_flags(argv: list[str]) -> list[str]:
-    """``argv`` with each flag once: a later one takes the place of an earlier one, which the command line refuses."""
+    """``argv`` with each flag once: a later one replaces an earlier one; the command line refuses repeated flags."""
     groups: list[list[str]] = [[]]
     for word in argv:
         if word.startswith("--"):
@@ -62,5 +62,5 @@ def drop_repeated_flags(argv: list[str]) -> list[str]:
 
 
 def copy_world(base: Path, folder: Path) -> Path:
-    """The prepared files, copied, so that a test may break them."""
+    """A copy of the prepared files that a test may change."""
     return Path(shutil.copytree(base, folder, dirs_exist_ok=True, symlinks=True))

@@ -1,4 +1,4 @@
-"""The last net: what nobody expected is one sentence and a file with the traceback; what the machine lacks is told."""
+"""Unexpected exceptions become one sentence and a log file; a full disk and too little memory are user errors."""
 
 import errno
 import os
@@ -7,13 +7,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 import torch
 
 import nearfar
-from nearfar.cli import main, texts
+from nearfar.cli import encode, main
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import BUG_MESSAGE, CliResult, run_cli
 
@@ -38,7 +39,7 @@ def raise_in_command(monkeypatch: pytest.MonkeyPatch) -> Raise:
         def verb(given: list[str], screen: object) -> int:
             raise error
 
-        monkeypatch.setattr(texts, "encode_verb", verb)
+        monkeypatch.setattr(encode, "main", verb)
 
     return raise_error
 
@@ -153,19 +154,19 @@ def test_too_little_memory_is_no_fault(raise_in_command: Raise, folder: Path, er
     raise_in_command(error)
     answer = run_cli(COMMAND)
     assert answer.status == 2
-    assert "the memory does not suffice; choose a smaller --max-length, or fewer --processes." in answer.err
+    assert "out of memory; choose a smaller --max-length, or fewer --processes." in answer.err
     assert BUG_MESSAGE not in answer.err
     assert not list(folder.iterdir())
 
 
 @pytest.mark.parametrize("verb", ["train", "finetune"])
 def test_too_little_memory_for_training_names_its_flags(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from nearfar.cli import training
+    module = import_module(f"nearfar.cli.{verb}")
 
     def parse(*_: object, **__: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(training, "parse", parse)
+    monkeypatch.setattr(module, "parse", parse)
     answer = run_cli([verb, "scl", "--output", "x"])
     assert answer.status == 2
     assert "--batch-size" in answer.err
@@ -177,7 +178,7 @@ def test_a_full_disk_is_no_fault(raise_in_command: Raise, folder: Path, number: 
     raise_in_command(OSError(number, os.strerror(number), "x.npy"))
     answer = run_cli(COMMAND)
     assert answer.status == 2
-    assert "x.npy: no space is left on the disk; make room, or write to another place." in answer.err
+    assert "x.npy: no space is left on the disk; free some, or write to another place." in answer.err
     assert not list(folder.iterdir())
 
 
@@ -210,7 +211,7 @@ def test_output_to_a_full_disk_is_told() -> None:
         done = command(["--help"], stdout=full.fileno())
     assert done.returncode == 2
     assert done.stderr.decode() == (
-        "nearfar: nearfar --help: no space is left on the disk; make room, or write to another place.\n"
+        "nearfar: nearfar --help: no space is left on the disk; free some, or write to another place.\n"
     )
 
 

@@ -79,7 +79,7 @@ SAME = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-si
 """The settings of the world's run."""
 FAILING_RUNS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a file is in the way": (_file, "", "new: "),
-    "a folder is in the way": (_folder, "", "new: is in the way"),
+    "a folder is in the way": (_folder, "", "new: already exists"),
     "another run is in the way": (_run, "--learning-rate 0.5", "--learning-rate"),
     "this run, finished": (_run, SAME, "new"),
     "this run, unfinished": (_unfinished, SAME, "--resume"),

@@ -22,6 +22,8 @@ GEOMETRY, REPORT, BACK = (
     "back-translate --input t.txt --output x.tsv",
 )
 
+DEMO = "demo"
+
 COUNTS = {
     TRAIN: "--batch-size --epochs --max-steps --accumulate --limit --evaluate-every --patience --checkpoint-every "
     "--micro-batch --micro-batch-tokens --lora-rank --max-positives --max-negatives",
@@ -31,6 +33,7 @@ COUNTS = {
     REPORT: "--resamples",
     ENCODE: "--processes",
     BACK: "--beams --batch-size",
+    DEMO: "--max-steps",
 }
 """Command -> flags that take whole numbers from 1 on."""
 FROM = {
@@ -99,6 +102,7 @@ FILES = {
     "geometry m": "--output",
     "report m": "--output",
     "back-translate --input t.txt": "--output",
+    DEMO: "--output --model",
 }
 REST: dict[str, tuple[str, str]] = {
     # id: command, what it must say
@@ -107,7 +111,7 @@ REST: dict[str, tuple[str, str]] = {
     "method in capitals": ("train SCL --output x", "Did you mean 'scl'?"),
     "method that is fine-tuning": ("train scl-finetune --output x", "nearfar finetune"),
     "method that is a study": ("train scl-finetune-study --output x", "nearfar finetune"),
-    "no method": ("train --output x", "name the method first"),
+    "no method": ("train --output x", "the method comes first"),
     "unknown method": ("train qqq --output x", "There are: sbert, scl"),
     "unknown flag": (f"{TRAIN} --temprature 0.1", "no flag is called '--temprature'. Did you mean '--temperature'?"),
     "unknown flag, required one missing": ("train scl --outptu x", "'--outptu'. Did you mean '--output'?"),
@@ -119,8 +123,8 @@ REST: dict[str, tuple[str, str]] = {
     "flag without its value": ("train scl --output", "--output"),
     "flag without its value before another": ("train scl --output --epochs 3", "--output"),
     "number flag without its value": (f"{TRAIN} --epochs", "--epochs"),
-    "list without a value": (f"{TRAIN} --data", "--data: lacks a value"),
-    "list without a value before another flag": (f"{TRAIN} --data --epochs 2", "--data: lacks a value"),
+    "list without a value": (f"{TRAIN} --data", "--data: needs a value"),
+    "list without a value before another flag": (f"{TRAIN} --data --epochs 2", "--data: needs a value"),
     "required flag missing": ("train scl", "--output"),
     "required flags missing": ("encode m", "--input"),
     "model missing": ("encode --input t.txt --output x.npy", "MODEL"),
@@ -150,18 +154,18 @@ REST: dict[str, tuple[str, str]] = {
     "few-shot: words": (f"{FINETUNE} --few-shot some", "--few-shot some: must be whole numbers"),
     "few-shot: one": (f"{FINETUNE} --few-shot 1", "--few-shot 1: must be 2 or above"),
     "few-shot: huge": (f"{FINETUNE} --few-shot {HUGE}", "must be at most"),
-    "few-shot and sample size": (f"{FINETUNE} --few-shot 20 --sample-size 3", "say two things"),
+    "few-shot and sample size": (f"{FINETUNE} --few-shot 20 --sample-size 3", "exclude each other"),
     "batch sizes: zero": (f"{FINETUNE} --batch-sizes 16,0", "--batch-size 0: must be at least 1"),
     "batch sizes: too many": (f"{FINETUNE} --batch-sizes {','.join(map(str, range(1, 200)))}", "at most 100 values"),
-    "lambdas: infinite": (f"{FINETUNE} --scl-weights 0.1,inf", "must be numbers with commas"),
+    "lambdas: infinite": (f"{FINETUNE} --scl-weights 0.1,inf", "must be numbers separated by commas"),
     "lambdas: over one": (f"{FINETUNE} --scl-weights 0.1,1.5", "--scl-weight 1.5: must be between 0 and 1"),
-    "temperatures: not a number": (f"{FINETUNE} --temperatures nan", "must be numbers with commas"),
+    "temperatures: not a number": (f"{FINETUNE} --temperatures nan", "must be numbers separated by commas"),
     "temperatures: zero": (f"{FINETUNE} --temperatures 0", "--temperature 0.0: must be above 0"),
-    "grid of several settings": (f"{FINETUNE} --scl-weights 0.1 --few-shot 4,8", "a grid is of one setting"),
-    "evaluate nothing": ("evaluate", "evaluate what?"),
-    "compare one": ("compare a", "compare what with what?"),
-    "geometry of nothing": ("geometry --output x", "the geometry of what?"),
-    "one result of two models": ("evaluate a b --output x.json", "--output takes one model's result"),
+    "grid of several settings": (f"{FINETUNE} --scl-weights 0.1 --few-shot 4,8", "a grid needs a single value here"),
+    "evaluate nothing": ("evaluate", "no model given: nearfar evaluate"),
+    "compare one": ("compare a", "two sides are needed"),
+    "geometry of nothing": ("geometry --output x", "no model given: nearfar geometry"),
+    "one result of two models": ("evaluate a b --output x.json", "--output is for the result of one model"),
 }
 EMPTY: dict[str, tuple[list[str], str]] = {
     # id: words, one of which is empty or cannot be a name, and what must be said

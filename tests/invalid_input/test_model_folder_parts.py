@@ -41,7 +41,7 @@ LISTS = [
     ([FIRST | {"path": "nowhere"}, ENTRY], ("nowhere: holds no config.json",)),
     (
         [FIRST, ENTRY | {"type": "sentence_transformers.models.Transformer"}],
-        ("'Transformer', which nearfar does not know",),
+        ("'Transformer', which nearfar does not support",),
     ),
     ([FIRST, ENTRY | {"type": "sentence_transformers.models.WordWeights"}], ("has no Pooling",)),
 ]
@@ -88,7 +88,7 @@ def vocabulary(folder: Path, change: Callable[[dict[str, int]], dict[str, int]])
 VOCABULARIES: dict[str, tuple[Callable[[dict[str, int]], dict[str, int]], str | None]] = {
     "special tokens alone": (
         lambda words: {word: place for word, place in words.items() if word.startswith("[")},
-        "the tokenizer knows only special tokens, no words",
+        "the tokenizer has only special tokens, no words",
     ),
     "one word more": (lambda words: words | {"zebra": 42}, "token ids up to 42 ('zebra')"),
     "a word far beyond": (lambda words: words | {"zebra": 10**6}, "token ids up to 1000000 ('zebra')"),

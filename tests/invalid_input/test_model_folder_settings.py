@@ -135,7 +135,7 @@ OTHERS = [
         ("modules", DENSE, {"activation_function": value}, ("cannot be opened",))
         for value in ("torch.nn.Module", "torch.nn.Linear", "torch.nn.MSELoss", None)
     ),
-    ("modules", DENSE, {"activation_function": "torch.nn.GLU"}, ("modules.json", "Dense", "should write 32 numbers")),
+    ("modules", DENSE, {"activation_function": "torch.nn.GLU"}, ("modules.json", "Dense", "should give 32 dimensions")),
     ("modules", DENSE, {"activation_function": "torch.nn.nonsense"}, (DENSE, "must name a module class of torch.nn")),
     ("modules", DENSE, {"activation_function": 5}, (DENSE, "must name a module class of torch.nn")),
     *(

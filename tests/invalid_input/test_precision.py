@@ -31,7 +31,7 @@ VERBS = {
     "group": [*TRAIN, "--output", "new", "--seeds", "1,2"],
 }
 NO_NATIVE_BF16 = (
-    "began in bf16, which this machine does not compute natively. Resume it on a machine with native bfloat16"
+    "was started in bf16, which this machine does not compute natively. Resume it on a machine with native bfloat16"
 )
 
 

@@ -174,7 +174,7 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], tuple[str, ...]]] = {
     "a module that nearfar lacks": (
         "modules",
         lambda f: edit_module_entry(f, 2, type="sentence_transformers.models.CNN"),
-        ("modules.json", "'CNN', which nearfar does not know"),
+        ("modules.json", "'CNN', which nearfar does not support"),
     ),
     "activation": (
         "modules",

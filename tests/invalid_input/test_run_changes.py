@@ -65,7 +65,7 @@ CHANGES = {
 def test_training_goes_on_with_the_same_inputs_only(runs: Path, change, named: str) -> None:
     before = {file.name: file.read_bytes() for file in Path("stopped").iterdir() if file.is_file()}
     change()
-    named = f"stopped: {named} changed since this run began"
+    named = f"stopped: {named} changed since this run started"
     assert_refused([*STOPPED, "--resume"], named, "choose another --output, or remove stopped")
     assert {file.name: file.read_bytes() for file in Path("stopped").iterdir() if file.is_file()} == before
 
@@ -96,7 +96,7 @@ def test_the_data_of_a_second_objective_counts(runs: Path) -> None:
             run_cli(argv)
     Path("mixed/run.json").unlink()
     new_text("texts.txt", "\n", " dog\n")
-    assert_refused([*argv, "--resume"], "the data of --second second.toml changed since this run began")
+    assert_refused([*argv, "--resume"], "the data of --second second.toml changed since this run started")
 
 
 def change_labelled() -> None:
@@ -138,10 +138,10 @@ def test_a_run_of_an_earlier_version_goes_on_with_a_warning(runs: Path, argv: li
 @pytest.mark.parametrize(
     ("argv", "what"),
     [
-        ([*TRAIN, "--output", "run", "--resume"], "run: this run was finished before; nothing to do."),
-        ([*FINETUNE, "--output", "classifier", "--resume"], "classifier: this run was finished before; nothing to do."),
-        ([*GROUP, "--resume"], "group: this group was finished before; nothing to do."),
-        ([*STOPPED_STUDY[:-2], "study", "--resume"], "study: this study was finished before; nothing to do."),
+        ([*TRAIN, "--output", "run", "--resume"], "run: this run is already finished; nothing to do."),
+        ([*FINETUNE, "--output", "classifier", "--resume"], "classifier: this run is already finished; nothing to do."),
+        ([*GROUP, "--resume"], "group: this group is already finished; nothing to do."),
+        ([*STOPPED_STUDY[:-2], "study", "--resume"], "study: this study is already finished; nothing to do."),
     ],
     ids=["train", "finetune", "group", "study"],
 )
@@ -313,7 +313,7 @@ def test_other_peoples_files_are_in_the_way(runs: Path, argv: list[str]) -> None
     Path("half").mkdir()
     Path("half/config.toml.new").touch()
     Path("half/thesis.txt").touch()
-    assert_refused(argv, "half: is in the way")
+    assert_refused(argv, "half: already exists")
 
 
 def test_nothing_to_resume(runs: Path) -> None:

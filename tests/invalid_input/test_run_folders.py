@@ -121,4 +121,4 @@ def test_a_damaged_file_is_named(runs: Path, command: str, file: str, how: str) 
         assert BUG_MESSAGE not in answer.err
     else:
         said = assert_refused(COMMANDS[command], Path(file).name, Path(file).parts[0])
-        assert "was finished before" not in said
+        assert "is already finished" not in said

@@ -184,7 +184,7 @@ TOGETHER: dict[str, tuple[str, bytes, str]] = {
     "grid of several": (
         "finetune",
         STUDY + b'scl_weights = "0.1"\nnoises = "none,characters"',
-        "a grid is of one setting",
+        "a grid needs a single value here",
     ),
     "encoder's method": ("finetune", HEAD, "nearfar train run.toml"),
     "flag that a file's key contradicts": (

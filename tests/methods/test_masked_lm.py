@@ -101,8 +101,8 @@ def test_items_say_what_stood_where():
     items = method.extract_items(batch)
     assert any(item.tokens for item in items)
     for item, ids in zip(items, tokenise(batch.sentences), strict=True):
-        assert item.tokens == [ids[place] for place in item.places]
-        kept = set(range(len(ids))) - set(item.places)
+        assert item.tokens == [ids[place] for place in item.positions]
+        kept = set(range(len(ids))) - set(item.positions)
         assert all(item.ids[place] == ids[place] for place in kept)
         assert len(item.ids) == len(ids)
 
@@ -115,9 +115,9 @@ def test_15_in_100_are_hidden_and_80_10_10_of_these():
     drawn = set()
     for _ in range(20):
         for item, ids in zip(method.extract_items(batch), before, strict=True):
-            assert not {ids[place] for place in item.places} & set(SPECIAL)
-            hidden, total = hidden + len(item.places), total + len(ids) - 2
-            for place in item.places:
+            assert not {ids[place] for place in item.positions} & set(SPECIAL)
+            hidden, total = hidden + len(item.positions), total + len(ids) - 2
+            for place in item.positions:
                 now = item.ids[place]
                 fates["mask" if now == MASK else "same" if now == ids[place] else "random"] += 1
                 drawn.add(now)

@@ -96,7 +96,7 @@ def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
     modules = network(0)
     Checkpoints(tmp_path).save(Progress(step=1, processes=2), modules, optimiser_of(modules))
     assert Checkpoints(tmp_path).load(modules, optimiser_of(modules), processes=2).step == 1
-    with pytest.raises(NearfarError, match="was begun by 2 processes"):
+    with pytest.raises(NearfarError, match="was started with 2 processes"):
         Checkpoints(tmp_path).load(modules, optimiser_of(modules))
 
 

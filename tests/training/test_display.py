@@ -42,7 +42,7 @@ def test_evaluations_in_words() -> None:
     lines = shown(3).splitlines()
     assert lines[0] == "step 0: Spearman 51.23 on the dev pairs  before training"
     assert lines[1] == "  alignment 0.25  mean cosine 0.12"
-    assert lines[-2] == "step 3: Spearman 51.23 on the dev pairs  the best so far"
+    assert lines[-2] == "step 3: Spearman 51.23 on the dev pairs  best so far"
     output = io.StringIO()
     Display(Console(file=output), total_steps=3).on_evaluate(2, Evaluation(-0.1, {}), best=False)
     assert output.getvalue() == "step 2: Spearman -10.00 on the dev pairs\n"
@@ -57,7 +57,7 @@ def test_another_metric_in_words() -> None:
     assert output.getvalue().splitlines() == [
         "step 0: Accuracy 51.23 on the validation rows  before training",
         "  alignment 0.25  mean cosine 0.12",
-        "step 2: Accuracy 75.00 on the validation rows  the best so far",
+        "step 2: Accuracy 75.00 on the validation rows  best so far",
     ]
 
 

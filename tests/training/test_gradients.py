@@ -245,6 +245,6 @@ def test_a_loss_that_owes_the_rows_nothing(folder: Path) -> None:
     )
     for objective in (headless, fixed):
         for micro_batch in (None, 3):
-            Gradients(7, Processes(), micro_batch).add(objective, batch, weight=1.0, key=(0,))
+            Gradients(7, Processes(), micro_batch).accumulate(objective, batch, weight=1.0, key=(0,))
     assert float(head.weight.grad) == 2  # once by each of the two
     assert all(parameter.grad is None for parameter in run.encoder.parameters())

@@ -11,10 +11,10 @@ from nearfar.types import NearfarError
 
 def test_alone() -> None:
     alone = Processes()
-    assert (alone.rank, alone.size, alone.first) == (0, 1, True)
+    assert (alone.rank, alone.size, alone.is_main) == (0, 1, True)
     assert list(range(7))[alone.share] == list(range(7))
-    assert alone.any(True) is True
-    assert alone.any(False) is False
+    assert alone.any_process(True) is True
+    assert alone.any_process(False) is False
     assert not distributed.is_initialized()
     leave_process_group()  # nobody to take leave of
 
@@ -78,7 +78,7 @@ def test_shares_are_even_and_whole(size: int, total: int) -> None:
     for rank in range(size):
         one = Processes()
         one.rank, one.size = rank, size
-        assert one.first == (rank == 0)
+        assert one.is_main == (rank == 0)
         shares.append(list(range(total))[one.share])
     assert sorted(item for share in shares for item in share) == list(range(total))
     assert max(map(len, shares)) - min(map(len, shares)) <= 1

@@ -26,8 +26,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.encoder.attention import LengthGroup
 from nearfar.encoder.encoder import Encoder, token_budget_batches, warn_truncated
+from nearfar.encoder.length_groups import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
 from nearfar.types import NearfarError
 
@@ -108,12 +108,12 @@ def sentence_vectors(
     rows = []
     for group in groups:
         kept = max(group.length - 1, 1)
-        tokens = token_weights[group.span].view(group.texts, group.length)[:, :kept]
+        tokens = token_weights[group.span].view(group.num_texts, group.length)[:, :kept]
         total = tokens.sum(1, keepdim=True)
         tokens = torch.where(total > 0, tokens / total, 1 / kept)
-        layers = layer_weights[group.span].view(group.texts, group.length, -1)[:, :kept]
+        layers = layer_weights[group.span].view(group.num_texts, group.length, -1)[:, :kept]
         weights = (tokens[:, :, None] * layers).flatten(1).to(states.dtype)
-        stack = states[group.span].view(group.texts, group.length, *states.shape[1:])[:, :kept].flatten(1, 2)
+        stack = states[group.span].view(group.num_texts, group.length, *states.shape[1:])[:, :kept].flatten(1, 2)
         rows.append((weights[:, None] @ stack)[:, 0])
     return torch.cat(rows)
 

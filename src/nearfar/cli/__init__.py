@@ -1,7 +1,6 @@
-"""The command line: parses flags and TOML, calls a composition, prints what came out. Nothing else.
+"""The command line: each verb's module parses its flags, calls the command of its name, and prints the outcome.
 
-``nearfar --help`` and every ``nearfar VERB --help`` cost no torch, and a verb's modules are imported when it is asked
-for.
+``nearfar --help`` and ``nearfar VERB --help`` do not import torch; the modules of a verb are imported when it runs.
 """
 
 import os
@@ -9,7 +8,8 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
+from textwrap import wrap
+from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.runtime import garbage_collection, threads
 from nearfar.types import NearfarError
@@ -17,47 +17,64 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from rich.console import Console
 
-OVERVIEW = """nearfar fine-tunes sentence encoders by contrastive learning and proves that they got better.
 
-  nearfar train METHOD --output RUN [flags]     train an encoder; METHOD is one of {methods}
-  nearfar train FILE.toml [flags]               the same, settings from a file; flags override it
-  nearfar finetune TASK|FILE --output RUN       fine-tune a classifier: sst2, rte ... or a labelled file
-  nearfar predict MODEL --input FILE --output FILE        label texts by a fine-tuned classifier
-  nearfar evaluate MODEL ... [flags]            score encoders on semantic textual similarity and transfer tasks
-  nearfar compare FIRST SECOND ... [flags]      is the first better? models, result files or folders of them
-  nearfar geometry MODEL ... --output FOLDER    alignment, uniformity, layers, and plots of the embedding space
-  nearfar report RUN|RESULT ... --output FILE.html        one page on what runs came to, that opens anywhere
-  nearfar encode MODEL --input FILE --output FILE.npy     vectors of any number of lines; also .parquet
-  nearfar back-translate --input FILE --output FILE.tsv   pairs for the methods bt and bt+sg-opt
-  nearfar env                                   versions, processor, kernels, folders: what a bug report needs
+class Verb(NamedTuple):
+    """How ``nearfar --help`` presents a verb."""
 
-Each has its own --help, for example: nearfar train scl --help
-nearfar --version prints the version.
-"""
+    group: str
+    usage: str
+    """The verb and its positional arguments."""
+    summary: str
+
 
 VERBS = {
-    "train": "training",
-    "finetune": "training",
-    "predict": "texts",
-    "evaluate": "evaluating",
-    "compare": "evaluating",
-    "encode": "texts",
-    "geometry": "evaluating",
-    "report": "evaluating",
-    "back-translate": "texts",
-    "env": "env",
+    "train": Verb("Train", "train METHOD|FILE.toml", "train an encoder by one of the methods below"),
+    "finetune": Verb("Train", "finetune TASK|FILE", "fine-tune a text classifier: sst2, rte ... or your own file"),
+    "back-translate": Verb("Train", "back-translate", "make paraphrase pairs for the methods bt and bt+sg-opt"),
+    "evaluate": Verb("Evaluate", "evaluate MODEL ...", "score encoders on similarity and transfer tasks"),
+    "compare": Verb("Evaluate", "compare FIRST SECOND ...", "test whether the first is better: models or result files"),
+    "geometry": Verb("Evaluate", "geometry MODEL ...", "measure and plot embedding spaces"),
+    "report": Verb("Evaluate", "report RUN|RESULT ...", "write one HTML page about runs and results"),
+    "encode": Verb("Use", "encode MODEL", "write the embeddings of a file of texts"),
+    "predict": Verb("Use", "predict MODEL", "label a file of texts with a fine-tuned classifier"),
+    "demo": Verb("Other", "demo", "run the whole workflow on generated data, offline, in a few minutes"),
+    "env": Verb("Other", "env", "show the environment, for a bug report"),
 }
-"""Verb -> the module with ``VERB_verb``, which does what the words behind it say and returns the exit status."""
+"""Every verb. The module of its name in :mod:`nearfar.cli` runs it: ``main(arguments, make_console)`` returns the exit
+status."""
+
+
+def overview() -> str:
+    """The text of ``nearfar --help``."""
+    from nearfar.config.methods import METHODS
+
+    width = max(len(verb.usage) for verb in VERBS.values())
+    lines = [DESCRIPTION, "", "Usage: nearfar VERB ... [flags]"]
+    for group in dict.fromkeys(verb.group for verb in VERBS.values()):
+        lines += ["", f"{group}:"]
+        lines += [f"  {verb.usage:<{width}}  {verb.summary}" for verb in VERBS.values() if verb.group == group]
+    methods = wrap(", ".join(METHODS), 98, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False)
+    return "\n".join([*lines, "", "Methods:", *methods, "", EXAMPLE])
+
+
+DESCRIPTION = "nearfar fine-tunes sentence encoders by contrastive learning and tests whether they got better."
+EXAMPLE = """Example: train on your own pairs, then compare with the untrained model.
+  nearfar train info-nce --data pairs.tsv --evaluate-on scored.tsv --output runs/mine
+  nearfar compare runs/mine sentence-transformers/all-MiniLM-L6-v2 --tasks scored.tsv
+
+nearfar VERB --help lists all flags of a verb, for example: nearfar train scl --help
+nearfar --version prints the version.
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status.
 
-    0; 2 for a mistake that the user can mend; 70 for a fault of nearfar; 130 after Ctrl-C; 141 where what reads the
-    output has gone. ``NEARFAR_DEBUG=1`` lets the exception of a fault through.
+    The status is 0 for success, 2 for a user error, 70 for a bug in nearfar, 130 after Ctrl-C, and 141 if the reader of
+    the output closed it. With ``NEARFAR_DEBUG=1`` the exception of a bug is raised.
     """
     threads.set_up()
-    if arguments is None:  # this is the program, and not a call in another
+    if arguments is None:  # run as a program, not called from Python
         garbage_collection.skip_at_exit()
     argv = list(sys.argv[1:] if arguments is None else arguments)
     show = warnings.showwarning
@@ -67,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _run(argv)
         finally:
             if sys.stdout is not None:
-                sys.stdout.flush()  # so that what cannot be written is told here, and not by Python as it leaves
+                sys.stdout.flush()  # report output that cannot be written here, not at Python's exit
     except NearfarError as error:
         _print_message(f"nearfar: {error}", style="red")
         return 2
@@ -87,9 +104,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help", "help"):
-        from nearfar.config.methods import METHODS
-
-        sys.stdout.write(OVERVIEW.format(methods=", ".join(METHODS)))
+        sys.stdout.write(overview())
         return 0 if argv else 2
     if argv[0] in ("-V", "--version"):
         from nearfar.cli.errors import version
@@ -100,13 +115,13 @@ def _run(argv: list[str]) -> int:
         from nearfar.config.files import unknown_name_message
 
         raise NearfarError(unknown_name_message(argv[0], VERBS, what="command"))
-    module = import_module(f"nearfar.cli.{VERBS[argv[0]]}")
-    status: int = getattr(module, f"{argv[0].replace('-', '_')}_verb")(argv[1:], _make_console)
+    module = import_module(f"nearfar.cli.{argv[0].replace('-', '_')}")
+    status: int = module.main(argv[1:], _make_console)
     return status
 
 
 def _make_console() -> "Console":
-    """Where results go. Of several processes that train together, the first one talks."""
+    """The console for results. Of several processes that train together, only the first one prints."""
     from rich.console import Console
 
     return Console(soft_wrap=True, emoji=False, quiet=os.environ.get("RANK", "0") != "0")

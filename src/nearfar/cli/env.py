@@ -1,4 +1,4 @@
-"""``nearfar env``: what a bug report needs to know of this machine."""
+"""``nearfar env``: the environment, for a bug report."""
 
 import json
 from collections.abc import Callable
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-def env_verb(argv: list[str], make_console: "Callable[[], Console]") -> int:
-    """Print versions, processor, threads, GPU, kernels, folders, data and hub."""
+def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
+    """Print versions, processor, threads, GPU, kernels, folders, data and hub; returns the exit status."""
     config, _ = parse(EnvConfig, argv, prog="nearfar env")
 
-    from nearfar.commands.env import describe, format_lines
+    from nearfar.commands.env import env, format_lines
 
-    found = describe(offline=config.offline)
-    text = json.dumps(found, indent=1, ensure_ascii=False) if config.json else "\n".join(format_lines(found))
+    report = env(config)
+    text = json.dumps(report, indent=1, ensure_ascii=False) if config.json else "\n".join(format_lines(report))
     make_console().print(text, markup=False, highlight=False)
     return 0

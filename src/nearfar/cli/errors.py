@@ -1,4 +1,4 @@
-"""The last net: what a command raises that nobody expected becomes one sentence, and the traceback a file."""
+"""Turns an unexpected exception into one sentence, and writes its traceback to a file."""
 
 import errno
 import os
@@ -15,27 +15,28 @@ PACKAGES = ("nearfar", "torch", "transformers", "sentence-transformers", "datase
 
 
 def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]:
-    """The exit status, and what to say; nothing where the output's reader has gone, as ``head`` does.
+    """The exit status and the message for ``error``.
 
-    With ``NEARFAR_DEBUG=1`` an unexpected ``error`` is raised again.
+    The message is empty if the reader of the output has closed it, as ``head`` does. With ``NEARFAR_DEBUG=1`` an
+    unexpected ``error`` is raised again.
     """
     if isinstance(error, BrokenPipeError) and _is_output_closed():
         return EXIT_PIPE_CLOSED, ""
     command = _truncate(shlex.join(["nearfar", *argv]))
     about = _file_of(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return 2, f"{command}: {about}no space is left on the disk; make room, or write to another place."
+        return 2, f"{command}: {about}no space is left on the disk; free some, or write to another place."
     if _is_out_of_memory(error):
-        return 2, f"{command}: the memory does not suffice; {_memory_advice(argv)}."
+        return 2, f"{command}: out of memory; {_memory_advice(argv)}."
     if os.environ.get("NEARFAR_DEBUG") == "1":
         raise error
     reason = " ".join(str(error).split())
     what = f"{about}{type(error).__name__}{f' ({_truncate(reason)})' if reason else ''}"
-    return EXIT_FAULT, f"{command}: {what}: this is a fault of nearfar: {_write_fault_log(error, argv)}"
+    return EXIT_FAULT, f"{command}: {what}: this is a bug in nearfar: {_write_fault_log(error, argv)}"
 
 
 def version(package: str) -> str:
-    """Of an installed package."""
+    """Version of an installed package."""
     from importlib import metadata
 
     try:
@@ -45,14 +46,14 @@ def version(package: str) -> str:
 
 
 def _is_output_closed() -> bool:
-    """Whether nobody reads what is printed; then nothing more is, or Python would complain as it leaves."""
+    """Whether the reader of stdout has closed it; if so, redirect stdout, because Python reports an error at exit."""
     import select
 
     try:
         number = sys.stdout.fileno()
     except (AttributeError, OSError, ValueError):  # no file
         return False
-    if sys.platform == "win32":  # which has no poll
+    if sys.platform == "win32":  # has no poll
         return True
     waiting = select.poll()
     waiting.register(number, select.POLLOUT)
@@ -79,7 +80,7 @@ def _is_out_of_memory(error: Exception) -> bool:
 def _memory_advice(argv: Sequence[str]) -> str:
     match argv[:1]:
         case ["train" | "finetune"]:
-            return "choose a smaller --batch-size, or a smaller --micro-batch, which leaves the batches as they are"
+            return "choose a smaller --micro-batch, which leaves the gradient unchanged, or a smaller --batch-size"
         case ["back-translate"]:
             return "choose a smaller --batch-size"
         case ["encode"]:
@@ -97,7 +98,7 @@ def _write_fault_log(error: Exception, argv: Sequence[str]) -> str:
         with open(number, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
     except OSError:
-        return f"please report it with what follows, as no file could be written.\n{text}"
+        return f"please report it with the following text; no file could be written.\n{text}"
     return f"please report it with the file {log}"
 
 
@@ -105,7 +106,7 @@ def _folder() -> str:
     try:
         return os.getcwd()
     except OSError:
-        return "(gone)"
+        return "(deleted)"
 
 
 def _truncate(text: str) -> str:

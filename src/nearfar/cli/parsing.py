@@ -1,7 +1,7 @@
-"""What all verbs share: flags from the fields of a config, and how to go on after Ctrl-C.
+"""Shared by all verbs: parses flags into a config, and reports how to resume after Ctrl-C.
 
-Help, and errors about flags that are unknown or missing, are tyro's. It is handed plain texts, which costs a third of
-what types cost it; :mod:`nearfar.config.values` makes values of them.
+tyro prints the help and the errors about missing flags. It receives plain texts, which takes a third of the time that
+typed values take; :mod:`nearfar.config.values` converts them.
 """
 
 import ast
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Parsed = TypeVar("Parsed", bound=Settings)
 
+SAVED = " after a complete step; everything is saved"
+"""What Ctrl-C leaves of a training run."""
+
 
 class ExtraOption(NamedTuple):
     """An option that is not in the command's config: a flag or, with ``positional_name``, positional arguments."""
@@ -34,14 +37,14 @@ class ExtraOption(NamedTuple):
 
 
 class _Default:
-    """Stands for a value that was not given."""
+    """Marks a value that was not given on the command line."""
 
     def __init__(self, value: Any) -> None:
         self.value = value
 
     @property
     def texts(self) -> list[str]:
-        """As ``--help`` shows it."""
+        """The default as ``--help`` shows it."""
         if self.value is None:
             return ["none"]
         return [str(value) for value in (self.value if isinstance(self.value, tuple) else (self.value,))]
@@ -56,14 +59,14 @@ def parse(
     values: Mapping[str, Any] | None = None,
     source: str | None = None,
 ) -> tuple[Parsed, dict[str, Any]]:
-    """The config that the flags ask for, and the ``extras`` by name.
+    """The config given by the flags, and the values of ``extras`` by name.
 
-    ``values`` are those of the file ``source``; flags override them.
+    ``values`` come from the file ``source``; flags override them.
 
     Raises:
-        NearfarError: a value of the wrong type or out of bounds, settings that do not go together, a flag that is
-            unknown or given twice.
-        SystemExit: with 0 after ``--help``, with 2 for a flag or a value that is missing, which is told.
+        NearfarError: a value of the wrong type or out of bounds, settings that conflict, a flag that is unknown or
+            given twice.
+        SystemExit: with 0 after ``--help``; with 2, after an error message, for a missing flag or value.
     """
     import tyro
 
@@ -92,12 +95,12 @@ def parse(
     extra_values = {extra.name: clean.pop(extra.name) for extra in extras}
     try:
         return kind(**clean), extra_values
-    except NearfarError as error:  # each value was checked by itself, so it is about some that do not go together
+    except NearfarError as error:  # each value is valid alone, so the error is about a combination
         raise NearfarError(f"{source}: {error}" if source else str(error)) from None
 
 
 def _parameter(one: ExtraOption, kind: FieldType) -> inspect.Parameter:
-    """What tyro reads a flag off."""
+    """The parameter from which tyro makes a flag."""
     import tyro
     from tyro.constructors import PrimitiveConstructorSpec
 
@@ -113,22 +116,22 @@ def _parameter(one: ExtraOption, kind: FieldType) -> inspect.Parameter:
         )
         hint = Annotated[object, spec]
         default = inspect.Parameter.empty if default is MISSING else _Default(default)
-    said_by_help = default.texts == [] if isinstance(default, _Default) else False
-    hint = Annotated[hint, tyro.conf.arg(help=one.help, help_behavior_hint="" if said_by_help else None)]
+    no_default = default.texts == [] if isinstance(default, _Default) else False
+    hint = Annotated[hint, tyro.conf.arg(help=one.help, help_behavior_hint="" if no_default else None)]
     if one.positional_name:
         hint = Annotated[hint, tyro.conf.Positional]
     return inspect.Parameter(one.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
 def _value(one: ExtraOption, kind: FieldType, found: Any) -> Any:
-    """What the words behind a flag mean."""
+    """The value of an option from the words on the command line."""
     name = one.positional_name.split()[0] if one.positional_name else flag(one.name)
     if isinstance(found, _Default):
         return found.value
     if not isinstance(found, list):
         return found  # a flag without a value
     if not found:
-        raise NearfarError(f"{name}: lacks a value; name one or more.")
+        raise NearfarError(f"{name}: needs a value; give one or more.")
     try:
         if not kind.is_sequence:
             return kind.from_text(found[0])
@@ -145,7 +148,7 @@ def _flag_name(one: ExtraOption, kind: FieldType) -> str:
 
 
 def _check_flags(argv: Sequence[str], known: set[str]) -> None:
-    """Refuse a flag that is unknown, and one that is given twice: a value would be dropped without a word."""
+    """Raise for an unknown flag, and for a flag given twice, because tyro would silently drop a value."""
     seen = set()
     for word in argv:
         if word == "--":
@@ -161,7 +164,7 @@ def _check_flags(argv: Sequence[str], known: set[str]) -> None:
 
 
 def _field_help(kind: type) -> dict[str, str]:
-    """The text below each field, of the class and of those it inherits from."""
+    """The docstring of each field of a class and its base classes."""
     texts: dict[str, str] = {}
     for base in reversed(kind.__mro__):
         if issubclass(base, Settings):
@@ -171,7 +174,7 @@ def _field_help(kind: type) -> dict[str, str]:
 
 @cache
 def _field_docstrings(module: str) -> dict[str, dict[str, str]]:
-    """Class -> field -> the text below it, read off the module's source."""
+    """Class -> field -> its docstring, parsed from the module's source."""
     loader = import_module(module).__loader__
     source = loader.get_source(module) if loader is not None and hasattr(loader, "get_source") else None
     found: dict[str, dict[str, str]] = {}
@@ -188,10 +191,10 @@ def _field_docstrings(module: str) -> dict[str, dict[str, str]]:
 
 
 def report_interrupt(what: str, console: "Console", verb: str, argv: Sequence[str], *, resume: bool) -> int:
-    """Say ``what`` Ctrl-C left and by which command it goes on; returns the exit status.
+    """Print what Ctrl-C left (``what``) and the command that resumes the run; returns the exit status.
 
-    ``argv`` is what stood behind the verb, ``resume`` whether it held --resume.
+    ``argv`` are the arguments of the verb; ``resume`` says whether they include --resume.
     """
     again = shlex.join(["nearfar", verb, *argv, *([] if resume else ["--resume"])])
-    console.print(f"\nStopped{what}. Go on with:\n  {again}", markup=False)
+    console.print(f"\nStopped{what}. Resume with:\n  {again}", markup=False)
     return 130

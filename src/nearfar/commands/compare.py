@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from nearfar.commands.evaluate import evaluate
-from nearfar.commands.train.group import FILE, runs_of
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.disk import model_of_run, path_errors
@@ -15,6 +14,7 @@ from nearfar.evaluation.comparison import check_comparison, compare_pairwise, co
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.tables import comparison_markdown, comparisons_markdown
+from nearfar.runs.group import FILE, runs_of
 from nearfar.types import Encode, NearfarError
 
 ComparisonInput: TypeAlias = "str | Path | Encode | Mapping[str, Any] | Sequence[ComparisonInput]"

@@ -1,28 +1,25 @@
-"""The main job on a small generated world, offline: ``make demo``, or ``python -m nearfar.commands.demo``.
+"""``nearfar demo``: the whole workflow on generated data, offline.
 
-Generate NLI rows and scored pairs, score an encoder, train it by sbert and by scl, score again on pairs whose words,
-and most of whose sentence patterns, were never trained on, compare, plot, and search with the new encoder.
+It generates NLI rows and scored pairs, evaluates an encoder, trains it with the methods sbert and scl, and evaluates
+again on pairs with words, and mostly sentence patterns, that do not occur in training. Then it compares the models,
+plots their embeddings, and searches with the trained encoder.
 """
 
-import argparse
 import shutil
-import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from nearfar.config import SbertConfig, SclConfig, TrainConfig
-from nearfar.runtime import threads
+from nearfar.config import DemoConfig, SbertConfig, SclConfig, TrainConfig
+from nearfar.config.calls import accepts_settings
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from nearfar.encoder.encoder import Encoder
 
-MODEL = "sentence-transformers/all-MiniLM-L6-v2"
 TASK = "microworld"
 LIBRARY = (
     "A lawyer is chasing a burglar.",
@@ -37,27 +34,18 @@ LIBRARY = (
 QUERIES = ("An attorney chases a thief.", "A physician is not awake.", "The gate is being opened.")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the demo; returns the exit status."""
-    parser = argparse.ArgumentParser(
-        prog="python -m nearfar.commands.demo", description=(__doc__ or "").strip().splitlines()[0]
-    )
-    parser.add_argument("--output", type=Path, default=Path("demo"), help="folder to write (an old demo is replaced)")
-    parser.add_argument("--model", default=MODEL, help="encoder to start from")
-    parser.add_argument("--max-steps", type=int, default=None, help="stop each run early, for a quick look")
-    options = parser.parse_args(arguments)
-    threads.set_up()
-    console = Console(soft_wrap=True)
-    try:
-        demo(options.output, options.model, options.max_steps, console)
-    except NearfarError as error:
-        Console(stderr=True, soft_wrap=True).print(f"nearfar: {error}", markup=False, highlight=False, style="red")
-        return 2
-    return 0
+@accepts_settings(DemoConfig)
+def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
+    """Run the demo and write ``report.md``, the plots, the models and the result files to ``config.output``.
 
+    Settings can be given by name: ``demo(output="demo")``; see :class:`nearfar.DemoConfig`.
 
-def demo(folder: Path, model: str, max_steps: int | None, console: Console) -> None:
-    """Do all of it, and leave ``report.md``, the plots, the models and the result files in ``folder``."""
+    Returns:
+        The report.
+
+    Raises:
+        NearfarError: the folder exists and is not a demo's, a file cannot be written, or the model is not found.
+    """
     from nearfar.commands.compare import compare
     from nearfar.commands.evaluate import evaluate
     from nearfar.commands.train.command import train
@@ -66,28 +54,30 @@ def demo(folder: Path, model: str, max_steps: int | None, console: Console) -> N
     from nearfar.evaluation.plots import training_curves, tsne
 
     started = time.perf_counter()
+    folder = Path(config.output)
+    console = console or Console(quiet=True)
     _clear(folder)
-    console.rule("1. a small world")
+    console.rule("1. generate data")
     world = generate()
     world.write(folder / "data")
     console.print(
-        f"{len(world.nli):,} NLI rows to train on; {len(world.sts_test):,} scored pairs to test on, which share no "
-        f"content word with them. For example:\n  {world.nli[0].premise} / {world.nli[0].hypothesis}\n"
+        f"{len(world.nli):,} NLI rows for training; {len(world.sts_test):,} scored test pairs, which share no content "
+        f"word with them. For example:\n  {world.nli[0].premise} / {world.nli[0].hypothesis}\n"
         f"  {world.sts_test[0].first} / {world.sts_test[0].second}: {world.sts_test[0].score:g} of 5",
         highlight=False,
     )
 
     console.rule("2. train")
-    configs = {config.output.rsplit("/", 1)[-1]: config for config in _configs(folder, model, max_steps)}
-    for config in configs.values():
-        console.print((config.__doc__ or "").strip(), highlight=False)
-        train(config, console=console)
+    runs = {run.output.rsplit("/", 1)[-1]: run for run in _configs(config)}
+    for run in runs.values():
+        console.print((run.__doc__ or "").strip(), highlight=False)
+        train(run, console=console)
 
-    console.rule("3. prove")
-    places: dict[str, Any] = {"before": model} | {name: config.output for name, config in configs.items()}
+    console.rule("3. evaluate and compare")
+    models: dict[str, Any] = {"before": config.model} | {name: run.output for name, run in runs.items()}
     results = {
-        name: evaluate(place, tasks=(TASK,), name=name, output=folder / f"{name}.json", progress=console.is_terminal)
-        for name, place in places.items()
+        name: evaluate(model, tasks=(TASK,), name=name, output=folder / f"{name}.json", progress=console.is_terminal)
+        for name, model in models.items()
     }
     comparisons = [
         compare(results[first], results[second], output=folder / f"{first}-{second}.json", progress=False)
@@ -97,15 +87,15 @@ def demo(folder: Path, model: str, max_steps: int | None, console: Console) -> N
     console.print(_rich(scores), soft_wrap=False)
     console.print(_rich(differences), soft_wrap=False)
 
-    console.rule("4. look and search")
-    encoders = {"before": Encoder.from_pretrained(model)}
-    encoders |= {name: Encoder.from_pretrained(Path(config.output) / "model") for name, config in configs.items()}
+    console.rule("4. plot and search")
+    encoders = {"before": Encoder.from_pretrained(config.model)}
+    encoders |= {name: Encoder.from_pretrained(Path(run.output) / "model") for name, run in runs.items()}
     shown = world.labelled[:400]
     vectors = {
         name: encoder.encode([text for text, _ in shown], precision="fp32") for name, encoder in encoders.items()
     }
     tsne(vectors, [label for _, label in shown], folder / "tsne.png")
-    training_curves({name: Path(c.output) / "metrics.jsonl" for name, c in configs.items()}, folder / "training.png")
+    training_curves({name: Path(run.output) / "metrics.jsonl" for name, run in runs.items()}, folder / "training.png")
     found = [line for query in QUERIES for line in _search(query, encoders)]
     console.print("\n".join(found), highlight=False)
 
@@ -113,14 +103,19 @@ def demo(folder: Path, model: str, max_steps: int | None, console: Console) -> N
     minutes = (time.perf_counter() - started) / 60
     console.rule()
     console.print(
-        f"Done in {minutes:.1f} minutes. Read {folder / 'report.md'}; the new encoder is {folder / 'scl/model'}"
+        f"Done in {minutes:.1f} minutes. Report: {folder / 'report.md'}. Trained encoder: {folder / 'scl/model'}",
+        highlight=False,
     )
+    return folder / "report.md"
 
 
-def _configs(folder: Path, model: str, max_steps: int | None) -> tuple[TrainConfig, ...]:
-    """The same rows, batches and steps for both; from a trained encoder, so cosine in place of Liao's dot product."""
+def _configs(config: DemoConfig) -> tuple[TrainConfig, ...]:
+    """Two runs with the same rows, batches and steps.
+
+    The encoder is already trained, so scl uses the cosine instead of the dot product of Liao (2021).
+    """
     shared: dict[str, Any] = {
-        "model": model,
+        "model": config.model,
         "pooling": "own",
         "data": (TASK,),
         "evaluate_on": f"{TASK}:dev",
@@ -128,20 +123,20 @@ def _configs(folder: Path, model: str, max_steps: int | None) -> tuple[TrainConf
         "checkpoint_every": 200,
         "learning_rate": 5e-5,
         "epochs": 2,
-        "max_steps": max_steps,
-        "precision": "fp32",  # on any processor, as the scores are
+        "max_steps": config.max_steps,
+        "precision": "fp32",  # on any processor, like the scores
     }
     return (
-        SbertConfig(output=f"{folder}/sbert", **shared),
-        SclConfig(output=f"{folder}/scl", similarity="cosine", temperature=0.05, **shared),
+        SbertConfig(output=f"{config.output}/sbert", **shared),
+        SclConfig(output=f"{config.output}/scl", similarity="cosine", temperature=0.05, **shared),
     )
 
 
 def _clear(folder: Path) -> None:
-    """Make way for a new demo, but never remove a folder that is something else."""
+    """Remove the folder of an earlier demo, but never another folder."""
     if folder.exists():
         if any(folder.iterdir()) and not (folder / "data" / "sts" / TASK).is_dir():
-            raise NearfarError(f"{folder}: is not a demo's folder; choose another --output.")
+            raise NearfarError(f"{folder}: exists and is not the folder of a demo; choose another --output.")
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
 
@@ -174,7 +169,7 @@ def _rich(grid: Grid) -> Table:
 
 
 def _search(query: str, encoders: "dict[str, Encoder]") -> list[str]:
-    """The best three of the library before and after, side by side."""
+    """The three best matches in the library, before and after training."""
     lines = [f"query: {query}"]
     for name in ("before", "scl"):
         vectors = encoders[name].encode([query, *LIBRARY], normalize=True, precision="fp32")
@@ -186,17 +181,13 @@ def _search(query: str, encoders: "dict[str, Encoder]") -> list[str]:
 def _write_report(folder: Path, scores: Grid, differences: Grid, found: list[str], provenance: dict[str, Any]) -> None:
     from nearfar.disk import write_text
 
-    lines = ["# What training did", "", (__doc__ or "").split("\n\n")[1].replace("\n", " ").strip()]
+    lines = ["# Before and after training", "", (__doc__ or "").split("\n\n")[1].replace("\n", " ").strip()]
     for title, header, rows in (scores, differences):
         lines += ["", f"## {title}", ""]
         lines += [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]
     lines += ["", "## Training", "", "![Loss and dev score by step](training.png)"]
-    lines += ["", "## The space before and after", "", "![t-SNE of sentences by activity](tsne.png)"]
-    lines += ["", "Sentences of the training vocabulary, coloured by activity; no label was seen in training."]
-    lines += ["", "## Search", "", "```", *found, "```", "", "## Where this comes from", ""]
+    lines += ["", "## Embedding space before and after training", "", "![t-SNE of sentences by activity](tsne.png)"]
+    lines += ["", "Sentences of the training vocabulary, coloured by activity. Training used no activity labels."]
+    lines += ["", "## Search", "", "```", *found, "```", "", "## Provenance", ""]
     lines += [f"- {key}: {value}" for key, value in provenance.items()]
     write_text(folder / "report.md", "\n".join(lines) + "\n")
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,7 +1,7 @@
-"""What a bug report needs to know of a machine: ``nearfar env``.
+"""``nearfar env``: the environment, for a bug report.
 
-Each part is found out by itself, so that what is broken takes nothing else with it. No part tells a name that a home
-folder has, or a variable that is not listed here.
+Each part is collected on its own, so that an error in one does not affect the others. The name of the home folder is
+removed, and only the environment variables listed here are shown.
 """
 
 import os
@@ -23,6 +23,8 @@ from textwrap import wrap
 from typing import Any
 from urllib.parse import urlsplit
 
+from nearfar.config.calls import accepts_settings
+from nearfar.config.verbs import EnvConfig
 from nearfar.runtime import machine, threads
 
 PACKAGES = (
@@ -53,16 +55,20 @@ VARIABLES = (
     "NEARFAR_KERNELS_MARCH",
     "CXX",
 )
-"""What the environment may say of computing; no others are told."""
+"""The environment variables that are shown, if set."""
 OFFLINE = ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE")
 TIMEOUT = 3.0
-"""Seconds that the hub has to answer."""
+"""Timeout of the request to the hub, in seconds."""
 WIDTH = 110
-UNKNOWN = "cannot be told: "
+UNKNOWN = "unknown: "
 
 
-def describe(*, offline: bool = False) -> dict[str, Any]:
-    """All parts, by name; a part that cannot be found out is a sentence that says why. ``offline`` asks no hub."""
+@accepts_settings(EnvConfig)
+def env(config: EnvConfig) -> dict[str, Any]:
+    """The environment by part: versions, platform, processor, threads, gpu, kernels, folders, data, hub.
+
+    A part that raises an error is a sentence with the reason. ``config.json`` has no effect here.
+    """
     parts: dict[str, Callable[[], object]] = {
         "versions": _versions,
         "platform": _platform,
@@ -72,14 +78,14 @@ def describe(*, offline: bool = False) -> dict[str, Any]:
         "kernels": _kernels,
         "folders": _folders,
         "data": _data,
-        "hub": partial(_hub, offline=offline),
+        "hub": partial(_hub, offline=config.offline),
     }
     return {name: _anonymize(_safe_call(probe), _homes()) for name, probe in parts.items()}
 
 
-def format_lines(found: Mapping[str, Any]) -> Iterator[str]:
-    """The parts as text, a screen of it."""
-    for part, info in found.items():
+def format_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """The parts as lines of text."""
+    for part, info in report.items():
         values = {"": info} if part == "versions" or not isinstance(info, dict) else info
         yield part
         for name, value in values.items():
@@ -103,7 +109,7 @@ def _safe_call(probe: Callable[[], object]) -> object:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return probe()
-    except Exception as error:  # whatever is broken is what the report is about
+    except Exception as error:  # the error is what the bug report is about
         return f"{UNKNOWN}{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
@@ -183,7 +189,7 @@ def _folders() -> dict[str, object]:
 def _folder(place: Path) -> str:
     there = next((folder for folder in (place, *place.parents) if folder.exists()), None)
     free = f"{shutil.disk_usage(there).free / 1e9:.1f} GB free" if there else "no such disk"
-    return f"{place} ({free}{'' if place.is_dir() else ', not there yet'})"
+    return f"{place} ({free}{'' if place.is_dir() else ', does not exist yet'})"
 
 
 def _data() -> dict[str, object]:
@@ -194,7 +200,7 @@ def _data() -> dict[str, object]:
         return {"folder": None, "why": "NEARFAR_DATA is not set"}
     folder = Path(root).expanduser()
     if not folder.is_dir():
-        return {"folder": str(folder), "why": "there is no such folder"}
+        return {"folder": str(folder), "why": "this folder does not exist"}
     sets: dict[str, list[str]] = {"whole": [], "in_part": [], "missing": []}
     for name, entry in CATALOG.items():
         place = folder / entry.folder
@@ -217,15 +223,15 @@ def _hub(*, offline: bool) -> dict[str, object]:
     info = {"address": f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"}  # without a password
     for name in OFFLINE:
         if os.environ.get(name, "").upper() in ("1", "ON", "YES", "TRUE"):
-            return {**info, "reachable": None, "answer": f"not asked, as {name} is set"}
+            return {**info, "reachable": None, "answer": f"not tested, because {name} is set"}
     if offline:
-        return {**info, "reachable": None, "answer": "not asked, by --offline"}
+        return {**info, "reachable": None, "answer": "not tested, because of --offline"}
     answers: list[dict[str, object]] = []
-    # In a thread, as a name that is looked up may take longer than any time limit; it ends with this process.
+    # In a daemon thread, because a name lookup may exceed the timeout.
     asking = threading.Thread(target=lambda: answers.append(_probe_url(address)), daemon=True)
     asking.start()
     asking.join(2 * TIMEOUT)
-    return {**info, **(answers[0] if answers else {"reachable": False, "answer": f"none in {2 * TIMEOUT:g} s"})}
+    return {**info, **(answers[0] if answers else {"reachable": False, "answer": f"none within {2 * TIMEOUT:g} s"})}
 
 
 def _probe_url(address: str) -> dict[str, object]:
@@ -235,13 +241,13 @@ def _probe_url(address: str) -> dict[str, object]:
             status = answer.status
     except urllib.error.HTTPError as error:
         status = error.code
-    except Exception as error:  # whatever the network says
+    except Exception as error:  # any network error is part of the report
         return {"reachable": False, "answer": str(getattr(error, "reason", None) or error)}
     return {"reachable": True, "answer": f"status {status} after {time.perf_counter() - started:.1f} s"}
 
 
 def _homes() -> list[str]:
-    """Ways to write the home folder, the longest first."""
+    """The spellings of the home folder, longest first."""
     found = {os.environ.get("HOME", ""), os.environ.get("USERPROFILE", "")}
     with suppress(RuntimeError):
         found.add(str(Path.home()))
@@ -250,7 +256,7 @@ def _homes() -> list[str]:
 
 
 def _anonymize(value: object, homes: list[str]) -> object:
-    """The same without the home folder's name: the folder is ``~``, and folders elsewhere of that name ``<user>``."""
+    """``value`` with the home folder replaced by ``~``, and other folders of the same name by ``<user>``."""
     if isinstance(value, dict):
         return {name: _anonymize(item, homes) for name, item in value.items()}
     if isinstance(value, list):

@@ -13,9 +13,11 @@ from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
 from nearfar.data.sts import load_task
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation import results
+from nearfar.evaluation.results import Result, check_output
 from nearfar.evaluation.sts import Subsets, evaluate_sts
 from nearfar.evaluation.tables import evaluation_markdown
-from nearfar.runs.folder import read_run_info
+from nearfar.runs.group import FILE, runs_of
+from nearfar.runs.records import read_run_info
 from nearfar.types import Encode, NearfarError, Precision
 
 if TYPE_CHECKING:
@@ -161,6 +163,30 @@ def evaluate(
     if file:
         results.write_result(result, file, markdown=evaluation_markdown(result))
     return result
+
+
+def evaluate_group(
+    folder: str | Path, *, output: str | Path | None = None, name: str | None = None, **settings: Any
+) -> list[Result]:
+    """Evaluate each run of a group by :func:`nearfar.evaluate`, which takes the ``settings``.
+
+    ``output`` is a folder for the result files, one a run; ``nearfar compare`` takes it as a side.
+
+    Raises:
+        NearfarError: the folder is no finished group, ``output`` is a file, and what ``evaluate`` refuses.
+    """
+    runs = runs_of(folder)
+    if runs is None:
+        raise NearfarError(f"{folder}: is no finished group of runs (no {FILE}).")
+    if output is not None and str(output).endswith(".json"):
+        raise NearfarError(f"--output {output}: a group has a result for each run; name a folder for them.")
+    files = [None if output is None else Path(output) / f"{run.name}.json" for run in runs]
+    for file in files:  # all of them, before the first run is evaluated
+        if file is not None:
+            check_output(file, overwrite=settings.get("overwrite", False))
+    return [
+        evaluate(run, name=name or str(folder), output=file, **settings) for run, file in zip(runs, files, strict=True)
+    ]
 
 
 def _as_tuple(specs: Sequence[str] | None) -> tuple[str, ...]:

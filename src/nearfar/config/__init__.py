@@ -1,8 +1,8 @@
-"""Every setting of every command, once: these frozen dataclasses are the flags, the TOML keys and the Python API.
+"""Every setting of every command, defined once: frozen dataclasses that give flags, TOML keys and the Python API.
 
-A run is ``TrainConfig`` plus what its method adds; each method is one class, and its defaults are the paper's. The text
-below a field is its ``--help``, the type of a field says what its values may be. A name is imported when it is asked
-for, so that a command loads its own settings alone.
+Each training method is one class, which extends ``TrainConfig``; its defaults are the paper's. The docstring below a
+field is the help of its flag, and the field's type defines which values are valid. Names are imported on first use, so
+that a command loads only its own settings.
 """
 
 from importlib import import_module
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from nearfar.config.verbs import (
         BackTranslateConfig,
         CompareConfig,
+        DemoConfig,
         EncodeConfig,
         EnvConfig,
         EvaluateConfig,
@@ -50,8 +51,8 @@ _EXPORTS_BY_MODULE = {
     "texts": "InfoNceConfig RegressionConfig SupconTextConfig",
     "training": "RunConfig TrainConfig parse_seeds",
     "values": "Settings flag format_value",
-    "verbs": "BackTranslateConfig CompareConfig EncodeConfig EnvConfig EvaluateConfig "
-    "GeometryConfig PredictConfig ReportConfig",
+    "verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
+    "EvaluateConfig GeometryConfig PredictConfig ReportConfig",
 }
 _MODULE_OF = {name: module for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()}
 
@@ -65,6 +66,7 @@ __all__ = [
     "BtSgOptConfig",
     "Cap",
     "CompareConfig",
+    "DemoConfig",
     "EncodeConfig",
     "EnvConfig",
     "EvaluateConfig",
@@ -105,5 +107,5 @@ def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'nearfar.config' has no attribute {name!r}")
     found = getattr(import_module(f"nearfar.config.{_MODULE_OF[name]}"), name)
-    globals()[name] = found  # the next time it is simply there
+    globals()[name] = found
     return found

@@ -1,13 +1,13 @@
-"""What a setting may be, declared in its field's type: bounds of numbers, and texts that name files.
+"""Types of settings: numbers with bounds, and texts that name files.
 
-The caps are absurd but safe: above them a run would hang, overflow or fill the memory, and nobody needs to pass them.
+Upper bounds are far above useful values. They prevent values that would hang, overflow or exhaust memory.
 """
 
 from typing import Annotated, Literal
 
 
 class Bounds:
-    """From ``low`` to ``high``, each included unless it is open; a mark on a number's type.
+    """The range from ``low`` to ``high``, each inclusive unless open. Annotates a number's type.
 
     >>> Bounds(1, 1000).violation(0), Bounds(1, 1000).violation(2000), Bounds(1, 1000).violation(7)
     ('must be at least 1', 'must be at most 1,000', None)
@@ -19,7 +19,7 @@ class Bounds:
         self.low, self.high, self.open_low, self.open_high = low, high, open_low, open_high
 
     def violation(self, value: float) -> str | None:
-        """Why ``value`` is outside, or None."""
+        """Why ``value`` is out of bounds, or None if it is not."""
         low, high = self.low, self.high
         if low is not None and (value <= low if self.open_low else value < low):
             return f"must be above {low}" if self.open_low else f"must be at least {low}"
@@ -29,12 +29,12 @@ class Bounds:
 
 
 class Interval(Bounds):
-    """Bounds that a message names both, as they are short: a share, a probability."""
+    """Bounds that messages show as an interval, such as those of a probability."""
 
     __slots__ = ()
 
     def violation(self, value: float) -> str | None:
-        """Why ``value`` is outside, or None."""
+        """Why ``value`` is out of bounds, or None if it is not."""
         if super().violation(value) is None:
             return None
         if not (self.open_low or self.open_high):
@@ -43,7 +43,7 @@ class Interval(Bounds):
 
 
 class MaxNameLength:
-    """A mark on a text that names a file or folder, or may: file systems take names of 255 bytes at most."""
+    """Annotates a text that may name a file or folder: file systems allow names of up to 255 bytes."""
 
     __slots__ = ("longest",)
 
@@ -52,25 +52,25 @@ class MaxNameLength:
 
 
 File = Annotated[str, MaxNameLength()]
-"""A file, a folder, or a name that is looked up as one too."""
+"""A file, a folder, or a name that may be one."""
 Output = Annotated[str, MaxNameLength(230)]
-"""What is written; while it is, files beside it have longer names."""
+"""A file or folder to write. It is shorter than :data:`File` because temporary files have longer names."""
 Count = Annotated[int, Bounds(1, 10**6)]
-"""Rows of a batch, or batches of a step."""
+"""Number of rows in a batch, or of batches in a step."""
 Runs = Annotated[int, Bounds(1, 1000)]
-"""Of a study, for each setting."""
+"""Number of runs for each setting of a study."""
 Epochs = Annotated[int, Bounds(1, 10**5)]
 Steps = Annotated[int, Bounds(1, 10**9)]
 Rows = Annotated[int, Bounds(1, 10**12)]
 Length = Annotated[int, Bounds(3, 10**6)]
-"""Tokens of a text: two special ones and a word."""
+"""Maximum number of tokens in a text: at least two special tokens and one word."""
 Width = Annotated[int, Bounds(1, 2**16)]
-"""Of a head or an adapter."""
+"""Width of a head, or rank of an adapter."""
 AtLeastTwo = Annotated[int, Bounds(2, 10**12)]
 PlotPoints = Annotated[int, Bounds(4, 10**5)]
-"""Points of a plot."""
+"""Number of points in a plot."""
 Hidden = Annotated[int, Bounds(0, 2**16)]
-"""Units, or none."""
+"""Number of hidden units; 0 for no hidden layer."""
 Folds = Annotated[int, Bounds(2, 10**4)]
 Beams = Annotated[int, Bounds(1, 100)]
 ProcessCount = Annotated[int, Bounds(1, 128)]
@@ -78,7 +78,7 @@ Resamples = Annotated[int, Bounds(1, 10**6)]
 ResamplesOrNone = Annotated[int, Bounds(0, 10**6)]
 Seed = Annotated[int, Bounds(0, 2**63 - 1)]
 NumpySeed = Annotated[int, Bounds(0, 2**32 - 1)]
-"""Where scikit-learn or NumPy's older generators take it."""
+"""A seed for scikit-learn or NumPy's legacy generators."""
 Positive = Annotated[float, Bounds(0, 10**6, open_low=True)]
 Weight = Annotated[float, Bounds(0, 10**6)]
 Logit = Annotated[float, Bounds(-(10**6), 10**6)]
@@ -87,4 +87,4 @@ Fraction = Annotated[float, Interval(0, 1)]
 OpenFraction = Annotated[float, Interval(0, 1, open_low=True, open_high=True)]
 BelowOne = Annotated[float, Interval(0, 1, open_high=True)]
 Cap = Annotated[int, Bounds(1, 10**9)] | Literal["all"]
-"""At most so many, or all."""
+"""A maximum number, or all."""

@@ -1,13 +1,15 @@
-"""Calls from Python: a command takes its config object, or the same settings as keyword arguments."""
+"""Lets a command be called from Python with a config object or with the same settings as keyword arguments."""
 
-from collections.abc import Callable
-from dataclasses import replace
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, replace
 from functools import wraps
-from inspect import signature
-from typing import Any, TypeVar
+from inspect import Parameter, Signature, signature
+from typing import Any, TypeVar, get_type_hints
 
-from nearfar.config.files import build, check_values
-from nearfar.config.values import Settings
+from nearfar.config.files import unknown_name_message
+from nearfar.config.values import InvalidValueError, Settings, field_types, format_value
+from nearfar.types import NearfarError
 
 Result = TypeVar("Result")
 
@@ -15,30 +17,96 @@ Result = TypeVar("Result")
 def accepts_settings(kind: type[Settings]) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Decorate a command whose parameter ``config`` is a ``kind``, so that settings can be given by name.
 
-    ``evaluate(model, EvaluateConfig(seed=1))``, ``evaluate(model, seed=1)`` and ``evaluate(model, config, seed=1)`` are
-    then the same; a keyword overrides the config's value. Parameters of the command that are no settings keep their
-    names. Values are checked as flags and TOML values are.
+    These three calls are the same::
+
+        encode("model", EncodeConfig(input="a.txt", output="a.npy"))
+        encode("model", input="a.txt", output="a.npy")
+        encode("model", EncodeConfig(input="a.txt", output="b.npy"), output="a.npy")
+
+    A keyword overrides the value in ``config``. The command's other parameters keep their names, positions and
+    defaults. Values are checked as flags and TOML values are; in addition, one text or path may stand for a list of
+    one. ``help()`` and :func:`inspect.signature` show every setting as a keyword with its type and default.
 
     Raises:
-        NearfarError: a keyword that is neither a setting nor a parameter; a value that its setting does not take.
+        NearfarError: from the decorated command, for a keyword that is neither a setting nor a parameter, a value that
+            the setting does not take, a missing required setting, or a ``config`` of another class.
+        TypeError: from the decorated command, for too many or missing positional arguments, as in any Python call.
     """
 
     def decorate(command: Callable[..., Result]) -> Callable[..., Result]:
-        parameters = signature(command)
+        own = signature(command)
+        source = f"{command.__name__}()"
 
         @wraps(command)
         def call(*arguments: Any, **keywords: Any) -> Result:
-            named = {name: keywords.pop(name) for name in list(keywords) if name not in parameters.parameters}
-            bound = parameters.bind_partial(*arguments, **keywords)
-            source = f"{command.__name__}()"
-            config = bound.arguments.get("config")
-            if config is None:
-                config = build(kind, named, source=source)
-            elif named:
-                config = replace(config, **check_values(kind, named, source=source))
-            bound.arguments["config"] = config
+            settings = {name: keywords.pop(name) for name in list(keywords) if name not in own.parameters}
+            try:
+                bound = own.bind_partial(*arguments, **keywords)
+            except TypeError as error:
+                raise TypeError(f"{source}: {error}; give settings by name") from None
+            given = bound.arguments.get("config")
+            _check_names(kind, settings, parameters=own.parameters, source=source)
+            bound.arguments["config"] = _build(kind, given, settings, source=source)
             return command(*bound.args, **bound.kwargs)
 
+        call.__signature__ = _signature(own, kind)  # type: ignore[attr-defined]
         return call
 
     return decorate
+
+
+def _check_names(
+    kind: type[Settings], settings: Mapping[str, Any], *, parameters: Mapping[str, Parameter], source: str
+) -> None:
+    """Refuse a keyword that is neither a setting nor a parameter of the command."""
+    known = [field.name for field in fields(kind)]
+    for name in settings:
+        if name not in known:
+            every = [*known, *(one for one in parameters if one not in known)]
+            raise NearfarError(f"{source}: {unknown_name_message(name, every, what='setting')}")
+
+
+def _build(kind: type[Settings], given: object, settings: Mapping[str, Any], *, source: str) -> Settings:
+    """The config of one call: ``given``, if there is one, with ``settings`` in place of its values."""
+    if given is not None and not isinstance(given, kind):
+        raise NearfarError(
+            f"{source}: config must be a {kind.__name__}, not {type(given).__name__} {format_value(given)}. "
+            f"Give settings by name, as in {fields(kind)[0].name}=..."
+        )
+    clean = {}
+    for name, value in settings.items():
+        field_type = field_types(kind)[name]
+        listed = (value,) if field_type.is_sequence and isinstance(value, (str, os.PathLike)) else value
+        try:
+            clean[name] = field_type.validate(listed)
+        except InvalidValueError as error:
+            raise NearfarError(f"{source}: {name} = {format_value(value)}: {error}.") from None
+    missing = [field.name for field in fields(kind) if field.default is MISSING and field.name not in clean]
+    if given is None and missing:
+        raise NearfarError(f"{source}: missing {' and '.join(missing)}.")
+    try:
+        return kind(**clean) if given is None else replace(given, **clean)
+    except NearfarError as error:  # settings that are valid alone but not together
+        raise NearfarError(f"{source}: {error}") from None
+
+
+def _signature(own: Signature, kind: type[Settings]) -> Signature:
+    """The command's signature with ``config`` optional, and every setting as a keyword."""
+    hints = get_type_hints(kind)  # without bounds, which are Annotated
+    taken = [
+        one.replace(default=None, annotation=kind | None) if name == "config" else one
+        for name, one in own.parameters.items()
+    ]
+    settings = [
+        Parameter(
+            field.name,
+            Parameter.KEYWORD_ONLY,
+            default=Parameter.empty if field.default is MISSING else field.default,
+            annotation=hints[field.name],
+        )
+        for field in fields(kind)
+        if field.name not in own.parameters
+    ]
+    positional = [one for one in taken if one.kind is not Parameter.KEYWORD_ONLY]
+    keyword_only = [one for one in taken if one.kind is Parameter.KEYWORD_ONLY]
+    return own.replace(parameters=[*positional, *settings, *keyword_only])

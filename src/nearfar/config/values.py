@@ -1,7 +1,7 @@
-"""Values against the types of their fields: flags, TOML and Python code are checked alike, and nothing is coerced.
+"""Checks the values of settings against the types of their fields, in the same way for flags, TOML and Python.
 
-A boolean is no number, a text is no number, 3.0 is no whole number. A whole number is a fine ``float``, a list a fine
-tuple, a path a fine text, and a number of NumPy a fine number.
+Types are strict: a boolean or a text is not a number, and 3.0 is not an integer. Accepted are an integer for a
+``float``, a list for a tuple, a path for a text, and NumPy numbers.
 """
 
 import math
@@ -21,17 +21,17 @@ TYPE_NAMES: dict[type, tuple[str, str]] = {
     float: ("a number", "FLOAT"),
     str: ("text", "STR"),
 }
-"""What a value is called in messages and in help."""
+"""Type -> its name in messages, its name in help."""
 MAX_DIGITS = 4300
-"""Python converts no more digits than these between text and number."""
+"""The maximum number of digits that Python converts between text and number."""
 
 
 class InvalidValueError(ValueError):
-    """Why a value is refused, in words that go on after it: ``must be at least 1``."""
+    """Why a value is invalid; the message continues a sentence: ``must be at least 1``."""
 
 
 class FieldType:
-    """What a field's type says of its values."""
+    """The values that a field accepts, read from its type annotation."""
 
     def __init__(self, hint: Any) -> None:
         self.nullable = self.is_sequence = False
@@ -69,13 +69,13 @@ class FieldType:
 
     @property
     def expected(self) -> str:
-        """What a single value may be, in words."""
+        """The accepted single values, in words."""
         every = self._names(0)
         return every[0] if len(every) == 1 else f"{', '.join(every[:-1])} or {every[-1]}"
 
     @property
     def metavar(self) -> str:
-        """What ``--help`` calls the value."""
+        """The placeholder for the value in ``--help``."""
         every = self._names(1)
         if self.is_sequence:
             return f"{every[0]} [{every[0]} ...]"
@@ -86,10 +86,10 @@ class FieldType:
         return [*scalar, *map(str, self.choices), *(["none"] if self.nullable else [])]
 
     def validate(self, value: Any) -> Any:
-        """``value``, as a tuple, a text or a plain number where it is something like it.
+        """``value``, converted to a tuple, text or plain number if it is a list, path or NumPy number.
 
         Raises:
-            InvalidValueError: it is no value of this kind.
+            InvalidValueError: the field does not accept it.
         """
         if value is None and self.nullable:
             return None
@@ -101,10 +101,10 @@ class FieldType:
         return value if clean == value else clean
 
     def from_text(self, text: str) -> Any:
-        """A single value as a flag has it.
+        """A single value from its text on the command line.
 
         Raises:
-            InvalidValueError: it is no value of this kind.
+            InvalidValueError: the field does not accept it.
         """
         if self.nullable and text.lower() == "none":
             return None
@@ -180,14 +180,14 @@ def _check_text(text: str, longest_name: int | None) -> None:
         raise InvalidValueError(f"is a path of over {MAX_PATH_BYTES:,} bytes; choose a shorter one")
 
 
-_KINDS: dict[type, dict[str, FieldType]] = {}
+_FIELD_TYPES: dict[type, dict[str, FieldType]] = {}
 
 
 def field_types(of: "type[Settings]") -> dict[str, FieldType]:
-    """The kind of each field of a class of settings."""
-    if of not in _KINDS:
-        _KINDS[of] = {field.name: FieldType(field.type) for field in fields(of)}
-    return _KINDS[of]
+    """The type of each field of a settings class, by name."""
+    if of not in _FIELD_TYPES:
+        _FIELD_TYPES[of] = {field.name: FieldType(field.type) for field in fields(of)}
+    return _FIELD_TYPES[of]
 
 
 def flag(name: str) -> str:
@@ -196,7 +196,7 @@ def flag(name: str) -> str:
 
 
 def format_value(value: Any) -> str:
-    """A value in an error message, on one line and not too long.
+    """A value for an error message, on one line and at most 80 characters long.
 
     >>> format_value(True), format_value("a\\nb"), len(format_value("x" * 1000))
     ('true', "'a\\\\nb'", 80)
@@ -205,27 +205,27 @@ def format_value(value: Any) -> str:
         return str(value).lower()
     try:
         text = repr(value)
-    except ValueError:  # a number of more digits than Python converts
+    except ValueError:  # Python converts no integer with more digits
         return f"a number of more than {MAX_DIGITS:,} digits"
     return text if len(text) <= MAX_SHOWN_CHARS else f"{text[: MAX_SHOWN_CHARS - 4]} ..."
 
 
 def format_text(text: str) -> str:
-    """What was typed, as it was typed where that can be read."""
+    """A text for an error message: as typed if it is printable, else quoted."""
     plain = text.isprintable() and text.strip() == text != ""
     return text if plain and len(text) <= MAX_SHOWN_CHARS else format_value(text)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What all classes of settings share: their values are checked when they are made."""
+    """Base class of all settings; values are checked when an instance is created."""
 
     def __post_init__(self) -> None:
-        """Refuse values that no command can use, before anything is loaded."""
-        for name, kind in field_types(type(self)).items():
+        """Check all values."""
+        for name, field_type in field_types(type(self)).items():
             value = getattr(self, name)
             try:
-                clean = kind.validate(value)
+                clean = field_type.validate(value)
             except InvalidValueError as error:
                 raise NearfarError(f"{flag(name)} {format_value(value)}: {error}.") from None
             if clean is not value:

@@ -1,4 +1,7 @@
-"""What the commands beside training can be told."""
+"""Settings of the commands other than train and finetune.
+
+The class docstring is the command's summary in ``--help``; the text below a field is the help of its flag.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -19,6 +22,7 @@ from nearfar.config.bounds import (
     Resamples,
     ResamplesOrNone,
     Seed,
+    Steps,
 )
 from nearfar.config.values import Settings
 from nearfar.types import Precision
@@ -26,200 +30,228 @@ from nearfar.types import Precision
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(Settings):
-    """Score encoders on similarity (Spearman, Pearson) and on transfer tasks (accuracy of probes), with intervals."""
+    """Score encoders on semantic textual similarity (Spearman, Pearson) and on transfer tasks (probe accuracy).
+
+    Every score has a 95% bootstrap confidence interval.
+    """
 
     suite: Literal["sts", "transfer", "all"] | None = None
-    """sts: STS12 to 16, STS-B, SICK-R; transfer: SentEval's tasks; all: both. By default sts, if no tasks are named."""
+    """Task suite. sts: STS12-16, STS-B, SICK-R; transfer: the SentEval tasks; all: both. Default: sts if no tasks are
+    named."""
     tasks: tuple[File, ...] | None = None
-    """Single named sets of either kind, or files of scored pairs."""
+    """Tasks to evaluate: names from either suite, or files of scored pairs."""
     pairs: tuple[File, ...] = ()
-    """Scored pairs of your own: files with the columns score, sentence1, sentence2."""
+    """Your own scored pairs: files with the columns score, sentence1, sentence2."""
     labelled: tuple[File, ...] = ()
-    """Labelled texts of your own, to be told apart by a probe: files with the columns text (or sentence1 and sentence2)
-    and label."""
+    """Your own labelled texts, for a classification probe: files with the columns text (or sentence1 and sentence2) and
+    label."""
     pooling: str | None = None
-    """Override the model's own pooling."""
+    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
     max_length: Length | None = None
-    """Tokens kept of a sentence; by default the model's own limit."""
+    """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     precision: Precision = "auto"
-    """auto is fp32 here, as published scores are; bf16 computes embeddings in bfloat16, and scores differ a little."""
+    """Precision of the embeddings. auto is fp32, as in published scores; bf16 changes scores slightly."""
     device: str | None = None
-    """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
+    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
     protocol: Literal["senteval", "exact"] = "senteval"
-    """Of the probes: SentEval's own classifiers, or logistic regression solved exactly on the same folds."""
+    """Probe classifier: SentEval's own, or logistic regression solved to convergence on the same folds."""
     nhid: Hidden = 0
-    """Hidden units of SentEval's classifier (50 in SBERT-WK); 0 is logistic regression."""
+    """Hidden units of SentEval's classifier (50 in SBERT-WK); 0 means logistic regression."""
     folds: Folds = 10
-    """Of the probes' cross-validation."""
+    """Number of cross-validation folds of the probes."""
     resamples: ResamplesOrNone = 1000
-    """Bootstrap resamples behind each 95% interval."""
+    """Bootstrap resamples for each 95% confidence interval; 0 means no intervals."""
     seed: NumpySeed = 0
-    """Of the bootstrap, and of a baseline that is fitted."""
+    """Seed of the bootstrap and of baselines that are fitted."""
     output: Output | None = None
-    """Result file to write (JSON; a Markdown table beside it)."""
+    """Result file to write (JSON, with a Markdown table next to it)."""
     overwrite: bool = False
-    """Replace OUTPUT even if it is no result of nearfar's."""
+    """Replace OUTPUT even if nearfar did not write it."""
     name: str | None = None
-    """What to call the model in the result; by default what it is called here."""
+    """Name of the model in the result; by default the MODEL argument."""
     metric: Literal["spearman", "pearson"] = "spearman"
-    """What the table on screen shows of similarity; result files hold both."""
+    """Similarity metric to print; result files contain both."""
     subsets: bool = False
-    """Show each subset on screen too; result files always hold them."""
+    """Print the score of each subset; result files always contain them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareConfig(Settings):
-    """Is the first better than the second? Paired bootstrap per task and overall, and a test over seeds."""
+    """Test whether the first side is better than the others.
+
+    A paired bootstrap test per task and over all tasks; a test over seeds where a side has several runs.
+    """
 
     tasks: tuple[File, ...] | None = None
-    """Tasks to compare on; by default those that both sides have."""
+    """Tasks to compare on; by default all that both sides have."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
-    """How a task with subsets becomes one number."""
+    """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     resamples: Resamples = 10_000
-    """Bootstrap resamples."""
+    """Number of bootstrap resamples."""
     seed: Seed = 0
-    """Of the bootstrap."""
+    """Seed of the bootstrap."""
     output: Output | None = None
-    """Result file to write (JSON; a Markdown table beside it)."""
+    """Result file to write (JSON, with a Markdown table next to it)."""
     overwrite: bool = False
-    """Replace OUTPUT even if it is no result of nearfar's."""
+    """Replace OUTPUT even if nearfar did not write it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncodeConfig(Settings):
-    """Turn the lines of a file into vectors, one a line, in little memory however many; stopped, it can be resumed."""
+    """Encode a file of texts into a file of embeddings, one row per text.
+
+    Memory use does not grow with the number of texts. An interrupted run can be resumed.
+    """
 
     input: File
-    """Text file, one text a line, also gzipped; or a .tsv, .csv, .jsonl, .parquet file with --column."""
+    """Text file with one text per line, optionally gzipped; or a .tsv, .csv, .jsonl or .parquet file with --column."""
     output: Output
-    """The .npy file to write, or a .parquet file with the columns row and embedding."""
+    """File to write: .npy, or .parquet with the columns row and embedding."""
     column: str | None = None
-    """Column that holds the texts."""
+    """Column with the texts."""
     normalize: bool = False
-    """Scale each vector to length 1."""
+    """Scale each embedding to unit length."""
     pooling: str | None = None
-    """Override the model's own pooling."""
+    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
     max_length: Length | None = None
-    """Tokens kept of a text; by default the model's own limit."""
+    """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     precision: Precision = "auto"
-    """auto computes in bf16 (bfloat16) where that is native, else in fp32."""
+    """Precision of the computation. auto is bf16 (bfloat16) if the device supports it natively, else fp32."""
     dtype: Literal["float32", "float16"] = "float32"
-    """Of the numbers in the file."""
+    """Data type of the embeddings in OUTPUT."""
     with_texts: bool = False
-    """Put the texts into the .parquet file too, as the column text."""
+    """Add the texts to the .parquet file, as the column text."""
     processes: ProcessCount = 1
-    """Encode in several processes of this machine, which share its processor, or on several GPUs."""
+    """Number of processes. They share the processor cores of this machine, or use one GPU each."""
     resume: bool = False
-    """Go on with what a run that was stopped left in OUTPUT.partial."""
+    """Resume an interrupted run from OUTPUT.partial."""
     overwrite: bool = False
     """Replace OUTPUT if it exists."""
     device: str | None = None
-    """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
+    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictConfig(Settings):
-    """Label the rows of a file by a fine-tuned classifier, with each label's probability."""
+    """Predict labels and their probabilities for the rows of a file, with a fine-tuned classifier."""
 
     input: File
-    """Text file, one text a line, blank ones too; or a .tsv, .csv, .jsonl, .parquet file."""
+    """Text file with one text per line (a blank line is an empty text); or a .tsv, .csv, .jsonl or .parquet file."""
     output: Output
-    """The .tsv, .csv or .jsonl file to write."""
+    """File to write: .tsv, .csv or .jsonl."""
     overwrite: bool = False
     """Replace OUTPUT if it exists."""
     text_columns: tuple[str, ...] = ()
-    """Columns that hold the one or two texts of a row; by default text, or sentence1 and sentence2."""
+    """One or two columns with the texts of a row; by default text, or sentence1 and sentence2."""
     max_length: Length | None = None
-    """Tokens kept of a row; by default the model's own limit."""
+    """Maximum number of tokens in a row; longer rows are truncated. By default the model's own limit."""
     precision: Precision = "auto"
-    """auto computes in bf16 (bfloat16) where that is native, else in fp32."""
+    """Precision of the computation. auto is bf16 (bfloat16) if the device supports it natively, else fp32."""
     device: str | None = None
-    """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
+    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GeometryConfig(Settings):
-    """Measure and draw the embedding spaces of one or several encoders, side by side."""
+    """Measure and plot the embedding spaces of one or more encoders: alignment, uniformity, layers, t-SNE."""
 
     output: Output
-    """Folder to write: geometry.json, its table geometry.md, and the plots."""
+    """Folder to write: geometry.json, the table geometry.md, and the plots."""
     overwrite: bool = False
-    """Replace files of these names in OUTPUT even if they are no results of nearfar's."""
+    """Replace files of these names in OUTPUT even if nearfar did not write them."""
     pairs: File | None = None
-    """Scored pairs that the numbers are of: a named set, or a file with the columns score, sentence1, sentence2; by
-    default stsb:dev. microworld:dev is generated and always there."""
+    """Scored pairs to measure alignment and uniformity on: a named set, or a file with the columns score, sentence1,
+    sentence2. Default: stsb:dev. microworld:dev is generated and needs no download."""
     positive_above: Logit | None = None
-    """Pairs with a score above this are positive: alignment is theirs. By default 0.8 of the top of the scale: 4 on
-    STS-B (Gao et al. 2021, section 3), 0.8 of the highest score of a file."""
+    """Alignment is measured on the pairs with a score above this. Default: 0.8 of the maximum score: 4 on STS-B (Gao et
+    al. 2021, section 3), 0.8 of the highest score in a file."""
     task: File | None = None
-    """Scored pairs to score every layer by every pooling on; by default stsb, its test split."""
+    """Scored pairs to evaluate every layer and pooling on; by default stsb (its test split)."""
     labelled: File | None = None
-    """Labelled texts to draw: a named set, or a file with the columns text, label; by default sst2:test."""
+    """Labelled texts to plot: a named set, or a file with the columns text, label; by default sst2:test."""
     labelled_limit: PlotPoints = 400
-    """So many of the labelled texts are drawn."""
+    """Number of labelled texts to plot."""
     pooling: str | None = None
-    """Override the models' own pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    """Override the models' pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
     max_length: Length | None = None
-    """Tokens kept of a text; by default each model's own limit."""
+    """Maximum number of tokens in a text; longer texts are truncated. By default each model's own limit."""
     device: str | None = None
-    """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
+    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
     seed: NumpySeed = 0
-    """Of uniformity's sample, of t-SNE, and of the choice among pairs with equal scores."""
+    """Seed of the sample for uniformity, of t-SNE, and of the choice among pairs with equal scores."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportConfig(Settings):
-    """One HTML file, which opens without a network, and a Markdown file beside it: scores, tests, curves, settings."""
+    """Write a report as one offline HTML file and a Markdown file: scores, paired tests, training curves, settings."""
 
     output: Output
-    """The .html file to write (a Markdown file beside it)."""
+    """The .html file to write (with a Markdown file next to it)."""
     overwrite: bool = False
-    """Replace OUTPUT even if it is no report of nearfar's."""
+    """Replace OUTPUT even if nearfar did not write it."""
     title: str | None = None
-    """Of the page; by default made of the names of what it shows."""
+    """Title of the report; by default the names of the models in it."""
     compare: Literal["auto", "yes", "no"] = "auto"
-    """Test each two of the evaluated sides; auto does where there are 2 to 6 and no comparison file is named."""
+    """Whether to test each pair of evaluated models; auto: if there are 2 to 6 and no comparison file is given."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
-    """How a task with subsets becomes one number in the main table and in the comparison."""
+    """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     resamples: Resamples = 10_000
-    """Bootstrap resamples of the comparison."""
+    """Number of bootstrap resamples of the comparison."""
     seed: Seed = 0
-    """Of the bootstrap."""
+    """Seed of the bootstrap."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BackTranslateConfig(Settings):
-    """Translate sentences to another language and back: pairs for the methods bt and bt+sg-opt. Resumable."""
+    """Make paraphrase pairs by translating sentences to another language and back, for the methods bt and bt+sg-opt.
+
+    Run the same command again to resume an interrupted run.
+    """
 
     input: File
-    """Text file, one sentence a line; or a .tsv, .csv, .jsonl, .parquet file with --column."""
+    """Text file with one sentence per line; or a .tsv, .csv, .jsonl or .parquet file with --column."""
     output: Output
-    """The .tsv file to write: sentence, translation, pivot. Started again, it goes on where it stopped."""
+    """The .tsv file to write, with the columns sentence, translation, pivot. An unfinished one is resumed."""
     column: str | None = None
-    """Column that holds the sentences."""
+    """Column with the sentences."""
     forward: File = "Helsinki-NLP/opus-mt-en-de"
-    """Translation model to the other language: a folder, or owner/name on the hub."""
+    """Translation model to the other language: a folder, or owner/name on the Hugging Face Hub."""
     backward: File = "Helsinki-NLP/opus-mt-de-en"
-    """Translation model back."""
+    """Translation model back to the original language."""
     beams: Beams = 5
-    """Beams of the search."""
+    """Number of beams in beam search."""
     temperature: Positive | None = None
-    """Sample at this temperature in place of beam search; higher is noisier."""
+    """Sample at this temperature instead of beam search; higher is noisier."""
     batch_size: Count = 32
-    """Sentences translated at a time."""
+    """Number of sentences to translate at a time."""
     max_length: Length = 128
-    """Tokens kept of a sentence and of a translation."""
+    """Maximum number of tokens in a sentence and in a translation."""
     seed: Seed = 1
-    """Of the sampling."""
+    """Seed of the sampling."""
     device: str | None = None
-    """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
+    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EnvConfig(Settings):
-    """Show what a bug report needs: versions, processor, threads, GPU, kernels, folders, data, hub. Names no user."""
+    """Show the environment for a bug report: versions, processor, threads, GPU, kernels, folders, data, hub.
+
+    User names are removed.
+    """
 
     json: bool = False
     """Print JSON."""
     offline: bool = False
-    """Do not ask the hub whether it can be reached."""
+    """Do not test whether the Hugging Face Hub can be reached."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoConfig(Settings):
+    """Run the whole workflow on generated data, offline: train, evaluate, compare, plot, search."""
+
+    output: Output = "demo"
+    """Folder to write; the folder of an earlier demo is replaced."""
+    model: File = "sentence-transformers/all-MiniLM-L6-v2"
+    """Encoder to start from: a folder, or owner/name on the Hugging Face Hub."""
+    max_steps: Steps | None = None
+    """Stop each training run after this number of optimiser steps."""

@@ -1,4 +1,4 @@
-"""Whether a device computes bfloat16 by instructions of its own, and what it costs where it does not."""
+"""Whether a device has native bfloat16 instructions, and how slow emulated bfloat16 is."""
 
 import time
 from typing import TYPE_CHECKING
@@ -9,21 +9,21 @@ if TYPE_CHECKING:
     import torch
 
 BF16_SETS = ("avx512_bf16", "amx_bf16", "bf16")
-"""Of :data:`nearfar.runtime.machine.INSTRUCTION_SETS`: with any, matrix products in bfloat16 are native (the last is
-ARM's)."""
+"""Instruction sets (:data:`nearfar.runtime.machine.INSTRUCTION_SETS`) with native bfloat16 matrix products; ``bf16`` is
+ARM's."""
 AMPERE = (8, 0)
-"""The first compute capability of CUDA with bfloat16."""
+"""The lowest CUDA compute capability with native bfloat16."""
 SIZE = 256
-"""Rows of the matrices that are measured: small enough that even an emulated product takes some hundredths of a
+"""Rows and columns of the measured matrices: small enough that an emulated product takes only some hundredths of a
 second."""
 TIME_BUDGET = 0.02
-"""Seconds for which products of one precision are repeated."""
+"""Seconds of measurement per precision."""
 
 
 def native_bf16(device: "str | torch.device | None" = None) -> bool:
-    """Whether matrix products in bfloat16 are native there; by default where nearfar computes by default.
+    """Whether the device computes matrix products in bfloat16 natively; the default device is CUDA if available.
 
-    On a CPU, ATEN_CPU_CAPABILITY and ONEDNN_MAX_CPU_ISA count: instructions that they take away are not there.
+    On a CPU, instruction sets disabled by ATEN_CPU_CAPABILITY or ONEDNN_MAX_CPU_ISA do not count.
     """
     import torch
 
@@ -36,7 +36,7 @@ def native_bf16(device: "str | torch.device | None" = None) -> bool:
 
 
 def cpu_has_bf16() -> bool:
-    """The same of the CPU, without torch where the system tells the instruction sets (Linux)."""
+    """:func:`native_bf16` of the CPU; on Linux, which lists the instruction sets, without importing torch."""
     if machine.cpu_fields():
         return any(name in BF16_SETS for name in machine.instruction_sets())
     if machine.SYSTEM == "darwin" or machine.disabled_by_environment("avx512_bf16"):
@@ -50,9 +50,9 @@ def cpu_has_bf16() -> bool:
 
 
 def bf16_slowdown() -> float:
-    """How many times as long a matrix product in bfloat16 takes on the CPU as one in float32, measured now.
+    """Measure the time of a bfloat16 matrix product on the CPU, divided by that of a float32 product.
 
-    Takes about a tenth of a second. Below 1, bfloat16 is faster; noise of other processes is in it.
+    Takes about a tenth of a second. Below 1, bfloat16 is faster. Other running processes add noise.
     """
     import torch
 
@@ -61,7 +61,7 @@ def bf16_slowdown() -> float:
 
 
 def _fastest(left: "torch.Tensor", right: "torch.Tensor") -> float:
-    """Seconds of the fastest of several products, after one to warm up."""
+    """Seconds of the fastest of several products, after one warm-up."""
     import torch
 
     torch.mm(left, right)

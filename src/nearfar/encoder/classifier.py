@@ -1,4 +1,4 @@
-"""A classifier: one text, or two in one sequence -> logits, by any encoder of the BERT family and its head on [CLS]."""
+"""The public Classifier: a text, or a pair in one sequence -> logits, by any BERT-like encoder and a head on [CLS]."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,38 +26,39 @@ from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError, Precision
 
 Item: TypeAlias = tuple[str, ...]
-"""One text, or two that are encoded together, with the backbone's own separator and token types."""
+"""One text, or a pair that is encoded in one sequence with the backbone's separator and token types."""
 CLS = Pooling("cls", (), "cls")
 
 
 @dataclass(frozen=True)
 class TokenizedItems:
-    """Token ids of each item, special tokens included, their types where the backbone has some, and who was cut."""
+    """Token ids of each item with special tokens, token types if the backbone uses them, and truncation flags."""
 
     ids: list[list[int]]
     types: list[list[int]] | None
     is_truncated: list[bool]
 
     def __len__(self) -> int:
-        """How many items there are."""
+        """The number of items."""
         return len(self.ids)
 
     @property
     def truncated(self) -> int:
-        """How many items were longer than the maximum length."""
+        """The number of items that were truncated at the maximum length."""
         return sum(self.is_truncated)
 
     def select(self, rows: Sequence[int]) -> "TokenizedItems":
-        """The items of these numbers, in this order: a batch."""
+        """A batch: the items with these numbers, in this order."""
         types = None if self.types is None else [self.types[row] for row in rows]
         return TokenizedItems([self.ids[row] for row in rows], types, [self.is_truncated[row] for row in rows])
 
 
 class Classifier(nn.Module):
-    """A backbone and its family's classification head on [CLS].
+    """A backbone and its architecture's classification head on [CLS].
 
-    The head is the one of transformers (for BERT: pooler, dropout, linear). :meth:`cls` and :meth:`head` are its two
-    halves, for an objective on the representation beside one on the logits (Gunel et al. 2021, section 3).
+    The head is that of transformers (for BERT: pooler, dropout, linear). :meth:`cls` and :meth:`head` are the two parts
+    of :meth:`forward`, so that one objective can use the representation and another the logits (Gunel et al. 2021,
+    section 3).
 
     Example:
         >>> from nearfar.encoder.classifier import Classifier
@@ -74,7 +75,7 @@ class Classifier(nn.Module):
         self.label_names = parts.label_names
         self.max_length = parts.max_length
         self._head = parts.head
-        self._types = uses_token_types(self.backbone)
+        self._uses_types = uses_token_types(self.backbone)
         use_fast_dropout(self.model)
         use_fused(self.model)
         self.route = choose_route(self.backbone)
@@ -90,27 +91,27 @@ class Classifier(nn.Module):
         max_length: int | None = None,
         device: str | None = None,
     ) -> "Classifier":
-        """Open a saved classifier, or put a new head on any encoder, from a folder or by its hub name.
+        """Open a saved classifier, or add a new head to any encoder, from a folder or by its hub name.
 
-        Weights are looked for as by :meth:`nearfar.Encoder.from_pretrained` and are float32 whatever the file holds.
-        A head that was saved for the same labels, in the same order, is kept. Otherwise it starts anew: drawn by
-        torch's global generator as its family does, but for a pooler that the encoder has.
+        Weights are found as by :meth:`nearfar.Encoder.from_pretrained` and are float32 whatever dtype the file has. A
+        head that was saved for the same labels in the same order is kept. Otherwise a new head is initialised as its
+        architecture does, by torch's global generator; a pooler of the encoder is kept.
 
         Args:
             model: a folder, or ``owner/name`` on the hub: a sentence-transformers model, a transformers encoder, or a
                 classifier.
-            label_names: the names of the classes; by default those that the classifier was saved with.
-            regression: one output, and no labels.
-            dropout: probability of every dropout there is; by default the model's own.
-            max_length: tokens kept of an item, special tokens included; by default the model's own limit.
-            device: where to compute; by default CUDA where there is one, else the CPU.
+            label_names: names of the classes; by default those of the saved classifier.
+            regression: one output and no labels.
+            dropout: probability of all dropout in the model; by default the model's own.
+            max_length: maximum number of tokens per item, including special tokens; by default the model's limit.
+            device: by default CUDA if available, else the CPU.
 
         Raises:
-            NearfarError: no such device; no weights to be had, or damaged ones; no labels, or one; dropout outside
-                [0, 1); a length over the model's own; a family whose head needs more than [CLS], naming those that
-                work.
+            NearfarError: the machine has no such device; the weights are not found or damaged; there are fewer than two
+                labels; dropout is outside [0, 1); ``max_length`` is over the model's limit; the architecture's head
+                needs more than [CLS] (the message lists those that work).
         """
-        place = choose_device(device)
+        target = choose_device(device)
         folder = locate(model)
         with opening(folder):
             parts = read_classifier(folder, label_names=label_names, regression=regression, dropout=dropout)
@@ -119,49 +120,49 @@ class Classifier(nn.Module):
             parts = parts._replace(max_length=length)
         with opening(folder / "config.json"):
             classifier = cls(parts)
-        classifier.to(place).eval()
+        classifier.to(target).eval()
         return classifier
 
     @property
     def backbone(self) -> PreTrainedModel:
-        """The encoder inside, of which BERT's pooler counts as a part."""
+        """The encoder inside the classifier, including BERT's pooler."""
         return backbone_of(self.model)
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device of the weights."""
         return self.model.device
 
     def tokenize(self, items: Sequence[Item], *, max_length: int | None = None) -> TokenizedItems:
-        """Items -> token ids, at most ``max_length`` each, or :attr:`max_length` where that is None or less.
+        """Items -> token ids, truncated to ``max_length`` tokens or to :attr:`max_length`, whichever is smaller.
 
-        A pair is laid out as the tokenizer does, with its separators and, where it gives any, token types; of too
-        long a pair the longer text is cut first.
+        The tokenizer joins the texts of a pair with its separators and, if it has any, token types. Tokens are removed
+        from the longer text of a pair first.
 
         Raises:
-            NearfarError: something among the items is no tuple of one or two strings (says which); a length that
-                leaves no room for a pair.
+            NearfarError: an item is not a tuple of one or two strings (the message names it); the length is too small
+                for a pair.
         """
         _check_items(items)
         length = min(max_length or self.max_length, self.max_length)
         ids: list[list[int]] = [[] for _ in items]
         types: list[list[int]] = [[] for _ in items]
-        cut = [False] * len(items)
-        typed = self._types
-        for texts in (1, 2):
-            rows = [row for row, item in enumerate(items) if len(item) == texts]
+        truncated = [False] * len(items)
+        use_types = self._uses_types
+        for num_texts in (1, 2):
+            rows = [row for row, item in enumerate(items) if len(item) == num_texts]
             if not rows:
                 continue
-            special = self.tokenizer.num_special_tokens_to_add(pair=texts == 2)
-            if length < special + texts:
-                raise NearfarError(f"max_length {length}: a pair takes at least {special + texts} tokens here.")
-            columns = ([items[row][text] for row in rows] for text in range(texts))
+            special = self.tokenizer.num_special_tokens_to_add(pair=num_texts == 2)
+            if length < special + num_texts:
+                raise NearfarError(f"max_length {length}: a pair needs at least {special + num_texts} tokens.")
+            columns = ([items[row][text] for row in rows] for text in range(num_texts))
             batch = self.tokenizer(*columns, truncation="longest_first", max_length=length, return_attention_mask=False)
-            typed = typed and "token_type_ids" in batch
-            for place, (row, encoding) in enumerate(zip(rows, batch.encodings or [], strict=True)):
-                ids[row], cut[row] = batch["input_ids"][place], bool(encoding.overflowing)
-                types[row] = batch["token_type_ids"][place] if typed else []
-        return TokenizedItems(ids, types if typed else None, cut)
+            use_types = use_types and "token_type_ids" in batch
+            for index, (row, encoding) in enumerate(zip(rows, batch.encodings or [], strict=True)):
+                ids[row], truncated[row] = batch["input_ids"][index], bool(encoding.overflowing)
+                types[row] = batch["token_type_ids"][index] if use_types else []
+        return TokenizedItems(ids, types if use_types else None, truncated)
 
     def cls(self, tokens: TokenizedItems) -> Float[Tensor, "batch dim"]:
         """The last hidden state of each item's first token, before any pooler, with gradient, in the caller's order."""
@@ -169,11 +170,11 @@ class Classifier(nn.Module):
         return batch.restore_order(pool(hidden_states(self.backbone, batch, self.route), batch, CLS))
 
     def head(self, cls: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch classes"]:
-        """Logits of what :meth:`cls` gave, with the family's dropout and layers between, in the head's precision."""
+        """Logits from the output of :meth:`cls`, in the head's dtype; includes the architecture's dropout."""
         return self._head(self.model, cls[:, None].to(self.model.dtype))
 
     def forward(self, tokens: TokenizedItems) -> Float[Tensor, "batch classes"]:
-        """Logits with gradient, in the caller's order; a single number each in regression."""
+        """Logits with gradient, in the caller's order; [batch, 1] in regression."""
         return self.head(self.cls(tokens))
 
     @torch.inference_mode()
@@ -182,21 +183,21 @@ class Classifier(nn.Module):
     ) -> Float[np.ndarray, "items classes"]:
         """Logits as float32 [items, classes], in the order of ``items``; [items, 1] in regression.
 
-        Each distinct item is computed once, without dropout. Items over the maximum length are cut, with one warning
-        that counts them.
+        Each distinct item is computed once, without dropout. Items over the maximum length are truncated, with one
+        warning that counts them.
 
         Args:
-            items: any number of tuples of one or two strings, none included.
-            precision: ``fp32``, ``bf16``, or ``auto``, which is bf16 where that is native and fp32 elsewhere.
+            items: any number of tuples of one or two strings; the list may be empty.
+            precision: ``fp32``, ``bf16``, or ``auto``: bf16 where it is native, else fp32.
             progress: show a progress bar.
 
         Raises:
-            NearfarError: something among the items is no tuple of one or two strings, or gets logits that are not
-                finite (says which); an unknown precision.
+            NearfarError: an item is not a tuple of one or two strings, or its logits are not finite (the message names
+                it); the precision is unknown.
         """
         _check_items(items)
         bf16 = resolve(precision, self.device) == "bf16"
-        distinct = {item: place for place, item in enumerate(dict.fromkeys(items))}
+        distinct = {item: index for index, item in enumerate(dict.fromkeys(items))}
         tokens = self.tokenize(list(distinct))
         warn_truncated(Tokenized(tokens.ids, tokens.truncated), self.max_length)
         logits = np.empty((len(distinct), max(1, len(self.label_names))), dtype=np.float32)
@@ -215,13 +216,13 @@ class Classifier(nn.Module):
         return logits[[distinct[item] for item in items]]
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Write a folder that ``AutoModelForSequenceClassification`` opens and that gives the same logits there."""
+        """Write a folder that ``AutoModelForSequenceClassification`` opens, with the same logits."""
         parts = ClassifierComponents(self.model, self.tokenizer, self.label_names, self.max_length, self._head)
         write_classifier(Path(folder), parts)
 
 
 def _check_items(items: Sequence[Item]) -> None:
-    """Raise NearfarError for the first that is no tuple of one or two strings."""
+    """Raise NearfarError for the first item that is not a tuple of one or two strings."""
     for number, item in enumerate(items):
         if not isinstance(item, tuple) or len(item) not in (1, 2) or not all(isinstance(text, str) for text in item):
-            raise NearfarError(f"item {number} is no tuple of one or two strings: {item!r}.")
+            raise NearfarError(f"item {number} is not a tuple of one or two strings: {item!r}.")

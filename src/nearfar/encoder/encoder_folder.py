@@ -1,10 +1,10 @@
-"""The sentence-transformers folder: read into our parts, written from them. The only file that knows its layout.
+"""Reads and writes sentence-transformers folders. The list of modules itself is read in module_list.py.
 
-A folder is a list of modules: Transformer, then Pooling, then any of Dense, LayerNorm, Normalize. Two more carry our
-poolings, so that the folder gives the same vectors there: WordWeights with weight 0 for [CLS] is
-``mean_without_cls``; WeightedLayerPooling with the chosen layers' weights 1, before it, is ``first_last`` or a pooling
-of one layer, ``layer:K`` or ``layer:K:max``.
-A folder without ``modules.json`` is a plain transformers encoder and gets mean pooling.
+A folder is a list of modules: Transformer, then Pooling, then any of Dense, LayerNorm, Normalize. Two more modules
+express nearfar's other poolings, so that sentence-transformers gives the same vectors: WordWeights with weight 0 for
+[CLS] is ``mean_without_cls``; WeightedLayerPooling, with weight 1 for the chosen layers, is ``first_last`` or a pooling
+of one layer, such as ``layer:K`` or ``layer:K:max``.
+A folder without ``modules.json`` is a plain transformers encoder, whose default pooling is the mean.
 """
 
 import tempfile
@@ -43,7 +43,7 @@ print(model.similarity(embeddings, embeddings))
 
 
 class EncoderComponents(NamedTuple):
-    """What a model folder holds. ``tail`` is what follows pooling, but for a last Normalize, which is ``normalize``."""
+    """The content of a model folder. ``tail``: modules after pooling, except a final Normalize (``normalize``)."""
 
     backbone: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -57,7 +57,8 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Enc
     """Open a sentence-transformers folder or a plain transformers encoder; ``pooling`` overrides the folder's.
 
     Raises:
-        NearfarError: weights missing, truncated or of another architecture; a module or pooling that nearfar lacks.
+        NearfarError: weights are missing, truncated or of another architecture; nearfar does not support a module or
+            the pooling.
     """
     modules = modules_of(folder)
     inner, rest = folder / modules[0][1], modules[1:]
@@ -67,7 +68,7 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Enc
     after = [(kind, folder / path) for kind, path in rest if kind in AFTER_POOLING]
     normalize = bool(after) and after[-1][0] == "Normalize"
     if normalize:
-        check_settings(*after.pop())  # is a flag here: opening the module would import sentence-transformers
+        check_settings(*after.pop())  # Normalize is a flag here: loading the module would import sentence-transformers
     tail = tuple(tail_module(kind, place) for kind, place in after)
     check_tail(folder, backbone.config.hidden_size, tail)
     return EncoderComponents(
@@ -81,10 +82,10 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Enc
 
 
 def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
-    """Save through sentence-transformers, so that ``SentenceTransformer(folder).encode`` equals ours.
+    """Save through sentence-transformers, so that ``SentenceTransformer(folder).encode`` equals ``Encoder.encode``.
 
     Raises:
-        NearfarError: the backbone still has LoRA adapters, which a plain transformers folder has no place for.
+        NearfarError: the backbone has LoRA adapters, which a plain transformers folder cannot hold.
     """
     with paused():
         from sentence_transformers.sentence_transformer import modules as st
@@ -120,16 +121,16 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
             pooler=getattr(parts.backbone, "pooler", None) is not None,
         )
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
-        apply_umask(file)  # safetensors lets nobody but the owner read what it writes
+        apply_umask(file)  # safetensors writes files that only the owner can read
     card = MODEL_CARD.format(dim=dim, pooling=pooling.name, length=parts.max_length)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def transformer_folder(folder: Path) -> Path:
-    """Where in ``folder`` the transformer and its tokenizer are: itself, but for some sentence-transformers folders.
+    """The folder with the transformer and its tokenizer: ``folder`` or, in some models, a subfolder of it.
 
     Raises:
-        NearfarError: its modules do not start with a transformer, or it prepends a prompt to each text.
+        NearfarError: the modules do not start with a transformer, or the model prepends a prompt to each text.
     """
     return folder / modules_of(folder)[0][1]
 
@@ -139,12 +140,12 @@ def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     absent = {*map(str, info["missing_keys"])}
     check_complete(folder, info, lambda key: key not in absent or not key.startswith("pooler."))
     if absent:
-        backbone.pooler = None  # transformers filled it with random numbers
+        backbone.pooler = None  # transformers initialised it with random weights
     return backbone
 
 
 def tanh_dense(dim: int) -> nn.Module:
-    """A new module of the ``tail``: Linear(dim, dim), then tanh."""
+    """A new module for the ``tail``: Linear(dim, dim), then tanh."""
     with paused():
         from sentence_transformers.sentence_transformer import modules
 
@@ -152,10 +153,10 @@ def tanh_dense(dim: int) -> nn.Module:
 
 
 def default_max_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The folder's own limit of tokens a text, else the shorter of what the tokenizer and the position table allow.
+    """The folder's ``max_seq_length``, or else :func:`max_supported_length`.
 
     Raises:
-        NearfarError: a limit that is none, or longer than the position table.
+        NearfarError: ``max_seq_length`` is invalid or over the number of positions.
     """
     file = folder / "sentence_bert_config.json"
     length = read_object(file).get("max_seq_length") if file.exists() else None
@@ -169,25 +170,25 @@ def default_max_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTr
 
 
 def max_supported_length(backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The longest text that the backbone has positions for and its tokenizer allows."""
+    """The longest text, in tokens, that both the backbone's positions and the tokenizer allow."""
     return int(min(num_positions(backbone) or tokenizer.model_max_length, tokenizer.model_max_length))
 
 
 def num_positions(backbone: PreTrainedModel) -> int | None:
-    """How many tokens the backbone has positions for; None where it counts none."""
+    """The number of tokens that the backbone has positions for; None if it has no limit."""
     positions = getattr(backbone.config, "max_position_embeddings", None)
     table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
-    first = getattr(table, "padding_idx", None)  # of RoBERTa's kin, whose first positions belong to the padding
+    first = getattr(table, "padding_idx", None)  # set in RoBERTa-like models, which reserve positions up to this one
     return positions if positions is None or first is None else positions - first - 1
 
 
 def check_length(length: int, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The ``max_length`` that was asked for.
+    """Check a requested ``max_length`` and return it.
 
     Raises:
-        NearfarError: it is over :func:`max_supported_length`, or too short for a text.
+        NearfarError: it is over :func:`max_supported_length` or under 3.
     """
     limit = max_supported_length(backbone, tokenizer)
     if not 3 <= length <= limit:
-        raise NearfarError(f"max_length {length}: this encoder takes 3 to {limit} tokens.")
+        raise NearfarError(f"max_length {length}: must be from 3 to {limit} tokens for this encoder.")
     return length

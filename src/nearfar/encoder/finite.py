@@ -1,4 +1,4 @@
-"""The error for vectors that contain NaN or infinity, which names the text."""
+"""The check for vectors that contain NaN or infinity, and its error, which names the text."""
 
 from collections.abc import Sequence
 
@@ -30,8 +30,11 @@ class NotFiniteError(NearfarError):
 
 
 def first_non_finite(vectors: Float[Tensor, "texts dim"], numbers: Sequence[int]) -> int | None:
-    """The lowest of the texts' ``numbers`` whose vector is not finite; None if all vectors are finite."""
+    """The lowest of ``numbers`` whose vector is not finite, where ``numbers[i]`` is the number of vector i.
+
+    None if all vectors are finite.
+    """
     if vectors.isfinite().all():
         return None
     non_finite = torch.where(~vectors.isfinite().all(dim=1))[0]
-    return min(numbers[place] for place in non_finite.tolist())
+    return min(numbers[index] for index in non_finite.tolist())

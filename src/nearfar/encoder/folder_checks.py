@@ -1,4 +1,4 @@
-"""Checks that the files of a transformers folder are whole and fit together, before and after a library reads them."""
+"""Checks that the files of a transformers folder are complete and consistent, before and after a library reads them."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ SIZES = (
     *("hidden_size", "intermediate_size", "embedding_size", "vocab_size", "dim", "hidden_dim", "d_model", "d_ff"),
     *("encoder_ffn_dim", "decoder_ffn_dim", "type_vocab_size"),
 )
-"""Sizes in a config: each is a side of some weight tensor, so none is larger than the largest side."""
+"""Sizes in a config: each is a dimension of some weight tensor, so none exceeds the largest dimension."""
 LAYERS = ("num_hidden_layers", "n_layers", "num_layers", "num_decoder_layers", "encoder_layers", "decoder_layers")
 COUNTS = ("num_attention_heads", "n_heads", "num_heads", "encoder_attention_heads", "decoder_attention_heads")
 CODE = ("attn_implementation", "experts_implementation")
@@ -22,7 +22,7 @@ CODE = ("attn_implementation", "experts_implementation")
 BUILT_IN = ("eager", "sdpa")
 HEAD_WIDTHS = {"head_dim", "attention_head_size", "d_kv"}
 POSITIONS = 10**7
-"""More than any model has."""
+"""Upper bound on the number of positions, more than any model has."""
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm", "tekken.json")
 LABELS = 'id2label must name each label by its number, from "0" on, as a string.'
 TOKENIZER_SETTINGS = ("special_tokens_map.json", "added_tokens.json")
@@ -62,7 +62,7 @@ def check_config(folder: Path) -> dict[str, Any]:
     """Read config.json and check its settings.
 
     Raises:
-        NearfarError: config.json is missing or damaged, a size in it is invalid, or the weights are quantized.
+        NearfarError: config.json is missing or damaged, one of its settings is invalid, or the weights are quantized.
     """
     file = folder / "config.json"
     if not file.exists():
@@ -80,7 +80,7 @@ def check_config(folder: Path) -> dict[str, Any]:
         known = isinstance(value, str) and isinstance(getattr(torch, value.removeprefix("torch."), None), torch.dtype)
         if value is not None and not known:
             raise NearfarError(f"{file}: {name} is {value!r}, and must name a dtype of torch, such as float32.")
-    for name, value in _everywhere(settings):
+    for name, value in _nested_entries(settings):
         if name.strip("_").removesuffix("_internal") in CODE and value not in (None, *BUILT_IN):
             raise NearfarError(
                 f"{file}: {name} is {value!r}, and must be {' or '.join(BUILT_IN)}, because nearfar runs no "
@@ -97,12 +97,12 @@ def check_config(folder: Path) -> dict[str, Any]:
 
 
 def check_sizes_of_weights(folder: Path, settings: Mapping[str, Any], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Refuse a config that describes a far larger model than the weights, before memory is allocated for it."""
-    largest = max((side for shape in shapes.values() for side in shape), default=0)
+    """Refuse a config that describes a larger model than the weights, before memory is allocated for it."""
+    largest = max((size for shape in shapes.values() for size in shape), default=0)
     for name in SIZES:
         if settings.get(name) is not None and settings[name] > largest:
             raise NearfarError(
-                f"{folder / 'config.json'}: {name} is {settings[name]}, but no weight tensor has a side that large."
+                f"{folder / 'config.json'}: {name} is {settings[name]}, but all dimensions of the weights are smaller."
             )
     for name in LAYERS:
         if settings.get(name) is not None and settings[name] > len(shapes):
@@ -113,7 +113,7 @@ def check_sizes_of_weights(folder: Path, settings: Mapping[str, Any], shapes: Ma
     has_table = any(key.endswith("position_embeddings.weight") for key in shapes)
     if has_table and settings.get(name) is not None and settings[name] > largest:
         raise NearfarError(
-            f"{folder / 'config.json'}: {name} is {settings[name]}, but no weight tensor has a side that large."
+            f"{folder / 'config.json'}: {name} is {settings[name]}, but all dimensions of the weights are smaller."
         )
 
 
@@ -134,12 +134,12 @@ def _check_sizes(file: Path, settings: Mapping[str, Any]) -> None:
 
 
 def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
-    """Check that the tokenizer's files are there and whole; return the vocabulary file and the kind of tokenizer.json.
+    """Check that the tokenizer's files exist and are valid; return the vocabulary file and tokenizer.json's model type.
 
-    Without them transformers builds an empty tokenizer, whose vectors are wrong without an error.
+    Without these files transformers silently builds an empty tokenizer, which gives wrong vectors.
 
     Raises:
-        NearfarError: a file that is missing or damaged.
+        NearfarError: a file is missing or damaged.
     """
     found = next((file for kind in VOCABULARIES for file in sorted(folder.glob(kind))), None)
     if found is None:
@@ -164,31 +164,31 @@ def check_tokenizer_files(folder: Path) -> tuple[Path, str | None]:
 
 
 def check_tokenizer_kind(folder: Path, tokenizer: PreTrainedTokenizerBase, kind: str | None) -> None:
-    """Refuse a tokenizer of another kind than its tokenizer.json, whose model is a ``kind``: it splits words otherwise.
+    """Check that the loaded tokenizer's model is of the type in tokenizer.json; another type splits words differently.
 
     Raises:
-        NearfarError: tokenizer_config.json names another class of tokenizers, or none.
+        NearfarError: tokenizer_config.json names a tokenizer class of another type, or none.
     """
-    made = type(backend.model).__name__ if (backend := getattr(tokenizer, "backend_tokenizer", None)) else None
-    if kind is not None and made is not None and kind != made:
+    loaded = type(backend.model).__name__ if (backend := getattr(tokenizer, "backend_tokenizer", None)) else None
+    if kind is not None and loaded is not None and kind != loaded:
         raise NearfarError(
-            f"{folder / 'tokenizer_config.json'}: selects a {made} tokenizer, but tokenizer.json holds a "
+            f"{folder / 'tokenizer_config.json'}: selects a {loaded} tokenizer, but tokenizer.json holds a "
             f"{kind} tokenizer; copy both files from the original model."
         )
 
 
 def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: PreTrainedModel) -> None:
-    """Check that the tokenizer knows words and that each token has an embedding.
+    """Check that the vocabulary has words and that each token has an embedding.
 
-    An embedding matrix with more rows than tokens is common: rows are padded to a round number.
+    An embedding matrix with somewhat more rows than tokens is common: rows are padded to a round number.
 
     Raises:
-        NearfarError: the vocabulary is not the one that the model was trained with.
+        NearfarError: the vocabulary does not belong to the model.
     """
     vocabulary = tokenizer.get_vocab()
     if not set(vocabulary) - set(tokenizer.all_special_tokens):
         raise NearfarError(
-            f"{folder}: the tokenizer knows only special tokens, no words; copy the original model's files."
+            f"{folder}: the tokenizer has only special tokens, no words; copy the original model's files."
         )
     embeddings: Any = model.get_input_embeddings()
     rows, needed = embeddings.weight.shape[0], max(vocabulary.values()) + 1
@@ -205,12 +205,12 @@ def check_vocabulary(folder: Path, tokenizer: PreTrainedTokenizerBase, model: Pr
         )
 
 
-def _everywhere(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Entries of the settings and of those inside."""
+def _nested_entries(settings: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """All entries of the settings, including those of nested objects."""
     for name, value in settings.items():
         yield name, value
         if isinstance(value, dict):
-            yield from _everywhere(value)
+            yield from _nested_entries(value)
 
 
 def _kind(value: object) -> str:

@@ -1,7 +1,7 @@
-"""Dropout + residual + LayerNorm in one: what the layers of BERT and its kin end both halves with, on a CPU.
+"""Dropout + residual + LayerNorm in one function: the end of both sublayers of BERT-like transformer layers, on a CPU.
 
-Under bfloat16 autocast the sum and its LayerNorm are computed in float32 and come out in bfloat16; autocast alone would
-hand on float32, which each linear layer behind it casts again.
+Under bfloat16 autocast, the sum and the LayerNorm are computed in float32 and returned in bfloat16. Autocast alone
+would return float32, which each following linear layer would cast again.
 """
 
 import torch
@@ -9,15 +9,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
-from nearfar.encoder.dropout import Mask, apply_dropout_mask
+from nearfar.encoder.dropout import apply_dropout_mask
+from nearfar.encoder.dropout_mask import DropoutMask
 from nearfar.encoder.kernels import DTYPES
 
 FAMILIES = ("Bert", "Roberta", "XLMRoberta", "Camembert", "Electra")
-"""Whose layers end as :class:`Output` does, in modules that are called ...SelfOutput and ...Output."""
+"""Prefixes of transformers' classes ...SelfOutput and ...Output that compute what :class:`Output` computes."""
 
 
 def use_fused(module: nn.Module) -> None:
-    """Make each end of half a layer inside an :class:`Output`."""
+    """Turn each sublayer's output module inside ``module`` into an :class:`Output`, in place."""
     names = {family + name for family in FAMILIES for name in ("SelfOutput", "Output")}
     for part in module.modules():
         if type(part).__name__ in names and type(part).__module__.startswith("transformers.models."):
@@ -25,14 +26,14 @@ def use_fused(module: nn.Module) -> None:
 
 
 class Output(nn.Module):
-    """LayerNorm(dropout(dense(x)) + residual); takes the place of a module that has these three parts."""
+    """LayerNorm(dropout(dense(x)) + residual); replaces a module that has these three submodules."""
 
     dense: nn.Linear
     dropout: nn.Dropout
     LayerNorm: nn.LayerNorm
 
     def forward(self, hidden_states: Tensor, input_tensor: Tensor) -> Tensor:
-        """What half a layer gives: ``hidden_states`` through all three, ``input_tensor`` being the residual."""
+        """The sublayer's output; ``hidden_states`` is x and ``input_tensor`` the residual (transformers' names)."""
         x = self.dense(hidden_states)
         return add_norm(x, input_tensor, self.LayerNorm, p=self.dropout.p if self.dropout.training else 0.0)
 
@@ -40,9 +41,9 @@ class Output(nn.Module):
 def add_norm(
     x: Float[Tensor, "*shape dim"], residual: Float[Tensor, "*shape dim"], norm: nn.LayerNorm, *, p: float = 0.0
 ) -> Float[Tensor, "*shape dim"]:
-    """``norm(dropout(x) + residual)``; in the precision of ``x`` on a CPU."""
+    """``norm(dropout(x) + residual)``; on a CPU in the dtype of ``x``."""
     if x.device.type != "cpu" or x.dtype not in DTYPES or norm.weight.dtype != torch.float32:
         return norm(functional.dropout(x, p) + residual)
-    mask, residual = Mask.draw(p), residual.to(x.dtype)
+    mask, residual = DropoutMask.draw(p), residual.to(x.dtype)
     total = apply_dropout_mask(mask, x.float()) + residual.float()
     return functional.layer_norm(total, norm.normalized_shape, norm.weight, norm.bias, norm.eps).to(x.dtype)

@@ -1,4 +1,4 @@
-"""The guide: a frozen copy of an encoder whose layers say what a sentence's embedding should be close to."""
+"""The guide of self-guided training: a frozen copy of an encoder, whose pooled layers are positives for embeddings."""
 
 import copy
 from collections.abc import Sequence
@@ -13,27 +13,29 @@ from nearfar.encoder.ragged import RaggedBatch, Route, transformer_layers, visit
 from nearfar.encoder.transformers_types import PreTrainedModel
 from nearfar.types import NearfarError
 
-TEXTS_AT_ONCE = 64  # while remembering; views do not depend on it beyond rounding
+BATCH_SIZE = 64
+"""Texts per batch of :meth:`Guide.precompute_views`; views do not depend on it beyond rounding."""
 
 
 class Guide(nn.Module):
-    """A frozen copy of ``backbone``: its views of a text are its layers, each pooled over the text's tokens.
+    """A frozen copy of ``backbone``; its views of a text are its layers, each pooled over the text's tokens.
 
-    Kim et al. 2021 (section 3): h_k = pool of hidden state k over all real tokens, special ones included, for k in
-    0..L, where 0 is the embedding layer. Pooled as the layers are computed, so that no [layers, tokens, dim] exists.
+    Kim et al. 2021 (section 3): h_k = pool of hidden state k over all real tokens, including special tokens, for k in
+    0..L; layer 0 is the embedding layer. Each layer is pooled as soon as it is computed, so that no tensor
+    [layers, tokens, dim] is allocated.
 
     Args:
-        backbone: what to copy, as it is now; training it on does not move the copy.
-        route: how to run it, as :func:`nearfar.encoder.ragged.choose_route` found for ``backbone``.
+        backbone: the backbone to copy; training it afterwards does not change the copy.
+        route: the result of :func:`nearfar.encoder.ragged.choose_route` for ``backbone``.
         pooling: ``max`` as in the paper, or ``mean`` as in the authors' code.
-        layers: the first and the last layer to take views from; all by default.
-        dropout: run with dropout, as the authors' code does by accident. Its mode is the guide's own: ``train`` and
-            ``eval`` of a module that holds it leave it alone.
-        keep: compute the views of a text once and remember them, in main memory, by its token ids:
-            4 * layers * dim bytes a text. See :meth:`precompute_views`.
+        layers: first and last layer of the views; all layers by default.
+        dropout: run with dropout, as the authors' code does by accident. ``train`` and ``eval`` of an outer module do
+            not change the guide's mode.
+        keep: compute the views of each text once and cache them in main memory by token ids; this takes
+            4 * layers * dim bytes per text. See :meth:`precompute_views`.
 
     Raises:
-        NearfarError: layers that the backbone lacks, or ``keep`` with ``dropout``.
+        NearfarError: the backbone does not have these layers, or ``keep`` is combined with ``dropout``.
     """
 
     def __init__(
@@ -49,14 +51,14 @@ class Guide(nn.Module):
         super().__init__()
         if keep and dropout:
             raise NearfarError(
-                "--keep-views and --guide-dropout contradict each other: dropout draws other views each time."
+                "--keep-views and --guide-dropout contradict each other: with dropout, views differ each time."
             )
         count = len(transformer_layers(backbone))
         first, last = layers or (0, count)
         if not 0 <= first <= last <= count:
             raise NearfarError(
                 f"--views {first} to {last}: this encoder has layers 0 (the embedding layer) to {count}, and the first "
-                "view is not behind the last."
+                "layer must not be after the last."
             )
         self.layers = (first, last)
         self.dropout = dropout
@@ -67,15 +69,15 @@ class Guide(nn.Module):
         self._cache: dict[tuple[int, ...], Tensor] | None = {} if keep else None
         self.train()
 
-    def train(self, mode: bool = True) -> "Guide":  # noqa: ARG002  (its mode is set once, by ``dropout``)
-        """Stay in the mode that ``dropout`` says."""
+    def train(self, mode: bool = True) -> "Guide":  # noqa: ARG002  (``dropout`` sets the mode)
+        """Keep the mode set by ``dropout``."""
         return super().train(self.dropout)
 
     def views(self, token_ids: Sequence[Sequence[int]]) -> Float[Tensor, "batch layers dim"]:
-        """The views of each text, in the caller's order: without gradient, float32 whatever autocast computes in.
+        """The views of each text, in the caller's order, without gradient, in float32 also under autocast.
 
-        With ``keep``, a text not yet remembered is computed alone, so that its views do not depend on the batch that
-        asked first, and a resumed run sees the same numbers to the last bit.
+        With ``keep``, a text that is not cached yet is computed alone. Its views then do not depend on the batch that
+        requested it first, and a resumed run gets bit-identical numbers.
         """
         if self._cache is None:
             return self._views(token_ids)
@@ -85,15 +87,15 @@ class Guide(nn.Module):
         return torch.stack([self._cache[tuple(ids)] for ids in token_ids]).to(self.backbone.device)
 
     def precompute_views(self, token_ids: Sequence[Sequence[int]]) -> None:
-        """Compute the views of all these texts ahead, in batches, which is faster than one by one as they come.
+        """Compute and cache the views of these texts in batches, which is faster than one by one.
 
-        The same texts in the same order give the same numbers to the last bit. Does nothing without ``keep``.
+        The same texts in the same order give bit-identical numbers. Does nothing without ``keep``.
         """
         if self._cache is None:
             return
         missing = sorted((ids for ids in dict.fromkeys(map(tuple, token_ids)) if ids not in self._cache), key=len)
-        for start in range(0, len(missing), TEXTS_AT_ONCE):
-            batch = missing[start : start + TEXTS_AT_ONCE]
+        for start in range(0, len(missing), BATCH_SIZE):
+            batch = missing[start : start + BATCH_SIZE]
             self._cache.update(zip(batch, self._views(batch).cpu().unbind(), strict=True))
 
     @torch.no_grad()
@@ -111,10 +113,10 @@ class Guide(nn.Module):
 
 
 def freeze_embeddings(backbone: PreTrainedModel) -> None:
-    """Keep word and position embeddings and their LayerNorm as they are (Kim et al. 2021, section 3).
+    """Freeze word and position embeddings and their LayerNorm (Kim et al. 2021, section 3).
 
     Raises:
-        NearfarError: the architecture keeps its embedding layer elsewhere.
+        NearfarError: the backbone has no module called ``embeddings``.
     """
     embeddings = getattr(backbone, "embeddings", None)
     if not isinstance(embeddings, nn.Module):

@@ -13,11 +13,12 @@ from nearfar.types import LABEL_NAMES, NearfarError
 class SoftmaxHead(nn.Module):
     """Pair features [u; v; |u - v|] of width 3 dim -> logits over the labels.
 
-    ``layers=2`` is the head of Liao 2021 (section 3): 3 dim -> 3 dim / 2 -> classes, with nothing between the two
-    linear layers, as in the authors' code. ``layers=1`` is SBERT's (Reimers & Gurevych 2019, section 3): 3 dim ->
-    classes. Weights start from torch's default initialisation, drawn from its global generator.
+    ``layers=2`` is the head of Liao 2021 (section 3): 3 dim -> 3 dim / 2 -> classes, without an activation between the
+    two linear layers, as in the authors' code. ``layers=1`` is SBERT's (Reimers & Gurevych 2019, section 3): 3 dim ->
+    classes. Weights have torch's default initialisation, drawn from its global generator.
 
-    Raises NearfarError for another number of layers.
+    Raises:
+        NearfarError: another number of layers.
     """
 
     def __init__(self, dim: int, *, classes: int = len(LABEL_NAMES), layers: int = 2) -> None:
@@ -28,15 +29,15 @@ class SoftmaxHead(nn.Module):
         self.linears = nn.Sequential(*(nn.Linear(*ends) for ends in pairwise(widths[layers])))
 
     def forward(self, features: Float[Tensor, "pairs features"]) -> Float[Tensor, "pairs classes"]:
-        """Logits of each pair, in the head's own precision even if the encoder's is lower."""
+        """Logits of each pair, in the head's dtype even if the encoder's precision is lower."""
         return self.linears(features.to(next(self.parameters()).dtype))
 
 
 class TanhHead(nn.Module):
-    """Embedding -> tanh(W x + b), of the same width: the MLP that SimCSE puts on [CLS].
+    """Embedding -> tanh(W x + b) of the same width: SimCSE's MLP on [CLS].
 
-    Gao et al. 2021, sections 3 and 6.3: trained on top of the encoder, and in the unsupervised setting left out at
-    test. Weights start from torch's default initialisation, drawn from its global generator.
+    Gao et al. 2021, sections 3 and 6.3: trained with the encoder and, in the unsupervised setting, not used at test
+    time. Weights have torch's default initialisation, drawn from its global generator.
     """
 
     def __init__(self, dim: int) -> None:
@@ -44,16 +45,16 @@ class TanhHead(nn.Module):
         self.linear = nn.Linear(dim, dim)
 
     def forward(self, embeddings: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
-        """The head's output for each embedding, in the head's own precision."""
+        """The head's output for each embedding, in the head's dtype."""
         return self.linear(embeddings.to(self.linear.weight.dtype)).tanh()
 
 
 class ProjectionHead(nn.Module):
-    """Embeddings and views -> the space they are compared in: dim -> ``width`` -> ``width``, GELU after each layer.
+    """Projects embeddings and views to a common space: dim -> ``width`` -> ``width``, with GELU after each layer.
 
-    The f of Kim et al. 2021 (section 3), shared by both sides and dropped after training. Weights are drawn from a
-    normal distribution with deviation ``std`` (the backbone's ``initializer_range``, as in the authors' code) by
-    torch's global generator; biases start at 0.
+    The f of Kim et al. 2021 (section 3), applied to embeddings and views and dropped after training. Weights are drawn
+    from a normal distribution with standard deviation ``std`` (the backbone's ``initializer_range``, as in the authors'
+    code) by torch's global generator; biases start at 0.
     """
 
     def __init__(self, dim: int, width: int = 4096, *, std: float = 0.02) -> None:
@@ -65,22 +66,22 @@ class ProjectionHead(nn.Module):
             nn.init.zeros_(linear.bias)
 
     def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch width"]:
-        """The projection of each vector, in the head's own precision; leading axes stay as they are."""
+        """The projection of each vector, in the head's dtype; leading axes are kept."""
         return self.layers(vectors.to(next(self.parameters()).dtype))
 
 
 class MaskedLmHead(nn.Module):
     """Hidden states -> logits over the vocabulary, as BERT's head for masked tokens (Devlin et al. 2019, section 3.1).
 
-    logits = E LayerNorm(gelu(W h + b)) + c. E are the encoder's ``word_embeddings``: the gradient reaches them, but
-    they are no parameters of the head, so that one optimiser and one checkpoint hold them once. W maps to their width,
-    which in ELECTRA is narrower than ``dim``. W is drawn from a normal distribution with deviation ``std`` (the
+    logits = E LayerNorm(gelu(W h + b)) + c. E is the encoder's ``word_embeddings``. They receive the head's gradient
+    but are not registered as its parameters, so that optimiser and checkpoint contain them once. W maps to their width,
+    which in ELECTRA is smaller than ``dim``. W is drawn from a normal distribution with standard deviation ``std`` (the
     backbone's ``initializer_range``) by torch's global generator; b and c start at 0.
     """
 
     def __init__(self, dim: int, word_embeddings: nn.Embedding, *, std: float = 0.02) -> None:
         super().__init__()
-        self._tied = (word_embeddings,)  # in a tuple, which torch does not look into for parameters
+        self._tied = (word_embeddings,)  # in a tuple, so that torch does not register its parameters
         self.dense = nn.Linear(dim, word_embeddings.embedding_dim)
         self.norm = nn.LayerNorm(word_embeddings.embedding_dim, eps=1e-12)
         self.bias = nn.Parameter(torch.zeros(word_embeddings.num_embeddings))
@@ -88,16 +89,16 @@ class MaskedLmHead(nn.Module):
         nn.init.zeros_(self.dense.bias)
 
     def forward(self, states: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens vocabulary"]:
-        """Logits of each token, in the head's own precision."""
+        """Logits of each token, in the head's dtype."""
         features = self.norm(functional.gelu(self.dense(states.to(self.bias.dtype))))
         return functional.linear(features, self._tied[0].weight.to(features.dtype), self.bias)
 
 
 class RegressionHead(nn.Module):
-    """Pair features [|u - v|; u * v] of width 2 dim -> one number a pair: one linear layer with nothing behind it.
+    """Pair features [|u - v|; u * v] of width 2 dim -> one predicted score per pair, by one linear layer.
 
-    Nothing holds the number within the range of the scores; a squared error against scores scaled to 0..1 brings it
-    there. Weights start from torch's default initialisation, drawn from its global generator.
+    The output is not bounded; it is trained by squared error against scores scaled to 0..1. Weights have torch's
+    default initialisation, drawn from its global generator.
     """
 
     def __init__(self, dim: int) -> None:
@@ -105,5 +106,5 @@ class RegressionHead(nn.Module):
         self.linear = nn.Linear(2 * dim, 1)
 
     def forward(self, features: Float[Tensor, "pairs features"]) -> Float[Tensor, " pairs"]:
-        """The number of each pair, in the head's own precision."""
+        """The predicted score of each pair, in the head's dtype."""
         return self.linear(features.to(self.linear.weight.dtype)).squeeze(-1)

@@ -1,8 +1,8 @@
-"""Compiles kernels.cpp at the first use, and keeps the library, or the compiler's refusal, in the user's cache.
+"""Compiles kernels.cpp at the first use, and caches the library, or the compiler's error, in the user's cache folder.
 
-For each source, flags, compiler and processor the cache holds ``kernels-KEY.json``: the library's name and SHA-256, or
-why there is none. A process trusts a library only by its digest, and builds it anew where it differs. Files come into
-their places by a rename, so that processes may build at the same time, or be killed.
+For each combination of source, flags, compiler and processor, the cache has a file ``kernels-KEY.json`` with the
+library's name and SHA-256, or with the error. A library is loaded only if its digest matches, otherwise it is compiled
+again. Files are written elsewhere and renamed, so that several processes may compile at the same time or be killed.
 """
 
 import ctypes
@@ -27,23 +27,24 @@ from typing import Any, NamedTuple
 from nearfar.runtime import machine
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
+HEADER = Path(__file__).with_name("kernels_vectors.h")
 FLAGS = ("-O3", "-fno-math-errno", "-std=gnu++17", "-shared", "-fPIC")
 COMPILERS = ("c++", "g++", "clang++")
 COMPILE_TIMEOUT = 120.0
-"""Seconds that a compiler has; it takes about ten."""
+"""Seconds after which the compiler is killed; it usually takes about ten."""
 
 
 class BuiltLibrary(NamedTuple):
-    """A library that is loaded, and how it was made."""
+    """A loaded library, and how it was compiled."""
 
     library: ctypes.CDLL
     compiler: str
-    """The first line of its ``--version``."""
+    """The first line of the compiler's ``--version``."""
     flags: list[str]
 
 
 class KernelBuildError(Exception):
-    """Why there is no library, in one line. ``cached``: an earlier process found out."""
+    """Why there is no library, in one line. ``cached``: the error is that of an earlier process."""
 
     def __init__(self, reason: str, *, cached: bool = False) -> None:
         super().__init__(reason)
@@ -51,10 +52,10 @@ class KernelBuildError(Exception):
 
 
 def load(*, rebuild: bool = False) -> BuiltLibrary:
-    """The library, from the cache or compiled now; ``rebuild`` compiles it in any case.
+    """The library, from the cache or compiled now; ``rebuild`` always compiles it.
 
     Raises:
-        KernelBuildError: there is no compiler, it fails, now or earlier, or there is nowhere to write.
+        KernelBuildError: there is no compiler; it fails now or failed earlier; or no folder can be written.
     """
     compiler = find_compiler()
     flags = [*FLAGS, f"-march={march()}"]
@@ -66,80 +67,80 @@ def load(*, rebuild: bool = False) -> BuiltLibrary:
             raise KernelBuildError(record["error"], cached=True)
         if (library := _open(folder / record["library"], record["sha256"])) is not None:
             return BuiltLibrary(library, record["compiler"], record["flags"])
-    refused: list[str] = []
+    problems: list[str] = []
     for folder in folders():
         try:
             folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-            place = tempfile.TemporaryDirectory(prefix="kernels-build-", dir=folder, ignore_cleanup_errors=True)
+            build_folder = tempfile.TemporaryDirectory(prefix="kernels-build-", dir=folder, ignore_cleanup_errors=True)
         except OSError as error:
-            refused.append(f"{abbreviate_home(folder)} cannot be written ({error.strerror or error})")
+            problems.append(f"{abbreviate_home(folder)} cannot be written ({error.strerror or error})")
             continue
-        with place as fresh:
+        with build_folder as fresh:
             record = _compile(compiler, flags, Path(fresh), folder, key)
-        if refused:
-            warnings.warn(f"{refused[0]}: the compiled kernels are kept in {abbreviate_home(folder)}.", stacklevel=2)
+        if problems:
+            warnings.warn(f"{problems[0]}: the compiled kernels are kept in {abbreviate_home(folder)}.", stacklevel=2)
         library = _open(folder / record["library"], record["sha256"])
         if library is None:
-            raise KernelBuildError(f"{abbreviate_home(folder)} does not keep what is written there")
+            raise KernelBuildError(f"{abbreviate_home(folder)} lost or changed the compiled library")
         return BuiltLibrary(library, record["compiler"], record["flags"])
-    raise KernelBuildError("; ".join(refused) or "there is no folder to keep them in; set XDG_CACHE_HOME to one")
+    raise KernelBuildError("; ".join(problems) or "no cache folder was found; set XDG_CACHE_HOME to one")
 
 
 def find_compiler() -> list[str]:
-    """The compiler as the words of a command: what CXX says, or the first of :data:`COMPILERS` that is there.
+    """The compiler's command line: the value of CXX, or the first of :data:`COMPILERS` that is installed.
 
     Raises:
-        KernelBuildError: there is none.
+        KernelBuildError: none is installed.
     """
-    named = os.environ.get("CXX")
-    if named:
-        words = [named] if shutil.which(named) else shlex.split(named)
-        if words and (found := shutil.which(words[0])):
-            return [found, *words[1:]]
-        raise KernelBuildError(f"CXX names {named}, which is no program")
+    from_environment = os.environ.get("CXX")
+    if from_environment:
+        words = [from_environment] if shutil.which(from_environment) else shlex.split(from_environment)
+        if words and (program := shutil.which(words[0])):
+            return [program, *words[1:]]
+        raise KernelBuildError(f"CXX is {from_environment}, but there is no such program")
     for name in COMPILERS:
-        if found := shutil.which(name):
-            return [found]
-    raise KernelBuildError(f"no C++ compiler was found ({', '.join(COMPILERS)}, or what CXX names)")
+        if program := shutil.which(name):
+            return [program]
+    raise KernelBuildError(f"no C++ compiler was found ({', '.join(COMPILERS)}, or the program in CXX)")
 
 
 def march() -> str:
-    """The processor that is compiled for; NEARFAR_KERNELS_MARCH names another than this one, as x86-64-v3."""
+    """The target architecture (``-march``): NEARFAR_KERNELS_MARCH, such as x86-64-v3; by default this processor."""
     return os.environ.get("NEARFAR_KERNELS_MARCH") or "native"
 
 
 def folders() -> Iterator[Path]:
-    """Where the library may be kept, the best place first: the user's cache, then a folder for temporary files."""
+    """Folders for the library, in order of preference: the user's cache, then a private temporary folder."""
     if cache := os.environ.get("XDG_CACHE_HOME"):
         yield Path(cache) / "nearfar"
     else:
         with suppress(RuntimeError):  # no home folder
             yield Path.home() / ".cache" / "nearfar"
     with suppress(OSError):
-        if (place := _private_folder()) is not None:
-            yield place
+        if (private := _private_temporary_folder()) is not None:
+            yield private
 
 
-def abbreviate_home(place: Path) -> str:
-    """The path, without the name of the home folder."""
+def abbreviate_home(path: Path) -> str:
+    """The path with ``~`` for the home folder."""
     with suppress(RuntimeError, ValueError):
-        return str(Path("~") / place.relative_to(Path.home()))
-    return str(place)
+        return str(Path("~") / path.relative_to(Path.home()))
+    return str(path)
 
 
-def _private_folder() -> Path | None:
-    """A folder for temporary files that nobody else can write to: what is loaded from it runs as this user."""
+def _private_temporary_folder() -> Path | None:
+    """A temporary folder that no other user can write to, because a library loaded from it runs as this user."""
     if not hasattr(os, "getuid"):
         return Path(tempfile.gettempdir()) / "nearfar"  # Windows: that folder is the user's own
     folder = Path(tempfile.gettempdir()) / f"nearfar-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
-    mine = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
-    return folder if mine else None
+    private = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
+    return folder if private else None
 
 
 def _key(compiler: Sequence[str], flags: Sequence[str]) -> str:
-    """Of all that decides what the library is. The compiler goes by its file, which an update replaces."""
+    """Hash of everything that the library depends on. The compiler is identified by its file, which updates replace."""
     file = Path(compiler[0]).resolve()
     status = file.stat()
     fields = machine.cpu_fields()
@@ -147,32 +148,36 @@ def _key(compiler: Sequence[str], flags: Sequence[str]) -> str:
     parts = [*compiler, str(file), status.st_size, status.st_mtime_ns, *flags, *processor, platform.machine()]
     if not fields:
         parts.append(machine.processor())
-    key = hashlib.sha256(SOURCE.read_bytes())
+    key = hashlib.sha256(SOURCE.read_bytes() + HEADER.read_bytes())
     key.update(json.dumps(parts).encode())
     return key.hexdigest()[:16]
 
 
 def _compile(compiler: Sequence[str], flags: Sequence[str], fresh: Path, folder: Path, key: str) -> dict[str, Any]:
-    """Compile in the folder ``fresh`` and put library and record into ``folder``; a refusal of the compiler too."""
-    made, record, name = fresh / "kernels.so", fresh / "record.json", Path(compiler[0]).name
+    """Compile in the folder ``fresh``, then move library and record to ``folder``; record a compiler error too.
+
+    Raises:
+        KernelBuildError: the compiler fails, is killed, or cannot be run.
+    """
+    compiled, record, name = fresh / "kernels.so", fresh / "record.json", Path(compiler[0]).name
     problem = ""
     for openmp in _openmp():
         all_flags = [*flags, *openmp]
         try:
-            done = _run([*compiler, *all_flags, "-o", str(made), str(SOURCE)])
+            done = _run([*compiler, *all_flags, "-o", str(compiled), str(SOURCE)])
         except OSError as error:
             raise KernelBuildError(f"{name} cannot be run ({error.strerror or error})") from None
         except subprocess.TimeoutExpired:
-            problem = f"{name} was still at work after {COMPILE_TIMEOUT:g} seconds"
+            problem = f"{name} did not finish within {COMPILE_TIMEOUT:g} seconds"
             break
-        if done.returncode < 0:  # somebody ended it, or memory did: the next process tries again
+        if done.returncode < 0:  # killed, perhaps for lack of memory: not recorded, so the next process tries again
             raise KernelBuildError(f"{name} was killed by signal {-done.returncode}")
-        if done.returncode == 0 and made.exists():
-            digest = _digest(made)
+        if done.returncode == 0 and compiled.exists():
+            digest = _digest(compiled)
             library = f"kernels-{key}-{digest[:16]}.so"
             built = {"library": library, "sha256": digest, "compiler": _version(compiler), "flags": all_flags}
             record.write_text(json.dumps(built, indent=1), encoding="utf-8")
-            made.replace(folder / library)
+            compiled.replace(folder / library)
             record.replace(folder / f"kernels-{key}.json")
             return built
         problem = problem or f"{name}: {_first_error(done)}"
@@ -183,19 +188,19 @@ def _compile(compiler: Sequence[str], flags: Sequence[str], fresh: Path, folder:
 
 
 def _openmp() -> list[list[str]]:
-    """Flags for several threads, in the order in which they are tried."""
+    """OpenMP flags, in the order in which they are tried."""
     if machine.SYSTEM != "darwin":
         return [["-fopenmp"]]
     spec = importlib.util.find_spec("torch")
     folder = Path(spec.origin).parent / "lib" if spec and spec.origin else Path()
     if not (folder / "libomp.dylib").exists():
         return [[]]
-    # torch's own runtime: a second one in the process would end it.
+    # Link torch's own OpenMP runtime: a second runtime would abort the process.
     return [["-Xpreprocessor", "-fopenmp", f"-L{folder}", "-lomp", f"-Wl,-rpath,{folder}"], []]
 
 
 def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
-    """Run a command, and end all that it started when its time is over."""
+    """Run a command, and kill it with all its children after :data:`COMPILE_TIMEOUT`."""
     process = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
@@ -207,13 +212,13 @@ def _run(command: Sequence[str]) -> "subprocess.CompletedProcess[str]":
     )
     try:
         out, err = process.communicate(timeout=COMPILE_TIMEOUT)
-    except BaseException:  # Ctrl-C too, which a session of its own does not get
-        _end(process)
+    except BaseException:  # including Ctrl-C, which a child in a new session does not receive
+        _kill(process)
         raise
     return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
-def _end(process: "subprocess.Popen[str]") -> None:
+def _kill(process: "subprocess.Popen[str]") -> None:
     if hasattr(os, "killpg"):
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -226,11 +231,11 @@ def _end(process: "subprocess.Popen[str]") -> None:
 
 
 def _first_error(done: "subprocess.CompletedProcess[str]") -> str:
-    """What a compiler says, in one line, without folders."""
+    """The compiler's first error message, in one line, without folders."""
     lines = [line.strip() for line in (done.stderr + "\n" + done.stdout).splitlines() if line.strip()]
     errors = [line for line in lines if re.search(r"\b(error|cannot|unrecognized|unknown)\b", line, re.IGNORECASE)]
     if not lines:
-        return "left no library and said nothing" if done.returncode == 0 else f"ended with {done.returncode}"
+        return "gave no library and no message" if done.returncode == 0 else f"exit status {done.returncode}"
     return (errors or lines)[0].replace(str(SOURCE), SOURCE.name)[:200]
 
 
@@ -242,7 +247,7 @@ def _version(compiler: Sequence[str]) -> str:
 
 
 def _read(file: Path) -> dict[str, Any] | None:
-    """A record; None where there is none, or it is damaged."""
+    """A record; None if it is missing or damaged."""
     try:
         record = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -256,10 +261,10 @@ def _digest(file: Path) -> str:
 
 
 def _open(file: Path, sha256: str) -> ctypes.CDLL | None:
-    """Load the library; None where it is not there or is not what was built.
+    """Load the library; None if it is missing or its digest differs.
 
     Raises:
-        KernelBuildError: it is whole, but the system does not load it.
+        KernelBuildError: its digest matches, but the system cannot load it.
     """
     try:
         if _digest(file) != sha256:

@@ -1,8 +1,9 @@
-"""The compiled kernels of kernels.cpp: built once by the machine's own compiler, or done without.
+"""Python bindings of the compiled kernels in kernels.cpp, which the machine's own compiler builds at the first use.
 
-Where they are off, or cannot be built, :func:`kernels` gives None and plain torch computes the same. The environment
-variable NEARFAR_KERNELS says which are used: ``0`` none, ``1`` all, ``rebuild`` all, compiled anew, or some by name
-(:data:`KERNEL_NAMES`), as in ``attention,dropout``. By default all are used on Linux, and none elsewhere.
+If the kernels are switched off or cannot be built, :func:`kernels` returns None and plain torch computes the same. The
+environment variable NEARFAR_KERNELS selects them: ``0`` for none, ``1`` for all, ``rebuild`` for all after compiling
+again, or a list of names (:data:`KERNEL_NAMES`), such as ``attention,dropout``. By default all are used on Linux and
+none elsewhere.
 """
 
 import ctypes
@@ -11,27 +12,25 @@ import warnings
 from collections.abc import Sequence
 from functools import cache
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.encoder import kernel_build
+from nearfar.encoder.dropout_mask import DropoutMask
 from nearfar.encoder.kernel_build import BuiltLibrary, KernelBuildError
 from nearfar.runtime import machine
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from nearfar.encoder.dropout import Mask
 
 VARIABLE = "NEARFAR_KERNELS"
 KernelName: TypeAlias = Literal["attention", "dropout"]
 KERNEL_NAMES: tuple[KernelName, ...] = ("attention", "dropout")
 NOT_USED = "the compiled kernels are not used"
-"""How the warning begins that says why not."""
+"""Start of the warning that gives the reason."""
 MAX_TOKENS = 128
-"""Tokens of a text that the attention kernels take."""
+"""Longest text that the attention kernels support, in tokens."""
 HEAD_DIMS = (16, 32, 64)
 Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
 Tokens: TypeAlias = Float[Tensor, "*tokens width"]
@@ -39,13 +38,13 @@ DTYPES = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 
 
 class _Mask(ctypes.Structure):
-    """As in kernels.cpp."""
+    """struct Mask in kernels.cpp."""
 
     _fields_ = (("seed", ctypes.c_int64), ("threshold", ctypes.c_int), ("scale", ctypes.c_float))
 
 
 class _Batch(ctypes.Structure):
-    """As in kernels.cpp."""
+    """struct Batch in kernels.cpp."""
 
     _fields_ = (
         ("starts", ctypes.c_void_p),
@@ -53,29 +52,27 @@ class _Batch(ctypes.Structure):
         ("heads", ctypes.c_int64),
         ("scaling", ctypes.c_float),
         ("mask", _Mask),
-        ("words", ctypes.c_int64),
+        ("words_per_row", ctypes.c_int64),
     )
 
 
 class Kernels:
-    """The functions of the built library, on contiguous CPU tensors of float32 or bfloat16."""
+    """The functions of the compiled library, for contiguous CPU tensors of float32 or bfloat16."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
         self._library = library
 
-    def drop(self, x: Tensor, mask: "Mask") -> Tensor:
-        """``x`` times the mask's scale where it keeps a number, else 0."""
+    def drop(self, x: Tensor, mask: DropoutMask) -> Tensor:
+        """``x`` times the mask's scale where the mask keeps an element, else 0."""
         out = torch.empty_like(x)
-        self._on("drop", x)(ctypes.byref(_Mask(*mask)), *_pointers(x, out), ctypes.c_int64(x.numel()))
+        self._function("drop", x)(ctypes.byref(_Mask(*mask)), *_pointers(x, out), ctypes.c_int64(x.numel()))
         return out
 
-    def attend(
-        self, query: Heads, key: Heads, value: Heads, attention_layout: "AttentionLayout"
-    ) -> tuple[Tensor, Tensor]:
-        """What :func:`nearfar.encoder.attention.attend` gives, and what the backward pass needs [tokens, heads, 2]."""
+    def attend(self, query: Heads, key: Heads, value: Heads, layout: "AttentionLayout") -> tuple[Tensor, Tensor]:
+        """Attention, and the softmax statistics [tokens, heads, 2] that the backward pass needs."""
         out, softmax_stats = torch.empty_like(query), query.new_empty(*query.shape[:2], 2, dtype=torch.float32)
-        batch = attention_layout.batch(query.shape[1])
-        self._on("attend", query, query.shape[2])(
+        batch = layout.batch(query.shape[1])
+        self._function("attend", query, query.shape[2])(
             ctypes.byref(batch), *_pointers(query, key, value, out, softmax_stats)
         )
         return out, softmax_stats
@@ -85,40 +82,42 @@ class Kernels:
         inputs: tuple[Heads, Heads, Heads],
         grad_output: Heads,
         softmax_stats: Float[Tensor, "tokens heads 2"],
-        attention_layout: "AttentionLayout",
+        layout: "AttentionLayout",
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Gradients of query, key and value."""
         query, key, value = inputs
-        found = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
-        batch = attention_layout.batch(query.shape[1])
-        self._on("attend_backward", query, query.shape[2])(
-            ctypes.byref(batch), *_pointers(*inputs, grad_output, softmax_stats, *found)
+        gradients = (torch.empty_like(query), torch.empty_like(key), torch.empty_like(value))
+        batch = layout.batch(query.shape[1])
+        self._function("attend_backward", query, query.shape[2])(
+            ctypes.byref(batch), *_pointers(*inputs, grad_output, softmax_stats, *gradients)
         )
-        return found
+        return gradients
 
-    def _on(self, name: str, tensor: Tensor, *sizes: int) -> "ctypes._NamedFuncPointer":
+    def _function(self, name: str, tensor: Tensor, *sizes: int) -> "ctypes._NamedFuncPointer":
+        """The C function for this tensor's dtype and these sizes, such as ``attend_float32_64``."""
         return getattr(self._library, "_".join(map(str, (name, DTYPES[tensor.dtype], *sizes))))
 
 
 class AttentionLayout:
-    """Texts of these lengths, end to end, and how attention inside them is computed.
+    """Lengths of the concatenated texts, and the settings of attention within them.
 
-    The scores of a token and a head are row token * heads + head, whose dropout takes ``words`` words of the mask.
+    The attention weights of a token and a head are row ``token * heads + head``; each row uses ``words_per_row`` words
+    of the dropout mask.
     """
 
-    def __init__(self, lengths: Sequence[int], *, scaling: float, mask: "Mask", words: int) -> None:
+    def __init__(self, lengths: Sequence[int], *, scaling: float, mask: DropoutMask, words_per_row: int) -> None:
         self.starts = torch.tensor([0, *accumulate(lengths)])
-        self.scaling, self.mask, self.words = scaling, mask, words
+        self.scaling, self.mask, self.words_per_row = scaling, mask, words_per_row
 
     def batch(self, heads: int) -> _Batch:
-        """As C takes it; no longer good than this object is there."""
+        """The C structure. It points into this object, so it is valid only as long as this object exists."""
         texts = len(self.starts) - 1
-        return _Batch(self.starts.data_ptr(), texts, heads, self.scaling, _Mask(*self.mask), self.words)
+        return _Batch(self.starts.data_ptr(), texts, heads, self.scaling, _Mask(*self.mask), self.words_per_row)
 
 
 @cache
 def kernels(kernel: KernelName | None = None) -> Kernels | None:
-    """The kernels, built at the first call, or None; with ``kernel``, None too where that one is switched off.
+    """The kernels, built at the first call; None if they cannot be built, or if ``kernel`` is switched off.
 
     Raises:
         NearfarError: NEARFAR_KERNELS names a kernel that does not exist.
@@ -134,7 +133,7 @@ def kernels(kernel: KernelName | None = None) -> Kernels | None:
 
 
 def enabled_kernels() -> tuple[KernelName, ...]:
-    """Those that NEARFAR_KERNELS asks for.
+    """The kernels that NEARFAR_KERNELS selects.
 
     Raises:
         NearfarError: it names a kernel that does not exist.
@@ -147,14 +146,13 @@ def enabled_kernels() -> tuple[KernelName, ...]:
     names = {name.strip() for name in requested.split(",")}
     if wrong := sorted(names - set(KERNEL_NAMES)):
         raise NearfarError(
-            f"{VARIABLE}: there is no kernel {wrong[0]!r}. "
-            f"Set it to 0, 1, rebuild, or some of {', '.join(KERNEL_NAMES)}."
+            f"{VARIABLE}: unknown kernel {wrong[0]!r}. Set it to 0, 1, rebuild, or some of {', '.join(KERNEL_NAMES)}."
         )
     return tuple(kernel for kernel in KERNEL_NAMES if kernel in names)
 
 
 def kernels_status() -> dict[str, Any]:
-    """Which kernels this process has used and how they were built, or why it has used none; builds nothing."""
+    """Which kernels this process has used and how they were built, or why it has used none. Builds nothing."""
     if not _built.cache_info().currsize:
         if os.environ.get(VARIABLE) == "0":
             return {"used": [], "why_not": f"{VARIABLE}=0"}
@@ -177,13 +175,13 @@ machine.PROVENANCE_PROVIDERS["kernels"] = kernels_status
 
 @cache
 def _built() -> tuple[BuiltLibrary | None, str]:
-    """The library, or why there is none, which is said once."""
+    """The library, or the reason why there is none. Warns once of the reason."""
     try:
         return kernel_build.load(rebuild=os.environ.get(VARIABLE) == "rebuild"), ""
     except (KernelBuildError, OSError) as error:
         earlier = isinstance(error, KernelBuildError) and error.cached
         advice = f"{VARIABLE}=rebuild tries again" if earlier else f"{VARIABLE}=0 silences this"
-        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes on this machine, the first one talks
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes on this machine, only the first one warns
             warnings.warn(f"{NOT_USED}: {error}. Plain torch computes the same, slower; {advice}.", stacklevel=2)
         return None, str(error)
 

@@ -1,4 +1,4 @@
-"""Every layer by every pooling, from one pass over the texts: what a map of an encoder's layers is drawn from."""
+"""Embeddings of every layer with every pooling, from one pass over the texts."""
 
 from collections.abc import Sequence
 
@@ -19,30 +19,30 @@ from nearfar.types import NearfarError
 def layer_embeddings(
     encoder: Encoder, texts: Sequence[str], *, poolings: Sequence[str] = ("cls", "mean", "max"), progress: bool = False
 ) -> dict[tuple[int, str], NDArray[np.float32]]:
-    """Embeddings of ``texts`` by each pooling of each layer, 0 being the embedding layer (Kim et al. 2021, Figure 1).
+    """Embeddings of ``texts`` for each layer and pooling; layer 0 is the embedding layer (Kim et al. 2021, Figure 1).
 
-    Entry (K, p), float32 [texts, dim], is what the same encoder with the pooling ``layer:K:p`` gives in
-    :meth:`~nearfar.encoder.encoder.Encoder.encode`, so that a Dense or a Normalize that its folder has behind the
-    pooling is applied here too. The encoder's own pooling plays no part.
+    Entry (K, p), float32 [texts, dim], equals the result of :meth:`~nearfar.encoder.encoder.Encoder.encode` of the same
+    encoder with the pooling ``layer:K:p``; modules after the pooling (Dense, Normalize) are applied too. The encoder's
+    own pooling is not used.
 
-    Each distinct text is computed once. A batch's hidden states are pooled and dropped before the next one's are
-    computed; what is kept is 4 * (layers + 1) * poolings * dim bytes a text. Texts over the maximum length are cut,
-    with one warning that counts them.
+    Each distinct text is computed once. A batch's hidden states are pooled and freed before those of the next batch are
+    computed. The result takes 4 * (layers + 1) * len(poolings) * dim bytes per text. Texts over the maximum length are
+    truncated, with one warning that counts them.
 
     Args:
-        encoder: whose layers.
+        encoder: the encoder.
         texts: any number of strings.
-        poolings: of ``cls``, ``mean``, ``mean_without_cls`` and ``max``, each once.
+        poolings: some of ``cls``, ``mean``, ``mean_without_cls`` and ``max``, without repetition.
         progress: show a progress bar.
 
     Raises:
-        NearfarError: a single string, something among the texts that is no string, a pooling that is none of the
-            four or named twice, or a vector that is not finite (says of which text).
+        NearfarError: ``texts`` is a single string or contains something else than strings; a pooling is unknown or
+            given twice; or a vector is not finite (the message names the text).
     """
     _check(texts, poolings)
     layers = encoder.backbone.config.num_hidden_layers
     parsed = {name: parse_pooling(name, layers=layers) for name in poolings}
-    distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     tokenized = encoder.tokenize(list(distinct))
     warn_truncated(tokenized, encoder.max_length)
     vectors = {
@@ -62,14 +62,14 @@ def layer_embeddings(
                     raise NotFiniteError(texts.index(text), text)
                 vectors[layer, name][numbers] = embedding.cpu().numpy()
     encoder.train(was_training)
-    if len(distinct) == len(texts):  # as they are, for a copy would be as large again
+    if len(distinct) == len(texts):  # all texts differ: no copy is needed
         return vectors
     rows = [distinct[text] for text in texts]
-    return {key: found[rows] for key, found in vectors.items()}
+    return {key: of_distinct[rows] for key, of_distinct in vectors.items()}
 
 
 def _embedding(encoder: Encoder, states: Tensor, batch: RaggedBatch, pooling: Pooling) -> Tensor:
-    """A layer's states pooled, in the order the batch was given, and all that the encoder does behind its pooling."""
+    """Pool a layer's states, restore the caller's order, and apply the encoder's modules after the pooling."""
     embedding = batch.restore_order(pool([states], batch, pooling))
     for module in encoder.tail:
         embedding = module({"sentence_embedding": embedding})["sentence_embedding"]
@@ -84,6 +84,6 @@ def _check(texts: Sequence[str], poolings: Sequence[str]) -> None:
             raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
     for name in poolings:
         if name not in TOKEN_POOLINGS:
-            raise NearfarError(f"pooling {name!r} of a layer's tokens: take some of {', '.join(TOKEN_POOLINGS)}.")
+            raise NearfarError(f"pooling {name!r} of a layer: must be one of {', '.join(TOKEN_POOLINGS)}.")
     if len(set(poolings)) < len(poolings):
-        raise NearfarError(f"poolings {', '.join(poolings)}: name each once.")
+        raise NearfarError(f"poolings {', '.join(poolings)}: each may be given only once.")

@@ -1,4 +1,4 @@
-"""LoRA: train a few added weights instead of the encoder's own, then merge them in."""
+"""LoRA: train low-rank adapters instead of the encoder's own weights, then merge them."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -15,21 +15,22 @@ if TYPE_CHECKING:
 def add_lora(encoder: "Encoder", *, rank: int, alpha: float, dropout: float = 0.0) -> Callable[[], None]:
     """Add adapters to all linear layers inside the transformer layers, and freeze the rest of the backbone.
 
-    W x becomes W x + (alpha / rank) B A dropout(x), A [rank, in], B [out, rank] (Hu et al. 2022, section 4.1). B starts
-    at 0, so that embeddings do not change; A is drawn by torch's global generator. What follows pooling (Dense) stays
-    trainable. The backbone is changed in place, by peft.
+    W x becomes W x + (alpha / rank) B A dropout(x), A [rank, in], B [out, rank] (Hu et al. 2022, section 4.1). B is
+    initialised to 0, so that embeddings do not change at first; A is drawn by torch's global generator. Modules after
+    the pooling (Dense) stay trainable. peft changes the backbone in place.
 
     Returns:
-        A function that adds the adapters' products to the weights. It leaves the plain backbone there was, which saves
-        as before, with what was trainable trainable again.
+        A function that merges the adapters into the weights. It restores the plain backbone, which can be saved as
+        before, and makes the same parameters trainable again.
 
     Raises:
-        NearfarError: peft is not installed; a rank under 1; dropout outside [0, 1); adapters are there already.
+        NearfarError: peft is not installed; the rank is under 1; dropout is outside [0, 1); the encoder has adapters
+            already.
     """
     if rank < 1:
-        raise NearfarError(f"--lora-rank {rank}: takes 1 or more.")
+        raise NearfarError(f"--lora-rank {rank}: must be 1 or more.")
     if not 0 <= dropout < 1:
-        raise NearfarError(f"LoRA dropout {dropout}: takes 0 up to, but not, 1.")
+        raise NearfarError(f"LoRA dropout {dropout}: must be in [0, 1).")
     try:
         from peft import LoraConfig, LoraModel
     except ImportError as error:
@@ -40,23 +41,23 @@ def add_lora(encoder: "Encoder", *, rank: int, alpha: float, dropout: float = 0.
         raise NearfarError("this encoder has LoRA adapters already; merge them first.")
     inside = set(transformer_layers(backbone).modules())
     targets = [name for name, module in backbone.named_modules() if module in inside and isinstance(module, nn.Linear)]
-    trained = [name for name, parameter in backbone.named_parameters() if parameter.requires_grad]
+    trainable = [name for name, parameter in backbone.named_parameters() if parameter.requires_grad]
     config = LoraConfig(
         r=rank,
-        lora_alpha=alpha,  # type: ignore[arg-type]  # only ever divided by the rank
+        lora_alpha=alpha,  # type: ignore[arg-type]  # peft only divides it by the rank
         lora_dropout=dropout,
         target_modules=targets,
         bias="none",
     )
     adapted = LoraModel(backbone, config, "default")
-    encoder.train(encoder.training)  # the adapters' dropout starts in training mode, whatever the encoder's
+    encoder.train(encoder.training)  # new adapters are in training mode; set the encoder's mode
 
     def merge() -> None:
         adapted.merge_and_unload()
-        if hasattr(backbone, "peft_config"):  # peft's mark, which its older versions leave behind
+        if hasattr(backbone, "peft_config"):  # older versions of peft do not remove it
             del backbone.peft_config
         parameters = dict(backbone.named_parameters())
-        for name in trained:
+        for name in trainable:
             parameters[name].requires_grad_(True)
 
     return merge

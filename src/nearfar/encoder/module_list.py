@@ -1,6 +1,6 @@
-"""Reads and checks modules.json of a sentence-transformers folder, and the settings of the modules in it.
+"""Reads and checks modules.json of a sentence-transformers folder, and the settings of its modules.
 
-Only sentence-transformers' own module classes are opened, and only inside the folder.
+Only sentence-transformers' own module classes are loaded, and only from inside the folder.
 """
 
 import re
@@ -20,10 +20,10 @@ from nearfar.types import NearfarError
 AFTER_POOLING = ("Dense", "LayerNorm", "Dropout", "Normalize")
 POOLING = ("Pooling", "WordWeights", "WeightedLayerPooling")
 OWN = re.compile(r"sentence_transformers\.(?:\w+\.)*(\w+)")
-"""The full name of a class of sentence-transformers, of any version."""
+"""The full name of a class of sentence-transformers, in any version."""
 EMBEDDING = "sentence_embedding"
 WEIGHTED = {"Dense": ("linear.weight", ("out_features", "in_features")), "LayerNorm": ("norm.weight", ("dimension",))}
-"""Module with weights -> its main weight, and the settings that give that weight's shape."""
+"""Module with weights -> its main weight tensor, and the settings that give its shape."""
 
 
 def modules_of(folder: Path) -> list[tuple[str, str]]:
@@ -31,33 +31,33 @@ def modules_of(folder: Path) -> list[tuple[str, str]]:
 
     Raises:
         NearfarError: the list is missing or damaged, does not start with a Transformer, or names a module that nearfar
-            lacks or that is outside the folder; or the model prepends a prompt to each text.
+            does not support or that is outside the folder; or the model prepends a prompt to each text.
     """
     listing = folder / "modules.json"
     if not listing.exists():
-        traces = [*folder.glob("config_sentence_transformers.json"), *folder.glob("*_Pooling")]
-        if traces:
+        others = [*folder.glob("config_sentence_transformers.json"), *folder.glob("*_Pooling")]
+        if others:
             raise NearfarError(
-                f"{folder}: holds {traces[0].name} but no modules.json, which says what the model does after its "
+                f"{folder}: holds {others[0].name} but no modules.json, which lists the modules after the "
                 "transformer; copy the whole model folder again."
             )
         return [("Transformer", "")]
     entries = read_json(listing)
     if not isinstance(entries, list):
         raise NearfarError(f"{listing}: must hold a list of modules.")
-    modules = [_module(listing, number, entry) for number, entry in enumerate(entries)]
+    modules = [_parse_module(listing, number, entry) for number, entry in enumerate(entries)]
     if not modules or modules[0][0] != "Transformer":
         raise NearfarError(f"{listing}: does not start with a Transformer, so it is no encoder that nearfar can train.")
     unknown = [kind for kind, _ in modules[1:] if kind not in (*POOLING, *AFTER_POOLING)]
     if unknown:
-        raise NearfarError(f"{listing}: has a module {unknown[0]!r}, which nearfar does not know.")
+        raise NearfarError(f"{listing}: has a module {unknown[0]!r}, which nearfar does not support.")
     prompts = folder / "config_sentence_transformers.json"
     if prompts.exists() and (default := read_object(prompts).get("default_prompt_name")):
-        raise NearfarError(f"{prompts}: prepends the prompt {default!r} to each text, which nearfar does not do.")
+        raise NearfarError(f"{prompts}: prepends the prompt {default!r} to each text, which nearfar does not support.")
     return modules
 
 
-def _module(listing: Path, number: int, entry: Any) -> tuple[str, str]:
+def _parse_module(listing: Path, number: int, entry: Any) -> tuple[str, str]:
     kind, path = (entry.get("type"), entry.get("path")) if isinstance(entry, dict) else (None, None)
     if not isinstance(kind, str) or not isinstance(path, str):
         raise NearfarError(f"{listing}: entry {number} (counted from 0) must have a type and a path, both strings.")
@@ -66,17 +66,17 @@ def _module(listing: Path, number: int, entry: Any) -> tuple[str, str]:
             f"{listing}: names the class {kind!r}, which is not a module of sentence-transformers; nearfar never "
             "runs code from a model folder."
         )
-    leaves = PurePosixPath(path).is_absolute() or PureWindowsPath(path).anchor or ".." in re.split(r"[/\\]", path)
-    if leaves or "\0" in path:
+    outside = PurePosixPath(path).is_absolute() or PureWindowsPath(path).anchor or ".." in re.split(r"[/\\]", path)
+    if outside or "\0" in path:
         raise NearfarError(f"{listing}: the path {path!r} of {own[1]} points outside the model folder.")
     return own[1], path
 
 
 def tail_module(kind: str, folder: Path) -> nn.Module:
-    """A module that follows pooling.
+    """Load a module that follows pooling.
 
     Raises:
-        NearfarError: as :func:`check_settings`, or the module's weights are missing or damaged.
+        NearfarError: as :func:`check_settings`; or the module's weights are missing or damaged.
     """
     settings = check_settings(kind, folder)
     if kind in WEIGHTED:
@@ -86,50 +86,51 @@ def tail_module(kind: str, folder: Path) -> nn.Module:
 
 
 def check_settings(kind: str, folder: Path) -> dict[str, Any]:
-    """The settings of a module that follows pooling.
+    """Read and check the settings of a module that follows pooling.
 
     Raises:
-        NearfarError: their file is missing or damaged, or nearfar does not support them.
+        NearfarError: the file is missing or damaged, or nearfar does not support a setting.
     """
     file = folder / "config.json"
     settings = read_object(file) if kind != "Normalize" or file.exists() else {}
-    read, written = (settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output"))
-    if (read, written) != (EMBEDDING, EMBEDDING):
+    input_name, output_name = (settings.get(f"module_{side}_name") or EMBEDDING for side in ("input", "output"))
+    if (input_name, output_name) != (EMBEDDING, EMBEDDING):
         raise NearfarError(
-            f"{file}: the {kind} module reads {read!r} and writes {written!r}; nearfar supports only {EMBEDDING!r}."
+            f"{file}: the {kind} module reads {input_name!r} and writes {output_name!r}; "
+            f"nearfar supports only {EMBEDDING!r}."
         )
     activation = settings.get("activation_function")
-    if activation is not None and not _is_torchs(activation):
+    if activation is not None and not _is_torch_module(activation):
         raise NearfarError(f"{file}: activation_function is {activation!r}, and must name a module class of torch.nn.")
     return settings
 
 
 def _check_weighted(kind: str, folder: Path, settings: Mapping[str, Any]) -> None:
-    """Check that the weights of a Dense or a LayerNorm are there, with the sizes that its settings say."""
+    """Check that the weights of a Dense or a LayerNorm exist and have the sizes in its settings."""
     file = folder / "model.safetensors"
     if not file.exists():
         pickled = " (pytorch_model.bin is pickled, which nearfar does not open)"
         hint = pickled if (folder / "pytorch_model.bin").exists() else ""
         raise NearfarError(f"{folder}: holds no model.safetensors{hint}.")
     weight, names = WEIGHTED[kind]
-    found, expected = shapes_of(file).get(weight), tuple(settings.get(name) for name in names)
-    if found != expected:
+    shape, expected = shapes_of(file).get(weight), tuple(settings.get(name) for name in names)
+    if shape != expected:
         sizes = " and ".join(f"{name} {settings.get(name)!r}" for name in names)
-        raise NearfarError(f"{folder / 'config.json'}: has {sizes}, but {weight} in {file.name} has the shape {found}.")
+        raise NearfarError(f"{folder / 'config.json'}: has {sizes}, but {weight} in {file.name} has the shape {shape}.")
 
 
-def _is_torchs(activation: object) -> bool:
-    """Whether it is the full name of a module of torch.nn."""
+def _is_torch_module(activation: object) -> bool:
+    """Whether ``activation`` is the full name of a module class of torch.nn."""
     name = str(activation).rsplit(".", 1)[-1]
     found = getattr(nn, name, None)
     return isinstance(found, type) and activation in (f"{found.__module__}.{name}", f"torch.nn.{name}")
 
 
 def check_tail(folder: Path, width: int, tail: Sequence[nn.Module]) -> None:
-    """Run the modules after pooling once, on ``width`` zeros, to check that they fit each other.
+    """Run the modules after pooling once, on ``width`` zeros, to check that their widths match.
 
     Raises:
-        NearfarError: a module fails or writes another width than its settings say.
+        NearfarError: a module fails, or its output has another width than its settings say.
     """
     embedding = torch.zeros(1, width)
     for number, module in enumerate(tail, start=1):
@@ -138,16 +139,16 @@ def check_tail(folder: Path, width: int, tail: Sequence[nn.Module]) -> None:
             width = getattr(module, "out_features", width)
             if embedding.shape != (1, width):
                 raise NearfarError(
-                    f"{folder / 'modules.json'}: module {number} after pooling, {type(module).__name__}, should write "
-                    f"{width} numbers, and writes the shape {list(embedding.shape[1:])}."
+                    f"{folder / 'modules.json'}: module {number} after pooling, {type(module).__name__}, should give "
+                    f"{width} dimensions, but gives the shape {list(embedding.shape[1:])}."
                 )
 
 
 def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token: str | None) -> str:
-    """The pooling, by nearfar's name, that the modules amount to; ``cls_token`` is the tokenizer's.
+    """The name in nearfar of the pooling of these modules; ``cls_token`` is the tokenizer's.
 
     Raises:
-        NearfarError: nearfar does not support this pooling, or the modules' files are damaged.
+        NearfarError: nearfar does not support this pooling, or a module's files are damaged.
     """
     paths = {kind: folder / path for kind, path in modules}
     if "Pooling" not in paths:

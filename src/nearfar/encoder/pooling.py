@@ -1,4 +1,4 @@
-"""Pooling: hidden states of a ragged batch -> one vector a text.
+"""Pooling: hidden states of a ragged batch -> one vector per text.
 
 ==================  =========================================================================================
 ``cls``             the first token's last hidden state
@@ -7,9 +7,9 @@
 ``max``             per-dimension maximum over all tokens of the last layer
 ``first_last``      mean over all tokens and over the first and the last transformer layer; the first is layer 1, not
                     the embedding layer (SimCSE's code as corrected; its paper's row used the embedding layer)
-``layer:K``         mean over all tokens of layer K, 0 being the embedding layer; ``layer:K:mean`` is another name of it
-``layer:K:cls``     any other pooling of layer K's tokens: ``cls``, ``max`` or ``mean_without_cls`` (Kim et al. 2021,
-                    Figure 1, has every layer by ``cls``, ``mean`` and ``max``)
+``layer:K``         mean over all tokens of layer K; layer 0 is the embedding layer. ``layer:K:mean`` is the same
+``layer:K:cls``     another pooling of layer K's tokens: ``cls``, ``max`` or ``mean_without_cls`` (Kim et al. 2021,
+                    Figure 1, compares ``cls``, ``mean`` and ``max`` for every layer)
 ==================  =========================================================================================
 """
 
@@ -29,7 +29,7 @@ TokenPooling: TypeAlias = Literal["cls", "mean", "mean_without_cls", "max"]
 
 
 class Pooling(NamedTuple):
-    """A pooling's name, the layers it averages (empty: the last one alone), and what it does with the tokens."""
+    """A pooling's name, the layers that it averages (empty: only the last one), and how it pools the tokens."""
 
     name: str
     layers: tuple[int, ...]
@@ -37,10 +37,10 @@ class Pooling(NamedTuple):
 
 
 def parse_pooling(name: str, *, layers: int) -> Pooling:
-    """The pooling of that name, for a backbone of so many transformer layers; its name is the shortest there is.
+    """Parse the name of a pooling, for a backbone with ``layers`` transformer layers; the result has the shortest name.
 
     Raises:
-        NearfarError: no such pooling, or no such layer.
+        NearfarError: unknown pooling, or no such layer.
     """
     match name.split(":"):
         case ["cls" | "mean" | "mean_without_cls" | "max" as tokens]:
@@ -48,29 +48,31 @@ def parse_pooling(name: str, *, layers: int) -> Pooling:
         case ["first_last"]:
             return Pooling(name, (1, layers), "mean")
         case ["layer", number] if number.isdecimal():
-            return _of_layer(name, int(number), "mean", layers)
+            return _layer_pooling(name, int(number), "mean", layers)
         case ["layer", number, "cls" | "mean" | "mean_without_cls" | "max" as tokens] if number.isdecimal():
-            return _of_layer(name, int(number), tokens, layers)
+            return _layer_pooling(name, int(number), tokens, layers)
     near = get_close_matches(name, POOLINGS, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise NearfarError(f"no pooling is called {name!r}; there are {', '.join(POOLINGS)}.{hint}")
+    raise NearfarError(f"unknown pooling {name!r}; choose one of {', '.join(POOLINGS)}.{hint}")
 
 
-def _of_layer(name: str, layer: int, tokens: TokenPooling, layers: int) -> Pooling:
+def _layer_pooling(name: str, layer: int, tokens: TokenPooling, layers: int) -> Pooling:
     if layer > layers:
         raise NearfarError(f"pooling {name!r}: this encoder's layers are 0 (embeddings) to {layers}.")
     return Pooling(f"layer:{layer}" if tokens == "mean" else f"layer:{layer}:{tokens}", (layer,), tokens)
 
 
 def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch, pooling: Pooling) -> Float[Tensor, "batch dim"]:
-    """One vector a text, in the batch's packed order.
+    """One vector per text, in the batch's packed order.
 
-    ``hidden`` is the last layer alone, or all layers where ``pooling.layers`` names some.
+    ``hidden`` is the last layer only, or all layers if ``pooling.layers`` is not empty.
     """
     states = torch.stack([hidden[layer] for layer in pooling.layers]).mean(0) if pooling.layers else hidden[-1]
-    parts = states.split([group.texts * group.length for group in batch.groups])
-    several = (part.unflatten(0, (group.texts, group.length)) for part, group in zip(parts, batch.groups, strict=True))
-    return torch.cat([_pool_group(texts, pooling.tokens) for texts in several])
+    parts = states.split([group.num_texts * group.length for group in batch.groups])
+    texts_by_group = (
+        part.unflatten(0, (group.num_texts, group.length)) for part, group in zip(parts, batch.groups, strict=True)
+    )
+    return torch.cat([_pool_group(texts, pooling.tokens) for texts in texts_by_group])
 
 
 def _pool_group(texts: Float[Tensor, "texts length dim"], tokens: str) -> Float[Tensor, "texts dim"]:

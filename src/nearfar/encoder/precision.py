@@ -1,7 +1,7 @@
-"""The precision that is computed in: what ``auto`` means on a device, and what a run that goes on keeps.
+"""The precision of computation: how ``auto`` is resolved on a device, and which precision a resumed run keeps.
 
-``auto`` is bfloat16 where the device computes it natively, float32 elsewhere, unless :data:`VARIABLE` names one of the
-two.
+``auto`` is bfloat16 on devices that compute it natively and float32 elsewhere, unless the environment variable
+:data:`VARIABLE` sets one of the two.
 """
 
 import os
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     import torch
 
 VARIABLE = "NEARFAR_PRECISION"
-"""The environment variable that says what ``auto`` means."""
+"""The environment variable that overrides ``auto``."""
 CHOICES = ("auto", "fp32", "bf16")
 EMULATED = "bf16 emulated"
-"""The note of what was begun in bf16 on a device without native bfloat16, because it was asked for."""
+"""Recorded by a run that was started with an explicit bf16 on a device without native bfloat16."""
 RECORDED_PRECISIONS = ("fp32", "bf16", EMULATED)
 
 
 def check_precision(requested: str) -> None:
-    """Refuse what is no precision, also in the environment, without importing torch.
+    """Check the requested precision and the environment variable, without importing torch.
 
     Raises:
-        NearfarError: ``requested`` or the environment variable is none of :data:`CHOICES`.
+        NearfarError: one of them is not in :data:`CHOICES`.
     """
     if requested not in CHOICES:
         raise NearfarError(f"--precision {requested!r}: must be auto, fp32 or bf16.")
@@ -35,9 +35,9 @@ def check_precision(requested: str) -> None:
 
 
 def resolve(requested: Precision, device: "str | torch.device | None" = None) -> Resolved:
-    """The precision to compute in on ``device``, by default where nearfar computes by default.
+    """The precision to compute in on ``device`` (None for the default device).
 
-    Warns, once a process, of bf16 that is asked for where the device does not compute it natively.
+    Warns, once per process, if bf16 is requested on a device that does not compute it natively.
 
     Raises:
         NearfarError: as :func:`check_precision`.
@@ -48,7 +48,7 @@ def resolve(requested: Precision, device: "str | torch.device | None" = None) ->
     if requested == "auto":
         return "bf16" if is_native(device) else "fp32"
     if requested == "bf16" and not is_native(device):
-        _warn(_kind(device))
+        _warn_not_native(_device_type(device))
     return requested
 
 
@@ -58,20 +58,20 @@ def is_native(device: "str | torch.device | None" = None) -> bool:
 
 
 def precision_record(precision: Resolved, device: "str | torch.device | None" = None) -> str:
-    """What a run that begins writes down, one of :data:`RECORDED_PRECISIONS`."""
+    """What a new run records, one of :data:`RECORDED_PRECISIONS`."""
     return EMULATED if precision == "bf16" and not is_native(device) else precision
 
 
 def resumed_precision(begun: str, device: "str | torch.device | None" = None, *, what: str) -> Resolved:
-    """The precision in which ``what``, begun with that :func:`precision_record`, goes on.
+    """The precision in which ``what`` resumes, given the :func:`precision_record` of its start.
 
     Raises:
-        NearfarError: it began in native bfloat16, which the device does not have.
+        NearfarError: it was started in native bfloat16, which the device does not have.
     """
     if begun == "bf16" and not is_native(device):
         raise NearfarError(
-            f"{what} began in bf16, which this machine does not compute natively. Resume it on a machine with native "
-            "bfloat16, or start again with --precision fp32 and another --output."
+            f"{what} was started in bf16, which this machine does not compute natively. Resume it on a machine with "
+            "native bfloat16, or start again with --precision fp32 and another --output."
         )
     return resolve("fp32" if begun == "fp32" else "bf16", device)
 
@@ -82,7 +82,7 @@ def _is_native(device: str | None) -> bool:
 
 
 def _from_environment() -> Precision:
-    """What the environment says that ``auto`` means."""
+    """The value of the environment variable, ``auto`` if it is not set."""
     given = os.environ.get(VARIABLE) or "auto"
     for choice in ("auto", "fp32", "bf16"):
         if given == choice:
@@ -90,7 +90,7 @@ def _from_environment() -> Precision:
     raise NearfarError(f"{VARIABLE}={given[:80]!r}: must be auto, fp32 or bf16. Correct it, or unset it.")
 
 
-def _kind(device: "str | torch.device | None") -> str:
+def _device_type(device: "str | torch.device | None") -> str:
     import torch
 
     if device is None:
@@ -99,11 +99,11 @@ def _kind(device: "str | torch.device | None") -> str:
 
 
 @cache
-def _warn(kind: str) -> None:
-    if kind != "cpu":
-        told = "bfloat16 is not native on this GPU. Use --precision fp32."
+def _warn_not_native(device_type: str) -> None:
+    if device_type != "cpu":
+        message = "bfloat16 is not native on this GPU. Use --precision fp32."
     else:
         factor = bf16_slowdown()
         cost = f"{factor:.{1 if factor < 10 else 0}f} times slower than" if factor > 1 else "not faster than"
-        told = f"bfloat16 is emulated on this processor: {cost} fp32 here. Use --precision fp32."
-    warnings.warn(told, stacklevel=3)
+        message = f"bfloat16 is emulated on this processor: {cost} fp32 here. Use --precision fp32."
+    warnings.warn(message, stacklevel=3)

@@ -1,7 +1,7 @@
-"""The only place that calls the loaders of transformers and sentence-transformers.
+"""Calls the loaders of transformers and sentence-transformers. No other module does.
 
-Each of them is told ``trust_remote_code=False``, so that no code of a model's folder runs and nobody is asked on the
-terminal whether it may. An exception that a loader raises over a damaged folder becomes one sentence that names a file.
+Every call passes ``trust_remote_code=False``, so that no code from a model folder runs and no loader asks on the
+terminal for permission. An exception of a loader becomes a one-sentence error that names a file.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,25 +35,25 @@ with paused():
     from transformers.utils import logging as transformers_logging
 
 LONGEST_REASON = 300
+"""Maximum number of characters that an error quotes from an exception."""
 TOKENIZER_PACKAGES = ("sentencepiece", "sacremoses", "protobuf", "tiktoken")
 MODELS: dict[str, tuple[Any, str]] = {
     "encoder": (AutoModel, "MODEL_MAPPING_NAMES"),
     "sequence classifier": (AutoModelForSequenceClassification, "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES"),
     "translation model": (AutoModelForSeq2SeqLM, "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES"),
 }
-"""What a folder is opened as: transformers' class, and its table of model type -> class name."""
+"""Kind of model -> transformers' auto class, and the name of its table from model type to class name."""
 
 
 def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
-    """The config of a transformers folder, which will be opened as one of :data:`MODELS`.
+    """The config of a transformers folder, for a model of one of the kinds in :data:`MODELS`.
 
     Raises:
-        NearfarError: config.json or the weights are missing or damaged, do not fit together, or the model needs code of
-            its own.
+        NearfarError: config.json or the weights are missing, damaged or inconsistent; or the model needs custom code.
     """
     settings = check_config(folder)
     check_sizes_of_weights(folder, settings, check_weights(folder))
-    _refuse_own_code(folder, settings, kind)
+    _refuse_custom_code(folder, settings, kind)
     with opening(folder / "config.json"), quiet():
         config: PretrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     if type(config) not in MODELS[kind][0]._model_mapping:
@@ -61,14 +61,14 @@ def load_config(folder: Path, *, kind: str = "encoder") -> PretrainedConfig:
             f"{folder / 'config.json'}: transformers has no {kind} of the model type {settings['model_type']!r}; "
             "choose another model."
         )
-    config.return_dict = True  # what its output is like changes no vector
-    if hasattr(config, "auto_map"):  # else it would be saved again
+    config.return_dict = True  # changes only the type of the output, no vector
+    if hasattr(config, "auto_map"):  # otherwise it would be saved again
         del config.auto_map
     return config
 
 
 def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings: Any) -> tuple[Any, dict[str, Any]]:
-    """The model of a transformers folder, and transformers' report on its weights; see :func:`check_complete`.
+    """The model of a transformers folder, and transformers' loading info for :func:`check_complete`.
 
     Raises:
         NearfarError: transformers cannot open it.
@@ -78,7 +78,7 @@ def load_model(folder: Path, config: PretrainedConfig, *, kind: str, **settings:
             f"{folder / 'adapter_config.json'}: nearfar does not load adapters; merge the adapter into the model and "
             "save the merged model."
         )
-    with opening(folder / "config.json"), quiet():  # the weights are checked already
+    with opening(folder / "config.json"), quiet():  # names config.json, because the weights have been checked
         return MODELS[kind][0].from_pretrained(
             folder,
             config=config,
@@ -94,7 +94,7 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
     """The tokenizer of a transformers folder.
 
     Raises:
-        NearfarError: its files are missing or damaged, or it is not a fast one although ``fast`` is set.
+        NearfarError: its files are missing or damaged, or ``fast`` is set and it is not a fast tokenizer.
     """
     vocabulary, kind = check_tokenizer_files(folder)
     with opening(vocabulary), quiet():
@@ -106,7 +106,7 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
 
 
 def load_module(kind: str, folder: Path) -> nn.Module:
-    """A module of sentence-transformers' own, of that class name."""
+    """Load a module of the sentence-transformers class ``kind``; with default settings if it has no folder."""
     with paused():
         from sentence_transformers.sentence_transformer import modules
 
@@ -118,9 +118,10 @@ def load_module(kind: str, folder: Path) -> nn.Module:
 def save_modules(
     folder: Path, plain: str, rest: Sequence[nn.Module], *, max_length: int, hidden_states: bool, pooler: bool
 ) -> int:
-    """Write a sentence-transformers folder: the transformer of the folder ``plain``, then ``rest``; returns its width.
+    """Write a sentence-transformers folder: the transformer from the folder ``plain``, then ``rest``.
 
-    Without ``pooler`` the transformer is saved without one, else random weights would be saved as if trained.
+    Returns the width of the embeddings.
+    Without ``pooler``, the transformer is saved without a pooler; otherwise random weights would be saved.
     """
     with paused():
         from sentence_transformers import SentenceTransformer
@@ -144,12 +145,15 @@ def save_modules(
 
 
 def check_complete(folder: Path, info: Mapping[str, Any], counts: Callable[[str], bool]) -> None:
-    """Refuse weights of which some are missing or have other shapes than the config says.
+    """Check that no required weight is missing or has another shape than the config says.
 
     Args:
-        folder: where the weights are.
-        info: transformers' report on them.
-        counts: whether a weight of that name is required.
+        folder: the folder of the weights, for the message.
+        info: transformers' loading info.
+        counts: whether the weight with this name is required.
+
+    Raises:
+        NearfarError: a required weight is missing or has another shape.
     """
     shapes = {str(key): None for key in info["missing_keys"]} | {
         str(key if isinstance(key, str) else key[0]): key[1:] for key in info["mismatched_keys"]
@@ -164,18 +168,18 @@ def check_complete(folder: Path, info: Mapping[str, Any], counts: Callable[[str]
 
 @contextmanager
 def opening(file: Path) -> Iterator[None]:
-    """Turn whatever a library raises inside into a :class:`NearfarError` that names the likeliest file."""
+    """Turn any exception of a library inside the block into a :class:`NearfarError` that names the likeliest file."""
     try:
         yield
     except NearfarError:
         raise
     except ImportError as error:
-        asked = reason(error).split(". ")[0]
-        hint = any(name in asked.lower() for name in TOKENIZER_PACKAGES)
+        missing = reason(error).split(". ")[0]
+        hint = any(name in missing.lower() for name in TOKENIZER_PACKAGES)
         advice = " Most models of this kind need: pip install sentencepiece sacremoses" if hint else ""
-        raise NearfarError(f"{file}: {asked}.{advice}") from error
+        raise NearfarError(f"{file}: {missing}.{advice}") from error
     except OSError as error:
-        if error.strerror:  # of the system; transformers' own have a text alone
+        if error.strerror:  # from the system; transformers' own errors have only a text
             raise NearfarError(f"{error.filename or file}: cannot be read ({error.strerror}).") from error
         raise NearfarError(f"{file}: cannot be opened: {reason(error)}.") from error
     except Exception as error:
@@ -183,17 +187,17 @@ def opening(file: Path) -> Iterator[None]:
 
 
 def reason(error: Exception) -> str:
-    """What the exception says in its first line, or in two where the first only introduces the second."""
+    """The first line of the exception's text, or the first two if the first ends with a colon."""
     lines = [line.strip(" .") for line in str(error).splitlines() if line.strip(" .")]
     line = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
     known = isinstance(error, OSError | ValueError | RuntimeError | ImportError) or type(error) is Exception
-    known = known or type(error).__module__.startswith("huggingface_hub")  # its checks of a config's fields
+    known = known or type(error).__module__.startswith("huggingface_hub")  # it validates the fields of a config
     return (line if line and known else f"{type(error).__name__}: {line}".strip(" :"))[:LONGEST_REASON]
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No progress bars or load reports of transformers: what matters of them is raised as an error here."""
+    """Silence transformers' progress bars and loading reports; problems are raised as errors instead."""
     bars, verbosity = transformers_logging.is_progress_bar_enabled(), transformers_logging.get_verbosity()
     transformers_logging.disable_progress_bar()
     transformers_logging.set_verbosity_error()
@@ -205,10 +209,10 @@ def quiet() -> Iterator[None]:
             transformers_logging.enable_progress_bar()
 
 
-def _refuse_own_code(folder: Path, settings: dict[str, Any], kind: str) -> None:
+def _refuse_custom_code(folder: Path, settings: dict[str, Any], kind: str) -> None:
     """Refuse a folder whose model or tokenizer needs custom code.
 
-    A class that transformers has under the same name for this model type is fine: transformers' own is used.
+    If transformers has a class of the same name for this model type, that class is used, and the folder is accepted.
     """
     tables: dict[str, Any] = {"AutoConfig": vars(configuration_auto)["CONFIG_MAPPING_NAMES"]} | {
         auto.__name__: getattr(modeling_auto, table) for auto, table in (MODELS["encoder"], MODELS[kind])
@@ -219,8 +223,8 @@ def _refuse_own_code(folder: Path, settings: dict[str, Any], kind: str) -> None:
         named = (settings if name == "config.json" else read_object(file) if file.exists() else {}).get("auto_map")
         named = named if isinstance(named, dict) else {"AutoTokenizer": named} if named else {}
         for auto, reference in named.items():
-            ours = auto in known and str(reference).rsplit(".", 1)[-1] == known[auto]
-            if auto == "AutoTokenizer" or (auto in known and not ours):
+            built_in = auto in known and str(reference).rsplit(".", 1)[-1] == known[auto]
+            if auto == "AutoTokenizer" or (auto in known and not built_in):
                 raise NearfarError(
                     f"{file}: the model needs custom code ({auto} in auto_map is {reference!r}), and nearfar never "
                     "runs code from a model folder. Choose a model that transformers supports natively."

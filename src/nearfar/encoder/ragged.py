@@ -1,16 +1,16 @@
-"""Ragged batches: texts laid end to end without padding, and the attention that keeps them apart.
+"""Ragged batches: the tokens of all texts concatenated without padding, and the hidden states of a backbone on them.
 
-A batch is packed shortest text first, so that texts of one length lie next to each other. Attention then is one
-dense call per length, on views, and no padding is ever computed. The function is registered with transformers, so
-that an encoder of the hub runs unpadded without a model class of our own. Some backbones ignore it (and would mix up
-the texts); therefore each backbone is tried on a few made-up tokens before it is trusted, and falls back to padding.
+A batch is packed shortest text first, so that texts of the same length are neighbours. Attention then runs on dense
+views, one per length, and padding is never computed. :func:`ragged_attention` is registered with transformers, so that
+encoders from the hub run unpadded without model classes of our own. Some backbones ignore the registered function and
+would attend across texts. Therefore :func:`choose_route` compares ragged with padded results on a few synthetic tokens,
+and falls back to padded batches where they differ.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from inspect import signature
-from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,20 +18,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from nearfar.encoder.attention import LengthGroup, attend
+from nearfar.encoder.attention import attend
+from nearfar.encoder.length_groups import LengthGroup, group_by_length
 from nearfar.encoder.tokens import TokenRows
 from nearfar.encoder.transformers_types import AttentionInterface, PreTrainedModel
 from nearfar.types import NearfarError
 
 ATTENTION = "nearfar_ragged"
+"""Name under which transformers knows :func:`ragged_attention`."""
 
 
 @dataclass(frozen=True)
 class RaggedBatch:
-    """Texts of a batch, end to end, shortest first; ``order[i]`` is the caller's place of the i-th packed text.
+    """The concatenated texts of a batch, shortest first; ``order[i]`` is the caller's index of the i-th packed text.
 
-    ``types`` are the token types, which tell the second text of a pair from the first; None leaves them to the
-    backbone, which takes all tokens for the first's.
+    ``types`` are the token type ids, which distinguish the second text of a pair from the first; None for the
+    backbone's default, which is 0 for all tokens.
     """
 
     ids: Int[Tensor, " tokens"]
@@ -47,28 +49,28 @@ class RaggedBatch:
         types: Sequence[Sequence[int]] | None = None,
         device: torch.device | str = "cpu",
     ) -> "RaggedBatch":
-        """Lay the texts' token ids end to end. The sort is stable: equal lengths keep the caller's order."""
+        """Concatenate the texts' token ids. The sort is stable: texts of equal length keep the caller's order."""
         if types is None and isinstance(token_ids, TokenRows):
             return cls.gather(token_ids, device=device)
         order = sorted(range(len(token_ids)), key=lambda text: len(token_ids[text]))
 
-        def end_to_end(rows: Sequence[Sequence[int]]) -> Int[Tensor, " tokens"]:
+        def concatenate(rows: Sequence[Sequence[int]]) -> Int[Tensor, " tokens"]:
             return torch.tensor([token for text in order for token in rows[text]], dtype=torch.long).to(device)
 
         return cls(
-            ids=end_to_end(token_ids),
+            ids=concatenate(token_ids),
             lengths=tuple(len(token_ids[text]) for text in order),
             order=torch.tensor(order, dtype=torch.long, device=device),
-            types=None if types is None else end_to_end(types),
+            types=None if types is None else concatenate(types),
         )
 
     @classmethod
     def gather(cls, rows: TokenRows, *, device: torch.device | str = "cpu") -> "RaggedBatch":
-        """What :meth:`pack` makes of the same ids, read from the store that holds them without a loop over tokens."""
+        """The same batch as :meth:`pack`, indexed from the token store without a Python loop over tokens."""
         order = np.argsort(rows.lengths, kind="stable")
         starts, lengths = rows.starts[order], rows.lengths[order]
-        begins = lengths.cumsum() - lengths  # of each text in the batch
-        tokens = np.arange(lengths.sum()) + np.repeat(starts - begins, lengths)
+        batch_starts = lengths.cumsum() - lengths  # of each text in the batch
+        tokens = np.arange(lengths.sum()) + np.repeat(starts - batch_starts, lengths)
         return cls(
             ids=torch.from_numpy(rows.flat[tokens].astype(np.int64)).to(device),
             lengths=tuple(lengths.tolist()),
@@ -77,32 +79,28 @@ class RaggedBatch:
 
     @cached_property
     def groups(self) -> list[LengthGroup]:
-        """Runs of equal length, in packed order."""
-        groups: list[LengthGroup] = []
-        start = 0
-        for length, run in groupby(self.lengths):
-            groups.append(LengthGroup(start, len(list(run)), length))
-            start += groups[-1].texts * length
-        return groups
+        """Groups of texts of equal length, in packed order."""
+        return group_by_length(self.lengths)
 
     def positions(self) -> Int[Tensor, " tokens"]:
-        """Each token's place in its own text, from 0."""
-        return torch.cat([torch.arange(group.length).repeat(group.texts) for group in self.groups]).to(self.ids.device)
+        """Each token's position in its own text, from 0."""
+        positions = [torch.arange(group.length).repeat(group.num_texts) for group in self.groups]
+        return torch.cat(positions).to(self.ids.device)
 
     def restore_order(self, packed: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
         """Rows in packed order -> rows in the caller's order."""
-        place = torch.empty_like(self.order)
-        place[self.order] = torch.arange(len(self.order), device=self.order.device)
-        return packed[place]
+        inverse = torch.empty_like(self.order)
+        inverse[self.order] = torch.arange(len(self.order), device=self.order.device)
+        return packed[inverse]
 
     def restore_token_order(self, packed: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
-        """Tokens of the texts in packed order -> of the texts in the caller's order, still end to end."""
+        """Concatenated tokens with the texts in packed order -> with the texts in the caller's order."""
         owner = torch.repeat_interleave(self.order, torch.tensor(self.lengths, device=self.order.device))
         return packed[owner.argsort(stable=True)]
 
 
 class Route(NamedTuple):
-    """How a backbone is run: ragged, with positions from ``first_position`` on, or padded."""
+    """How a backbone runs: on ragged batches with position ids from ``first_position`` on, or on padded batches."""
 
     ragged: bool
     first_position: int = 0
@@ -111,7 +109,7 @@ class Route(NamedTuple):
 def hidden_states(
     backbone: PreTrainedModel, batch: RaggedBatch, route: Route, *, all_layers: bool = False
 ) -> list[Float[Tensor, "tokens dim"]]:
-    """Hidden states of every real token: the last layer's, or (``all_layers``) all, the embedding layer first."""
+    """Hidden states of every real token: the last layer's, or with ``all_layers`` every layer's, embeddings first."""
     arguments, real = _arguments(backbone, batch, route)
     output = backbone(**arguments, output_hidden_states=all_layers)
     layers = output.hidden_states if all_layers else (output.last_hidden_state,)
@@ -121,14 +119,14 @@ def hidden_states(
 def visit_hidden_states(
     backbone: PreTrainedModel, batch: RaggedBatch, route: Route, visit: Callable[[int, Tensor], None]
 ) -> None:
-    """Call ``visit(layer, states)``, states being [tokens, dim], on what :func:`hidden_states` gives for all layers.
+    """Call ``visit(layer, states)`` with the hidden states [tokens, dim] of each layer, embedding layer (0) first.
 
-    Each layer's come as soon as they are computed, the embedding layer's (0) first, so that one layer's states are
-    alive at a time unless ``visit`` keeps them. Read where a transformer layer takes them in, the last ones where the
-    backbone hands them out, which is behind ModernBERT's final norm.
+    The states equal those of :func:`hidden_states` with ``all_layers``. Each layer's are passed on as soon as they are
+    computed, so that only one layer's states are in memory unless ``visit`` keeps them. A layer's states are read from
+    the next layer's input; the last layer's are the backbone's output (in ModernBERT after the final norm).
 
     Raises:
-        NearfarError: the backbone keeps no list of its layers.
+        NearfarError: the backbone has no list of its layers.
     """
     arguments, real = _arguments(backbone, batch, route)
 
@@ -149,20 +147,20 @@ def visit_hidden_states(
 
 
 def transformer_layers(backbone: PreTrainedModel) -> nn.ModuleList:
-    """The backbone's transformer layers, first to last, whatever its architecture calls them.
+    """The backbone's transformer layers, first to last, for any architecture.
 
     Raises:
-        NearfarError: it keeps no list of as many layers as its config says.
+        NearfarError: the backbone has no module list with the number of layers in its config.
     """
     count = backbone.config.num_hidden_layers
     for module in backbone.modules():
         if isinstance(module, nn.ModuleList) and len(module) == count:
             return module
-    raise NearfarError(f"{type(backbone).__name__} keeps no list of its {count} layers, so they cannot be reached.")
+    raise NearfarError(f"{type(backbone).__name__} has no list of its {count} layers, so nearfar cannot access them.")
 
 
 def _arguments(backbone: PreTrainedModel, batch: RaggedBatch, route: Route) -> tuple[dict[str, Any], Any]:
-    """What to call the backbone with, and the index that takes the real tokens, end to end, out of its states."""
+    """Arguments of the backbone's forward, and the index that selects the concatenated real tokens from its output."""
     if route.ragged:
         positions = batch.positions()[None] + route.first_position
         arguments: dict[str, Any] = {"input_ids": batch.ids[None], "position_ids": positions, "segments": batch}
@@ -182,17 +180,17 @@ def _padded(tokens: Tensor, lengths: tuple[int, ...], padding: int) -> Tensor:
 
 
 def uses_token_types(backbone: PreTrainedModel) -> bool:
-    """Whether the backbone tells the tokens of a pair's first text from those of its second."""
-    several = (getattr(backbone.config, "type_vocab_size", None) or 0) > 1
-    return several and "token_type_ids" in signature(backbone.forward).parameters
+    """Whether the backbone distinguishes the tokens of a pair's first text from those of its second by token types."""
+    multiple_types = (getattr(backbone.config, "type_vocab_size", None) or 0) > 1
+    return multiple_types and "token_type_ids" in signature(backbone.forward).parameters
 
 
 def choose_route(backbone: PreTrainedModel) -> Route:
-    """Ragged where the backbone gives the padded vectors that way, else padded.
+    """Ragged if the backbone gives the same hidden states as on padded batches, else padded.
 
-    Tried with positions from 0 and, as RoBERTa numbers them, from behind the padding id. The made-up texts are longer
-    than a local attention window where the backbone has one, and pairs where it has token types. Draws no random
-    numbers.
+    Position ids are tried from 0 and, as RoBERTa numbers them, from ``pad_token_id + 1``. The synthetic texts include
+    one longer than the local attention window, if the backbone has one, and pairs, if it uses token types. Draws no
+    random numbers.
     """
     if not backbone._supports_attention_backend:
         return Route(ragged=False)
@@ -222,11 +220,11 @@ def _matches_padded(
     backbone: PreTrainedModel, batch: RaggedBatch, route: Route, expected: Float[Tensor, "tokens dim"]
 ) -> bool:
     try:
-        found = hidden_states(backbone, batch, route)[0].float()
-    except (TypeError, ValueError, IndexError, RuntimeError):  # refuses the arguments or the positions
+        actual = hidden_states(backbone, batch, route)[0].float()
+    except (TypeError, ValueError, IndexError, RuntimeError):  # the backbone rejects the arguments or the position ids
         return False
     tolerance = 1e-4 if backbone.dtype == torch.float32 else 5e-2
-    return bool((found - expected).abs().max() <= tolerance * expected.abs().max())
+    return bool((actual - expected).abs().max() <= tolerance * expected.abs().max())
 
 
 def ragged_attention(
@@ -234,7 +232,7 @@ def ragged_attention(
     query: Float[Tensor, "1 heads tokens head_dim"],
     key: Float[Tensor, "1 heads tokens head_dim"],
     value: Float[Tensor, "1 heads tokens head_dim"],
-    attention_mask: Tensor | None,  # noqa: ARG001  (segments say it all)
+    attention_mask: Tensor | None,  # noqa: ARG001  (``segments`` has the text boundaries)
     *,
     segments: RaggedBatch,
     dropout: float = 0.0,
@@ -242,12 +240,12 @@ def ragged_attention(
     sliding_window: int | None = None,
     **_: object,
 ) -> tuple[Float[Tensor, "1 tokens heads head_dim"], None]:
-    """Softmax attention inside each text: the attention function that transformers calls (its interface's names).
+    """Softmax attention within each text: the attention function that transformers calls, with its argument names.
 
-    ``sliding_window`` w lets a token see those less than w away, as ModernBERT's local layers need.
+    With ``sliding_window`` w, tokens attend only to tokens less than w away, as in ModernBERT's local layers.
     """
     query, key, value = (tensor.squeeze(0).transpose(0, 1) for tensor in (query, key, value))
-    mixed = attend(
+    out = attend(
         query,
         key,
         value,
@@ -256,7 +254,7 @@ def ragged_attention(
         scaling=scaling,
         sliding_window=sliding_window,
     )
-    return mixed[None], None
+    return out[None], None
 
 
 AttentionInterface.register(ATTENTION, ragged_attention)

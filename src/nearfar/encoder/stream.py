@@ -1,4 +1,4 @@
-"""Blocks of texts -> blocks of vectors, however many: the next block is tokenised while this one is encoded."""
+"""Blocks of texts -> blocks of vectors, for any number of texts: a thread tokenises the next block during encoding."""
 
 from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -15,32 +15,32 @@ Item = TypeVar("Item")
 
 
 class TokenBlock(NamedTuple):
-    """A block of texts, each distinct one as tokens once; the first text is number ``start`` of all.
+    """A block of texts, of which each distinct one is tokenised once; ``start`` is the number of its first text.
 
-    Distinct in the block only: a memory of earlier blocks would make a vector's last bits depend on whether the run
+    Texts are deduplicated only within a block. Across blocks, the last bits of a vector would depend on whether the run
     was interrupted.
     """
 
     start: int
     rows: NDArray[np.intp]
-    """Where among the distinct texts each text is."""
+    """Index of each text among the distinct texts."""
     tokenized: Tokenized
 
     def with_global_number(self, error: NotFiniteError) -> NotFiniteError:
-        """The error with the number that the text has among all, from the one that it has among the distinct ones."""
+        """The error with the text's number among all texts, from its number among the block's distinct texts."""
         return NotFiniteError(self.start + int((self.rows == error.number).argmax()), error.content)
 
     def expand_distinct(self, vectors: Float[np.ndarray, "distinct dim"]) -> Float[np.ndarray, "texts dim"]:
-        """The vectors of all its texts, from those of the distinct ones."""
+        """The vectors of all texts of the block, from those of the distinct texts."""
         return vectors if len(self.rows) == len(vectors) else vectors[self.rows]
 
 
 Encoded: TypeAlias = Generator[tuple[TokenBlock, Float[np.ndarray, "distinct dim"]], None, None]
-"""Blocks, each with the vectors of its distinct texts."""
+"""Blocks with the vectors of their distinct texts."""
 
 
 def tokenize_blocks(encoder: Encoder, blocks: Iterable[tuple[int, list[str]]]) -> Iterator[TokenBlock]:
-    """Tokenise blocks of texts, each given with its start, in a thread that is one block ahead."""
+    """Tokenise blocks of texts, given as (start, texts), in a thread that is one block ahead."""
     return prefetch(_tokenize(encoder, start, texts) for start, texts in blocks)
 
 
@@ -52,10 +52,10 @@ def encode_blocks(
     bf16: bool = False,
     on_batch: Callable[[int], None] | None = None,
 ) -> Encoded:
-    """Encode block after block; the vectors are those of :meth:`Encoder.encode`.
+    """Encode block after block; the vectors equal those of :meth:`Encoder.encode`.
 
     Raises:
-        NotFiniteError: as :meth:`Encoder.encode`.
+        NotFiniteError: a vector is not finite.
     """
     for block in blocks:
         ids = block.tokenized.ids
@@ -67,11 +67,11 @@ def encode_blocks(
 
 
 def prefetch(items: Iterator[Item]) -> Iterator[Item]:
-    """The same items; while one is used, the next is made in a thread."""
+    """The same items; a thread computes the next one while the caller uses the current one."""
     with ThreadPoolExecutor(1) as thread:
-        upcoming = thread.submit(_next, items)
-        while ready := upcoming.result():
-            upcoming = thread.submit(_next, items)
+        following = thread.submit(_next, items)
+        while ready := following.result():
+            following = thread.submit(_next, items)
             yield ready[0]
 
 
@@ -82,6 +82,6 @@ def _next(items: Iterator[Item]) -> tuple[Item] | None:
 
 
 def _tokenize(encoder: Encoder, start: int, texts: list[str]) -> TokenBlock:
-    distinct = {text: place for place, text in enumerate(dict.fromkeys(texts))}
+    distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     rows = np.fromiter((distinct[text] for text in texts), dtype=np.intp, count=len(texts))
     return TokenBlock(start, rows, encoder.tokenize(list(distinct)))

@@ -1,4 +1,4 @@
-"""Token embeddings whose gradient is added in place, for training on a CPU."""
+"""Token embeddings whose backward pass accumulates the gradient in place, for training on a CPU."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from torch.nn import functional
 
 
 def add_gradients_in_place(module: nn.Module) -> None:
-    """Put :class:`Embedding` in the place of each plain ``nn.Embedding`` on a CPU inside."""
+    """Turn each plain ``nn.Embedding`` inside ``module`` that is on a CPU into an :class:`Embedding`."""
     for part in module.modules():
         if type(part) is nn.Embedding and _plain(part):
             part.__class__ = Embedding
@@ -23,22 +23,23 @@ def _plain(embedding: nn.Embedding) -> bool:
 class Embedding(nn.Embedding):
     """``nn.Embedding`` whose backward pass adds to ``weight.grad`` in place.
 
-    Most of a vocabulary is in no batch: autograd would make a new matrix of zeros, as large as the weights, for each
-    backward pass. Here one is kept, made zero when a step begins (``weight.grad`` is None) and added to thereafter;
-    so what was ``weight.grad`` in an earlier step is overwritten, and ``torch.autograd.grad`` finds no gradient.
+    A batch contains few tokens of the vocabulary, but autograd allocates a dense gradient of zeros, as large as the
+    weights, in each backward pass. This class keeps one buffer, sets it to zero in the first backward pass of a step
+    (when ``weight.grad`` is None), and adds to it afterwards. Therefore a reference to ``weight.grad`` of an earlier
+    step is overwritten, and ``torch.autograd.grad`` finds no gradient.
     """
 
     _gradient: Tensor | None = None
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002  (torch's name)
-        """Look up."""
+        """Look up the embeddings."""
         if not (torch.is_grad_enabled() and self.weight.requires_grad):
             return super().forward(input)
-        looked_up: Tensor = _LookUp.apply(self.weight, input, self)  # type: ignore[no-untyped-call]
-        return looked_up
+        embeddings: Tensor = _LookUp.apply(self.weight, input, self)  # type: ignore[no-untyped-call]
+        return embeddings
 
     def add_gradient(self, ids: Int[Tensor, "*shape"], grad_output: Float[Tensor, "*shape dim"]) -> None:
-        """Add the rows of ``grad_output`` to those of ``weight.grad`` that ``ids`` names, but for the padding's."""
+        """Add each row of ``grad_output`` to the row of ``weight.grad`` with its id, except for padding tokens."""
         if self.weight.grad is None:
             self._gradient = torch.zeros_like(self.weight) if self._gradient is None else self._gradient.zero_()
             self.weight.grad = self._gradient

@@ -1,4 +1,4 @@
-"""Token ids of many texts, end to end in one array: in memory, or in a file that the processes of a machine share."""
+"""Token ids of many texts, concatenated in one array: in memory, or in a file shared by the processes of a machine."""
 
 import os
 import platform
@@ -21,19 +21,19 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 Value = TypeVar("Value")
-BLOCK = 10_000  # texts tokenised at a time
-FILE_THRESHOLD = (
-    2**22
-)  # characters of all texts: with fewer, each process tokenises in a moment and keeps a few MB in memory
-PROGRESS_THRESHOLD = 20_000  # texts that take more than a moment
+BLOCK = 10_000
+"""Texts tokenised per call of the tokenizer."""
+FILE_THRESHOLD = 2**22
+"""Characters of all texts from which token ids go to a file. Fewer take a few MB and little time in each process."""
+PROGRESS_THRESHOLD = 20_000
+"""Number of texts above which a progress bar is shown."""
 
 
 class BroadcastFromFirst(Protocol):
-    """Broadcast the result of ``compute`` in the first process to all.
+    """Call ``compute`` in the first process and return its result in all processes.
 
-    See :meth:`nearfar.training.processes.Processes.broadcast_from_first`.
-
-    All processes call it equally often, in the same order.
+    All processes must make the same calls in the same order. See
+    :meth:`nearfar.training.processes.Processes.broadcast_from_first`.
     """
 
     def __call__(self, compute: Callable[[], Value], /) -> Value: ...  # noqa: D102
@@ -41,14 +41,14 @@ class BroadcastFromFirst(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TokenRows(Sequence[list[int]]):
-    """The token ids of some texts of a store; those of text i are ``flat[starts[i] : starts[i] + lengths[i]]``."""
+    """The token ids of some texts of a store: text i is ``flat[starts[i] : starts[i] + lengths[i]]``."""
 
     flat: NDArray[Any]
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
 
     def __len__(self) -> int:
-        """How many texts there are."""
+        """The number of texts."""
         return len(self.lengths)
 
     @overload
@@ -58,7 +58,7 @@ class TokenRows(Sequence[list[int]]):
     def __getitem__(self, text: slice) -> "TokenRows": ...
 
     def __getitem__(self, text: int | slice) -> "list[int] | TokenRows":
-        """The token ids of one text, or some of the texts."""
+        """The token ids of one text, or a slice of the texts."""
         starts, lengths = self.starts[text], self.lengths[text]
         if isinstance(text, slice):
             return TokenRows(self.flat, starts, lengths)
@@ -67,17 +67,17 @@ class TokenRows(Sequence[list[int]]):
 
 
 class TokenStore:
-    """Distinct texts and their token ids; ``truncated`` of them were cut.
+    """Distinct texts and their token ids; ``truncated`` is the number of texts that were truncated.
 
-    Once the texts are many, the ids are in a file that is mapped to memory: the first process tokenises, and the others
-    of its machine map the same pages. Those of other machines, and all where there is no /proc, write files of their
-    own.
+    Above :data:`FILE_THRESHOLD` characters, the ids are in a memory-mapped file: the first process tokenises, and the
+    other processes of its machine map the same pages. Processes on other machines, and all processes on systems without
+    /proc, write files of their own.
 
     Args:
-        tokenize: texts -> the token ids of each, and how many were cut; the same in all processes.
-        vocabulary: how many ids there are.
-        broadcast_from_first: how processes that train together tell each other; they read the same texts.
-        console: where a bar is shown while many texts are read; nowhere if None or no terminal.
+        tokenize: texts -> the token ids of each, and the number of truncated texts; the same in all processes.
+        vocabulary: size of the vocabulary.
+        broadcast_from_first: communication between the processes that train together; all of them read the same texts.
+        console: shows a progress bar while many texts are tokenised; none if None or not a terminal.
     """
 
     def __init__(
@@ -89,52 +89,52 @@ class TokenStore:
         console: "Console | None" = None,
     ) -> None:
         self.flat: NDArray[Any] = np.empty(0, dtype=np.uint16 if vocabulary <= 2**16 else np.int32)
-        self.offsets = np.zeros(1, dtype=np.int64)  # where in ``flat`` each text begins, and where the last one ends
+        self.offsets = np.zeros(1, dtype=np.int64)  # start of each text in ``flat``, and the end of the last one
         self.truncated = 0
         self._tokenize = tokenize
         self._rows: dict[str, int] = {}
         self._broadcast_from_first = broadcast_from_first
         self._console = console
         self._file: IO[bytes] | None = None
-        self._share: BroadcastFromFirst = _compute_locally
+        self._run_block: BroadcastFromFirst = _compute_locally
 
     def __len__(self) -> int:
-        """How many texts there are."""
+        """The number of distinct texts."""
         return len(self._rows)
 
     def select(self, texts: Sequence[str]) -> TokenRows:
-        """The token ids of these texts, all of which were read."""
+        """The token ids of these texts, all of which must have been read."""
         rows = np.fromiter((self._rows[text] for text in texts), dtype=np.int64, count=len(texts))
         starts = self.offsets[rows]
         return TokenRows(self.flat, starts, self.offsets[rows + 1] - starts)
 
     def read(self, texts: Iterable[str]) -> None:
-        """Tokenise those texts that are new.
+        """Tokenise the texts that are not in the store yet.
 
         Raises:
             NearfarError: the file cannot be written.
         """
         fresh = [text for text in dict.fromkeys(texts) if text not in self._rows]
         if self._file is None and sum(map(len, fresh)) >= FILE_THRESHOLD:
-            self._open()
+            self._open_file()
         parts, lengths, truncated = [self.flat], [np.empty(0, dtype=np.int64)], 0
 
         def append(block: list[str]) -> tuple[NDArray[np.int64], int]:
-            ids, cut = self._tokenize(block)
-            each = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
-            flat = np.fromiter(chain.from_iterable(ids), dtype=self.flat.dtype, count=int(each.sum()))
+            ids, block_truncated = self._tokenize(block)
+            block_lengths = np.fromiter(map(len, ids), dtype=np.int64, count=len(ids))
+            flat = np.fromiter(chain.from_iterable(ids), dtype=self.flat.dtype, count=int(block_lengths.sum()))
             if self._file is None:
                 parts.append(flat)
             else:
                 _write(self._file, flat)
-            return each, cut
+            return block_lengths, block_truncated
 
-        with _bar(len(fresh), self._console) as advance:
+        with _progress_bar(len(fresh), self._console) as advance:
             for start in range(0, len(fresh), BLOCK):
                 block = fresh[start : start + BLOCK]
-                each, cut = self._share(partial(append, block))
-                lengths.append(each)
-                truncated += cut
+                block_lengths, block_truncated = self._run_block(partial(append, block))
+                lengths.append(block_lengths)
+                truncated += block_truncated
                 advance(len(block))
         self.truncated += truncated
         self.offsets = np.concatenate([self.offsets, self.offsets[-1] + np.concatenate(lengths).cumsum()])
@@ -145,35 +145,35 @@ class TokenStore:
             mapped = np.memmap(self._file, dtype=self.flat.dtype, mode="r", shape=(int(self.offsets[-1]),))
             self.flat = np.asarray(mapped)
 
-    def _open(self) -> None:
-        """Go on in a file, which begins with what has been read.
+    def _open_file(self) -> None:
+        """Move to a file, which starts with the ids read so far.
 
-        It is in the system's folder for temporary files (TMPDIR), which is on this machine, as a run folder need not
-        be, and may be written by a dry run. It has no name, so that the system removes it with the last process that
-        has it open, also when that is killed; the others find it by the first one's number in /proc.
+        The file is in the system's temporary folder (TMPDIR): unlike a run folder, it is local to the machine, and a
+        dry run may write to it. The file is unlinked, so that the system removes it when the last process that has it
+        open ends or is killed. The other processes open it through /proc/PID/fd of the first process.
         """
 
         def create() -> tuple[str, tuple[str, int, int]]:
             try:
                 file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
             except OSError as error:
-                raise _refused(error) from error
-            self._keep(file)
+                raise _write_error(error) from error
+            self._hold(file)
             _write(file, self.flat)
             return f"/proc/{os.getpid()}/fd/{file.fileno()}", _identity(file.fileno())
 
         place, identity = self._broadcast_from_first(create)
-        self._share = self._broadcast_from_first
+        self._run_block = self._broadcast_from_first
         if self._file is None:
             with suppress(OSError):
                 if _identity(place) == identity:
-                    self._keep(Path(place).open("rb"))  # noqa: SIM115
+                    self._hold(Path(place).open("rb"))  # noqa: SIM115
         if self._file is None:
             create()
-            self._share = partial(_compute_on_each, self._broadcast_from_first)
+            self._run_block = partial(_compute_on_each, self._broadcast_from_first)
 
-    def _keep(self, file: IO[bytes]) -> None:
-        """Leave it open for as long as the store is there."""
+    def _hold(self, file: IO[bytes]) -> None:
+        """Keep the file open as long as the store exists."""
         self._file = file
         weakref.finalize(self, file.close)
 
@@ -183,12 +183,12 @@ def _compute_locally(compute: Callable[[], Value]) -> Value:
 
 
 def _compute_on_each(broadcast_from_first: BroadcastFromFirst, compute: Callable[[], Value]) -> Value:
-    broadcast_from_first(compute)  # for which the others wait
+    broadcast_from_first(compute)  # the other processes wait for this call
     return compute()
 
 
 def _identity(file: str | int) -> tuple[str, int, int]:
-    """Of a file, by its place or number, among those of all machines: a process of the same number may be another."""
+    """Identify a file, given by path or descriptor, across machines, where another process may have the same PID."""
     status = os.stat(file)
     return platform.node(), status.st_dev, status.st_ino
 
@@ -196,22 +196,22 @@ def _identity(file: str | int) -> tuple[str, int, int]:
 def _write(file: IO[bytes], ids: NDArray[Any]) -> None:
     left = memoryview(ids.tobytes())
     try:
-        while left:  # a disk that gets full takes a part
+        while left:  # when the disk is nearly full, a write may be partial
             left = left[file.write(left) :]
     except OSError as error:
-        raise _refused(error) from error
+        raise _write_error(error) from error
 
 
-def _refused(error: OSError) -> NearfarError:
+def _write_error(error: OSError) -> NearfarError:
     return NearfarError(
-        f"the token ids of the texts cannot be written to a temporary file ({error.strerror}): make room, or name "
-        "another folder in the environment variable TMPDIR."
+        f"the token ids of the texts cannot be written to a temporary file ({error.strerror}): free disk space, or set "
+        "the environment variable TMPDIR to another folder."
     )
 
 
 @contextmanager
-def _bar(total: int, console: "Console | None") -> Iterator[Callable[[int], None]]:
-    """A progress bar where the texts are many; gives what to call with the number of further texts."""
+def _progress_bar(total: int, console: "Console | None") -> Iterator[Callable[[int], None]]:
+    """A progress bar if there are many texts; gives a function to call with the number of texts just tokenised."""
     if console is None or not console.is_terminal or total <= PROGRESS_THRESHOLD:
         yield lambda _: None
         return

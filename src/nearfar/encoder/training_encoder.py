@@ -1,4 +1,4 @@
-"""Encoder and classifier as training sees them: texts tokenised once, vectors with gradient in the run's precision."""
+"""Wrappers of encoder and classifier for training: texts are tokenised once, vectors are computed with gradient."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class TrainingEncoder:
-    """The encoder as methods see it: each distinct text is tokenised once, and embeddings come with their gradient.
+    """The encoder that methods use: it tokenises each distinct text once and computes embeddings with gradient.
 
-    ``broadcast_from_first`` and ``console`` are as in :class:`nearfar.encoder.tokens.TokenStore`.
+    ``bf16`` selects bfloat16 autocast. For ``broadcast_from_first`` and ``console`` see
+    :class:`nearfar.encoder.tokens.TokenStore`.
     """
 
     def __init__(
@@ -43,43 +44,43 @@ class TrainingEncoder:
         )
 
     def read(self, rows: Sequence[Sequence[str]]) -> None:
-        """Tokenise the texts of ``rows``; several processes read the same ones together."""
+        """Tokenise the texts of ``rows``; all processes that train together must read the same rows."""
         self.tokens.read(text for row in rows for text in row)
 
     def ids(self, texts: Sequence[str]) -> TokenRows:
-        """Token ids of texts that were read."""
+        """Token ids of texts, which must have been read."""
         return self.tokens.select(texts)
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
-        """How many tokens each of these texts has, which were read."""
+        """Number of tokens of each text; the texts must have been read."""
         lengths: list[int] = self.ids(texts).lengths.tolist()
         return lengths
 
     def embed(self, texts: Sequence[str]) -> Tensor:
         """Embeddings [texts, dim] with gradient, in float32."""
-        with self._precision():
+        with self._autocast():
             return self.encoder(self.ids(texts)).float()
 
     def hidden(self, token_ids: Sequence[Sequence[int]]) -> Tensor:
         """Last hidden states [tokens, dim] with gradient, in float32."""
-        with self._precision():
+        with self._autocast():
             return self.encoder.hidden(token_ids).float()
 
     def views(self, guide: Guide) -> Callable[[Sequence[str]], Tensor]:
-        """The guide's views of texts."""
+        """A function that computes the guide's views of texts."""
 
         def views(texts: Sequence[str]) -> Tensor:
-            with self._precision():
+            with self._autocast():
                 return guide.views(self.ids(texts)).float()
 
         return views
 
-    def _precision(self) -> torch.autocast:
+    def _autocast(self) -> torch.autocast:
         return torch.autocast(self.encoder.device.type, dtype=torch.bfloat16, enabled=self.bf16)
 
 
 class TrainingClassifier:
-    """The classifier as methods see it, in two halves: the states of [CLS], and the head on them."""
+    """The classifier that methods use, in two parts: the hidden states of [CLS], and the head on them."""
 
     def __init__(self, classifier: Classifier, *, max_length: int | None, bf16: bool) -> None:
         add_gradients_in_place(classifier)
@@ -92,30 +93,30 @@ class TrainingClassifier:
         self._tokens = TokenizedItems([], None, [])
 
     def read(self, items: Sequence[Item]) -> None:
-        """Tokenise the items, which take the place of those that were read before."""
+        """Tokenise the items, which replace those read before."""
         self._rows = {item: row for row, item in enumerate(dict.fromkeys(items))}
         self._tokens = self.classifier.tokenize(list(self._rows), max_length=self.max_length)
         self.truncated = sum(self._tokens.is_truncated[self._rows[item]] for item in items)
 
     def lengths(self, items: Sequence[Item]) -> list[int]:
-        """How many tokens each of these items has, which were read."""
+        """Number of tokens of each item; the items must have been read."""
         return [len(self._tokens.ids[self._rows[item]]) for item in items]
 
     def states(self, items: Sequence[Item]) -> Tensor:
-        """Last hidden states of [CLS] [items, dim] of items that were read, with gradient, in float32."""
+        """Last hidden states of [CLS], [items, dim], with gradient, in float32; the items must have been read."""
         with torch.autocast(self.classifier.device.type, dtype=torch.bfloat16, enabled=self.bf16):
             return self.classifier.cls(self._tokens.select([self._rows[item] for item in items])).float()
 
 
 class TrainingHead(nn.Module):
-    """What a classifier has beside its backbone, as one module: states of [CLS] -> logits.
+    """The submodules of a classifier outside its backbone, as one module: hidden states of [CLS] -> logits.
 
-    A pooler, where the family has one, counts as part of the backbone.
+    A pooler, if the architecture has one, is part of the backbone.
     """
 
     def __init__(self, classifier: Classifier) -> None:
         super().__init__()
-        self._compute = classifier.head  # a method: not registered, so the backbone is no part of this module
+        self._compute = classifier.head  # a method, so that torch does not register the backbone as a submodule
         for name, module in classifier.model.named_children():
             if module is not classifier.backbone:
                 self.add_module(name, module)

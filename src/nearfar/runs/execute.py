@@ -1,11 +1,11 @@
-"""One run, carried out: what training an encoder and fine-tuning a classifier share, and their run folder.
+"""Executes one run, from the first step to the saved model. Shared by encoder training and classifier fine-tuning.
 
 A run folder holds
 
-- ``config.toml``: every setting, resolved (and ``second.toml``, those of a second objective);
+- ``config.toml``: every setting, resolved (and ``second.toml``: the settings of a second objective);
 - ``metrics.jsonl``: loss terms, learning rate and speed of each step, and the scores of each evaluation;
-- ``checkpoint/``, ``best.safetensors`` and ``inputs.json``, fingerprints of what it reads, while it runs;
-- ``model/`` and ``run.json``, what came out and on what machine, once it is done.
+- while it runs: ``checkpoint/``, ``best.safetensors`` and ``inputs.json`` (fingerprints of its inputs);
+- once it is finished: ``model/`` and ``run.json`` (scores, settings, software and machine).
 """
 
 import atexit
@@ -32,43 +32,43 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Job:
-    """What is to be done, from the first step to the model."""
+    """Everything that :func:`execute` needs to train, evaluate and save one model."""
 
     mixture: "Mixture"
     encoder: "nn.Module"
     total_steps: int
     facts: list[str]
-    """Of the data, in words."""
+    """Sentences that describe the data, printed before training and kept in run.json."""
     evaluate: "Callable[[], Evaluation]"
     metric: str
-    """What a score is: spearman, accuracy ..."""
+    """Name of the dev score: spearman, accuracy ..."""
     evaluated_on: str
-    """What it is of, as in "the dev pairs"."""
+    """What the dev score is measured on, as in "the dev pairs"."""
     settings: Mapping[str, str]
-    """The files that say how the run is made: name -> text."""
+    """Configuration files to write into the run folder: name -> text."""
     save: Callable[[Path], None]
-    """Write the model, with the weights that were kept, into a folder."""
+    """Writes the model, with the weights that are kept, into a folder."""
     run_info: "Callable[[Progress], dict[str, Any]]"
-    """What the run's own part of run.json is; called with the weights that were kept, in the first process alone."""
+    """Returns the job's own entries of run.json. Called with the kept weights loaded, in the first process only."""
 
     @property
     def modules(self) -> "dict[str, nn.Module]":
-        """What is trained, by name."""
+        """The trained modules, by name."""
         return {"encoder": self.encoder} | {f"head{number}": head for number, head in enumerate(self.mixture.heads)}
 
 
 class ProcessContext(NamedTuple):
-    """One process of those that train together, or the only one."""
+    """One process among those that train together."""
 
     processes: "Processes"
     device: str | None
-    """Where it computes."""
+    """The device that this process computes on; None for the default."""
     console: "Console"
-    """Silent in all processes but the first."""
+    """Prints in the first process only."""
 
 
 def join_processes(config: RunConfig, console: "Console | None") -> ProcessContext:
-    """Join the other processes, if torchrun started several."""
+    """Join the process group if torchrun started several processes."""
     from accelerate import PartialState
     from rich.console import Console
 
@@ -87,12 +87,12 @@ def join_processes(config: RunConfig, console: "Console | None") -> ProcessConte
 def execute(
     config: RunConfig, job: Job, *, run_dir: "RunFolder", processes: "Processes", console: "Console"
 ) -> "Progress":
-    """Train in the folder that is held, from its checkpoint if it has one, and leave model and account there.
+    """Train in a locked run folder, from its checkpoint if there is one, and write ``model/`` and ``run.json``.
 
-    The precision of ``config`` is the one that is computed in.
+    ``config.precision`` must be resolved, that is, not ``auto``.
 
     Raises:
-        NearfarError: a loss that is not finite; a disk that refuses; another process is in the folder.
+        NearfarError: a loss that is not finite; a file that cannot be written; another process uses the folder.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
     from nearfar.disk import write_text
@@ -110,12 +110,22 @@ def execute(
     processes.broadcast_from_first(checkpoints.recover)
     optimiser = _optimiser(config, job)
     progress = checkpoints.load(job.modules, optimiser, processes=processes.size)
-    display = Display(console, total_steps=job.total_steps, start=progress.step, metric=job.metric, evaluated_on=job.evaluated_on)
+    display = Display(
+        console, total_steps=job.total_steps, start=progress.step, metric=job.metric, evaluated_on=job.evaluated_on
+    )
     callbacks: list[TrainingCallback] = [display]
     if processes.is_main:
         callbacks.append(MetricsFile(folder / "metrics.jsonl", resume_at=progress.step, metric=job.metric))
     with display:
-        _loop(config, job, optimiser, checkpointer=checkpoints, callbacks=callbacks, progress=progress, processes=processes)
+        _loop(
+            config,
+            job,
+            optimiser,
+            checkpointer=checkpoints,
+            callbacks=callbacks,
+            progress=progress,
+            processes=processes,
+        )
 
     def finish() -> None:
         if config.keep == "best":
@@ -124,21 +134,25 @@ def execute(
         own = job.run_info(progress)
         record = {**provenance(), "config": asdict(config), "data": job.facts, "inputs": run_dir.inputs}
         record |= {"precision": config.precision, **own, **asdict(progress)}
-        write_text(folder / "run.json", json.dumps(record, indent=1) + "\n")  # last: with it the run is finished
+        write_text(
+            folder / "run.json", json.dumps(record, indent=1) + "\n"
+        )  # last: this file marks the run as finished
         checkpoints.clear()
         run_dir.finish()
 
-    processes.broadcast_from_first(finish)  # nobody leaves before the model is written
+    processes.broadcast_from_first(finish)  # no process exits before the model is written
     return progress
 
 
 def execute_in_memory(config: RunConfig, job: Job) -> "Progress":
-    """Train without a folder: nothing is shown or written. The job's modules end with the weights to keep."""
+    """Train without a run folder: nothing is printed or written. The job's modules end with the kept weights."""
     from nearfar.training.checkpoint import InMemoryCheckpointer, Progress
     from nearfar.training.processes import Processes
 
     kept, progress = InMemoryCheckpointer(), Progress()
-    _loop(config, job, _optimiser(config, job), checkpointer=kept, callbacks=(), progress=progress, processes=Processes())
+    _loop(
+        config, job, _optimiser(config, job), checkpointer=kept, callbacks=(), progress=progress, processes=Processes()
+    )
     if config.keep == "best":
         kept.load_best(job.modules)
     return progress
@@ -195,7 +209,7 @@ def _loop(
 
 
 def _describe_rows(parts: "Sequence[LossPart]", *, show: int = 16) -> str:
-    """The rows of the parts of a batch, by number, and the batch in words."""
+    """Row numbers and texts of a batch, for an error message; at most ``show`` lines of text for each part."""
     lines: list[str] = []
     for method, batch, _ in parts:
         words = method.describe(batch)  # type: ignore[attr-defined]

@@ -1,1 +1,1 @@
-"""The process and the machine it runs on: processor, threads, garbage collector."""
+"""The process and its machine: processor, threads, garbage collector."""

@@ -1,7 +1,7 @@
-"""Python's garbage collector: held back where it only costs time, while large libraries load and as the program ends.
+"""Pauses Python's garbage collector while large libraries are imported and when the program ends.
 
-The modules of transformers and torch stay until the end. The collector visits their objects again and again while they
-load, and once more as Python leaves, which takes a good part of the processor time of a short command.
+The modules of transformers and torch stay loaded until the end. Nevertheless the collector traverses their objects many
+times during the import and once more at exit, which takes a large part of the processor time of a short command.
 """
 
 import atexit
@@ -12,9 +12,9 @@ from contextlib import contextmanager
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Collect nothing inside; what was made inside then counts as old, so that the next collections pass it over.
+    """Disable garbage collection inside the block; then move all objects to the oldest generation.
 
-    Nothing lasts: afterwards the collector has the settings that it had.
+    Later collections of the younger generations skip these objects. The collector's settings are restored.
     """
     if not gc.isenabled():
         yield
@@ -23,13 +23,13 @@ def paused() -> Iterator[None]:
     try:
         yield
     finally:
-        if not gc.get_freeze_count():  # else what the program froze itself would be thawed too
+        if not gc.get_freeze_count():  # otherwise unfreeze would also affect objects frozen by the program
             gc.freeze()
-            gc.unfreeze()  # into the oldest generation, without a visit to each object
+            gc.unfreeze()  # moves all objects to the oldest generation, without traversing them
         gc.enable()
 
 
 def skip_at_exit() -> None:
-    """Visit no object as this process ends: its memory goes back to the system at once."""
+    """Skip the final collection when this process ends; the system frees its memory anyway."""
     atexit.unregister(gc.freeze)
     atexit.register(gc.freeze)

@@ -1,4 +1,4 @@
-"""What this process computes on: the processor and its instruction sets, and what parts of the library tell of it."""
+"""The processor and its instruction sets, and provenance information of other modules for result files."""
 
 import os
 import platform
@@ -22,9 +22,9 @@ INSTRUCTION_SETS = {
     "bf16": "bf16",
     "i8mm": "i8mm",
 }
-"""The instruction sets that matter to matrix products: as Linux writes them -> as nearfar does."""
+"""Instruction sets that are relevant to matrix products: Linux's name -> nearfar's name."""
 ATEN_LEVELS = {"default": 0, "avx2": 2}
-"""ATEN_CPU_CAPABILITY, which limits torch's own kernels -> the level up to which sets are used."""
+"""Value of ATEN_CPU_CAPABILITY, which limits torch's own kernels -> the highest level (:data:`LEVELS`) in use."""
 ONEDNN_LEVELS = {
     "SSE41": 0,
     "AVX": 1,
@@ -37,16 +37,17 @@ ONEDNN_LEVELS = {
     "AVX512_CORE_FP16": 6,
     "AVX512_CORE_AMX": 7,
 }
-"""ONEDNN_MAX_CPU_ISA, which limits the matrix products of torch -> the same levels; other values limit nothing."""
+"""Value of ONEDNN_MAX_CPU_ISA, which limits torch's matrix products -> the highest level; other values are no limit."""
 LEVELS = {"avx2": 2, "avx512f": 3, "avx512_vnni": 4, "avx512_bf16": 5, "avx512_fp16": 6, "amx_bf16": 7}
+"""Linux's name of an instruction set -> its level."""
 _UNLIMITED = 99
 
 PROVENANCE_PROVIDERS: dict[str, Callable[[], object]] = {}
-"""What parts of the library, once imported, tell of themselves in result files: name -> what JSON holds."""
+"""Functions that imported modules register to add information to result files: name -> function of a JSON value."""
 
 
 def processor() -> str:
-    """Its name, as far as the system tells it."""
+    """The processor's name, if the system reports it."""
     for name in ("model name", "Model"):
         if value := cpu_fields().get(name):
             return value
@@ -54,7 +55,7 @@ def processor() -> str:
 
 
 def instruction_sets(environment: Mapping[str, str] | None = None) -> list[str]:
-    """Those of :data:`INSTRUCTION_SETS` that the processor has and that ``environment`` does not disable in torch."""
+    """The processor's :data:`INSTRUCTION_SETS`, without those that ``environment`` disables in torch."""
     fields = cpu_fields()
     flags = set(f"{fields.get('flags', '')} {fields.get('Features', '')}".split())
     level = _limit(os.environ if environment is None else environment)
@@ -62,12 +63,12 @@ def instruction_sets(environment: Mapping[str, str] | None = None) -> list[str]:
 
 
 def disabled_by_environment(flag: str) -> bool:
-    """Whether this process's environment takes a set of :data:`LEVELS` from torch, whether or not it is there."""
+    """Whether this process's environment disables an instruction set of :data:`LEVELS` in torch."""
     return LEVELS[flag] > _limit(os.environ)
 
 
 def cpu_fields() -> dict[str, str]:
-    """The first processor's lines of /proc/cpuinfo; empty where there is none."""
+    """The fields of the first processor in /proc/cpuinfo; empty if there is no such file."""
     try:
         text = CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -80,19 +81,19 @@ def cpu_fields() -> dict[str, str]:
 
 
 def provenance_info() -> dict[str, object]:
-    """What each part tells."""
+    """The values of :data:`PROVENANCE_PROVIDERS`."""
     return {name: provider() for name, provider in PROVENANCE_PROVIDERS.items()}
 
 
 def _limit(environment: Mapping[str, str]) -> int:
     aten = ATEN_LEVELS.get(environment.get("ATEN_CPU_CAPABILITY", "").lower(), _UNLIMITED)
-    asked = environment.get("ONEDNN_MAX_CPU_ISA") or environment.get("DNNL_MAX_CPU_ISA") or ""
-    return min(aten, ONEDNN_LEVELS.get(asked.upper(), _UNLIMITED))
+    onednn = environment.get("ONEDNN_MAX_CPU_ISA") or environment.get("DNNL_MAX_CPU_ISA") or ""
+    return min(aten, ONEDNN_LEVELS.get(onednn.upper(), _UNLIMITED))
 
 
 @cache
 def _sysctl(name: str) -> str | None:
-    """A value of macOS' sysctl."""
+    """A value of sysctl on macOS."""
     try:
         done = subprocess.run(["sysctl", "-n", name], capture_output=True, text=True, check=True, timeout=10)
     except (OSError, subprocess.SubprocessError):

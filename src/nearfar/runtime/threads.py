@@ -1,9 +1,9 @@
-"""How threads wait, and how many there are: variables that the OpenMP runtime reads once, when torch loads it.
+"""How OpenMP threads wait, and their number: environment variables that the runtime reads once, when torch loads it.
 
-A thread that waits for the others of its process spins, by default for milliseconds. That is fast alone. Where two runs
-share the cores, it takes the time of the very threads that are waited for, and both runs slow down many times.
-:func:`set_up` shortens the spinning; the command line calls it before torch is imported. A program that imports nearfar
-calls it itself, before it imports torch::
+By default, a thread that waits for the other threads of its process spins for milliseconds. This is fast if the process
+has the cores to itself. If two runs share the cores, spinning threads take time from the threads they wait for, and
+both runs become several times slower. :func:`set_up` shortens the spinning; the command line calls it before torch is
+imported. A program that imports nearfar must call it itself, before it imports torch::
 
     from nearfar.runtime import threads
 
@@ -17,18 +17,18 @@ from contextlib import contextmanager
 from pathlib import Path
 
 SPIN_COUNT = "1000"
-"""Spins of a waiting thread before it sleeps: some microseconds, about as long as it takes to wake it up."""
+"""Spins of a waiting thread before it sleeps: a few microseconds, about as long as it takes to wake a thread up."""
 WAIT_VARIABLES = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": SPIN_COUNT, "KMP_BLOCKTIME": "1"}
-"""The variable of the standard, that of libgomp (torch for Linux), and that of libomp (macOS) and libiomp (Windows), in
-milliseconds."""
+"""The standard's variable; libgomp's (torch for Linux); and libomp's (macOS) and libiomp's (Windows), in milliseconds.
+"""
 THREAD_COUNT_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
 CGROUP = Path("/sys/fs/cgroup")
 
 
 def set_up() -> dict[str, str]:
-    """Set the variables in this process's environment, but for those that the user set; returns what was set.
+    """Set the variables that the user has not set in this process's environment; return the variables that were set.
 
-    Once torch is imported the runtime has read its variables, and nothing is set.
+    If torch is already imported, nothing is set, because the runtime has read its variables.
     """
     if "torch" in sys.modules:
         return {}
@@ -39,7 +39,7 @@ def set_up() -> dict[str, str]:
 
 @contextmanager
 def child_environment() -> Iterator[None]:
-    """Processes that are started inside have the variables, also where this process has them not."""
+    """Set the variables inside the block, so that processes started there inherit them."""
     chosen = settings(os.environ)
     os.environ.update(chosen)
     try:
@@ -50,10 +50,10 @@ def child_environment() -> Iterator[None]:
 
 
 def settings(environment: Mapping[str, str]) -> dict[str, str]:
-    """What to set beside what ``environment`` has.
+    """The variables to add to ``environment``.
 
-    A variable about waiting that is there leaves all waiting to the user. The number of threads is torch's own choice
-    (the cores, or OMP_NUM_THREADS), but where a container's quota of processor time is smaller.
+    If ``environment`` has one of :data:`WAIT_VARIABLES`, none of them is added. The number of threads is set only if
+    the container's CPU quota is smaller than the number of cores and the user has not set it; otherwise torch chooses.
     """
     chosen = {} if any(name in environment for name in WAIT_VARIABLES) else dict(WAIT_VARIABLES)
     quota = cpu_quota()
@@ -74,17 +74,17 @@ def available_cores() -> int:
 
 
 def cpu_quota() -> int | None:
-    """The cores' worth of time that the container has, rounded up; None where there is no limit, or no telling."""
+    """The container's CPU quota in cores, rounded up; None if there is no limit or it is unknown."""
     try:
         quota, period = (CGROUP / "cpu.max").read_text(encoding="ascii").split()
     except (OSError, ValueError):
         try:
-            old = CGROUP / "cpu"
-            quota, period = ((old / f"cpu.cfs_{name}_us").read_text(encoding="ascii") for name in ("quota", "period"))
+            v1 = CGROUP / "cpu"
+            quota, period = ((v1 / f"cpu.cfs_{name}_us").read_text(encoding="ascii") for name in ("quota", "period"))
         except (OSError, ValueError):
             return None
     try:
-        cores_worth = -(-int(quota) // int(period))
+        cores = -(-int(quota) // int(period))
     except (ValueError, ZeroDivisionError):  # "max"
         return None
-    return cores_worth if cores_worth > 0 else None  # the old kind has -1 for no limit
+    return cores if cores > 0 else None  # cgroup v1 has -1 for no limit

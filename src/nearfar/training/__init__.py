@@ -1,1 +1,1 @@
-"""The training loop and its parts. Knows no method."""
+"""The training loop and its parts, for any training method."""

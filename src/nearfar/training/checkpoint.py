@@ -1,8 +1,8 @@
-"""Checkpoints: all that a run needs to go on as if it had never stopped, written so that a kill leaves one whole.
+"""Checkpoints: everything that a run needs to resume exactly, written so that a complete one survives a kill.
 
-A checkpoint is a folder with safetensors and JSON only: the weights of encoder and heads, AdamW's moments, and the
-run's position, on which all random numbers of a step depend. It is written beside the old one and renamed into place,
-after its bytes have reached the disk; the old one goes last.
+A checkpoint is a folder of safetensors and JSON files: the weights of encoder and heads, AdamW's moments, and the run's
+position, which determines all random numbers of a step. A new checkpoint is written next to the old one, flushed to
+disk and renamed into place; then the old one is removed.
 """
 
 import json
@@ -28,31 +28,31 @@ _NUMBERS = ("start_score", "best_score", "best_step", "seconds")
 
 @dataclass
 class Progress:
-    """Where a run is."""
+    """The position and history of a run."""
 
     step: int = 0
-    """Optimiser steps taken."""
+    """Optimiser steps done."""
     epoch: int = 0
     batch: int = 0
-    """Batches taken of this epoch."""
+    """Batches of this epoch that have been used."""
     best_score: float | None = None
     best_step: int | None = None
     without_best: int = 0
-    """Evaluations since the best one."""
+    """Evaluations since the best score."""
     start_score: float | None = None
     """The untrained encoder's score."""
     seconds: float = 0.0
     """Time spent in steps."""
     items: int = 0
-    """Items represented in steps; most often distinct sentences."""
+    """Items encoded in steps, usually distinct sentences."""
     finished: bool = False
     processes: int = 1
-    """That train together; a step's random numbers depend on it."""
+    """Number of processes that train together; a step's random numbers depend on it."""
     history: list[tuple[int, float]] = field(default_factory=list)
     """Step and score of each evaluation."""
 
     def record(self, score: float) -> bool:
-        """Note an evaluation of the current step; whether it is the best so far."""
+        """Record the score at the current step; return whether it is the best so far."""
         self.history.append((self.step, score))
         best = self.best_score is None or score > self.best_score
         if best:
@@ -63,21 +63,21 @@ class Progress:
 
 
 class Checkpointer(Protocol):
-    """Who keeps what a run must not lose."""
+    """Saves checkpoints and best weights for the training loop."""
 
     @property
     def latest(self) -> Path | None:
-        """Where the latest checkpoint is or would be; None where there never is one."""
+        """Folder of the latest checkpoint, which may not exist yet; None if no checkpoints are written."""
 
     def save(self, progress: Progress, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> None:
-        """Keep all that the run needs to go on."""
+        """Save everything that the run needs to resume."""
 
     def save_best(self, modules: dict[str, nn.Module]) -> None:
-        """Keep the current weights as the best so far."""
+        """Save the current weights as the best so far."""
 
 
 class InMemoryCheckpointer:
-    """Keeps the best weights of a short run that leaves no folder; it cannot be resumed."""
+    """Keeps the best weights of a run without a folder in memory; the run cannot be resumed."""
 
     latest = None
 
@@ -85,19 +85,19 @@ class InMemoryCheckpointer:
         self.best: dict[str, Tensor] = {}
 
     def save(self, progress: Progress, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> None:
-        """Nothing is kept."""
+        """Do nothing."""
 
     def save_best(self, modules: dict[str, nn.Module]) -> None:
-        """Keep the current weights as the best so far."""
+        """Save the current weights as the best so far."""
         self.best = {name: tensor.clone() for name, tensor in _weights(modules).items()}
 
     def load_best(self, modules: dict[str, nn.Module]) -> None:
-        """Put the best weights back."""
+        """Restore the best weights."""
         _load_weights(modules, self.best)
 
 
 class Checkpoints:
-    """The latest checkpoint, and the best weights, of one run folder."""
+    """The latest checkpoint and the best weights in a run folder."""
 
     def __init__(self, folder: Path) -> None:
         self.latest = folder / "checkpoint"
@@ -107,7 +107,7 @@ class Checkpoints:
         """Replace the latest checkpoint.
 
         Raises:
-            NearfarError: the disk is full or cannot be written; the previous checkpoint is untouched.
+            NearfarError: the disk is full or not writable; the previous checkpoint is unchanged.
         """
         fresh, old = self.latest.with_name("checkpoint.new"), self.latest.with_name("checkpoint.old")
         with disk_errors(self.latest):
@@ -124,13 +124,13 @@ class Checkpoints:
             shutil.rmtree(old, ignore_errors=True)
 
     def recover(self) -> None:
-        """Put the previous checkpoint back in its place, if a kill hit between the two renames of :meth:`save`."""
+        """Restore the previous checkpoint if the run was killed between the two renames of :meth:`save`."""
         old = self.latest.with_name("checkpoint.old")
         if not self.latest.exists() and old.exists():
             old.rename(self.latest)
 
     def check(self, *, best: bool) -> None:
-        """Find a damaged file before anything slow is done; with ``best`` the run will need its best weights.
+        """Check the files before anything slow is done; with ``best`` also the best weights.
 
         Raises:
             NearfarError: a file is missing, cannot be read or is damaged.
@@ -139,66 +139,69 @@ class Checkpoints:
             self.recover()
         if not self.latest.exists():
             return
-        progress = self._progress()
+        progress = self._read_progress()
         files = [self.latest / WEIGHTS, self.latest / OPTIMISER_STATE]
         if best and progress.best_step is not None:
             files.append(self.best)
         for file in files:
-            with self._damage(file), safe_open(file, framework="pt") as tensors:
+            with self._damage_errors(file), safe_open(file, framework="pt") as tensors:
                 tensors.keys()
 
     def load(self, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, *, processes: int = 1) -> Progress:
-        """Put everything back as it was; a fresh :class:`Progress` where there is no checkpoint yet.
+        """Restore weights, optimiser and progress; a new :class:`Progress` if there is no checkpoint yet.
 
         Raises:
-            NearfarError: another number of processes wrote it, so that the run would end with other weights; a file is
-                missing, cannot be read or is damaged.
+            NearfarError: another number of processes wrote the checkpoint, so that the run would end with different
+                weights; or a file is missing, cannot be read or is damaged.
         """
         self.recover()
         if not self.latest.exists():
             return Progress(processes=processes)
-        progress = self._progress()
+        progress = self._read_progress()
         if progress.processes != processes:
             raise NearfarError(
-                f"{self.latest.parent}: was begun by {progress.processes} processes and would end with other weights "
-                f"by {processes}; start as many as before."
+                f"{self.latest.parent}: was started with {progress.processes} processes and would end with different "
+                f"weights with {processes}; use {progress.processes} processes."
             )
-        with self._damage(self.latest / WEIGHTS):
+        with self._damage_errors(self.latest / WEIGHTS):
             _load_weights(modules, load_file(self.latest / WEIGHTS))
-        with self._damage(self.latest / OPTIMISER_STATE):
+        with self._damage_errors(self.latest / OPTIMISER_STATE):
             _load_optimiser_state(modules, optimiser, load_file(self.latest / OPTIMISER_STATE))
         return progress
 
-    def _progress(self) -> Progress:
+    def _read_progress(self) -> Progress:
         file = self.latest / PROGRESS
-        values = read_json(file, otherwise=self._again)
+        values = read_json(file, otherwise=self._restart_advice)
         try:
             progress = Progress(**values)
             progress.history = [(step, score) for step, score in progress.history]
         except (TypeError, ValueError) as error:
-            raise NearfarError(f"{file}: is damaged: it does not hold a place in the run. {self._again}") from error
+            raise NearfarError(
+                f"{file}: is damaged: it does not hold a run's progress. {self._restart_advice}"
+            ) from error
         numbers = [value for point in progress.history for value in point]
         numbers += [value for name in _NUMBERS if (value := getattr(progress, name)) is not None]
-        whole = all(type(getattr(progress, name)) is int and getattr(progress, name) >= 0 for name in _INTEGERS)
-        if not (whole and all(type(value) in (int, float) for value in numbers) and type(progress.finished) is bool):
-            raise NearfarError(f"{file}: is damaged: it holds values of a wrong type. {self._again}")
+        integers = all(type(getattr(progress, name)) is int and getattr(progress, name) >= 0 for name in _INTEGERS)
+        if not (integers and all(type(value) in (int, float) for value in numbers) and type(progress.finished) is bool):
+            raise NearfarError(f"{file}: is damaged: it holds values of a wrong type. {self._restart_advice}")
         return progress
 
     @property
-    def _again(self) -> str:
-        return f"Remove the folder {self.latest} to begin this run again from its first step."
+    def _restart_advice(self) -> str:
+        return f"Remove the folder {self.latest} to restart this run from its first step."
 
     @contextmanager
-    def _damage(self, file: Path) -> Iterator[None]:
+    def _damage_errors(self, file: Path) -> Iterator[None]:
+        """Turn errors of reading ``file`` into a :class:`NearfarError` that says how to continue."""
         try:
             yield
         except OSError as error:
-            raise NearfarError(f"{file}: cannot be read ({error.strerror or error}). {self._again}") from error
+            raise NearfarError(f"{file}: cannot be read ({error.strerror or error}). {self._restart_advice}") from error
         except (SafetensorError, _MismatchError) as error:
-            raise NearfarError(f"{file}: is damaged ({error}). {self._again}") from error
+            raise NearfarError(f"{file}: is damaged ({error}). {self._restart_advice}") from error
 
     def save_best(self, modules: dict[str, nn.Module]) -> None:
-        """Keep the current weights as the best so far."""
+        """Save the current weights as the best so far."""
         with disk_errors(self.best):
             fresh = self.best.with_name("best.new")
             save_file(_weights(modules), fresh)
@@ -207,22 +210,22 @@ class Checkpoints:
             fresh.replace(self.best)
 
     def load_best(self, modules: dict[str, nn.Module]) -> None:
-        """Put the best weights back.
+        """Restore the best weights.
 
         Raises:
-            NearfarError: their file is missing, cannot be read or is damaged.
+            NearfarError: the file is missing, cannot be read or is damaged.
         """
-        with self._damage(self.best):
+        with self._damage_errors(self.best):
             _load_weights(modules, load_file(self.best))
 
     def clear(self) -> None:
-        """Remove checkpoint and best weights of a run that is over."""
+        """Remove the checkpoint and the best weights, which a finished run does not need."""
         shutil.rmtree(self.latest, ignore_errors=True)
         self.best.unlink(missing_ok=True)
 
 
 def _weights(modules: dict[str, nn.Module]) -> dict[str, Tensor]:
-    """Each distinct tensor once: tied weights come back through their first name."""
+    """All weights; a tensor shared by several names (tied weights) only under the first name."""
     tensors: dict[str, Tensor] = {}
     seen: set[int] = set()
     for prefix, module in modules.items():
@@ -234,14 +237,14 @@ def _weights(modules: dict[str, nn.Module]) -> dict[str, Tensor]:
 
 
 class _MismatchError(Exception):
-    """A file holds other tensors than the run has."""
+    """The tensors of a file do not match those of the run."""
 
 
 def _load_weights(modules: dict[str, nn.Module], tensors: dict[str, Tensor]) -> None:
     expected = _weights(modules)
     for name in sorted(expected.keys() | tensors.keys()):
         if name not in expected or name not in tensors or expected[name].shape != tensors[name].shape:
-            raise _MismatchError(f"{name} is missing, has another shape, or is no weight of this run")
+            raise _MismatchError(f"{name} is missing, has another shape, or is not a weight of this run")
     for prefix, module in modules.items():
         state = module.state_dict()
         with torch.no_grad():
@@ -270,5 +273,5 @@ def _load_optimiser_state(
         owner, _, key = name.rpartition(":")
         if owner not in parameters or (tensor.ndim and tensor.shape != parameters[owner].shape):
             raise _MismatchError(f"{name} has another shape, or belongs to no weight of this run")
-        # A copy: the file stays mapped to memory otherwise, and Windows would not let the next checkpoint replace it.
+        # Copy: otherwise the file stays memory-mapped, and on Windows the next checkpoint could not replace it.
         optimiser.state[parameters[owner]][key] = tensor.to(parameters[owner].device, copy=True)

@@ -1,4 +1,4 @@
-"""What a run shows while it goes, and what it writes down: a live bar (or plain lines), and metrics.jsonl."""
+"""Training callbacks that show progress on the console and write metrics.jsonl."""
 
 import json
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from nearfar.types import NearfarError
 
 
 class Display:
-    """Loss terms, learning rate, items a second and time left; a line about twenty times a run without a terminal.
+    """Shows loss terms, learning rate, items per second and remaining time in a progress bar.
 
-    A context manager: the bar is there while inside.
+    Without a terminal it prints about twenty lines per run. A context manager, inside which the bar is shown.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Display:
         self.bar.stop()
 
     def on_step(self, report: StepReport) -> None:
-        """Move the bar."""
+        """Update the progress bar."""
         terms = "  ".join(f"{name} {value:.3f}" for name, value in report.terms.items())
         line = f"{terms}  lr {report.learning_rate:.1e}  {report.items_per_second:.0f} items/s"
         self.bar.update(self.task, completed=report.step, description=line)
@@ -53,8 +53,8 @@ class Display:
             self.console.print(f"step {report.step}: {line}", highlight=False)
 
     def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
-        """Print the score and the measures."""
-        note = "before training" if step == 0 else "the best so far" if best else ""
+        """Print the score and the further metrics."""
+        note = "before training" if step == 0 else "best so far" if best else ""
         self.bar.console.print(
             f"step {step}: {self.metric} {100 * evaluation.score:.2f} on {self.evaluated_on}  {note}".rstrip(),
             highlight=False,
@@ -65,9 +65,10 @@ class Display:
 
 
 class MetricsFile:
-    """``metrics.jsonl``: one JSON object a step or evaluation; lines beyond the step that a run resumes at go.
+    """``metrics.jsonl``: one JSON object per step or evaluation; lines after the step ``resume_at`` are removed.
 
-    A run that resumes at 0, stopped before its first checkpoint, begins anew with its evaluation at the start.
+    With ``resume_at`` 0, all lines are removed: a run that stopped before its first checkpoint starts again with the
+    evaluation before training.
     """
 
     def __init__(self, file: Path, *, resume_at: int, metric: str = "spearman") -> None:
@@ -76,7 +77,7 @@ class MetricsFile:
         write_text(file, "".join(line + "\n" for line in kept))
 
     def on_step(self, report: StepReport) -> None:
-        """Append a step."""
+        """Append a line for the step."""
         rounded = {name: round(value, 6) for name, value in report.terms.items()}
         self._append(
             {"step": report.step, "epoch": report.epoch, **rounded, "learning_rate": report.learning_rate}
@@ -87,7 +88,7 @@ class MetricsFile:
         )
 
     def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
-        """Append an evaluation."""
+        """Append a line for the evaluation."""
         rounded = {name: round(value, 6) for name, value in evaluation.measures.items()}
         named = {} if self.metric == "spearman" else {"metric": self.metric}
         self._append({"step": step, **named, self.metric: evaluation.score, "best": best, **rounded})
@@ -98,10 +99,10 @@ class MetricsFile:
 
 
 def lines_up_to_step(file: Path, *, up_to: int) -> list[str]:
-    """The lines of a metrics.jsonl up to a step; none where there is no such file. A last line that is cut goes.
+    """The lines of a metrics.jsonl up to a step, without an incomplete last line; none if the file does not exist.
 
     Raises:
-        NearfarError: the file cannot be read, or another line is damaged.
+        NearfarError: the file cannot be read, or a line other than the last is damaged.
     """
     if not file.exists():
         return []
@@ -111,7 +112,7 @@ def lines_up_to_step(file: Path, *, up_to: int) -> list[str]:
         try:
             step = json.loads(line)["step"]
         except (ValueError, TypeError, KeyError, RecursionError):
-            if number == len(lines):  # what follows the last line end: nothing, or what a kill cut short
+            if number == len(lines):  # after the last line end: empty, or an incomplete line of a killed run
                 continue
             step = None
         if type(step) is not int:

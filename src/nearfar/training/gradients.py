@@ -1,12 +1,14 @@
-"""The gradient of one batch, the same however it is split into micro-batches and over processes.
+"""The gradient of one batch, which does not depend on how it is split into micro-batches and processes.
 
-In the order of the data: the items of the batch are represented, each process its share, micro-batch by micro-batch;
-the rows of all are gathered; every process computes the loss of the *whole* batch from them; and each sends the
-gradient back through the rows that it made itself. Summed over the processes this is the gradient of one process with
-all items, for any loss whatever, negatives included. In several micro-batches, rows are first made without a graph, and
-made again, micro-batch by micro-batch, when their gradient is known (L. Gao et al. 2021, "Scaling Deep Contrastive
-Learning Batch Size under Memory Limited Setup"); as all random numbers start from :func:`seed_rng`, dropout is the same
-both times.
+1. Each process encodes its share of the batch's items, one micro-batch at a time.
+2. The representations of all items are gathered in every process.
+3. Every process computes the loss of the *whole* batch.
+4. Each process backpropagates through the representations that it computed itself.
+
+Summed over processes, this is the gradient of a single process with all items, for any loss, including losses with
+in-batch negatives. With several micro-batches, representations are first computed without a graph, and computed again
+with a graph when their gradient is known (gradient caching; L. Gao et al. 2021, "Scaling Deep Contrastive Learning
+Batch Size under Memory Limited Setup"). :func:`seed_rng` makes dropout the same both times.
 """
 
 import random
@@ -23,7 +25,7 @@ from nearfar.types import NearfarError
 
 
 class Loss(Protocol):
-    """A batch's loss: the scalar to minimise, and detached scalars to show, by name."""
+    """A batch's loss: the scalar to minimise, and detached scalars to report, by name."""
 
     @property
     def total(self) -> Tensor: ...  # noqa: D102
@@ -33,7 +35,7 @@ class Loss(Protocol):
 
 
 class Objective(Protocol):
-    """What is known of a method here: items of a batch, their rows, and the loss of all rows."""
+    """The interface of a training method: the items of a batch, their representations, and the loss."""
 
     @property
     def name(self) -> str: ...  # noqa: D102
@@ -62,24 +64,24 @@ class Gradients:
     seed: int
     processes: Processes
     micro_batch: int | None = None
-    """Items represented at a time; None for all at once."""
+    """Items per micro-batch; None for all at once."""
     micro_batch_tokens: int | None = None
-    """Tokens represented at a time, in place of a number of items."""
+    """Tokens per micro-batch, instead of a number of items."""
     bf16: bool = False
-    """Whether heads compute in bfloat16. Objectives see to their own precision, and ``represent`` to the encoder's."""
+    """Whether heads run under bfloat16 autocast. Objectives and ``represent`` choose their own precision."""
 
     def accumulate_mean(self, group: Sequence[Sequence[LossPart]], *, step: int) -> tuple[dict[str, float], int]:
-        """Add the gradient of the mean loss of some batches, each the weighted sum of its parts.
+        """Accumulate the gradient of the mean loss of the batches in ``group``; a batch is a weighted sum of parts.
 
-        Returns the loss and its terms by name, and how many items were represented. Where there are several parts, the
-        terms of each, its loss among them, have its name in front: ``mlm.loss``.
+        Returns the loss and its terms by name, and the number of encoded items. If a batch has several parts, the loss
+        and the terms of each part are prefixed with its name: ``mlm.loss``.
         """
         terms: dict[str, float] = {"loss": 0.0}
         items = 0
-        for place, parts in enumerate(group):
+        for index, parts in enumerate(group):
             names = _distinct([objective.name for objective, _, _ in parts])
             for number, (objective, batch, weight) in enumerate(parts):
-                loss, count = self.accumulate(objective, batch, weight=weight / len(group), key=(step, place, number))
+                loss, count = self.accumulate(objective, batch, weight=weight / len(group), key=(step, index, number))
                 items += count
                 terms["loss"] += weight / len(group) * float(loss.total.detach())
                 named = dict(loss.terms)
@@ -91,10 +93,10 @@ class Gradients:
         return terms, items
 
     def accumulate(self, objective: Objective, batch: Any, *, weight: float, key: tuple[int, ...]) -> tuple[Loss, int]:
-        """Add the gradient of ``weight`` times the batch's loss to the parameters; the loss, and how many items it had.
+        """Accumulate the gradient of ``weight`` times the batch's loss; return the loss and the number of items.
 
-        What is drawn at random depends on the seed and ``key`` alone. Over several processes, gradients are complete
-        once :meth:`Processes.all_reduce_gradients` has been called.
+        Random numbers depend only on the seed, ``key``, the process and the micro-batch. With several processes,
+        gradients are complete after :meth:`Processes.all_reduce_gradients`.
         """
         rank, size = self.processes.rank, self.processes.size
         seed_rng(self.seed, *key, "items")
@@ -107,21 +109,22 @@ class Gradients:
             seed_rng(self.seed, *key, "rows", rank, index)
             return objective.represent(micro_batches[index])
 
-        in_one = len(micro_batches) == 1
-        with torch.set_grad_enabled(in_one):
-            made = [represent(index) for index in range(len(micro_batches))]
-        rows = self.processes.gather(torch.cat(made) if made else None, len(items)).requires_grad_()
+        single = len(micro_batches) == 1
+        with torch.set_grad_enabled(single):
+            own_rows = [represent(index) for index in range(len(micro_batches))]
+        rows = self.processes.gather(torch.cat(own_rows) if own_rows else None, len(items)).requires_grad_()
 
         seed_rng(self.seed, *key, "loss")
         with torch.autocast(rows.device.type, dtype=torch.bfloat16, enabled=self.bf16):
             loss = objective.loss_fn(batch, rows)
-        # What the loss owes directly to weights (heads, a regulariser) comes out in every process, and is summed later.
+        # Every process computes the loss, and gradients are summed over processes: divide by their number here, so that
+        # direct gradients of weights (heads, a regulariser) are right, and multiply the rows' gradients back below.
         (loss.total * (weight / size)).backward()
         if rows.grad is None:
             return loss, len(items)
         row_grads = rows.grad[self.processes.share] * size
         for index, row_grad in enumerate(row_grads.split([len(p) for p in micro_batches]) if micro_batches else ()):
-            row = made[index] if in_one else represent(index)
+            row = own_rows[index] if single else represent(index)
             if row.requires_grad:
                 row.backward(row_grad)
         return loss, len(items)
@@ -130,32 +133,35 @@ class Gradients:
 def split_micro_batches(
     objective: Objective, items: Sequence[Any], micro_batch: int | None, micro_batch_tokens: int | None
 ) -> list[Sequence[Any]]:
-    """Neighbouring items that are represented together: so many, or as many as have so many tokens between them.
+    """Split items into micro-batches of at most ``micro_batch`` items, or of at most ``micro_batch_tokens`` tokens.
 
-    An item of more tokens than that is by itself. Without either, all are one micro-batch; no items are none. Raises
-    NearfarError if tokens are asked for and the objective does not count them.
+    The order is kept. An item with more tokens than the limit is a micro-batch of its own. Without limits, all items
+    are one micro-batch. No items give no micro-batches.
+
+    Raises:
+        NearfarError: ``micro_batch_tokens`` is set, but the objective does not count tokens.
     """
     if micro_batch_tokens is None:
         size = micro_batch or max(len(items), 1)
         return [items[start : start + size] for start in range(0, len(items), size)]
     if objective.count_tokens is None:
-        raise NearfarError(f"{objective.name} does not say how many tokens its items have; give a number of items.")
+        raise NearfarError(f"{objective.name} does not count the tokens of its items; use --micro-batch instead.")
     starts: list[int] = []
-    held = 0
-    for place, tokens in enumerate(objective.count_tokens(items)):
-        if not starts or held + tokens > micro_batch_tokens:
-            starts.append(place)
-            held = 0
-        held += tokens
+    total = 0
+    for index, tokens in enumerate(objective.count_tokens(items)):
+        if not starts or total + tokens > micro_batch_tokens:
+            starts.append(index)
+            total = 0
+        total += tokens
     return [items[start:end] for start, end in pairwise([*starts, len(items)])]
 
 
 def _distinct(names: Sequence[str]) -> list[str]:
-    """The names, with a number behind one that came before."""
-    counts = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    """Make the names unique: append 2, 3 and so on to repeated ones."""
+    counts = [names[: index + 1].count(name) for index, name in enumerate(names)]
     return [name if count == 1 else f"{name} {count}" for name, count in zip(names, counts, strict=True)]
 
 
 def seed_rng(*key: object) -> None:
-    """Start torch's generators from ``key`` alone, so that a step can be repeated, resumed and shared."""
+    """Seed torch's generators from ``key`` alone, so that a step can be repeated, resumed and distributed."""
     torch.manual_seed(random.Random(" ".join(map(str, key))).getrandbits(63))

@@ -1,6 +1,6 @@
-"""The one training loop, in the order of the data: batch, gradient, step, evaluation, checkpoint.
+"""The training loop of all methods: batch, gradient, step, evaluation, checkpoint.
 
-It knows no method: what a batch is and what its loss is, only its objectives know.
+Batches are opaque to the loop; only their objectives know what they contain and what their loss is.
 """
 
 import math
@@ -22,22 +22,23 @@ from nearfar.types import NearfarError
 
 
 class Stream(Protocol):
-    """The parts of each batch of any epoch, from any place in it on, always the same ones."""
+    """Deterministic source of batches, each of which has one or more loss parts."""
 
-    def epoch(self, epoch: int, start: int = 0) -> Iterator[Sequence[LossPart]]: ...  # noqa: D102
+    def epoch(self, epoch: int, start: int = 0) -> Iterator[Sequence[LossPart]]:
+        """The batches of an epoch from batch number ``start`` on; equal calls give equal batches."""
 
 
 class Evaluation(NamedTuple):
-    """How good the encoder is."""
+    """The result of an evaluation during training."""
 
     score: float
     """Higher is better."""
     measures: dict[str, float]
-    """What else is worth watching, by name."""
+    """Further metrics by name."""
 
 
 class StepReport(NamedTuple):
-    """What one optimiser step was like."""
+    """The metrics of one optimiser step."""
 
     step: int
     epoch: int
@@ -45,21 +46,21 @@ class StepReport(NamedTuple):
     learning_rate: float
     gradient_norm: float
     items_per_second: float
-    """An item is what is encoded on its own, most often a distinct sentence."""
+    """An item is one input that is encoded independently, usually a distinct sentence."""
 
 
 class TrainingCallback(Protocol):
-    """Who is told how the run goes."""
+    """Called by the loop after steps and evaluations."""
 
     def on_step(self, report: StepReport) -> None:
-        """A step was taken."""
+        """Called after each optimiser step."""
 
     def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
-        """The encoder was evaluated; step 0 is the start."""
+        """Called after each evaluation; step 0 is the evaluation before training."""
 
 
-class Interrupted(Exception):  # noqa: N818  (nothing went wrong)
-    """Ctrl-C: the run stopped after a whole step, and saved."""
+class Interrupted(Exception):  # noqa: N818  (not an error)
+    """Ctrl-C: the run stopped after a complete step and saved a checkpoint."""
 
 
 def run(
@@ -83,15 +84,16 @@ def run(
     patience: int | None,
     checkpoint_every: int,
 ) -> None:
-    """Train from ``progress`` on to ``total_steps``, or until ``patience`` evaluations bring no new best.
+    """Train from ``progress`` to ``total_steps``, or until ``patience`` evaluations in a row give no new best score.
 
-    ``modules`` are trained together; ``evaluate`` looks at them as they are. ``progress`` moves along. Afterwards the
-    modules hold the last step's weights, and ``checkpoints`` the best ones too. With several processes all of them
-    call this, the first one evaluates and writes, and all come to the same weights.
+    ``modules`` are trained together; ``evaluate`` evaluates their current state. ``progress`` is updated in place.
+    Afterwards the modules have the weights of the last step, and ``checkpoints`` has the best ones. With several
+    processes, all of them call this function and end with the same weights; the first one evaluates and writes.
 
     Raises:
-        NearfarError: a loss or gradient that is not finite (names step, rows and checkpoint), or a disk that refuses.
-        Interrupted: after Ctrl-C, once the current step is done and saved, be it the last.
+        NearfarError: a loss or gradient is not finite (the message names step, rows and checkpoint), or a checkpoint
+            cannot be written.
+        Interrupted: after Ctrl-C, when the current step is done and saved, even if it is the last step.
     """
     processes = gradients.processes
     parameters = [parameter for module in modules.values() for parameter in module.parameters()]
@@ -140,13 +142,14 @@ def run(
             stop = processes.any_process(interrupted())
             if (progress.step % checkpoint_every == 0 or progress.finished or stop) and processes.is_main:
                 checkpoints.save(progress, modules, optimiser)
-        # In the last step, or while it is saved, too: the caller may have more runs to do. And nobody leaves before.
+        # Also after Ctrl-C in the last step or during its save, because the caller may have further runs to do. The
+        # reduction makes all processes wait for the checkpoint.
         if processes.any_process(interrupted()):
             raise Interrupted
 
 
 def _remaining_batches(stream: Stream, progress: Progress, epochs: int) -> Iterator[Sequence[LossPart]]:
-    """The batches that are left; ``progress`` says at any time which come next."""
+    """The batches from ``progress`` on; updates ``progress`` to the position after the batch it yields."""
     while progress.epoch < epochs:
         for parts in stream.epoch(progress.epoch, start=progress.batch):
             progress.batch += 1
@@ -155,8 +158,8 @@ def _remaining_batches(stream: Stream, progress: Progress, epochs: int) -> Itera
 
 
 def _not_finite(what: str, progress: Progress, checkpoints: Checkpointer, rows: str) -> NearfarError:
-    there = checkpoints.latest is not None and checkpoints.latest.exists()
-    saved = f"The last good checkpoint is {checkpoints.latest}" if there else "No checkpoint was saved yet"
+    exists = checkpoints.latest is not None and checkpoints.latest.exists()
+    saved = f"The last good checkpoint is {checkpoints.latest}" if exists else "No checkpoint was saved yet"
     return NearfarError(
         f"step {progress.step + 1}: the {what} is not finite, so the run stopped before using it. {saved}. A lower "
         f"--learning-rate or a higher --temperature usually helps. The batch's rows:\n{rows}"
@@ -165,19 +168,22 @@ def _not_finite(what: str, progress: Progress, checkpoints: Checkpointer, rows: 
 
 @contextmanager
 def _deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """While inside, the first Ctrl-C is only remembered; a second one stops at once."""
-    seen: list[int] = []
+    """Inside the block, record the first Ctrl-C without raising; a second one raises KeyboardInterrupt.
 
-    def remember(number: int, _: FrameType | None) -> None:
-        seen.append(number)
+    Gives a function that returns whether Ctrl-C was pressed.
+    """
+    received: list[int] = []
+
+    def record(number: int, _: FrameType | None) -> None:
+        received.append(number)
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
     try:
-        previous = signal.signal(signal.SIGINT, remember)
-    except ValueError:  # not in the main thread, where Ctrl-C never arrives
+        previous = signal.signal(signal.SIGINT, record)
+    except ValueError:  # not the main thread; only the main thread receives Ctrl-C
         yield lambda: False
         return
     try:
-        yield lambda: bool(seen)
+        yield lambda: bool(received)
     finally:
         signal.signal(signal.SIGINT, previous)

@@ -1,4 +1,4 @@
-"""AdamW with the papers' parameter groups, its clipped step, and the learning rate as a pure function of the step."""
+"""AdamW with the papers' parameter groups, a step with gradient clipping, and the learning rate schedule."""
 
 from collections.abc import Iterable
 from typing import Literal
@@ -10,15 +10,16 @@ from torch import nn
 def learning_rate_factor(
     step: int, total_steps: int, *, warmup: float, schedule: Literal["linear", "constant"]
 ) -> float:
-    """Share of the peak learning rate at a step, counted from 0.
+    """Learning rate at a step, counted from 0, as a fraction of the peak learning rate.
 
-    With w = round(warmup * total_steps): (step + 1) / w while step < w, so that no step is spent at 0; afterwards 1
-    (``constant``) or (total_steps - step) / (total_steps - w) (``linear``, which would reach 0 after the last step).
+    With w = round(warmup * total_steps) warm-up steps: (step + 1) / w for step < w, so that the first step's rate is
+    not 0; then 1 (``constant``) or (total_steps - step) / (total_steps - w) (``linear``), which would reach 0 after the
+    last step.
     """
-    rising = round(warmup * total_steps)
-    if step < rising:
-        return (step + 1) / rising
-    return 1.0 if schedule == "constant" else (total_steps - step) / (total_steps - rising)
+    warmup_steps = round(warmup * total_steps)
+    if step < warmup_steps:
+        return (step + 1) / warmup_steps
+    return 1.0 if schedule == "constant" else (total_steps - step) / (total_steps - warmup_steps)
 
 
 def adamw(
@@ -30,9 +31,9 @@ def adamw(
     weight_decay: float,
     beta2: float,
 ) -> torch.optim.AdamW:
-    """AdamW over encoder and heads; biases and one-dimensional weights (LayerNorm) do not decay.
+    """AdamW over encoder and heads, without weight decay for biases and one-dimensional weights (LayerNorm).
 
-    Each group keeps its peak rate as ``peak``; :func:`set_learning_rate` scales it.
+    Each parameter group stores its peak learning rate as ``peak``, which :func:`set_learning_rate` scales.
     """
     groups = []
     for module, rate in ((encoder, learning_rate), *((head, head_learning_rate or learning_rate) for head in heads)):
@@ -47,21 +48,21 @@ def adamw(
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, factor: float) -> None:
-    """Scale each group's peak rate."""
+    """Set each group's learning rate to ``factor`` times its peak."""
     for group in optimiser.param_groups:
         group["lr"] = group["peak"] * factor
 
 
 def gradient_norm(parameters: Iterable[nn.Parameter]) -> float:
-    """The length of all gradients together."""
+    """The Euclidean norm of all gradients, concatenated."""
     return float(nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None]))
 
 
 def clipped_step(optimiser: torch.optim.AdamW, *, norm: float, max_norm: float) -> None:
-    """Step with gradients, of length ``norm``, times min(1, max_norm / norm); ``max_norm`` 0 leaves them as they are.
+    """Optimiser step with gradients of total norm ``norm`` scaled by min(1, max_norm / norm); ``max_norm`` 0: unscaled.
 
-    The optimiser, which has to be fused, divides them as it reads them, as it does for ``torch.amp.GradScaler``:
-    `clip_grad_norm_` would read and write all of them once more.
+    The fused optimiser scales the gradients as it reads them, as it does for ``torch.amp.GradScaler``, so that they are
+    not read and written once more as by ``clip_grad_norm_``.
     """
     optimiser.grad_scale = torch.tensor(max(1.0, (norm + 1e-6) / max_norm) if max_norm else 1.0)  # type: ignore[attr-defined]
     optimiser.step()

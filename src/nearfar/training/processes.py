@@ -1,27 +1,27 @@
-"""The processes that train together: who takes which items, and what they tell each other.
+"""Communication between the processes of data-parallel training.
 
-One process is the usual case, and costs nothing. With several (torchrun) all see the same batches, each encodes its
-share of the items, and gradients are summed; nothing here knows what is trained.
+With one process, the usual case, nothing is communicated. With several (torchrun), all processes get the same batches,
+each encodes its share of the items, and gradients are summed.
 """
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 import torch
-import torch.distributed.nn.functional  # here, before there is a group: its functions keep one as default
+import torch.distributed.nn.functional  # before a group exists, because its functions keep the group as a default
 from torch import Tensor, distributed, nn
 
 from nearfar.types import NearfarError
 
 Value = TypeVar("Value")
 BUCKET = 2**24
-"""Numbers sent at once when gradients are summed."""
+"""Maximum number of elements of small gradients that are reduced in one call."""
 SPARSE_MIN_ROWS = 2**13
-"""A matrix with as many rows is taken for one of which a step uses few: embeddings of tokens. Heads have fewer."""
+"""Number of rows from which a gradient matrix is treated as row-sparse: token embeddings, but not heads."""
 
 
 class Processes:
-    """One process among its peers: ``rank`` of ``size``."""
+    """The rank of this process, the number of processes (``size``), and communication between them."""
 
     def __init__(self) -> None:
         started = distributed.is_available() and distributed.is_initialized()
@@ -30,24 +30,24 @@ class Processes:
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the process that evaluates, writes and talks."""
+        """Whether this is the process that evaluates, writes files and prints."""
         return self.rank == 0
 
     @property
     def share(self) -> slice:
-        """The items that this process encodes: every ``size``-th, so that the shares differ by one at most."""
+        """The items that this process encodes: every ``size``-th, so that shares differ by at most one item."""
         return slice(self.rank, None, self.size)
 
     def gather(self, own: Tensor | None, total: int) -> Tensor:
-        """Rows of all processes' shares of ``total`` items, in the items' order, without gradient.
+        """Gather the rows of all ``total`` items from the processes' shares, in the items' order, without gradient.
 
-        ``own`` is None where the share is empty.
+        ``own`` is None if this process's share is empty.
         """
         if self.size == 1:
             assert own is not None
             return own.detach()
         longest = -(-total // self.size)
-        if total < self.size:  # some have no row to tell the shape by
+        if total < self.size:  # some processes have no row and do not know the shape
             like = self.broadcast_from_first(
                 lambda: None if own is None else (own.shape[1:], own.dtype, own.device.type)
             )
@@ -63,7 +63,7 @@ class Processes:
         return torch.stack(gathered, dim=1).flatten(0, 1)[:total]
 
     def all_reduce_gradients(self, parameters: Iterable[nn.Parameter]) -> None:
-        """Replace each gradient by the sum over the processes; one that no process has stays None."""
+        """Replace each gradient by the sum over the processes; a gradient that is None in all processes stays None."""
         if self.size == 1:
             return
         trained = [parameter for parameter in parameters if parameter.requires_grad]
@@ -86,17 +86,17 @@ class Processes:
             _all_reduce_bucket(bucket)
 
     def broadcast_from_first(self, compute: Callable[[], Value]) -> Value:
-        """What ``compute`` gives the first process, told to all; a NearfarError there is raised by all."""
+        """Call ``compute`` in the first process and return its result in all; a NearfarError is raised in all."""
         if self.size == 1:
             return compute()
-        told: list[tuple[str, object]] = [("", None)]
+        message: list[tuple[str, object]] = [("", None)]
         if self.is_main:
             try:
-                told = [("value", compute())]
+                message = [("value", compute())]
             except NearfarError as error:
-                told = [("error", str(error))]
-        distributed.broadcast_object_list(told)
-        kind, value = told[0]
+                message = [("error", str(error))]
+        distributed.broadcast_object_list(message)
+        kind, value = message[0]
         if kind == "error":
             raise NearfarError(str(value))
         return value  # type: ignore[return-value]
@@ -112,17 +112,16 @@ class Processes:
 
 
 def leave_process_group() -> None:
-    """Take leave of the other processes, where there are any.
+    """Destroy the process group, if there is one.
 
-    A group that anything still refers to keeps its threads, and one of those that frees a tensor as the interpreter
-    ends aborts the process.
+    Otherwise the group's threads may free a tensor while the interpreter shuts down, which aborts the process.
     """
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()
 
 
 def _all_reduce_rows(gradient: Tensor) -> None:
-    """Sum the rows that are not zero everywhere, as most are where few of a vocabulary's tokens are in the batch."""
+    """Sum a row-sparse gradient: only rows that are not zero in all processes are communicated."""
     used = gradient.any(dim=1).to(torch.uint8)
     distributed.all_reduce(used, distributed.ReduceOp.MAX)
     rows = used.nonzero().squeeze(1)

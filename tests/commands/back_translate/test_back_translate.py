@@ -3,12 +3,15 @@
 import json
 import os
 import re
+import tempfile
+from pathlib import Path
 from typing import ClassVar
 
 import pytest
 
+import nearfar
 import nearfar.commands.back_translate.translator
-from nearfar.commands.back_translate.command import BLOCK, HEADER, back_translate
+from nearfar.commands.back_translate.command import BLOCK, HEADER
 from nearfar.commands.back_translate.translator import load_translator
 from nearfar.data.sources import read_columns
 from nearfar.types import NearfarError
@@ -18,6 +21,16 @@ from tests.tiny_seq2seq import save_tiny_seq2seq
 pytestmark = pytest.mark.long
 
 TEXTS = list(dict.fromkeys(sentences(60, seed=4)))[:40]
+
+
+def back_translate(texts, output, **settings):
+    """Back-translate sentences, or the file of that name."""
+    if not isinstance(texts, list):
+        return nearfar.back_translate(input=texts, output=output, **settings)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "sentences.txt"
+        file.write_text("\n".join(texts) + "\n", encoding="utf-8")
+        return nearfar.back_translate(input=file, output=output, **settings)
 
 
 @pytest.fixture(scope="module")
@@ -202,7 +215,7 @@ def test_a_finished_file_is_left_alone(fake, tmp_path, capsys):
     file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     FakeTranslator.read.clear()
     back_translate(TEXTS, file, **fake | {"progress": True})
-    assert "was finished before (19 rows); nothing to do." in capsys.readouterr().err
+    assert "is already finished (19 rows); nothing to do." in capsys.readouterr().err
     assert not FakeTranslator.read
 
 
@@ -222,7 +235,7 @@ def test_progress_is_shown(fake, tmp_path, capsys):
             "--beams was 5, now None; --temperature was None, now 0.5; --seed was None, now 1",
         ),
         (TEXTS[:-1], {}, "sentences was 40, now 39; digest was"),
-        (TEXTS[::-1], {}, "other settings: digest was"),
+        (TEXTS[::-1], {}, "different settings: digest was"),
     ],
 )
 def test_other_settings_are_refused(fake, tmp_path, texts, settings, message):
@@ -246,10 +259,10 @@ def test_other_weights_are_refused(fake, tmp_path, monkeypatch):
 def test_files_that_are_not_ours(fake, tmp_path):
     mine = tmp_path / "mine.tsv"
     mine.write_text("precious\n")
-    with pytest.raises(NearfarError, match=r"without the mine\.tsv\.json"):
+    with pytest.raises(NearfarError, match=r"without mine\.tsv\.json"):
         back_translate(TEXTS, mine, **fake)
     (tmp_path / "bt.tsv.json").write_text("[]")
-    with pytest.raises(NearfarError, match="something else's file"):
+    with pytest.raises(NearfarError, match="was not written by nearfar back-translate"):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     (tmp_path / "bt.tsv.json").write_text("{")
     with pytest.raises(NearfarError, match="is not a complete JSON file"):
@@ -272,23 +285,22 @@ def test_a_file_that_was_changed(fake, tmp_path, line, change):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"beams": 0}, "--beams 0: must be at least 1"),
-        ({"batch_size": 0}, "--batch-size 0"),
-        ({"max_length": 2}, "--max-length 2: must be at least 3"),
-        ({"seed": -1}, "--seed -1"),
-        ({"temperature": 0.0}, "--temperature 0.0: must be above 0"),
-        ({"temperature": float("nan")}, "--temperature nan"),
+        ({"beams": 0}, "beams = 0: must be at least 1"),
+        ({"batch_size": 0}, "batch_size = 0: must be at least 1"),
+        ({"max_length": 2}, "max_length = 2: must be at least 3"),
+        ({"seed": -1}, "seed = -1: must be at least 0"),
+        ({"temperature": 0.0}, r"temperature = 0\.0: must be above 0"),
+        ({"temperature": float("nan")}, "temperature = nan: must be a finite number"),
         ({"beams": 3, "temperature": 0.5}, "--beams 3 and --temperature 0.5"),
         ({"output": "bt.txt"}, r"must be a file that ends in \.tsv"),
-        ({"column": "text"}, "--column text"),
-        ({"sentences": []}, "holds no texts"),
-        ({"sentences": ["a", " "]}, "sentences, row 2: column 'sentence' is empty"),
-        ({"sentences": "absent.txt"}, r"absent\.txt: no such file"),
-        ({"sentences": "table.tsv"}, r"table\.tsv: is a table; name the column"),
+        ({"column": "text"}, r"sentences\.txt"),
+        ({"texts": []}, r"sentences\.txt: holds no texts"),
+        ({"texts": "absent.txt"}, r"absent\.txt: no such file"),
+        ({"texts": "table.tsv"}, r"table\.tsv: is a table; name the column with the sentences by --column"),
     ],
 )
 def test_what_makes_no_sense(fake, tmp_path, settings, message):
-    given = {"sentences": TEXTS, "output": tmp_path / "bt.tsv"} | fake | settings
+    given = {"texts": TEXTS, "output": tmp_path / "bt.tsv"} | fake | settings
     with pytest.raises(NearfarError, match=message):
         back_translate(**given)
     assert not list(tmp_path.iterdir())
@@ -298,6 +310,12 @@ def test_an_empty_file_has_no_sentences(tmp_path):
     (tmp_path / "in.txt").write_text("\n \n")
     with pytest.raises(NearfarError, match=r"in\.txt: holds no texts"):
         back_translate(tmp_path / "in.txt", tmp_path / "bt.tsv")
+
+
+def test_an_empty_field_of_a_table(tmp_path):
+    (tmp_path / "in.tsv").write_text("text\na\n \n")
+    with pytest.raises(NearfarError, match=r"in\.tsv, line 3: column 'text' is empty"):
+        back_translate(tmp_path / "in.tsv", tmp_path / "bt.tsv", column="text")
 
 
 def test_a_model_that_is_nowhere_leaves_no_output(models, tmp_path):

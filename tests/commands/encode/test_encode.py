@@ -17,7 +17,7 @@ import pytest
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.encode import output as output_module
-from nearfar.commands.encode.command import encode_file
+from nearfar.commands.encode.command import encode
 from nearfar.data import lines as lines_module
 from tests.encode_helpers import TEXTS, encoded, make_world, stop_after, stopped
 
@@ -45,7 +45,7 @@ def test_the_vectors_are_those_of_encode(world: Path, settings: dict[str, Any]) 
 
 
 def test_one_block_has_the_bytes_of_encode_and_save(world: Path) -> None:
-    assert encode_file("tiny", "x.txt", "x.npy", progress=False) == (len(TEXTS), 32)
+    assert encode("tiny", input="x.txt", output="x.npy", progress=False) == (len(TEXTS), 32)
     np.save("y.npy", Encoder.from_pretrained("tiny").encode(TEXTS))
     assert Path("x.npy").read_bytes() == Path("y.npy").read_bytes()
 
@@ -97,7 +97,7 @@ def test_each_distinct_text_of_a_block_is_encoded_once(world: Path, monkeypatch:
 def test_cut_texts_are_counted_over_all_runs(world: Path) -> None:
     Path("y.txt").write_text("a dog runs by the river\na dog\na cat\nthe dog runs by a river\na dog\na dog\n")
     stopped(blocks=1, source="y.txt", block=2, max_length=5)
-    with pytest.warns(UserWarning, match="2 of 5 distinct texts are longer than 5 tokens and were cut there"):
+    with pytest.warns(UserWarning, match="2 of 5 distinct texts are longer than 5 tokens and were truncated"):
         encoded(source="y.txt", block=2, max_length=5, resume=True)
 
 
@@ -134,7 +134,7 @@ def test_a_dead_process_loses_nothing(world: Path, monkeypatch: pytest.MonkeyPat
         raise NearfarError("One of the --processes died.")
 
     monkeypatch.setattr("nearfar.encoder.workers.encode_in_processes", dying)
-    with pytest.raises(NearfarError, match=r"died\. 10 of 23 texts are done; go on with them by --resume\."):
+    with pytest.raises(NearfarError, match=r"died\. 10 of 23 texts are done; continue with --resume\."):
         encoded(processes=2)
     assert encoded(resume=True) == expected
 
@@ -147,7 +147,7 @@ def test_memory_does_not_grow_with_the_lines(world: Path, monkeypatch: pytest.Mo
     for number, count in enumerate((300, 1000, 4000)):  # the first run also imports
         Path("y.txt").write_text("".join(f"the dog sees {line} and a cat in the park\n" for line in range(count)))
         tracemalloc.start()
-        encode_file("tiny", "y.txt", f"{number}.npy", block=100, progress=False)
+        encode("tiny", input="y.txt", output=f"{number}.npy", block=100, progress=False)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     text, vector = 80, 4 * 32  # bytes
@@ -163,11 +163,11 @@ def test_ctrl_c_says_how_to_go_on(world: Path, capsys: pytest.CaptureFixture[str
         assert main(words) == 130
         assert main(words) == 2  # not overwritten
     captured = capsys.readouterr()
-    assert "Go on with:\n  nearfar encode tiny --input 'my x.txt' --output x.parquet --with-texts" in captured.out
+    assert "Resume with:\n  nearfar encode tiny --input 'my x.txt' --output x.parquet --with-texts" in captured.out
     assert captured.out.rstrip().endswith("--processes 1 --resume")
-    assert "holds 0 of 23 texts of a run that was stopped" in captured.err
+    assert "holds 0 of 23 texts of an interrupted run" in captured.err
     assert main([*words, "--resume"]) == 0
-    assert "23 vectors of 32 numbers in x.parquet" in capsys.readouterr().out
+    assert "Wrote 23 embeddings with 32 dimensions to x.parquet" in capsys.readouterr().out
     assert pyarrow.parquet.read_schema("x.parquet").field("embedding").type == pyarrow.list_(pyarrow.float16(), 32)
 
 
@@ -205,8 +205,8 @@ def test_mistakes(world: Path) -> None:
     Path("bad.txt").write_bytes(b"a dog\n" * 20 + b"\xff\n")
     refuse(r"--output x\.txt2: must end in \.npy or \.parquet", output="x.txt2")
     refuse(r"--output nowhere/x\.npy: the folder nowhere does not exist", output="nowhere/x.npy")
-    refuse(r"--with-texts: --output x\.npy holds vectors alone", with_texts=True)
-    refuse(r"--processes 0: must be at least 1", processes=0)
+    refuse(r"--with-texts: --output x\.npy can only hold embeddings", with_texts=True)
+    refuse(r"encode\(\): processes = 0: must be at least 1", processes=0)
     refuse(r"block 0: must be at least 1", block=0)
     refuse(r"nowhere\.txt: cannot be read", source="nowhere.txt")
     refuse(r"blank\.txt: holds no texts", source="blank.txt")

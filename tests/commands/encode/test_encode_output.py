@@ -13,7 +13,7 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.encode import output as output_module
-from nearfar.commands.encode.command import encode_file
+from nearfar.commands.encode.command import encode
 from nearfar.commands.encode.output import output_lock
 from tests.encode_helpers import BLOCK, TEXTS, Killed, encoded, make_world, stopped
 from tests.tiny import save_tiny
@@ -109,25 +109,25 @@ def test_what_a_stopped_run_left_is_not_overwritten(world: Path) -> None:
 
     def refuse(message: str, **settings: Any) -> None:
         with pytest.raises(NearfarError, match=message):
-            encode_file(
+            encode(
                 settings.pop("model", "tiny"),
-                settings.pop("source", "x.txt"),
-                "x.npy",
+                input=settings.pop("source", "x.txt"),
+                output="x.npy",
                 **{"block": BLOCK, "progress": False, **settings},
             )
         assert {file.name: file.read_bytes() for file in Path("x.npy.partial").iterdir()} == before
 
-    refuse(r"x\.npy\.partial: holds 10 of 23 texts of a run that was stopped\. Go on with it by --resume")
-    again = r"Give it the same, or remove the folder to start again"
-    refuse(rf"other inputs or settings: the texts of --input changed\. {again}", source="x2.txt", resume=True)
-    refuse(r"the texts of --input changed; their number was 23, is 24", source="x3.txt", resume=True)
-    refuse(r"other inputs or settings: the model's weights or settings changed\. ", model="other", resume=True)
+    refuse(r"x\.npy\.partial: holds 10 of 23 texts of an interrupted run\. Continue it with --resume")
+    again = r"Give the same ones, or remove the folder to start again"
+    refuse(rf"different inputs or settings: the texts of --input changed\. {again}", source="x2.txt", resume=True)
+    refuse(r"the texts of --input changed; the number of texts was 23, is 24", source="x3.txt", resume=True)
+    refuse(r"different inputs or settings: the model's weights or settings changed\. ", model="other", resume=True)
     refuse(r"--pooling was mean, is cls; --normalize was False, is True\.", pooling="cls", normalize=True, resume=True)
     refuse(r"--precision was fp32, is bf16( emulated)?; --dtype was", precision="bf16", dtype="float16", resume=True)
     refuse(r"--max-length was 62, is 9", max_length=9, resume=True)
     refuse(r"--block was 5, is 4", block=4, resume=True)
     shutil.copytree("tiny", "copy")  # the same model elsewhere, its own pooling named
-    encode_file("copy", "x.txt", "x.npy", block=BLOCK, pooling="mean", resume=True, progress=False)
+    encode("copy", input="x.txt", output="x.npy", block=BLOCK, pooling="mean", resume=True, progress=False)
     with pytest.raises(NearfarError, match=r"x\.npy: is finished, there is nothing to resume"):
         encoded(resume=True)
     with pytest.raises(NearfarError, match=r"--output x\.npy: exists; replace it by --overwrite"):
@@ -159,7 +159,7 @@ def test_a_full_disk_is_told_before_and_while(world: Path, monkeypatch: pytest.M
     usage = namedtuple("usage", "total used free")
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 2000, 2000))
-        with pytest.raises(NearfarError, match=r"x\.npy: needs about 2\.9 KB of disk, and 2\.0 KB are free\. Make"):
+        with pytest.raises(NearfarError, match=r"x\.npy: needs about 2\.9 KB of disk space, and 2\.0 KB are free"):
             encoded()
         assert not Path("x.npy.partial").exists()
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 3000, 3000))

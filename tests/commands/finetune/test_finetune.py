@@ -17,7 +17,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar.commands.compare import compare
 from nearfar.commands.finetune import command as module
-from nearfar.commands.finetune.command import FinetuneResult, finetune, finetune_in_memory, load_task
+from nearfar.commands.finetune.command import FinetuneResult, finetune, finetune_in_memory
+from nearfar.commands.finetune.rows import load_task
 from nearfar.config import FinetuneConfig, SclConfig, dump_toml
 from nearfar.data.classification import ClassificationTask
 from nearfar.encoder.classifier import Classifier
@@ -432,7 +433,7 @@ def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: Finetun
     refuse("no column 'answer'", text_columns=("text", "answer"))
     refuse("is named both for training and for test", test=config.task)
     refuse("no such model folder", model=str(tmp_path / "nowhere"))
-    refuse("max_length 100: this encoder takes 3 to", max_length=100)
+    refuse("max_length 100: must be from 3 to", max_length=100)
     refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and no such file", noise="word-drop")
     scores = write(tmp_path / "scores.tsv", [(text, f"{number}.5") for number, (text, _) in enumerate(separable(20))])
     changes = {"task": scores, "validation": None, "test": None}

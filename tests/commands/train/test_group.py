@@ -10,10 +10,12 @@ import pytest
 from rich.console import Console
 
 from nearfar.cli import main
+from nearfar.commands.evaluate import evaluate_group
 from nearfar.commands.train.command import train
-from nearfar.commands.train.group import ScoreSummary, evaluate_group, runs_of, train_group
+from nearfar.commands.train.group import ScoreSummary, train_group
 from nearfar.config import parse_seeds
 from nearfar.evaluation.tables import spread_table
+from nearfar.runs.group import runs_of
 from nearfar.types import NearfarError
 from tests.method_configs import config, write_data
 
@@ -97,7 +99,7 @@ def test_the_command(folder: Path, tmp_path: Path, capsys) -> None:
     flags += f"--batch-size 10 --max-steps 2 --output {tmp_path / 'group'} --seeds 3,4".split()
     assert main(["train", "scl", *flags]) == 0
     said = capsys.readouterr().out
-    assert re.search(r"best steps: mean [-\d.]+, standard deviation [\d.]+, from [-\d.]+ to [-\d.]+", said)
+    assert re.search(r"Best Spearman on .*: mean [-\d.]+, standard deviation [\d.]+, from [-\d.]+ to [-\d.]+", said)
     assert runs_of(tmp_path / "group") == [tmp_path / "group" / "seed-3", tmp_path / "group" / "seed-4"]
     assert main(["train", "scl", *flags[:-1], "3,3"]) == 2
 

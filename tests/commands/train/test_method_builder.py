@@ -381,7 +381,7 @@ def test_an_encoder_that_is_narrower_than_its_layers(refuse: Refusals) -> None:
         )
     run = prepare(config("bt", refuse.folder, model=str(refuse.place / "narrow")))  # compares no layers
     ((method, batch, _),) = next(run.mixture.epoch(0))
-    loss, _ = Gradients(1, Processes()).add(method, batch, weight=1.0, key=(0,))
+    loss, _ = Gradients(1, Processes()).accumulate(method, batch, weight=1.0, key=(0,))
     assert math.isfinite(float(loss.total.detach()))
 
 

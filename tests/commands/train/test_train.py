@@ -266,7 +266,7 @@ def test_run_folders_in_the_way(config: SclConfig, tmp_path: Path) -> None:
         train(config, resume=True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("")
-    with pytest.raises(NearfarError, match="in the way and holds no run"):
+    with pytest.raises(NearfarError, match="already exists and holds no run"):
         train(replace(config, output=str(tmp_path / "mine")))
     done = train(config)
     with pytest.raises(NearfarError, match="holds this run, finished"):
@@ -277,7 +277,7 @@ def test_run_folders_in_the_way(config: SclConfig, tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match="run of another method"):
         train(SbertConfig(output=config.output), resume=True)
     (Path(config.output) / "run.json").unlink()
-    with pytest.raises(NearfarError, match=r"unfinished\. Go on with it by --resume"):
+    with pytest.raises(NearfarError, match=r"unfinished\. Continue it with --resume"):
         train(config)
     with pytest.raises(NearfarError, match="Not a directory"):
         train(replace(config, output=str(tmp_path / "nli.tsv" / "run")))

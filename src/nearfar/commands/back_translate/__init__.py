@@ -1,1 +1,1 @@
-"""``nearfar back-translate``: paraphrases by way of a second language."""
+"""``nearfar back-translate``: paraphrases by way of another language."""

@@ -1,7 +1,7 @@
-"""Texts -> their translations, by any encoder-decoder model of transformers.
+"""Translates texts with any encoder-decoder model of transformers.
 
-A model is a folder or ``owner/name`` on the hub, with safetensors weights. Nothing pickled is opened, no code of the
-model's repository is run. Generation is by beam search, or by sampling from the whole softmax at a temperature.
+A model is a folder or ``owner/name`` on the Hugging Face Hub, with safetensors weights. No pickle file is opened and
+no code from a model repository is run. Generation uses beam search, or samples from the full softmax at a temperature.
 """
 
 import hashlib
@@ -24,31 +24,31 @@ from nearfar.encoder.weights import FILES, path_of
 from nearfar.types import NearfarError
 
 CONVERTER = "SFconvertbot"
-"""The hub's own account that proposes safetensors weights, in a pull request, to repositories that have none."""
+"""The account of the Hugging Face Hub that proposes safetensors weights, as pull requests, to repositories."""
 
 
 @dataclass(frozen=True)
 class Translator:
     """A translation model, ready to run."""
 
-    model: Any  # a PreTrainedModel with GenerationMixin, which is how transformers types an encoder-decoder
+    model: Any  # a PreTrainedModel with GenerationMixin; transformers has no type for both
     tokenizer: PreTrainedTokenizerBase
     max_length: int
-    """Tokens read of a text, and tokens written at most."""
+    """Maximum number of tokens in a text and in its translation."""
 
     def translate(
         self, texts: Sequence[str], *, beams: int = 1, temperature: float | None = None, seed: int = 0
     ) -> list[str]:
-        """One translation per text, with single spaces; it may be empty.
+        """One translation per text, with whitespace collapsed to single spaces; it may be empty.
 
-        Texts are generated together, so a text's last digits, and under sampling its translation, depend on the texts
-        beside it: the same list gives the same translations. The caller's random state is left as it was.
+        Texts are generated as one batch, so rounding errors and random draws depend on the whole list: the same list
+        gives the same translations. The caller's random state does not change.
 
         Args:
             texts: one batch.
-            beams: width of the beam search, where there is no temperature.
-            temperature: sample, with the logits divided by this; no top-k, no nucleus.
-            seed: of the sampling.
+            beams: number of beams, if there is no temperature.
+            temperature: sample with the logits divided by this, without top-k or nucleus filtering.
+            seed: seed of the sampling.
         """
         if not texts:
             return []
@@ -79,16 +79,16 @@ class Translator:
 
 
 def load_translator(folder: Path, *, max_length: int, device: str | None = None) -> Translator:
-    """Open a model folder, in float32; ``max_length`` is lowered to what the model has positions for.
+    """Load a model folder in float32; ``max_length`` is capped at the model's number of positions.
 
     Raises:
-        NearfarError: no config.json or safetensors in it, weights missing or damaged, no encoder-decoder, a tokenizer
-            that needs a package, a model of many languages that does not say which one it writes, or no such device.
+        NearfarError: config.json or safetensors weights are missing or damaged; the model is not an encoder-decoder;
+            the tokenizer needs a missing package; a multilingual model has no fixed target language; no such device.
     """
     place = choose_device(device)
     config = load_config(folder, kind="translation model")
     if (folder / "generation_config.json").exists():
-        read_object(folder / "generation_config.json")  # transformers passes over a damaged one in silence
+        read_object(folder / "generation_config.json")  # transformers silently ignores a damaged one
     tokenizer = load_tokenizer(folder, fast=False)
     with _quiet():
         model, info = load_model(folder, config, kind="translation model", dtype=torch.float32)
@@ -97,25 +97,25 @@ def load_translator(folder: Path, *, max_length: int, device: str | None = None)
     _check_generation(folder, model, tokenizer)
     model.to(place).eval()
     positions = getattr(model.config, "max_position_embeddings", None) or tokenizer.model_max_length
-    # One position of the decoder is the start token's.
+    # The decoder's start token takes one position.
     return Translator(model, tokenizer, int(min(max_length, tokenizer.model_max_length, positions - 1)))
 
 
 def locate_translator(name_or_path: str | Path) -> Path:
-    """The folder of a translation model: a folder as it is, else the local hub cache, else the hub.
+    """The folder of a translation model: a given folder, else the local hub cache, else a download from the hub.
 
-    Many translation models of the hub have pickled weights only; then the hub's own conversion of them to safetensors
-    is taken, which waits there as a pull request by :data:`CONVERTER`.
+    Many translation models on the hub have pickled weights only; then the hub's own conversion to safetensors is used,
+    which is a pull request by :data:`CONVERTER`.
 
     Raises:
-        NearfarError: none of the places has it, or there are no safetensors.
+        NearfarError: the model is not found, or has no safetensors weights.
     """
     name = str(name_or_path)
     folder = path_of(name)
     if folder.is_dir():
         return folder
     if folder.is_absolute() or name.startswith(".") or name.count("/") != 1:
-        raise NearfarError(f"{name}: there is no such model folder, and a hub model is named owner/name.")
+        raise NearfarError(f"{name}: there is no such model folder, and a model on the hub is named owner/name.")
     files = [*FILES, "*.spm"]
     try:
         cached = Path(snapshot_download(name, allow_patterns=files, local_files_only=True))
@@ -131,18 +131,18 @@ def locate_translator(name_or_path: str | Path) -> Path:
     except (OSError, ValueError, HfHubHTTPError, HFValidationError) as error:
         raise NearfarError(
             f"no translation model {name!r}: there is no such folder, it is not in the local hub cache, and the hub "
-            f"says: {reason(error)}. Give a folder, or fetch it once with a network."
+            f"says: {reason(error)}. Give a folder, or download it once while online."
         ) from error
     if not any(fetched.glob("*.safetensors")):
         raise NearfarError(
-            f"{name}: has no safetensors weights on the hub, and nearfar opens no pickled ones. Choose another model, "
-            "or, if you trust its authors, load it with transformers and save_pretrained it to a folder."
+            f"{name}: has no safetensors weights on the hub, and nearfar opens no pickle files. Choose another model, "
+            "or, if you trust its authors, load it with transformers and save it as safetensors."
         )
     return fetched
 
 
 def weights_digest(folder: Path) -> str:
-    """Fingerprint of a folder's weights."""
+    """SHA-256 over the weights in a folder (16 hexadecimal digits)."""
     digest = hashlib.sha256()
     for file in sorted(folder.glob("*.safetensors")):
         with opening(file), file.open("rb") as stream:
@@ -151,22 +151,22 @@ def weights_digest(folder: Path) -> str:
 
 
 def _conversion_revision(name: str) -> str | None:
-    """The revision at which the hub's own conversion waits, if there is one."""
+    """The revision with the hub's own conversion, if there is one."""
     proposals = get_repo_discussions(name, author=CONVERTER, discussion_type="pull_request", discussion_status="open")
     return next((str(found.git_reference) for found in proposals if "safetensors" in found.title), None)
 
 
 def _check_generation(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Refuse a model that says no token to begin with, or (M2M100, NLLB, mBART-50) not which language it writes."""
+    """Raise for a model without a start token, or without a fixed target language (M2M100, NLLB, mBART-50)."""
     start, end = (getattr(model.generation_config, f"{key}_token_id", None) for key in ("decoder_start", "eos"))
     chosen = getattr(model.generation_config, "forced_bos_token_id", None)
     if start is None and getattr(model.generation_config, "bos_token_id", None) is None:
         raise NearfarError(
-            f"{folder / 'generation_config.json'}: names no decoder_start_token_id, which generation starts from."
+            f"{folder / 'generation_config.json'}: has no decoder_start_token_id, which generation starts from."
         )
     if hasattr(tokenizer, "src_lang") and chosen is None and start == end:
         raise NearfarError(
-            f"{folder}: translates between many languages, and does not say which it writes. Use a model of two "
+            f"{folder}: translates between many languages and has no fixed target language. Use a model for two "
             "languages, or save a copy with its tokenizer's src_lang and its generation config's forced_bos_token_id "
             "set."
         )
@@ -174,7 +174,7 @@ def _check_generation(folder: Path, model: PreTrainedModel, tokenizer: PreTraine
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Without what transformers says on loading and generating: what matters of it is an error here."""
+    """Silence transformers while loading and generating; problems that matter are raised as errors here."""
     with quiet(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"transformers\.")
         yield

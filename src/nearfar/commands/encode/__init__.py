@@ -1,1 +1,1 @@
-"""``nearfar encode``: a file of texts to a file of vectors."""
+"""``nearfar encode``: a file of texts -> a file of embeddings."""

@@ -1,111 +1,84 @@
-"""A file of texts -> a file of vectors, however many: what ``nearfar encode`` calls."""
+"""``nearfar encode``: a file of texts -> a file of embeddings."""
 
 import os
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from nearfar.config.calls import accepts_settings
+from nearfar.config.verbs import EncodeConfig
 from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs
-from nearfar.types import NearfarError, Precision
+from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from nearfar.commands.encode.output import PartialOutput
     from nearfar.encoder.stream import Encoded
 
 BLOCK = 2**14
-"""Texts that are sorted by length and searched for duplicates together, and lost at most when a run is stopped."""
+"""Number of texts in a block. A block is sorted by length and deduplicated as a whole, and saved as a whole."""
 
 
+@accepts_settings(EncodeConfig)
 @path_errors()
-def encode_file(
-    model: str | Path,
-    source: str | Path,
-    output: str | Path,
-    *,
-    column: str | None = None,
-    normalize: bool = False,
-    pooling: str | None = None,
-    max_length: int | None = None,
-    precision: Precision = "auto",
-    dtype: Literal["float32", "float16"] = "float32",
-    with_texts: bool = False,
-    processes: int = 1,
-    resume: bool = False,
-    device: str | None = None,
-    overwrite: bool = False,
-    block: int = BLOCK,
-    progress: bool = True,
-) -> tuple[int, int]:
-    """Write the embeddings of the texts of ``source`` to a file; their number and width are returned.
+def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progress: bool = True) -> tuple[int, int]:
+    """Write the embeddings of the texts in ``config.input`` to ``config.output``; returns their shape (texts, dim).
 
-    ``source`` is a text file with one text a line (a blank line is a text too), or, with ``column``, any table that
-    :mod:`nearfar.data.sources` reads. Row i of the output belongs to text i, counted from 0. The vectors are those of
-    :meth:`nearfar.Encoder.encode`.
+    Settings can be given by name: ``encode("model", input="texts.txt", output="texts.npy")``; see
+    :class:`nearfar.EncodeConfig`. Row i of the output belongs to text i, counted from 0. The embeddings are those of
+    :meth:`nearfar.Encoder.encode`. A .npy file holds one array [texts, dim]. A .parquet file has the columns ``row``
+    and ``embedding`` (a list of fixed size); it needs disk space for the embeddings twice while it is written.
 
-    Texts are read twice, first to count, check and fingerprint them, then block after block; no more than a few blocks
-    are in memory. Vectors are kept in ``OUTPUT.partial`` until all are there; then the whole file appears at once and
-    nothing else is left. A run that was stopped at any moment goes on with ``resume`` after the blocks that were done,
-    and ends with the same bytes as one that was not (same machine, same threads).
+    Texts are read twice: first to count, check and fingerprint them, then block by block. At most a few blocks are in
+    memory. Embeddings are kept in ``OUTPUT.partial`` until all are done; then the output appears at once. An
+    interrupted run continues with ``resume`` after the last finished block, and ends with the same bytes as an
+    uninterrupted run (same machine, same number of threads). A resumed run with precision ``auto`` keeps the precision
+    that it started with.
 
     Args:
-        model: a folder, be it a model's or that of a finished training run, or ``owner/name`` on the hub.
-        source: where the texts are.
-        output: a .npy file, which holds an array [texts, dim], or a .parquet file with the columns ``row`` and
-            ``embedding`` (a list of fixed size), for which the vectors are on the disk twice for a while.
-        column: of a table.
-        normalize: scale each vector to length 1.
-        pooling: override the model's own.
-        max_length: tokens kept of a text.
-        precision: ``fp32``; ``bf16``, bfloat16; or ``auto``, which is what a run that is resumed began with, else bf16
-            where that is native, else fp32.
-        dtype: of the numbers in the file.
-        with_texts: a third column ``text`` of a .parquet file.
-        processes: that encode side by side, sharing this process's threads, or on several GPUs.
-        resume: go on with what a stopped run left. Where there is nothing it starts.
-        device: cpu, cuda, cuda:1 ...; by default CUDA where there is one.
-        overwrite: replace an ``output`` that exists.
-        block: texts in a block.
+        model: a model folder, the folder of a finished training run, or ``owner/name`` on the Hugging Face Hub.
+        config: the settings.
+        block: number of texts in a block.
         progress: show a progress bar.
 
     Raises:
-        NearfarError: no such file or column, no texts, one that is no text, an output of another kind or one that
-            exists, is the input, cannot be written or does not fit on the disk, what a stopped run left and ``resume``
-            does not go on with, or was begun with other texts or settings, a process that died, or what
-            :meth:`nearfar.Encoder.from_pretrained` refuses.
+        NearfarError: the input or its column is missing, empty or not text; the output has another suffix, exists, is
+            the input, cannot be written or does not fit on the disk; an interrupted run exists and ``resume`` is not
+            set, or it has other texts or settings; a process died; or :meth:`nearfar.Encoder.from_pretrained` refuses
+            the model.
     """
-    output_path = _check_output(output, source, with_texts=with_texts, resume=resume, overwrite=overwrite)
-    for name, value in (("--processes", processes), ("block", block)):
-        if value < 1:
-            raise NearfarError(f"{name} {value}: must be at least 1.")
+    output = _check_output(config)
+    if block < 1:
+        raise NearfarError(f"block {block}: must be at least 1.")
 
     from nearfar.encoder.device import check_device
     from nearfar.encoder.precision import check_precision, precision_record, resolve, resumed_precision
 
-    check_device(device)
-    check_precision(precision)
+    check_device(config.device)
+    check_precision(config.precision)
     from nearfar.commands.encode.output import PartialOutput, output_lock, partial_folder, recorded_precision
     from nearfar.data.lines import blocks, read_texts, summarise_source, verify_unchanged
     from nearfar.encoder.encoder import Encoder, truncation_message
     from nearfar.encoder.stream import encode_blocks, tokenize_blocks
     from nearfar.encoder.weights import locate
     from nearfar.encoder.workers import WorkerConfig, assign_devices, encode_in_processes
-    from nearfar.runs.folder import fingerprint_model
+    from nearfar.runs.fingerprints import fingerprint_model
 
-    begun = recorded_precision(output_path) if resume else None
-    if begun is not None and begun.startswith("" if precision == "auto" else precision):
-        computed = resumed_precision(begun, device, what=f"{partial_folder(output_path)}: this run")
+    source, column, device = config.input, config.column, config.device
+    recorded = recorded_precision(output) if config.resume else None
+    if recorded is not None and recorded.startswith("" if config.precision == "auto" else config.precision):
+        precision = resumed_precision(recorded, device, what=f"{partial_folder(output)}: this run")
     else:
-        computed = resolve(precision, device)
-        begun = precision_record(computed, device)
+        precision = resolve(config.precision, device)
+        recorded = precision_record(precision, device)
     summary = summarise_source(read_texts(source, column))
     if summary.empty:
         raise NearfarError(f"{source}: holds no texts.")
-    processes = min(processes, -(-summary.texts // block))  # a block is one process's
+    processes = min(config.processes, -(-summary.texts // block))  # a process encodes whole blocks
     folder = locate(model)
     encoder = Encoder.from_pretrained(
-        folder, pooling=pooling, max_length=max_length, device=device if processes == 1 else "cpu"
+        folder, pooling=config.pooling, max_length=config.max_length, device=device if processes == 1 else "cpu"
     )
     settings = {
         "model": fingerprint_model(folder),
@@ -114,33 +87,32 @@ def encode_file(
         "column": column,
         "pooling": encoder.pooling,
         "max_length": encoder.max_length,
-        "normalize": normalize,
-        "precision": begun,
-        "dtype": dtype,
-        "with_texts": with_texts,
+        "normalize": config.normalize,
+        "precision": recorded,
+        "dtype": config.dtype,
+        "with_texts": config.with_texts,
         "block": block,
     }
 
     def texts() -> Iterator[str]:
         return verify_unchanged(read_texts(source, column), summary, source)
 
-    with output_lock(output_path):
-        partial = PartialOutput(
-            output_path, (summary.texts, encoder.dim), dtype, settings, resume=resume, overwrite=overwrite
-        )
+    with output_lock(output):
+        shape = (summary.texts, encoder.dim)
+        partial = PartialOutput(output, shape, config.dtype, settings, resume=config.resume, overwrite=config.overwrite)
         if not partial.is_complete:
-            bf16 = computed == "bf16"
-            todo = (found for found in blocks(texts(), size=block) if found.start not in partial.blocks)
-            tokens = tokenize_blocks(encoder, todo)
+            bf16 = precision == "bf16"
+            remaining = (found for found in blocks(texts(), size=block) if found.start not in partial.blocks)
+            tokens = tokenize_blocks(encoder, remaining)
             with _bar(summary.texts, partial.done, shown=progress) as advance:
                 if processes == 1:
-                    encoded = encode_blocks(encoder, tokens, normalize=normalize, bf16=bf16, on_batch=advance)
+                    encoded = encode_blocks(encoder, tokens, normalize=config.normalize, bf16=bf16, on_batch=advance)
                 else:
-                    work = WorkerConfig(folder, encoder.pooling, encoder.max_length, normalize, bf16)
+                    work = WorkerConfig(folder, encoder.pooling, encoder.max_length, config.normalize, bf16)
                     encoded = encode_in_processes(tokens, work, assign_devices(device, processes), on_batch=advance)
                 with closing(encoded):
-                    _fill(partial, encoded, advance)
-        partial.finish(texts() if with_texts else None)
+                    _write_blocks(partial, encoded, advance)
+        partial.finish(texts() if config.with_texts else None)
     done = partial.blocks.values()
     if cut := sum(found["cut"] for found in done):
         warnings.warn(
@@ -149,28 +121,29 @@ def encode_file(
     return partial.shape
 
 
-def _check_output(output: str | Path, source: str | Path, *, with_texts: bool, resume: bool, overwrite: bool) -> Path:
+def _check_output(config: EncodeConfig) -> Path:
+    """The output path, once it is clear that it can be written."""
     from nearfar.commands.encode.output import is_renamed, is_unfinished
 
-    output_path = Path(output)
-    if output_path.suffix not in (".npy", ".parquet"):
+    output = Path(config.output)
+    if output.suffix not in (".npy", ".parquet"):
         raise NearfarError(f"--output {output}: must end in .npy or .parquet.")
-    check_output_path(output_path)
-    refuse_overwriting_inputs(output_path, [source])
-    if not is_renamed(output_path):
-        if resume and not overwrite and os.path.lexists(output_path) and not is_unfinished(output_path):
+    check_output_path(output)
+    refuse_overwriting_inputs(output, [config.input])
+    if not is_renamed(output):
+        if config.resume and not config.overwrite and os.path.lexists(output) and not is_unfinished(output):
             raise NearfarError(
-                f"{output_path}: is finished, there is nothing to resume. To make it once more, give --overwrite "
-                "in place of --resume."
+                f"{output}: is finished, there is nothing to resume. To encode again, give --overwrite instead of "
+                "--resume."
             )
-        refuse_existing([output_path], overwrite=overwrite)
-    if with_texts and output_path.suffix != ".parquet":
-        raise NearfarError(f"--with-texts: --output {output} holds vectors alone; choose a .parquet file.")
-    return output_path
+        refuse_existing([output], overwrite=config.overwrite)
+    if config.with_texts and output.suffix != ".parquet":
+        raise NearfarError(f"--with-texts: --output {output} can only hold embeddings; choose a .parquet file.")
+    return output
 
 
-def _fill(partial: "PartialOutput", encoded: "Encoded", advance: Callable[[int], None]) -> None:
-    """Write block after block, and say of what goes wrong how to go on."""
+def _write_blocks(partial: "PartialOutput", encoded: "Encoded", advance: Callable[[int], None]) -> None:
+    """Write the blocks as they are encoded; errors say how to resume."""
     from nearfar.data.lines import SourceChangedError
     from nearfar.encoder.finite import NotFiniteError
 
@@ -183,16 +156,16 @@ def _fill(partial: "PartialOutput", encoded: "Encoded", advance: Callable[[int],
         partial.discard()
         raise
     except NotFiniteError:
-        raise  # going on would meet the same text again
+        raise  # resuming would fail on the same text
     except NearfarError as error:
         raise NearfarError(
-            f"{error} {partial.done:,} of {partial.shape[0]:,} texts are done; go on with them by --resume."
+            f"{error} {partial.done:,} of {partial.shape[0]:,} texts are done; continue with --resume."
         ) from error
 
 
 @contextmanager
 def _bar(total: int, done: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar with rate and time left; gives what to call with the number of further texts."""
+    """A progress bar with rate and remaining time; yields a function that advances it by a number of texts."""
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,

@@ -1,1 +1,1 @@
-"""``nearfar finetune``: a classifier, or a study of many."""
+"""``nearfar finetune``: fine-tunes a classifier, or runs a study of many runs."""

@@ -16,8 +16,10 @@ from nearfar.config import dump_toml as to_toml
 from nearfar.disk import path_errors
 from nearfar.runs import folder as run_folder
 from nearfar.runs.execute import Job, execute, join_processes
-from nearfar.runs.folder import RunFolder, fingerprint_model, fingerprint_rows, read_run_info
+from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
+from nearfar.runs.folder import RunFolder
 from nearfar.runs.precision import resolve_run_precision
+from nearfar.runs.records import read_run_info
 from nearfar.types import NearfarError, ScoredPair
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ def train(
         if run_dir.acquire(resume=resume) == "finished":
             done = processes.broadcast_from_first(partial(load_train_result, config))
             console.print(
-                f"{run_dir.path}: this run was finished before; nothing to do.", markup=False, highlight=False
+                f"{run_dir.path}: this run is already finished; nothing to do.", markup=False, highlight=False
             )
             return done
         settings = _settings(config)

@@ -5,28 +5,24 @@ What ``nearfar train --seeds 1,2,3`` and notebooks call. The group's folder hold
 """
 
 import json
-import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from nearfar.commands.evaluate import evaluate
 from nearfar.commands.train.command import TrainResult, check_folder, load_train_result, train
 from nearfar.config import TrainConfig
-from nearfar.data.paths import is_file
-from nearfar.disk import LOCK, folder_lock, path_errors, read_json, write_text
-from nearfar.evaluation.results import Result, check_output
+from nearfar.disk import LOCK, folder_lock, path_errors, write_text
 from nearfar.runs.execute import join_processes
-from nearfar.runs.folder import CONFIG, is_empty
+from nearfar.runs.folder import is_empty
+from nearfar.runs.group import FILE, is_run_name
+from nearfar.runs.records import CONFIG
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-FILE = "group.json"
 
 
 @dataclass(frozen=True)
@@ -53,52 +49,6 @@ class Group:
     """By seed."""
     start: ScoreSummary
     best: ScoreSummary
-
-
-@path_errors()
-def runs_of(folder: str | Path) -> list[Path] | None:
-    """The run folders of a group, or None where the folder is not a finished group.
-
-    Raises:
-        NearfarError: its file cannot be read or is damaged.
-    """
-    file = Path(folder) / FILE
-    if not is_file(file):
-        return None
-    again = "Go on with the group by nearfar train --resume to write it anew."
-    group = read_json(file, otherwise=again)
-    names = group.get("runs") if isinstance(group, dict) else None
-    if not isinstance(names, list) or not names or not all(_is_seed(name) for name in names):
-        raise NearfarError(f"{file}: is damaged: it does not list the group's runs. {again}")
-    return [file.parent / name for name in names]
-
-
-def _is_seed(name: object) -> bool:
-    return isinstance(name, str) and re.fullmatch(r"seed-\d+", name) is not None
-
-
-def evaluate_group(
-    folder: str | Path, *, output: str | Path | None = None, name: str | None = None, **settings: Any
-) -> list[Result]:
-    """Evaluate each run of a group by :func:`nearfar.evaluate`, which takes the ``settings``.
-
-    ``output`` is a folder for the result files, one a run; ``nearfar compare`` takes it as a side.
-
-    Raises:
-        NearfarError: the folder is no finished group, ``output`` is a file, and what ``evaluate`` refuses.
-    """
-    runs = runs_of(folder)
-    if runs is None:
-        raise NearfarError(f"{folder}: is no finished group of runs (no {FILE}).")
-    if output is not None and str(output).endswith(".json"):
-        raise NearfarError(f"--output {output}: a group has a result for each run; name a folder for them.")
-    files = [None if output is None else Path(output) / f"{run.name}.json" for run in runs]
-    for file in files:  # all of them, before the first run is evaluated
-        if file is not None:
-            check_output(file, overwrite=settings.get("overwrite", False))
-    return [
-        evaluate(run, name=name or str(folder), output=file, **settings) for run, file in zip(runs, files, strict=True)
-    ]
 
 
 @path_errors()
@@ -159,7 +109,7 @@ def train_group(
         processes.broadcast_from_first(lambda: write_text(folder / FILE, json.dumps(record, indent=1) + "\n"))
         if set(states.values()) == {"finished"}:
             main_console.print(
-                f"{folder}: this group was finished before; nothing to do.", markup=False, highlight=False
+                f"{folder}: this group is already finished; nothing to do.", markup=False, highlight=False
             )
     return group
 
@@ -192,7 +142,7 @@ def _check_group(folder: Path, *, resume: bool) -> None:
 
 def _is_leftover(entry: Path) -> bool:
     """Whether it is what a group that was killed before its first run began may have left."""
-    return entry.name in (LOCK, f"{FILE}.new") or (_is_seed(entry.name) and is_empty(entry))
+    return entry.name in (LOCK, f"{FILE}.new") or (is_run_name(entry.name) and is_empty(entry))
 
 
 def _state(config: TrainConfig) -> str:

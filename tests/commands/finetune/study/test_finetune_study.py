@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from nearfar.commands.finetune import command as single_runs
-from nearfar.commands.finetune.command import make_job, open_classifier
-from nearfar.commands.finetune.study import finetune_study, plan_runs
+from nearfar.commands.finetune.job import make_job, open_classifier
+from nearfar.commands.finetune.plan import plan_runs
+from nearfar.commands.finetune.study import finetune_study
 from nearfar.config import FinetuneStudyConfig, dump_toml
 from nearfar.training.loop import Interrupted
 from nearfar.types import NearfarError
@@ -218,7 +219,7 @@ def test_a_study_goes_on_where_it_was(config: FinetuneStudyConfig, runs: Runs) -
         finetune_study(config)
     assert len(lines_of(config)) == 3
     assert not Path(config.output, "study.json").exists()
-    with pytest.raises(NearfarError, match=r"unfinished\. Go on with it by --resume"):
+    with pytest.raises(NearfarError, match=r"unfinished\. Continue it with --resume"):
         finetune_study(config)
     runs.configs.clear()
     runs.stop_after = None

@@ -13,7 +13,8 @@ import pytest
 from nearfar.cli import main
 from nearfar.commands.finetune import command as single_runs
 from nearfar.commands.finetune import study as module
-from nearfar.commands.finetune.study import finetune_study, plan_runs
+from nearfar.commands.finetune.plan import plan_runs
+from nearfar.commands.finetune.study import finetune_study
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig, build, dump_toml, load_toml
 from nearfar.data.classification import ClassificationTask
 from nearfar.runs.execute import Job
@@ -76,7 +77,7 @@ def test_a_row_of_any_sample_without_a_translation_is_found_before_the_first_run
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"few_shot": "4,x"}, "--few-shot 4,x: must be whole numbers with commas between"),
+        ({"few_shot": "4,x"}, "--few-shot 4,x: must be whole numbers separated by commas"),
         ({"few_shot": "4.5"}, "--few-shot 4.5: must be whole numbers"),
         ({"few_shot": "4,"}, "--few-shot 4,: must be whole numbers"),
         ({"batch_sizes": "16;64"}, "--batch-sizes 16;64: must be whole numbers"),
@@ -85,11 +86,14 @@ def test_a_row_of_any_sample_without_a_translation_is_found_before_the_first_run
         ({"few_shot": "4,1"}, "--few-shot 4,1: must be 2 or above, each once"),
         ({"temperatures": "0.1,0.10", "few_shot": None}, "--temperatures 0.1,0.10: .* each once"),
         ({"temperatures": "-0.1", "few_shot": None}, "--temperatures -0.1: must be 0 or above"),
-        ({"scl_weights": "0.1"}, "--few-shot: a grid is of one setting"),
-        ({"temperatures": "0.1", "few_shot": None, "batch_sizes": "4,8"}, "--batch-sizes: a grid is of one setting"),
+        ({"scl_weights": "0.1"}, "--few-shot: a grid needs a single value here"),
+        (
+            {"temperatures": "0.1", "few_shot": None, "batch_sizes": "4,8"},
+            "--batch-sizes: a grid needs a single value here",
+        ),
         ({"samples": 0}, "--samples 0: must be at least 1"),
-        ({"sample_size": 20}, "--sample-size and --few-shot say two things"),
-        ({"noise": "characters", "noises": "none"}, "--noise and --noises say two things"),
+        ({"sample_size": 20}, "--sample-size and --few-shot exclude each other"),
+        ({"noise": "characters", "noises": "none"}, "--noise and --noises exclude each other"),
     ],
 )
 def test_a_mistake_is_found_before_anything_is_read(
@@ -195,11 +199,11 @@ def test_ctrl_c_says_how_to_go_on(
     flags = flags_of(config, **{"few-shot": "4", "epochs": "4", "evaluate-every": "1"})
     assert main(flags) == 130
     told = capsys.readouterr().out
-    assert "the runs that were done are kept" in told
+    assert "finished runs are kept" in told
     assert " ".join(["nearfar", *flags, "--resume"]) in told
     assert len(lines_of(config)) == 1
     assert main([*flags, "--resume"]) == 0
-    assert "4 runs, 1 of them done before" in capsys.readouterr().out
+    assert "4 runs, 1 of them already finished" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("stop", [KeyboardInterrupt(), Interrupted()])
@@ -225,7 +229,7 @@ def test_ctrl_c_between_steps_and_before_the_first(
     monkeypatch.setattr(module, "load_task", reading)
     assert main(flags_of(replace(config, output=f"{config.output}-2"), **{"few-shot": "4"})) == 130
     told = capsys.readouterr()
-    assert "--resume" not in told.out  # there is nothing to go on with
+    assert "--resume" not in told.out  # there is nothing to resume
     assert "stopped" in told.err
 
 

@@ -1,0 +1,45 @@
+"""``nearfar evaluate``: scores of encoders, as tables and result files."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from nearfar.cli.parsing import ExtraOption, parse
+from nearfar.config.bounds import File
+from nearfar.config.verbs import EvaluateConfig
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
+    """Score encoders one by one and print tables; returns the exit status."""
+    extra = ExtraOption(
+        "models",
+        tuple[File, ...],
+        "Model folders, run folders, groups of runs, owner/name on the Hugging Face Hub, or baselines "
+        "(glove:FILE, wk:MODEL, whitening:MODEL@TEXTS, flow:MODEL@TEXTS, use).",
+        default=(),
+        positional_name="MODEL ...",
+    )
+    config, extra_values = parse(EvaluateConfig, argv, prog="nearfar evaluate", extras=(extra,))
+    models, console = extra_values["models"], make_console()
+    if not models:
+        raise NearfarError("no model given: nearfar evaluate MODEL [MODEL ...]")
+    if config.output and len(models) > 1:
+        raise NearfarError("--output is for the result of one model; evaluate the models one by one.")
+
+    from nearfar.commands.evaluate import evaluate, evaluate_group
+    from nearfar.evaluation.tables import evaluation_tables, spread_table
+    from nearfar.runs.group import runs_of
+
+    settings = asdict(config)
+    metric, subsets = settings.pop("metric"), settings.pop("subsets")
+    for model in models:
+        if runs_of(model) is not None:
+            console.print(spread_table(evaluate_group(model, **settings)), soft_wrap=False)
+            continue
+        for table in evaluation_tables(evaluate(model, **settings), metric=metric, subsets=subsets):
+            console.print(table, soft_wrap=False)
+    return 0

@@ -1,0 +1,66 @@
+"""``nearfar finetune``: a classifier, or a study of many runs."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from nearfar.cli.parsing import SAVED, ExtraOption, parse, report_interrupt
+from nearfar.config.files import load_toml
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.config.finetune import FinetuneStudyConfig
+
+
+def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
+    """Fine-tune a classifier, or run a study; returns the exit status."""
+    positional = argv[0] if argv and not argv[0].startswith("-") else None
+    config, resume = _parse(positional, argv[1:] if positional else argv)
+    console = make_console()
+
+    from nearfar.commands.finetune.command import finetune
+    from nearfar.commands.finetune.study import finetune_study
+    from nearfar.evaluation.tables import evaluation_tables
+    from nearfar.training.loop import Interrupted
+
+    if config.is_study:
+        try:
+            finetune_study(config, resume=resume, console=console)
+        except (Interrupted, KeyboardInterrupt):
+            if not Path(config.output, "config.toml").exists():
+                raise KeyboardInterrupt from None  # interrupted while reading data: there is nothing to resume
+            return report_interrupt("; finished runs are kept", console, "finetune", argv, resume=resume)
+        console.print((Path(config.output) / "study.md").read_text(encoding="utf-8"), markup=False, highlight=False)
+        return 0
+    try:
+        done = finetune(config.single, resume=resume, console=console)
+    except Interrupted:
+        return report_interrupt(SAVED, console, "finetune", argv, resume=resume)
+    for table in evaluation_tables(done.result):
+        console.print(table, soft_wrap=False)
+    console.print(
+        f"Validation score: {100 * done.start_score:.2f} before training, {100 * done.best_score:.2f} at the best "
+        f"step, {done.best_step}. The {config.keep} weights are in {config.output}/model",
+        highlight=False,
+        markup=False,
+    )
+    return 0
+
+
+def _parse(task_or_file: str | None, flags: list[str]) -> "tuple[FinetuneStudyConfig, bool]":
+    """The config, and whether to resume. Flags override the values of a config file."""
+    from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig
+
+    values: dict[str, Any] = {} if task_or_file is None else {"task": task_or_file}
+    source = None
+    if task_or_file is not None and task_or_file.endswith(".toml"):
+        source = task_or_file
+        kind, values = load_toml(source)
+        if not issubclass(kind, FinetuneConfig):
+            raise NearfarError(f"{source}: is a config for training an encoder; use nearfar train {source}")
+    resume = ExtraOption("resume", bool, "Resume the run or study in OUTPUT; all settings must be the same.", False)
+    prog = "nearfar finetune [TASK|FILE|FILE.toml]"
+    config, extra_values = parse(FinetuneStudyConfig, flags, prog=prog, extras=(resume,), values=values, source=source)
+    return config, extra_values["resume"]

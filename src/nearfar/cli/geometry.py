@@ -1,0 +1,39 @@
+"""``nearfar geometry``: measures and plots of embedding spaces."""
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from nearfar.cli.parsing import ExtraOption, parse
+from nearfar.config.bounds import File
+from nearfar.config.verbs import GeometryConfig
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
+    """Measure and plot embedding spaces; returns the exit status."""
+    extra = ExtraOption(
+        "models",
+        tuple[File, ...],
+        "Model folders, run folders, or owner/name on the Hugging Face Hub.",
+        default=(),
+        positional_name="MODEL ...",
+    )
+    config, extra_values = parse(GeometryConfig, argv, prog="nearfar geometry", extras=(extra,))
+    models, console = extra_values["models"], make_console()
+    if not models:
+        raise NearfarError("no model given: nearfar geometry MODEL [MODEL ...] --output FOLDER")
+
+    from nearfar.commands.geometry.command import geometry
+    from nearfar.evaluation.geometry_tables import geometry_notes, geometry_table
+
+    result = geometry(models, **asdict(config))
+    console.print(geometry_table(result), soft_wrap=False)
+    console.print("\n".join(geometry_notes(result)), highlight=False, markup=False)
+    console.print(
+        f"Wrote geometry.json, {', '.join(result['plots'])} to {config.output}", highlight=False, markup=False
+    )
+    return 0

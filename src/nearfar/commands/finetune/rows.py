@@ -1,0 +1,101 @@
+"""The rows of fine-tuning: loads a task, draws a sample of it, and adds noise to its training texts."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from nearfar.config import FinetuneConfig
+from nearfar.runs.fingerprints import fingerprint_rows
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.data.classification import ClassificationTask
+    from nearfar.data.labelled import Split
+
+NOISES = ("word-dropout", "word-swap", "characters")
+"""Kinds of generated noise; any other value of ``--noise`` is a file of back-translations."""
+
+
+def load_task(config: FinetuneConfig) -> "ClassificationTask":
+    """The task of a config: its training rows sampled, and with noise in their texts.
+
+    Raises:
+        NearfarError: rows that cannot be read, sampled or trained on.
+    """
+    from nearfar.data.classification import load_classification
+
+    task = load_classification(
+        config.task,
+        validation=config.validation,
+        test=config.test,
+        validation_rows=config.validation_rows,
+        text_columns=config.text_columns or None,
+        label_column=config.label_column,
+        limit=config.limit,
+    )
+    return apply_noise(config, draw_sample(config, task))
+
+
+def draw_sample(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
+    """The task with a sample of its training rows, as ``config.sample_size`` and its seed say."""
+    from nearfar.data.labelled import Split
+    from nearfar.data.sampling import draw
+
+    if config.sample_size is None:
+        return task
+    texts, targets = task.train
+    if not task.label_names:
+        raise NearfarError("--sample-size samples rows by label, but these rows have scores; use --limit.")
+    rows = draw(
+        [int(target) for target in targets],
+        config.sample_size,
+        balanced=config.sample_balanced,
+        seed=config.sample_seed,
+        label_names=task.label_names,
+    )
+    kind = "balanced over labels" if config.sample_balanced else "in the labels' proportions"
+    note = f"{len(rows)} of {len(texts)} training rows drawn, {kind}, sample {config.sample_seed}"
+    train = Split([texts[row] for row in rows], [targets[row] for row in rows])
+    return replace(task, train=train, sources=(*task.sources, note))
+
+
+def apply_noise(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
+    """The task with noise in its training texts; validation and test rows do not change."""
+    from nearfar.data.labelled import Split
+    from nearfar.data.noise import add_noise, load_translations
+    from nearfar.data.paths import as_path, status
+
+    if config.noise == "none":
+        return task
+    texts, targets = task.train
+    flat = [text for row in texts for text in row]
+    if config.noise in NOISES:
+        changed = add_noise(flat, config.noise, config.noise_rate, seed=config.sample_seed)  # type: ignore[arg-type]
+        note = f"training texts with {config.noise} at {config.noise_rate:g}"
+    elif status(as_path(config.noise)) is None:
+        raise NearfarError(f"--noise {config.noise}: is none of {', '.join(NOISES)}, and there is no such file.")
+    else:
+        translations = load_translations(config.noise)
+        changed = [translations[text] for text in flat]
+        note = f"training texts replaced by back-translations from {config.noise}"
+    width = len(texts[0])
+    rows = [tuple(changed[start : start + width]) for start in range(0, len(changed), width)]
+    return replace(task, train=Split(rows, targets), sources=(*task.sources, note))
+
+
+def fingerprints(config: FinetuneConfig, task: "ClassificationTask") -> dict[str, Callable[[], str]]:
+    """Functions that fingerprint the rows of each split, by the description of the split in messages."""
+    noise = "" if config.noise in ("none", *NOISES) else f" with --noise {config.noise}"
+    splits = {
+        f"{config.task} (the training rows{noise})": task.train,
+        f"--validation {config.validation}"
+        if config.validation
+        else f"{config.task} (validation rows)": task.validation,
+        f"--test {config.test}" if config.test else f"{config.task} (test rows)": task.test,
+    }
+
+    def of(part: "Split") -> str:
+        return fingerprint_rows(part.texts, part.targets, task.label_names)
+
+    return {what: partial(of, part) for what, part in splits.items()}

@@ -1,0 +1,50 @@
+"""Fingerprints of what a run reads: its rows and its model."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from nearfar.types import NearfarError
+
+
+def fingerprint_rows(*parts: Iterable[Sequence[object] | object]) -> str:
+    """SHA-256 over rows in order (16 hexadecimal digits). A row is a tuple of texts and numbers, or one value."""
+    digest = hashlib.sha256()
+    for part in parts:
+        for row in part:
+            fields = row if isinstance(row, tuple | list) else (row,)
+            digest.update("\t".join(map(str, fields)).encode("utf-8", "surrogatepass") + b"\n")
+        digest.update(b"\x00")
+    return digest.hexdigest()[:16]
+
+
+def fingerprint_model(model: str | Path) -> str:
+    """SHA-256 over the names and contents of all files that define a model (16 hexadecimal digits).
+
+    Raises:
+        NearfarError: the model is not found, or one of its files cannot be read.
+    """
+    from nearfar.encoder.weights import FILES, locate, sha256_of
+
+    folder = locate(model)
+    digest = hashlib.sha256()
+    for file in sorted({file for kind in FILES for part in _module_folders(folder) for file in part.glob(kind)}):
+        if not file.is_file():  # opening a pipe would wait for its writer
+            continue
+        try:
+            found = bytes.fromhex(sha256_of(file))
+        except OSError as error:
+            raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error
+        digest.update(f"{file.relative_to(folder)} ".encode() + found)
+    return digest.hexdigest()[:16]
+
+
+def _module_folders(folder: Path) -> list[Path]:
+    """The model folder and its modules' folders, without other subfolders such as a run's output."""
+    try:
+        listed = json.loads((folder / "modules.json").read_text(encoding="utf-8"))
+        names = [entry["path"] for entry in listed if entry["path"]]
+        return [folder, *(folder / name for name in names if (folder / name).is_dir())]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return [folder]  # no modules.json; if it is damaged, loading the model reports it

@@ -1,0 +1,147 @@
+"""Commands called from Python: a config object and keyword arguments are the same."""
+
+import inspect
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+
+from nearfar.config.bounds import Count, File, Output
+from nearfar.config.calls import accepts_settings
+from nearfar.config.values import Settings
+from nearfar.types import NearfarError
+
+
+@dataclass(frozen=True, kw_only=True)
+class CopyConfig(Settings):
+    """Settings of a command that copies."""
+
+    output: Output
+    """File to write."""
+    tasks: tuple[File, ...] | None = None
+    """Tasks."""
+    times: Count = 1
+    """How often."""
+    name: str | None = None
+    """Name."""
+    mode: Literal["slow", "fast"] = "slow"
+    """Mode."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.mode == "fast" and self.times > 5:
+            raise NearfarError("--times: at most 5 with --mode fast.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class OtherConfig(Settings):
+    output: Output = "x"
+
+
+@accepts_settings(CopyConfig)
+def copy(source: str, config: CopyConfig, *, block: int = 3, progress: bool = True) -> tuple[Any, ...]:
+    """Copy a source."""
+    return source, config, block, progress
+
+
+@accepts_settings(CopyConfig)
+def merge(first: str, *more: str, config: CopyConfig, progress: bool = True) -> tuple[Any, ...]:
+    return (first, *more), config, progress
+
+
+CONFIG = CopyConfig(output="out", tasks=("a", "b"), times=2)
+
+
+def test_a_config_and_keywords_are_the_same() -> None:
+    expected = ("in", CONFIG, 3, True)
+    assert copy("in", CONFIG) == expected
+    assert copy("in", config=CONFIG) == expected
+    assert copy(config=CONFIG, source="in") == expected
+    assert copy("in", output="out", tasks=["a", "b"], times=2) == expected
+    assert copy("in", None, output="out", tasks=("a", "b"), times=2) == expected
+    assert copy(source="in", output=Path("out"), tasks=[Path("a"), "b"], times=2) == expected
+
+
+def test_a_keyword_overrides_the_config() -> None:
+    _, config, block, progress = copy("in", CONFIG, times=4, name="n", block=7, progress=False)
+    assert config == CopyConfig(output="out", tasks=("a", "b"), times=4, name="n")
+    assert (block, progress) == (7, False)
+    assert CONFIG.times == 2
+    assert copy("in", CONFIG, tasks=None)[1].tasks is None
+
+
+def test_one_text_or_path_is_a_list_of_one() -> None:
+    assert copy("in", output="out", tasks="a")[1].tasks == ("a",)
+    assert copy("in", output="out", tasks=Path("a"))[1].tasks == ("a",)
+
+
+def test_a_text_none_is_a_text() -> None:
+    assert copy("in", output="out", name="none")[1] == CopyConfig(output="out", name="none")
+
+
+def test_a_subclass_of_the_config_stays_one() -> None:
+    class Special(CopyConfig):
+        pass
+
+    assert type(copy("in", Special(output="out"), times=3)[1]) is Special
+
+
+def test_positional_arguments_of_any_number() -> None:
+    assert merge("a", "b", "c", output="out") == (("a", "b", "c"), CopyConfig(output="out"), True)
+    assert merge("a", config=CONFIG, progress=False) == (("a",), CONFIG, False)
+    assert merge("a", "b", config=CONFIG, times=9)[1].times == 9
+    with pytest.raises(NearfarError, match=re.escape("merge(): no setting is called 'confg'. Did you mean 'config'?")):
+        merge("a", "b", confg=CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("keywords", "message"),
+    [
+        ({"outptu": "x"}, "copy(): no setting is called 'outptu'. Did you mean 'output'?"),
+        ({"output": "x", "progres": False}, "copy(): no setting is called 'progres'. Did you mean 'progress'?"),
+        ({}, "copy(): missing output."),
+        ({"times": 2}, "copy(): missing output."),
+        ({"output": "x", "times": 0}, "copy(): times = 0: must be at least 1."),
+        ({"output": "x", "times": "2"}, "copy(): times = '2': must be a whole number."),
+        ({"output": "x", "times": True}, "copy(): times = true: must be a whole number."),
+        ({"output": "x", "times": 10**9}, "copy(): times = 1000000000: must be at most 1,000,000."),
+        ({"output": ""}, "copy(): output = '': must not be empty."),
+        ({"output": None}, "copy(): output = None: must be text."),
+        ({"output": "x", "tasks": 3}, 'copy(): tasks = 3: must be a list, as in ["one", "two"].'),
+        ({"output": "x", "tasks": ["a", 3]}, "copy(): tasks = ['a', 3]: must be a list of texts."),
+        ({"output": "x", "mode": "mid"}, "copy(): mode = 'mid': must be slow or fast."),
+        ({"output": "x", "mode": "fast", "times": 6}, "copy(): --times: at most 5 with --mode fast."),
+        ({"config": OtherConfig()}, "copy(): config must be a CopyConfig, not OtherConfig"),
+        ({"config": {"output": "x"}}, "copy(): config must be a CopyConfig, not dict {'output': 'x'}."),
+        ({"config": CONFIG, "times": -1}, "copy(): times = -1: must be at least 1."),
+    ],
+)
+def test_mistakes(keywords: dict[str, Any], message: str) -> None:
+    with pytest.raises(NearfarError, match=re.escape(message)):
+        copy("in", **keywords)
+
+
+def test_a_setting_given_by_position() -> None:
+    with pytest.raises(NearfarError, match=r"config must be a CopyConfig, not str 'out'\. Give settings by name"):
+        copy("in", "out")
+    with pytest.raises(TypeError, match=r"copy\(\): too many positional arguments; give settings by name"):
+        copy("in", CONFIG, "out")
+    with pytest.raises(TypeError, match="multiple values"):
+        copy("in", source="in", output="x")
+    with pytest.raises(TypeError, match="source"):
+        copy(output="x")
+
+
+def test_help_shows_the_settings() -> None:
+    assert str(inspect.signature(copy)) == (
+        "(source: str, config: "
+        f"{CopyConfig.__module__}.CopyConfig | None = None, *, output: str, tasks: tuple[str, ...] | None = None, "
+        "times: int = 1, name: str | None = None, mode: Literal['slow', 'fast'] = 'slow', block: int = 3, "
+        "progress: bool = True) -> tuple[typing.Any, ...]"
+    )
+    assert list(inspect.signature(merge).parameters) == [
+        *("first", "more", "output", "tasks", "times", "name", "mode", "config", "progress"),
+    ]
+    assert (copy.__name__, copy.__doc__) == ("copy", "Copy a source.")

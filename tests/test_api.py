@@ -1,0 +1,111 @@
+"""The public API: every name of ``nearfar`` can be imported, and importing the package is cheap."""
+
+import dataclasses
+import inspect
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import nearfar
+from nearfar import cli, config
+from nearfar.config import methods
+from nearfar.config.values import Settings
+
+COMMANDS = {
+    "back_translate": "BackTranslateConfig",
+    "demo": "DemoConfig",
+    "encode": "EncodeConfig",
+    "env": "EnvConfig",
+    "finetune": "FinetuneConfig",
+    "finetune_study": "FinetuneStudyConfig",
+    "predict": "PredictConfig",
+}
+"""Commands whose settings are keywords -> the class of the settings."""
+
+
+def run(code: str) -> str:
+    """The output of ``code`` in a new process."""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_import_loads_nothing_heavy() -> None:
+    loaded = run("import sys, nearfar; nearfar.__all__; dir(nearfar); print(*sys.modules)").split()
+    assert "nearfar" in loaded
+    assert not {"torch", "numpy", "transformers", "datasets", "tyro", "rich"} & set(loaded)
+
+
+def test_config_classes_load_nothing_heavy() -> None:
+    names = [name for name in nearfar.__all__ if name.endswith("Config")]
+    loaded = run(f"import sys; from nearfar import {', '.join(names)}; print(*sys.modules)").split()
+    assert not {"torch", "numpy", "transformers", "datasets", "tyro", "rich"} & set(loaded)
+
+
+@pytest.mark.parametrize("name", nearfar.__all__)
+def test_every_name_is_there_and_has_a_docstring(name: str) -> None:
+    found = getattr(nearfar, name)
+    assert found.__name__ == name
+    assert (inspect.getdoc(found) or "").strip()
+    assert name in dir(nearfar)
+
+
+def test_no_name_is_hidden_by_a_module() -> None:
+    modules = {module.name for module in pkgutil.iter_modules(nearfar.__path__)}
+    assert {"commands", "config", "encoder"} <= modules
+    assert not modules & set(nearfar.__all__)
+
+
+def test_a_name_stays_itself_after_its_modules_are_loaded() -> None:
+    run(
+        "import nearfar, pkgutil, importlib, inspect\n"
+        "for found in pkgutil.walk_packages(nearfar.__path__, 'nearfar.'):\n"
+        "    if '__main__' not in found.name: importlib.import_module(found.name)\n"
+        "for name in nearfar.__all__: assert not inspect.ismodule(getattr(nearfar, name)), name"
+    )
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="module 'nearfar' has no attribute 'trian'"):
+        nearfar.trian  # noqa: B018
+
+
+def test_every_config_class_of_a_command_or_method_is_public() -> None:
+    kinds = {name for name in config.__all__ if name.endswith("Config")} - {"RunConfig"}
+    kinds |= {kind.__name__ for kind in methods.METHODS.values()}
+    assert kinds <= set(nearfar.__all__)
+
+
+def test_every_verb_is_a_function_and_a_module() -> None:
+    files = {file.stem for file in Path(cli.__file__).parent.glob("*.py")} - {"__init__", "parsing", "errors"}
+    verbs = {verb.replace("-", "_") for verb in cli.VERBS}
+    assert files == verbs
+    assert verbs <= set(nearfar.__all__)
+
+
+@pytest.mark.parametrize(("command", "kind"), COMMANDS.items())
+def test_a_command_shows_its_settings(command: str, kind: str) -> None:
+    shown = inspect.signature(getattr(nearfar, command)).parameters
+    settings: type[Settings] = getattr(nearfar, kind)
+    assert shown["config"].default is None
+    for field in dataclasses.fields(settings):
+        expected: Any = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+        assert shown[field.name].kind is inspect.Parameter.KEYWORD_ONLY
+        assert shown[field.name].default == expected
+        assert "Bounds object" not in str(shown[field.name])
+
+
+def test_help_lists_every_verb_once_in_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
+    text = capsys.readouterr().out
+    for verb in cli.VERBS:
+        assert len(re.findall(rf"^  {verb}\b", text, re.MULTILINE)) == 1, verb
+    words = text.replace(",", " ").split()
+    assert set(methods.METHODS) <= set(words)
+    assert max(map(len, text.splitlines())) <= 100
+    assert re.findall(r"^(\w+):$", text, re.MULTILINE) == ["Train", "Evaluate", "Use", "Other", "Methods"]
