@@ -1,4 +1,4 @@
-"""Small fine-tuning studies: labelled files, a config, and runs that are not run."""
+"""Helpers for tests of fine-tuning studies: labelled files, a config, and mocked runs."""
 
 import random
 from collections.abc import Callable
@@ -18,21 +18,21 @@ Score = Callable[[FinetuneConfig], tuple[float, float]]
 
 
 def write(file: Path, rows: int, *, seed: int, labels: tuple[str, ...] = LABELS, shares: tuple[int, ...] = ()) -> str:
-    """Texts that name their label among other words; ``shares`` rows of each label, else as many of each."""
-    told = [label for label, share in zip(labels, shares, strict=False) for _ in range(share)]
-    told = told or [labels[number % len(labels)] for number in range(rows)]
-    random.Random(seed).shuffle(told)
-    texts = sentences(len(told), seed=seed, longest=6)
+    """Write texts that contain their label among other words; ``shares`` rows of each label, else equally many."""
+    targets = [label for label, share in zip(labels, shares, strict=False) for _ in range(share)]
+    targets = targets or [labels[number % len(labels)] for number in range(rows)]
+    random.Random(seed).shuffle(targets)
+    texts = sentences(len(targets), seed=seed, longest=6)
     lines = [
         f"{label}\t{label} {text} {number} {label}"
-        for number, (label, text) in enumerate(zip(told, texts, strict=True))
+        for number, (label, text) in enumerate(zip(targets, texts, strict=True))
     ]
     file.write_text("label\ttext\n" + "\n".join(lines) + "\n", encoding="utf-8")
     return str(file)
 
 
 def study_config(tmp_path: Path, tiny: str) -> FinetuneStudyConfig:
-    """Two settings by two variants by two samples."""
+    """A study of two settings, two variants and two samples."""
     return FinetuneStudyConfig(
         output=str(tmp_path / "study"),
         model=tiny,
@@ -47,7 +47,7 @@ def study_config(tmp_path: Path, tiny: str) -> FinetuneStudyConfig:
 
 
 class Runs:
-    """Stands in for the training: notes what it was asked for, and gives the scores that it was told."""
+    """Mock of a training run: records its arguments and returns the configured scores."""
 
     def __init__(self) -> None:
         self.configs: list[FinetuneConfig] = []

@@ -1,4 +1,4 @@
-"""Tasks to fine-tune for: their parts from a data folder and from one's own files; faults named by file and line."""
+"""Fine-tuning tasks: splits from a data folder and from own files; errors name file and line."""
 
 from collections import Counter
 from functools import partial
@@ -16,7 +16,7 @@ error = partial(error_of, load_classification)
 
 
 def mine(tmp_path, name="mine.tsv", rows=100):
-    """Rows of which a fifth is labelled yes."""
+    """Return rows of which a fifth has the label yes."""
     lines = [f"{'no' if number % 5 else 'yes'}\ttext {number}" for number in range(rows)]
     return write_lines(tmp_path / name, "label\ttext", *lines)
 
@@ -95,7 +95,7 @@ def test_pairs_and_their_labels(folder):
     assert "matched" in task.sources[2]
 
 
-def test_scores_have_the_official_parts(folder):
+def test_scored_tasks_have_the_official_splits(folder):
     for number, split in enumerate(("train", "dev", "test")):
         write_lines(
             folder / f"sts/STSB/{split}.tsv", "score\tsentence1\tsentence2", f"{number}.25\ta\tb", f"5\ta\t{split}"
@@ -130,7 +130,7 @@ def test_reviews_are_positive_or_negative(folder):
     assert yelp.sources[2] == "test: a fifth of train, drawn by seed 0, stratified by label: 32 rows"
 
 
-def test_other_data_for_the_parts_of_a_named_task(folder):
+def test_other_data_for_the_splits_of_a_named_task(folder):
     for place in ("glue/RTE/train", "glue/RTE/dev", "a", "b"):
         rows = [f"{label}\t{place}\ts" for label in ("entailment", "not_entailment")]
         write_lines(folder / f"{place}.tsv", "label\tsentence1\tsentence2", *rows)
@@ -166,7 +166,7 @@ def test_missing_splits_and_wrong_labels_are_named(folder):
     assert error("cola") == f"{path}: no training row has the label 'unacceptable'."
 
 
-def test_copies_of_the_hub_have_names_of_their_own(folder, monkeypatch):
+def test_columns_of_hub_copies_are_renamed(folder, monkeypatch):
     names = datasets.ClassLabel(names=["unacceptable", "acceptable"])
     features = datasets.Features({"sentence": datasets.Value("string"), "label": names})
 
@@ -183,10 +183,10 @@ def test_copies_of_the_hub_have_names_of_their_own(folder, monkeypatch):
     assert len(task.train.texts) == 18
 
 
-# --- one's own data
+# --- own data
 
 
-def test_ones_own_file_is_split_in_three(tmp_path):
+def test_own_data_is_split_in_three(tmp_path):
     path = mine(tmp_path)
     task = load_classification(path)
     assert (task.name, task.metric, task.label_names) == (path, "accuracy", ("no", "yes"))
@@ -204,7 +204,7 @@ def test_ones_own_file_is_split_in_three(tmp_path):
     assert len(other.validation.texts) == 40
 
 
-def test_ones_own_files_of_each_part(tmp_path):
+def test_own_files_for_each_split(tmp_path):
     path, other = mine(tmp_path, rows=10), mine(tmp_path, "other.tsv", rows=7)
     task = load_classification(path, test=other)
     assert task.test.texts == [(f"text {number}",) for number in range(7)]
@@ -227,7 +227,7 @@ def test_a_label_with_a_single_row_stays_in_train(tmp_path):
         assert ("one",) in load_classification(path, seed=seed).train.texts
 
 
-def test_numbers_that_are_none(tmp_path):
+def test_invalid_row_counts_raise(tmp_path):
     path = mine(tmp_path)
     assert error(path, limit=0) == "The limit on training rows is 0, but must be at least 1."
     assert error(path, validation_rows=0) == "The number of validation rows is 0, but must be at least 1."
@@ -235,7 +235,7 @@ def test_numbers_that_are_none(tmp_path):
 
 
 @pytest.mark.realdata
-def test_the_tasks_are_whole(nearfar_data):
+def test_the_tasks_have_the_published_row_counts(nearfar_data):
     # rows of train, validation and test, and of the first label in each (files of the data folder, counted by label)
     expected = {
         "sst2": ((66849, 500, 872), (29559, 221, 428)),
@@ -261,7 +261,7 @@ def test_the_tasks_are_whole(nearfar_data):
 
 
 @pytest.mark.realdata
-def test_qnli_is_tested_on_the_validation_set_that_is_there(nearfar_data, tmp_path):
+def test_qnli_is_tested_on_its_validation_set(nearfar_data, tmp_path):
     rows = [f"{label}\tq {number}\ts" for number in range(10) for label in ("entailment", "not_entailment")]
     write_lines(tmp_path / "t.tsv", "label\tquestion\tsentence", *rows)
     task = load_classification(str(tmp_path / "t.tsv"), text_columns=("question", "sentence"), test="qnli:dev")

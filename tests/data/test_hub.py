@@ -1,4 +1,4 @@
-"""Hub data sets and saved folders: splits, class names, and what is said when the hub does not answer."""
+"""Hub data sets and saved folders: splits, class names, and errors of an unreachable hub."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ SPLITS = datasets.DatasetDict(train=TRAIN, test=TEST)
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A hub that answers; the list gets the arguments of each call of ``load_dataset``."""
+    """A mocked hub; the list records the arguments of each call of ``load_dataset``."""
     calls = []
 
     def load_dataset(name, config, *, split):
@@ -39,7 +39,7 @@ def test_names_configs_and_splits_are_passed_on(hub):
     assert hub == [("owner/name", None, "test"), ("owner/name", "config", "train")]
 
 
-def test_several_splits_need_a_choice(hub):
+def test_several_splits_require_a_name(hub):
     with pytest.raises(NearfarError, match=r"has several splits. Name one: hub:owner/name:train, hub:owner/name:test"):
         load_hub("owner/name")
 
@@ -50,7 +50,7 @@ def test_a_name_without_owner(hub):
     assert hub == []
 
 
-def test_a_folder_of_the_same_name_is_not_read_in_its_place(hub, tmp_path, monkeypatch):
+def test_a_folder_of_the_same_name_is_not_read_instead(hub, tmp_path, monkeypatch):
     (tmp_path / "owner" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NearfarError, match="the folder owner/name in the working directory hides it"):
@@ -80,14 +80,14 @@ def test_an_unreachable_hub_is_asked_once(hub, monkeypatch, tmp_path):
     assert hub == []
 
 
-def test_an_unreachable_hub_leaves_the_cache(hub, monkeypatch, tmp_path):
+def test_an_unreachable_hub_falls_back_to_the_cache(hub, monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     (tmp_path / "owner___name").mkdir()
     assert len(load_hub("owner/name", split="train")) == 3
 
 
-def test_offline_asks_no_network_for_real(tmp_path):
+def test_offline_opens_no_connection_in_a_real_process(tmp_path):
     script = (
         "import datasets, socket, sys\n"
         "from nearfar.data.hub import load_hub; from nearfar.types import NearfarError\n"
@@ -101,7 +101,7 @@ def test_offline_asks_no_network_for_real(tmp_path):
     assert done.stdout.startswith("hub:stanfordnlp/snli: ConnectionError: Couldn't reach 'stanfordnlp/snli'")
 
 
-def test_rows_come_with_class_names_whatever_the_format_that_is_set():
+def test_rows_have_class_names_with_any_dataset_format():
     rows = list(read_dataset(TRAIN.with_format("numpy"), ["label", "text"], title="here"))
     assert [row for _, row in rows] == [("contradiction", "a"), (-1, "b"), ("entailment", "c")]
     assert [str(where) for where, _ in rows] == ["here, row 1", "here, row 2", "here, row 3"]

@@ -1,4 +1,4 @@
-"""Labelled rows of one's own: which columns, what counts as a label or a score, and faults by file and line."""
+"""Own labelled rows: columns, labels and scores, and errors by file and line."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from tests.data.files import error_of, texts_of, write_lines
 error = partial(error_of, load_classification)
 
 
-def test_columns_of_ones_own(tmp_path):
+def test_own_columns(tmp_path):
     rows = [f'"a, {number}",b {number},{number % 3 + 8}' for number in range(30)]
     pairs = write_lines(tmp_path / "pairs.csv", "sentence1,sentence2,label", *rows)
     task = load_classification(pairs)
@@ -67,7 +67,7 @@ def test_labels_with_fractions_are_scores(tmp_path):
         (["label\ttext", "yes\tone", "no"], "a.tsv, line 3: 1 fields, but the header has 2 columns"),
     ],
 )
-def test_faults_of_ones_own_data(lines, message, tmp_path):
+def test_errors_of_own_data(lines, message, tmp_path):
     assert message in error(write_lines(tmp_path / "a.tsv", *lines))
 
 

@@ -1,4 +1,4 @@
-"""Transfer tasks from a data folder and from one's own files; faults named by file and line."""
+"""Transfer tasks from a data folder and from own files; errors name file and line."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def test_a_pool(folder, name):
     assert (task.label_names, task.pairs, task.source) == (("0", "1"), False, None)
 
 
-def test_splits_and_labels_have_sentevals_order(folder):
+def test_splits_and_labels_have_the_order_of_senteval(folder):
     for split, label in {"train": "NUM", "test": "ABBR"}.items():
         write(folder / f"senteval/TREC/{split}.tsv", f"label\ttext\tfine_label\n{label}\twhat is {split} ?\tx:y\n")
     task = load_transfer("trec")
@@ -80,7 +80,7 @@ def test_a_missing_or_wrong_set_is_named(folder):
     )
 
 
-def test_ones_own_texts(tmp_path):
+def test_own_texts(tmp_path):
     path = write(tmp_path / "kinds.csv", 'text,label\n"a, b",10\nc,9\nd,9\n')
     task = load_labelled_task(path)
     assert (task.name, task.source) == ("kinds", path)
@@ -93,7 +93,7 @@ def test_ones_own_texts(tmp_path):
     assert (named.label_names, named.splits["all"].targets) == (("b", "x"), [1, 0])
 
 
-def test_ones_own_pairs(tmp_path):
+def test_own_pairs(tmp_path):
     path = write(tmp_path / "p.tsv", "sentence1\tsentence2\tlabel\none\ttwo\tsame\nthree\tfour\tother\n")
     task = load_labelled_task(path)
     assert task.splits["all"] == ([("one", "two"), ("three", "four")], [1, 0])
@@ -117,11 +117,11 @@ def test_ones_own_pairs(tmp_path):
         ("a.jsonl", '{"text": 3, "label": 1}', "column 'text' holds 3 (int), not text."),
     ],
 )
-def test_faults_of_ones_own_file(tmp_path, name, content, problem):
+def test_errors_of_own_files(tmp_path, name, content, problem):
     assert problem in error_of(load_labelled_task, write(tmp_path / name, content))
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file_raises(tmp_path):
     assert "no such file" in error_of(load_labelled_task, str(tmp_path / "none.tsv"))
 
 
@@ -133,7 +133,7 @@ def test_microworld():
 
 
 @pytest.mark.realdata
-def test_the_sets_are_whole(nearfar_data):
+def test_the_sets_have_the_published_row_counts(nearfar_data):
     # rows of each split, and of the last label in the tested one (README of the data folder; official counts)
     expected = {
         "mr": ([10662], 5331),

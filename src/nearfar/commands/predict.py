@@ -27,7 +27,8 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     :class:`nearfar.PredictConfig`. The input is a text file with one text per line, where a blank line is an empty text
     so that row i belongs to line i; or a table with one or two ``text_columns``, where an empty field is an error.
     White space is normalised (:func:`nearfar.data.sources.normalize_whitespace`). The output has the columns of the
-    texts, then ``label`` and ``p_LABEL`` for each label; for a regression model, ``score``. It is written completely or not at all.
+    texts, then ``label`` and ``p_LABEL`` for each label; for a regression model, ``score``. It is written
+    completely or not at all.
 
     Args:
         model: the run folder of a fine-tuned classifier, a model folder, or ``owner/name`` on the Hugging Face Hub.
