@@ -138,9 +138,7 @@ def test_sbert_wk_of_a_folder_or_a_run(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["whitening", "flow"])
-def test_fitting_per_call_encodes_each_text_once(
-    name: str, model: str, encoded: list[list[str]]
-) -> None:
+def test_fitting_per_call_encodes_each_text_once(name: str, model: str, encoded: list[list[str]]) -> None:
     encode = open_baseline(f"{name}:{model},pooling=cls", per_call=True, seed=3)
     found, again, fewer = encode(TEXTS), encode(TEXTS), encode(TEXTS[:70])
     assert encoded == [TEXTS]

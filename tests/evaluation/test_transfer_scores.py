@@ -9,7 +9,7 @@ from sklearn.metrics import f1_score
 
 from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
 from nearfar.evaluation.transfer import AVERAGES, evaluate_transfer
-from tests import references_senteval as reference
+from tests import reference_senteval as reference
 from tests.transfer_tasks import evaluate, pairs, sort_as_senteval, task, vectors
 
 

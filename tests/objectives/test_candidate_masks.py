@@ -16,7 +16,7 @@ from nearfar.objectives import (
     not_known_positive_row_mask,
 )
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.objectives.checks import some_mask, vectors
 
 SOME = torch.tensor([5, 0, 5, 3])

@@ -8,7 +8,7 @@ import torch
 
 from nearfar.objectives import info_nce, nt_xent
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, some_mask, vectors
 
 counts = pytest.mark.parametrize("count", [1, 2, 7])

@@ -8,7 +8,7 @@ import torch
 
 from nearfar.objectives import masked_lm
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, vectors
 
 

@@ -8,7 +8,7 @@ import torch
 
 from nearfar.objectives import nli_softmax, nli_softmax_features
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 
 
 def pairs(count, dim=4, classes=3, seed=0):

@@ -7,7 +7,7 @@ import torch
 
 from nearfar.objectives import premise_scl
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, vectors
 
 IDS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearfar.objectives import premise_scl, premise_sets
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError
-from tests import references
+from tests import reference_objectives as references
 
 
 def batch(count, dim=5, seed=0, scale=1.0):

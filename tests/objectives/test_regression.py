@@ -7,7 +7,7 @@ import torch
 
 from nearfar.objectives import cosine_regression, regression_features
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, vectors
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 from nearfar.objectives import nt_xent, parameter_drift, self_guided
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, some_mask, vectors
 
 LOOPS = {
