@@ -1,4 +1,4 @@
-"""Who may import whom, so that the house stays small: each room knows only the rooms below it."""
+"""The import rules: each package imports only the packages below it."""
 
 import ast
 from pathlib import Path
@@ -26,7 +26,7 @@ MAY_IMPORT = {
 
 
 def packages_imported(file: Path) -> set[str]:
-    """Rooms of nearfar that a file imports anywhere, also inside functions and for type checking."""
+    """Return the packages of nearfar that a file imports, also inside functions and for type checking."""
     packages = set()
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         names = []
@@ -38,7 +38,7 @@ def packages_imported(file: Path) -> set[str]:
     return packages
 
 
-def test_rooms_know_only_the_rooms_below() -> None:
+def test_packages_import_only_the_packages_below() -> None:
     for package, allowed in MAY_IMPORT.items():
         files = (
             [SOURCE / f"{package}.py"]
@@ -47,5 +47,5 @@ def test_rooms_know_only_the_rooms_below() -> None:
         )
         assert files, package
         for file in files:
-            found = packages_imported(file) - {package}
-            assert found <= allowed, f"{file.relative_to(SOURCE)} imports {sorted(found - allowed)}"
+            imported = packages_imported(file) - {package}
+            assert imported <= allowed, f"{file.relative_to(SOURCE)} imports {sorted(imported - allowed)}"

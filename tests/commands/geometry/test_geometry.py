@@ -262,7 +262,7 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("geometry --output out", "the geometry of what?"),
+        ("geometry --output out", "no model given"),
         ("geometry nowhere/at/all --output out", "nowhere/at/all: there is no such model folder"),
         ("geometry tiny ./tiny/../nowhere --output out", "there is no such model folder"),
         ("geometry tiny tiny --output out", "named twice"),
