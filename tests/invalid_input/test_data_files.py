@@ -87,8 +87,8 @@ OTHER_MESSAGES = {
     ("report", "folder"): "holds neither a run",
     ("report", "nothing"): "No such file",
     ("report", "dangling"): "No such file",
-    ("noise", "nothing"): "no such file is there",
-    ("noise", "dangling"): "no such file is there",
+    ("noise", "nothing"): "there is no such file",
+    ("noise", "dangling"): "there is no such file",
 }
 
 

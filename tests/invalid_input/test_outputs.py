@@ -287,7 +287,7 @@ def test_folders_that_cannot_be_written(user_files: Path, row: str, monkeypatch:
     Path("closed").mkdir()
     real = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "closed" and real(path, mode))
-    assert_refused([*command.split(), f"closed/{name}"], f"--output closed/{name}: the folder closed cannot be written")
+    assert_refused([*command.split(), f"closed/{name}"], f"--output closed/{name}: the folder closed is not writable")
 
 
 @pytest.mark.parametrize("row", ["predict", "encode"])

@@ -86,7 +86,7 @@ EVERYTHING = ("runs/alone", "runs/group", "results/scl-1.json", "ce", "base.json
 def test_from_flags_to_both_files(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--output", "new/page.html", "--resamples", "200", "--title", "All <of> it"]
     assert main(["report", *EVERYTHING, *flags]) == 0
-    assert "The report is new/page.html, and in Markdown new/page.md" in capsys.readouterr().out
+    assert "Wrote the report to new/page.html and, as Markdown, to new/page.md" in capsys.readouterr().out
     assert {path.name for path in Path("new").iterdir()} == {"page.html", "page.md"}
     page = ParsedPage(Path("new/page.html").read_text(encoding="utf-8"))
     assert page.headings[0] == (1, "All <of> it")
