@@ -106,7 +106,7 @@ def peak_mib() -> float:
 
 def record(**settings: object) -> dict[str, Any]:
     """Date, command, commit, versions and hardware, the number of threads, and how the benchmark was set."""
-    return {**provenance(), "threads": torch.get_num_threads(), **settings}
+    return {**provenance().to_dict(), "threads": torch.get_num_threads(), **settings}
 
 
 def save(file: Path, content: Mapping[str, Any]) -> None:

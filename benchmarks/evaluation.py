@@ -110,8 +110,8 @@ def _suite(suite: str, precision: str, protocol: str) -> dict[str, object]:
     started = time.perf_counter()
     result = evaluate(encode, suite=suite, protocol=protocol, resamples=0, progress=False)  # type: ignore[arg-type]
     seconds = time.perf_counter() - started
-    tasks = len(result["tasks"]) + len(result.get("transfer", {}).get("tasks", {}))
-    asked = {"suite": suite, "precision": precision, "protocol": protocol, "tasks": tasks, "texts": result["texts"]}
+    tasks = len(result.all_tasks)
+    asked = {"suite": suite, "precision": precision, "protocol": protocol, "tasks": tasks, "texts": result.texts}
     return asked | {"seconds": seconds, "encoding": encoding[0]}
 
 

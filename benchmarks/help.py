@@ -1,12 +1,12 @@
-"""What help and start cost: wall and processor seconds of each verb's ``--help``, and of each verb on a tiny input.
+"""Time of help and start: wall and processor seconds of each verb's ``--help``, and of each verb on a tiny input.
 
     python benchmarks/help.py run       writes benchmarks/results/help.json
     python benchmarks/help.py report    writes docs/help-speed.md from that file alone
 
-Each is a process of its own, and all take turns; the first round, which may compile modules, is a warm-up. Beside them
-stand a Python that does nothing, which is what no program can go below, and the imports of torch and of transformers
-by a program that does nothing else. The verbs read some twenty rows and use encoders of two layers
-(``start_inputs.py``), so that nearly all that they take is their start.
+Each measurement is a new process, and all cases take turns; the first round, which may compile modules, is a warm-up.
+For comparison: a Python that does nothing, which is a lower bound, and programs that only import torch or transformers.
+The verbs read about twenty rows and use encoders of two layers (``start_inputs.py``), so that nearly all of their time
+is start-up.
 """
 
 import os
@@ -28,9 +28,9 @@ from nearfar.cli import VERBS
 from nearfar.config import METHODS
 
 BAR = 0.35
-"""Processor seconds that help may take on a slow machine, at most."""
+"""Maximum processor seconds of help on a slow machine."""
 START_BAR = 5.0
-"""Processor seconds that a command with a model may take to start on a slow machine, at most."""
+"""Maximum processor seconds to start a command with a model on a slow machine."""
 START_ROUNDS = 3
 BARRED = "nearfar encode, all-MiniLM-L6-v2"
 NOTHING = "python, nothing"
@@ -59,7 +59,7 @@ def main() -> None:
         start_rounds = min(rounds, 1 if options.quick else START_ROUNDS)
         measured = common.run_interleaved({name: _cost(words) for name, words in CASES.items()}, rounds)
         with tempfile.TemporaryDirectory() as folder:
-            write_inputs(Path(folder))  # in this process, which compiles and reads most modules: a warm-up
+            write_inputs(Path(folder))  # in this process: a warm-up that compiles and reads most modules
             starts = common.run_interleaved(
                 {name: _cost(words, Path(folder)) for name, words in STARTS.items()}, start_rounds, warm_up=0
             )
@@ -70,12 +70,12 @@ def main() -> None:
             return
         common.save(paths.result, found)
     content = common.load(paths.result)
-    common.write_page(paths.page, "What help and start cost", "help", content, body(content))
+    common.write_page(paths.page, "Time of help and start", "help", content, body(content))
     print("\n".join(body(content)))
 
 
 def _cost(words: list[str], folder: Path | None = None) -> Callable[[int], tuple[float, float]]:
-    """Wall and processor seconds of a process, in ``folder``, which what it wrote leaves afterwards."""
+    """Wall and processor seconds of a process in ``folder``; its output is removed afterwards."""
     environment = {**os.environ, "PYTHONPATH": str(Path(nearfar.__file__).parents[1]), "HF_HUB_OFFLINE": "1"}
 
     def cost(_: int) -> tuple[float, float]:
@@ -100,7 +100,7 @@ def _columns(measured: Mapping[str, list[tuple[float, float]]]) -> dict[str, dic
 
 
 def body(content: dict[str, Any]) -> list[str]:
-    """The page between its title and its origin."""
+    """The page without its title and its provenance."""
     worst = max(median(costs["processor"]) for costs in content["cases"].values())
     encode = median(content["starts"][BARRED]["processor"])
     return [
@@ -115,7 +115,7 @@ def body(content: dict[str, Any]) -> list[str]:
         "",
         "## Start",
         "",
-        "Each verb on some twenty rows, with encoders of two layers but where a model is named.",
+        "Each verb on about twenty rows, with encoders of two layers unless a model is named.",
         "",
         *_table(content["starts"], digits=2),
         "",

@@ -1,6 +1,6 @@
-"""The smallest input of each verb, for ``benchmarks/help.py``: tiny encoders, few rows, the commands that read them.
+"""The smallest inputs of each verb, for ``benchmarks/help.py``: tiny encoders, few rows, and the commands.
 
-Each command writes to a place of its own, which is removed before the next round.
+Each command writes its own files, which are removed before the next round.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from nearfar.encoder.classifier import Classifier
 
 LINES = 20
 OUTPUT = "output"
-"""Begins the name of whatever a command writes."""
+"""Prefix of the names of all files that the commands write."""
 COMMANDS = {
     "train, 1 step": "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --max-steps 1 --output output-run",
     "finetune, 1 step": "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 "
@@ -36,7 +36,7 @@ COMMANDS = {
 
 
 def write_inputs(folder: Path) -> None:
-    """Write what the commands read, with the tests' makers of tiny models."""
+    """Write the input files, with the tests' functions for tiny models."""
     sys.path.insert(0, str(ROOT))
     tiny, seq2seq = (importlib.import_module(f"tests.{name}") for name in ("tiny", "tiny_seq2seq"))
     tiny.save_tiny(folder / "tiny")
@@ -52,7 +52,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Remove what the commands wrote."""
+    """Remove the output of the commands."""
     for written in folder.glob(f"{OUTPUT}*"):
         if written.is_dir():
             shutil.rmtree(written)

@@ -16,10 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 
-from common import HERE, TASKS, load, nearfar, results_of, scores, table
+from common import HERE, TASKS, nearfar, results_of, scores, table
 
 from nearfar.commands.compare import compare
 from nearfar.disk import write_text
+from nearfar.evaluation.results import EvaluationResult
 
 RESULTS = results_of("baselines")
 PAGE = HERE.parent / "docs" / "baselines.md"
@@ -120,9 +121,9 @@ def report() -> None:
         *_protocols(),
     ]
     lines += ["", "## Differences", "", "Average Spearman (all) over the seven tasks.", "", *_differences()]
-    first = load(file_of("all-MiniLM-L6-v2", "senteval"))["provenance"]
-    lines += ["", f"Versions: {json.dumps(first['versions'])}. Hardware: {json.dumps(first['hardware'])}."]
-    commits = {load(file)["provenance"]["commit"] for file in sorted(RESULTS.glob("*.*.json"))}
+    first = EvaluationResult.load(file_of("all-MiniLM-L6-v2", "senteval")).provenance
+    lines += ["", f"Versions: {json.dumps(first.versions)}. Hardware: {json.dumps(first.hardware)}."]
+    commits = {str(EvaluationResult.load(file).provenance.commit) for file in sorted(RESULTS.glob("*.*.json"))}
     lines += [f"Commits: {', '.join(sorted(commits))}."]
     write_text(PAGE, "\n".join(lines) + "\n")
 
@@ -136,8 +137,8 @@ def _similarity(aggregate: str) -> list[str]:
 def _tracks() -> list[str]:
     rows = []
     for row in ROWS:
-        subsets = load(file_of(row, "senteval"))["tasks"]["sts17"]["subsets"]
-        pairs = [[subsets[track][metric]["score"] for metric in ("pearson", "spearman")] for track in TRACKS]
+        subsets = EvaluationResult.load(file_of(row, "senteval")).tasks["sts17"].subsets
+        pairs = [[subsets[track].metric(metric).score for metric in ("pearson", "spearman")] for track in TRACKS]
         rows.append([row, *(" / ".join(f"{score:.2f}" for score in pair) for pair in pairs)])
     return table(["", *TRACKS], rows)
 
@@ -146,23 +147,27 @@ def _transfer(probes: str) -> list[str]:
     """Accuracies and their mean, F1 of MRPC, and Pearson of the learned relatedness tasks."""
     rows = []
     for row in [row for row in ROWS if file_of(row, probes).exists()]:
-        tasks = load(file_of(row, probes))["transfer"]["tasks"]
-        accuracies = [tasks[task]["accuracy"]["score"] for task in ACCURACIES]
-        cells = [f"{score:.2f}" for score in (*accuracies, mean(accuracies), tasks["mrpc"]["f1"]["score"])]
-        rows.append([row, *cells, *(f"{tasks[task]['pearson']['score']:.2f}" for task in RELATEDNESS)])
+        accuracies = [_score(row, probes, task, "accuracy") for task in ACCURACIES]
+        cells = [f"{score:.2f}" for score in (*accuracies, mean(accuracies), _score(row, probes, "mrpc", "f1"))]
+        rows.append([row, *cells, *(f"{_score(row, probes, task, 'pearson'):.2f}" for task in RELATEDNESS)])
     return table(["", *ACCURACIES, "average", "mrpc F1", *(f"{task} (Pearson)" for task in RELATEDNESS)], rows)
+
+
+def _score(row: str, probes: str, task: str, metric: str) -> float:
+    transfer = EvaluationResult.load(file_of(row, probes)).transfer
+    estimate = transfer.tasks[task].metric(metric) if transfer else None
+    if estimate is None or estimate.score is None:
+        raise SystemExit(f"{file_of(row, probes)}: {task} has no {metric}.")
+    return estimate.score
 
 
 def _protocols() -> list[str]:
     """Difference between the two protocols, by task."""
     rows = []
     for task in ACCURACIES:
-        sides = [
-            [load(file_of(row, probes))["transfer"]["tasks"][task]["accuracy"]["score"] for row in ROWS]
-            for probes in ("senteval", "exact")
-        ]
-        gaps = [exact - senteval for senteval, exact in zip(*sides, strict=True)]
-        rows.append([task, f"{mean(gaps):+.2f}", f"{min(gaps):+.2f}", f"{max(gaps):+.2f}", _same_order(sides)])
+        sides = [[_score(row, probes, task, "accuracy") for row in ROWS] for probes in ("senteval", "exact")]
+        apart = [exact - senteval for senteval, exact in zip(*sides, strict=True)]
+        rows.append([task, f"{mean(apart):+.2f}", f"{min(apart):+.2f}", f"{max(apart):+.2f}", _same_order(sides)])
     return table(["task", "mean", "minimum", "maximum", "pairs of rows in the same order"], rows)
 
 
@@ -178,9 +183,9 @@ def _differences() -> list[str]:
     rows = []
     for first, second in DIFFERENCES:
         found = compare(file_of(first, "senteval"), file_of(second, "senteval"), tasks=TASKS, progress=False)
-        overall = found["overall"]
-        interval = f"{overall['difference']:+.2f} [{overall['low']:+.2f}, {overall['high']:+.2f}]"
-        rows.append([f"{first} - {second}", interval, f"{overall['p']:.4f}"])
+        overall = found.overall
+        interval = f"{overall.difference:+.2f} [{overall.low:+.2f}, {overall.high:+.2f}]"
+        rows.append([f"{first} - {second}", interval, f"{overall.p:.4f}"])
     return table(["difference", "average [95%]", "p over pairs"], rows)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from nearfar.evaluation.results import provenance
+from nearfar.evaluation.results import EvaluationResult, provenance
 
 HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, because result files record the command line
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -18,7 +18,7 @@ SEEDS = (1, 2, 3)
 
 def results_of(study: str) -> Path:
     """Return the study's results folder; a run with uncommitted changes writes to another folder, and says so."""
-    unclean = "run" in sys.argv[1:2] and str(provenance()["commit"] or "-dirty").endswith("-dirty")
+    unclean = "run" in sys.argv[1:2] and str(provenance().commit or "-dirty").endswith("-dirty")
     if not unclean:
         return HERE / "results" / study
     folder = HERE.parent / "runs" / "uncommitted" / study
@@ -42,15 +42,22 @@ def nearfar(name: str, *command: str) -> None:
 
 
 def load(file: Path) -> dict[str, Any]:
-    """Read a result file."""
+    """Read a run.json."""
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return content
 
 
 def scores(files: Sequence[Path], *, tasks: Sequence[str] = TASKS, aggregate: str = "all") -> list[list[float]]:
     """Return for each file Spearman on each task, and the average over the tasks."""
-    rows = [[load(file)["tasks"][task]["spearman"][aggregate]["score"] for task in tasks] for file in files]
+    rows = [[_score(EvaluationResult.load(file), task, aggregate) for task in tasks] for file in files]
     return [[*row, mean(row)] for row in rows]
+
+
+def _score(result: EvaluationResult, task: str, aggregate: str) -> float:
+    score = result.tasks[task].spearman.of(aggregate).score
+    if score is None:
+        raise SystemExit(f"{result.model}: {task} has no score.")
+    return score
 
 
 def spread(values: Sequence[float]) -> str:

@@ -111,11 +111,11 @@ def report() -> None:
 
 def _difference(method: str, setting: str) -> list[str]:
     found = compare(_files(method, setting), _files(method, PLAIN), tasks=TASKS, progress=False)
-    write_text(RESULTS / f"compare-{method}-{setting}.json", json.dumps(found, indent=1) + "\n")
-    overall = found["overall"]
-    interval = f"{overall['difference']:+.2f} [{overall['low']:+.2f}, {overall['high']:+.2f}]"
-    loss = "yes" if overall["high"] < 0 else "no"
-    return [f"`{method}` {setting}", interval, f"{overall['p']:.4f}", f"{overall['seeds']['p']:.3f}", loss]
+    write_text(RESULTS / f"compare-{method}-{setting}.json", json.dumps(found.to_dict(), indent=1) + "\n")
+    overall = found.overall
+    interval = f"{overall.difference:+.2f} [{overall.low:+.2f}, {overall.high:+.2f}]"
+    loss = "yes" if overall.high < 0 else "no"
+    return [f"`{method}` {setting}", interval, f"{overall.p:.4f}", f"{overall.seeds.p:.3f}", loss]
 
 
 def _done(method: str, setting: str) -> bool:

@@ -210,11 +210,11 @@ def _differences() -> list[str]:
     rows = []
     for first, second in DIFFERENCES:
         found = compare(_files(first), _files(second), tasks=TASKS, progress=False)
-        write_text(RESULTS / f"compare-{first}-{second}.json", json.dumps(found, indent=1) + "\n")
-        overall, seeds = found["overall"], found["overall"]["seeds"]
-        interval = f"{overall['difference']:+.2f} [{overall['low']:+.2f}, {overall['high']:+.2f}]"
-        over_seeds = f"{seeds['p']:.3f}" if seeds else ""
-        rows.append([f"{first} - {second}", interval, f"{overall['p']:.4f}", over_seeds])
+        write_text(RESULTS / f"compare-{first}-{second}.json", json.dumps(found.to_dict(), indent=1) + "\n")
+        overall, seeds = found.overall, found.overall.seeds
+        interval = f"{overall.difference:+.2f} [{overall.low:+.2f}, {overall.high:+.2f}]"
+        over_seeds = f"{seeds.p:.3f}" if seeds else ""
+        rows.append([f"{first} - {second}", interval, f"{overall.p:.4f}", over_seeds])
     return table(["difference", "average [95%]", "p over pairs", "p over seeds"], rows)
 
 

@@ -81,7 +81,11 @@ def main() -> None:
             if "eval_dev_spearman_cosine" in entry
         ]
     model.save_pretrained(str(options.output / "model"))
-    run_info = {**provenance(), "config": {**vars(options), "output": str(options.output)}, "history": history}
+    run_info = {
+        **provenance().to_dict(),
+        "config": {**vars(options), "output": str(options.output)},
+        "history": history,
+    }
     (options.output / "run.json").write_text(json.dumps(run_info, indent=1) + "\n", encoding="utf-8")
 
 

@@ -19,6 +19,7 @@ from common import HERE, SEEDS, TASKS, load, nearfar, results_of, scores, spread
 
 from nearfar.commands.compare import compare
 from nearfar.disk import write_text
+from nearfar.evaluation.results import EvaluationResult
 
 RESULTS = results_of("nli")
 PAGE = HERE.parent / "docs" / "results.md"
@@ -124,12 +125,12 @@ def report() -> None:
 
 
 def _published() -> list[str]:
-    result = _load("minilm-untrained")
+    result = EvaluationResult.load(RESULTS / "minilm-untrained.json")
     rows = []
     for task, published in PUBLISHED.items():
-        estimate = result["tasks"][task]["spearman"]["all"]
-        ours = f"{estimate['score']:.2f} [{estimate['low']:.1f}, {estimate['high']:.1f}]"
-        rows.append([task, f"{published:.2f}", ours, f"{estimate['score'] - published:+.3f}"])
+        estimate = result.tasks[task].spearman.all
+        ours = f"{estimate.score:.2f} [{estimate.low:.1f}, {estimate.high:.1f}]"
+        rows.append([task, f"{published:.2f}", ours, f"{estimate.score - published:+.3f}"])
     return [
         "## Published scores, reproduced",
         "",
@@ -177,15 +178,17 @@ def _differences(start: str) -> list[str]:
     rows = []
     for first, second in pairs:
         comparison = compare(_files(start, first), _files(start, second), tasks=TASKS, progress=False)
-        write_text(RESULTS / f"compare-{start}-{first}-{second}.json", json.dumps(comparison, indent=1) + "\n")
-        overall = comparison["overall"]
-        seeds = overall["seeds"]
-        worse = [task for task, row in comparison["tasks"].items() if row["separable"] and row["difference"] < 0]
-        better = [task for task, row in comparison["tasks"].items() if row["separable"] and row["difference"] > 0]
-        interval = f"{overall['difference']:+.2f} [{overall['low']:+.2f}, {overall['high']:+.2f}]"
-        over_seeds = f"{seeds['p']:.3f}" if seeds else ""
+        write_text(
+            RESULTS / f"compare-{start}-{first}-{second}.json", json.dumps(comparison.to_dict(), indent=1) + "\n"
+        )
+        overall = comparison.overall
+        seeds = overall.seeds
+        worse = [task for task, row in comparison.tasks.items() if row.separable and row.difference < 0]
+        better = [task for task, row in comparison.tasks.items() if row.separable and row.difference > 0]
+        interval = f"{overall.difference:+.2f} [{overall.low:+.2f}, {overall.high:+.2f}]"
+        over_seeds = f"{seeds.p:.3f}" if seeds else ""
         rows.append(
-            [f"{first} - {second}", interval, f"{overall['p']:.4f}", over_seeds, ", ".join(better), ", ".join(worse)]
+            [f"{first} - {second}", interval, f"{overall.p:.4f}", over_seeds, ", ".join(better), ", ".join(worse)]
         )
     header = [
         "difference",

@@ -26,7 +26,7 @@ def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def encoded(output: str = "x.npy", source: str = "x.txt", **settings: Any) -> bytes:
-    """Encode in small blocks, quietly; the bytes of the file."""
+    """Encode in small blocks without a progress bar; returns the bytes of the file."""
     encode("tiny", input=source, output=output, **{"block": BLOCK, "progress": False, **settings})
     return Path(output).read_bytes()
 

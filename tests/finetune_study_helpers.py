@@ -1,14 +1,14 @@
-"""Helpers for tests of fine-tuning studies: labelled files, a config, and mocked runs."""
+"""Small fine-tuning studies: labelled files, a config, and simulated runs."""
 
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from nearfar.commands.finetune.command import FinetuneResult
 from nearfar.commands.finetune.plan import plan_runs
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig
 from nearfar.data.classification import ClassificationTask
+from nearfar.evaluation.results import ClassificationScores, Estimate, EvaluationResult, Provenance, TransferResults
 from nearfar.training.loop import Interrupted
 from tests.tiny import sentences
 
@@ -18,14 +18,14 @@ Score = Callable[[FinetuneConfig], tuple[float, float]]
 
 
 def write(file: Path, rows: int, *, seed: int, labels: tuple[str, ...] = LABELS, shares: tuple[int, ...] = ()) -> str:
-    """Write texts that contain their label among other words; ``shares`` rows of each label, else equally many."""
-    targets = [label for label, share in zip(labels, shares, strict=False) for _ in range(share)]
-    targets = targets or [labels[number % len(labels)] for number in range(rows)]
-    random.Random(seed).shuffle(targets)
-    texts = sentences(len(targets), seed=seed, longest=6)
+    """Texts that contain their label; ``shares`` rows of each label, or the same number of each."""
+    told = [label for label, share in zip(labels, shares, strict=False) for _ in range(share)]
+    told = told or [labels[number % len(labels)] for number in range(rows)]
+    random.Random(seed).shuffle(told)
+    texts = sentences(len(told), seed=seed, longest=6)
     lines = [
         f"{label}\t{label} {text} {number} {label}"
-        for number, (label, text) in enumerate(zip(targets, texts, strict=True))
+        for number, (label, text) in enumerate(zip(told, texts, strict=True))
     ]
     file.write_text("label\ttext\n" + "\n".join(lines) + "\n", encoding="utf-8")
     return str(file)
@@ -47,7 +47,7 @@ def study_config(tmp_path: Path, tiny: str) -> FinetuneStudyConfig:
 
 
 class Runs:
-    """Mock of a training run: records its arguments and returns the configured scores."""
+    """Replaces the training: records its arguments and returns given scores."""
 
     def __init__(self) -> None:
         self.configs: list[FinetuneConfig] = []
@@ -62,9 +62,17 @@ class Runs:
         self.configs.append(config)
         self.tasks.append(task)
         validation, test = self.scores(config)
-        entry: dict[str, Any] = {"accuracy": {"score": test}, "matthews": {"score": None}, "digest": "0"}
-        entry |= {"dev_accuracy": validation, "dev_matthews": None}
-        result = {"transfer": {"tasks": {task.name: entry}}, "provenance": {"commit": "abc"}}
+        entry = ClassificationScores(
+            protocol="finetune",
+            rows=20,
+            accuracy=Estimate(test, None, None),
+            matthews=Estimate(None, None, None, "why"),
+            dev_accuracy=validation,
+            digest="0",
+        )
+        transfer = TransferResults(protocol="finetune", averages={}, tasks={task.name: entry})
+        provenance = Provenance(commit="abc")
+        result = EvaluationResult(model="m", config={}, provenance=provenance, tasks={}, transfer=transfer)
         return FinetuneResult(steps=8, best_step=4, start_score=0.0, best_score=0.99, seconds=2.0, result=result)
 
 

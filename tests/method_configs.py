@@ -7,26 +7,24 @@ from typing import Any
 from nearfar.config import METHODS, TrainConfig
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
-DATA = {
-    "sbert": "nli.tsv",
-    "scl": "nli.tsv",
-    "augment": "nli.tsv",
-    "simcse-unsup": "sentences.txt",
-    "simcse-sup": "nli.tsv",
-    "sg": "sentences.txt",
-    "sg-opt1": "sentences.txt",
-    "sg-opt2": "sentences.txt",
-    "sg-opt": "sentences.txt",
-    "bt": "translated.tsv",
-    "bt+sg-opt": "translated.tsv",
-    "supcon-text": "labelled.tsv",
-    "regression": "scored.tsv",
-    "info-nce": "triplets.tsv",
+FILES = {
+    "premise_column": "nli.tsv",
+    "translation_column": "translated.tsv",
+    "score_column": "scored.tsv",
+    "anchor_column": "triplets.tsv",
+    "label_column": "labelled.tsv",
+    "text_column": "sentences.txt",
 }
+"""A setting that tells what rows a method reads -> the file of such rows; the first that a method has."""
+DATA = {
+    name: next((file for setting, file in FILES.items() if hasattr(kind, setting)), "nli.tsv")
+    for name, kind in METHODS.items()
+}
+"""Method -> the file of its rows."""
 
 
 def write_data(folder: Path, *, rows: int = 31) -> Path:
-    """Files of every kind of rows, and the encoder ``tiny``, without dropout, and ``noisy``, with."""
+    """Write a file of each type of rows, the encoder ``tiny`` without dropout, and ``noisy`` with dropout."""
     draw = random.Random(0)
     texts = list(dict.fromkeys(f"{text} {number}" for number, text in enumerate(sentences(3 * rows, longest=8))))
     first, second, third = texts[:rows], texts[rows : 2 * rows], texts[2 * rows :]

@@ -13,17 +13,21 @@ import pytest
 
 import nearfar
 from nearfar import cli, config
-from nearfar.config import methods
+from nearfar.config import METHODS
 from nearfar.config.values import Settings
 
 COMMANDS = {
     "back_translate": "BackTranslateConfig",
+    "compare": "CompareConfig",
     "demo": "DemoConfig",
     "encode": "EncodeConfig",
     "env": "EnvConfig",
+    "evaluate": "EvaluateConfig",
     "finetune": "FinetuneConfig",
     "finetune_study": "FinetuneStudyConfig",
+    "geometry": "GeometryConfig",
     "predict": "PredictConfig",
+    "report": "ReportConfig",
 }
 """Commands whose settings are keywords -> the class of the settings."""
 
@@ -77,8 +81,9 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 
 def test_every_config_class_of_a_command_or_method_is_public() -> None:
     kinds = {name for name in config.__all__ if name.endswith("Config")} - {"RunConfig"}
-    kinds |= {kind.__name__ for kind in methods.METHODS.values()}
-    assert kinds <= set(nearfar.__all__)
+    kinds |= {kind.__name__ for kind in METHODS.values()}
+    assert kinds <= set(dir(nearfar))
+    assert all(getattr(nearfar, kind) is getattr(config, kind) for kind in kinds)
 
 
 def test_every_verb_is_a_function_and_a_module() -> None:
@@ -106,6 +111,6 @@ def test_help_lists_every_verb_once_in_groups(capsys: pytest.CaptureFixture[str]
     for verb in cli.VERBS:
         assert len(re.findall(rf"^  {verb}\b", text, re.MULTILINE)) == 1, verb
     words = text.replace(",", " ").split()
-    assert set(methods.METHODS) <= set(words)
+    assert set(METHODS) <= set(words)
     assert max(map(len, text.splitlines())) <= 100
     assert re.findall(r"^(\w+):$", text, re.MULTILINE) == ["Train", "Evaluate", "Use", "Other", "Methods"]

@@ -1,4 +1,4 @@
-"""nearfar imports and trains without POSIX features, as on Windows."""
+"""nearfar can be imported and trains without the functions that only POSIX has, as on Windows."""
 
 import ast
 import os
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.long
 ROOT = Path(__file__).parents[1]
 SOURCE = Path(nearfar.__file__).parent
 GUARDED = {"getuid", "killpg", "sched_getaffinity"}
-"""Functions of ``os`` that Windows lacks and that nearfar uses, each guarded by ``hasattr(os, ...)``."""
+"""Functions of ``os`` that Windows lacks; nearfar uses them only behind ``hasattr(os, ...)``."""
 MISSING_OS_FUNCTIONS = GUARDED | {
     "O_DIRECTORY",
     "O_NOFOLLOW",
@@ -35,7 +35,7 @@ MISSING_OS_FUNCTIONS = GUARDED | {
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="what is open is read from /proc")
-def test_imports_and_trains_without_posix_features(tmp_path: Path) -> None:
+def test_imports_and_trains_without_posix_functions(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{SOURCE.parent}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulated_windows", str(tmp_path)],
@@ -48,7 +48,7 @@ def test_imports_and_trains_without_posix_features(tmp_path: Path) -> None:
     assert done.stdout.endswith("done\n"), done.stdout[-2000:] + done.stderr[-4000:]
 
 
-def test_missing_functions_are_guarded_by_hasattr() -> None:
+def test_posix_functions_are_behind_hasattr() -> None:
     for file in sorted(SOURCE.rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
         used = {

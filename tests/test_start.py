@@ -85,9 +85,7 @@ def test_a_command_loads_what_it_needs(
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("NEARFAR_DATA", raising=False)
-    monkeypatch.setenv(
-        "PYTHONPATH", str(Path(nearfar.__file__).parents[1])
-    )  # absolute, because the working directory differs
+    monkeypatch.setenv("PYTHONPATH", str(Path(nearfar.__file__).parents[1]))  # absolute, for another working directory
     command = [sys.executable, "-c", DRIVER, json.dumps([[words for words, _ in chain], HEAVY])]
     done = subprocess.run(command, cwd=world, capture_output=True, text=True, check=False)
     reported = [line.removeprefix("loaded: ") for line in done.stdout.splitlines() if line.startswith("loaded: ")]

@@ -53,7 +53,7 @@ def pairs(*sizes, scored=False, seed=0):
 
 
 def evaluate(one, encode=vectors, **settings):
-    return evaluate_transfer(encode, {"mine": one}, **FAST_SETTINGS | settings)["transfer"]["mine"]
+    return evaluate_transfer(encode, {"mine": one}, **FAST_SETTINGS | settings).tasks["mine"]
 
 
 def sort_as_senteval(rows):

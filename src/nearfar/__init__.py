@@ -8,6 +8,7 @@ Every name is imported on first use, so ``import nearfar`` does not import torch
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from nearfar.registry import CONFIG_CLASSES
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     )
     from nearfar.encoder.classifier import Classifier
     from nearfar.encoder.encoder import Encoder
+    from nearfar.registry import register_method
 
 _MODULES = {
     "Classifier": "encoder.classifier",
@@ -67,6 +69,7 @@ _MODULES = {
     "finetune_study": "commands.finetune.study",
     "geometry": "commands.geometry.command",
     "predict": "commands.predict",
+    "register_method": "registry",
     "report": "commands.report.command",
     "train": "commands.train.command",
 }
@@ -112,13 +115,14 @@ __all__ = [
     "finetune_study",
     "geometry",
     "predict",
+    "register_method",
     "report",
     "train",
 ]
 
 
 def __getattr__(name: str) -> object:
-    if name not in __all__:
+    if name not in __all__ and name not in CONFIG_CLASSES:
         raise AttributeError(f"module 'nearfar' has no attribute {name!r}")
     found = getattr(import_module(f"nearfar.{_MODULES.get(name, 'config')}"), name)
     globals()[name] = found
@@ -126,4 +130,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted({*__all__, *CONFIG_CLASSES})

@@ -44,14 +44,14 @@ HEAVY = {
     "matplotlib",
 }
 SLOW = {"pydantic", "typeguard", "rich", "asyncio", "unittest"}
-"""Light beside those, but each would be a good part of what help costs."""
+"""Lighter, but each would take a large part of the time of ``--help``."""
 
 
-OF_SCL = ("bounds", "values", "files", "methods", "training", "liao")
-"""Modules of settings."""
+OF_SCL = ("config.bounds", "config.values", "config.files", "config.training", "methods.liao", "methods.settings")
+"""Modules of settings that the help of scl loads."""
 
 
-def test_help_of_everything_loads_nothing_that_is_heavy() -> None:
+def test_help_loads_nothing_heavy() -> None:
     code = f"""if True:
         import sys
         import nearfar
@@ -72,27 +72,27 @@ def test_help_of_everything_loads_nothing_that_is_heavy() -> None:
             assert "-h, --help" in answer, words
 
 
-def test_help_of_a_method_loads_its_own_settings_alone() -> None:
+def test_help_of_a_method_loads_only_its_own_settings() -> None:
     said = run(
         "import sys; from nearfar.cli import main\n"
         "try: main(['train', 'scl', '--help'])\nexcept SystemExit: pass\n"
         "print('loaded:', *sorted(name for name in sys.modules if name.startswith('nearfar.')))"
     )
     loaded = set(said.split("loaded: ")[1].split())
-    own = {"cli.train", "cli.parsing", *(f"config.{name}" for name in OF_SCL)}
-    assert {name for name in loaded if name.startswith(("nearfar.cli.", "nearfar.config."))} == {
+    own = {"cli.train", "cli.parsing", *OF_SCL}
+    assert {name for name in loaded if name.startswith(("nearfar.cli.", "nearfar.config.", "nearfar.methods."))} == {
         f"nearfar.{name}" for name in own
     }
 
 
 def run(code: str) -> str:
-    """What a process of its own prints that runs ``code``."""
+    """The output of a new process that runs ``code``."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-def test_help_shows_each_setting_with_its_words_kind_and_default(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_each_setting_with_its_text_type_and_default(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["train", "scl", "--help"], ["encode", "--help"], ["finetune", "--help"]):
         with pytest.raises(SystemExit):
             main(words)
@@ -106,20 +106,20 @@ def test_help_shows_each_setting_with_its_words_kind_and_default(capsys: pytest.
         "--data STR [STR ...]",
         "--output STR Run folder to create",
         "and the trained model in OUTPUT/model. (required)",
-        "--learning-rate FLOAT Peak of the learning rate. (default: 2e-05)",
+        "--learning-rate FLOAT Peak learning rate. (default: 2e-05)",
         "--no-sample-balanced Sample the same number of rows for each label",
         "MODEL Model folder, or owner/name on the Hugging Face Hub. (required)",
     ):
         assert expected in said, expected
 
 
-def test_the_version_is_the_package_s(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     for word in ("--version", "-V"):
         assert main([word]) == 0
         assert capsys.readouterr().out == f"nearfar {metadata.version('nearfar')}\n"
 
 
-def test_what_is_typed_is_shown_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_arguments_are_shown_verbatim(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "whitning:x:"]) == 2  # no emoji of :x:
     assert "whitning:x:: unknown baseline 'whitning'. Did you mean 'whitening'?" in capsys.readouterr().err
 
@@ -150,7 +150,7 @@ def test_train_evaluate_compare_encode(world: Path, capsys: pytest.CaptureFixtur
     assert np.load("column.npy").shape == (30, 32)
 
 
-def test_dry_run_shows_batches_in_words(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_shows_batches_as_text(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "scl", *TRAIN, "--output", "run", "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert "120 rows: 40 entailment, 40 neutral, 40 contradiction" in printed
@@ -176,7 +176,7 @@ def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str
     assert found
     assert float(found[1]) > 60
     assert found[2] == "The best weights are in run [1]/model"
-    result = results.read_result(world / "run [1]" / "result.json")
+    result = results.EvaluationResult.load(world / "run [1]" / "result.json")
 
     texts = [line.split("\t")[0] for line in (world / "labelled.tsv").read_text().splitlines()[1:]]
     (world / "texts.txt").write_text("\n".join(texts))
@@ -193,8 +193,8 @@ def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str
     assert main(["compare", "run [1]/result.json", "ce/result.json", "--resamples", "100"]) == 0
     compared = capsys.readouterr().out
     assert "Accuracy x 100: first run [1], second ce" in compared
-    assert "average accuracy: over labelled.tsv" in compared
-    assert result["transfer"]["tasks"]["labelled.tsv"]["rows"] == 18
+    assert "average accuracy: mean over labelled.tsv" in compared
+    assert result.transfer.tasks["labelled.tsv"].rows == 18
 
 
 def test_finetune_from_a_file_whose_settings_flags_override(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +212,7 @@ def test_finetune_from_a_file_whose_settings_flags_override(world: Path, capsys:
     assert "other settings (--sample-balanced, --sample-size, --scl-weight)" in capsys.readouterr().err
 
 
-def test_finetune_stopped_says_how_to_go_on(
+def test_an_interrupted_finetune_says_how_to_resume(
     world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopped(*_: object, **__: object) -> None:
@@ -322,7 +322,7 @@ def test_mistakes_in_a_config_file(world: Path, text: str, message: str, capsys:
     assert f"run.toml: {message}" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("default")  # as on the command line; the tests make errors of warnings
+@pytest.mark.filterwarnings("default")  # as on the command line; in tests, warnings are errors
 def test_long_texts_are_one_warning(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (world / "long.txt").write_text("a dog runs by the river\na dog\n")
     assert main("encode tiny --input long.txt --output x.npy --max-length 5".split()) == 0

@@ -7,6 +7,7 @@ import pytest
 
 from nearfar.commands.compare import compare
 from nearfar.commands.evaluate import evaluate
+from nearfar.evaluation.results import ComparisonResult
 from nearfar.types import NearfarError
 
 
@@ -52,30 +53,31 @@ def test_files_models_and_contents_give_the_same_comparison(pairs, tmp_path):
     by_model = compare(good, encoder(40), **settings)  # evaluated on the file's tasks
     both_models = compare(encoder(10), encoder(40), tasks=[pairs], **settings)
     for other in (by_content, by_model, both_models):
-        assert other["tasks"] == by_file["tasks"]
-    row = by_file["tasks"][pairs]
-    assert row["separable"] is True
-    assert row["difference"] > 0
-    assert by_file["first"]["sources"] == [str(good)]
-    assert by_file["second"]["name"] == "bad"
+        assert other.tasks == by_file.tasks
+    row = by_file.tasks[pairs]
+    assert row.separable is True
+    assert row.difference > 0
+    assert by_file.first.sources == [str(good)]
+    assert by_file.second.name == "bad"
 
 
 def test_folders_and_lists_are_runs_of_one_side(pairs, tmp_path):
     good = write_results(tmp_path / "good", pairs, 10, [0, 1, 2])
     bad = write_results(tmp_path / "bad", pairs, 40, [0, 1, 2])
     by_folder = compare(good, bad, resamples=100, progress=False)
-    assert by_folder["first"]["training_seeds"] == [0, 1, 2]
-    assert by_folder["tasks"][pairs]["seeds"]["test"] == "paired t-test over seeds"
+    assert by_folder.first.training_seeds == [0, 1, 2]
+    assert by_folder.tasks[pairs].seeds.test == "paired t-test over seeds"
     by_list = compare(
         sorted(good.glob("*.json")), [str(bad / f"{n}.json") for n in range(3)], resamples=100, progress=False
     )
-    assert len(by_list["first"]["models"]) == 3
-    assert by_list["tasks"] == by_folder["tasks"]
+    assert len(by_list.first.models) == 3
+    assert by_list.tasks == by_folder.tasks
 
 
 def test_a_comparison_is_written_with_its_table(pairs, tmp_path):
     found = compare(encoder(10), encoder(40), tasks=pairs, resamples=50, output=tmp_path / "c.json", progress=False)
-    assert json.loads((tmp_path / "c.json").read_text()) == found
+    assert json.loads((tmp_path / "c.json").read_text()) == found.to_dict()
+    assert ComparisonResult.load(tmp_path / "c.json") == found
     assert "| first | second | first - second |" in (tmp_path / "c.md").read_text()
     with pytest.raises(NearfarError, match=r"c\.json: .* its kind is 'comparison'"):
         compare(tmp_path / "c.json", encoder(10), progress=False)
@@ -90,7 +92,7 @@ def test_sides_that_cannot_be_read_are_named(pairs, tmp_path):
     with pytest.raises(NearfarError, match=r"absent\.json: cannot be read"):
         compare(tmp_path / "absent.json", good, progress=False)
     (tmp_path / "empty").mkdir()
-    with pytest.raises(NearfarError, match=r"empty: neither a model .* nor a folder of result files"):
+    with pytest.raises(NearfarError, match=r"empty: is neither a model .* nor a folder of result files"):
         compare(good, tmp_path / "empty", progress=False)
     with pytest.raises(NearfarError, match="empty list"):
         compare(good, [], progress=False)
@@ -106,5 +108,5 @@ def test_files_from_different_data_are_refused(pairs, tmp_path):
 
 
 def test_unusable_settings_are_refused_before_encoding(pairs):
-    with pytest.raises(NearfarError, match="aggregate 'median'"):
+    with pytest.raises(NearfarError, match="aggregate = 'median'"):
         compare(lambda texts: pytest.fail("encoded"), encoder(1), tasks=[pairs], aggregate="median", progress=False)

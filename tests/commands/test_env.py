@@ -1,4 +1,4 @@
-"""``nearfar env`` tells what a bug report needs, whatever is broken, and no names or secrets."""
+"""``nearfar env`` shows every part that works, and no user names or secrets."""
 
 import json
 import os
@@ -65,7 +65,7 @@ def test_all_parts(capsys: pytest.CaptureFixture[str]) -> None:
     assert found["kernels"]["why_not"] == "NEARFAR_KERNELS=0"
 
 
-def test_the_screen_has_what_the_json_has(capsys: pytest.CaptureFixture[str]) -> None:
+def test_text_and_json_show_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["env", "--offline"]) == 0
     printed = capsys.readouterr().out
     flat = " ".join(printed.split())
@@ -88,7 +88,7 @@ def test_no_names_and_no_secrets(
     monkeypatch.setenv("NEARFAR_DATA", str(home / "sets"))
     monkeypatch.setenv("HF_DATASETS_CACHE", "/scratch/anneliese/sets")
     monkeypatch.setenv("CXX", str(home / "bin" / "c++"))
-    monkeypatch.setenv("NEARFAR_KERNELS", "1")  # the reason why there are none names that file
+    monkeypatch.setenv("NEARFAR_KERNELS", "1")  # the reason for no kernels names that file
     monkeypatch.setenv("HF_TOKEN", "hf_geheim")
     monkeypatch.setenv("HF_ENDPOINT", "http://anneliese:geheim@127.0.0.1:1/hub")
     for flags in (["--json"], []):
@@ -140,7 +140,7 @@ def test_each_part_may_break(part: str, monkeypatch: pytest.MonkeyPatch, capsys:
     assert all(isinstance(rest, dict) for rest in found.values())
 
 
-def test_kernels_tell_their_compiler_or_why_not(
+def test_kernels_show_their_compiler_or_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("NEARFAR_KERNELS", "1")
@@ -187,7 +187,7 @@ def test_a_hub_that_answers(status: int, monkeypatch: pytest.MonkeyPatch, capsys
     assert hub["answer"].startswith(f"status {status} after ")
 
 
-def test_a_hub_that_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(env, "TIMEOUT", 0.2)
     monkeypatch.setenv("no_proxy", "*")
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -195,7 +195,7 @@ def test_a_hub_that_says_nothing(monkeypatch: pytest.MonkeyPatch, capsys: pytest
         assert env_report(capsys)["hub"]["reachable"] is False
 
 
-def test_a_name_that_is_looked_up_for_ever(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_name_lookup_that_never_ends(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     done = threading.Event()
     monkeypatch.setattr(env, "TIMEOUT", 0.05)
     monkeypatch.setattr(env, "_probe_url", lambda _: done.wait() and {})

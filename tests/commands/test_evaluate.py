@@ -9,7 +9,7 @@ import pytest
 import nearfar.commands.evaluate as module
 from nearfar.commands.evaluate import evaluate
 from nearfar.data.named_sets import suite_tasks
-from nearfar.evaluation.results import read_result
+from nearfar.evaluation.results import EvaluationResult
 from nearfar.types import NearfarError, ScoredPair
 from tests.tiny import save_tiny, sentences
 
@@ -31,12 +31,12 @@ def test_from_a_file_of_pairs_to_a_result_file(pairs_file, tmp_path):
     result = evaluate(
         letters, tasks=[pairs_file, pairs_file], resamples=20, output=tmp_path / "out" / "r.json", progress=False
     )
-    assert read_result(tmp_path / "out" / "r.json") == result
-    assert result["model"] == "letters"
-    assert list(result["tasks"]) == [pairs_file]
-    assert result["tasks"][pairs_file]["pairs"] == 5
-    assert result["tasks"][pairs_file]["spearman"]["all"]["score"] > 80
-    assert result["config"] == {
+    assert EvaluationResult.load(tmp_path / "out" / "r.json") == result
+    assert result.model == "letters"
+    assert list(result.tasks) == [pairs_file]
+    assert result.tasks[pairs_file].pairs == 5
+    assert result.tasks[pairs_file].spearman.all.score > 80
+    assert result.config == {
         "tasks": [pairs_file],
         "pooling": None,
         "transductive": False,
@@ -51,14 +51,14 @@ def test_from_a_file_of_pairs_to_a_result_file(pairs_file, tmp_path):
 
 def test_a_name_and_a_training_seed_are_kept_and_one_task_needs_no_list(pairs_file):
     result = evaluate(letters, tasks=pairs_file, name="a to z", training_seed=3, resamples=0, progress=False)
-    assert (result["model"], result["config"]["training_seed"]) == ("a to z", 3)
-    assert list(result["tasks"]) == [pairs_file]
+    assert (result.model, result.config["training_seed"]) == ("a to z", 3)
+    assert list(result.tasks) == [pairs_file]
 
 
 def test_the_same_seed_gives_the_same_scores(pairs_file):
     seeds = (1, 1, *range(2, 20))
     first, again, *others = (
-        evaluate(letters, tasks=[pairs_file], resamples=50, seed=seed, progress=False)["tasks"] for seed in seeds
+        evaluate(letters, tasks=[pairs_file], resamples=50, seed=seed, progress=False).tasks for seed in seeds
     )
     assert first == again
     assert any(first != other for other in others)  # so few pairs may give two seeds the same interval by chance
@@ -83,8 +83,8 @@ def some_tasks(*there):
 def test_a_default_task_that_cannot_be_had_is_noted(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "load_task", some_tasks("stsb", "sickr"))
     result = evaluate(letters, resamples=0, progress=False, output=tmp_path / "r.json")
-    assert list(result["tasks"]) == ["stsb", "sickr"]
-    assert list(result["unavailable"]) == [task for task in suite_tasks("sts") if task not in ("stsb", "sickr")]
+    assert list(result.tasks) == ["stsb", "sickr"]
+    assert list(result.unavailable) == [task for task in suite_tasks("sts") if task not in ("stsb", "sickr")]
     assert "sts14: not evaluated. sts14 is nowhere." in (tmp_path / "r.md").read_text()
     with pytest.raises(NearfarError, match="sts12 is nowhere"):
         evaluate(letters, tasks=["sts12", "stsb"], progress=False)
@@ -92,17 +92,17 @@ def test_a_default_task_that_cannot_be_had_is_noted(monkeypatch, tmp_path):
 
 def test_if_no_task_can_be_had_that_is_an_error(monkeypatch):
     monkeypatch.setattr(module, "load_task", some_tasks())
-    with pytest.raises(NearfarError, match=r"none of the tasks can be had\. sts12 is nowhere"):
+    with pytest.raises(NearfarError, match=r"none of the tasks can be loaded\. sts12 is nowhere"):
         evaluate(letters, progress=False)
 
 
 def test_splits_of_one_set_are_scored_as_one(monkeypatch):
     pairs = some_tasks("sickr-full")("sickr-full")["one"]
     monkeypatch.setattr(module, "load_task", lambda name: {"train": pairs, "test": pairs[::-1]})
-    task = evaluate(letters, tasks=["sickr-full"], resamples=0, progress=False)["tasks"]["sickr-full"]
-    assert list(task["subsets"]) == ["train+test"]
-    assert task["subsets"]["train+test"]["gold"] == [0, 1, 2, 3, 4, 4, 3, 2, 1, 0]
-    assert task["spearman"]["mean"] == task["spearman"]["all"]
+    task = evaluate(letters, tasks=["sickr-full"], resamples=0, progress=False).tasks["sickr-full"]
+    assert list(task.subsets) == ["train+test"]
+    assert task.subsets["train+test"].gold == [0, 1, 2, 3, 4, 4, 3, 2, 1, 0]
+    assert task.spearman.mean == task.spearman.all
 
 
 @pytest.fixture
@@ -127,17 +127,17 @@ def test_ones_own_pairs_and_labelled_texts_are_scored_and_nothing_else(pairs_fil
 
     settings = {"protocol": "exact", "folds": 3, "resamples": 20, "progress": False}
     result = evaluate(counting, pairs=[pairs_file], labelled=[labelled_file], output=tmp_path / "r.json", **settings)
-    assert len(asked) == len(set(asked)) == result["texts"]
-    assert list(result["tasks"]) == [pairs_file]
-    assert list(result["transfer"]["tasks"]) == [labelled_file]
-    probed = result["transfer"]["tasks"][labelled_file]
-    assert probed["accuracy"]["low"] <= probed["accuracy"]["score"]
-    assert probed["accuracy"]["score"] > 90
-    assert read_result(tmp_path / "r.json") == result
+    assert len(asked) == len(set(asked)) == result.texts
+    assert list(result.tasks) == [pairs_file]
+    assert list(result.transfer.tasks) == [labelled_file]
+    probed = result.transfer.tasks[labelled_file]
+    assert probed.accuracy.low <= probed.accuracy.score
+    assert probed.accuracy.score > 90
+    assert EvaluationResult.load(tmp_path / "r.json") == result
     assert "labelled.tsv | 120 | accuracy |" in (tmp_path / "r.md").read_text()
     alone = evaluate(letters, labelled=labelled_file, **settings)
-    assert alone["tasks"] == {}
-    assert alone["transfer"]["tasks"] == result["transfer"]["tasks"]
+    assert alone.tasks == {}
+    assert alone.transfer.tasks == result.transfer.tasks
     with pytest.raises(NearfarError, match="both as scored pairs and as labelled"):
         evaluate(letters, tasks=[labelled_file], labelled=[labelled_file], progress=False)
 
@@ -150,8 +150,8 @@ def test_a_nan_costs_the_tasks_that_have_the_text(pairs_file, labelled_file):
 
     settings = {"protocol": "exact", "folds": 3, "resamples": 0, "progress": False}
     result = evaluate(broken, pairs=pairs_file, labelled=labelled_file, **settings)
-    assert "'xyz'" in result["unavailable"][pairs_file]
-    assert result["transfer"]["tasks"][labelled_file]["accuracy"]["score"] > 90
+    assert "'xyz'" in result.unavailable[pairs_file]
+    assert result.transfer.tasks[labelled_file].accuracy.score > 90
     with pytest.raises(NearfarError, match=r"mine\.tsv: the vectors of 1 of its texts hold NaN or infinity"):
         evaluate(broken, pairs=pairs_file, progress=False)
 
@@ -161,17 +161,17 @@ def test_suites(monkeypatch):
     monkeypatch.delenv("NEARFAR_DATA", raising=False)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     result = evaluate(letters, suite="all", resamples=0, progress=False)
-    assert list(result["tasks"]) == ["stsb", "sickr"]
-    assert set(suite_tasks("transfer")) - {"sickr-learned", "stsb-learned"} <= set(result["unavailable"])
-    with pytest.raises(NearfarError, match="suite 'glue': take one of sts, transfer, all"):
+    assert list(result.tasks) == ["stsb", "sickr"]
+    assert set(suite_tasks("transfer")) - {"sickr-learned", "stsb-learned"} <= set(result.unavailable)
+    with pytest.raises(NearfarError, match="suite = 'glue': must be sts, transfer, all or none"):
         evaluate(letters, suite="glue", progress=False)
 
 
 def test_a_baseline_is_evaluated_by_its_name(pairs_file, tmp_path):
     (tmp_path / "vectors.txt").write_text("ab 1 0\nabc 0.9 0.3\ncd 0 1\nabd 0.8 0.5\nxyz 0.1 -1\n", encoding="utf-8")
     result = evaluate(f"glove:{tmp_path / 'vectors.txt'}", tasks=pairs_file, resamples=0, progress=False)
-    assert result["tasks"][pairs_file]["spearman"]["all"]["score"] > 70
-    assert result["config"]["transductive"] is False
+    assert result.tasks[pairs_file].spearman.all.score > 70
+    assert result.config["transductive"] is False
     save_tiny(tmp_path / "tiny")
     texts = sentences(120)
     lines = [
@@ -181,8 +181,8 @@ def test_a_baseline_is_evaluated_by_its_name(pairs_file, tmp_path):
     asked = {"tasks": str(tmp_path / "tiny.tsv"), "resamples": 0, "progress": False}
     plain = evaluate(str(tmp_path / "tiny"), **asked)
     fitted = evaluate(f"whitening:{tmp_path / 'tiny'}", **asked)
-    assert fitted["config"]["transductive"] is True
-    assert fitted["tasks"] != plain["tasks"]
+    assert fitted.config["transductive"] is True
+    assert fitted.tasks != plain.tasks
 
 
 def test_what_is_fitted_on_a_task_does_not_depend_on_the_others(pairs_file, tmp_path):
@@ -201,9 +201,9 @@ def test_what_is_fitted_on_a_task_does_not_depend_on_the_others(pairs_file, tmp_
         spec = f"{baseline}:{tmp_path / 'tiny'}"
         alone = evaluate(spec, tasks=[many], **asked)
         together = evaluate(spec, tasks=[few, many], **asked)
-        assert together["tasks"][many] == alone["tasks"][many]
-    assert list(together["tasks"]) == [many]  # a flow's batch has 64 texts
-    assert "batch_size is 64" in together["unavailable"][few]
+        assert together.tasks[many] == alone.tasks[many]
+    assert list(together.tasks) == [many]  # a flow's batch has 64 texts
+    assert "batch_size is 64" in together.unavailable[few]
 
 
 def test_settings_of_an_encoder_mean_nothing_to_a_function(pairs_file):
@@ -229,8 +229,8 @@ def test_all_tasks_fit_a_small_file(nearfar_data, tmp_path):
 
     file = tmp_path / "r.json"
     result = evaluate(lengths, resamples=10, output=file, progress=False)
-    assert list(result["tasks"]) == list(suite_tasks("sts"))
-    assert len(result["averages"]) == 2
+    assert list(result.tasks) == list(suite_tasks("sts"))
+    assert len(result.averages) == 2
     assert file.stat().st_size < 350_000
     assert json.loads(file.read_text(encoding="utf-8")) == result
 
@@ -250,4 +250,4 @@ PUBLISHED = {  # Spearman over all pairs, from MTEB's results repository
 def test_all_minilm_has_its_published_scores(nearfar_data: Path) -> None:
     result = evaluate("sentence-transformers/all-MiniLM-L6-v2", tasks=tuple(PUBLISHED), resamples=0, progress=False)
     for task, published in PUBLISHED.items():
-        assert result["tasks"][task]["spearman"]["all"]["score"] == pytest.approx(published, abs=0.03), task
+        assert result.tasks[task].spearman.all.score == pytest.approx(published, abs=0.03), task

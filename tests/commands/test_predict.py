@@ -1,4 +1,4 @@
-"""A file of texts or pairs -> labels and probabilities: every format, the order kept, and mistakes."""
+"""A file of texts or pairs -> labels and probabilities: every format, row order, and errors."""
 
 import csv
 import json
@@ -22,7 +22,7 @@ OTHERS = sentences(len(TEXTS), seed=2)
 
 
 def save(folder: Path, **settings: object) -> str:
-    """A classifier whose outputs differ from text to text."""
+    """A classifier whose outputs differ between texts."""
     torch.manual_seed(3)
     classifier = Classifier.from_pretrained(save_tiny_for_pairs(folder), **settings)
     with torch.no_grad():
@@ -37,7 +37,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def predicted(folder: str, *texts: list[str]) -> np.ndarray:
-    """Probabilities of each row, one at a time and by transformers alone."""
+    """Probabilities of each row, computed one at a time with transformers."""
     theirs = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
@@ -79,7 +79,7 @@ def test_lines_of_a_text_file(model: str, suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
-def test_every_line_has_its_row_though_it_be_blank(model: str, suffix: str, tmp_path: Path) -> None:
+def test_blank_lines_have_rows_too(model: str, suffix: str, tmp_path: Path) -> None:
     lines = ["a dog", "", "the cat", " \x0b ", "\x00", "a red ball", ""]
     (tmp_path / "texts.txt").write_bytes("\r\n".join([*lines, ""]).encode())
     output = tmp_path / f"labels{suffix}"

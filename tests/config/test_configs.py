@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from nearfar.cli import main
-from nearfar.commands.train.method_builder import second_objective_config
+from nearfar.commands.train.second_objective import second_objective_config
 from nearfar.config import (
     FINETUNE,
     FINETUNE_STUDY,
@@ -239,7 +239,9 @@ def test_a_method_is_found_among_those_of_both_commands(tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match="no key is called 'pooling'"):
         build(kind, {"output": "x", **read}, source=file)
     file.write_text(f'method = "{FINETUNE}"')
-    with pytest.raises(NearfarError, match=r"--second .*run\.toml: is fine-tuning, which goes by itself"):
+    with pytest.raises(
+        NearfarError, match=r"--second: .*run\.toml: is a config for fine-tuning a classifier; use nearfar finetune"
+    ):
         second_objective_config(SupconTextConfig(output="x", second=str(file)))
 
 
@@ -308,7 +310,10 @@ def test_every_setting_has_bounds_and_refuses_what_is_not_of_its_kind(kind: type
         ({"data": ("snli", 1)}, "--data ('snli', 1): must be a list of texts."),
         ({"model": b"tiny"}, "--model b'tiny': must be text."),
         ({"output": "x" * 240}, "has a name of over 230 bytes; choose a shorter one."),
-        ({"micro_batch": 2, "micro_batch_tokens": 2}, "--micro-batch and --micro-batch-tokens: each says"),
+        (
+            {"micro_batch": 2, "micro_batch_tokens": 2},
+            "--micro-batch and --micro-batch-tokens: each sets the micro-batch size",
+        ),
     ],
 )
 def test_values_are_checked_as_a_config_is_made(changes: dict[str, object], message: str) -> None:

@@ -101,7 +101,7 @@ def test_a_config_of_gunel_is_the_experiment_of_its_name(file: Path) -> None:
     assert len(plan_runs(config)) == runs[what]
 
 
-def test_the_review_s_config_is_its_command() -> None:
+def test_the_config_of_the_review_is_its_command() -> None:
     config = finetuned(ROOT / "configs" / "simcse-review-stsb.toml")
     assert (config.batch_size, config.epochs, config.learning_rate, config.max_length) == (16, 10, 2e-5, 128)
     assert round(config.warmup * 10 * -(-5749 // 16)) == 214
@@ -113,7 +113,7 @@ STUDIES = [file for file in GUNEL if load_toml(file)[0] is FinetuneStudyConfig]
 
 @pytest.mark.long
 @pytest.mark.parametrize("file", STUDIES, ids=lambda file: file.stem)
-def test_a_study_of_gunel_can_be_begun(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_study_of_gunel_can_start(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     runs = Runs()
     monkeypatch.setattr(module, "finetune_in_memory", runs)
@@ -124,4 +124,4 @@ def test_a_study_of_gunel_can_be_begun(file: Path, tmp_path: Path, monkeypatch: 
         Path(noise).write_text("sentence\ttranslation\n" + "".join(f"{text}\tnoisy {text}\n" for text in texts))
     _, values = load_toml(file)
     config = build(FinetuneStudyConfig, {**values, **changes}, source=file)
-    assert len(finetune_study(config)["cells"]) == len(runs.configs) == len(plan_runs(config))
+    assert len(finetune_study(config).cells) == len(runs.configs) == len(plan_runs(config))

@@ -53,9 +53,9 @@ def toy_labels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_set_of_scored_pairs_needs_one_row(toy_pairs: list[str], folder: Path) -> None:
     result = nearfar.evaluate(embed, suite="sts", resamples=0, progress=False)
-    assert list(result["tasks"]) == ["toy-sts"]
-    assert list(result["unavailable"]) == [name for name in suite_tasks("sts") if name != "toy-sts"]
-    assert result["tasks"]["toy-sts"]["pairs"] == 30
+    assert list(result.tasks) == ["toy-sts"]
+    assert list(result.unavailable) == [name for name in suite_tasks("sts") if name != "toy-sts"]
+    assert result.tasks["toy-sts"].pairs == 30
     assert {text for (text,) in load_sentences("toy-sts").rows} == set(toy_pairs[:31])
     assert "toy-sts" in describe_data()["whole"]  # type: ignore[operator]
     assert "Did you mean 'toy-sts'?" in error_of(load_sentences, "toy-stss")
@@ -66,7 +66,7 @@ def test_a_set_of_scored_pairs_needs_one_row(toy_pairs: list[str], folder: Path)
 
 def test_a_labelled_set_needs_a_row_per_use(toy_labels: None) -> None:
     result = nearfar.evaluate(embed, tasks=["toy"], protocol="exact", resamples=0, progress=False)
-    assert result["transfer"]["tasks"]["toy"]["rows"] == 20
+    assert result.transfer.tasks["toy"].rows == 20
     assert suite_tasks("transfer")[-1] == "toy"
     task = load_classification("toy")
     assert (task.label_names, len(task.test.texts), len(task.train.texts)) == (("no", "yes"), 20, 36)

@@ -127,4 +127,4 @@ def test_an_evaluation_loses_only_the_tasks_that_have_the_text(folder: Path, tmp
     files = [str(tmp_path / f"{name}.tsv") for name in ("well", "ill")]
     result = evaluate(folder, tasks=files, resamples=0, progress=False)
     assert list(result["tasks"]) == files[:1]
-    assert "1 of its texts hold NaN or infinity, the first is that of 'an apple'" in result["unavailable"][files[1]]
+    assert "1 of its texts hold NaN or infinity; the first is that of 'an apple'" in result["unavailable"][files[1]]

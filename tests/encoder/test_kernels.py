@@ -432,4 +432,4 @@ def test_results_tell_of_the_kernels(compiler: Callable[[str], Callable[[], list
 
     compiler(f'{OUT}cp {library} "$2"')
     kernels.kernels("attention")
-    assert provenance()["kernels"]["used"] == ["attention"]
+    assert provenance().kernels["used"] == ["attention"]

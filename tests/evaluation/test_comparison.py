@@ -5,6 +5,7 @@ import pytest
 from scipy import stats
 
 from nearfar.evaluation.comparison import EvaluationRun, compare_runs
+from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.statistics import holm, paired_bootstrap
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.types import NearfarError, ScoredPair
@@ -35,110 +36,106 @@ def run(
         return np.stack([np.cos(turn), np.sin(turn), np.full_like(turn, 0.5)], axis=1)
 
     config = {"training_seed": training_seed}
-    result = {"schema": 1, "kind": "sts", "model": name, "config": config} | evaluate_sts(encode, data, resamples=0)
+    result = EvaluationResult(model=name, config=config, tasks=evaluate_sts(encode, data, resamples=0).tasks)
     return EvaluationRun(f"{name}-{seed}.json", result)
 
 
 def score(one: EvaluationRun, name: str, kind: str = "all") -> float:
-    return one.result["tasks"][name]["spearman"][kind]["score"]
+    return one.result.tasks[name].spearman.of(kind).score
 
 
 def test_each_task_is_a_paired_bootstrap():
     first, second = run(1.0), run(2.0, seed=1)
-    row = compare_runs([first], [second], resamples=500)["tasks"]["stsb"]
-    held = [one.result["tasks"]["stsb"]["subsets"]["test"] for one in (first, second)]
-    expected = paired_bootstrap(
-        held[0]["gold"], held[0]["cosines_e6"], held[1]["cosines_e6"], resamples=500, seed=[0, *b"stsb"]
-    )
+    row = compare_runs([first], [second], resamples=500).tasks["stsb"]
+    held = [one.result.tasks["stsb"].subsets["test"] for one in (first, second)]
+    expected = paired_bootstrap(held[0].gold, held[0].cosines_e6, held[1].cosines_e6, resamples=500, seed=[0, *b"stsb"])
     for key in ("difference", "low", "high"):
-        assert row[key] == pytest.approx(100 * getattr(expected, key), abs=1e-4)
-    assert row["p"] == pytest.approx(expected.p, abs=1e-6)
-    assert (row["first"], row["second"]) == (score(first, "stsb"), score(second, "stsb"))
-    assert row["pairs"] == 80
-    assert row["seeds"] is None
+        assert getattr(row, key) == pytest.approx(100 * getattr(expected, key), abs=1e-4)
+    assert row.p == pytest.approx(expected.p, abs=1e-6)
+    assert (row.first, row.second) == (score(first, "stsb"), score(second, "stsb"))
+    assert row.pairs == 80
+    assert row.seeds is None
 
 
 @pytest.mark.parametrize("aggregate", ["all", "mean", "wmean"])
 def test_aggregates_are_those_of_the_evaluations(aggregate):
     first, second = run(1.0), run(1.5, seed=1)
     comparison = compare_runs([first], [second], aggregate=aggregate, resamples=200)
-    row = comparison["tasks"]["sts12"]
-    assert (row["first"], row["second"]) == (score(first, "sts12", aggregate), score(second, "sts12", aggregate))
-    assert row["low"] < row["difference"] < row["high"]
-    assert comparison["config"]["aggregate"] == aggregate
+    row = comparison.tasks["sts12"]
+    assert (row.first, row.second) == (score(first, "sts12", aggregate), score(second, "sts12", aggregate))
+    assert row.low < row.difference < row.high
+    assert comparison.config.aggregate == aggregate
 
 
 def test_overall_is_the_average_without_counting_sick_twice():
     first, second = run(1.0), run(2.0, seed=1)
     comparison = compare_runs([first], [second], resamples=300)
-    overall, names = comparison["overall"], ["sts12", "stsb", "sickr"]
-    assert overall["tasks"] == names
-    assert list(comparison["tasks"]) == [*names, "sickr-full"]
-    assert overall["first"] == pytest.approx(np.mean([score(first, name) for name in names]), abs=1e-3)
-    assert overall["difference"] == pytest.approx(
-        np.mean([comparison["tasks"][name]["difference"] for name in names]), abs=1e-3
-    )
+    overall, names = comparison.overall, ["sts12", "stsb", "sickr"]
+    assert overall.tasks == names
+    assert list(comparison.tasks) == [*names, "sickr-full"]
+    assert overall.first == pytest.approx(np.mean([score(first, name) for name in names]), abs=1e-3)
+    assert overall.difference == pytest.approx(np.mean([comparison.tasks[name].difference for name in names]), abs=1e-3)
     # tasks are drawn independently: the average's interval is narrower by about the root of three
-    rows = [comparison["tasks"][name] for name in names]
-    width = np.sqrt(np.sum([(row["high"] - row["low"]) ** 2 for row in rows])) / 3
-    assert overall["high"] - overall["low"] == pytest.approx(width, rel=0.25)
+    rows = [comparison.tasks[name] for name in names]
+    width = np.sqrt(np.sum([(row.high - row.low) ** 2 for row in rows])) / 3
+    assert overall.high - overall.low == pytest.approx(width, rel=0.25)
     alone = {name: DATA[name] for name in ("stsb", "sickr-full")}
     comparison = compare_runs([run(1.0, data=alone)], [run(2.0, data=alone)], resamples=10)
-    assert comparison["overall"]["tasks"] == ["stsb", "sickr-full"]
+    assert comparison.overall.tasks == ["stsb", "sickr-full"]
 
 
 def test_separable_is_judged_after_holm():
     comparison = compare_runs([run(1.0)], [run(1.25, seed=1)], resamples=400)
-    rows = comparison["tasks"].values()
-    assert [row["p_holm"] for row in rows] == pytest.approx(holm([row["p"] for row in rows]), abs=1e-6)
-    assert [row["separable"] for row in rows] == [row["p_holm"] < 0.05 for row in rows]
-    assert compare_runs([run(0.5)], [run(4.0, seed=1)], resamples=400)["overall"]["separable"] is True
+    rows = comparison.tasks.values()
+    assert [row.p_holm for row in rows] == pytest.approx(holm([row.p for row in rows]), abs=1e-6)
+    assert [row.separable for row in rows] == [row.p_holm < 0.05 for row in rows]
+    assert compare_runs([run(0.5)], [run(4.0, seed=1)], resamples=400).overall.separable is True
     same = compare_runs([run(1.0)], [run(1.0)], resamples=400)
-    assert {row["p"] for row in same["tasks"].values()} == {1.0}
-    assert same["overall"]["separable"] is False
+    assert {row.p for row in same.tasks.values()} == {1.0}
+    assert same.overall.separable is False
 
 
 def test_several_runs_are_averaged_and_tested_over_seeds():
     first = [run(1.0, seed=n) for n in range(3)]
     second = [run(1.6, seed=n + 10) for n in range(4)]
     comparison = compare_runs(first, second, resamples=100)
-    row = comparison["tasks"]["stsb"]
+    row = comparison.tasks["stsb"]
     a, b = ([score(one, "stsb") for one in side] for side in (first, second))
-    assert row["first"] == pytest.approx(np.mean(a), abs=1e-3)
-    assert row["difference"] == pytest.approx(np.mean(a) - np.mean(b), abs=1e-3)
+    assert row.first == pytest.approx(np.mean(a), abs=1e-3)
+    assert row.difference == pytest.approx(np.mean(a) - np.mean(b), abs=1e-3)
     welch = stats.ttest_ind(a, b, equal_var=False)
-    assert row["seeds"]["p"] == pytest.approx(welch.pvalue, rel=1e-3)
-    assert row["seeds"]["low"] == pytest.approx(welch.confidence_interval().low, abs=1e-2)
-    names = comparison["overall"]["tasks"]
+    assert row.seeds.p == pytest.approx(welch.pvalue, rel=1e-3)
+    assert row.seeds.low == pytest.approx(welch.confidence_interval().low, abs=1e-2)
+    names = comparison.overall.tasks
     a, b = ([np.mean([score(one, name) for name in names]) for one in side] for side in (first, second))
-    assert comparison["overall"]["seeds"]["p"] == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-2)
-    assert comparison["first"]["sources"] == ["model-0.json", "model-1.json", "model-2.json"]
+    assert comparison.overall.seeds.p == pytest.approx(stats.ttest_ind(a, b, equal_var=False).pvalue, rel=1e-2)
+    assert comparison.first.sources == ["model-0.json", "model-1.json", "model-2.json"]
 
 
 def test_runs_with_the_same_training_seeds_are_paired_whatever_their_order():
     first = [run(1.0, seed=n, training_seed=n) for n in (1, 2, 3)]
     second = [run(1.4, seed=n, training_seed=n) for n in (3, 1, 2)]
-    row = compare_runs(first, second, resamples=50)["tasks"]["stsb"]
+    row = compare_runs(first, second, resamples=50).tasks["stsb"]
     a, b = ([score(side[n], "stsb") for n in order] for side, order in ((first, (0, 1, 2)), (second, (1, 2, 0))))
-    assert row["seeds"]["test"] == "paired t-test over seeds"
-    assert row["seeds"]["p"] == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-2)
-    second[0].result["config"]["training_seed"] = 4
-    row = compare_runs(first, second, resamples=50)["tasks"]["stsb"]
-    assert row["seeds"]["test"] == "Welch's t-test over seeds"
+    assert row.seeds.test == "paired t-test over seeds"
+    assert row.seeds.p == pytest.approx(stats.ttest_rel(a, b).pvalue, rel=1e-2)
+    second[0].result.config["training_seed"] = 4
+    row = compare_runs(first, second, resamples=50).tasks["stsb"]
+    assert row.seeds.test == "Welch's t-test over seeds"
 
 
 def test_an_undefined_task_is_told_and_the_others_are_compared():
     good, flat = run(1.0), run(1.0, seed=1)
     constant = evaluate_sts(lambda texts: np.ones((len(texts), 2)), {"stsb": DATA["stsb"]}, resamples=0)
-    flat.result["tasks"]["stsb"] = constant["tasks"]["stsb"]
+    flat.result.tasks["stsb"] = constant.tasks["stsb"]
     comparison = compare_runs([good], [flat], resamples=50)
-    row = comparison["tasks"]["stsb"]
-    assert row["reason"] == "undefined for model-1.json: all cosines are equal"
-    assert row["first"] == score(good, "stsb")
-    assert {row[key] for key in ("second", "difference", "low", "high", "p", "separable", "seeds")} == {None}
-    assert comparison["tasks"]["sts12"]["p_holm"] <= 1
-    assert comparison["overall"]["difference"] is None
-    assert comparison["overall"]["reason"] == f"stsb: {row['reason']}"
+    row = comparison.tasks["stsb"]
+    assert row.reason == "undefined for model-1.json: all cosines are equal"
+    assert row.first == score(good, "stsb")
+    assert {getattr(row, key) for key in ("second", "difference", "low", "high", "p", "separable", "seeds")} == {None}
+    assert comparison.tasks["sts12"].p_holm <= 1
+    assert comparison.overall.difference is None
+    assert comparison.overall.reason == f"stsb: {row.reason}"
 
 
 def test_different_data_are_refused_with_the_place():
@@ -155,20 +152,20 @@ def test_different_data_are_refused_with_the_place():
 def test_subsets_are_matched_by_name():
     turned = DATA | {"sts12": dict(reversed(DATA["sts12"].items()))}
     first, second = run(1.0), run(1.0, seed=1, data=turned)
-    row = compare_runs([first], [second], aggregate="all", resamples=20)["tasks"]["sts12"]
-    assert row["second"] == score(second, "sts12")
+    row = compare_runs([first], [second], aggregate="all", resamples=20).tasks["sts12"]
+    assert row.second == score(second, "sts12")
 
 
 def test_tasks_that_not_all_have_are_listed_and_named_ones_must_be_there():
     first, second = run(1.0), run(1.0, seed=1, data={"stsb": DATA["stsb"], "sickr": DATA["sickr"]})
     comparison = compare_runs([first], [second], resamples=10)
-    assert list(comparison["tasks"]) == ["stsb", "sickr"]
-    assert comparison["not_compared"] == ["sts12", "sickr-full"]
+    assert list(comparison.tasks) == ["stsb", "sickr"]
+    assert comparison.not_compared == ["sts12", "sickr-full"]
     chosen = compare_runs([first], [second], tasks=["sickr", "sickr"], resamples=10)
-    assert list(chosen["tasks"]) == chosen["overall"]["tasks"] == ["sickr"]
+    assert list(chosen.tasks) == chosen.overall.tasks == ["sickr"]
     with pytest.raises(NearfarError, match=r"model-1\.json: has no task sts12, only stsb, sickr"):
         compare_runs([first], [second], tasks=["sts12"])
-    with pytest.raises(NearfarError, match=r"no task was evaluated everywhere \(model-0\.json: sts12; model-1"):
+    with pytest.raises(NearfarError, match=r"the sides have no task in common \(model-0\.json: sts12; model-1"):
         compare_runs([run(1.0, data={"sts12": DATA["sts12"]})], [second])
 
 
@@ -190,7 +187,7 @@ def test_the_same_seed_gives_the_same_comparison():
     sides = [run(1.0)], [run(1.2, seed=1)]
 
     def tasks(seed):
-        return compare_runs(*sides, resamples=50, seed=seed)["tasks"]
+        return compare_runs(*sides, resamples=50, seed=seed).tasks
 
     assert tasks(0) == tasks(0)
     assert tasks(0) != tasks(1)

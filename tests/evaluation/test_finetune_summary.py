@@ -1,25 +1,28 @@
 """What a fine-tuning study came to: means, the top 3, and tests, against numpy, scipy and numbers by hand."""
 
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from nearfar.evaluation.finetune_summary import TOP, best_variant, study_markdown, summarise
+from nearfar.evaluation.results import ScoreSummary, StudyResult, StudyRun, VariantDifference
 
-Cells = list[dict[str, Any]]
+Cells = list[StudyRun]
 
 
-def cell(variant: str, sample: int, validation: float, test: float, *, setting: str = "20 rows", **more: Any) -> Any:
-    return {
-        "setting": setting,
-        "variant": variant,
-        "sample": sample,
-        "validation": validation,
-        "test": {"accuracy": test, "f1": test / 2},
-        "updates_per_second": 1.0,
-    } | more
+def cell(
+    variant: str, sample: int, validation: float, test: float, *, setting: str = "20 rows", speed: float = 1.0
+) -> StudyRun:
+    return StudyRun(
+        setting=setting,
+        variant=variant,
+        sample=sample,
+        validation=validation,
+        test={"accuracy": test, "f1": test / 2},
+        updates_per_second=1.0,
+    )
 
 
 def make_cells(samples: int, *, seed: int, setting: str = "20 rows", gain: float = 3.0) -> Cells:
@@ -35,25 +38,24 @@ def make_cells(samples: int, *, seed: int, setting: str = "20 rows", gain: float
 
 
 def scores_of(cells: Cells, variant: str) -> np.ndarray:
-    return np.array([one["test"]["accuracy"] for one in cells if one["variant"] == variant])
+    return np.array([one.test["accuracy"] for one in cells if one.variant == variant])
 
 
 def test_means_and_spread_of_each_variant() -> None:
     cells = make_cells(7, seed=0)
-    for number, one in enumerate(cells):
-        one["updates_per_second"] = float(number**2)
+    cells = [replace(one, updates_per_second=float(number**2)) for number, one in enumerate(cells)]
     (row,) = summarise(cells)
-    assert row["setting"] == "20 rows"
-    assert list(row["variants"]) == ["CE", "CE+SCL"]
-    for variant, held in row["variants"].items():
+    assert row.setting == "20 rows"
+    assert list(row.variants) == ["CE", "CE+SCL"]
+    for variant, held in row.variants.items():
         scores = scores_of(cells, variant)
-        own = [one for one in cells if one["variant"] == variant]
-        assert held["samples"] == 7
-        assert held["validation"] == pytest.approx(np.mean([one["validation"] for one in own]))
-        assert held["updates_per_second"] == np.median([one["updates_per_second"] for one in own])
+        own = [one for one in cells if one.variant == variant]
+        assert held.samples == 7
+        assert held.validation == pytest.approx(np.mean([one.validation for one in own]))
+        assert held.updates_per_second == np.median([one.updates_per_second for one in own])
         expected = {"mean": scores.mean(), "sd": scores.std(ddof=1), "min": scores.min(), "max": scores.max()}
-        assert held["test"]["accuracy"] == pytest.approx(expected)
-        assert held["test"]["f1"]["mean"] == pytest.approx(scores.mean() / 2)
+        assert held.test["accuracy"].to_dict() == pytest.approx(expected)
+        assert held.test["f1"].mean == pytest.approx(scores.mean() / 2)
 
 
 def test_the_top_3_are_those_of_the_validation_rows() -> None:
@@ -62,16 +64,16 @@ def test_the_top_3_are_those_of_the_validation_rows() -> None:
     cells = [cell("CE", number, *both) for number, both in enumerate(zip(validation, test, strict=True), start=1)]
     (row,) = summarise(cells)
     expected = {"mean": 30, "sd": np.std([10, 60, 20], ddof=1), "min": 10, "max": 60}
-    assert row["variants"]["CE"]["top3"]["accuracy"] == pytest.approx(expected)
-    assert row["variants"]["CE"]["top3"]["f1"]["mean"] == pytest.approx(15)
+    assert row.variants["CE"].top3["accuracy"].to_dict() == pytest.approx(expected)
+    assert row.variants["CE"].top3["f1"].mean == pytest.approx(15)
     (row,) = summarise(cells[:2])  # fewer than there are places
     assert TOP == 3
-    assert row["variants"]["CE"]["top3"] == row["variants"]["CE"]["test"]
+    assert row.variants["CE"].top3 == row.variants["CE"].test
 
 
 def test_among_equal_scores_on_validation_the_first_samples_are_taken() -> None:
     (row,) = summarise([cell("CE", sample, 50, 10 * sample) for sample in (1, 2, 3, 4, 5)])
-    assert row["variants"]["CE"]["top3"]["accuracy"]["mean"] == 20
+    assert row.variants["CE"].top3["accuracy"].mean == 20
 
 
 def test_the_difference_is_tested_on_pairs() -> None:
@@ -80,17 +82,18 @@ def test_the_difference_is_tested_on_pairs() -> None:
     before, after = scores_of(cells, "CE"), scores_of(cells, "CE+SCL")
     outcome = stats.ttest_rel(after, before)
     bounds = outcome.confidence_interval(0.95)
-    found = row["difference"]
-    assert (found["metric"], found["samples"]) == ("accuracy", 8)
-    assert found["difference"] == pytest.approx((after - before).mean())
-    assert (found["low"], found["high"]) == pytest.approx((bounds.low, bounds.high))
-    assert found["p"] == found["p_holm"] == pytest.approx(outcome.pvalue)  # of a single setting
-    assert 0 < found["p"] < 0.2
-    assert found["p"] != pytest.approx(stats.ttest_ind(after, before).pvalue, rel=0.05)
-    assert found["p_ranks"] == pytest.approx(stats.wilcoxon(after - before).pvalue)
+    found = row.difference
+    assert (found.metric, found.samples) == ("accuracy", 8)
+    assert found.difference == pytest.approx((after - before).mean())
+    assert (found.low, found.high) == pytest.approx((bounds.low, bounds.high))
+    assert found.p == found.p_holm == pytest.approx(outcome.pvalue)  # of a single setting
+    assert 0 < found.p < 0.2
+    assert found.p != pytest.approx(stats.ttest_ind(after, before).pvalue, rel=0.05)
+    assert found.p_ranks == pytest.approx(stats.wilcoxon(after - before).pvalue)
     shuffled = [cells[place] for place in np.random.default_rng(0).permutation(len(cells)) if place]
     (again,) = summarise([cells[0], *shuffled])  # pairs are found by sample, not by place
-    assert again["difference"] == pytest.approx(found)
+    numbers = [{k: v for k, v in one.to_dict().items() if k != "metric"} for one in (again.difference, found)]
+    assert numbers[0] == pytest.approx(numbers[1])
 
 
 def test_p_is_corrected_over_the_settings() -> None:
@@ -101,58 +104,55 @@ def test_p_is_corrected_over_the_settings() -> None:
         for one in make_cells(6, seed=seed, setting=name, gain=gain)
     ]
     rows = summarise(cells)
-    assert [row["setting"] for row in rows] == list(sizes)
-    p = [row["difference"]["p"] for row in rows]
+    assert [row.setting for row in rows] == list(sizes)
+    p = [row.difference.p for row in rows]
     assert len(set(p)) == 3
     # Holm by hand: times 3 the smallest, then 2, then 1, never falling
     least, middle, most = np.argsort(p)
     expected = {least: min(1, 3 * p[least])}
     expected[middle] = max(expected[least], min(1, 2 * p[middle]))
     expected[most] = max(expected[middle], p[most])
-    assert [row["difference"]["p_holm"] for row in rows] == pytest.approx([expected[place] for place in range(3)])
+    assert [row.difference.p_holm for row in rows] == pytest.approx([expected[place] for place in range(3)])
 
 
 def test_one_sample_has_no_p_and_is_not_corrected_for() -> None:
     alone = [cell("CE", 1, 50, 60, setting="one"), cell("CE+SCL", 1, 50, 62.5, setting="one")]
     several = make_cells(5, seed=1)
     first, second = summarise([*alone, *several])
-    assert first["difference"] == {
-        "metric": "accuracy",
-        "samples": 1,
-        "difference": 2.5,
-        **dict.fromkeys(("low", "high", "p", "p_holm", "p_ranks")),
-    }
-    assert first["variants"]["CE"]["test"]["accuracy"] == {"mean": 60, "sd": None, "min": 60, "max": 60}
-    assert second["difference"]["p_holm"] == second["difference"]["p"]
+    assert first.difference == VariantDifference(
+        metric="accuracy", samples=1, difference=2.5, low=None, high=None, p=None, p_holm=None, p_ranks=None
+    )
+    assert first.variants["CE"].test["accuracy"] == ScoreSummary(mean=60, sd=None, min=60, max=60)
+    assert second.difference.p_holm == second.difference.p
 
 
 def test_equal_differences_have_no_scale() -> None:
     cells = [cell(v, sample, 50, 60 + sample + (v == "CE+SCL")) for sample in (1, 2, 3) for v in ("CE", "CE+SCL")]
     (row,) = summarise(cells)
-    assert (row["difference"]["difference"], row["difference"]["p"]) == (1.0, None)
-    assert row["difference"]["p_ranks"] == pytest.approx(0.25)  # 2 / 2^3
-    (row,) = summarise([one | {"test": {"accuracy": 50.0}} for one in cells])
-    assert (row["difference"]["difference"], row["difference"]["p_ranks"]) == (0.0, None)
+    assert (row.difference.difference, row.difference.p) == (1.0, None)
+    assert row.difference.p_ranks == pytest.approx(0.25)  # 2 / 2^3
+    (row,) = summarise([replace(one, test={"accuracy": 50.0}) for one in cells])
+    assert (row.difference.difference, row.difference.p_ranks) == (0.0, None)
 
 
 def test_samples_that_one_variant_lacks_are_not_compared() -> None:
     cells = make_cells(6, seed=5)
-    fewer = [one for one in cells if (one["variant"], one["sample"]) not in {("CE", 2), ("CE+SCL", 5)}]
+    fewer = [one for one in cells if (one.variant, one.sample) not in {("CE", 2), ("CE+SCL", 5)}]
     (row,) = summarise(fewer)
-    kept = [one for one in cells if one["sample"] not in (2, 5)]
+    kept = [one for one in cells if one.sample not in (2, 5)]
     before, after = scores_of(kept, "CE"), scores_of(kept, "CE+SCL")
-    assert row["difference"]["samples"] == 4
-    assert row["difference"]["difference"] == pytest.approx((after - before).mean())
-    assert row["difference"]["p"] == pytest.approx(stats.ttest_rel(after, before).pvalue)
-    assert [held["samples"] for held in row["variants"].values()] == [5, 5]
+    assert row.difference.samples == 4
+    assert row.difference.difference == pytest.approx((after - before).mean())
+    assert row.difference.p == pytest.approx(stats.ttest_rel(after, before).pvalue)
+    assert [held.samples for held in row.variants.values()] == [5, 5]
     (row,) = summarise([cell("CE", 1, 50, 60), cell("CE+SCL", 2, 50, 70)])
-    assert row["difference"] is None
+    assert row.difference is None
 
 
 def test_one_variant_and_three_have_no_difference() -> None:
-    cells = [one for one in make_cells(4, seed=0) if one["variant"] == "CE"]
-    assert [row["difference"] for row in summarise(cells)] == [None]
-    assert [row["difference"] for row in summarise([*make_cells(4, seed=0), cell("other", 1, 50, 60)])] == [None]
+    cells = [one for one in make_cells(4, seed=0) if one.variant == "CE"]
+    assert [row.difference for row in summarise(cells)] == [None]
+    assert [row.difference for row in summarise([*make_cells(4, seed=0), cell("other", 1, 50, 60)])] == [None]
 
 
 def test_validation_rows_choose() -> None:
@@ -165,15 +165,17 @@ def test_validation_rows_choose() -> None:
 def test_the_page_has_every_number() -> None:
     cells = [*make_cells(4, seed=0), cell("CE", 1, 50, 60, setting="one"), cell("CE+SCL", 1, 50, 62.5, setting="one")]
     settings = summarise(cells)
-    study = {"title": "sst2: CE, CE+SCL", "facts": ["train: few", "test: some"], "settings": settings, "chosen": None}
+    study = StudyResult(
+        title="sst2: CE, CE+SCL", config={}, facts=["train: few", "test: some"], settings=settings, cells=cells
+    )
     page = study_markdown(study)
     assert page.startswith("# sst2: CE, CE+SCL\n\n- train: few\n- test: some\n\n| setting | loss |")
     before, after = scores_of(cells[:8], "CE"), scores_of(cells[:8], "CE+SCL")
-    held = settings[0]["variants"]["CE+SCL"]
-    top = held["top3"]["accuracy"]
+    held = settings[0].variants["CE+SCL"]
+    top = held.top3["accuracy"]
     assert (
-        f"| 20 rows | CE+SCL | 4 | {held['validation']:.2f} | {after.mean():.2f} ({after.std(ddof=1):.2f}) | "
-        f"{after.mean() / 2:.2f} ({after.std(ddof=1) / 2:.2f}) | {top['mean']:.2f} ({top['sd']:.2f}) | 1.00 |"
+        f"| 20 rows | CE+SCL | 4 | {held.validation:.2f} | {after.mean():.2f} ({after.std(ddof=1):.2f}) | "
+        f"{after.mean() / 2:.2f} ({after.std(ddof=1) / 2:.2f}) | {top.mean:.2f} ({top.sd:.2f}) | 1.00 |"
     ) in page
     assert "| one | CE | 1 | 50.00 | 60.00 | 30.00 | 60.00 | 1.00 |" in page
     difference = after - before
@@ -188,12 +190,12 @@ def test_the_page_has_every_number() -> None:
     assert "| one | +2.50 |  |  |  |" in page
     lines = [line for line in page.splitlines() if line.startswith("|")]
     assert [len(line.split(" | ")) for line in lines] == [8] * 6 + [5] * 4
-    assert "choose" not in page
-    assert "The validation rows choose b." in study_markdown(study | {"chosen": ["20 rows", "b"]})
+    assert "Best on" not in page
+    assert "Best on the validation rows: b." in study_markdown(replace(study, chosen=["20 rows", "b"]))
 
 
 def test_a_page_without_differences() -> None:
-    cells = [one for one in make_cells(4, seed=0) if one["variant"] == "CE"]
-    page = study_markdown({"title": "t", "facts": [], "settings": summarise(cells), "chosen": None})
+    cells = [one for one in make_cells(4, seed=0) if one.variant == "CE"]
+    page = study_markdown(StudyResult(title="t", config={}, facts=[], settings=summarise(cells), cells=cells))
     assert "minus" not in page
     assert "| 20 rows | CE | 4 |" in page

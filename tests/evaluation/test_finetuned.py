@@ -105,13 +105,13 @@ def test_an_entry_of_two_labels() -> None:
         ("f1", sklearn.metrics.f1_score(gold, predicted)),
         ("matthews", sklearn.metrics.matthews_corrcoef(gold, predicted)),
     ):
-        estimate = entry[key]
-        assert estimate["score"] == pytest.approx(100 * expected, abs=6e-3), key
-        assert estimate["low"] < estimate["score"] < estimate["high"], key
-        assert estimate["high"] - estimate["low"] < 45, key
-    assert (entry["gold"], entry["predicted"]) == (gold, predicted.tolist())
-    assert (entry["kind"], entry["protocol"], entry["rows"]) == ("classification", "finetune", 120)
-    assert (entry["classes"], entry["dev_accuracy"]) == (["no", "yes"], 25.0)
+        estimate = entry.metric(key)
+        assert estimate.score == pytest.approx(100 * expected, abs=6e-3), key
+        assert estimate.low < estimate.score < estimate.high, key
+        assert estimate.high - estimate.low < 45, key
+    assert (entry.gold, entry.predicted) == (gold, predicted.tolist())
+    assert (entry.kind, entry.protocol, entry.rows) == ("classification", "finetune", 120)
+    assert (entry.classes, entry.dev_accuracy) == (["no", "yes"], 25.0)
 
 
 def test_an_interval_is_that_of_rows_drawn_again() -> None:
@@ -122,19 +122,20 @@ def test_an_interval_is_that_of_rows_drawn_again() -> None:
     places = rng.integers(0, 150, (800, 150))
     drawn = [np.corrcoef(np.array(gold)[rows], predicted[rows])[0, 1] for rows in places]
     low, high = 100 * np.quantile(drawn, [0.025, 0.975])
-    assert [entry["matthews"]["low"], entry["matthews"]["high"]] == pytest.approx([low, high], abs=1.5)
+    assert [entry.matthews.low, entry.matthews.high] == pytest.approx([low, high], abs=1.5)
 
 
 def test_entries_of_other_kinds() -> None:
     gold, predicted = make_predictions(60, 3, seed=7)
     entry = entry_of(gold, outputs_of(predicted, 3), THREE)
-    assert not {"f1", "matthews"} & entry.keys()
+    assert (entry.f1, entry.matthews) == (None, None)
+    assert not {"f1", "matthews"} & entry.to_dict().keys()
     gold, predicted = make_predictions(60, 2, seed=8)
     single = entry_of(gold, outputs_of(predicted, 2), texts=[(f"a {number}",) for number in range(60)])
-    assert "matthews" in single
-    assert "f1" not in single
+    assert single.matthews is not None
+    assert single.f1 is None
     cola = entry_of(gold, outputs_of(predicted, 2), metric="matthews")
-    assert (cola["dev_accuracy"], cola["dev_matthews"]) == (None, 25.0)  # the number is no accuracy
+    assert (cola.dev_accuracy, cola.dev_matthews) == (None, 25.0)  # the number is no accuracy
 
 
 def test_an_entry_of_scores() -> None:
@@ -143,24 +144,24 @@ def test_an_entry_of_scores() -> None:
     written = (np.array(gold) + rng.normal(0, 1, 90)).astype(np.float32)
     entry = entry_of(gold, written[:, None], ())
     exact = written.astype(np.float64)
-    assert entry["kind"] == "relatedness"
-    assert entry["pearson"]["score"] == pytest.approx(100 * scipy.stats.pearsonr(gold, exact).statistic, abs=1e-3)
-    assert entry["spearman"]["score"] == pytest.approx(100 * scipy.stats.spearmanr(gold, exact).statistic, abs=1e-3)
-    assert entry["pearson"]["low"] < entry["pearson"]["score"] < entry["pearson"]["high"]
-    assert entry["mse"] == pytest.approx(np.mean((exact - gold) ** 2), abs=1e-5)
-    assert entry["dev_pearson"] == 25.0
+    assert entry.kind == "relatedness"
+    assert entry.pearson.score == pytest.approx(100 * scipy.stats.pearsonr(gold, exact).statistic, abs=1e-3)
+    assert entry.spearman.score == pytest.approx(100 * scipy.stats.spearmanr(gold, exact).statistic, abs=1e-3)
+    assert entry.pearson.low < entry.pearson.score < entry.pearson.high
+    assert entry.mse == pytest.approx(np.mean((exact - gold) ** 2), abs=1e-5)
+    assert entry.dev_pearson == 25.0
     flat = entry_of(gold, np.full((90, 1), 2.5, dtype=np.float32), ())
-    assert flat["pearson"] == {"score": None, "low": None, "high": None, "reason": "all predicted scores are equal"}
+    assert flat.pearson == results.Estimate(None, None, None, "all predicted scores are equal")
 
 
 def test_a_digest_tells_texts_and_labels() -> None:
     gold, predicted = make_predictions(20, 2, seed=9)
     same, other = outputs_of(predicted, 2), outputs_of(1 - predicted, 2)
-    digest = entry_of(gold, same)["digest"]
-    assert entry_of(gold, other)["digest"] == digest
-    assert entry_of(gold, same, ("nay", "yes"))["digest"] != digest
-    assert entry_of([1 - gold[0], *gold[1:]], same)["digest"] != digest
-    assert entry_of(gold, same, texts=[("x", f"b {number}") for number in range(20)])["digest"] != digest
+    digest = entry_of(gold, same).digest
+    assert entry_of(gold, other).digest == digest
+    assert entry_of(gold, same, ("nay", "yes")).digest != digest
+    assert entry_of([1 - gold[0], *gold[1:]], same).digest != digest
+    assert entry_of(gold, same, texts=[("x", f"b {number}") for number in range(20)]).digest != digest
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
@@ -175,18 +176,14 @@ def test_outputs_that_are_not_finite_name_the_row(bad: float, names: tuple[str, 
 # --- as result files ---
 
 
-def as_result(entries: dict[str, dict[str, Any]], *, model: str, seed: int = 1) -> dict[str, Any]:
-    return {
-        "schema": 1,
-        "kind": "evaluation",
-        "model": model,
-        "config": {"resamples": 200, "training_seed": seed},
-        "provenance": PROVENANCE,
-        "unavailable": {},
-        "averages": {},
-        "tasks": {},
-        "transfer": {"protocol": "finetune", "nhid": 0, "folds": 0, "averages": {}, "tasks": entries},
-    }
+def as_result(entries: dict[str, Any], *, model: str, seed: int = 1) -> results.EvaluationResult:
+    return results.EvaluationResult(
+        model=model,
+        config={"resamples": 200, "training_seed": seed},
+        provenance=results.Provenance.from_dict(PROVENANCE),
+        tasks={},
+        transfer=results.TransferResults(protocol="finetune", nhid=0, folds=0, averages={}, tasks=entries),
+    )
 
 
 def test_entries_are_valid_and_two_files_compare(tmp_path: Path) -> None:
@@ -198,16 +195,16 @@ def test_entries_are_valid_and_two_files_compare(tmp_path: Path) -> None:
         written = (np.array(scores) + spread * noise).astype(np.float32)
         entries = {"mine": entry_of(gold, outputs_of(predicted, 2)), "scored": entry_of(scores, written[:, None], ())}
         result = as_result(entries, model=name)
-        results.validate(result, source="the result")
-        results.write_result(result, tmp_path / f"{name}.json", markdown="")
-        assert json.loads((tmp_path / f"{name}.json").read_text()) == result
-    found = compare(tmp_path / "strong.json", tmp_path / "weak.json", resamples=300, progress=False)["tasks"]
+        result.save(tmp_path / f"{name}.json")
+        assert json.loads((tmp_path / f"{name}.json").read_text()) == result.to_dict()
+        assert results.EvaluationResult.load(tmp_path / f"{name}.json") == result
+    found = compare(tmp_path / "strong.json", tmp_path / "weak.json", resamples=300, progress=False).tasks
     right = np.array([strong == gold, weak == gold])
-    assert found["mine"]["difference"] == pytest.approx(100 * (right[0].mean() - right[1].mean()), abs=1e-3)
+    assert found["mine"].difference == pytest.approx(100 * (right[0].mean() - right[1].mean()), abs=1e-3)
     only = [int((right[0] & ~right[1]).sum()), int((right[1] & ~right[0]).sum())]
-    assert found["mine"]["p"] == pytest.approx(scipy.stats.binomtest(only[0], sum(only)).pvalue, abs=1e-6)
-    assert (found["mine"]["kind"], found["mine"]["separable"]) == ("classification", True)
-    assert found["scored"]["separable"] is True
+    assert found["mine"].p == pytest.approx(scipy.stats.binomtest(only[0], sum(only)).pvalue, abs=1e-6)
+    assert (found["mine"].kind, found["mine"].separable) == ("classification", True)
+    assert found["scored"].separable is True
 
 
 def test_other_rows_do_not_compare() -> None:

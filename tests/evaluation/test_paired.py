@@ -1,10 +1,13 @@
 """Comparisons of probes: McNemar, permutations over seeds, learned relatedness, several sides at once."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from nearfar.evaluation.comparison import compare_pairwise, compare_runs
 from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.results import Estimate, EvaluationResult
 from nearfar.evaluation.statistics import holm, mcnemar, permutation_test
 from nearfar.types import NearfarError
 
@@ -22,62 +25,63 @@ def probed(
     accuracy = {"kind": "classification", "protocol": protocol, "rows": ROWS, "digest": "d"}
     accuracy |= {"accuracy": {"score": 100 * float(np.mean(predicted == GOLD)), "low": None, "high": None}}
     accuracy |= {"gold": GOLD.tolist(), "predicted": predicted.tolist()}
-    learned = {"kind": "relatedness", "pairs": 80, "digest": "e", "spearman": {"score": 1.0}, "gold": scores.tolist()}
+    learned = {"kind": "relatedness", "pairs": 80, "digest": "e", "gold": scores.tolist()}
+    learned |= {key: {"score": 1.0, "low": None, "high": None} for key in ("pearson", "spearman")}
     learned |= {"predicted_e6": [int(1e6 * x) for x in scores + noise * rng.normal(size=80)]}
-    transfer = {"protocol": protocol, "tasks": {"mr": accuracy, "learned": learned}}
+    transfer = {"protocol": protocol, "averages": {}, "tasks": {"mr": accuracy, "learned": learned}}
     result = {"schema": 1, "kind": "evaluation", "model": f"m{share}", "tasks": {}, "transfer": transfer}
-    return EvaluationRun(f"{share}-{seed}.json", result | {"config": {"training_seed": training_seed}})
+    result |= {"config": {"training_seed": training_seed}}
+    return EvaluationRun(f"{share}-{seed}.json", EvaluationResult.from_dict(result))
 
 
 def correct_rows(run: EvaluationRun) -> np.ndarray:
-    held = run.result["transfer"]["tasks"]["mr"]
-    return np.equal(held["gold"], held["predicted"])
+    held = run.result.transfer.tasks["mr"]
+    return np.equal(held.gold, held.predicted)
 
 
 def test_two_probes_are_mcnemars():
     first, second = probed(0.9, 1), probed(0.75, 2)
     comparison = compare_runs([first], [second], resamples=2000)
-    row = comparison["tasks"]["mr"]
-    assert row["p"] == pytest.approx(mcnemar(correct_rows(first), correct_rows(second)), abs=1e-6)
-    assert row["test"] == "McNemar's exact test over rows"
-    assert row["difference"] == pytest.approx(
-        100 * (correct_rows(first).mean() - correct_rows(second).mean()), abs=1e-3
-    )
-    assert row["low"] < row["difference"] < row["high"]
+    row = comparison.tasks["mr"]
+    assert row.p == pytest.approx(mcnemar(correct_rows(first), correct_rows(second)), abs=1e-6)
+    assert row.test == "McNemar's exact test over rows"
+    assert row.difference == pytest.approx(100 * (correct_rows(first).mean() - correct_rows(second).mean()), abs=1e-3)
+    assert row.low < row.difference < row.high
     deviation = np.std(correct_rows(first).astype(float) - correct_rows(second)) / np.sqrt(ROWS)
-    assert row["high"] - row["low"] == pytest.approx(100 * 2 * 1.96 * deviation, rel=0.1)
-    assert row["pairs"] == ROWS
-    assert comparison["overall"] is None
-    assert comparison["overall_transfer"]["tasks"] == ["mr"]
-    assert comparison["overall_transfer"]["separable"] is True
+    assert row.high - row.low == pytest.approx(100 * 2 * 1.96 * deviation, rel=0.1)
+    assert row.pairs == ROWS
+    assert comparison.overall is None
+    assert comparison.overall_transfer.tasks == ["mr"]
+    assert comparison.overall_transfer.separable is True
 
 
 def test_several_seeds_are_permuted_and_ranked():
     first = [probed(0.85, n, training_seed=n) for n in (1, 2, 3)]
     second = [probed(0.8, n + 10, training_seed=n) for n in (1, 2, 3)]
-    row = compare_runs(first, second, resamples=500)["tasks"]["mr"]
+    row = compare_runs(first, second, resamples=500).tasks["mr"]
     shares = np.mean([correct_rows(run) for run in first], axis=0) - np.mean(
         [correct_rows(run) for run in second], axis=0
     )
-    assert row["p"] == pytest.approx(permutation_test(shares, resamples=500, seed=[0, *b"mr"]), abs=1e-6)
-    assert row["test"] == "permutation test over rows"
-    assert row["seeds"]["rank_test"] == "Wilcoxon's signed-rank test over seeds"
-    assert row["seeds"]["p_rank"] >= 0.25
+    assert row.p == pytest.approx(permutation_test(shares, resamples=500, seed=[0, *b"mr"]), abs=1e-6)
+    assert row.test == "permutation test over rows"
+    assert row.seeds.rank_test == "Wilcoxon's signed-rank test over seeds"
+    assert row.seeds.p_rank >= 0.25
 
 
 def test_learned_relatedness_is_a_correlation():
     better, worse = probed(0.8, 1, noise=0.2), probed(0.8, 2, noise=3.0)
-    row = compare_runs([better], [worse], resamples=300)["tasks"]["learned"]
-    assert row["kind"] == "relatedness"
-    assert row["difference"] > 0
-    assert row["separable"] is True
+    row = compare_runs([better], [worse], resamples=300).tasks["learned"]
+    assert row.kind == "relatedness"
+    assert row.difference > 0
+    assert row.separable is True
 
 
 def test_other_protocols_or_rows_are_refused():
     with pytest.raises(NearfarError, match=r"differently on task mr \(senteval, 0 hidden units, 10 folds; exact"):
         compare_runs([probed(0.8, 1)], [probed(0.8, 2, protocol="exact")])
     other = probed(0.8, 2)
-    other.result["transfer"]["tasks"]["mr"]["digest"] = "x"
+    tasks = other.result.transfer.tasks
+    tasks["mr"] = replace(tasks["mr"], digest="x")
     with pytest.raises(NearfarError, match="different data"):
         compare_runs([probed(0.8, 1)], [other])
 
@@ -85,25 +89,28 @@ def test_other_protocols_or_rows_are_refused():
 @pytest.mark.parametrize("task", ["mr", "learned"])
 def test_a_probe_without_a_result_is_told(task):
     broken = probed(0.8, 2)
-    nothing = {"score": None, "low": None, "high": None, "reason": "NaN in 'x'"}
-    held = broken.result["transfer"]["tasks"][task]
-    held |= {"accuracy": nothing, "spearman": nothing, "gold": [], "predicted": [], "predicted_e6": []}
-    rows = compare_runs([probed(0.8, 1)], [broken], resamples=50)["tasks"]
-    assert rows[task]["reason"] == "undefined for 0.8-2.json: NaN in 'x'"
-    assert rows[task]["p"] is None
-    assert rows[task]["first"] is not None
-    assert rows["learned" if task == "mr" else "mr"]["p"] is not None
+    nothing = Estimate(None, None, None, "NaN in 'x'")
+    tasks = broken.result.transfer.tasks
+    if task == "mr":
+        tasks[task] = replace(tasks[task], accuracy=nothing, gold=[], predicted=[])
+    else:
+        tasks[task] = replace(tasks[task], spearman=nothing, gold=[], predicted_e6=[])
+    rows = compare_runs([probed(0.8, 1)], [broken], resamples=50).tasks
+    assert rows[task].reason == "undefined for 0.8-2.json: NaN in 'x'"
+    assert rows[task].p is None
+    assert rows[task].first is not None
+    assert rows["learned" if task == "mr" else "mr"].p is not None
 
 
 def test_of_three_sides_each_two_are_compared_and_corrected_together():
     sides = [[probed(share, n)] for n, share in enumerate((0.9, 0.88, 0.6))]
     several = compare_pairwise(sides, resamples=300)
-    assert [one["pair"] for one in several["comparisons"]] == [[0, 1], [0, 2], [1, 2]]
-    assert [side["name"] for side in several["sides"]] == ["m0.9", "m0.88", "m0.6"]
-    alone = compare_runs(sides[0], sides[2], resamples=300)["tasks"]["mr"]
-    rows = [one["tasks"][task] for one in several["comparisons"] for task in ("mr", "learned")]
-    corrected = holm([row["p"] for row in rows])
-    assert [row["p_holm"] for row in rows] == pytest.approx(corrected, abs=1e-6)
-    assert several["comparisons"][1]["tasks"]["mr"]["p"] == alone["p"]
-    assert several["comparisons"][1]["tasks"]["mr"]["separable"] is True
-    assert several["comparisons"][0]["tasks"]["mr"]["separable"] is False
+    assert [one.pair for one in several.comparisons] == [[0, 1], [0, 2], [1, 2]]
+    assert [side.name for side in several.sides] == ["m0.9", "m0.88", "m0.6"]
+    alone = compare_runs(sides[0], sides[2], resamples=300).tasks["mr"]
+    rows = [one.tasks[task] for one in several.comparisons for task in ("mr", "learned")]
+    corrected = holm([row.p for row in rows])
+    assert [row.p_holm for row in rows] == pytest.approx(corrected, abs=1e-6)
+    assert several.comparisons[1].tasks["mr"].p == alone.p
+    assert several.comparisons[1].tasks["mr"].separable is True
+    assert several.comparisons[0].tasks["mr"].separable is False

@@ -133,7 +133,7 @@ def test_constant_embeddings_give_the_majority(protocol):
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"protocol": "sklearn"}, "protocol 'sklearn': take senteval or exact"),
+        ({"protocol": "sklearn"}, "protocol 'sklearn': must be senteval or exact"),
         ({"nhid": -1}, "nhid -1: must be 0 or more"),
         ({"protocol": "exact", "nhid": 50}, "nhid 50: the protocol exact is logistic regression"),
         ({"folds": 1}, "folds 1: must be 2 or more"),
@@ -166,7 +166,7 @@ def test_too_few_rows_to_hold_some_out():
     few = {"all": [0, 1] * 12}
     check_labels(few, "ab", Probe())
     fewer = {"all": [0, 1] * 10}
-    with pytest.raises(NearfarError, match="20 rows are too few: of the 13 to train on, 5% are held out"):
+    with pytest.raises(NearfarError, match="20 rows are too few: 5% of the 13 training rows, held out"):
         check_labels(fewer, "ab", Probe(folds=3))
     check_labels(fewer, "ab", EXACT)
 

@@ -3,12 +3,21 @@
 import json
 import os
 import subprocess
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from nearfar.evaluation import results
-from nearfar.evaluation.results import check_output, digest, provenance, read_result, validate, write_result
+from nearfar.evaluation.results import (
+    Estimate,
+    EvaluationResult,
+    Provenance,
+    check_output,
+    digest,
+    environment,
+    load_result,
+    provenance,
+)
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.types import NearfarError, ScoredPair
 
@@ -18,20 +27,28 @@ PAIRS = [ScoredPair("ein Hund", "a dog", 4.5), ScoredPair("a cat", "two", 1), Sc
 @pytest.fixture
 def result():
     scored = evaluate_sts(lambda texts: np.array([[len(t), 3.0] for t in texts]), {"mine": {"a": PAIRS}}, resamples=9)
-    header = {"schema": 1, "kind": "sts", "model": "länge", "config": {"seed": 0}, "provenance": provenance()}
-    return header | {"unavailable": {}} | scored
+    return EvaluationResult(
+        kind="sts",
+        model="länge",
+        config={"seed": 0},
+        provenance=provenance(),
+        tasks=scored.tasks,
+        texts=scored.texts,
+        dim=scored.dim,
+    )
 
 
 def test_what_is_written_is_read_back(result, tmp_path):
     file = tmp_path / "r.json"
-    write_result(result, file, markdown="# länge\n")
-    assert read_result(file) == result
-    assert (tmp_path / "r.md").read_text(encoding="utf-8") == "# länge\n"
+    result.save(file)
+    assert EvaluationResult.load(file) == load_result(file) == result
+    assert json.loads(file.read_text(encoding="utf-8")) == result.to_dict()
+    assert (tmp_path / "r.md").read_text(encoding="utf-8").startswith("# Evaluation of länge\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json", "r.md"]
 
 
 def test_arrays_and_estimates_stand_on_one_line_each(result, tmp_path):
-    write_result(result, tmp_path / "r.json", markdown="")
+    result.save(tmp_path / "r.json")
     lines = [line.strip() for line in (tmp_path / "r.json").read_text(encoding="utf-8").splitlines()]
     assert '"gold": [4.5,1,0.25],' in lines
     assert sum(line.startswith('"cosines_e6": [') and line.endswith("]") for line in lines) == 1
@@ -40,7 +57,7 @@ def test_arrays_and_estimates_stand_on_one_line_each(result, tmp_path):
 
 def test_a_failed_write_leaves_the_old_file_whole(result, tmp_path, monkeypatch):
     file = tmp_path / "r.json"
-    write_result(result, file, markdown="")
+    result.save(file)
     before = file.read_bytes()
 
     def full(descriptor):
@@ -48,14 +65,16 @@ def test_a_failed_write_leaves_the_old_file_whole(result, tmp_path, monkeypatch)
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(NearfarError, match=r"r\.json: cannot be written \(No space left on device\)"):
-        write_result(result | {"model": "another"}, file, markdown="")
+        replace(result, model="another").save(file)
     assert file.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json", "r.md"]
 
 
-def test_a_result_that_is_not_finite_is_never_written(tmp_path):
+def test_a_result_that_is_not_finite_is_never_written(result, tmp_path):
+    task = result.tasks["mine"]
+    bad = replace(task.spearman, all=Estimate(float("nan"), None, None))
     with pytest.raises(ValueError, match="JSON compliant"):
-        write_result({"score": float("nan")}, tmp_path / "r.json", markdown="")
+        replace(result, tasks={"mine": replace(task, spearman=bad)}).save(tmp_path / "r.json")
     assert not (tmp_path / "r.json").exists()
 
 
@@ -65,11 +84,11 @@ def test_a_result_that_is_not_finite_is_never_written(tmp_path):
         (None, "cannot be read"),
         ("", "not a complete JSON file"),
         ('{"schema": 1, "kind": "sts", "tas', "not a complete JSON file"),
-        ("[1, 2]", "has no 'schema'"),
-        ('{"a": 1}', "has no 'schema'"),
-        ('{"schema": 2}', "schema 2; this version of nearfar reads 1"),
+        ("[1, 2]", "is not a JSON object"),
+        ('{"a": 1}', "has no 'kind'"),
+        ('{"schema": 2}', r"newer version of nearfar \(schema 2; this version reads up to 1\)\. Update nearfar"),
         ('{"schema": 1, "kind": "comparison"}', "kind is 'comparison'"),
-        ('{"schema": 1, "kind": "sts", "model": "m", "config": {}}', "no tasks"),
+        ('{"schema": 1, "kind": "sts", "model": "m", "config": {}}', "it lacks 'tasks'"),
     ],
 )
 def test_a_file_that_is_no_result_is_named(text, message, tmp_path):
@@ -77,34 +96,48 @@ def test_a_file_that_is_no_result_is_named(text, message, tmp_path):
     if text is not None:
         file.write_text(text, encoding="utf-8")
     with pytest.raises(NearfarError, match=message) as caught:
-        read_result(file)
+        EvaluationResult.load(file)
     assert str(caught.value).startswith(str(file))
 
 
 def test_a_binary_file_is_no_result(tmp_path):
     (tmp_path / "b.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(NearfarError, match=r"b\.json: is damaged: byte 0 is not UTF-8"):
-        read_result(tmp_path / "b.json")
+        EvaluationResult.load(tmp_path / "b.json")
+
+
+def subset_of(content):
+    return content["tasks"]["mine"]["subsets"]["a"]
 
 
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda r: r["tasks"]["mine"].pop("subsets"), "task mine has no subsets"),
-        (lambda r: r["tasks"].update(mine=3), "task mine has no subsets"),
-        (lambda r: r["tasks"]["mine"]["spearman"].pop("wmean"), "task mine has no Spearman estimates"),
-        (lambda r: r["tasks"]["mine"]["subsets"]["a"].pop("digest"), "subset a has no digest"),
-        (lambda r: r["tasks"]["mine"]["subsets"]["a"].pop("gold"), "'gold' is no list of numbers"),
-        (lambda r: r["tasks"]["mine"]["subsets"]["a"]["gold"].pop(), "'gold' has 2 numbers"),
-        (lambda r: r["tasks"]["mine"]["subsets"]["a"].update(cosines_e6=["1", 2, 3]), "no list of numbers"),
-        (lambda r: r["tasks"]["mine"]["subsets"]["a"].update(gold=[1, float("nan"), 3]), "no list of numbers"),
+        (lambda r: r["tasks"]["mine"].pop("subsets"), "tasks.mine lacks 'subsets'"),
+        (lambda r: r["tasks"].update(mine=3), "tasks.mine is not an object"),
+        (lambda r: r["tasks"]["mine"]["spearman"].pop("wmean"), "tasks.mine.spearman lacks 'wmean'"),
+        (lambda r: subset_of(r).pop("digest"), "tasks.mine.subsets.a lacks 'digest'"),
+        (lambda r: subset_of(r).pop("gold"), "tasks.mine.subsets.a lacks 'gold'"),
+        (
+            lambda r: r["tasks"]["mine"]["subsets"]["a"]["gold"].pop(),
+            "tasks.mine.subsets.a.gold has 2 numbers, and 'pairs' is 3",
+        ),
+        (
+            lambda r: r["tasks"]["mine"]["subsets"]["a"].update(cosines_e6=["1", 2, 3]),
+            r"cosines_e6\[0\] is '1', not a number",
+        ),
+        (
+            lambda r: r["tasks"]["mine"]["subsets"]["a"].update(gold=[1, float("nan"), 3]),
+            r"gold\[1\] is nan, not a number",
+        ),
     ],
 )
 def test_a_damaged_result_says_where(damage, message, result):
-    validate(result, source="whole.json")
-    damage(result)
+    content = result.to_dict()
+    assert EvaluationResult.from_dict(content) == result
+    damage(content)
     with pytest.raises(NearfarError, match=f"damaged.json.*{message}"):
-        validate(result, source="damaged.json")
+        EvaluationResult.from_dict(content, source="damaged.json")
 
 
 def test_outputs_that_cannot_be_written_are_refused_beforehand(tmp_path):
@@ -139,11 +172,11 @@ def test_digest_sees_texts_scores_and_order():
 
 
 def test_provenance_tells_date_command_versions_and_hardware():
-    told = provenance()
-    assert told["versions"]["numpy"] == np.__version__
-    assert told["hardware"]["cores"] == os.cpu_count()
-    assert told["date"].endswith("+00:00")
-    json.dumps(told, allow_nan=False)
+    found = provenance()
+    assert found.versions["numpy"] == np.__version__
+    assert found.hardware["cores"] == os.cpu_count()
+    assert found.date.endswith("+00:00")
+    assert Provenance.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False))) == found
 
 
 def test_commit_is_that_of_the_checkout_the_package_is_tracked_in(tmp_path, monkeypatch):
@@ -153,16 +186,16 @@ def test_commit_is_that_of_the_checkout_the_package_is_tracked_in(tmp_path, monk
 
     module = tmp_path / "results.py"
     module.write_text("1")
-    monkeypatch.setattr(results, "__file__", str(module))
-    assert provenance()["commit"] is None  # no checkout
+    monkeypatch.setattr(environment, "__file__", str(module))
+    assert provenance().commit is None  # no checkout
     git("init")
     (tmp_path / "other").write_text("2")
     git("add", "other")
     git("commit", "-m", "one")
-    assert provenance()["commit"] is None  # installed inside somebody else's checkout
+    assert provenance().commit is None  # installed inside somebody else's checkout
     git("add", "results.py")
     git("commit", "-m", "two")
-    assert provenance()["commit"] == git("rev-parse", "HEAD")
+    assert provenance().commit == git("rev-parse", "HEAD")
     for made in ("docs/page.md", "studies/results/fast/scl.json"):
         (tmp_path / made).parent.mkdir(parents=True)
         (tmp_path / made).write_text("before")
@@ -170,6 +203,6 @@ def test_commit_is_that_of_the_checkout_the_package_is_tracked_in(tmp_path, monk
     git("commit", "-m", "three")
     for made in ("docs/page.md", "studies/results/fast/scl.json"):
         (tmp_path / made).write_text("made again")
-    assert provenance()["commit"] == git("rev-parse", "HEAD")  # its numbers come from the same code
+    assert provenance().commit == git("rev-parse", "HEAD")  # its numbers come from the same code
     module.write_text("3")
-    assert provenance()["commit"] == git("rev-parse", "HEAD") + "-dirty"
+    assert provenance().commit == git("rev-parse", "HEAD") + "-dirty"

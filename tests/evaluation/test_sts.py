@@ -8,6 +8,7 @@ from scipy import stats
 
 from nearfar.data.sts import load_task
 from nearfar.evaluation import sts
+from nearfar.evaluation.results import Estimate
 from nearfar.evaluation.sts import AVERAGES, evaluate_sts
 from nearfar.types import NearfarError, ScoredPair
 
@@ -34,28 +35,28 @@ def columns(pairs):
 
 def test_aggregates_are_scipys():
     a, b = subset(30), subset(50, seed=1)
-    scored = evaluate_sts(angles, {"mine": {"a": a, "b": b}}, resamples=100)["tasks"]["mine"]
+    scored = evaluate_sts(angles, {"mine": {"a": a, "b": b}}, resamples=100).tasks["mine"]
     for metric, reference in (("spearman", stats.spearmanr), ("pearson", stats.pearsonr)):
         rho = [100 * reference(*columns(pairs)).statistic for pairs in (a, b, a + b)]
         expected = {"all": rho[2], "mean": (rho[0] + rho[1]) / 2, "wmean": (30 * rho[0] + 50 * rho[1]) / 80}
         for kind, score in expected.items():
-            found = scored[metric][kind]
-            assert found["score"] == pytest.approx(score, abs=2e-3)
-            assert found["low"] < found["score"] < found["high"]
-        assert scored["subsets"]["a"][metric]["score"] == pytest.approx(rho[0], abs=2e-3)
-        assert scored["subsets"]["b"][metric]["score"] == pytest.approx(rho[1], abs=2e-3)
-    assert scored["pairs"] == 80
-    assert [scored["subsets"][name]["pairs"] for name in "ab"] == [30, 50]
+            found = scored.metric(metric).of(kind)
+            assert found.score == pytest.approx(score, abs=2e-3)
+            assert found.low < found.score < found.high
+        assert scored.subsets["a"].metric(metric).score == pytest.approx(rho[0], abs=2e-3)
+        assert scored.subsets["b"].metric(metric).score == pytest.approx(rho[1], abs=2e-3)
+    assert scored.pairs == 80
+    assert [scored.subsets[name].pairs for name in "ab"] == [30, 50]
 
 
 def test_a_file_alone_gives_its_scores_again():
     pairs = subset(40)
-    held = evaluate_sts(angles, {"mine": {"a": pairs}}, resamples=0)["tasks"]["mine"]["subsets"]["a"]
-    assert held["gold"] == [pair.score for pair in pairs]
-    assert held["cosines_e6"] == pytest.approx([1e6 * cosine for cosine in columns(pairs)[1]], abs=2)
-    assert all(type(cosine) is int for cosine in held["cosines_e6"])
-    again = stats.spearmanr(held["gold"], held["cosines_e6"]).statistic
-    assert held["spearman"] == {"score": round(100 * again, 4), "low": None, "high": None}
+    held = evaluate_sts(angles, {"mine": {"a": pairs}}, resamples=0).tasks["mine"].subsets["a"]
+    assert held.gold == [pair.score for pair in pairs]
+    assert held.cosines_e6 == pytest.approx([1e6 * cosine for cosine in columns(pairs)[1]], abs=2)
+    assert all(type(cosine) is int for cosine in held.cosines_e6)
+    again = stats.spearmanr(held.gold, held.cosines_e6).statistic
+    assert held.spearman == Estimate(round(100 * again, 4), None, None)
 
 
 def test_every_distinct_text_is_encoded_once_in_one_call():
@@ -69,53 +70,52 @@ def test_every_distinct_text_is_encoded_once_in_one_call():
     twice = [*pairs, ScoredPair("x 0", "x 10", 5)]  # a pair that comes twice is two pairs
     result = evaluate_sts(encode, {"one": {"a": pairs}, "two": {"b": twice}}, resamples=0)
     assert calls == [["x 0", "x 10", "x 50"]]
-    assert result["texts"] == 3
-    assert result["dim"] == 2
-    assert result["tasks"]["two"]["pairs"] == 4
+    assert result.texts == 3
+    assert result.dim == 2
+    assert result.tasks["two"].pairs == 4
 
 
 def test_the_same_seed_gives_the_same_intervals_whatever_else_is_evaluated():
     task, other = {"a": subset(30)}, {"b": subset(40, seed=1)}
-    alone = evaluate_sts(angles, {"mine": task}, resamples=50)["tasks"]["mine"]
-    assert evaluate_sts(angles, {"other": other, "mine": task}, resamples=50)["tasks"]["mine"] == alone
-    assert evaluate_sts(angles, {"mine": task}, resamples=50, seed=1)["tasks"]["mine"] != alone
+    alone = evaluate_sts(angles, {"mine": task}, resamples=50).tasks["mine"]
+    assert evaluate_sts(angles, {"other": other, "mine": task}, resamples=50).tasks["mine"] == alone
+    assert evaluate_sts(angles, {"mine": task}, resamples=50, seed=1).tasks["mine"] != alone
 
 
 def test_averages_over_the_seven_tasks():
     tasks = {name: {"a": subset(20, seed=n), "b": subset(30, seed=n + 50)} for n, name in enumerate(SEVEN)}
     result = evaluate_sts(angles, tasks, resamples=200)
-    assert list(result["averages"]) == ["seven tasks, SICK-R test"]
-    average = result["averages"]["seven tasks, SICK-R test"]
-    assert average["tasks"] == list(SEVEN)
+    assert list(result.averages) == ["seven tasks, SICK-R test"]
+    average = result.averages["seven tasks, SICK-R test"]
+    assert average.tasks == list(SEVEN)
     for metric in ("spearman", "pearson"):
         for kind in ("all", "mean", "wmean"):
-            each = [result["tasks"][task][metric][kind] for task in SEVEN]
-            found = average[metric][kind]
-            assert found["score"] == pytest.approx(np.mean([one["score"] for one in each]), abs=1e-3)
+            each = [result.tasks[task].metric(metric).of(kind) for task in SEVEN]
+            found = average.metric(metric).of(kind)
+            assert found.score == pytest.approx(np.mean([one.score for one in each]), abs=1e-3)
             # seven independent tasks: the average's interval is narrower by about the root of seven
-            width = np.sqrt(np.sum([(one["high"] - one["low"]) ** 2 for one in each])) / 7
-            assert found["high"] - found["low"] == pytest.approx(width, rel=0.25)
+            width = np.sqrt(np.sum([(one.high - one.low) ** 2 for one in each])) / 7
+            assert found.high - found.low == pytest.approx(width, rel=0.25)
     del tasks["sts13"]
-    assert evaluate_sts(angles, tasks, resamples=0)["averages"] == {}
+    assert evaluate_sts(angles, tasks, resamples=0).averages == {}
 
 
 def test_both_averages_are_given_where_both_readings_of_sick_are_there():
     tasks = {name: {"a": subset(9, seed=n), "b": subset(9)} for n, name in enumerate((*SEVEN, "sickr-full"))}
-    assert list(evaluate_sts(angles, tasks, resamples=0)["averages"]) == list(AVERAGES)
+    assert list(evaluate_sts(angles, tasks, resamples=0).averages) == list(AVERAGES)
 
 
 def test_semeval_tasks_without_subsets_have_no_mean():
     tasks = {name: {"all": subset(20, seed=n)} for n, name in enumerate(SEVEN)}
     result = evaluate_sts(angles, tasks, resamples=10)
-    assert result["tasks"]["sts12"]["spearman"]["all"]["score"] is not None
-    reason = "this copy of the data does not tell the subsets apart"
+    assert result.tasks["sts12"].spearman.all.score is not None
+    reason = "this copy of the data does not separate the subsets"
     for kind in ("mean", "wmean"):
-        undefined = {"score": None, "low": None, "high": None}
-        assert result["tasks"]["sts12"]["spearman"][kind] == undefined | {"reason": reason}
-        average = result["averages"]["seven tasks, SICK-R test"]["spearman"][kind]
-        assert average == undefined | {"reason": f"undefined on sts12: {reason}"}
-    spearman = result["tasks"]["stsb"]["spearman"]
-    assert spearman["mean"] == spearman["all"]  # STS-B is one set, and its mean is its score
+        assert result.tasks["sts12"].spearman.of(kind) == Estimate(None, None, None, reason)
+        average = result.averages["seven tasks, SICK-R test"].spearman.of(kind)
+        assert average == Estimate(None, None, None, f"undefined on sts12: {reason}")
+    spearman = result.tasks["stsb"].spearman
+    assert spearman.mean == spearman.all  # STS-B is one set, and its mean is its score
 
 
 def test_a_constant_encoder_has_no_correlation_and_the_reason_is_given():
@@ -125,32 +125,32 @@ def test_a_constant_encoder_has_no_correlation_and_the_reason_is_given():
         # one direction, many lengths: cosines of 1 up to float32 rounding
         return np.float32(rng.uniform(1, 2, size=(len(texts), 1))) * np.float32([0.1, 0.7, 0.3])
 
-    spearman = evaluate_sts(constant, {"mine": {"a": subset(30)}}, resamples=10)["tasks"]["mine"]["spearman"]
-    assert {estimate["reason"] for estimate in spearman.values()} == {"all cosines are equal"}
-    assert {estimate["score"] for estimate in spearman.values()} == {None}
+    spearman = evaluate_sts(constant, {"mine": {"a": subset(30)}}, resamples=10).tasks["mine"].spearman
+    assert {estimate.reason for _, estimate in spearman.items()} == {"all cosines are equal"}
+    assert {estimate.score for _, estimate in spearman.items()} == {None}
 
 
 def test_a_task_of_one_pair_is_undefined_and_others_are_still_scored():
     tasks = {"tiny": {"a": subset(1)}, "mine": {"a": subset(30), "tiny": subset(2, seed=3)}}
-    scored = evaluate_sts(angles, tasks, resamples=10)["tasks"]
-    assert scored["tiny"]["spearman"]["all"]["reason"] == "1 pair, where a correlation needs 3"
-    assert scored["mine"]["spearman"]["all"]["score"] > 50
-    assert scored["mine"]["subsets"]["a"]["pearson"]["score"] > 50
+    scored = evaluate_sts(angles, tasks, resamples=10).tasks
+    assert scored["tiny"].spearman.all.reason == "1 pair, where a correlation needs 3"
+    assert scored["mine"].spearman.all.score > 50
+    assert scored["mine"].subsets["a"].pearson.score > 50
     for kind in ("mean", "wmean"):
         reason = "undefined on tiny: 2 pairs, where a correlation needs 3"
-        assert scored["mine"]["spearman"][kind]["reason"] == reason
+        assert scored["mine"].spearman.of(kind).reason == reason
 
 
 def test_an_empty_subset_is_undefined_and_the_rest_is_scored():
-    spearman = evaluate_sts(angles, {"mine": {"a": subset(30), "b": []}}, resamples=10)["tasks"]["mine"]["spearman"]
-    assert spearman["all"]["low"] < spearman["all"]["score"]
-    assert spearman["mean"]["reason"] == "undefined on b: 0 pairs, where a correlation needs 3"
+    spearman = evaluate_sts(angles, {"mine": {"a": subset(30), "b": []}}, resamples=10).tasks["mine"].spearman
+    assert spearman.all.low < spearman.all.score
+    assert spearman.mean.reason == "undefined on b: 0 pairs, where a correlation needs 3"
 
 
 def test_equal_gold_scores_are_undefined():
     pairs = [pair._replace(score=2.5) for pair in subset(10)]
-    spearman = evaluate_sts(angles, {"mine": {"a": pairs}}, resamples=10)["tasks"]["mine"]["spearman"]
-    assert spearman["all"]["reason"] == "all gold scores are equal"
+    spearman = evaluate_sts(angles, {"mine": {"a": pairs}}, resamples=10).tasks["mine"].spearman
+    assert spearman.all.reason == "all gold scores are equal"
 
 
 def test_a_zero_vector_has_cosine_zero_and_is_counted():
@@ -159,18 +159,18 @@ def test_a_zero_vector_has_cosine_zero_and_is_counted():
     def encode(texts):
         return angles(texts) * np.array([[text != "x 10"] for text in texts])
 
-    scored = evaluate_sts(encode, {"mine": {"a": pairs}}, resamples=0)["tasks"]["mine"]
-    assert scored["zero_vectors"] == 1
-    assert scored["subsets"]["a"]["cosines_e6"] == [0, 0, 500_000]
+    scored = evaluate_sts(encode, {"mine": {"a": pairs}}, resamples=0).tasks["mine"]
+    assert scored.zero_vectors == 1
+    assert scored.subsets["a"].cosines_e6 == [0, 0, 500_000]
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
 def test_the_length_of_vectors_does_not_matter(scale):
     tasks = {"mine": {"a": subset(30)}}
     scaled = evaluate_sts(lambda texts: angles(texts) * np.float32(scale), tasks, resamples=0)
-    assert scaled["tasks"]["mine"]["zero_vectors"] == 0
-    plain = evaluate_sts(angles, tasks, resamples=0)["tasks"]["mine"]["spearman"]["all"]["score"]
-    assert scaled["tasks"]["mine"]["spearman"]["all"]["score"] == pytest.approx(plain, abs=1e-2)
+    assert scaled.tasks["mine"].zero_vectors == 0
+    plain = evaluate_sts(angles, tasks, resamples=0).tasks["mine"].spearman.all.score
+    assert scaled.tasks["mine"].spearman.all.score == pytest.approx(plain, abs=1e-2)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -183,11 +183,11 @@ def test_a_vector_that_is_not_finite_costs_its_tasks_alone(value):
         return vectors
 
     scored = evaluate_sts(encode, tasks, resamples=0)
-    assert list(scored["tasks"]) == ["one"]
-    assert scored["tasks"] == evaluate_sts(angles, {"one": tasks["one"]}, resamples=0)["tasks"]
-    assert list(scored["unavailable"]) == ["two"]
-    assert "1 of its texts hold NaN or infinity, the first is that of 'bad 1'" in scored["unavailable"]["two"]
-    assert evaluate_sts(encode, {"two": tasks["two"]})["tasks"] == {}
+    assert list(scored.tasks) == ["one"]
+    assert scored.tasks == evaluate_sts(angles, {"one": tasks["one"]}, resamples=0).tasks
+    assert list(scored.unavailable) == ["two"]
+    assert "1 of its texts hold NaN or infinity; the first is that of 'bad 1'" in scored.unavailable["two"]
+    assert evaluate_sts(encode, {"two": tasks["two"]}).tasks == {}
 
 
 @pytest.mark.parametrize(
@@ -240,5 +240,5 @@ def test_unusable_settings_are_refused_before_encoding():
 def test_the_official_tasks_have_the_official_pairs(nearfar_data, task, pairs):
     subsets = load_task(task)
     scored = evaluate_sts(lambda texts: np.array([[len(text), 1.0] for text in texts]), {task: subsets}, resamples=0)
-    assert scored["tasks"][task]["pairs"] == pairs
+    assert scored.tasks[task].pairs == pairs
     assert (task in sts.SEMEVAL) == (len(subsets) > 1 and task != "sickr-full")

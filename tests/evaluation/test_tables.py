@@ -5,19 +5,30 @@ import io
 import pytest
 from rich.console import Console
 
-from nearfar.evaluation.tables import (
-    comparison_markdown,
-    comparison_table,
-    comparisons_markdown,
-    comparisons_table,
-    evaluation_markdown,
-    evaluation_tables,
-)
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult
+from nearfar.evaluation.tables import comparison as comparison_tables
+from nearfar.evaluation.tables import evaluation as tables
 from tests.evaluation.report.cases import PROVENANCE
 
 
 def estimate(score):
     return {"score": score, "low": score - 1.25, "high": score + 2}
+
+
+def evaluation_markdown(content):
+    return tables.evaluation_markdown(EvaluationResult.from_dict(content))
+
+
+def evaluation_tables(content, **settings):
+    return tables.evaluation_tables(EvaluationResult.from_dict(content), **settings)
+
+
+def comparison_markdown(content):
+    return comparison_tables.comparison_markdown(ComparisonResult.from_dict(content))
+
+
+def comparison_table(content):
+    return comparison_tables.comparison_table(ComparisonResult.from_dict(content))
 
 
 def undefined(reason):
@@ -35,10 +46,14 @@ def result():
         "a|b": {"pairs": 7, "spearman": estimate(60.0), "pearson": estimate(50.0)},
         "b": {"pairs": 2, "spearman": undefined("why"), "pearson": undefined("why")},
     }
+    for held in subsets.values():
+        held |= {"digest": "d", "gold": [1] * held["pairs"], "cosines_e6": [2] * held["pairs"]}
     task = {"pairs": 9, "zero_vectors": 4, "spearman": three, "pearson": three, "subsets": subsets}
     alike = {kind: {"score": 33.333, "low": None, "high": None} for kind in ("all", "mean", "wmean")}
     average = {"tasks": ["mine"], "spearman": alike, "pearson": alike}
     return {
+        "schema": 1,
+        "kind": "evaluation",
         "model": "my [bold]model[/bold]",
         "config": {"resamples": 1000, "pooling": "mean"},
         "provenance": PROVENANCE,
@@ -56,6 +71,8 @@ def comparison():
     none = dict.fromkeys(("second", "difference", "low", "high", "p", "separable", "seeds"))
     overall = {key: value for key, value in row.items() if key not in ("pairs", "p_holm")}
     return {
+        "schema": 1,
+        "kind": "comparison",
         "first": {"name": "A", "models": ["A", "A"]},
         "second": {"name": "B", "models": ["B"]},
         "config": {"aggregate": "wmean", "resamples": 10_000, "level": 0.05},
@@ -87,8 +104,8 @@ def test_an_evaluation_in_markdown(result):
     assert "| average of seven |  | 33.33 | 33.33 | 33.33 |" in lines
     for note in (
         "mine, mean and wmean: undefined on b: why.",
-        "mine: 4 pairs with a zero vector, their cosine taken as 0.",
-        "Intervals: 95%, over 1000 bootstrap resamples of pairs.",
+        "mine: 4 pairs with a zero vector; their cosine is set to 0.",
+        "Intervals: 95%, from 1000 bootstrap resamples of pairs.",
         "Pooling: mean.",
     ):
         assert lines.count(note) == 2
@@ -122,9 +139,9 @@ def test_a_comparison_in_markdown(comparison):
     assert any(line.startswith("| three | 71.00") and line.endswith("| not separable |") for line in lines)
     assert "| four | 50.00 | undefined |  |  |  |  |  | undefined |" in lines
     assert "| average | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 |  | 0.3000 | 0.2500 | first better |" in lines
-    assert "average: over one, two." in lines
+    assert "average: mean over one, two." in lines
     assert "four: undefined for B: why." in lines
-    assert "Not compared, as not all have them: sts16." in lines
+    assert "Not compared, because not all sides were evaluated on them: sts16." in lines
 
 
 def test_a_comparison_on_screen(comparison):
@@ -140,8 +157,8 @@ def test_a_comparison_on_screen(comparison):
 
 @pytest.fixture
 def probed(result):
-    accuracy = {"kind": "classification", "rows": 50, "accuracy": estimate(80.0)}
-    learned = {"kind": "relatedness", "pairs": 40, "pearson": estimate(60.0), "spearman": estimate(55.0)}
+    accuracy = {"kind": "classification", "protocol": "exact", "digest": "d", "rows": 50, "accuracy": estimate(80.0)}
+    learned = {"kind": "relatedness", "digest": "d", "pairs": 40, "pearson": estimate(60.0), "spearman": estimate(55.0)}
     return result | {
         "transfer": {
             "protocol": "exact",
@@ -164,7 +181,7 @@ def test_transfer_tasks_in_markdown_and_on_screen(probed):
     assert "| cr | 50 | accuracy | undefined |  |" in lines
     assert "| learned | 40 | Pearson | 60.00 [58.8, 62.0] | Spearman 55.00 [53.8, 57.0] |" in lines
     assert "| average of two |  | accuracy | 81.00 [79.8, 83.0] |  |" in lines
-    assert "Probes by the protocol exact." in lines
+    assert "Probes with protocol exact." in lines
     assert "cr: NaN." in lines
     similarity, transfer = evaluation_tables(probed)
     assert "80.00 [78.8, 82.0]" in render(transfer)
@@ -174,14 +191,15 @@ def test_transfer_tasks_in_markdown_and_on_screen(probed):
 
 
 def test_what_was_fine_tuned_says_so(probed):
-    cola = {"kind": "classification", "rows": 50, "accuracy": estimate(80.0), "matthews": estimate(44.0)}
+    cola = {"kind": "classification", "protocol": "finetune", "digest": "d", "rows": 50}
+    cola |= {"accuracy": estimate(80.0), "matthews": estimate(44.0)}
     transfer = probed["transfer"] | {"protocol": "finetune", "averages": {}}
     transfer["tasks"] = {"cola": cola, "learned": transfer["tasks"]["learned"]}
     text = evaluation_markdown(probed | {"tasks": {}, "averages": {}, "transfer": transfer})
     assert "## my [bold]model[/bold]: fine-tuned, x 100 [95% interval]" in text
     assert "| cola | 50 | accuracy | 80.00 [78.8, 82.0] | Matthews 44.00 [42.8, 46.0] |" in text
     assert "| learned | 40 | Pearson | 60.00 [58.8, 62.0] | Spearman 55.00 [53.8, 57.0] |" in text
-    assert "Intervals: 95%, over 1000 bootstrap resamples of the tested rows." in text
+    assert "Intervals: 95%, from 1000 bootstrap resamples of the tested rows." in text
     assert "Probes" not in text
 
 
@@ -214,11 +232,12 @@ def test_several_sides_have_a_column_each(comparison):
     ]
     sides = [{"name": name, "models": [name]} for name in "ABC"]
     several = {key: comparison[key] for key in ("config", "provenance", "not_compared")}
-    several |= {"sides": sides, "comparisons": pairs}
-    lines = comparisons_markdown(several).splitlines()
+    several |= {"schema": 1, "kind": "comparisons", "sides": sides, "comparisons": pairs}
+    several = PairwiseResult.from_dict(several)
+    lines = several.to_markdown().splitlines()
     assert lines[0] == "# A, B, C"
     assert "| task | A | B | C |" in lines
     assert "| one | 70.00 = | 72.00 * | 60.00 |" in lines
     assert "| average | 70.00 = | 72.00 * | 60.00 |" in lines
     assert "## Spearman x 100 (wmean): first B, second C" in lines
-    assert "72.00 *" in render(comparisons_table(several))
+    assert "72.00 *" in render(comparison_tables.comparison_table(several))

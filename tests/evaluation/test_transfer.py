@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar.data.transfer import Rows, TransferTask
-from nearfar.evaluation.results import validate
+from nearfar.evaluation.results import EvaluationResult, TransferResults
 from nearfar.evaluation.transfer import evaluate_transfer
 from nearfar.types import NearfarError
 from tests import reference_senteval as reference
@@ -19,23 +19,24 @@ def test_a_pool_is_the_loop_on_rows_in_sentevals_order():
     assert order != sorted(order)
     accuracy, dev, predicted, chosen = reference.inner_kfold(x, y, folds=3)
     found = evaluate(one)
-    assert found["accuracy"]["score"] == accuracy
+    assert found.accuracy.score == accuracy
     assert accuracy > 60
-    assert found["accuracy"]["low"] < accuracy < found["accuracy"]["high"]
-    assert (found["dev_accuracy"], found["chosen"]) == (dev, chosen)
-    assert found["gold"] == one.splits["all"].targets  # in the order of the file
-    assert [found["predicted"][k] for k in order] == predicted.tolist()
-    assert np.mean(found["fold_accuracies"]) == pytest.approx(accuracy, abs=0.01)
-    assert found["grid"]["l2"] == [1e-5, 1e-4, 1e-3, 1e-2]
-    assert np.shape(found["grid"]["dev_accuracy"]) == (3, 4)
-    assert (found["kind"], found["protocol"], found["rows"], found["classes"]) == (
+    assert found.accuracy.low < accuracy < found.accuracy.high
+    assert (found.dev_accuracy, found.chosen) == (dev, chosen)
+    assert found.gold == one.splits["all"].targets  # in the order of the file
+    assert [found.predicted[k] for k in order] == predicted.tolist()
+    assert np.mean(found.fold_accuracies) == pytest.approx(accuracy, abs=0.01)
+    assert found.grid.l2 == [1e-5, 1e-4, 1e-3, 1e-2]
+    assert np.shape(found.grid.dev_accuracy) == (3, 4)
+    assert (found.kind, found.protocol, found.rows, found.classes) == (
         "classification",
         "senteval",
         120,
         ["u", "v"],
     )
-    assert "f1" not in found
-    json.dumps(found, allow_nan=False)
+    assert found.f1 is None
+    assert "f1" not in found.to_dict()
+    json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_train_dev_and_test():
@@ -43,8 +44,8 @@ def test_train_dev_and_test():
     (_, *train), (_, *dev), (order, *test) = (sort_as_senteval(rows) for rows in one.splits.values())
     accuracy, best, predicted, chosen = reference.split(*train, *dev, *test)
     found = evaluate(one)
-    assert (found["accuracy"]["score"], found["dev_accuracy"], found["chosen"]) == (accuracy, best, chosen)
-    assert [found["predicted"][k] for k in order] == predicted.tolist()
+    assert (found.accuracy.score, found.dev_accuracy, found.chosen) == (accuracy, best, chosen)
+    assert [found.predicted[k] for k in order] == predicted.tolist()
     assert accuracy > 45
 
 
@@ -60,20 +61,17 @@ def test_every_distinct_text_is_encoded_once_in_one_call():
     wanted = {text for one in both.values() for rows in one.splits.values() for row in rows.texts for text in row}
     assert len(calls) == 1
     assert sorted(calls[0]) == sorted(wanted)
-    assert (result["texts"], result["dim"]) == (len(wanted), DIM)
-    assert (
-        result["transfer"]["one"]
-        == evaluate_transfer(vectors, {"one": both["one"]}, **FAST_SETTINGS)["transfer"]["one"]
-    )
+    assert (result.texts, result.dim) == (len(wanted), DIM)
+    assert result.tasks["one"] == evaluate_transfer(vectors, {"one": both["one"]}, **FAST_SETTINGS).tasks["one"]
 
 
 def test_the_exact_protocol():
     found = evaluate(task(120), protocol="exact")
-    assert found["protocol"] == "exact"
-    assert found["grid"]["c"] == [0.25, 0.5, 1, 2, 4, 8]
-    assert found["accuracy"]["score"] > 60
+    assert found.protocol == "exact"
+    assert found.grid.c == [0.25, 0.5, 1, 2, 4, 8]
+    assert found.accuracy.score > 60
     # nothing is random but the folds
-    assert found["predicted"] == evaluate(task(120), protocol="exact")["predicted"]
+    assert found.predicted == evaluate(task(120), protocol="exact").predicted
 
 
 def test_a_text_that_is_not_finite_leaves_out_its_tasks_alone():
@@ -89,30 +87,31 @@ def test_a_text_that_is_not_finite_leaves_out_its_tasks_alone():
 
         tasks = {"bad": bad, "good": good, "scored": scored}
         result = evaluate_transfer(encode, tasks, protocol="exact", **FAST_SETTINGS)
-        validate(as_result(result), source="test")
-        entries = result["transfer"]
-        assert entries["good"]["accuracy"]["score"] > 55
-        undefined = entries["bad"]["accuracy"]
-        assert (undefined["score"], undefined["low"], undefined["high"]) == (None, None, None)
-        assert repr(text) in undefined["reason"]
-        assert (entries["bad"]["predicted"], entries["bad"]["dev_accuracy"], entries["bad"]["rows"]) == ([], None, 60)
-        assert repr(other) in entries["scored"]["pearson"]["reason"]
-        assert repr(other) in entries["scored"]["spearman"]["reason"]
-        assert entries["scored"]["mse"] is None
-        json.dumps(result, allow_nan=False)
+        written = as_result(result)
+        assert EvaluationResult.from_dict(written.to_dict()) == written
+        entries = result.tasks
+        assert entries["good"].accuracy.score > 55
+        undefined = entries["bad"].accuracy
+        assert (undefined.score, undefined.low, undefined.high) == (None, None, None)
+        assert repr(text) in undefined.reason
+        assert (entries["bad"].predicted, entries["bad"].dev_accuracy, entries["bad"].rows) == ([], None, 60)
+        assert repr(other) in entries["scored"].pearson.reason
+        assert repr(other) in entries["scored"].spearman.reason
+        assert entries["scored"].mse is None
+        json.dumps(written.to_dict(), allow_nan=False)
 
 
 def as_result(result):
-    """As much of a result file as is checked on reading."""
-    config = {"schema": 1, "kind": "evaluation", "model": "m", "config": {}, "tasks": {}}
-    return config | {"transfer": {"tasks": result["transfer"]}}
+    """The result file with these tasks."""
+    transfer = TransferResults(protocol="exact", averages=result.averages, tasks=result.tasks)
+    return EvaluationResult(model="m", config={}, tasks={}, transfer=transfer)
 
 
 def test_embeddings_whose_products_are_infinite():
     def encode(texts):
         return 1e30 * vectors(texts)
 
-    assert "products of them are infinite" in evaluate(pairs(60, 40), encode)["accuracy"]["reason"]
+    assert "products of them are infinite" in evaluate(pairs(60, 40), encode).accuracy.reason
 
 
 def refuse(texts):
@@ -122,7 +121,7 @@ def refuse(texts):
 @pytest.mark.parametrize(
     ("labels", "problem"),
     [
-        ([0] * 60, "mine.tsv: every row has the label 'u'; a classifier needs two labels at least."),
+        ([0] * 60, "mine.tsv: every row has the label 'u'; a classifier needs two labels or more."),
         ([0] * 60 + [1] * 4, "mine.tsv: the label 'v' has 4 rows, but 10 folds within 10 folds need 12 of each label."),
         ([0, 1], "mine.tsv: the label 'u' has 1 row, but"),
     ],
@@ -142,13 +141,13 @@ def test_a_named_set_that_cannot_be_probed_says_why_and_the_others_are_reported(
     result = evaluate_transfer(
         vectors, {"few": few, "none": empty, "mine": task(60)}, protocol="exact", **FAST_SETTINGS
     )
-    entries = result["transfer"]
-    assert entries["few"]["accuracy"]["reason"].startswith("every row has the label 'u'")
-    assert entries["none"]["spearman"]["reason"] == "no pairs in train"
-    assert entries["mine"]["accuracy"]["score"] > 60
-    assert result["texts"] == 60
+    entries = result.tasks
+    assert entries["few"].accuracy.reason.startswith("every row has the label 'u'")
+    assert entries["none"].spearman.reason == "no pairs in train"
+    assert entries["mine"].accuracy.score > 60
+    assert result.texts == 60
     alone = evaluate_transfer(refuse, {"few": few}, **FAST_SETTINGS)
-    assert (alone["texts"], alone["dim"]) == (0, None)
+    assert (alone.texts, alone.dim) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -178,7 +177,7 @@ def test_the_digest_is_of_texts_and_labels_in_their_order():
     def digest(change):
         one = task(60, 40, 40)
         change(one.splits)
-        return evaluate(one, protocol="exact", resamples=0)["digest"]
+        return evaluate(one, protocol="exact", resamples=0).digest
 
     def swap(rows):
         for held in rows:

@@ -8,6 +8,7 @@ from scipy import stats
 from sklearn.metrics import f1_score
 
 from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
+from nearfar.evaluation.results import Estimate
 from nearfar.evaluation.transfer import AVERAGES, evaluate_transfer
 from tests import reference_senteval as reference
 from tests.transfer_tasks import evaluate, pairs, sort_as_senteval, task, vectors
@@ -19,12 +20,12 @@ def test_train_and_test_of_pairs_with_f1():
     order, test_x, test_y = sort_as_senteval(one.splits["test"])
     accuracy, dev, predicted, chosen = reference.kfold(x, y, test_x, test_y, folds=2)
     found = evaluate(one, resamples=400, folds=2)
-    assert (found["accuracy"]["score"], found["dev_accuracy"], found["chosen"]) == (accuracy, dev, chosen)
-    assert [found["predicted"][k] for k in order] == predicted.tolist()
-    assert found["gold"] == one.splits["test"].targets
-    gold, predicted = np.array(found["gold"]), np.array(found["predicted"])
-    assert found["f1"]["score"] == pytest.approx(100 * f1_score(gold, predicted), abs=0.006)
-    assert found["rows"] == 60
+    assert (found.accuracy.score, found.dev_accuracy, found.chosen) == (accuracy, dev, chosen)
+    assert [found.predicted[k] for k in order] == predicted.tolist()
+    assert found.gold == one.splits["test"].targets
+    gold, predicted = np.array(found.gold), np.array(found.predicted)
+    assert found.f1.score == pytest.approx(100 * f1_score(gold, predicted), abs=0.006)
+    assert found.rows == 60
     # the intervals are those of drawing rows
     rng = np.random.default_rng(0)
     drawn = rng.integers(60, size=(2000, 60))
@@ -32,8 +33,8 @@ def test_train_and_test_of_pairs_with_f1():
     values = {"accuracy": (a == b).mean(axis=1), "f1": 2 * (a * b).sum(axis=1) / (a + b).sum(axis=1)}
     for metric, of_draws in values.items():
         low, high = np.quantile(of_draws, [0.025, 0.975])
-        assert found[metric]["low"] == pytest.approx(100 * low, abs=3)
-        assert found[metric]["high"] == pytest.approx(100 * high, abs=3)
+        assert found.metric(metric).low == pytest.approx(100 * low, abs=3)
+        assert found.metric(metric).high == pytest.approx(100 * high, abs=3)
 
 
 def test_learned_relatedness():
@@ -41,16 +42,16 @@ def test_learned_relatedness():
     (_, *train), (_, *dev), (order, *test) = (sort_as_senteval(rows) for rows in one.splits.values())
     expected, _ = reference.relatedness(*train, *dev, test[0])
     found = evaluate(one)
-    predicted = np.array(found["predicted_e6"]) / 1e6
+    predicted = np.array(found.predicted_e6) / 1e6
     np.testing.assert_allclose(predicted[order], expected, atol=2e-3)
-    assert found["gold"] == one.splits["test"].targets
+    assert found.gold == one.splits["test"].targets
     for metric, of in {"pearson": stats.pearsonr, "spearman": stats.spearmanr}.items():
-        assert found[metric]["score"] == pytest.approx(100 * of(predicted, found["gold"]).statistic, abs=1e-3)
-        assert 30 < found[metric]["low"] < found[metric]["score"] < found[metric]["high"]
-    assert found["mse"] == pytest.approx(np.mean((predicted - found["gold"]) ** 2), abs=1e-5)
-    assert found["dev_pearson"] > 50
-    assert (found["kind"], found["pairs"]) == ("relatedness", 50)
-    json.dumps(found, allow_nan=False)
+        assert found.metric(metric).score == pytest.approx(100 * of(predicted, found.gold).statistic, abs=1e-3)
+        assert 30 < found.metric(metric).low < found.metric(metric).score < found.metric(metric).high
+    assert found.mse == pytest.approx(np.mean((predicted - found.gold) ** 2), abs=1e-5)
+    assert found.dev_pearson > 50
+    assert (found.kind, found.pairs) == ("relatedness", 50)
+    json.dumps(found.to_dict(), allow_nan=False)
 
 
 def test_the_average_of_the_seven():
@@ -58,22 +59,24 @@ def test_the_average_of_the_seven():
     assert set(seven) <= set(suite_tasks("transfer")) <= set(PROBE_TASKS)
     tasks = {name: task(60, 40, 50, seed=k + 1) for k, name in enumerate(seven)}
     result = evaluate_transfer(vectors, tasks, protocol="exact", resamples=400)
-    average = result["averages"]["SimCSE's seven"]
-    each = [result["transfer"][name]["accuracy"] for name in seven]
-    assert average["tasks"] == list(seven)
-    assert average["accuracy"]["score"] == pytest.approx(np.mean([one["score"] for one in each]), abs=1e-3)
-    width = np.sqrt(np.sum([(one["high"] - one["low"]) ** 2 for one in each])) / 7
-    assert average["accuracy"]["high"] - average["accuracy"]["low"] == pytest.approx(width, rel=0.25)
+    average = result.averages["SimCSE's seven"]
+    each = [result.tasks[name].accuracy for name in seven]
+    assert average.tasks == list(seven)
+    assert average.accuracy.score == pytest.approx(np.mean([one.score for one in each]), abs=1e-3)
+    width = np.sqrt(np.sum([(one.high - one.low) ** 2 for one in each])) / 7
+    assert average.accuracy.high - average.accuracy.low == pytest.approx(width, rel=0.25)
     del tasks["mr"]
-    assert evaluate_transfer(vectors, tasks, protocol="exact", resamples=0)["averages"] == {}
+    assert evaluate_transfer(vectors, tasks, protocol="exact", resamples=0).averages == {}
 
 
 def test_without_resamples_there_are_no_intervals():
     for one in (task(60), pairs(60, 40), pairs(60, 40, 40, scored=True)):
         found = evaluate(one, resamples=0)
-        for metric in {"accuracy", "f1", "pearson", "spearman"} & set(found):
-            assert found[metric]["score"] is not None
-            assert (found[metric]["low"], found[metric]["high"]) == (None, None)
+        metrics = [name for name in ("accuracy", "f1", "pearson", "spearman") if found.metric(name) is not None]
+        assert metrics
+        for metric in metrics:
+            assert found.metric(metric).score is not None
+            assert (found.metric(metric).low, found.metric(metric).high) == (None, None)
 
 
 def test_an_undefined_task_leaves_the_average_undefined():
@@ -87,9 +90,9 @@ def test_an_undefined_task_leaves_the_average_undefined():
         return found
 
     result = evaluate_transfer(encode, tasks, protocol="exact", resamples=20)
-    accuracy = result["averages"]["SimCSE's seven"]["accuracy"]
-    assert accuracy["score"] is None
-    assert accuracy["reason"].startswith("undefined on trec: ")
+    accuracy = result.averages["SimCSE's seven"].accuracy
+    assert accuracy.score is None
+    assert accuracy.reason.startswith("undefined on trec: ")
 
 
 @pytest.mark.parametrize("protocol", ["senteval", "exact"])
@@ -99,13 +102,13 @@ def test_a_constant_encoder_has_the_majority(protocol):
 
     one = task(90)
     found = evaluate(one, constant, protocol=protocol)
-    share = np.bincount(found["gold"]).max() / 90
-    assert found["accuracy"]["score"] == pytest.approx(100 * share, abs=0.01)
-    assert len(set(found["predicted"])) == 1
+    share = np.bincount(found.gold).max() / 90
+    assert found.accuracy.score == pytest.approx(100 * share, abs=0.01)
+    assert len(set(found.predicted)) == 1
     found = evaluate(pairs(60, 40, 40, scored=True), constant)
-    assert found["pearson"] == {"score": None, "low": None, "high": None, "reason": "all predicted scores are equal"}
-    assert found["mse"] > 0
-    assert found["dev_pearson"] is None
+    assert found.pearson == Estimate(None, None, None, "all predicted scores are equal")
+    assert found.mse > 0
+    assert found.dev_pearson is None
 
 
 def test_f1_where_the_second_label_never_comes():
@@ -117,5 +120,5 @@ def test_f1_where_the_second_label_never_comes():
 
     one.splits["train"].targets[:] = [0] * 50 + [1] * 10
     found = evaluate(one, constant, protocol="exact")
-    assert found["accuracy"]["score"] == 100
-    assert found["f1"]["reason"] == "no row has the second label, and none was given it"
+    assert found.accuracy.score == 100
+    assert found.f1.reason == "no row has the second label, and none is predicted to have it"

@@ -29,8 +29,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def record(folder: Path) -> Path:
     """Write the outcomes, and what they were found on, into a folder."""
-    made = provenance()
-    content = {**made, "capability": capability(), "seconds": round(time.monotonic() - _started)}
+    content = {**provenance().to_dict(), "capability": capability(), "seconds": round(time.monotonic() - _started)}
     content |= {"counts": Counter(_outcomes.values()), "tests": _outcomes}
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "gpu-tests.json"
@@ -48,7 +47,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if not torch.cuda.is_available():
         terminalreporter.write_line("There is no GPU: torch sees no CUDA device, so nothing was recorded.")
         return
-    commit = str(provenance()["commit"])
+    commit = str(provenance().commit)
     clean = commit != "None" and not commit.endswith("-dirty")
     file = record(ROOT / "benchmarks" / "results" if clean else ROOT / "runs" / "uncommitted")
     terminalreporter.write_line(f"recorded in {file.relative_to(ROOT)}")

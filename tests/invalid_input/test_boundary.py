@@ -24,7 +24,7 @@ Raise = Callable[[BaseException], None]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where logs go, and the working directory."""
+    """The working directory, which is also the folder of fault logs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.delenv("NEARFAR_DEBUG", raising=False)
@@ -33,7 +33,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def raise_in_command(monkeypatch: pytest.MonkeyPatch) -> Raise:
-    """Make the command meet an exception."""
+    """Make the command raise an exception."""
 
     def raise_error(error: BaseException) -> None:
         def verb(given: list[str], screen: object) -> int:
@@ -57,7 +57,7 @@ def recursion() -> RecursionError:
 
 
 def log_path(answer: CliResult) -> Path:
-    """The file that the answer asks to report."""
+    """The log file that the message names."""
     assert answer.status == 70
     found = re.search(rf"{BUG_MESSAGE}: please report it with the file (\S+\.log)$", answer.err.strip())
     assert found, answer.err
@@ -78,7 +78,7 @@ def log_path(answer: CliResult) -> Path:
         (OSError("nameless"), "OSError (nameless)"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "UnicodeDecodeError"),
         (RecursionError("maximum recursion depth exceeded"), "RecursionError"),
-        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "BrokenPipeError"),  # of a worker: what is printed is read
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "BrokenPipeError"),  # of a worker, not of the output
         (RuntimeError("[bold]not[/wrong] markup"), "[bold]not[/wrong] markup"),
         (RuntimeError("long " * 1000), "long long long"),
         (RuntimeError("\udcff"), "RuntimeError"),
@@ -86,7 +86,7 @@ def log_path(answer: CliResult) -> Path:
         (ExceptionGroup("several", [ValueError("a")]), "ExceptionGroup"),
     ],
 )
-def test_a_fault_is_a_sentence_and_a_log(raise_in_command: Raise, folder: Path, error: Exception, said: str) -> None:
+def test_a_bug_is_one_sentence_and_a_log(raise_in_command: Raise, folder: Path, error: Exception, said: str) -> None:
     raise_in_command(error)
     answer = run_cli(COMMAND)
     log = log_path(answer)
@@ -103,12 +103,12 @@ def test_a_fault_is_a_sentence_and_a_log(raise_in_command: Raise, folder: Path, 
     assert "in verb" in text
 
 
-def test_a_real_recursion_is_a_fault(raise_in_command: Raise) -> None:
+def test_infinite_recursion_is_a_bug(raise_in_command: Raise) -> None:
     raise_in_command(recursion())
     assert "in deep" in log_path(run_cli(COMMAND)).read_text()
 
 
-def test_each_fault_has_a_log_of_its_own(raise_in_command: Raise, folder: Path) -> None:
+def test_each_bug_has_its_own_log(raise_in_command: Raise, folder: Path) -> None:
     raise_in_command(RuntimeError("again"))
     assert len({log_path(run_cli(COMMAND)) for _ in range(3)}) == len(list(folder.glob("nearfar-fault-*.log"))) == 3
 
@@ -150,7 +150,7 @@ def test_debugging_shows_the_traceback(raise_in_command: Raise, folder: Path, mo
         OSError(errno.ENOMEM, "Cannot allocate memory"),
     ],
 )
-def test_too_little_memory_is_no_fault(raise_in_command: Raise, folder: Path, error: Exception) -> None:
+def test_too_little_memory_is_not_a_bug(raise_in_command: Raise, folder: Path, error: Exception) -> None:
     raise_in_command(error)
     answer = run_cli(COMMAND)
     assert answer.status == 2
@@ -174,7 +174,7 @@ def test_too_little_memory_for_training_names_its_flags(verb: str, monkeypatch: 
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_a_full_disk_is_no_fault(raise_in_command: Raise, folder: Path, number: int) -> None:
+def test_a_full_disk_is_not_a_bug(raise_in_command: Raise, folder: Path, number: int) -> None:
     raise_in_command(OSError(number, os.strerror(number), "x.npy"))
     answer = run_cli(COMMAND)
     assert answer.status == 2
@@ -182,7 +182,7 @@ def test_a_full_disk_is_no_fault(raise_in_command: Raise, folder: Path, number: 
     assert not list(folder.iterdir())
 
 
-def test_ctrl_c_and_mistakes_are_no_faults(raise_in_command: Raise, folder: Path) -> None:
+def test_ctrl_c_and_user_errors_are_not_bugs(raise_in_command: Raise, folder: Path) -> None:
     raise_in_command(KeyboardInterrupt())
     assert run_cli(COMMAND).status == 130
     raise_in_command(SystemExit(3))
@@ -194,7 +194,7 @@ def test_ctrl_c_and_mistakes_are_no_faults(raise_in_command: Raise, folder: Path
 
 @pytest.mark.skipif(sys.platform == "win32", reason="tells it otherwise")
 @pytest.mark.parametrize("words", [["--help"], ["train", "scl", "--help"], ["train"]])
-def test_a_reader_that_has_gone_is_no_fault(folder: Path, words: list[str]) -> None:
+def test_a_closed_output_is_not_a_bug(folder: Path, words: list[str]) -> None:
     """As in ``nearfar --help | head -0``."""
     reading, writing = os.pipe()
     os.close(reading)
@@ -206,7 +206,7 @@ def test_a_reader_that_has_gone_is_no_fault(folder: Path, words: list[str]) -> N
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
-def test_output_to_a_full_disk_is_told() -> None:
+def test_output_to_a_full_disk_is_reported() -> None:
     with open("/dev/full", "wb") as full:
         done = command(["--help"], stdout=full.fileno())
     assert done.returncode == 2
@@ -216,7 +216,7 @@ def test_output_to_a_full_disk_is_told() -> None:
 
 
 def command(words: list[str], stdout: int) -> "subprocess.CompletedProcess[bytes]":
-    """The command line in a process of its own, whose output is a file descriptor."""
+    """Run the command line in a new process that writes to a file descriptor."""
     source = {**os.environ, "PYTHONPATH": str(Path(nearfar.__file__).parents[1])}
     call = [sys.executable, "-m", "nearfar", *words]
     return subprocess.run(call, stdout=stdout, stderr=subprocess.PIPE, check=False, env=source)

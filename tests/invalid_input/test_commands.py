@@ -1,4 +1,4 @@
-"""The first word: a command that does not exist."""
+"""A command that does not exist."""
 
 from pathlib import Path
 

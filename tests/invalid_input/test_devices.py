@@ -1,4 +1,4 @@
-"""--device: what this machine lacks is told before anything is read, by each command that has the flag."""
+"""--device: every command reports a missing device before it reads anything."""
 
 from pathlib import Path
 
@@ -38,22 +38,22 @@ def cpu_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("device", UNAVAILABLE_DEVICES)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_a_device_that_is_not_here(command: str, device: str, tmp_path: Path) -> None:
+def test_a_missing_device(command: str, device: str, tmp_path: Path) -> None:
     assert_refused([*COMMANDS[command].split(), "--device", device], f"--device {device!r}: this machine has cpu.")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_asks_for_the_device_too(world: Path) -> None:
+def test_a_dry_run_checks_the_device_too(world: Path) -> None:
     argv = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --output fresh --dry-run --device cuda"
     assert_refused(argv.split(), "--device 'cuda': this machine has cpu.")
 
 
-def test_python_asks_before_the_model_is_looked_for() -> None:
+def test_from_python_the_device_is_checked_before_the_model() -> None:
     with pytest.raises(NearfarError, match="--device 'cuda': this machine has cpu"):
         Encoder.from_pretrained("nowhere", device="cuda")
 
 
-def test_what_is_here_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_available_devices_are_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (None, "cpu", torch.device("cpu")):
         assert choose_device(name) == torch.device("cpu")
         check_device(name)

@@ -1,4 +1,4 @@
-"""A dry run is a promise: what it passes a run can begin, and what stops a run stops it."""
+"""A dry run finds every error that would stop a run, and passes what a run accepts."""
 
 import os
 import sys
@@ -76,7 +76,7 @@ def _second(text: str) -> Callable[[Path], object]:
 
 
 SAME = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 2"
-"""The settings of the world's run."""
+"""The settings of the prepared run."""
 FAILING_RUNS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "a file is in the way": (_file, "", "new: "),
     "a folder is in the way": (_folder, "", "new: already exists"),
@@ -89,7 +89,7 @@ FAILING_RUNS: dict[str, tuple[Callable[[Path], object], str, str]] = {
     "other data": (_nothing, "--data pairs.tsv", "no column 'premise'"),
     "no such second method": (_nothing, "--second slc", "no method is called 'slc'"),
     "no such second file": (_nothing, "--second nowhere.toml", "nowhere.toml"),
-    "second without data": (_nothing, "--second bt", "bt has no data of its own"),
+    "second without data": (_nothing, "--second bt", "bt has no default data"),
     "second's data missing": (_second('method = "bt"\ndata = ["no.tsv"]\n'), "--second second.toml", "no.tsv"),
     "second's batch": (
         _second('method = "bt"\ndata = ["two.tsv"]\nbatch_size = 9\nsentence_column = "a"\ntranslation_column = "b"\n'),
@@ -151,7 +151,7 @@ def test_counts_come_last_and_a_batch_shows_three_anchors(world: Path) -> None:
     assert "more\n" not in long
 
 
-def test_of_two_objectives_each_shows_three_anchors(world: Path) -> None:
+def test_two_objectives_show_three_anchors_each(world: Path) -> None:
     Path("second.toml").write_text('method = "simcse-unsup"\ndata = ["texts.txt"]\n')
     told = _dry_run_output("--second", "second.toml")
     batch = told[told.index("batch 1\n") : told.index("batch 2\n")]
@@ -162,7 +162,7 @@ def test_of_two_objectives_each_shows_three_anchors(world: Path) -> None:
 
 
 def test_several_seeds(world: Path) -> None:
-    assert "3 runs like this one, one for each seed" in _dry_run_output("--seeds", "1,2,3")
+    assert "3 runs of this size, one for each seed" in _dry_run_output("--seeds", "1,2,3")
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_seeds_that_stop_a_group_stop_a_dry_run(
 
 
 @pytest.mark.parametrize("case", ["unfinished", "finished"])
-def test_a_dry_run_of_a_group_goes_on_with_it(case: str, world: Path) -> None:
+def test_a_dry_run_of_a_group_takes_its_next_run(case: str, world: Path) -> None:
     argv = [*SAME.split(), "--output", "group", "--seeds", "1,2"]
     assert run_cli(argv).status == 0
     Path("group/group.json").unlink()
@@ -265,5 +265,7 @@ def test_geometry_of_scores_on_any_scale(world: Path) -> None:
         argv = "geometry tiny --pairs other.tsv --task pairs.tsv --labelled labelled.tsv --output space".split()
         answer = run_cli(argv)
         assert answer.status == 0, answer.err
-        assert f"of the 20 pairs of other.tsv scored above {0.8 * top:g}." in " ".join(answer.out.split())
-        assert_refused([*argv, "--positive-above", "1000"], "other.tsv: no pair is scored above --positive-above 1000")
+        assert f"on the 20 pairs of other.tsv with a score above {0.8 * top:g}" in " ".join(answer.out.split())
+        assert_refused(
+            [*argv, "--positive-above", "1000"], "other.tsv: no pair has a score above --positive-above 1000"
+        )

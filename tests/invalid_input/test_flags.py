@@ -1,4 +1,4 @@
-"""Flags: each mistake is told by the flag's name, before a model or a file is looked at, and leaves nothing behind."""
+"""Flags: each error names its flag, comes before a model or file is opened, and leaves no files."""
 
 import os
 import subprocess
@@ -35,7 +35,7 @@ COUNTS = {
     BACK: "--beams --batch-size",
     DEMO: "--max-steps",
 }
-"""Command -> flags that take whole numbers from 1 on."""
+"""Command -> flags that take integers of at least 1."""
 FROM = {
     TRAIN: {"--max-length": 3, "--train-max-length": 3, "--seed": 0},
     FINETUNE: {"--validation-rows": 2, "--sample-size": 2, "--sample-seed": 0, "--seed": 0},
@@ -47,7 +47,7 @@ FROM = {
     REPORT: {"--seed": 0},
     BACK: {"--max-length": 3, "--seed": 0},
 }
-"""Command -> flags that take whole numbers, and their least."""
+"""Command -> flags that take integers, and their minimum."""
 ABOVE_ZERO = {
     TRAIN: "--learning-rate --head-learning-rate --temperature --lora-alpha",
     BACK: "--temperature",
@@ -63,7 +63,7 @@ SHARES = {
     FINETUNE: {"--dropout": "in [0, 1)", "--noise-rate": "between 0 and 1"},
 }
 FREE = {"train simcse-sup --output x": "--hard-negative-weight", GEOMETRY: "--positive-above"}
-"""Command -> flags that take any number, in bounds that nobody meets."""
+"""Command -> flags that take any number within very wide bounds."""
 CHOICES = {
     TRAIN: {
         "--precision": "auto, fp32 or bf16",
@@ -105,7 +105,7 @@ FILES = {
     DEMO: "--output --model",
 }
 REST: dict[str, tuple[str, str]] = {
-    # id: command, what it must say
+    # id: command, expected message
     "no command": ("trian", "no command is called 'trian'. Did you mean 'train'?"),
     "command in capitals": ("TRAIN scl", "Did you mean 'train'?"),
     "method in capitals": ("train SCL --output x", "Did you mean 'scl'?"),
@@ -168,7 +168,7 @@ REST: dict[str, tuple[str, str]] = {
     "one result of two models": ("evaluate a b --output x.json", "--output is for the result of one model"),
 }
 EMPTY: dict[str, tuple[list[str], str]] = {
-    # id: words, one of which is empty or cannot be a name, and what must be said
+    # id: words, one of which is empty or not a valid name, and the expected message
     "no command": ([""], "no command is called ''"),
     "no method": (["train", ""], "no method is called ''"),
     "no task": (["finetune", "", "--output", "x"], "task = ''"),
@@ -193,7 +193,7 @@ EMPTY: dict[str, tuple[list[str], str]] = {
 
 
 class Row(NamedTuple):
-    """A name, a command and what it must say."""
+    """Name, command and expected messages."""
 
     name: str
     argv: list[str]
@@ -201,7 +201,7 @@ class Row(NamedTuple):
 
 
 def rows() -> Iterator[Row]:
-    """The whole table."""
+    """All rows."""
     for command, flags in COUNTS.items():
         for flag in flags.split():
             yield from numbers(command, flag, 1)
@@ -249,7 +249,7 @@ def rows() -> Iterator[Row]:
 
 
 def numbers(command: str, flag: str, least: int) -> Iterator[Row]:
-    """What is wrong for any whole number from ``least`` on."""
+    """Invalid values of a flag that takes integers of at least ``least``."""
     whole = "must be a whole number"
     for text, said in (
         (str(least - 1), f"must be at least {least}"),
@@ -261,7 +261,7 @@ def numbers(command: str, flag: str, least: int) -> Iterator[Row]:
 
 
 def row(command: str, word: str, *said: str) -> Row:
-    """A command with one word more."""
+    """A command with one more word."""
     verb, *rest = command.split()
     name = f"{verb} {word}".encode("ascii", "backslashreplace").decode()
     return Row(name[:60], [verb, *rest, word], said)
@@ -278,12 +278,12 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[one.name for one in TABLE])
-def test_a_mistake_in_a_flag(nowhere: Path, row: Row) -> None:
+def test_an_error_in_a_flag(nowhere: Path, row: Row) -> None:
     assert_refused(row.argv, *row.messages)
     assert not any(nowhere.iterdir())
 
 
-def test_no_mistake_in_a_flag_waits_for_torch() -> None:
+def test_errors_in_flags_do_not_load_torch() -> None:
     code = f"""if True:
         import sys
         from nearfar.cli import main

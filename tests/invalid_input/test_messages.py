@@ -1,4 +1,4 @@
-"""Messages that name the way out: a flag that there is, a cause, and never the name that was given."""
+"""Messages name the cause and a solution, and never suggest the name that was given."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,14 +25,14 @@ TRAIN = "--output new --model tiny --evaluate-on pairs.tsv --batch-size 2 --max-
         ("bt", "one.tsv", "sentence\ttranslation\na dog\ta cat\n"),
     ],
 )
-def test_a_row_alone_is_told_as_the_cause(world: Path, method: str, name: str, text: str) -> None:
+def test_a_single_row_is_named_as_the_cause(world: Path, method: str, name: str, text: str) -> None:
     (world / name).write_text(text)
     said = assert_refused(["train", method, "--data", name, *TRAIN], "there is 1 row in one.tsv")
     assert "from 2 to 1" not in said
     assert not (world / "new").exists()
 
 
-def test_nothing_is_offered_in_place_of_itself(world: Path) -> None:
+def test_a_name_is_not_suggested_for_itself(world: Path) -> None:
     (world / "gone.tsv").symlink_to("nowhere")
     said = assert_refused(["train", "scl", "--data", "gone.tsv", *TRAIN], "gone.tsv")
     assert "Did you mean 'gone.tsv'" not in said
@@ -42,7 +42,7 @@ def test_nothing_is_offered_in_place_of_itself(world: Path) -> None:
 
 
 class Collapsing:
-    """An encoder whose vectors are all alike from some call on."""
+    """An encoder whose vectors are all equal after some calls."""
 
     def __init__(self, well: int) -> None:
         self.well, self.draws = well, np.random.default_rng(0)

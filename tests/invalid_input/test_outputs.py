@@ -1,4 +1,4 @@
-"""Outputs: none destroys an input or somebody's file, and a place that cannot be written is told at once."""
+"""Outputs: inputs and other files are not overwritten, and paths that cannot be written are errors at once."""
 
 import errno
 import os
@@ -21,12 +21,12 @@ TO_FILE = {
     "compare": ("compare result.json result.json --resamples 9 --output", "difference.json"),
     "report": ("report result.json --output", "page.html"),
 }
-"""Commands that write a file, and its name."""
+"""Commands that write a file, and the name of that file."""
 
 
 @pytest.fixture
 def user_files(world: Path) -> Path:
-    """A table of one's own, also as Parquet."""
+    """A folder with a user's files, also as Parquet."""
     import pyarrow
     import pyarrow.parquet
 
@@ -79,7 +79,7 @@ INPUTS = {
     "compare second": ("compare other.json result.json --output", "result.json"),
     "back-translate": ("back-translate --input mine.tsv --column text --output", "mine.tsv"),
 }
-"""Commands, and their input as output."""
+"""Commands whose output is one of their inputs."""
 
 
 @pytest.mark.parametrize("overwrite", [False, True], ids=["plain", "overwrite"])
@@ -97,7 +97,7 @@ def test_no_output_is_an_input(user_files: Path, row: str, way: Callable[[str], 
 
 
 @pytest.mark.parametrize("overwrite", [False, True], ids=["plain", "overwrite"])
-def test_what_lies_beside_a_result_may_be_an_input(user_files: Path, overwrite: bool) -> None:
+def test_the_markdown_of_a_result_may_be_an_input(user_files: Path, overwrite: bool) -> None:
     flags = ["--overwrite"] * overwrite
     shutil.copy("result.json", "page.md")
     assert_refused(["report", "page.md", "--output", "page.html", *flags], "page.md")
@@ -114,7 +114,7 @@ def test_what_lies_beside_a_result_may_be_an_input(user_files: Path, overwrite: 
 
 
 @pytest.mark.parametrize("row", TO_FILE)
-def test_somebodys_file_is_replaced_on_demand_only(user_files: Path, row: str) -> None:
+def test_other_files_are_replaced_only_with_overwrite(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     Path(name).write_text("a thesis", encoding="utf-8")
     said = assert_refused([*command.split(), name], f"--output {name}: ", "replace it by --overwrite")
@@ -126,7 +126,7 @@ def test_somebodys_file_is_replaced_on_demand_only(user_files: Path, row: str) -
 
 
 @pytest.mark.parametrize("row", ["evaluate", "compare", "report"])
-def test_a_result_of_nearfars_is_replaced(user_files: Path, row: str) -> None:
+def test_a_result_of_nearfar_is_replaced(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     for _ in range(2):
         answer = run_cli([*command.split(), name])
@@ -154,7 +154,7 @@ def test_another_output_is_not(user_files: Path, row: str) -> None:
         ("report", "<!DOCTYPE html><title>nearfar</title>"),
     ],
 )
-def test_what_is_like_a_result_is_none(user_files: Path, row: str, content: str) -> None:
+def test_files_similar_to_a_result_are_not_results(user_files: Path, row: str, content: str) -> None:
     command, name = TO_FILE[row]
     Path(name).write_text(content, encoding="utf-8")
     assert_refused([*command.split(), name], f"--output {name}: ", "--overwrite")
@@ -162,7 +162,7 @@ def test_what_is_like_a_result_is_none(user_files: Path, row: str, content: str)
 
 
 @pytest.mark.parametrize("row", ["evaluate", "compare", "report"])
-def test_the_markdown_beside_is_somebodys(user_files: Path, row: str) -> None:
+def test_a_markdown_file_of_another_program(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     notes = Path(name).with_suffix(".md")
     notes.write_text("notes", encoding="utf-8")
@@ -197,10 +197,10 @@ def test_the_results_of_a_group_are_checked_before_its_first_run(user_files: Pat
     assert run_cli(command).status == 0
 
 
-# --- encode, stopped and finished ---
+# --- encode, interrupted and finished ---
 
 
-def test_encode_goes_on_where_it_replaces(user_files: Path) -> None:
+def test_encode_resumes_when_it_replaces(user_files: Path) -> None:
     from tests.encode_helpers import Killed, stop_after
 
     words = "encode tiny --input texts.txt --output v.npy".split()
@@ -215,7 +215,7 @@ def test_encode_goes_on_where_it_replaces(user_files: Path) -> None:
     assert_refused([*words, "--resume"], "v.npy: is finished, there is nothing to resume", "--overwrite")
 
 
-# --- places ---
+# --- paths ---
 
 LONG = "x" * 300
 
@@ -270,7 +270,7 @@ def test_paths_that_are_too_long(user_files: Path, row: str) -> None:
     [("tiny/", "is a folder"), ("mine.tsv/out", "mine.tsv")],
     ids=["a folder", "in a file"],
 )
-def test_places_that_are_none(user_files: Path, row: str, place: str, named: str) -> None:
+def test_invalid_paths(user_files: Path, row: str, place: str, named: str) -> None:
     command, name = TO_FILE[row]
     suffix = Path(name).suffix
     if place.endswith("/"):
@@ -327,7 +327,7 @@ def test_a_run_s_folder_is_its_model(user_files: Path, row: str) -> None:
 
 
 @pytest.mark.parametrize("row", RUN_AS_MODEL)
-def test_a_run_that_has_no_model_yet_is_none(user_files: Path, row: str) -> None:
+def test_a_run_without_a_model(user_files: Path, row: str) -> None:
     folder = "classifier" if row == "predict" else "run"
     Path(folder, "run.json").rename("away.json")
     assert_refused(RUN_AS_MODEL[row].split(), f"{folder}: is a run that is not finished (no run.json)", "--resume")
@@ -341,7 +341,7 @@ def test_importing_disk_is_light() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_other_errors_of_the_system_are_not_of_a_path() -> None:
+def test_other_system_errors_are_not_path_errors() -> None:
     from nearfar.disk import path_errors
 
     for error in (OSError(errno.EIO, "Input/output error", "x"), OSError("no number"), OSError(errno.EACCES, "no")):

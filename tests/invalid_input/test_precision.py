@@ -1,4 +1,4 @@
-"""``--precision``: what auto is, what files say was used, what a resumed run keeps, and what is refused."""
+"""``--precision``: how auto resolves, what files record, what a resumed run keeps, and errors."""
 
 import json
 import shutil
@@ -55,7 +55,7 @@ def replace_file(file: str, text: str) -> None:
 
 
 def set_recorded_precision(folder: str, note: str | None) -> None:
-    """Let the folder's run have begun in another precision; with None before there was a note."""
+    """Change the recorded precision of a run; None removes the record, as in runs of earlier versions."""
     file = f"{folder}/inputs.json" if Path(folder, "inputs.json").exists() else f"{folder}/run.json"
     whole = read(file)
     inputs = whole["inputs"] if file.endswith("run.json") else whole
@@ -73,7 +73,7 @@ def run_ok(argv: list[str]) -> str:
 
 @pytest.fixture
 def used_precisions(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The precisions in which encoders, classifiers and heads have computed."""
+    """The precisions that encoders, classifiers and heads have computed in."""
     found = set()
     for kind, name in ((Encoder, "encode"), (Classifier, "predict")):
         whole = getattr(kind, name)
@@ -93,7 +93,7 @@ def used_precisions(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     return found
 
 
-# --- what is used, and where that is written ---
+# --- the precision used, and where it is recorded ---
 
 PRECISION_CASES = [([], True, "bf16"), ([], False, "fp32"), (["--precision", "fp32"], True, "fp32")]
 
@@ -142,7 +142,7 @@ def test_a_study_says_what_it_computed_in(
         (["--precision", "bf16"], True, "bf16"),
     ],
 )
-def test_evaluation_stays_in_fp32_unless_told(
+def test_evaluation_stays_in_fp32_by_default(
     flags: list[str], native: bool, expected: str, used_precisions: set[str], world: Path, monkeypatch
 ) -> None:
     machine(monkeypatch, native=native)
@@ -177,13 +177,13 @@ RESUMED = {
 
 
 def without_a_seed() -> None:
-    """The group as it is where it was stopped before its second run."""
+    """A group that was interrupted before its second run."""
     Path("group/group.json").unlink()
     shutil.rmtree("group/seed-2")
 
 
 @pytest.mark.parametrize("verb", RESUMED)
-def test_a_run_goes_on_in_fp32_where_bf16_is_native(
+def test_a_run_resumes_in_fp32_where_bf16_is_native(
     verb: str, used_precisions: set[str], runs: Path, monkeypatch
 ) -> None:
     machine(monkeypatch, native=True)
@@ -194,7 +194,7 @@ def test_a_run_goes_on_in_fp32_where_bf16_is_native(
 
 
 @pytest.mark.parametrize("verb", RESUMED)
-def test_a_run_in_bf16_does_not_go_on_where_it_is_emulated(verb: str, runs: Path, monkeypatch) -> None:
+def test_a_run_in_bf16_does_not_resume_where_it_is_emulated(verb: str, runs: Path, monkeypatch) -> None:
     machine(monkeypatch, native=False)
     argv, folder, file = RESUMED[verb]
     set_recorded_precision(folder, "bf16")
@@ -203,14 +203,14 @@ def test_a_run_in_bf16_does_not_go_on_where_it_is_emulated(verb: str, runs: Path
 
 
 @pytest.mark.parametrize("verb", RESUMED)
-def test_a_damaged_note_is_named(verb: str, runs: Path) -> None:
+def test_a_damaged_record_is_named(verb: str, runs: Path) -> None:
     argv, folder, _ = RESUMED[verb]
     set_recorded_precision(folder, "fp8")
     assert_refused(argv, f"{folder}/inputs.json: is damaged: the precision is none of fp32, bf16")
 
 
 @pytest.mark.parametrize("native", [True, False])
-def test_a_run_that_began_emulated_goes_on(native: bool, runs: Path, monkeypatch) -> None:
+def test_a_run_that_started_emulated_resumes(native: bool, runs: Path, monkeypatch) -> None:
     machine(monkeypatch, native=native)
     set_recorded_precision("stopped", "bf16 emulated")
     assert run_ok([*STOPPED, "--resume"]).count(WARNING) == (not native)
@@ -218,7 +218,7 @@ def test_a_run_that_began_emulated_goes_on(native: bool, runs: Path, monkeypatch
 
 
 @pytest.mark.parametrize(("asked", "native"), [("fp32", True), ("fp32", False), ("bf16", True)])
-def test_of_earlier_versions_the_settings_count(asked: str, native: bool, runs: Path, monkeypatch) -> None:
+def test_runs_of_earlier_versions_use_their_settings(asked: str, native: bool, runs: Path, monkeypatch) -> None:
     machine(monkeypatch, native=native)
     set_recorded_precision("stopped", None)
     replace_file("stopped/config.toml", Path("stopped/config.toml").read_text().replace('"auto"', f'"{asked}"'))
@@ -226,7 +226,7 @@ def test_of_earlier_versions_the_settings_count(asked: str, native: bool, runs: 
     assert read("stopped/run.json")["precision"] == asked
 
 
-def test_of_earlier_versions_bf16_is_refused_where_it_is_emulated(runs: Path, monkeypatch) -> None:
+def test_bf16_runs_of_earlier_versions_are_refused_where_it_is_emulated(runs: Path, monkeypatch) -> None:
     machine(monkeypatch, native=False)
     set_recorded_precision("stopped", None)
     replace_file("stopped/config.toml", Path("stopped/config.toml").read_text().replace('"auto"', '"bf16"'))
@@ -238,7 +238,7 @@ def test_another_precision_is_another_setting(asked: str, runs: Path) -> None:
     assert_refused([*STOPPED, "--resume", "--precision", asked], "stopped", "other settings (--precision)")
 
 
-def test_all_seeds_of_a_group_compute_alike(runs: Path, used_precisions: set[str], monkeypatch) -> None:
+def test_all_seeds_of_a_group_use_one_precision(runs: Path, used_precisions: set[str], monkeypatch) -> None:
     machine(monkeypatch, native=True)
     without_a_seed()
     run_ok([*GROUP, "--resume"])
@@ -246,7 +246,7 @@ def test_all_seeds_of_a_group_compute_alike(runs: Path, used_precisions: set[str
     assert used_precisions == {"fp32"}
 
 
-def test_a_group_in_bf16_does_not_go_on_where_it_is_emulated(runs: Path, monkeypatch) -> None:
+def test_a_group_in_bf16_does_not_resume_where_it_is_emulated(runs: Path, monkeypatch) -> None:
     machine(monkeypatch, native=False)
     without_a_seed()
     set_recorded_precision("group/seed-1", "bf16")
@@ -259,7 +259,7 @@ def test_a_group_in_bf16_does_not_go_on_where_it_is_emulated(runs: Path, monkeyp
 
 @pytest.fixture
 def unfinished(world: Path, monkeypatch) -> Path:
-    """The settings of what was stopped after a first look at the texts, in fp32."""
+    """The settings file of an interrupted run in fp32."""
     from nearfar.commands.encode.output import PartialOutput
 
     def killed(self: PartialOutput, *args: Any, **counts: int) -> None:
@@ -284,7 +284,7 @@ def unfinished(world: Path, monkeypatch) -> Path:
         ("bf16 emulated", ["--precision", "bf16"], True, True),
     ],
 )
-def test_encode_goes_on_in_what_it_began_in(
+def test_encode_resumes_in_its_recorded_precision(
     note: str, flags: list[str], native: bool, bf16: bool, unfinished: Path, monkeypatch
 ) -> None:
     machine(monkeypatch, native=native)
@@ -310,17 +310,19 @@ def test_encode_goes_on_in_what_it_began_in(
         ("fp8", [], "--precision was fp8, is fp32"),
     ],
 )
-def test_encode_does_not_go_on_in_another(note: str, flags: list[str], told: str, unfinished: Path, monkeypatch):
+def test_encode_does_not_resume_in_another_precision(
+    note: str, flags: list[str], told: str, unfinished: Path, monkeypatch
+):
     machine(monkeypatch, native=False)
     unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": note}))
     assert_refused([*ENCODE, "--resume", *flags], told)
 
 
-# --- mistakes ---
+# --- errors ---
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_nonsense_in_the_environment_is_refused(verb: str, world: Path, monkeypatch) -> None:
+def test_an_invalid_environment_variable(verb: str, world: Path, monkeypatch) -> None:
     monkeypatch.setenv("NEARFAR_PRECISION", "fp8")
     assert_refused(VERBS[verb], "NEARFAR_PRECISION='fp8': must be auto, fp32 or bf16")
     assert not {"new", "v.npy", "l.tsv", "e.json"} & {path.name for path in Path().iterdir()}
@@ -328,5 +330,5 @@ def test_nonsense_in_the_environment_is_refused(verb: str, world: Path, monkeypa
 
 @pytest.mark.parametrize("value", ["fp16", "BF16", ""])
 @pytest.mark.parametrize("verb", VERBS)
-def test_no_other_value(verb: str, value: str, world: Path) -> None:
+def test_invalid_values(verb: str, value: str, world: Path) -> None:
     assert_refused([*VERBS[verb], "--precision", value], "--precision", "must be auto, fp32 or bf16")

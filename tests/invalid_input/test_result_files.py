@@ -48,7 +48,7 @@ def changed(value: Any, place: str, new: object) -> Any:
 TASK = "tasks/pairs.tsv"
 TUNED = "transfer/tasks/labelled.tsv"
 BOTH = [  # file, place, its new value, what the message names beside the file
-    ("scores.json", "schema", REMOVED, "schema"),
+    ("scores.json", "schema", True, "schema True"),
     ("scores.json", "schema", 2, "schema 2"),
     ("scores.json", "schema", [], "schema []"),
     ("scores.json", "kind", "geometry", "geometry"),
@@ -62,24 +62,29 @@ BOTH = [  # file, place, its new value, what the message names beside the file
     ("scores.json", "config/training_seed", "x", "training_seed"),
     ("scores.json", "tasks", [], "tasks"),
     ("scores.json", "tasks", REMOVED, "tasks"),
-    ("scores.json", TASK, [], "pairs.tsv has no subsets"),
-    ("scores.json", f"{TASK}/pairs", REMOVED, "how many pairs"),
-    ("scores.json", f"{TASK}/pairs", "x", "how many pairs"),
-    ("scores.json", f"{TASK}/pairs", [], "how many pairs"),
+    ("scores.json", TASK, [], "tasks.pairs.tsv is not an object"),
+    ("scores.json", f"{TASK}/pairs", REMOVED, "tasks.pairs.tsv lacks 'pairs'"),
+    ("scores.json", f"{TASK}/pairs", "x", "tasks.pairs.tsv.pairs"),
+    ("scores.json", f"{TASK}/pairs", [], "tasks.pairs.tsv.pairs"),
     ("scores.json", f"{TASK}/pairs", NAN, "NaN"),
     ("scores.json", f"{TASK}/pairs", HUGE, "not a complete JSON file"),
-    ("scores.json", f"{TASK}/spearman", [], "Spearman"),
-    ("scores.json", f"{TASK}/spearman", "x", "Spearman"),
-    ("scores.json", f"{TASK}/spearman", 1.5, "Spearman"),
-    ("scores.json", f"{TASK}/spearman/all", REMOVED, "Spearman"),
-    ("scores.json", f"{TASK}/spearman/all", None, "Spearman"),
-    ("scores.json", f"{TASK}/spearman/mean", {"reason": [1]}, "reason"),
+    ("scores.json", f"{TASK}/spearman", [], "tasks.pairs.tsv.spearman"),
+    ("scores.json", f"{TASK}/spearman", "x", "tasks.pairs.tsv.spearman"),
+    ("scores.json", f"{TASK}/spearman", 1.5, "tasks.pairs.tsv.spearman"),
+    ("scores.json", f"{TASK}/spearman/all", REMOVED, "tasks.pairs.tsv.spearman"),
+    ("scores.json", f"{TASK}/spearman/all", None, "tasks.pairs.tsv.spearman"),
+    (
+        "scores.json",
+        f"{TASK}/spearman/mean",
+        {"score": None, "low": None, "high": None, "reason": [1]},
+        "spearman.mean.reason",
+    ),
     ("scores.json", f"{TASK}/spearman/all/score", NAN, "NaN"),
     ("scores.json", f"{TASK}/spearman/all/low", HUGE, "is not finite, or too large"),
     ("scores.json", f"{TASK}/pearson/wmean/high", -INFINITY, "Infinity"),
     ("scores.json", f"{TASK}/subsets", {}, "subsets"),
     ("scores.json", f"{TASK}/subsets", 3, "subsets"),
-    ("scores.json", f"{TASK}/subsets/pairs", [], "digest"),
+    ("scores.json", f"{TASK}/subsets/pairs", [], "subsets.pairs is not an object"),
     ("scores.json", f"{TASK}/subsets/pairs/digest", 5, "digest"),
     ("scores.json", f"{TASK}/subsets/pairs/gold", {}, "gold"),
     ("scores.json", f"{TASK}/subsets/pairs/gold", [1], "gold"),
@@ -93,7 +98,7 @@ BOTH = [  # file, place, its new value, what the message names beside the file
     ("tuned.json", "transfer", [], "transfer"),
     ("tuned.json", "transfer", "x", "transfer"),
     ("tuned.json", "transfer/tasks", REMOVED, "transfer"),
-    ("tuned.json", TUNED, 1, "digest"),
+    ("tuned.json", TUNED, 1, "tasks.labelled.tsv is not an object"),
     ("tuned.json", f"{TUNED}/kind", [], "kind"),
     ("tuned.json", f"{TUNED}/kind", {}, "kind"),
     ("tuned.json", f"{TUNED}/kind", "dog", "dog"),
@@ -111,7 +116,7 @@ BOTH = [  # file, place, its new value, what the message names beside the file
     ("tuned.json", f"{TUNED}/accuracy/score", HUGE, "is not finite, or too large"),
     ("tuned.json", f"{TUNED}/gold", "x", "gold"),
     ("tuned.json", f"{TUNED}/gold/0", "x", "gold"),
-    ("tuned.json", f"{TUNED}/predicted", [], "prediction"),
+    ("tuned.json", f"{TUNED}/predicted", [], "predictions"),
     ("tuned.json", f"{TUNED}/predicted/0", {}, "predicted"),
 ]
 REPORT_CASES = [
@@ -123,7 +128,7 @@ REPORT_CASES = [
     ("scores.json", f"{TASK}/pearson/all/score", "x", "pearson.all.score"),
     ("scores.json", f"{TASK}/spearman/all/low", [], "spearman.all.low"),
     ("tuned.json", "transfer/nhid", "x", "nhid"),
-    ("tuned.json", "transfer/folds", REMOVED, "folds"),
+    ("tuned.json", "transfer/folds", None, "folds"),
     ("tuned.json", "transfer/averages", [], "averages"),
     ("two.json", "first", "x", "first"),
     ("two.json", "first/name", 1, "first.name"),
@@ -137,14 +142,14 @@ REPORT_CASES = [
     ("two.json", "overall", [], "overall"),
     ("two.json", "overall/p", NAN, "NaN"),
     ("two.json", "not_compared", None, "not_compared"),
-    ("three.json", "sides", [], "not one comparison of each two sides"),
+    ("three.json", "sides", [], "does not hold one comparison for each pair of sides"),
     ("three.json", "sides/0/name", None, "name"),
-    ("three.json", "comparisons", [], "not one comparison of each two sides"),
+    ("three.json", "comparisons", [], "does not hold one comparison for each pair of sides"),
     ("three.json", "comparisons/0", 1, "comparisons[0]"),
-    ("three.json", "comparisons/0/pair", [0], "not one comparison of each two sides"),
-    ("three.json", "comparisons/0/overall_transfer", REMOVED, "overall_transfer"),
-    ("three.json", "comparisons/1/overall", None, "not compared on the same tasks"),
-    ("three.json", "comparisons/2/tasks", {}, "not compared on the same tasks"),
+    ("three.json", "comparisons/0/pair", [0], "does not hold one comparison for each pair of sides"),
+    ("three.json", "comparisons/0/overall_transfer", [], "overall_transfer"),
+    ("three.json", "comparisons/1/overall", None, "does not hold the same tasks for each pair of sides"),
+    ("three.json", "comparisons/2/tasks", {}, "does not hold the same tasks for each pair of sides"),
     ("space.json", "config/positive_above", "x", "positive_above"),
     ("space.json", "pairs", None, "pairs"),
     ("space.json", "pairs/texts", "x", "pairs.texts"),
@@ -197,3 +202,12 @@ def test_the_files_are_good_without_a_change(valid_results: Path, monkeypatch: p
     names = ["scores.json", "tuned.json", "two.json", "three.json", "space.json", "record.json"]
     answer = run_cli(["report", *names, "--output", "all.html"])
     assert answer.status == 0, answer.err
+
+
+def test_files_without_a_version_are_read(valid_results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("scores.json", "tuned.json", "two.json", "three.json", "space.json"):
+        content = json.loads((valid_results / name).read_text(encoding="utf-8"))
+        Path(name).write_text(json.dumps(changed(content, "schema", REMOVED)), encoding="utf-8")
+        assert run_cli(["report", name, "--output", f"{name}.html"]).status == 0
+    assert run_cli(["compare", "scores.json", "scores.json", "--resamples", "9"]).status == 0

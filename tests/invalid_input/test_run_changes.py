@@ -1,4 +1,4 @@
-"""Runs whose data changed, that two processes enter, that a kill left half begun, or that may not be read."""
+"""Run folders: changed data, two processes at once, kills while a run starts, and missing permissions."""
 
 import json
 import os
@@ -32,7 +32,7 @@ def runs(valid_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 
 def new_text(file: str, old: str, new: str) -> None:
-    """The file with the first ``old`` replaced, as a new file."""
+    """Replace the first ``old`` in a file, writing a new file."""
     text = Path(file).read_text(encoding="utf-8")
     assert old in text
     Path(file).unlink()
@@ -62,7 +62,7 @@ CHANGES = {
 
 
 @pytest.mark.parametrize(("change", "named"), CHANGES.values(), ids=CHANGES)
-def test_training_goes_on_with_the_same_inputs_only(runs: Path, change, named: str) -> None:
+def test_training_resumes_only_with_the_same_inputs(runs: Path, change, named: str) -> None:
     before = {file.name: file.read_bytes() for file in Path("stopped").iterdir() if file.is_file()}
     change()
     named = f"stopped: {named} changed since this run started"
@@ -113,7 +113,7 @@ def change_labelled() -> None:
     ],
     ids=["finetune, rows", "finetune, weights", "study, rows", "study, weights"],
 )
-def test_fine_tuning_goes_on_with_the_same_inputs_only(runs: Path, argv: list[str], change, named: str) -> None:
+def test_fine_tuning_resumes_only_with_the_same_inputs(runs: Path, argv: list[str], change, named: str) -> None:
     change()
     assert_refused(argv, named, "choose another --output, or remove")
 
@@ -126,7 +126,7 @@ def test_a_group_has_one_set_of_inputs(runs: Path) -> None:
 
 @pytest.mark.filterwarnings("default:.*has no inputs.json")
 @pytest.mark.parametrize("argv", [[*STOPPED, "--resume"], [*STOPPED_FINETUNE, "--resume"]], ids=["train", "finetune"])
-def test_a_run_of_an_earlier_version_goes_on_with_a_warning(runs: Path, argv: list[str]) -> None:
+def test_a_run_of_an_earlier_version_resumes_with_a_warning(runs: Path, argv: list[str]) -> None:
     (Path(argv[-2]) / "inputs.json").unlink()
     answer = run_cli(argv)
     assert answer.status == 0, answer.err
@@ -208,7 +208,7 @@ def test_a_lock_leaves_nothing(tmp_path: Path) -> None:
 
 
 class Msvcrt:
-    """What Windows has in place of fcntl, over flock."""
+    """Emulates the locks of Windows with flock."""
 
     LK_NBLCK = 2
 
@@ -231,7 +231,7 @@ def test_a_lock_without_fcntl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (folder / "file").touch()
     assert [file.name for file in folder.iterdir()] == ["file"]
     monkeypatch.setattr(locking, "_msvcrt", None)
-    with folder_lock(folder), folder_lock(folder):  # a system that knows no locks
+    with folder_lock(folder), folder_lock(folder):  # a system without locks
         pass
 
 
@@ -261,7 +261,7 @@ def test_folders_that_cannot_be_opened_are_not_flushed(tmp_path: Path, monkeypat
     assert set(opened) == {tmp_path / "file", tmp_path / "file.new"}
 
 
-# --- killed while the run folder was begun ---
+# --- killed while the run folder was created ---
 
 PARTIAL_RUN_FOLDERS = {
     "an empty folder": (),
@@ -274,7 +274,7 @@ PARTIAL_RUN_FOLDERS = {
 
 @pytest.mark.parametrize("resume", [False, True], ids=["anew", "resume"])
 @pytest.mark.parametrize("left", PARTIAL_RUN_FOLDERS)
-def test_what_a_kill_left_is_no_obstacle(runs: Path, left: str, resume: bool) -> None:
+def test_leftovers_of_a_killed_run_do_not_matter(runs: Path, left: str, resume: bool) -> None:
     Path("half").mkdir()
     for name in PARTIAL_RUN_FOLDERS[left]:
         Path("half", name).write_text('{"--model', encoding="utf-8")
@@ -286,7 +286,7 @@ def test_what_a_kill_left_is_no_obstacle(runs: Path, left: str, resume: bool) ->
 
 @pytest.mark.parametrize("resume", [False, True], ids=["anew", "resume"])
 @pytest.mark.parametrize("left", [(), ("group.json.new",), ("seed-1/config.toml.new",), ("seed-1/inputs.json",)])
-def test_what_a_kill_left_of_a_group_is_no_obstacle(runs: Path, left: tuple[str, ...], resume: bool) -> None:
+def test_leftovers_of_a_killed_group_do_not_matter(runs: Path, left: tuple[str, ...], resume: bool) -> None:
     Path("half/seed-1" if left and "/" in left[0] else "half").mkdir(parents=True)
     for name in left:
         Path("half", name).write_text("{", encoding="utf-8")
@@ -296,7 +296,7 @@ def test_what_a_kill_left_of_a_group_is_no_obstacle(runs: Path, left: tuple[str,
 
 
 @pytest.mark.parametrize("resume", [False, True], ids=["anew", "resume"])
-def test_what_a_kill_left_of_a_study_is_no_obstacle(runs: Path, resume: bool) -> None:
+def test_leftovers_of_a_killed_study_do_not_matter(runs: Path, resume: bool) -> None:
     Path("half").mkdir()
     Path("half/config.toml.new").write_text("method", encoding="utf-8")
     answer = run_cli([*STOPPED_STUDY[:-2], "half", *["--resume"] * resume])
@@ -305,15 +305,19 @@ def test_what_a_kill_left_of_a_study_is_no_obstacle(runs: Path, resume: bool) ->
 
 
 @pytest.mark.parametrize(
-    "argv",
-    [[*TRAIN, "--output", "half"], [*GROUP[:-1], "half"], [*STOPPED_STUDY[:-2], "half"]],
+    ("argv", "message"),
+    [
+        ([*TRAIN, "--output", "half"], "half: already exists and holds no run"),
+        ([*GROUP[:-1], "half"], "half: is in the way"),
+        ([*STOPPED_STUDY[:-2], "half"], "half: already exists and holds no study"),
+    ],
     ids=["run", "group", "study"],
 )
-def test_other_peoples_files_are_in_the_way(runs: Path, argv: list[str]) -> None:
+def test_a_folder_with_other_files_is_refused(runs: Path, argv: list[str], message: str) -> None:
     Path("half").mkdir()
     Path("half/config.toml.new").touch()
     Path("half/thesis.txt").touch()
-    assert_refused(argv, "half: ", "choose another --output")
+    assert_refused(argv, message)
 
 
 def test_nothing_to_resume(runs: Path) -> None:
@@ -330,7 +334,7 @@ def modes(folder: Path) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
-def test_what_is_published_has_the_permissions_of_the_umask(runs: Path, umask: int) -> None:
+def test_output_files_have_the_permissions_of_the_umask(runs: Path, umask: int) -> None:
     before = os.umask(umask)
     try:
         assert run_cli([*STOPPED, "--resume"]).status == 0
@@ -390,8 +394,8 @@ UNREADABLE = {
 
 
 @pytest.mark.parametrize("row", UNREADABLE)
-def test_what_cannot_be_read_is_told_as_such(runs: Path, row: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By a stand-in for the system's refusal, as the superuser is refused nothing."""
+def test_files_that_cannot_be_read_are_named(runs: Path, row: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The refusal is simulated, because the superuser may read everything."""
     argv, file = UNREADABLE[row]
     real = Path.open
 
@@ -421,7 +425,7 @@ def test_a_folder_that_cannot_be_made(runs: Path, argv: list[str], monkeypatch: 
     assert_refused(argv, "closed/run: cannot be written (Permission denied)")
 
 
-def test_a_folder_that_cannot_be_looked_into(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_listed(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.stat
 
     def looking(self: Path, **settings: bool) -> os.stat_result:

@@ -1,4 +1,4 @@
-"""Run folders that are damaged: each command refuses in one sentence that names the file, or does its work."""
+"""Damaged run folders: each command reports the file in one sentence, or does not need the file."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +31,7 @@ DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "deep": lambda _: b"[" * 100_000,
     "binary": lambda _: b"\xff\x00\xfe" * 9,
 }
-"""The new content of a file, by that it had."""
+"""Damage -> new content of a file, from its old content."""
 TEXT_DAMAGES = ("missing", "folder", "empty", "cut early", "list", "number", "deep", "binary")
 WEIGHT_DAMAGES = ("missing", "folder", "empty", "cut", "binary")
 
@@ -96,12 +96,12 @@ READ: dict[tuple[str, str], set[str] | frozenset[str]] = {
     ("report group", "group/seed-2/run.json"): GONE,
     ("compare classifier", "classifier/result.json"): GONE,
 }
-"""Command and the file that it reads -> the damages with which it does its work all the same."""
+"""Command and the file that it reads -> the damages that do not affect it."""
 ROWS = [
     (command, file, how)
     for command, file in READ
     for how in (WEIGHT_DAMAGES if file.endswith(".safetensors") else TEXT_DAMAGES)
-    if command != "compare classifier" or how not in GONE  # what it does then depends on the hub
+    if command != "compare classifier" or how not in GONE  # the outcome depends on the hub
 ]
 
 

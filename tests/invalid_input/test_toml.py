@@ -1,4 +1,4 @@
-"""Config files: each mistake is told by the file and the key, before a model or data is looked at."""
+"""Config files: each error names the file and the key, and comes before a model or data is opened."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ CLASSIFIER = b'method = "scl-finetune"\noutput = "x"\n'
 STUDY = b'method = "scl-finetune-study"\noutput = "x"\n'
 
 FILES: dict[str, tuple[bytes, str]] = {
-    # id: content, what must be said beside the file's name
+    # id: content, expected message
     "empty": (b"", "lacks the key 'method'"),
     "white space": (b"\n  \n", "lacks the key 'method'"),
     "comments alone": (b"# nothing\n", "lacks the key 'method'"),
@@ -82,7 +82,7 @@ KEYS: dict[str, tuple[bytes, str]] = {
     "another flag that is none": (HEAD + b"seeds = [1, 2]", "no key is called 'seeds'"),
 }
 VALUES: list[tuple[bytes, str, str]] = [
-    # head, line, what must be said after it
+    # head, line, expected message
     *((HEAD, line, "must be a whole number") for line in ("epochs = true", "epochs = false", "seed = true")),
     *(
         (HEAD, line, "must be a whole number")
@@ -176,7 +176,7 @@ FINETUNED: list[tuple[bytes, str, str]] = [
     (STUDY, "scl_model = ''", "must not be empty"),
 ]
 TOGETHER: dict[str, tuple[str, bytes, str]] = {
-    # command, content, what must be said: settings that do not go together
+    # command, content, expected message: settings that conflict
     "two ways to say how much": ("train", HEAD + b"micro_batch = 2\nmicro_batch_tokens = 9", "--micro-batch-tokens"),
     "size and sizes": ("finetune", STUDY + b'sample_size = 3\nfew_shot = "4,8"', "--sample-size and --few-shot"),
     "sizes that are words": ("finetune", STUDY + b'few_shot = "all"', "--few-shot all: must be whole numbers"),
@@ -194,11 +194,11 @@ TOGETHER: dict[str, tuple[str, bytes, str]] = {
     ),
 }
 SECOND: dict[str, tuple[bytes, str]] = {
-    # what --second second.toml may not hold
+    # invalid content of --second second.toml
     "no TOML": (b"method", "second.toml: cannot be read as TOML"),
     "no method": (b"temperature = 1", "second.toml: lacks the key 'method'"),
     "list of methods": (b'method = ["info-nce"]', "second.toml: method = ['info-nce']"),
-    "fine-tuning": (CLASSIFIER, "second.toml: is fine-tuning"),
+    "fine-tuning": (CLASSIFIER, "second.toml: is a config for fine-tuning a classifier"),
     "key of the run": (b'method = "info-nce"\nepochs = 3', "epochs belongs to the run"),
     "boolean": (b'method = "info-nce"\ntemperature = true', "second.toml: temperature = true: must be a number"),
     "unknown key": (b'method = "info-nce"\nscl_weight = 1', "second.toml: no key is called 'scl_weight'"),
@@ -206,7 +206,7 @@ SECOND: dict[str, tuple[bytes, str]] = {
 
 
 class Row(NamedTuple):
-    """A command, the content of run.toml, and what must be said beside that name."""
+    """Command, content of run.toml, and expected messages."""
 
     name: str
     command: str
@@ -215,7 +215,7 @@ class Row(NamedTuple):
 
 
 def rows() -> list[Row]:
-    """The whole table."""
+    """All rows."""
     table = [
         Row(name, "train", content, said) for part in (FILES, METHODS, KEYS) for name, (content, said) in part.items()
     ]
@@ -241,7 +241,7 @@ def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[row.name for row in TABLE])
-def test_a_mistake_in_a_file(nowhere: Path, row: Row) -> None:
+def test_an_error_in_a_file(nowhere: Path, row: Row) -> None:
     (nowhere / "run.toml").write_bytes(row.content)
     verb, *flags = row.command.split()
     assert_refused([verb, "run.toml", *flags], "run.toml", row.message)
@@ -250,11 +250,11 @@ def test_a_mistake_in_a_file(nowhere: Path, row: Row) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no pipes in folders")
 @pytest.mark.parametrize("command", ["train", "finetune"])
-def test_what_is_no_file(nowhere: Path, command: str) -> None:
+def test_not_a_regular_file(nowhere: Path, command: str) -> None:
     (nowhere / "folder.toml").mkdir()
     (nowhere / "gone.toml").symlink_to("nowhere")
     (nowhere / "round.toml").symlink_to("round.toml")
-    os.mkfifo(nowhere / "pipe.toml")  # which would be waited for, for ever
+    os.mkfifo(nowhere / "pipe.toml")  # opening it would block for ever
     for name, said in (
         ("folder.toml", "it is a folder"),
         ("gone.toml", "No such file"),
@@ -269,7 +269,7 @@ def test_what_is_no_file(nowhere: Path, command: str) -> None:
 
 
 @pytest.mark.parametrize("name", SECOND)
-def test_a_mistake_in_a_second_file(nowhere: Path, name: str) -> None:
+def test_an_error_in_a_second_file(nowhere: Path, name: str) -> None:
     content, said = SECOND[name]
     (nowhere / "second.toml").write_bytes(content)
     write_pairs(nowhere / "pairs.tsv")

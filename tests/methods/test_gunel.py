@@ -10,11 +10,12 @@ from torch import nn
 from torch.nn import functional
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from nearfar.config import FinetuneConfig
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.training_encoder import TrainingClassifier
 from nearfar.methods import Loss, Method
-from nearfar.methods.gunel import scl_finetune
+from nearfar.methods.gunel.scl_finetune import scl_finetune
 from nearfar.training.gradients import Gradients, seed_rng
 from nearfar.training.optimiser import adamw
 from nearfar.training.processes import Processes
@@ -33,7 +34,9 @@ def build(rows=TEXTS, labels=LABELS, *, outputs=3, **settings):
     torch.manual_seed(0)
     table, head = Table(rows, DIM), nn.Linear(DIM, outputs, dtype=torch.float64)
     batches = TextBatches(rows, len(rows), targets=labels, min_batch_size=1)
-    return table, head, scl_finetune(table, head, batches, **{"label_names": NAMES, **settings})
+    names = settings.pop("label_names", NAMES)
+    config = FinetuneConfig(output="x", **settings)
+    return table, head, scl_finetune(config, table, head, batches, label_names=names)
 
 
 def batch_of(*rows):
@@ -98,11 +101,10 @@ def test_golden_values(nearfar_data):
         head = nn.Linear(states.shape[1], len(names), dtype=torch.float64)
         batches = TextBatches(rows, len(rows), targets=labels, min_batch_size=1)
         method = scl_finetune(
+            FinetuneConfig(output="x", scl_weight=1.0, temperature=case["temperature"]),
             lambda asked, states=states, rows=rows: states[[rows.index(item) for item in asked]],
             head,
             batches,
-            scl_weight=1.0,
-            temperature=case["temperature"],
             label_names=names,
         )
         (batch,) = batches.epoch(0)
@@ -153,7 +155,9 @@ def twenty_steps(folder: Path, scl_weight: float | None) -> tuple[list[float], d
     method = (
         plain_cross_entropy(half, batches)
         if scl_weight is None
-        else scl_finetune(half.states, half.head, batches, scl_weight=scl_weight, label_names=NAMES)
+        else scl_finetune(
+            FinetuneConfig(output="x", scl_weight=scl_weight), half.states, half.head, batches, label_names=NAMES
+        )
     )
     rates = {"learning_rate": 1e-3, "head_learning_rate": 1e-2, "weight_decay": 0.1, "beta2": 0.98}
     optimiser = adamw(classifier.backbone, [half.head], **rates)
@@ -192,7 +196,8 @@ def test_weight_0_trains_as_transformers_own_loss_does(tmp_path):
     texts = items(24)[1::2]
     half.read(texts)
     batches = TextBatches(texts, 6, 0, [number % 3 for number in range(12)])
-    method = scl_finetune(half.states, half.head, batches, scl_weight=0.0, label_names=NAMES)
+    config = FinetuneConfig(output="x", scl_weight=0.0)
+    method = scl_finetune(config, half.states, half.head, batches, label_names=NAMES)
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", attn_implementation="eager").train()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "saved")
     optimisers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (classifier.model, theirs)]
@@ -244,12 +249,12 @@ def test_targets_that_are_no_labels_are_refused():
     build(labels=[0.0, 1.0, 0.0, 1.0, 0.0, 2.0, 2.0])  # whole numbers, whatever their type
 
 
-def test_bad_settings_are_refused_before_the_first_batch():
+def test_bad_settings_are_refused():
     for weight in (-0.1, 1.1, math.nan):
-        with pytest.raises(NearfarError, match=r"--scl-weight .*: must be between 0 and 1"):
+        with pytest.raises(NearfarError, match=r"--scl-weight .*: must be (between 0 and 1|a finite number)"):
             build(scl_weight=weight)
     for temperature in (0.0, -0.3, math.inf, math.nan):
-        with pytest.raises(NearfarError, match="temperature must be a positive number"):
+        with pytest.raises(NearfarError, match=r"--temperature .*: must be (above 0|a finite number)"):
             build(temperature=temperature)
 
 

@@ -9,7 +9,8 @@ from torch import nn
 from nearfar.data.batching import TextBatches
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide
-from nearfar.methods.kim import VARIANT_NAMES, back_translation, self_guided
+from nearfar.methods.kim import BtConfig, SgConfig, SgOptConfig
+from nearfar.methods.kim.method import VARIANT_NAMES, back_translation, self_guided
 from nearfar.objectives import parameter_drift
 from nearfar.types import NearfarError
 from tests.methods.table_encoder import descend
@@ -51,12 +52,14 @@ class MethodSetup:
         self.table, self.frozen = Table(rows, DIM), Table(rows, LAYERS, DIM)
         self.start = self.table.vectors.detach() + 0.5
         batches = TextBatches(rows, batch_size or len(rows))
-        settings = {"width": WIDTH, "head_std": 0.5, "temperature": 0.3} | settings
-        drift = self.drift if with_drift else None
+        settings = {"projection": WIDTH, "head_std": 0.5, "temperature": 0.3} | settings
+        structure = {name: settings.pop(name) for name in ("head_std", "variant", "views", "name") if name in settings}
+        structure["drift"] = self.drift if with_drift else None
         if method == "bt":
-            self.method = back_translation(self.table, DIM, batches, drift=drift, **settings)
+            self.method = back_translation(BtConfig(output="x", **settings), self.table, DIM, batches, **structure)
         else:
-            self.method = self_guided(self.table, self.frozen, drift, DIM, batches, **settings)
+            config = SgConfig(output="x", **settings)
+            self.method = self_guided(config, self.table, self.frozen, DIM, batches, **structure)
         self.method.head.double()
 
     def drift(self):
@@ -248,12 +251,12 @@ def test_an_encoder_its_frozen_copy_and_their_drift(tmp_path):
     guide = Guide(encoder.backbone, encoder.route)
     rows = [(text,) for text in dict.fromkeys(sentences(8))]
     method = self_guided(
+        SgOptConfig(output="x", projection=16),
         encoder.embed,
         lambda texts: guide.views(encoder.tokenize(texts).ids),
-        lambda: parameter_drift(encoder.backbone, guide.backbone),
         encoder.dim,
         TextBatches(rows, len(rows)),
-        width=16,
+        drift=lambda: parameter_drift(encoder.backbone, guide.backbone),
     )
     (batch,) = method.batches.epoch(0)
     items = method.extract_items(batch)
@@ -413,7 +416,7 @@ def test_methods_are_named_by_variant_and_columns(variant, name):
 
 
 def test_the_default_head_is_that_of_the_paper():
-    setting = MethodSetup(width=4096, head_std=0.02)
+    setting = MethodSetup(projection=SgConfig(output="x").projection, head_std=0.02)
     weights = [weight for weight in setting.method.head.parameters() if weight.ndim == 2]
     assert [tuple(weight.shape) for weight in weights] == [(4096, DIM), (4096, 4096)]
     assert weights[1].std().item() == pytest.approx(0.02, rel=0.01)
@@ -422,12 +425,12 @@ def test_the_default_head_is_that_of_the_paper():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"temperature": 0.0}, "--temperature must be a positive number, not 0"),
+        ({"temperature": 0.0}, "--temperature 0.0: must be above 0"),
         ({"temperature": math.nan}, "--temperature"),
-        ({"drift_weight": -0.1}, "--drift-weight must be a number from 0 up, not -0.1"),
+        ({"drift_weight": -0.1}, "--drift-weight -0.1: must be at least 0"),
         ({"drift_weight": math.inf}, "--drift-weight"),
-        ({"width": 0}, "--projection must be at least 1, not 0"),
-        ({"false_negative_margin": -0.1}, "--false-negative-margin must be 0 or more, not -0.1"),
+        ({"projection": 0}, "--projection 0: must be at least 1"),
+        ({"false_negative_margin": -0.1}, "--false-negative-margin -0.1: must be at least 0"),
     ],
 )
 def test_settings_out_of_range_are_refused_before_anything_is_encoded(settings, message):

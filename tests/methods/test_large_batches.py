@@ -6,9 +6,12 @@ import pytest
 import torch
 
 from nearfar.data.batching import TextBatches
-from nearfar.methods.kim import back_translation, self_guided
-from nearfar.methods.simcse import contrastive_method, unsupervised
-from nearfar.methods.supcon_text import supcon_text
+from nearfar.methods.gunel import SupconTextConfig
+from nearfar.methods.gunel.supcon_text import supcon_text
+from nearfar.methods.kim import BtConfig, SgConfig
+from nearfar.methods.kim.method import back_translation, self_guided
+from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
+from nearfar.methods.simcse.method import contrastive_method, unsupervised
 from nearfar.objectives import _contrast_targets
 from tests.objectives.checks import LargestTensor
 
@@ -26,31 +29,44 @@ def batches(width, **more):
 
 
 def simcse_sup(**settings):
-    return contrastive_method(
-        "simcse-sup", None, DIM, batches(3), hard_negative_weight=0.5, temperature=0.2, **settings
-    )
+    settings = {"hard_negative_weight": 0.5, "temperature": 0.2} | settings
+    return contrastive_method(SimcseSupConfig(output="x", mlp="none", **settings), None, DIM, batches(3))
+
+
+def simcse_unsup(**settings):
+    return unsupervised(SimcseUnsupConfig(output="x", **settings), None, DIM, batches(1))
+
+
+def info_nce(**settings):
+    return contrastive_method(InfoNceConfig(output="x", **settings), None, DIM, batches(2))
+
+
+def bt(**settings):
+    config = BtConfig(output="x", projection=5, temperature=0.2, **settings)
+    return back_translation(config, None, DIM, batches(2), head_std=0.5)
 
 
 def kim(variant, **settings):
-    settings = {"width": 5, "head_std": 0.5, "temperature": 0.2, "drift_weight": 0.0} | settings
-    return self_guided(None, None, lambda: torch.zeros(()), DIM, batches(1), variant=variant, **settings)
+    config = SgConfig(output="x", **{"projection": 5, "temperature": 0.2, "drift_weight": 0.0} | settings)
+    drift = {"drift": lambda: torch.zeros(()), "variant": variant, "head_std": 0.5}
+    return self_guided(config, None, None, DIM, batches(1), **drift)
 
 
 METHODS = {
-    "simcse-unsup": lambda: unsupervised(None, DIM, batches(1), temperature=0.2),
-    "simcse-unsup, margin": lambda: unsupervised(None, DIM, batches(1), false_negative_margin=0.1),
+    "simcse-unsup": lambda: simcse_unsup(temperature=0.2),
+    "simcse-unsup, margin": lambda: simcse_unsup(false_negative_margin=0.1),
     "simcse-sup": simcse_sup,
     "simcse-sup, margin": lambda: simcse_sup(false_negative_margin=0.1),
-    "info-nce": lambda: contrastive_method("info-nce", None, DIM, batches(2), similarity="dot", temperature=2.0),
+    "info-nce": lambda: info_nce(similarity="dot", temperature=2.0),
     "sg": lambda: kim("sg"),
     "sg-opt1, margin": lambda: kim("opt1", false_negative_margin=0.1),
     "sg-opt2": lambda: kim("opt2"),
     "sg-opt": lambda: kim("opt3"),
     "sg-opt, margin": lambda: kim("opt3", false_negative_margin=0.1),
-    "bt, margin": lambda: back_translation(
-        None, DIM, batches(2), width=5, head_std=0.5, temperature=0.2, false_negative_margin=0.1
+    "bt, margin": lambda: bt(false_negative_margin=0.1),
+    "supcon-text": lambda: supcon_text(
+        SupconTextConfig(output="x"), None, batches(1, targets=[n % 4 for n in range(ROWS)])
     ),
-    "supcon-text": lambda: supcon_text(None, DIM, batches(1, targets=[n % 4 for n in range(ROWS)])),
 }
 
 

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from nearfar.data.batching import NliBatches
-from nearfar.methods.liao import Pairs, augment, augmented_pairs, sbert, scl
+from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
+from nearfar.methods.liao.method import Pairs, augment, augmented_pairs, sbert, scl
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
 from tests import reference_objectives as references
 from tests.methods.table_encoder import Table, descend
@@ -22,10 +23,14 @@ ROWS = [
 ]
 
 
+CONFIGS = {sbert: SbertConfig, scl: SclConfig, augment: AugmentConfig}
+
+
 def build(method, rows=ROWS, batch_size=None, seed=0, order="premise", **settings):
     torch.manual_seed(0)
     table = Table((text for row in rows for text in (row.premise, row.hypothesis)), DIM)
-    built = method(table, DIM, NliBatches(rows, batch_size or len(rows), seed, order), **settings)
+    config = CONFIGS[method](output="x", **settings)
+    built = method(config, table, DIM, NliBatches(rows, batch_size or len(rows), seed, order))
     if built.head is not None:
         built.head.double()
     return table, built
@@ -128,13 +133,14 @@ def test_caps_are_drawn_from_the_global_generator():
     assert len({total(seed) for seed in range(5)}) > 1
 
 
-@pytest.mark.parametrize("caps", [(None, None), (1, None), (3, 3)])
+@pytest.mark.parametrize("caps", [("all", "all"), (1, "all"), (3, 3)])
 def test_augment_is_the_cross_entropy_over_rows_and_added_pairs(caps):
     table, method = build(augment, max_positives=caps[0], max_negatives=caps[1])
     batch = only_batch(method)
     own = Pairs(*map(torch.tensor, (batch.premises, batch.hypotheses, batch.labels)))
     torch.manual_seed(5)
-    added = augmented_pairs(own, max_positives=caps[0], max_negatives=caps[1])
+    positives, negatives = (None if cap == "all" else cap for cap in caps)
+    added = augmented_pairs(own, max_positives=positives, max_negatives=negatives)
     triples = [
         (batch.sentences[premise], batch.sentences[hypothesis], label)
         for premise, hypothesis, label in zip(*(column.tolist() for column in added), strict=True)
@@ -259,7 +265,7 @@ def test_a_single_label_is_refused_where_it_is_to_be_classified():
 
 @pytest.mark.parametrize("weight", [-0.1, 1.1, float("nan")])
 def test_a_weight_outside_0_to_1_is_refused(weight):
-    with pytest.raises(NearfarError, match="--scl-weight must be from 0 to 1"):
+    with pytest.raises(NearfarError, match=r"--scl-weight .*: must be (between 0 and 1|a finite number)"):
         build(scl, scl_weight=weight)
 
 

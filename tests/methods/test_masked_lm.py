@@ -8,7 +8,8 @@ from torch import nn
 
 from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.encoder.heads import MaskedLmHead
-from nearfar.methods.masked_lm import MaskedSentence, masked_language_model
+from nearfar.methods.simcse import SimcseUnsupConfig
+from nearfar.methods.simcse.masked_lm import MaskedSentence, masked_language_model
 from nearfar.types import NearfarError, NliRow
 
 DIM, VOCABULARY = 6, 30
@@ -41,8 +42,9 @@ def build(rows=TRIPLETS, **settings):
     words = Words()
     head = MaskedLmHead(DIM, words.embeddings, std=0.5).double()
     settings = {"mask_token": MASK, "vocabulary": VOCABULARY, "special": SPECIAL} | settings
+    config = SimcseUnsupConfig(output="x", mlm_probability=settings.pop("probability", 0.15))
     batches = TextBatches(rows, len(rows), min_batch_size=1)
-    method = masked_language_model(tokenise, words, head, batches, **settings)
+    method = masked_language_model(config, tokenise, words, head, batches, **settings)
     (batch,) = batches.epoch(0)
     return words, head, method, batch
 
@@ -149,8 +151,9 @@ def test_sentences_of_all_columns_are_read_once():
 def test_nli_batches_will_do():
     words, head, _, _ = build()
     batches = NliBatches([NliRow("4 5", "6", 0), NliRow("4 5", "7 8 9", 2)], 2)
-    settings = {"mask_token": MASK, "vocabulary": VOCABULARY, "special": SPECIAL, "probability": 0.9}
-    method = masked_language_model(tokenise, words, head, batches, **settings)
+    settings = {"mask_token": MASK, "vocabulary": VOCABULARY, "special": SPECIAL}
+    config = SimcseUnsupConfig(output="x", mlm_probability=0.9)
+    method = masked_language_model(config, tokenise, words, head, batches, **settings)
     (batch,) = batches.epoch(0)
     assert method.loss(batch).total > 0
 
@@ -182,7 +185,7 @@ def test_forty_steps_learn_the_words():
 
 @pytest.mark.parametrize("probability", [0.0, 1.0, -0.1, math.nan])
 def test_a_bad_probability_is_refused(probability):
-    with pytest.raises(NearfarError, match="--mlm-probability must be greater than 0 and less than 1"):
+    with pytest.raises(NearfarError, match=r"--mlm-probability .*: must be (in \(0, 1\)|a finite number)"):
         build(probability=probability)
 
 

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from nearfar.data.batching import TextBatches
-from nearfar.methods.regression import regression
+from nearfar.methods.regression import RegressionConfig
+from nearfar.methods.regression.method import regression
 from nearfar.types import NearfarError
 from tests.methods.table_encoder import Table, descend
 
@@ -19,7 +20,8 @@ SCORES = [0.4, 0.9, 0.0, 0.8, 1.0]
 def build(rows=PAIRS, scores=SCORES, **settings):
     torch.manual_seed(0)
     table = Table(chain.from_iterable(rows), DIM)
-    method = regression(table, DIM, TextBatches(rows, len(rows), targets=scores, min_batch_size=1), **settings)
+    batches = TextBatches(rows, len(rows), targets=scores, min_batch_size=1)
+    method = regression(RegressionConfig(output="x", **settings), table, DIM, batches)
     if method.head is not None:
         method.head.double()
     (batch,) = method.batches.epoch(0)
@@ -70,12 +72,12 @@ def test_sixty_steps_learn_the_scores(head):
 
 @pytest.mark.parametrize("score", [-0.1, 4.2, math.nan])
 def test_a_score_outside_0_to_1_is_refused(score):
-    with pytest.raises(NearfarError, match=r"row 2: 'rain / sun' has the score .* must lie in 0\.\.1"):
+    with pytest.raises(NearfarError, match=r"row 2: 'rain / sun' has the score .* must be in 0\.\.1"):
         build(scores=[0.4, 0.9, score, 0.8, 1.0])
 
 
 def test_other_mistakes_are_refused():
-    with pytest.raises(NearfarError, match="--head must be one of cosine, linear, not 'mlp'"):
+    with pytest.raises(NearfarError, match="--head 'mlp': must be cosine or linear"):
         build(head="mlp")
     with pytest.raises(NearfarError, match=r"all 5 pairs have the score 0\.5"):
         build(scores=[0.5] * 5)

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from nearfar.data.batching import TextBatches
-from nearfar.methods.simcse import contrastive_method, unsupervised
+from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
+from nearfar.methods.simcse.method import contrastive_method, unsupervised
 from nearfar.types import NearfarError
 from tests.methods.table_encoder import Table, descend
 
@@ -24,15 +25,20 @@ TRIPLETS = [
 PAIRS = [row[:2] for row in TRIPLETS]
 
 
-def build(method, rows, *, batch_size=None, noise=0.0, **settings):
+METHODS = {
+    "simcse-unsup": (unsupervised, SimcseUnsupConfig),
+    "simcse-sup": (contrastive_method, SimcseSupConfig),
+    "info-nce": (contrastive_method, InfoNceConfig),
+}
+
+
+def build(name, rows, *, batch_size=None, noise=0.0, mlp=None, **settings):
     torch.manual_seed(0)
     table = Table(chain.from_iterable(rows), DIM, noise=noise)
-    arguments = (table, DIM, TextBatches(rows, batch_size or len(rows)))
-    built = (
-        unsupervised(*arguments, **settings)
-        if method == "simcse-unsup"
-        else contrastive_method(method, *arguments, **settings)
-    )
+    if mlp is not None:
+        settings["mlp"] = "train_only" if mlp else "none"
+    method, kind = METHODS[name]
+    built = method(kind(output="x", **settings), table, DIM, TextBatches(rows, batch_size or len(rows)))
     if built.head is not None:
         built.head.double()
     (batch, *_) = built.batches.epoch(0)
@@ -261,17 +267,17 @@ def test_simcse_sup_needs_negatives():
 def test_a_hard_negative_weight_needs_negatives():
     with pytest.raises(NearfarError, match=r"--hard-negative-weight is 1\.0, but the rows have .* anchor and positive"):
         build("info-nce", PAIRS, hard_negative_weight=1.0)
-    with pytest.raises(NearfarError, match="must be a finite number, not inf"):
+    with pytest.raises(NearfarError, match="--hard-negative-weight inf: must be a finite number"):
         build("info-nce", TRIPLETS, hard_negative_weight=math.inf)
 
 
 @pytest.mark.parametrize(("name", "rows"), [("simcse-unsup", SENTENCES), ("info-nce", PAIRS)])
-def test_bad_settings_are_refused_before_the_first_batch(name, rows):
+def test_bad_settings_are_refused(name, rows):
     for temperature in (0.0, -0.1, math.inf, math.nan):
-        with pytest.raises(NearfarError, match="temperature must be a positive number"):
+        with pytest.raises(NearfarError, match=r"--temperature .*: must be (above 0|a finite number)"):
             build(name, rows, temperature=temperature)
     for margin in (-0.1, math.inf, math.nan):
-        with pytest.raises(NearfarError, match="--false-negative-margin must be 0 or more"):
+        with pytest.raises(NearfarError, match=r"--false-negative-margin .*: must be (at least 0|a finite number)"):
             build(name, rows, false_negative_margin=margin)
 
 
@@ -290,7 +296,10 @@ def test_rows_with_nothing_to_push_away_are_refused():
     build("info-nce", [("a", "b"), ("b", "c")])
     with pytest.raises(NearfarError, match="--batch-size is 1"):
         contrastive_method(
-            "info-nce", Table(chain.from_iterable(PAIRS), DIM), DIM, TextBatches(PAIRS, 1, min_batch_size=1)
+            InfoNceConfig(output="x"),
+            Table(chain.from_iterable(PAIRS), DIM),
+            DIM,
+            TextBatches(PAIRS, 1, min_batch_size=1),
         )
 
 

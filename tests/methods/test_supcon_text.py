@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from nearfar.data.batching import TextBatch, TextBatches
-from nearfar.methods.supcon_text import supcon_text
+from nearfar.methods.gunel import SupconTextConfig
+from nearfar.methods.gunel.supcon_text import supcon_text
 from nearfar.types import NearfarError
 from tests.methods.table_encoder import Table, descend
 
@@ -21,7 +22,8 @@ def build(rows=TEXTS, labels=LABELS, *, batch_size=None, **settings):
     torch.manual_seed(0)
     table = Table(chain.from_iterable(rows), DIM)
     batches = TextBatches(rows, batch_size or len(rows), targets=labels)
-    return table, supcon_text(table, DIM, batches, **settings)
+    names = {"label_names": settings.pop("label_names", ())}
+    return table, supcon_text(SupconTextConfig(output="x", **settings), table, batches, **names)
 
 
 def batch_of(*rows):
@@ -109,7 +111,7 @@ def test_forty_steps_learn_the_labels():
 def test_balanced_batches_are_taken_as_they_are():
     table = Table(chain.from_iterable(TEXTS), DIM)
     batches = TextBatches(TEXTS, 6, targets=LABELS, balanced=True)
-    method = supcon_text(table, DIM, batches)
+    method = supcon_text(SupconTextConfig(output="x"), table, batches)
     assert method.batches is batches
     assert method.head is None
     assert method.name == "supcon-text"
@@ -136,9 +138,9 @@ def test_a_label_with_a_single_text_is_refused_by_name():
         build(TEXTS[:6], LABELS[:6])
 
 
-def test_bad_settings_are_refused_before_the_first_batch():
+def test_bad_settings_are_refused():
     for temperature in (0.0, -0.1, math.inf, math.nan):
-        with pytest.raises(NearfarError, match="temperature must be a positive number"):
+        with pytest.raises(NearfarError, match=r"--temperature .*: must be (above 0|a finite number)"):
             build(temperature=temperature)
     with pytest.raises(NearfarError, match="--batch-size is 2"):
         build(batch_size=2)
@@ -146,8 +148,8 @@ def test_bad_settings_are_refused_before_the_first_batch():
         build(labels=[0, 0.5, 0, 1, 0, 2, 2])
     with pytest.raises(NearfarError, match="each row has 2"):
         supcon_text(
+            SupconTextConfig(output="x"),
             Table(chain.from_iterable(TEXTS), DIM),
-            DIM,
             TextBatches([("a", "b"), ("c", "d"), ("e", "f")], 3, targets=[0, 0, 1]),
         )
 

@@ -57,13 +57,13 @@ def test_instruction_sets(
         monkeypatch.setenv(name, value)
     assert " ".join(machine.instruction_sets()) == sets
     assert bf16_support.native_bf16("cpu") is bf16
-    assert provenance()["hardware"]["instruction_sets"] == sets
+    assert provenance().hardware["instruction_sets"] == sets
 
 
 def test_the_first_processor_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_cpuinfo(GENOA, tmp_path, monkeypatch)
     assert machine.processor() == "AMD EPYC"
-    assert provenance()["hardware"]["processor"] == "AMD EPYC"
+    assert provenance().hardware["processor"] == "AMD EPYC"
 
 
 @pytest.mark.parametrize(

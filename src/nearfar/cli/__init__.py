@@ -46,7 +46,7 @@ status."""
 
 def overview() -> str:
     """The text of ``nearfar --help``."""
-    from nearfar.config.methods import METHODS
+    from nearfar.registry import METHODS
 
     width = max(len(verb.usage) for verb in VERBS.values())
     lines = [DESCRIPTION, "", "Usage: nearfar VERB ... [flags]"]

@@ -1,7 +1,6 @@
 """``nearfar compare``: tests of differences between models."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from nearfar.cli.parsing import ExtraOption, parse
@@ -28,9 +27,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         raise NearfarError("two sides are needed: nearfar compare FIRST SECOND [MORE ...]")
 
     from nearfar.commands.compare import compare
-    from nearfar.evaluation.tables import comparison_table, comparisons_table
+    from nearfar.evaluation.tables.comparison import comparison_table
 
-    comparison = compare(*sides, **asdict(config))
-    table = comparison_table if len(sides) == 2 else comparisons_table
-    console.print(table(comparison), soft_wrap=False)
+    console.print(comparison_table(compare(*sides, config=config)), soft_wrap=False)
     return 0

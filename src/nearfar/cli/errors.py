@@ -8,6 +8,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Sequence
+from importlib import metadata
 
 EXIT_FAULT, EXIT_PIPE_CLOSED = 70, 141
 MAX_MESSAGE_CHARS = 300
@@ -37,8 +38,6 @@ def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]
 
 def version(package: str) -> str:
     """Version of an installed package."""
-    from importlib import metadata
-
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

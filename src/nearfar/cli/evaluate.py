@@ -1,7 +1,6 @@
 """``nearfar evaluate``: scores of encoders, as tables and result files."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from nearfar.cli.parsing import ExtraOption, parse
@@ -31,15 +30,13 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         raise NearfarError("--output is for the result of one model; evaluate the models one by one.")
 
     from nearfar.commands.evaluate import evaluate, evaluate_group
-    from nearfar.evaluation.tables import evaluation_tables, spread_table
+    from nearfar.evaluation.tables.evaluation import evaluation_tables, spread_table
     from nearfar.runs.group import runs_of
 
-    settings = asdict(config)
-    metric, subsets = settings.pop("metric"), settings.pop("subsets")
     for model in models:
         if runs_of(model) is not None:
-            console.print(spread_table(evaluate_group(model, **settings)), soft_wrap=False)
+            console.print(spread_table(evaluate_group(model, config)), soft_wrap=False)
             continue
-        for table in evaluation_tables(evaluate(model, **settings), metric=metric, subsets=subsets):
+        for table in evaluation_tables(evaluate(model, config), metric=config.metric, subsets=config.subsets):
             console.print(table, soft_wrap=False)
     return 0

@@ -22,7 +22,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
 
     from nearfar.commands.finetune.command import finetune
     from nearfar.commands.finetune.study import finetune_study
-    from nearfar.evaluation.tables import evaluation_tables
+    from nearfar.evaluation.tables.evaluation import evaluation_tables
     from nearfar.training.loop import Interrupted
 
     if config.is_study:

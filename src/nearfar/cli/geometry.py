@@ -1,7 +1,6 @@
 """``nearfar geometry``: measures and plots of embedding spaces."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from nearfar.cli.parsing import ExtraOption, parse
@@ -28,12 +27,10 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         raise NearfarError("no model given: nearfar geometry MODEL [MODEL ...] --output FOLDER")
 
     from nearfar.commands.geometry.command import geometry
-    from nearfar.evaluation.geometry_tables import geometry_notes, geometry_table
+    from nearfar.evaluation.tables.geometry import geometry_notes, geometry_table
 
-    result = geometry(models, **asdict(config))
+    result = geometry(models, config)
     console.print(geometry_table(result), soft_wrap=False)
     console.print("\n".join(geometry_notes(result)), highlight=False, markup=False)
-    console.print(
-        f"Wrote geometry.json, {', '.join(result['plots'])} to {config.output}", highlight=False, markup=False
-    )
+    console.print(f"Wrote geometry.json, {', '.join(result.plots)} to {config.output}", highlight=False, markup=False)
     return 0

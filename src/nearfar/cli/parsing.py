@@ -175,10 +175,12 @@ def _field_help(kind: type) -> dict[str, str]:
 @cache
 def _field_docstrings(module: str) -> dict[str, dict[str, str]]:
     """Class -> field -> its docstring, parsed from the module's source."""
-    loader = import_module(module).__loader__
-    source = loader.get_source(module) if loader is not None and hasattr(loader, "get_source") else None
+    try:
+        source = inspect.getsource(import_module(module))
+    except (OSError, TypeError):  # no file, as in a notebook
+        source = ""
     found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(source or "").body:
+    for node in ast.parse(source).body:
         if not isinstance(node, ast.ClassDef):
             continue
         texts = found.setdefault(node.name, {})

@@ -1,7 +1,6 @@
 """``nearfar report``: one page about runs and results."""
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from nearfar.cli.parsing import ExtraOption, parse
@@ -27,8 +26,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
 
     from nearfar.commands.report.command import report
 
-    settings = asdict(config)
-    file = report(what, settings.pop("output"), **settings)
+    file = report(what, config)
     console.print(
         f"Wrote the report to {file} and, as Markdown, to {file.with_suffix('.md')}", highlight=False, markup=False
     )

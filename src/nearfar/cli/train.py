@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.cli.parsing import SAVED, ExtraOption, parse, report_interrupt
-from nearfar.config.files import FINETUNE, FINETUNE_STUDY, load_toml, unknown_name_message
-from nearfar.config.methods import METHODS
+from nearfar.config.files import load_method
 from nearfar.config.training import TrainConfig, parse_seeds
+from nearfar.registry import METHODS
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -86,23 +86,10 @@ class _TrainArgs(NamedTuple):
 
 def _parse(method_or_file: str, flags: list[str]) -> _TrainArgs:
     """The config and the other options. Flags override the values of a config file."""
-    values: dict[str, Any] = {}
-    source = None
-    if method_or_file.endswith(".toml"):
-        named, values = load_toml(method_or_file)
-        if not issubclass(named, TrainConfig):
-            raise NearfarError(
-                f"{method_or_file}: is a config for fine-tuning a classifier; use nearfar finetune {method_or_file}"
-            )
-        kind, source = named, method_or_file
-    elif method_or_file in METHODS:
-        kind = METHODS[method_or_file]
-    elif method_or_file in (FINETUNE, FINETUNE_STUDY):
-        raise NearfarError(f"{method_or_file} fine-tunes a classifier; use nearfar finetune TASK|FILE --output RUN")
-    elif method_or_file.startswith("-"):
+    if method_or_file.startswith("-"):
         raise NearfarError(f"{method_or_file}: the method comes first: nearfar train METHOD|FILE.toml --output RUN")
-    else:
-        raise NearfarError(unknown_name_message(method_or_file, METHODS, what="method"))
+    kind, values = load_method(method_or_file)
+    source = method_or_file if method_or_file.endswith(".toml") else None
     extras = (
         ExtraOption(
             "seeds",

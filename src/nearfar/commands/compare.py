@@ -1,4 +1,4 @@
-"""One comparison put together: sides opened or evaluated, tests, file. What ``nearfar compare`` and notebooks call."""
+"""``nearfar compare``: sides are read or evaluated, then tested against each other; optionally written to a file."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -6,103 +6,97 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from nearfar.commands.evaluate import evaluate
+from nearfar.config.calls import accepts_settings
+from nearfar.config.verbs import CompareConfig
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
 from nearfar.disk import model_of_run, path_errors
-from nearfar.evaluation import results
-from nearfar.evaluation.comparison import check_comparison, compare_pairwise, compare_runs, shared_tasks
-from nearfar.evaluation.correlation import Aggregate
-from nearfar.evaluation.paired import EvaluationRun
-from nearfar.evaluation.tables import comparison_markdown, comparisons_markdown
+from nearfar.evaluation.comparison import compare_pairwise, compare_runs
+from nearfar.evaluation.paired import EvaluationRun, shared_tasks
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
 from nearfar.runs.group import FILE, runs_of
 from nearfar.types import Encode, NearfarError
 
-ComparisonInput: TypeAlias = "str | Path | Encode | Mapping[str, Any] | Sequence[ComparisonInput]"
-"""A model (folder, hub name, function), a result file or its content; or several runs: a list, a group, a folder of
-result files."""
+ComparisonInput: TypeAlias = "str | Path | Encode | EvaluationResult | Mapping[str, Any] | Sequence[ComparisonInput]"
+"""A model (folder, hub name, function) or an evaluation (a result file, an :class:`EvaluationResult`, the content of a
+result file). A side of several runs is a list of these, a group, or a folder of result files."""
 
 MODEL_FILES = ("modules.json", "config.json", "run.json")
-"""What marks a folder as a model, or as a training run, which holds one."""
+"""A folder that contains one of these is a model or a run folder."""
 
 
+@accepts_settings(CompareConfig)
 @path_errors()
 def compare(
     first: ComparisonInput,
     second: ComparisonInput,
     *others: ComparisonInput,
-    tasks: Sequence[str] | None = None,
-    aggregate: Aggregate = "all",
-    resamples: int = 10_000,
-    seed: int = 0,
-    output: str | Path | None = None,
-    overwrite: bool = False,
+    config: CompareConfig,
     progress: bool = True,
-) -> results.Result:
+) -> ComparisonResult | PairwiseResult:
     """Test whether the first side is better than the second, on each task and on the average over tasks.
 
-    With more sides each two of them are tested, and p is corrected over all of these tests.
+    With more sides, each pair of sides is tested, and p is corrected over all of these tests. Settings can be given by
+    name: ``compare("a.json", "b.json", resamples=1000)``; see :class:`nearfar.CompareConfig`.
 
-    Result files are compared as they are; models are evaluated on the same tasks first. A side of several runs, the
-    same method with different training seeds, has the mean of their scores. See
-    :func:`nearfar.evaluation.comparison.compare_runs` for the tests.
+    Result files are compared as they are; models are first evaluated on the same tasks. A side of several runs (the
+    same method with different training seeds) has the mean of their scores. By default the tasks are those that all
+    runs have, and for two models the standard ones. See :func:`nearfar.evaluation.comparison.compare_runs` for the
+    tests.
 
     Args:
         first: one side.
         second: the other; differences are first minus second.
         others: further sides.
-        tasks: by default those that all runs have, and the standard ones for two models.
-        aggregate: how a task with subsets becomes one number: ``all``, ``mean`` or ``wmean``.
-        resamples: bootstrap resamples.
-        seed: of the bootstrap.
-        output: file to write, ending in .json; a Markdown table is written beside it.
-        overwrite: replace ``output`` even if it is no result of nearfar's.
+        config: the settings.
         progress: show progress bars.
 
     Returns:
-        The content of the comparison's file (see :mod:`nearfar.evaluation.comparison`).
+        A :class:`~nearfar.evaluation.results.ComparisonResult`; with more than two sides a
+        :class:`~nearfar.evaluation.results.PairwiseResult`.
 
     Raises:
         NearfarError: a side cannot be read or evaluated, the sides were scored on different data or share no task, or
             the output cannot be written.
     """
-    check_comparison(aggregate, resamples, seed)
-    tasks = (tasks,) if isinstance(tasks, str) else tasks
     items = [_expand_runs(side) for side in (first, second, *others)]
-    inputs = [*chain(*items), *(tasks or ())]
-    file = None if output is None else results.check_output(output, inputs=inputs, overwrite=overwrite)
+    inputs = [*chain(*items), *(config.tasks or ())]
+    file = None if config.output is None else check_output(config.output, inputs=inputs, overwrite=config.overwrite)
     opened = [[_open(item) for item in side] for side in items]
     opened_runs = [item for side in opened for item in side if isinstance(item, EvaluationRun)]
-    wanted = tasks or (shared_tasks(opened_runs) if opened_runs else None)
+    tasks = config.tasks or (shared_tasks(opened_runs) if opened_runs else None)
     sides = [
         [
-            item if isinstance(item, EvaluationRun) else _evaluate(item, wanted, opened_runs, progress=progress)
+            item if isinstance(item, EvaluationRun) else _evaluate(item, tasks, opened_runs, progress=progress)
             for item in side
         ]
         for side in opened
     ]
-    settings: dict[str, Any] = {"tasks": tasks, "aggregate": aggregate, "resamples": resamples, "seed": seed}
-    if others:
-        comparison = compare_pairwise(sides, **settings, progress=progress)
-        markdown = comparisons_markdown(comparison)
-    else:
-        comparison = compare_runs(*sides, **settings, progress=progress)
-        markdown = comparison_markdown(comparison)
+    settings: dict[str, Any] = {
+        "tasks": config.tasks,
+        "aggregate": config.aggregate,
+        "resamples": config.resamples,
+        "seed": config.seed,
+        "progress": progress,
+    }
+    comparison: ComparisonResult | PairwiseResult
+    comparison = compare_runs(*sides, **settings) if len(sides) == 2 else compare_pairwise(sides, **settings)
     if file:
-        results.write_result(comparison, file, markdown=markdown)
+        comparison.save(file)
     return comparison
 
 
 def _expand_runs(side: ComparisonInput) -> list[Any]:
-    """The runs of a side, one by one: a folder of result files is its files, a list is its items.
+    """The runs of a side: the files of a folder of result files, the items of a list, the runs of a group.
 
-    Of a run of ``nearfar finetune`` it is the result on its test rows.
+    For a run of ``nearfar finetune`` it is the result on its test rows.
     """
     if isinstance(side, str | Path):
         folder = as_path(side)
         if status(folder) is not None and not is_folder(folder):
             check_file(folder)
         if is_folder(folder) and not is_file(folder / FILE):
-            model_of_run(folder)  # which says of a run that it is not finished
+            model_of_run(folder)  # raises for an unfinished run
         if runs := runs_of(folder):
             return list(runs)
         if is_file(folder / "result.json"):  # a run of fine-tuning
@@ -112,7 +106,7 @@ def _expand_runs(side: ComparisonInput) -> list[Any]:
         files = sorted(folder.glob("*.json"))
         if not files:
             raise NearfarError(
-                f"{folder}: neither a model (no modules.json or config.json), nor a finished run, nor a folder of "
+                f"{folder}: is neither a model (no modules.json or config.json), nor a finished run, nor a folder of "
                 "result files."
             )
         return list(files)
@@ -124,24 +118,25 @@ def _expand_runs(side: ComparisonInput) -> list[Any]:
 
 
 def _open(item: Any) -> Any:
-    """A :class:`Run` where the item is a result file or its content, else the model itself."""
+    """An :class:`EvaluationRun` where the item is an evaluation or a result file, else the model itself."""
     if isinstance(item, Mapping):
-        results.validate(item, source="the result")
-        return EvaluationRun(item["model"], dict(item))
+        item = EvaluationResult.from_dict(item)
+    if isinstance(item, EvaluationResult):
+        return EvaluationRun(item.model, item)
     if isinstance(item, str | Path) and str(item).endswith(".json"):
         if status(Path(item)) is not None:
             check_file(Path(item))
-        return EvaluationRun(str(item), results.read_result(item))
+        return EvaluationRun(str(item), EvaluationResult.load(item))
     return item
 
 
 def _evaluate(
     model: "str | Path | Encode", tasks: Sequence[str] | None, opened_runs: Sequence[EvaluationRun], *, progress: bool
 ) -> EvaluationRun:
-    """Evaluate a model in the way that the results at hand were."""
-    transfer = next((run.result["transfer"] for run in opened_runs if "transfer" in run.result), None)
-    probe = {key: transfer[key] for key in ("protocol", "nhid", "folds") if key in transfer} if transfer else {}
-    labelled = [task for task in tasks or () if transfer and task in transfer["tasks"] and task not in PROBE_TASKS]
+    """Evaluate a model in the same way as the evaluations that it is compared with."""
+    transfer = next((run.result.transfer for run in opened_runs if run.result.transfer), None)
+    probe = {"protocol": transfer.protocol, "nhid": transfer.nhid, "folds": transfer.folds} if transfer else {}
+    labelled = [task for task in tasks or () if transfer and task in transfer.tasks and task not in PROBE_TASKS]
     named = None if tasks is None else [task for task in tasks if task not in labelled]
     result = evaluate(model, tasks=named, labelled=labelled, **probe, resamples=0, progress=progress)
-    return EvaluationRun(result["model"], result)
+    return EvaluationRun(result.model, result)

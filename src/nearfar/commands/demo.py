@@ -13,8 +13,14 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from nearfar.commands.compare import compare
+from nearfar.commands.evaluate import evaluate
+from nearfar.commands.train.command import train
 from nearfar.config import DemoConfig, SbertConfig, SclConfig, TrainConfig
 from nearfar.config.calls import accepts_settings
+from nearfar.data.microworld import generate
+from nearfar.disk import write_text
+from nearfar.evaluation.plots import training_curves, tsne
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -46,12 +52,7 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
     Raises:
         NearfarError: the folder exists and is not a demo's, a file cannot be written, or the model is not found.
     """
-    from nearfar.commands.compare import compare
-    from nearfar.commands.evaluate import evaluate
-    from nearfar.commands.train.command import train
-    from nearfar.data.microworld import generate
     from nearfar.encoder.encoder import Encoder
-    from nearfar.evaluation.plots import training_curves, tsne
 
     started = time.perf_counter()
     folder = Path(config.output)
@@ -99,7 +100,7 @@ def demo(config: DemoConfig, *, console: "Console | None" = None) -> Path:
     found = [line for query in QUERIES for line in _search(query, encoders)]
     console.print("\n".join(found), highlight=False)
 
-    _write_report(folder, scores, differences, found, results["scl"]["provenance"])
+    _write_report(folder, scores, differences, found, results["scl"].provenance.to_dict())
     minutes = (time.perf_counter() - started) / 60
     console.rule()
     console.print(
@@ -147,14 +148,14 @@ Grid = tuple[str, list[str], list[list[str]]]
 def _tables(results: dict[str, Any], comparisons: list[Any]) -> tuple[Grid, Grid]:
     rows = []
     for name, result in results.items():
-        spearman, pearson = (result["tasks"][TASK][metric]["all"] for metric in ("spearman", "pearson"))
-        rows.append([name, *(f"{e['score']:.2f} [{e['low']:.1f}, {e['high']:.1f}]" for e in (spearman, pearson))])
+        spearman, pearson = (result.tasks[TASK].metric(metric).all for metric in ("spearman", "pearson"))
+        rows.append([name, *(f"{e.score:.2f} [{e.low:.1f}, {e.high:.1f}]" for e in (spearman, pearson))])
     scores = ("Held-out pairs: correlation x 100 [95% interval]", ["encoder", "Spearman", "Pearson"], rows)
     rows = []
     for comparison in comparisons:
-        row = comparison["tasks"][TASK]
-        interval = f"{row['difference']:+.2f} [{row['low']:+.1f}, {row['high']:+.1f}]"
-        rows.append([f"{comparison['first']['name']} - {comparison['second']['name']}", interval, f"{row['p']:.4f}"])
+        row = comparison.tasks[TASK]
+        interval = f"{row.difference:+.2f} [{row.low:+.1f}, {row.high:+.1f}]"
+        rows.append([f"{comparison.first.name} - {comparison.second.name}", interval, f"{row.p:.4f}"])
     return scores, ("Differences in Spearman: paired bootstrap over pairs", ["pair", "difference", "p"], rows)
 
 
@@ -179,7 +180,6 @@ def _search(query: str, encoders: "dict[str, Encoder]") -> list[str]:
 
 
 def _write_report(folder: Path, scores: Grid, differences: Grid, found: list[str], provenance: dict[str, Any]) -> None:
-    from nearfar.disk import write_text
 
     lines = ["# Before and after training", "", (__doc__ or "").split("\n\n")[1].replace("\n", " ").strip()]
     for title, header, rows in (scores, differences):

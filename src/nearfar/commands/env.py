@@ -123,7 +123,7 @@ def _versions() -> dict[str, str]:
         except metadata.PackageNotFoundError:
             found[name] = "not installed"
     with suppress(Exception):
-        found["commit"] = provenance()["commit"] or "not a checkout"
+        found["commit"] = provenance().commit or "not a checkout"
     return found
 
 

@@ -5,15 +5,17 @@ import io
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PredictConfig
+from nearfar.data.files import MissingColumnError, is_plain_text, read_lines
+from nearfar.data.sources import normalize_whitespace, read_columns, text_field
 from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
+from nearfar.encoder.device import check_device
+from nearfar.encoder.precision import check_precision
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 SUFFIXES = (".tsv", ".csv", ".jsonl")
 
@@ -42,8 +44,6 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     output = Path(config.output)
     if output.suffix not in SUFFIXES:
         raise NearfarError(f"--output {output}: must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}.")
-    from nearfar.encoder.device import check_device
-    from nearfar.encoder.precision import check_precision
 
     check_device(config.device)
     check_precision(config.precision)
@@ -66,9 +66,6 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
 
 def _read(source: str | Path, columns: tuple[str, ...]) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """The names of the text columns, and the texts of each row."""
-    from nearfar.data.files import is_plain_text, read_lines
-    from nearfar.data.sources import normalize_whitespace, read_columns, text_field
-
     if len(columns) > 2 or len(set(columns)) < len(columns):
         raise NearfarError(f"--text-columns {' '.join(columns)}: give one column, or two different ones.")
     if is_plain_text(Path(source)):
@@ -85,9 +82,6 @@ def _read(source: str | Path, columns: tuple[str, ...]) -> tuple[tuple[str, ...]
 
 def _default_columns(source: str | Path) -> tuple[str, ...]:
     """``text``, or ``sentence1`` and ``sentence2`` if the table has no column ``text``."""
-    from nearfar.data.files import MissingColumnError
-    from nearfar.data.sources import read_columns
-
     try:
         next(read_columns(source, ("text",)), None)
     except MissingColumnError as error:
@@ -103,8 +97,6 @@ def _predicted_columns(
     label_names: Sequence[str], outputs: "np.ndarray"
 ) -> tuple[tuple[str, ...], list[tuple[str | float, ...]]]:
     """The names of the predicted columns, and their values in each row."""
-    import numpy as np
-
     if not label_names:
         return ("score",), [(round(float(score), 6),) for score in outputs[:, 0]]
     shifted = np.exp(outputs - outputs.max(axis=1, keepdims=True), dtype=np.float64)

@@ -8,11 +8,11 @@ that a command loads only its own settings.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from nearfar.registry import CONFIG_CLASSES
+
 if TYPE_CHECKING:
     from nearfar.config.bounds import Cap, File
     from nearfar.config.files import (
-        FINETUNE,
-        FINETUNE_STUDY,
         build,
         check_keys,
         dump_toml,
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
         unknown_name_message,
     )
     from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, split_list
-    from nearfar.config.kim import BtConfig, BtSgOptConfig, SgConfig, SgOpt1Config, SgOpt2Config, SgOptConfig
-    from nearfar.config.liao import AugmentConfig, SbertConfig, SclConfig
-    from nearfar.config.methods import METHODS
-    from nearfar.config.simcse import SimcseSupConfig, SimcseUnsupConfig
-    from nearfar.config.texts import InfoNceConfig, RegressionConfig, SupconTextConfig
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
     from nearfar.config.values import Settings, flag, format_value
     from nearfar.config.verbs import (
@@ -39,22 +34,26 @@ if TYPE_CHECKING:
         PredictConfig,
         ReportConfig,
     )
+    from nearfar.methods.gunel import SupconTextConfig
+    from nearfar.methods.kim import BtConfig, BtSgOptConfig, SgConfig, SgOpt1Config, SgOpt2Config, SgOptConfig
+    from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
+    from nearfar.methods.regression import RegressionConfig
+    from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
+    from nearfar.registry import FINETUNE, FINETUNE_STUDY, METHODS
 
 _EXPORTS_BY_MODULE = {
-    "bounds": "Cap File",
-    "files": "FINETUNE FINETUNE_STUDY build check_keys dump_toml load_toml method_of unknown_name_message",
-    "finetune": "FinetuneConfig FinetuneStudyConfig split_list",
-    "kim": "BtConfig BtSgOptConfig SgConfig SgOpt1Config SgOpt2Config SgOptConfig",
-    "liao": "AugmentConfig SbertConfig SclConfig",
-    "methods": "METHODS",
-    "simcse": "SimcseSupConfig SimcseUnsupConfig",
-    "texts": "InfoNceConfig RegressionConfig SupconTextConfig",
-    "training": "RunConfig TrainConfig parse_seeds",
-    "values": "Settings flag format_value",
-    "verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
+    "config.bounds": "Cap File",
+    "config.files": "build check_keys dump_toml load_toml method_of unknown_name_message",
+    "config.finetune": "FinetuneConfig FinetuneStudyConfig split_list",
+    "config.training": "RunConfig TrainConfig parse_seeds",
+    "config.values": "Settings flag format_value",
+    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
     "EvaluateConfig GeometryConfig PredictConfig ReportConfig",
+    "registry": "FINETUNE FINETUNE_STUDY METHODS",
 }
-_MODULE_OF = {name: module for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()}
+_MODULE_OF = CONFIG_CLASSES | {
+    name: f"nearfar.{module}" for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()
+}
 
 __all__ = [
     "FINETUNE",
@@ -106,6 +105,6 @@ __all__ = [
 def __getattr__(name: str) -> object:
     if name not in _MODULE_OF:
         raise AttributeError(f"module 'nearfar.config' has no attribute {name!r}")
-    found = getattr(import_module(f"nearfar.config.{_MODULE_OF[name]}"), name)
+    found = getattr(import_module(_MODULE_OF[name]), name)
     globals()[name] = found
     return found

@@ -6,17 +6,13 @@ from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from nearfar.config.methods import METHODS
-from nearfar.config.training import RunConfig
+from nearfar.config.training import RunConfig, TrainConfig
 from nearfar.config.values import InvalidValueError, Settings, field_types, format_value
+from nearfar.registry import METHODS, all_methods, find_entry, name_of
 from nearfar.types import NearfarError
 
 Config = TypeVar("Config", bound=Settings)
 
-FINETUNE = "scl-finetune"
-FINETUNE_STUDY = "scl-finetune-study"
-"""The methods of configs for ``nearfar finetune``; the others, :data:`METHODS`, are for ``nearfar train``."""
-ALL_METHODS = (*METHODS, FINETUNE, FINETUNE_STUDY)
 MAX_CONFIG_BYTES = 2**20
 """Bytes of a config file; a larger file is something else."""
 
@@ -29,15 +25,35 @@ def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
     """
     values = _read(file)
     method = values.pop("method", None)
+    entry = find_entry(method) if isinstance(method, str) else None
+    if entry is not None:
+        return entry.load_config(), values
+    known = all_methods()
     if method is None:
-        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(ALL_METHODS)}).")
+        raise NearfarError(f"{file}: lacks the key 'method' (one of {', '.join(known)}).")
     if not isinstance(method, str):
-        raise NearfarError(
-            f"{file}: method = {format_value(method)}: must be a text (one of {', '.join(ALL_METHODS)})."
-        )
-    if method not in ALL_METHODS:
-        raise NearfarError(f"{file}: {unknown_name_message(method, ALL_METHODS, what='method')}")
-    return _kind(method), values
+        raise NearfarError(f"{file}: method = {format_value(method)}: must be a text (one of {', '.join(known)}).")
+    raise NearfarError(f"{file}: {unknown_name_message(method, known, what='method')}")
+
+
+def load_method(method_or_file: str) -> tuple[type[TrainConfig], dict[str, Any]]:
+    """The config class of a method of ``nearfar train``, by its name or by its TOML file, and the file's values.
+
+    Raises:
+        NearfarError: no such method, no such file, or a method of ``nearfar finetune``.
+    """
+    if method_or_file.endswith(".toml"):
+        kind, values = load_toml(method_or_file)
+        if not issubclass(kind, TrainConfig):
+            raise NearfarError(
+                f"{method_or_file}: is a config for fine-tuning a classifier; use nearfar finetune {method_or_file}"
+            )
+        return kind, values
+    if method_or_file in METHODS:
+        return METHODS[method_or_file], {}
+    if method_or_file in all_methods():
+        raise NearfarError(f"{method_or_file} fine-tunes a classifier; use nearfar finetune TASK|FILE --output RUN")
+    raise NearfarError(unknown_name_message(method_or_file, METHODS, what="method"))
 
 
 def _read(file: str | Path) -> dict[str, Any]:
@@ -62,24 +78,18 @@ def _read(file: str | Path) -> dict[str, Any]:
         raise NearfarError(f"{file}: cannot be read as TOML: {reason.rstrip('.')}.") from error
 
 
-def _kind(method: str) -> type[RunConfig]:
-    if method in METHODS:
-        return METHODS[method]
-    from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig
-
-    return {FINETUNE: FinetuneConfig, FINETUNE_STUDY: FinetuneStudyConfig}[method]
-
-
 def method_of(config: RunConfig) -> str:
-    """The method's name, as a config file has it.
+    """The name of the method whose settings ``config`` holds, as a config file has it.
 
     Raises:
-        NearfarError: a config of no method, as is one that several methods share.
+        NearfarError: the class of ``config`` belongs to no method, or to several.
     """
-    for name in ALL_METHODS:
-        if type(config) is _kind(name):
-            return name
-    raise NearfarError(f"{type(config).__name__} is no method's config. The methods are {', '.join(ALL_METHODS)}.")
+    name = name_of(type(config))
+    if name is None:
+        raise NearfarError(
+            f"{type(config).__name__} is no method's config. The methods are {', '.join(all_methods())}."
+        )
+    return name
 
 
 def build(kind: type[Config], values: Mapping[str, Any], *, source: str | Path) -> Config:

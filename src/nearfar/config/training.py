@@ -1,4 +1,4 @@
-"""What every run can be told, whatever it trains, and what every training of an encoder can be told."""
+"""Settings of every run, and of every training of a sentence encoder."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -25,89 +25,89 @@ from nearfar.types import NearfarError, Precision
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig(Settings):
-    """What every run has: the encoder, the rows, the optimiser, and how it is watched."""
+    """Settings of every run: the encoder, the rows, the optimiser, evaluation and checkpoints."""
 
     output: Output
     """Run folder to create: config, metrics, checkpoint, and the trained model in OUTPUT/model."""
     model: File = "sentence-transformers/all-MiniLM-L6-v2"
     """Encoder to start from: a folder, or owner/name on the hub."""
     max_length: Length | None = None
-    """Tokens kept of a sentence, in training and ever after; by default the model's own limit."""
+    """Maximum number of tokens, in training and inference; by default the model's own limit."""
     train_max_length: Length | None = None
-    """Tokens kept of a sentence in training only; by default MAX_LENGTH."""
+    """Maximum number of tokens in training only; by default MAX_LENGTH."""
     limit: Rows | None = None
-    """Use only the first so many rows of the data."""
+    """Use only the first LIMIT rows of the data."""
     batch_size: Count = 64
-    """Rows in a batch, of each process where there are several; the default shrinks to the rows there are."""
+    """Batch size per process; the default shrinks to the number of rows."""
     micro_batch: Count | None = None
-    """Encode so many texts at a time, and twice: memory grows far less with the batch; the gradient is the same."""
+    """Micro-batch size for gradient caching: the same gradient in less memory, for a second forward pass."""
     micro_batch_tokens: Steps | None = None
-    """In place of MICRO_BATCH: encode at a time as many texts as have so many tokens between them."""
+    """Number of tokens in a micro-batch, in place of MICRO_BATCH."""
     epochs: Epochs = 1
     """Passes over the rows."""
     max_steps: Steps | None = None
-    """Stop after so many optimiser steps, however many epochs that is; the schedule ends there too."""
+    """Stop after this number of optimiser steps, whatever EPOCHS says; the schedule ends there too."""
     accumulate: Count = 1
     """Batches whose gradients are averaged into one step."""
     learning_rate: LearningRate = 2e-5
-    """Peak of the learning rate."""
+    """Peak learning rate."""
     head_learning_rate: LearningRate | None = None
-    """Peak for the heads on top of the encoder, which start from nothing; by default the same."""
+    """Peak learning rate of the heads, which start from random weights; by default LEARNING_RATE."""
     weight_decay: Weight = 0.0
-    """AdamW's, on matrices (not on biases and LayerNorm)."""
+    """AdamW's weight decay, on matrices (not on biases and LayerNorm)."""
     beta2: BelowOne = 0.999
     """AdamW's second beta; the first is 0.9."""
     warmup: Fraction = 0.1
-    """Share of the steps over which the learning rate rises."""
+    """Share of the steps in which the learning rate rises."""
     schedule: Literal["linear", "constant"] = "linear"
-    """After the warm-up: falling to 0, or staying."""
+    """Learning rate after the warm-up: falling to 0, or constant."""
     max_grad_norm: Weight = 1.0
-    """Gradients are clipped to this norm; 0 leaves them."""
+    """Gradients are clipped to this norm; 0 turns clipping off."""
     precision: Precision = "auto"
     """auto computes encoder and heads in bf16 (bfloat16, on weights that stay float32) where that is native, else in
     fp32."""
     device: str | None = None
     """cpu, cuda, cuda:1 ...; by default CUDA where there is one."""
     seed: Seed = 1
-    """Of the batches' order, dropout, and the heads' start."""
+    """Seed of the batch order, dropout, and the heads' initial weights."""
     evaluate_every: Steps = 100
     """Steps between evaluations; the last step is always evaluated."""
     patience: Steps | None = None
-    """Stop after so many evaluations in a row without a new best; by default never."""
+    """Stop after this number of evaluations in a row without a new best score; by default never."""
     keep: Literal["best", "last"] = "best"
-    """Which weights become OUTPUT/model: those of the best evaluation, or the last step's."""
+    """Weights that are saved as OUTPUT/model: those of the best evaluation, or of the last step."""
     checkpoint_every: Steps = 200
     """Steps between checkpoints; a run killed at any moment resumes from the latest and ends bit-identical."""
 
     def __post_init__(self) -> None:
-        """Refuse values that no run can use, before anything is loaded."""
+        """Check values, and those that exclude each other."""
         super().__post_init__()
         if self.micro_batch is not None and self.micro_batch_tokens is not None:
-            raise NearfarError(
-                "--micro-batch and --micro-batch-tokens: each says how much is encoded at a time; give one."
-            )
+            raise NearfarError("--micro-batch and --micro-batch-tokens: each sets the micro-batch size; give one.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(RunConfig):
-    """What every training of a sentence encoder has beside: its pooling, and the pairs that it is watched on."""
+    """Settings of every training of a sentence encoder, to which each method adds its own."""
 
+    data: tuple[File, ...] = ()
+    """Training rows: files, or named data sets."""
     pooling: str | None = None
-    """cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max; by default the model's own."""
+    """cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max; 'own' or none for the model's own."""
     lora_rank: Width | None = None
     """Train low-rank adapters of this rank in place of all weights, and merge them at the end (needs nearfar[lora])."""
     lora_alpha: Positive = 16.0
-    """The adapters are scaled by LORA_ALPHA / LORA_RANK."""
+    """Scale of the adapters: LORA_ALPHA / LORA_RANK."""
     second: File | None = None
     """A second objective on the same encoder: a method's name, or a TOML file with its method, data and settings."""
     second_weight: Weight = 0.1
-    """What the second objective's loss is multiplied by; the first's counts once."""
+    """Weight of the second objective's loss; the first has weight 1."""
     evaluate_on: File = "stsb:dev"
-    """Scored pairs that choose the best step: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2."""
+    """Dev set, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2."""
 
 
 SEEDS = 1000
-"""The most runs of a group."""
+"""Maximum number of runs in a group."""
 
 
 def parse_seeds(given: str) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""SentEval's small classifiers (Conneau & Kiela 2018), many of them trained together as one batched problem.
+"""SentEval's small classifiers (Conneau & Kiela 2018), many of them trained together in one batch.
 
 A probing protocol fits hundreds of one-layer classifiers on different rows of one embedding matrix. Here a *job* is one
 set of training rows with its rows to stop by, and a grid of L2 penalties: its classifiers see the same minibatches, as
@@ -31,19 +31,19 @@ _MINIBATCHES = 2**18  # numbers in the minibatches of all slots: a megabyte, whi
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """How long a classifier is trained; the defaults are SentEval's for classification."""
+    """When training stops; the defaults are SentEval's for classification."""
 
     batch: int = 64
     epochs_per_check: int = 4
     tenacity: int = 5
-    """Checks that may fail to improve, in all; the next such check stops, as the count is never set back."""
+    """Number of checks without improvement before the one that stops; the count is never reset."""
     max_epochs: int = 200
-    """No further check is begun after more epochs than this."""
+    """No check starts after this number of epochs."""
     learning_rate: float = 1e-3
 
 
 class Job(NamedTuple):
-    """Rows to train on, rows to stop by, a grid of penalties, and the generator of the orders of the rows."""
+    """Training rows, rows for early stopping, a grid of penalties, and the random generator of the orders of rows."""
 
     train: Indices
     check: Indices
@@ -69,7 +69,7 @@ def train(
     seed: int = 1111,
     schedule: Schedule | None = None,
 ) -> list[FittedClassifiers]:
-    """Train the classifiers of all ``jobs`` by Adam, each stopped by its own checks and put back to its best one.
+    """Train the classifiers of all ``jobs`` with Adam and early stopping; each keeps the weights of its best check.
 
     The model is softmax(W x + b), or with ``nhid`` units softmax(V sigmoid(W x + b) + c); all start from the same
     weights, those that torch gives such layers after ``seed``. The loss is the mean over a minibatch of the
@@ -93,7 +93,7 @@ def train(
     matrix = torch.cat([features, torch.ones(len(features), 1)], dim=1)
     start = _start(features.shape[1], nhid, targets.shape[1], seed)
     width = max(4, _MINIBATCHES // (plan.batch * matrix.shape[1]))
-    waiting: dict[int, deque[int]] = {}  # by minibatches an epoch, so that all slots make the same number of steps
+    waiting: dict[int, deque[int]] = {}  # by minibatches per epoch, so that all slots take the same number of steps
     for number, job in enumerate(jobs):
         waiting.setdefault(-(-len(job.train) // plan.batch), deque()).append(number)
     trained: dict[int, FittedClassifiers] = {}
@@ -118,7 +118,7 @@ def outputs(weights: Sequence[Tensor], features: Tensor) -> Tensor:
 
 
 class _Slot:
-    """A job that is being trained: weights and Adam's moments [grid, hidden, dim + 1], and what its checks said."""
+    """A job in training: weights and Adam's moments [grid, hidden, dim + 1], and the results of its checks."""
 
     def __init__(self, number: int, job: Job, start: Sequence[Tensor]) -> None:
         grid = len(job.penalties)
@@ -132,7 +132,7 @@ class _Slot:
         self.epochs = 0
 
     def update_best(self, scores: Floats, plan: Schedule) -> None:
-        """Keep what is better than before, and stop what has failed to improve too often; NaN never improves."""
+        """Keep improved weights, and stop classifiers with too many checks without improvement; NaN never improves."""
         better = (scores > self.best) & ~self.stopped
         self.best[better] = scores[better]
         for best, weight in zip(self.best_weights, self.weights, strict=True):
@@ -143,7 +143,7 @@ class _Slot:
 
 
 def _start(dim: int, nhid: int, classes: int, seed: int) -> list[Tensor]:
-    """The initial weights of the layers as torch has them, [1, units, inputs + 1] each."""
+    """The initial weights of the layers as in torch, [1, units, inputs + 1] each."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         layers = [torch.nn.Linear(dim, nhid), torch.nn.Linear(nhid, classes)] if nhid else []
@@ -162,7 +162,7 @@ def _train_to_check(
     )
     penalties = torch.tensor([slot.job.penalties for slot in slots])[:, :, None, None]
     sizes = np.array([len(slot.job.train) for slot in slots])
-    last = np.arange(plan.batch) < (sizes - (steps - 1) * plan.batch)[:, None]  # the last minibatch need not be full
+    last = np.arange(plan.batch) < (sizes - (steps - 1) * plan.batch)[:, None]  # the last minibatch can be smaller
     shares = torch.from_numpy(last / last.sum(axis=1, keepdims=True)).float()[:, None, None, :]
     gathered = torch.empty(len(slots) * plan.batch, matrix.shape[1])
     minibatches = gathered.view(len(slots), plan.batch, -1)
@@ -210,7 +210,7 @@ def _forward(weights: Sequence[Tensor], inputs: Tensor) -> tuple[Tensor, Tensor 
 def _gradients(
     weights: Sequence[Tensor], inputs: Tensor, target: Tensor, row_weight: float | Tensor, loss: str
 ) -> list[Tensor]:
-    """Gradients of the mean loss of each slot's minibatch; ``row_weight`` is each row's part of the mean."""
+    """Gradients of the mean loss of each slot's minibatch; ``row_weight`` is the weight of each row in the mean."""
     logits, hidden = _forward(weights, inputs)
     probabilities = torch.softmax(logits, dim=2)
     grad_logits = probabilities - target

@@ -1,6 +1,6 @@
 """Correlations with gold scores, on the data and on bootstrap resamples of it; pure numpy, no sort per resample.
 
-A resample of n pairs is told by how often each pair was drawn. These *multiplicities* are all that a weighted
+A resample of n pairs is represented by how often each pair was drawn. These *multiplicities* are all that a weighted
 correlation needs: the values are sorted once, and the mid-ranks of every resample are running sums of multiplicities
 in that order.
 
@@ -137,7 +137,7 @@ def bootstrap_scores(
 
 
 def check_resampling(resamples: int, seed: int | Sequence[int], *, at_least: int = 0) -> None:
-    """Refuse what no bootstrap can run with.
+    """Refuse invalid settings of a bootstrap.
 
     Raises:
         NearfarError: too few ``resamples``, or a negative ``seed``.

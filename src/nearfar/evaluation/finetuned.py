@@ -1,30 +1,32 @@
-"""What a fine-tuned classifier predicted on test rows -> an entry of a result file, as transfer tasks have them.
+"""Predictions of a fine-tuned classifier on test rows -> an entry of a result file, as for transfer tasks.
 
-So the results of fine-tuning are compared, corrected and reported like any other: McNemar's test over rows, tests over
-seeds (:mod:`nearfar.evaluation.comparison`). Beside accuracy, two labels get Matthews' correlation, CoLA's metric.
+Results of fine-tuning are therefore compared, corrected and reported like any other: McNemar's test over rows, tests
+over seeds (:mod:`nearfar.evaluation.comparison`). Tasks with two labels also get CoLA's metric, Matthews correlation.
 """
 
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.evaluation.probes import Probe, ProbeResult
+from nearfar.evaluation.results import ClassificationScores, Estimate, PenaltyGrid, RelatednessScores
 from nearfar.evaluation.transfer_scores import classification, estimate, relatedness
 from nearfar.types import NearfarError
 
 Metric = Literal["accuracy", "matthews", "accuracy_f1", "pearson_spearman"]
 PRIMARY = {"accuracy": "accuracy", "matthews": "matthews", "accuracy_f1": "accuracy", "pearson_spearman": "pearson"}
-"""Metric of a task -> the one number by which steps and settings are chosen."""
+"""Metric of a task -> its main metric, by which steps and settings are chosen."""
 
 
 def primary_metric(metric: Metric, gold: Sequence[float], outputs: NDArray[np.floating]) -> float:
-    """The task's one number, in [-1, 1], from ``outputs`` [rows, classes], or [rows, 1] of a regression.
+    """The task's main metric, in [-1, 1], from ``outputs`` [rows, classes], or [rows, 1] of a regression.
 
-    A correlation that does not exist, as all predictions are equal, counts as 0, as in GLUE.
+    An undefined correlation (all predictions are equal) counts as 0, as in GLUE.
     """
     targets = np.asarray(gold, dtype=np.float64)
     if metric == "pearson_spearman":
@@ -36,7 +38,7 @@ def primary_metric(metric: Metric, gold: Sequence[float], outputs: NDArray[np.fl
 
 
 def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
-    """Matthews' correlation of two labels, 0 and 1; 0 where either side has one label only.
+    """Matthews correlation of the labels 0 and 1; 0 where either side has only one label.
 
     (tp tn - fp fn) / sqrt((tp + fp)(tp + fn)(tn + fp)(tn + fn)), the Pearson correlation of the two.
     """
@@ -45,7 +47,7 @@ def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
 
 
 def _matthews(counts: NDArray[np.integer]) -> NDArray[np.float64]:
-    """Of each row of numbers of true negatives, false positives, false negatives and true positives."""
+    """Matthews correlation of each row of counts: true negatives, false positives, false negatives, true positives."""
     tn, fp, fn, tp = counts.T.astype(np.float64)
     below = np.sqrt((tp + fp) * (tp + fn) * (tn + fp) * (tn + fn))
     return np.divide(tp * tn - fp * fn, below, out=np.zeros_like(below), where=below > 0)
@@ -61,18 +63,18 @@ def finetuned_entry(
     validation: float,
     resamples: int,
     seed: Sequence[int],
-) -> dict[str, Any]:
+) -> ClassificationScores | RelatednessScores:
     """The entry of a task.
 
     Args:
-        texts: of the tested rows.
-        gold: their labels or scores.
-        outputs: of the classifier for them [rows, classes], or [rows, 1].
-        label_names: of the labels; none where rows have scores.
-        metric: the task's.
-        validation: the task's one number on the validation rows, in [-1, 1].
-        resamples: bootstrap draws of the tested rows behind each interval.
-        seed: of the draws.
+        texts: one or two texts per tested row.
+        gold: labels or scores of the tested rows.
+        outputs: the classifier's outputs for them [rows, classes], or [rows, 1].
+        label_names: names of the labels; empty where rows have scores.
+        metric: metric of the task.
+        validation: the task's main metric on the validation rows, in [-1, 1].
+        resamples: bootstrap resamples of the tested rows behind each interval.
+        seed: seed of the bootstrap.
 
     Raises:
         NearfarError: outputs that are not finite.
@@ -85,10 +87,10 @@ def finetuned_entry(
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
     if not label_names:
         predicted = outputs[:, 0].astype(np.float64)
-        entry = relatedness(
+        learned = relatedness(
             np.asarray(gold, dtype=np.float64), predicted, validation, reason=None, resamples=resamples, seed=seed
         )
-        return entry | {"digest": digest}
+        return replace(learned, digest=digest)
     labels, chosen = np.asarray(gold, dtype=np.intp), outputs.argmax(axis=1)
     accuracy = round(100 * float(np.mean(labels == chosen)), 4)
     probed = ProbeResult(
@@ -105,15 +107,15 @@ def finetuned_entry(
         labels, probed, names=label_names, pairs=pairs, probe=Probe(), reason=None, resamples=resamples, seed=seed
     )
     if len(label_names) == 2:
-        entry["matthews"] = _matthews_estimate(labels, chosen, resamples=resamples, seed=seed)
+        entry = replace(entry, matthews=_matthews_estimate(labels, chosen, resamples=resamples, seed=seed))
     if metric == "matthews":
-        entry |= {"dev_accuracy": None, "dev_matthews": round(100 * validation, 4)}
-    return entry | {"protocol": "finetune", "grid": {}, "digest": digest}
+        entry = replace(entry, dev_accuracy=None, dev_matthews=round(100 * validation, 4))
+    return replace(entry, protocol="finetune", grid=PenaltyGrid(), digest=digest)
 
 
 def _matthews_estimate(
     gold: NDArray[np.intp], predicted: NDArray[np.intp], *, resamples: int, seed: Sequence[int]
-) -> dict[str, Any]:
-    kinds = np.bincount(2 * gold + predicted, minlength=4)
-    drawn = np.random.default_rng(seed).multinomial(len(gold), kinds / len(gold), resamples)
+) -> Estimate:
+    counts = np.bincount(2 * gold + predicted, minlength=4)
+    drawn = np.random.default_rng(seed).multinomial(len(gold), counts / len(gold), resamples)
     return estimate(round(100 * matthews(gold, predicted), 4), _matthews(drawn), None)

@@ -1,4 +1,4 @@
-"""The shape of an embedding space: alignment, uniformity, mean cosine, effective rank, isotropy, singular spectrum.
+"""Geometry of an embedding space: alignment, uniformity, mean cosine, effective rank, isotropy, singular values.
 
 All of them look at directions only: each embedding is divided by its length first. A zero vector has no direction and
 stays zero, so that its cosine with anything is 0, as in :mod:`nearfar.evaluation.sts`. And a word when it collapses.
@@ -18,7 +18,7 @@ COLLAPSED_RANK = 5.0
 
 
 def alignment(first: ArrayLike, second: ArrayLike) -> float:
-    """How near positive pairs are: the mean of ``||x - y||^2`` over pairs of l2-normalised rows; 0 is the best.
+    """Alignment: the mean of ``||x - y||^2`` over positive pairs of l2-normalised rows; 0 is the best.
 
     Wang & Isola 2020, section 4.1, with alpha = 2; Gao et al. 2021, section 7, where lower goes with better scores.
 
@@ -40,7 +40,7 @@ def alignment(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def uniformity(embeddings: ArrayLike, *, seed: int = 0, pairs: int = PAIRS) -> float:
-    """How evenly texts fill the sphere: the log of the mean of ``exp(-2 ||x - y||^2)`` over pairs of rows.
+    """Uniformity: the log of the mean of ``exp(-2 ||x - y||^2)`` over pairs of rows.
 
     0 where all rows are equal, -4 where all are orthogonal; lower is more even (Wang & Isola 2020, section 4.1, with
     t = 2; Gao et al. 2021, section 7). A pair is two different rows; rows should be distinct texts, since a text that
@@ -88,11 +88,11 @@ def mean_cosine(embeddings: ArrayLike) -> float:
 
 
 def effective_rank(embeddings: ArrayLike) -> float:
-    """How many directions the rows use: exp of the entropy of ``s / sum(s)``, s the singular values of [texts, dim].
+    """Effective rank: exp of the entropy of ``s / sum(s)``, s the singular values of [texts, dim].
 
     Roy & Vetterli 2007, definition 1; between 1 and the lesser of texts and dim. The rows are l2-normalised and *not*
     centred: a collapsed space is one direction that all texts share, which gives 1 here, while centring would take
-    that direction away and measure the noise that is left, whose rank is high. All rows zero is no direction: 0.
+    that direction away and measure the noise that is left, whose rank is high. If all rows are zero it is 0.
 
     Raises:
         NearfarError: no texts, or a NaN or infinity.
@@ -102,7 +102,7 @@ def effective_rank(embeddings: ArrayLike) -> float:
         (2.0, 1.0)
     """
     x = _unit_rows(embeddings, at_least=1)
-    # Not from the eigenvalues of the Gram matrix: their square roots carry errors of 1e-8, hundreds of them.
+    # Not from the eigenvalues of the Gram matrix: their square roots have errors of 1e-8 each.
     values = np.linalg.svd(x, compute_uv=False)
     if not values.any():
         return 0.0
@@ -111,7 +111,7 @@ def effective_rank(embeddings: ArrayLike) -> float:
 
 
 def isotropy(embeddings: ArrayLike) -> float:
-    """How evenly the rows lie around the origin: the least partition function over the greatest; 1 is perfectly even.
+    """Isotropy: the smallest partition function divided by the largest; 1 is perfectly isotropic.
 
     ``min Z(c) / max Z(c)`` over the eigenvectors c of ``W^T W``, with ``Z(c) = sum of exp(c . w)`` over the rows w of W
     [texts, dim] (Mu & Viswanath 2018; Z is that of Arora et al. 2016). They measure word vectors as they are; here rows
@@ -133,7 +133,7 @@ def isotropy(embeddings: ArrayLike) -> float:
 
 
 def spectrum(embeddings: ArrayLike) -> NDArray[np.float64]:
-    """The singular values of [texts, dim] divided by the largest, descending: as many as the lesser of texts and dim.
+    """The singular values of [texts, dim] divided by the largest, descending: min(texts, dim) values.
 
     What contrastive learning flattens (Gao et al. 2021, section 5). Rows are l2-normalised and, as there and as in
     :func:`effective_rank`, not centred: the one direction that a narrow cone of texts shares is the first value. All
@@ -153,7 +153,7 @@ def spectrum(embeddings: ArrayLike) -> NDArray[np.float64]:
 def geometry(
     embeddings: ArrayLike, positives: tuple[ArrayLike, ArrayLike] | None = None, *, seed: int = 0
 ) -> dict[str, float]:
-    """Those of the measures that a training run watches, by name.
+    """The measures that a training run reports, by name.
 
     ``alignment`` only with ``positives``, the embeddings of the two sides [pairs, dim]. ``embeddings`` [texts, dim]
     are of distinct texts, some hundreds of them: the effective rank is never above their number. ``seed`` is of
@@ -171,7 +171,7 @@ def geometry(
 
 
 def collapse_warning(measures: Mapping[str, float]) -> str | None:
-    """What to say where the space has collapsed (mean cosine above 0.95 or effective rank below 5), else None.
+    """A warning if the space has collapsed (mean cosine above 0.95 or effective rank below 5), else None.
 
     ``measures`` are those of :func:`geometry`; one that is missing or NaN says nothing.
     """
@@ -185,12 +185,12 @@ def collapse_warning(measures: Mapping[str, float]) -> str | None:
     return (
         f"The embeddings have collapsed: {' and '.join(found)}. What usually helps is a lower learning rate, a higher "
         "temperature, a larger batch, another pooling, or a projection head that is dropped after training. "
-        "Look for duplicate texts in the data too: as each other's negatives they can't be told apart."
+        "Look for duplicate texts in the data too: a duplicate among the negatives contradicts its own positive."
     )
 
 
 def _unit_rows(embeddings: ArrayLike, *, at_least: int, what: str = "embeddings") -> NDArray[np.float64]:
-    """The rows as float64, each of length 1, or 0 where it was 0."""
+    """The l2-normalised rows as float64; a zero row stays zero."""
     x = np.asarray(embeddings, dtype=np.float64)
     if x.ndim != 2 or x.shape[1] == 0:
         raise NearfarError(f"{what}: of shape {x.shape}; the geometry of a space needs [texts, dim].")
@@ -199,7 +199,7 @@ def _unit_rows(embeddings: ArrayLike, *, at_least: int, what: str = "embeddings"
     broken = np.flatnonzero(~np.isfinite(x).all(axis=1))
     if broken.size:
         raise NearfarError(f"{what}: {broken.size} of {len(x)} hold NaN or infinity, the first is row {broken[0]}.")
-    largest = np.abs(x).max(axis=1, keepdims=True)  # first, so that no square over- or underflows
+    largest = np.abs(x).max(axis=1, keepdims=True)  # first, so that no square overflows or underflows
     x = np.divide(x, largest, out=np.zeros_like(x), where=largest > 0)
     lengths = np.linalg.norm(x, axis=1, keepdims=True)
     return np.divide(x, lengths, out=x, where=lengths > 0)

@@ -1,4 +1,4 @@
-"""Logistic regression solved to convergence, many fits on subsets of one embedding matrix as one problem.
+"""Logistic regression solved to convergence, many fits on subsets of one embedding matrix in one batch.
 
 The objective is scikit-learn's, for a fit on the rows T with inverse penalty C::
 
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 TOLERANCE = 1e-6
-"""Of the gradient's norm, which bounds that of the error of W, as the penalty has curvature 1."""
+"""Tolerance of the gradient's norm, which bounds the error of W because the penalty has curvature 1."""
 _MEMORY = 8  # pairs of steps and changes of gradient that L-BFGS remembers
 _MAX_EVALUATIONS = 1000
 _BLOCK = 2**20  # numbers in a block of logits
@@ -30,14 +30,14 @@ _MAX_WEIGHTS = 2**20  # weights of the fits that are solved at a time
 
 
 class Job(NamedTuple):
-    """Rows to fit on, and a grid of inverse penalties C to fit with."""
+    """Training rows, and a grid of inverse penalties C."""
 
     rows: NDArray[np.intp]
     inverse_penalties: tuple[float, ...]
 
 
 def fit(features: NDArray[np.floating], labels: NDArray[np.intp], jobs: Sequence[Job], *, classes: int) -> list[Tensor]:
-    """Return the weights that each of ``jobs`` comes to [grid, units, dim + 1], the bias last.
+    """Return the fitted weights of each of ``jobs`` [grid, units, dim + 1], the bias last.
 
     Args:
         features: [rows, dim].
@@ -63,7 +63,7 @@ def fit(features: NDArray[np.floating], labels: NDArray[np.intp], jobs: Sequence
 
 
 def predict(weights: Tensor, features: NDArray[np.floating]) -> NDArray[np.intp]:
-    """The likeliest class of each row under each of ``weights``: [grid, rows]; a tie goes to the lower class."""
+    """The most probable class of each row by each of ``weights``: [grid, rows]; a tie goes to the lower class."""
     matrix = torch.as_tensor(np.asarray(features, dtype=np.float64))
     logits = weights[..., :-1] @ matrix.T + weights[..., -1:]
     best = (logits[:, 0] > 0).long() if weights.shape[1] == 1 else logits.argmax(dim=1)
@@ -82,7 +82,7 @@ def _principal_axes(centred: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _solve(matrix: Tensor, targets: Tensor, variances: Tensor, jobs: Sequence[Job]) -> Tensor:
-    """L-BFGS with backtracking, for all fits of all jobs at once [fits, units, rank + 1]; who converges leaves."""
+    """L-BFGS with backtracking, for all fits at once [fits, units, rank + 1]; converged fits are removed."""
     rows, units = targets.shape
     inverse = torch.tensor([penalty for job in jobs for penalty in job.inverse_penalties], dtype=matrix.dtype)
     column_of = torch.tensor([column for column, job in enumerate(jobs) for _ in job.inverse_penalties])
@@ -171,7 +171,7 @@ def _objective(
 
 
 def _lbfgs_direction(gradient: Tensor, steps: Sequence[Tensor], changes: Sequence[Tensor], curvature: Tensor) -> Tensor:
-    """The L-BFGS direction (Nocedal & Wright 2006, algorithm 7.4); a refused trial left a pair of zeros."""
+    """The L-BFGS direction (Nocedal & Wright 2006, algorithm 7.4); a rejected trial step leaves a pair of zeros."""
     inverses = []
     for step, change in zip(steps, changes, strict=True):
         product = _dot(step, change)
@@ -181,7 +181,7 @@ def _lbfgs_direction(gradient: Tensor, steps: Sequence[Tensor], changes: Sequenc
         share = inverse * _dot(step, left)
         shares.append(share)
         left = left - share[:, None, None] * change
-    # How much less the curvature is than its bound, by the latest step that there is.
+    # The ratio of the curvature to its bound, from the latest step.
     scale = torch.ones(len(gradient), dtype=gradient.dtype)
     for step, change in zip(steps, changes, strict=True):
         product = _dot(step, change)

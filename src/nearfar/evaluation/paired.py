@@ -1,26 +1,33 @@
-"""What the runs of a comparison scored on one task, on the data and on resamples of it that all runs share.
+"""Scores of the runs of a comparison on one task: on the data, and on bootstrap resamples that all runs share.
 
-Tasks are of three kinds, and each kind has one number: similarity (Spearman of cosines with people's scores),
-relatedness (Spearman of learned predictions with them) and classification (accuracy of a probe).
+There are three kinds of tasks, each with one score: similarity (Spearman of cosines with gold scores), relatedness
+(Spearman of learned predictions with gold scores) and classification (accuracy).
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.evaluation.correlation import Aggregate, Floats, bootstrap_scores, scores, weighted_spearman
-from nearfar.evaluation.results import Result
+from nearfar.evaluation.results import (
+    ClassificationScores,
+    EvaluationResult,
+    RelatednessScores,
+    SimilarityScores,
+)
 from nearfar.evaluation.statistics import bootstrap_means, mcnemar, permutation_test
 from nearfar.types import NearfarError
+
+TaskScores: TypeAlias = SimilarityScores | ClassificationScores | RelatednessScores
 
 
 class EvaluationRun(NamedTuple):
     """One evaluation, and the file or model that it came from, for messages."""
 
     source: str
-    result: Result
+    result: EvaluationResult
 
 
 class RunScores(NamedTuple):
@@ -31,7 +38,7 @@ class RunScores(NamedTuple):
     reasons: tuple[str | None, ...]
     """Why a run has no score."""
     correct: NDArray[np.bool_] | None = None
-    """Of a classification task: which rows each run has right [runs, rows]."""
+    """Of a classification task: which rows each run predicts correctly [runs, rows]."""
 
     @property
     def reason(self) -> str | None:
@@ -39,20 +46,47 @@ class RunScores(NamedTuple):
         return next(filter(None, self.reasons), None)
 
     def select(self, runs: Sequence[int]) -> "RunScores":
-        """The same of some of the runs, by their numbers."""
-        places = list(runs)
-        correct = None if self.correct is None else self.correct[places]
-        return RunScores(self.points[places], self.draws[places], tuple(self.reasons[run] for run in places), correct)
+        """The scores of some of the runs, by their positions."""
+        positions = list(runs)
+        correct = None if self.correct is None else self.correct[positions]
+        return RunScores(
+            self.points[positions], self.draws[positions], tuple(self.reasons[run] for run in positions), correct
+        )
 
 
-def tasks_of(result: Result) -> dict[str, Any]:
-    """What a result file holds by task, transfer tasks after the others."""
-    return {**result["tasks"], **result.get("transfer", {}).get("tasks", {})}
+def shared_tasks(runs: Sequence[EvaluationRun]) -> list[str]:
+    """The tasks that all ``runs`` have, in the order of the first run.
+
+    Raises:
+        NearfarError: there are none.
+    """
+    shared = [task for task in runs[0].result.all_tasks if all(task in run.result.all_tasks for run in runs)]
+    if not shared:
+        each = "; ".join(f"{run.source}: {', '.join(run.result.all_tasks)}" for run in runs)
+        raise NearfarError(f"the sides have no task in common ({each}).")
+    return shared
 
 
-def kind_of(task: str, runs: Sequence[EvaluationRun]) -> str:
-    """``similarity``, ``classification`` or ``relatedness``."""
-    return str(tasks_of(runs[0].result)[task].get("kind", "similarity"))
+def select_tasks(runs: Sequence[EvaluationRun], tasks: Sequence[str] | None) -> tuple[list[str], list[str]]:
+    """The tasks to compare on, and those left out because not all runs have them.
+
+    Raises:
+        NearfarError: a task that a run does not have; no common task.
+    """
+    if tasks:
+        for run in runs:
+            for task in tasks:
+                if task not in run.result.all_tasks:
+                    raise NearfarError(f"{run.source}: has no task {task}, only {', '.join(run.result.all_tasks)}.")
+        return list(dict.fromkeys(tasks)), []
+    shared = shared_tasks(runs)
+    everything = dict.fromkeys(task for run in runs for task in run.result.all_tasks)
+    return shared, [task for task in everything if task not in shared]
+
+
+def kind_of(task: str, runs: Sequence[EvaluationRun]) -> Literal["similarity", "relatedness", "classification"]:
+    """The kind of a task."""
+    return runs[0].result.all_tasks[task].kind
 
 
 def check_same_data(task: str, runs: Sequence[EvaluationRun]) -> None:
@@ -61,29 +95,28 @@ def check_same_data(task: str, runs: Sequence[EvaluationRun]) -> None:
     Raises:
         NearfarError: they were scored on different data, or probed in different ways.
     """
-    held = [tasks_of(run.result)[task] for run in runs]
-    if kind_of(task, runs) != "similarity":
-        _check_same(
-            task,
-            runs,
-            [{"probe": _probe(run, one), "rows": one["digest"]} for run, one in zip(runs, held, strict=True)],
-        )
-    else:
-        _check_same(task, runs, [{name: one["digest"] for name, one in task_["subsets"].items()} for task_ in held])
+    _check_same(task, runs, [_fingerprints(run, run.result.all_tasks[task]) for run in runs])
 
 
-def _probe(run: EvaluationRun, held: Mapping[str, Any]) -> str | None:
-    """How a transfer task was probed, in words; learned relatedness has one way."""
-    if held["kind"] != "classification":
+def _fingerprints(run: EvaluationRun, scored: TaskScores) -> dict[str, str | None]:
+    """Fingerprints of the data by subset; of a transfer task, of its rows, and how it was probed."""
+    if isinstance(scored, SimilarityScores):
+        return {name: subset.digest for name, subset in scored.subsets.items()}
+    return {"probe": _probe(run, scored), "rows": scored.digest}
+
+
+def _probe(run: EvaluationRun, scored: TaskScores) -> str | None:
+    """How a transfer task was probed, in words; None for learned relatedness, which is always probed the same way."""
+    transfer = run.result.transfer
+    if not isinstance(scored, ClassificationScores) or transfer is None:
         return None
-    transfer = run.result["transfer"]
-    return f"{held['protocol']}, {transfer.get('nhid', 0)} hidden units, {transfer.get('folds', 10)} folds"
+    return f"{scored.protocol}, {transfer.nhid} hidden units, {transfer.folds} folds"
 
 
-def _check_same(task: str, runs: Sequence[EvaluationRun], fingerprints: Sequence[Mapping[str, Any]]) -> None:
+def _check_same(task: str, runs: Sequence[EvaluationRun], fingerprints: Sequence[Mapping[str, str | None]]) -> None:
     first = fingerprints[0]
     for run, found in zip(runs, fingerprints, strict=True):
-        differ = [name for name in first | found if found.get(name) != first.get(name)]  # type: ignore[operator]
+        differ = [name for name in {**first, **found} if found.get(name) != first.get(name)]
         if differ == ["probe"]:
             raise NearfarError(
                 f"{runs[0].source} and {run.source} were probed differently on task {task} ({first['probe']}; "
@@ -92,47 +125,33 @@ def _check_same(task: str, runs: Sequence[EvaluationRun], fingerprints: Sequence
         if differ:
             raise NearfarError(
                 f"{runs[0].source} and {run.source} were scored on different data (task {task}, subset {differ[0]}), "
-                "so that their pairs cannot be compared. Evaluate both on the same data."
+                "so their pairs cannot be compared. Evaluate both on the same data."
             )
 
 
 def size_of(task: str, runs: Sequence[EvaluationRun]) -> int:
-    """Pairs, or rows that were tested."""
-    held = tasks_of(runs[0].result)[task]
-    return int(held["pairs"] if "pairs" in held else held["rows"])
+    """Number of pairs, or of tested rows."""
+    return runs[0].result.all_tasks[task].size
 
 
 def score(task: str, runs: Sequence[EvaluationRun], aggregate: Aggregate, *, resamples: int, seed: int) -> RunScores:
     """Score all runs on the data and on the same resamples, drawn from ``seed`` and the task's name."""
-    held = [tasks_of(run.result)[task] for run in runs]
-    kind, seeds = kind_of(task, runs), [seed, *task.encode()]
-    if kind == "similarity":
-        estimates = [one["spearman"][aggregate] for one in held]
-    else:
-        estimates = [one["accuracy" if kind == "classification" else "spearman"] for one in held]
-    whys = (estimate.get("reason") for estimate in estimates)
+    scored = [run.result.all_tasks[task] for run in runs]
+    estimates = [one.spearman.of(aggregate) if isinstance(one, SimilarityScores) else one.compared for one in scored]
+    whys = (estimate.reason for estimate in estimates)
     reasons = tuple(why and f"undefined for {run.source}: {why}" for run, why in zip(runs, whys, strict=True))
-    fit = [number for number, why in enumerate(reasons) if why is None]
-    points, draws = np.full(len(runs), np.nan), np.full((len(runs), resamples), np.nan)
-    if not fit:
-        return RunScores(points, draws, reasons)
-    held = [held[number] for number in fit]
-    if kind == "classification":
-        right = np.array([np.equal(one["gold"], one["predicted"]) for one in held])
-        points[fit] = [one["accuracy"]["score"] / 100 for one in held]
-        draws[fit] = bootstrap_means(right.astype(float), resamples=resamples, seed=seeds)
-        correct = np.zeros((len(runs), right.shape[1]), dtype=bool)
-        correct[fit] = right
-        return RunScores(points, draws, reasons, correct)
-    subsets = held[0]["subsets"] if kind == "similarity" else {"": held[0]}
-    gold = np.concatenate([np.array(one["gold"], dtype=float) for one in subsets.values()])
-    if kind == "similarity":
-        systems = np.array([[x for name in subsets for x in one["subsets"][name]["cosines_e6"]] for one in held], float)
-    else:
-        systems, aggregate = np.array([one["predicted_e6"] for one in held], dtype=float), "all"
-    sizes = [one["pairs"] for one in subsets.values()]
-    points[fit] = scores(weighted_spearman, gold, systems, sizes=sizes).aggregate(aggregate)[:, 0]
-    draws[fit] = bootstrap_scores(
+    found = RunScores(np.full(len(runs), np.nan), np.full((len(runs), resamples), np.nan), reasons)
+    defined = [number for number, why in enumerate(reasons) if why is None]
+    if not defined:
+        return found
+    scored, seeds = [scored[number] for number in defined], [seed, *task.encode()]
+    classified = [one for one in scored if isinstance(one, ClassificationScores)]
+    if classified:
+        return _score_rows(found, defined, classified, resamples=resamples, seeds=seeds)
+    gold, systems, sizes = _vectors(scored)
+    aggregate = aggregate if isinstance(scored[0], SimilarityScores) else "all"
+    found.points[defined] = scores(weighted_spearman, gold, systems, sizes=sizes).aggregate(aggregate)[:, 0]
+    found.draws[defined] = bootstrap_scores(
         weighted_spearman,
         gold,
         systems,
@@ -141,13 +160,43 @@ def score(task: str, runs: Sequence[EvaluationRun], aggregate: Aggregate, *, res
         seed=seeds,
         per_subset=aggregate != "all",
     ).aggregate(aggregate)
-    return RunScores(points, draws, reasons)
+    return found
+
+
+def _score_rows(
+    found: RunScores,
+    defined: Sequence[int],
+    scored: Sequence[ClassificationScores],
+    *,
+    resamples: int,
+    seeds: Sequence[int],
+) -> RunScores:
+    """``found`` with the accuracies of the runs at the positions ``defined``."""
+    right = np.array([np.equal(one.gold, one.predicted) for one in scored])
+    found.points[defined] = [np.nan if one.accuracy.score is None else one.accuracy.score / 100 for one in scored]
+    found.draws[defined] = bootstrap_means(right.astype(float), resamples=resamples, seed=seeds)
+    correct = np.zeros((len(found.points), right.shape[1]), dtype=bool)
+    correct[defined] = right
+    return found._replace(correct=correct)
+
+
+def _vectors(scored: Sequence[TaskScores]) -> tuple[Floats, Floats, list[int]]:
+    """Gold scores [pairs], cosines or predictions [runs, pairs], and the number of pairs of each subset."""
+    similarity = [one for one in scored if isinstance(one, SimilarityScores)]
+    if similarity:
+        subsets = similarity[0].subsets
+        gold = np.concatenate([np.array(subset.gold, dtype=float) for subset in subsets.values()])
+        cosines = [[x for name in subsets for x in one.subsets[name].cosines_e6] for one in similarity]
+        return gold, np.array(cosines, dtype=float), [subset.pairs for subset in subsets.values()]
+    learned = [one for one in scored if isinstance(one, RelatednessScores)]
+    predicted = np.array([one.predicted_e6 for one in learned], dtype=float)
+    return np.array(learned[0].gold, dtype=float), predicted, [learned[0].pairs]
 
 
 def paired_row_test(
     correct: NDArray[np.bool_], first: int, *, resamples: int, seed: Sequence[int]
 ) -> tuple[float, str]:
-    """Are the ``first`` runs right more often than the others, on the same rows? p, and the test that gave it."""
+    """Test whether the ``first`` runs are correct more often than the others on the same rows: p, and the test."""
     if len(correct) == 2:
         return mcnemar(*correct), "McNemar's exact test over rows"
     shares = correct[:first].mean(axis=0) - correct[first:].mean(axis=0)

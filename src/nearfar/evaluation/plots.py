@@ -1,4 +1,4 @@
-"""Pictures of a run and of an embedding space, as PNG files. No pyplot: nothing global is touched."""
+"""Plots of training runs and embedding spaces as PNG files. Without pyplot, so no global state changes."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.disk import disk_errors
 
 FLOAT32_RESOLUTION = 1e-6
-"""What float32 embeddings can tell from nothing."""
+"""Relative singular values below this are rounding errors of float32 embeddings."""
 _COLUMNS = {"cls": "CLS", "mean_without_cls": "mean,\nno CLS"}
 
 
@@ -46,7 +46,7 @@ def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:
     lowest = 1.0
     for name, spectrum in values.items():
         heights = np.asarray(spectrum, dtype=np.float64)
-        # A LayerNorm takes one direction away, whose value is nothing and would stretch the axis.
+        # LayerNorm removes one direction; its value is rounding error and would stretch the axis.
         lowest = min([lowest, *heights[heights > FLOAT32_RESOLUTION][: -(-len(heights) * 95 // 100)]])
         axes.plot(np.arange(1, len(heights) + 1), heights, label=_wrapped(name, 40), linewidth=1.5)
     axes.set(xscale="log", yscale="log", ylim=(lowest / 1.5, 1.5))
@@ -64,7 +64,7 @@ def layer_heat_map(
     label: str,
     limits: tuple[float, float] | None = None,
 ) -> None:
-    """Scores of every layer (rows, the embedding layer at the bottom) by every pooling (columns), colours and numbers.
+    """Heat map of scores by layer (rows, the embedding layer at the bottom) and pooling (columns).
 
     ``scores`` maps a pooling's name to one score a layer, None where it is undefined. ``limits`` are the scores at the
     ends of the colour scale, for several maps to share; ``label`` says what the scores are.
@@ -93,7 +93,7 @@ def heat_map(
     label: str,
     limits: tuple[float, float] | None = None,
 ) -> None:
-    """A matrix in colours and numbers, its first row at the bottom; ``titles`` are those of rows and columns."""
+    """Heat map of a matrix, its first row at the bottom; ``titles`` are those of rows and columns."""
     grid = np.asarray(scores, dtype=np.float64)
     known = grid[np.isfinite(grid)]
     low, high = limits or ((known.min(), known.max()) if known.size else (0.0, 1.0))
@@ -166,7 +166,7 @@ def _tsne_points(vectors: ArrayLike, seed: int) -> NDArray[np.float64]:
     x = np.asarray(vectors, dtype=np.float64)
     lengths = np.linalg.norm(x, axis=1, keepdims=True)
     x = np.divide(x, lengths, out=np.zeros_like(x), where=lengths > 0)
-    # Principal components give a start that does not hang on chance, but a collapsed space has none.
+    # Principal components are a deterministic start, but a collapsed space has none.
     spread = min(x.shape) > 1 and x.std(axis=0).max() > FLOAT32_RESOLUTION
     return TSNE(
         random_state=seed, init="pca" if spread else "random", metric="cosine", perplexity=min(30, (len(x) - 1) / 3)
@@ -191,7 +191,7 @@ def _colour(number: int, of: int) -> Any:
 
 
 def _wrapped(name: str, width: int) -> str:
-    """A name, which may be a path, on lines of ``width``."""
+    """A name, which may be a path, wrapped to lines of ``width`` characters."""
     return "\n".join(wrap(name, width, break_on_hyphens=True)) or name
 
 

@@ -1,26 +1,26 @@
-"""How well a linear classifier reads labels off embeddings: SentEval's three protocols (Conneau & Kiela 2018).
+"""Probes: classifiers trained on frozen embeddings, by SentEval's three protocols (Conneau & Kiela 2018).
 
 =============  ======================================  =================================================================
 function       data                                    how the penalty is chosen, and what is tested
 =============  ======================================  =================================================================
-inner_kfold    one pool (MR, CR, SUBJ, MPQA)           k folds, and in the training rows of each again k folds, which
-                                                       choose; the mean of the k test accuracies
-kfold          train, test (TREC, MRPC)                k folds of train choose; test is tested once
-split          train, dev, test (SST, SICK-E)          dev chooses; test is tested once
+inner_kfold    one pool (MR, CR, SUBJ, MPQA)           nested cross-validation: k inner folds of the training rows of
+                                                       each outer fold choose; the mean of the k test accuracies
+kfold          train, test (TREC, MRPC)                k folds of train choose; test is scored once
+split          train, dev, test (SST, SICK-E)          dev chooses; test is scored once
 =============  ======================================  =================================================================
 
-``senteval`` trains SentEval's own classifiers by Adam (:mod:`nearfar.evaluation.classifiers`); a penalty of the grid is
-judged by the best check of its training on the very rows that stop it, and the refit stops by a random 5% of its rows.
-Their loss is the mean over a minibatch, as PyTorch has it since 0.4.1; before, SentEval's code got the sum. ``exact``
-has the same folds, with logistic regression solved to convergence (:mod:`nearfar.evaluation.logistic`) on the grid of
-SentEval's scikit-learn path; there nothing stops early, so that nothing is held out, and nothing is random but the
-folds.
+``senteval`` trains SentEval's own classifiers with Adam and early stopping (:mod:`nearfar.evaluation.classifiers`). The
+score of a penalty is the best validation accuracy during its training, on the same rows that early stopping uses; the
+refit uses a random 5% of its rows for early stopping. The loss is the mean over a minibatch, as in PyTorch since 0.4.1;
+with older versions SentEval's code computed the sum. ``exact`` uses the same folds with logistic regression solved to
+convergence (:mod:`nearfar.evaluation.logistic`) on the grid of SentEval's scikit-learn classifier. It has no early
+stopping, holds out no rows, and only its folds are random.
 
-Accuracies are x 100, and rounded to two decimals wherever SentEval does so: before penalties are compared (a tie goes
-to the first of the grid), for each fold, and in the end.
+Accuracies are x 100 and rounded to two decimals wherever SentEval rounds: before penalties are compared (a tie goes to
+the first in the grid), for each fold, and at the end.
 
-On some hundred rows, SentEval's classifiers stop before they have learnt much: an epoch is then a step or two of Adam,
-and six checks without improvement come soon. ``exact`` does not have that fault.
+With only a few hundred rows, SentEval's classifiers stop too early: an epoch is one or two steps of Adam, and six
+checks without improvement follow soon. ``exact`` does not have this problem.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -45,31 +45,31 @@ HELD_OUT = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class Probe:
-    """The settings of a probe; the defaults are those of SentEval's published numbers."""
+    """The settings of a probe; the defaults are those of SentEval's published results."""
 
     protocol: Protocol = "senteval"
     nhid: int = 0
     """Hidden units of SentEval's classifier; 0 is logistic regression."""
     folds: int = 10
     seed: int = 1111
-    """Of folds, weights, held-out rows and minibatches; SentEval always has 1111."""
+    """Seed of folds, weights, held-out rows and minibatches; always 1111 in SentEval."""
 
 
 class ProbeResult(NamedTuple):
-    """What a probe came to; accuracies x 100."""
+    """The result of a probe; accuracies x 100."""
 
     accuracy: float
     dev_accuracy: float
-    """Of the chosen penalty, on the rows that chose it; the mean over outer folds."""
+    """Accuracy of the chosen penalty on the rows that chose it; the mean over outer folds."""
     predicted: Indices
-    """Labels of the tested rows, in their order."""
+    """Predicted labels of the tested rows, in their order."""
     fold_accuracies: list[float]
-    """Of each outer fold, or the one accuracy."""
+    """Accuracy of each outer fold, or the single accuracy."""
     chosen: list[float]
-    """The penalty of each outer fold (L2, or C), or the one."""
+    """The chosen penalty (L2, or C) of each outer fold, or the single one."""
     grid: tuple[float, ...]
     grid_accuracies: list[list[float]]
-    """Dev accuracy of each outer fold (or the one) by penalty."""
+    """Validation accuracy by penalty, for each outer fold or once."""
 
 
 def inner_kfold(features: NDArray[np.floating], labels: Indices, *, classes: int, probe: Probe) -> ProbeResult:
@@ -116,7 +116,7 @@ def split(
 ) -> ProbeResult:
     """Probe rows ``train``, ``dev`` and ``test`` of ``features`` [rows, dim].
 
-    SentEval fits the chosen penalty once more, on the same rows with the same seed: that is the classifier it has.
+    SentEval trains the chosen penalty again on the same rows with the same seed, which gives the same classifier.
     """
     grid = _grid(probe, C_SPLIT)
     fitted = _fitting(features, labels, classes, probe)([(train, dev)], [grid], False)
@@ -125,13 +125,13 @@ def split(
 
 
 def check_settings(probe: Probe) -> None:
-    """Refuse settings that no probe can run with.
+    """Refuse invalid settings.
 
     Raises:
         NearfarError: an unknown protocol, hidden units below 0 or in ``exact``, under two folds, a bad seed.
     """
     if probe.protocol not in ("senteval", "exact"):
-        raise NearfarError(f"protocol {probe.protocol!r}: take senteval or exact.")
+        raise NearfarError(f"protocol {probe.protocol!r}: must be senteval or exact.")
     if probe.nhid < 0:
         raise NearfarError(f"nhid {probe.nhid}: must be 0 or more.")
     if probe.nhid and probe.protocol == "exact":
@@ -147,7 +147,7 @@ def check_labels(splits: Mapping[str, Sequence[int]], names: Sequence[str], prob
 
     Raises:
         NearfarError: a split without a row, a single label, a label with too few rows for the folds, too few rows to
-            hold some out.
+            hold out some for early stopping.
     """
     for name, labels in splits.items():
         if not len(labels):
@@ -155,7 +155,7 @@ def check_labels(splits: Mapping[str, Sequence[int]], names: Sequence[str], prob
     labels, folds = next(iter(splits.values())), probe.folds
     counts = np.bincount(labels, minlength=len(names))
     if (present := np.flatnonzero(counts)).size < 2:
-        raise NearfarError(f"every row has the label {names[present[0]]!r}; a classifier needs two labels at least.")
+        raise NearfarError(f"every row has the label {names[present[0]]!r}; a classifier needs two labels or more.")
     if "dev" in splits:
         return
     pooled = "all" in splits
@@ -166,27 +166,27 @@ def check_labels(splits: Mapping[str, Sequence[int]], names: Sequence[str], prob
         rows = f"{counts[rarest]} row" + ("s" if counts[rarest] != 1 else "")
         raise NearfarError(
             f"the label {names[rarest]!r} has {rows}, but {what} need {least} of each label. "
-            "Add rows, leave the label out, or take fewer folds."
+            "Add rows, leave the label out, or use fewer folds."
         )
     fitted = len(labels) - -(-len(labels) // folds) if pooled else len(labels)
     if probe.protocol == "senteval" and not int(HELD_OUT * fitted):
         raise NearfarError(
-            f"{len(labels)} rows are too few: of the {fitted} to train on, {HELD_OUT:.0%} are held out to stop by, "
-            "which is not one. Add rows, or take the protocol exact."
+            f"{len(labels)} rows are too few: {HELD_OUT:.0%} of the {fitted} training rows, held out for early "
+            "stopping, are less than one row. Add rows, or use the protocol exact."
         )
 
 
 class _Fitted(NamedTuple):
     scores: NDArray[np.float64]
-    """Share of the check rows that each classifier has right [folds, grid]."""
+    """Accuracy of each classifier on the check rows, in [0, 1] [folds, grid]."""
     predict: Callable[[int, int, Indices], Indices]
-    """Fold, number in its grid, rows -> their labels."""
+    """Fold, position in its grid, rows -> predicted labels."""
 
 
 _Folds: TypeAlias = Sequence[tuple[Indices, Indices]]
-"""Rows to train on and rows to check, for each fold."""
+"""Training rows and check rows of each fold."""
 _Fit: TypeAlias = Callable[[_Folds, Sequence[tuple[float, ...]], bool], _Fitted]
-"""Folds, the grid of each, and whether classifiers stop by a held-out part of their rows, not by the check rows."""
+"""Folds, the grid of each, and whether to hold out training rows for early stopping (else the check rows)."""
 
 
 def _fitting(features: NDArray[np.floating], labels: Indices, classes: int, probe: Probe) -> _Fit:
@@ -240,14 +240,14 @@ def _grid(probe: Probe, inverse: tuple[float, ...]) -> tuple[float, ...]:
 
 
 def _folds(labels: Indices, rows: Indices, probe: Probe) -> list[tuple[Indices, Indices]]:
-    from sklearn.model_selection import StratifiedKFold  # here: a probe without folds and its reports do without
+    from sklearn.model_selection import StratifiedKFold  # imported here: only needed for cross-validation
 
     parts = StratifiedKFold(n_splits=probe.folds, shuffle=True, random_state=probe.seed).split(rows, labels[rows])
     return [(rows[train], rows[check]) for train, check in parts]
 
 
 def _mean_scores(scores: NDArray[np.float64]) -> list[float]:
-    """Over folds [folds, grid], x 100, rounded."""
+    """Mean over folds of [folds, grid], x 100, rounded."""
     return [float(round(100 * np.mean(column), 2)) for column in scores.T]
 
 

@@ -1,13 +1,13 @@
 """SentEval's learned relatedness: a regressor on pairs of embeddings, for SICK-R and STS-B (Conneau & Kiela 2018).
 
 A pair's features are [|u - v|; u * v]. A linear layer with softmax gives five probabilities, trained by their squared
-error to the soft label of Tai et al. 2015 (section 4.2): a score y in [1, 5] is shared by floor(y) and floor(y) + 1, so
-that the mean of the grades 1 to 5 under it is y. The prediction is the mean grade.
+error to the soft label of Tai et al. 2015 (section 4.2): a score y in [1, 5] is split between the grades floor(y) and
+floor(y) + 1, so that the expected grade is y. The prediction is the expected grade.
 
-STS-B is scored 0 to 5 and read with the same five grades, as in SentEval: below 1 there is no lower grade to share
-with, and a score y < 1 has the soft label (y, 0, 0, 0, 0), which does not add up to one. No prediction is below 1.
+STS-B has scores from 0 to 5 and uses the same five grades, as in SentEval. Below 1 there is no lower grade, so a score
+y < 1 has the soft label (y, 0, 0, 0, 0), which does not sum to one. No prediction is below 1.
 
-These numbers are not comparable with correlations of cosines: the published tables of SBERT and SimCSE are cosines.
+These scores are not comparable with correlations of cosines, which the published tables of SBERT and SimCSE contain.
 """
 
 import numpy as np
@@ -20,7 +20,7 @@ from nearfar.evaluation.correlation import pearson
 
 GRADES = 5
 PREDICTION_TOLERANCE = 1e-6
-"""Predictions that differ by less are equal but for rounding."""
+"""Predictions that differ by less are equal up to rounding."""
 SCHEDULE = Schedule(epochs_per_check=50, tenacity=3, max_epochs=1000)
 
 
@@ -53,8 +53,8 @@ def fit_relatedness(
 ) -> tuple[Floats, float | None]:
     """Fit on the training rows and predict the scores of the test rows, each from 1 to 5.
 
-    Adam at 0.001 on minibatches of 64; every 50 epochs Pearson's correlation on the dev rows is looked at. At the
-    fourth look in all that is no better than the best one, or after 1000 epochs, the weights of the best one are it.
+    Adam at 0.001 on minibatches of 64; every 50 epochs Pearson's correlation on the dev rows is computed. It
+    stops at the fourth evaluation without improvement, or after 1000 epochs; the best weights are kept.
 
     Args:
         features: of all pairs (see :func:`pair_features`) [pairs, 2 dim].

@@ -1,4 +1,4 @@
-"""What a difference of scores is worth: bootstrap intervals, tests over pairs, rows and seeds, Holm's correction."""
+"""Significance of differences: bootstrap intervals, tests over pairs, rows and seeds, and Holm's correction."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -12,7 +12,7 @@ CONFIDENCE = 0.95
 
 
 def percentile_interval(draws: Floats) -> tuple[float, float] | None:
-    """The 95% percentile interval of bootstrap draws; undefined draws are left out, and None says that all are."""
+    """The 95% percentile interval of bootstrap draws; undefined draws are left out; None where all are undefined."""
     defined = draws[np.isfinite(draws)]
     if not defined.size:
         return None
@@ -31,7 +31,7 @@ class Difference(NamedTuple):
 
 
 def bootstrap_test(point: float, draws: Floats) -> Difference | None:
-    """Judge a difference by its values on paired bootstrap resamples ``draws`` [resamples].
+    """Test a difference by its values on paired bootstrap resamples ``draws`` [resamples].
 
     p = min(1, 2 min(P(d* <= 0), P(d* >= 0))), each probability as (1 + count) / (1 + resamples), so that p is never
     0 and two equal systems have p = 1. None where no resample has a defined difference.
@@ -93,7 +93,7 @@ def t_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> D
     spread = np.ptp(a - b) if paired else max(np.ptp(a), np.ptp(b))
     if not spread > 1e-9 * max(np.abs(a).max(), np.abs(b).max()):
         return None
-    from scipy import stats  # here, and not above: its import takes longer than a small comparison
+    from scipy import stats  # imported here: the import takes longer than a small comparison
 
     if paired:
         outcome, name = stats.ttest_rel(a, b), "paired t-test over seeds"
@@ -104,7 +104,7 @@ def t_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> D
 
 
 def rank_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> tuple[float, str] | None:
-    """A test of ranks over seeds: p and its name. Unlike :func:`t_test_over_seeds` it assumes no normal distribution.
+    """A rank test over seeds: p and its name. Unlike :func:`t_test_over_seeds` it assumes no normal distribution.
 
     Wilcoxon's signed-rank test on paired runs, else his rank-sum test (Mann & Whitney). n paired runs can't give a p
     below 2^(1-n): three of them 0.25, six 0.03. None where a side has fewer than two runs, or no pair differs.
@@ -126,8 +126,8 @@ def rank_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -
 def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int]) -> Floats:
     """Mean of each system [systems, rows] on bootstrap resamples of rows, the same rows for all: [systems, resamples].
 
-    Made for values that take few levels, as right and wrong do: rows with the same values in all systems are alike, so
-    only how many of each kind are drawn is drawn, which is the same bootstrap at a fraction of the cost.
+    Efficient for values with few levels, such as correct and incorrect: rows with the same values in all systems are
+    interchangeable, so only their counts are drawn, which is the same bootstrap at a fraction of the cost.
     """
     kinds, counts = np.unique(values, axis=1, return_counts=True)
     rows = counts.sum()
@@ -136,10 +136,11 @@ def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int]
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
-    """The exact two-sided p of McNemar's test that two systems are right equally often, on the same rows.
+    """The exact two-sided p of McNemar's test that two systems are equally accurate on the same rows.
 
-    Of the n rows that exactly one of them has right, the number that the first has right is Binomial(n, 1/2) if they
-    are equally good (McNemar 1947). Arguments are booleans [rows]; without a discordant row p is 1.
+    Among the n rows that exactly one of them predicts correctly, the number that the first predicts correctly is
+    Binomial(n, 1/2) under the null hypothesis (McNemar 1947). Arguments are booleans [rows]; without a
+    discordant row p is 1.
     """
     a, b = np.asarray(first, dtype=bool), np.asarray(second, dtype=bool)
     only_first, discordant = int(np.sum(a & ~b)), int(np.sum(a != b))
@@ -151,10 +152,10 @@ def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
 
 
 def permutation_test(differences: ArrayLike, *, resamples: int, seed: int | Sequence[int]) -> float:
-    """Two-sided p that paired differences [rows] have the mean 0: their signs are flipped at random.
+    """Two-sided p of a permutation test that paired differences [rows] have mean 0: signs are flipped at random.
 
-    p = (1 + #(|sum*| >= |sum|)) / (1 + resamples). For one system on each side it tends to :func:`mcnemar`; several
-    seeds on a side have the share of them that has a row right.
+    p = (1 + #(|sum*| >= |sum|)) / (1 + resamples). For one system on each side it converges to
+    :func:`mcnemar`; for several seeds on a side, use the share of seeds that predict a row correctly.
     """
     levels, counts = np.unique(np.asarray(differences, dtype=np.float64), return_counts=True)
     kept = np.random.default_rng(seed).binomial(counts, 0.5, size=(resamples, len(counts)))

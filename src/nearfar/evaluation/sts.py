@@ -1,14 +1,14 @@
-"""Semantic textual similarity: correlate the cosines of an encoder's embeddings with people's scores, no regressor.
+"""Semantic textual similarity: correlations of the cosines of an encoder's embeddings with gold scores.
 
 The protocol of SentEval and SimCSE (Gao et al. 2021, appendix B): all pairs of a task's test set, cosine similarity,
-Spearman and Pearson. A task with subsets becomes one number in three ways that differ by points, so all three are
-always given: ``all`` (SBERT, SimCSE, MTEB), ``mean`` and ``wmean`` (BERT-flow, Liao 2021).
+Spearman and Pearson. There are three ways to aggregate a task with subsets, whose scores differ by points, so
+all three are computed: ``all`` (SBERT, SimCSE, MTEB), ``mean`` and ``wmean`` (BERT-flow, Liao 2021).
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,14 @@ from nearfar.evaluation.correlation import (
     weighted_pearson,
     weighted_spearman,
 )
-from nearfar.evaluation.results import Result, digest
+from nearfar.evaluation.results import (
+    AggregateEstimates,
+    Estimate,
+    SimilarityAverage,
+    SimilarityScores,
+    SubsetScores,
+    digest,
+)
 from nearfar.evaluation.statistics import percentile_interval
 from nearfar.evaluation.task_vectors import embed_tasks
 from nearfar.types import Encode, NearfarError, ScoredPair
@@ -46,6 +53,19 @@ Draws: TypeAlias = dict[str, dict[Aggregate, Floats]]
 """Metric -> aggregate -> its bootstrap draws [resamples]."""
 
 
+class SimilarityEvaluation(NamedTuple):
+    """Scores on similarity tasks."""
+
+    texts: int
+    """Number of distinct texts that were encoded."""
+    dim: int
+    """Width of an embedding."""
+    averages: dict[str, SimilarityAverage]
+    tasks: dict[str, SimilarityScores]
+    unavailable: dict[str, str]
+    """Task -> why it has no score."""
+
+
 def evaluate_sts(
     encode: Encode,
     tasks: Mapping[str, Subsets],
@@ -54,25 +74,21 @@ def evaluate_sts(
     resamples: int = 1000,
     seed: int = 0,
     progress: bool = False,
-) -> Result:
+) -> SimilarityEvaluation:
     """Score ``encode`` on ``tasks`` (task -> subset -> pairs); all their distinct texts are encoded in one call.
 
-    With ``per_task``, it is called for each task by itself, with that task's texts: for baselines that are fitted on
-    the texts they are given.
+    With ``per_task``, ``encode`` is called once for each task with that task's texts. Baselines that are fitted on the
+    texts they encode need this.
 
-    A task with a text whose vector is not finite is left out, and noted under ``unavailable``.
+    A task with a text whose vector is not finite is skipped and listed in ``unavailable``.
 
-    A pair with a zero vector has cosine 0, as in SentEval, and is counted. An interval is the 95% percentile
-    interval over ``resamples`` draws of pairs with replacement, each subset keeping its size; it depends on the task's
-    name and ``seed`` but not on the other tasks. With ``resamples=0`` there are no intervals.
-
-    Returns:
-        ``texts``, ``dim``, ``averages``, ``tasks`` and ``unavailable`` of a result file; see
-        :mod:`nearfar.evaluation.results`.
+    A pair with a zero vector has cosine 0, as in SentEval, and is counted. An interval is the 95% percentile interval
+    over ``resamples`` bootstrap resamples of pairs, within each subset. It depends on the task's name and ``seed`` but
+    not on the other tasks. With ``resamples=0`` there are no intervals.
 
     Raises:
-        NearfarError: no tasks or no pairs; a gold score that is not finite; ``encode`` returns anything but one vector
-            per text. It names task and text.
+        NearfarError: no tasks or no pairs; a gold score that is not finite; ``encode`` does not return one vector per
+            text. The message names task and text.
     """
     check_resampling(resamples, seed)
     _check_gold(tasks)
@@ -80,7 +96,7 @@ def evaluate_sts(
     embedded = embed_tasks(encode, texts, per_task=per_task)
     unavailable = {task: why for task in tasks if (why := embedded[task].failure_reason(texts[task]))}
     tasks = {task: subsets for task, subsets in tasks.items() if task not in unavailable}
-    scored: dict[str, Any] = {}
+    scored: dict[str, SimilarityScores] = {}
     draws: dict[str, Draws] = {}
     bar = track(tasks.items(), "bootstrap", console=Console(stderr=True), transient=True, disable=not progress)
     for task, subsets in bar:
@@ -88,41 +104,49 @@ def evaluate_sts(
         rows, vectors = embedded[task].rows, embedded[task].vectors
         first, second = [rows[pair.first] for pair in pairs], [rows[pair.second] for pair in pairs]
         cosines, zeros = _cosines(vectors[first], vectors[second])
-        result, draws[task] = _score_task(task, subsets, cosines, resamples=resamples, seed=seed)
-        scored[task] = {"pairs": len(pairs), "zero_vectors": zeros} | result
+        scored[task], draws[task] = _score_task(
+            task, subsets, cosines, zero_vectors=zeros, resamples=resamples, seed=seed
+        )
     averages = {
         name: _average(members, scored, draws) for name, members in AVERAGES.items() if set(members) <= set(scored)
     }
-    return {
-        "texts": len({text for known in embedded.values() for text in known.rows}),
-        "dim": max(known.vectors.shape[1] for known in embedded.values()),
-        "averages": averages,
-        "tasks": scored,
-        "unavailable": unavailable,
-    }
+    return SimilarityEvaluation(
+        texts=len({text for known in embedded.values() for text in known.rows}),
+        dim=max(known.vectors.shape[1] for known in embedded.values()),
+        averages=averages,
+        tasks=scored,
+        unavailable=unavailable,
+    )
 
 
-def _estimate(score: float, draws: Floats, reason: str | None) -> dict[str, Any]:
-    """A score x 100 with its interval, or nulls with the reason why it is undefined."""
+def _estimate(score: float, draws: Floats, reason: str | None) -> Estimate:
+    """The estimate of a correlation in [-1, 1]; undefined where there is a ``reason``."""
     if reason is not None:
-        return {"score": None, "low": None, "high": None, "reason": reason}
-    low, high = percentile_interval(draws) or (None, None)
-    values = {"score": score, "low": low, "high": high}
-    return {key: None if value is None else round(100 * float(value), 4) for key, value in values.items()}
+        return Estimate(None, None, None, reason)
+    interval = percentile_interval(draws)
+    low, high = (None, None) if interval is None else (round(100 * float(bound), 4) for bound in interval)
+    return Estimate(round(100 * float(score), 4), low, high)
+
+
+def _aggregates(estimates: Mapping[Aggregate, Estimate]) -> AggregateEstimates:
+    return AggregateEstimates(all=estimates["all"], mean=estimates["mean"], wmean=estimates["wmean"])
 
 
 def _score_task(
-    task: str, subsets: Subsets, cosines: Floats, *, resamples: int, seed: int
-) -> tuple[dict[str, Any], Draws]:
+    task: str, subsets: Subsets, cosines: Floats, *, zero_vectors: int, resamples: int, seed: int
+) -> tuple[SimilarityScores, Draws]:
     sizes = [len(pairs) for pairs in subsets.values()]
     gold = np.array([pair.score for pairs in subsets.values() for pair in pairs], dtype=np.float64)
     parts = [slice(start, end) for start, end in pairwise(np.cumsum([0, *sizes]))]
     subset_reasons = {name: undefined_reason(gold[p], cosines[p]) for name, p in zip(subsets, parts, strict=True)}
     mean_reason = _undefined_mean_reason(task, subset_reasons)
-    reasons = {"all": undefined_reason(gold, cosines), "mean": mean_reason, "wmean": mean_reason}
-
-    result: dict[str, Any] = {}
-    held: dict[str, Any] = {name: {"pairs": len(pairs), "digest": digest(pairs)} for name, pairs in subsets.items()}
+    reasons: dict[Aggregate, str | None] = {
+        "all": undefined_reason(gold, cosines),
+        "mean": mean_reason,
+        "wmean": mean_reason,
+    }
+    estimates: dict[str, AggregateEstimates] = {}
+    subset_estimates: dict[str, list[Estimate]] = {}
     draws: Draws = {}
     for metric, weighted in METRICS.items():
         point = scores(weighted, gold, cosines[None], sizes=sizes)
@@ -130,39 +154,51 @@ def _score_task(
             weighted, gold, cosines[None], sizes=sizes, resamples=resamples, seed=[seed, *task.encode()]
         )
         draws[metric] = {kind: drawn.aggregate(kind)[0] for kind in AGGREGATES}
-        result[metric] = {
-            kind: _estimate(point.aggregate(kind)[0, 0], draws[metric][kind], reasons[kind]) for kind in AGGREGATES
-        }
-        for number, (name, why) in enumerate(subset_reasons.items()):
-            held[name][metric] = _estimate(point.subsets[0, number, 0], drawn.subsets[0, number], why)
-    for name, part in zip(subsets, parts, strict=True):
-        held[name]["gold"] = [int(score) if score.is_integer() else score for score in gold[part].tolist()]
-        held[name]["cosines_e6"] = cosines[part].astype(int).tolist()
-    return result | {"subsets": held}, draws
+        estimates[metric] = _aggregates(
+            {kind: _estimate(point.aggregate(kind)[0, 0], draws[metric][kind], reasons[kind]) for kind in AGGREGATES}
+        )
+        subset_estimates[metric] = [
+            _estimate(point.subsets[0, number, 0], drawn.subsets[0, number], why)
+            for number, why in enumerate(subset_reasons.values())
+        ]
+    scored = {
+        name: SubsetScores(
+            pairs=len(pairs),
+            digest=digest(pairs),
+            spearman=subset_estimates["spearman"][number],
+            pearson=subset_estimates["pearson"][number],
+            gold=[int(score) if score.is_integer() else score for score in gold[part].tolist()],
+            cosines_e6=cosines[part].astype(int).tolist(),
+        )
+        for number, ((name, pairs), part) in enumerate(zip(subsets.items(), parts, strict=True))
+    }
+    return SimilarityScores(pairs=len(gold), zero_vectors=zero_vectors, subsets=scored, **estimates), draws
 
 
 def _undefined_mean_reason(task: str, subset_reasons: Mapping[str, str | None]) -> str | None:
     """Why a task has no mean over its subsets, given why each of them has no correlation."""
     if len(subset_reasons) == 1:
         if task in SEMEVAL:
-            return "this copy of the data does not tell the subsets apart"
+            return "this copy of the data does not separate the subsets"
         return next(iter(subset_reasons.values()))
     return next((f"undefined on {name}: {why}" for name, why in subset_reasons.items() if why), None)
 
 
-def _average(members: Sequence[str], scored: Mapping[str, Any], draws: Mapping[str, Draws]) -> dict[str, Any]:
-    average: dict[str, Any] = {"tasks": list(members)}
+def _average(
+    members: Sequence[str], scored: Mapping[str, SimilarityScores], draws: Mapping[str, Draws]
+) -> SimilarityAverage:
+    averages = {}
     for metric in METRICS:
-        average[metric] = {}
+        by_aggregate = {}
         for kind in AGGREGATES:
-            estimates = {task: scored[task][metric][kind] for task in members}
-            reason = next(
-                (f"undefined on {task}: {e['reason']}" for task, e in estimates.items() if "reason" in e), None
-            )
-            score = math.nan if reason else float(np.mean([e["score"] for e in estimates.values()])) / 100
+            estimates = {task: scored[task].metric(metric).of(kind) for task in members}
+            reason = next((f"undefined on {task}: {e.reason}" for task, e in estimates.items() if e.reason), None)
+            points = [e.score for e in estimates.values() if e.score is not None]
+            score = math.nan if reason else float(np.mean(points)) / 100
             drawn = np.mean([draws[task][metric][kind] for task in members], axis=0)
-            average[metric][kind] = _estimate(score, drawn, reason)
-    return average
+            by_aggregate[kind] = _estimate(score, drawn, reason)
+        averages[metric] = _aggregates(by_aggregate)
+    return SimilarityAverage(tasks=list(members), **averages)
 
 
 def _texts(tasks: Mapping[str, Subsets]) -> Iterable[str]:

@@ -1,4 +1,4 @@
-"""Vectors of the texts of evaluation tasks: encoded in one call or task by task, checked, and found by their text."""
+"""Vectors of the texts of evaluation tasks: encoded in one call or per task, checked, and looked up by text."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -25,7 +25,7 @@ class TextEmbeddings(NamedTuple):
         found = [text for text in dict.fromkeys(texts) if text in self.nonfinite] if self.nonfinite else []
         if self.failure or not found:
             return self.failure
-        return f"the vectors of {len(found)} of its texts hold NaN or infinity, the first is that of {found[0]!r}"
+        return f"the vectors of {len(found)} of its texts hold NaN or infinity; the first is that of {found[0]!r}"
 
 
 NO_EMBEDDINGS = TextEmbeddings({}, np.zeros((0, 0), dtype=np.float32), frozenset())
@@ -34,11 +34,11 @@ NO_EMBEDDINGS = TextEmbeddings({}, np.zeros((0, 0), dtype=np.float32), frozenset
 def embed_tasks(encode: Encode, tasks: Mapping[str, Sequence[str]], *, per_task: bool) -> dict[str, TextEmbeddings]:
     """The vectors of each task's texts, encoded in one call for all tasks.
 
-    With ``per_task``, ``encode`` is called for each task by itself, and where it refuses one, that task alone has no
-    vectors: for baselines that are fitted on the texts of a task.
+    With ``per_task``, ``encode`` is called once per task, for baselines that are fitted on the texts of a task. If it
+    raises for one task, only that task has no vectors.
 
     Raises:
-        NearfarError: ``encode`` returns anything but one vector of numbers per text.
+        NearfarError: ``encode`` does not return one vector of numbers per text.
     """
     if not per_task:
         together = embed(encode, list(dict.fromkeys(text for texts in tasks.values() for text in texts)))
@@ -53,10 +53,10 @@ def embed_tasks(encode: Encode, tasks: Mapping[str, Sequence[str]], *, per_task:
 
 
 def embed(encode: Encode, texts: list[str]) -> TextEmbeddings:
-    """What ``encode`` gives for distinct ``texts``; nothing is asked of it for none.
+    """The vectors that ``encode`` returns for distinct ``texts``; it is not called without texts.
 
     Raises:
-        NearfarError: it is anything but one vector of numbers per text.
+        NearfarError: it does not return one vector of numbers per text.
     """
     if not texts:
         return NO_EMBEDDINGS

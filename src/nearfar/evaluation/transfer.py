@@ -1,34 +1,18 @@
-"""Transfer: what a classifier on top of an encoder's embeddings, which stay as they are, can tell (SentEval's tasks).
+"""Transfer tasks (SentEval): classifiers trained on an encoder's frozen embeddings.
 
 The protocols are described in :mod:`nearfar.evaluation.probes` and :mod:`nearfar.evaluation.relatedness`. As in
 SentEval, rows are sorted by their numbers of words and their label or score before they are divided into folds and
 minibatches, and pairs have the features [|u - v|; u * v].
 
-A result has, beside ``texts``, ``dim`` and ``averages`` (name -> ``{"tasks": [...], "accuracy": estimate}``),
-``transfer``, with an entry for each task. An *estimate* is as in :mod:`nearfar.evaluation.results`. ::
-
-    {
-      "kind": "classification", "protocol": "senteval" or "exact",
-      "rows": tested rows, "classes": [names], "digest": of all texts and labels in order,
-      "accuracy": estimate; of a pool the mean over its folds, as SentEval has it,
-      "f1": estimate, of two classes of pairs (MRPC): F1 of the second class,
-      "dev_accuracy": of the chosen penalties on the rows that chose them; the mean over the folds of a pool,
-      "grid": {"l2" or "c": [penalties], "dev_accuracy": [[by penalty] for each fold of a pool, else one]},
-      "chosen": [penalty of each fold, else one], "fold_accuracies": [of each fold, else one],
-      "gold": [labels], "predicted": [labels]; of the tested rows, a pool's all, in the order of the file
-    }
-    {
-      "kind": "relatedness", "pairs": tested pairs, "digest": as above,
-      "pearson": estimate, "spearman": estimate, "mse": number, "dev_pearson": x 100,
-      "gold": [scores], "predicted_e6": [predictions in millionths, whole numbers]
-    }
-
-Where a task has no result, its estimates are null and say why, its other numbers are null and its lists empty.
+Entries are :class:`~nearfar.evaluation.results.ClassificationScores` and
+:class:`~nearfar.evaluation.results.RelatednessScores`. Predictions of a pool, which has no test split, are those of all
+its rows. Where a task has no result, its estimates are undefined with a reason and its lists are empty.
 """
 
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -50,13 +34,24 @@ from nearfar.evaluation.probes import (
     split,
 )
 from nearfar.evaluation.relatedness import fit_relatedness, pair_features
-from nearfar.evaluation.results import Result
+from nearfar.evaluation.results import ClassificationScores, TransferAverage, TransferScores
 from nearfar.evaluation.task_vectors import TextEmbeddings, embed_tasks
 from nearfar.evaluation.transfer_scores import average, classification, relatedness
 from nearfar.types import Encode, NearfarError
 
 AVERAGES = {"SimCSE's seven": ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")}
 """The average of SimCSE's table E.1, and of SBERT's, over accuracies. SentEval's SST-2 is ``sst2-phrases`` here."""
+
+
+class TransferEvaluation(NamedTuple):
+    """Scores on transfer tasks."""
+
+    texts: int
+    """Number of distinct texts that were encoded."""
+    dim: int | None
+    """Width of an embedding; None where nothing was encoded."""
+    averages: dict[str, TransferAverage]
+    tasks: dict[str, TransferScores]
 
 
 def evaluate_transfer(
@@ -70,31 +65,29 @@ def evaluate_transfer(
     seed: int = 1111,
     resamples: int = 1000,
     progress: bool = False,
-) -> Result:
+) -> TransferEvaluation:
     """Probe ``encode`` on ``tasks``; all their distinct texts are encoded in one call, or in one for each task.
 
-    A text with a NaN or infinity leaves the tasks that have it without a result, and so does a named task that cannot
-    be probed; each says why, and the others are reported.
+    A task has no score where a vector of its texts holds a NaN or infinity, or where a named task cannot be probed. Its
+    entry says why, and the other tasks are scored.
 
     Args:
         encode: texts -> vectors.
         tasks: by name, from :mod:`nearfar.data.transfer`.
         protocol: ``senteval``, or ``exact`` for logistic regression solved to convergence on the same folds.
         nhid: hidden units of SentEval's classifier (50 in SBERT-WK, else 0).
-        folds: of cross-validation; published numbers have 10, SimCSE's during training 5.
-        per_task: call ``encode`` for each task by itself, with that task's texts: for baselines that are fitted on the
-            texts they are given.
-        seed: of folds and classifiers (SentEval: 1111), and of the bootstrap.
-        resamples: bootstrap draws of the tested rows behind each 95% interval; 0 for none. Classifiers stay the same.
-        progress: show a bar.
-
-    Returns:
-        ``texts``, ``dim``, ``averages`` and ``transfer`` of a result file, as described above.
+        folds: folds of cross-validation; published numbers use 10, SimCSE's during training 5.
+        per_task: call ``encode`` once for each task with that task's texts, for baselines that are fitted on the texts
+            they encode.
+        seed: seed of folds and classifiers (SentEval: 1111), and of the bootstrap.
+        resamples: bootstrap resamples of the tested rows behind each 95% interval; 0 for no intervals. Classifiers are
+            not retrained.
+        progress: show a progress bar.
 
     Raises:
-        NearfarError: no tasks; settings that no probe can run with; data of the user's own that cannot be probed (one
-            label, or too few rows of a label for the folds), before anything is encoded; ``encode`` returns anything
-            but one vector per text.
+        NearfarError: no tasks; invalid settings of the probe; a user's own data set that cannot be probed (one label,
+            or too few rows of a label for the folds), before anything is encoded; ``encode`` does not return one
+            vector per text.
     """
     probe = Probe(protocol=protocol, nhid=nhid, folds=folds, seed=seed)
     check_settings(probe)
@@ -106,7 +99,7 @@ def evaluate_transfer(
     texts = {name: sorted(one.distinct) for name, one in prepared.items() if name not in reasons}
     embedded = embed_tasks(encode, texts, per_task=per_task)
 
-    entries: dict[str, Any] = {}
+    entries: dict[str, TransferScores] = {}
     draws: dict[str, Floats] = {}
     columns = (SpinnerColumn(), TextColumn("probing {task.description} ({task.completed} of {task.total} done)"))
     with Progress(
@@ -123,14 +116,15 @@ def evaluate_transfer(
                 one, tasks[name], features, probe, reason=reason, resamples=resamples, bootstrap=[seed, *name.encode()]
             )
             bar.advance(shown)
+    accuracies = {name: entry.accuracy for name, entry in entries.items() if isinstance(entry, ClassificationScores)}
     averages = {
-        name: {"tasks": list(members), "accuracy": average(members, entries, draws)}
+        name: TransferAverage(tasks=list(members), accuracy=average(members, accuracies, draws))
         for name, members in AVERAGES.items()
         if set(members) <= set(entries)
     }
     encoded = {text for known in embedded.values() for text in known.rows}
     dim = max((known.vectors.shape[1] for known in embedded.values()), default=0) or None
-    return {"texts": len(encoded), "dim": dim, "averages": averages, "transfer": entries}
+    return TransferEvaluation(len(encoded), dim, averages, entries)
 
 
 class _PreparedTask(NamedTuple):
@@ -141,7 +135,7 @@ class _PreparedTask(NamedTuple):
     split_rows: tuple[Indices, ...]
     """The rows of each split."""
     file_order: Indices
-    """For each tested row, its place in the file."""
+    """For each tested row, its position in the file."""
     digest: str
 
     @property
@@ -150,7 +144,7 @@ class _PreparedTask(NamedTuple):
         return {text for row in self.texts for text in row}
 
     def in_file_order(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Put what is told of the tested rows into their file's order."""
+        """Put values of the tested rows into the order of the file."""
         ordered = np.empty_like(values)
         ordered[self.file_order] = values
         return ordered
@@ -174,7 +168,7 @@ def _prepare_task(task: TransferTask) -> _PreparedTask:
 
 
 def _unprobeable_reason(task: TransferTask, probe: Probe) -> str | None:
-    """Why a task cannot be probed; raised where its data is the user's own."""
+    """Why a task cannot be probed; raises for a user's own data set."""
     try:
         if task.label_names:
             labels = {name: [int(target) for target in rows.targets] for name, rows in task.splits.items()}
@@ -191,7 +185,7 @@ def _unprobeable_reason(task: TransferTask, probe: Probe) -> str | None:
 
 
 def _features(one: _PreparedTask, embedded: TextEmbeddings) -> NDArray[np.float32]:
-    """What a classifier reads of each row [rows, features]."""
+    """The classifier's features of each row [rows, features]."""
     places = [[embedded.rows[text] for text in side] for side in zip(*one.texts, strict=True)]
     with np.errstate(over="ignore", invalid="ignore"):
         sides = [embedded.vectors[side].astype(np.float32, copy=False) for side in places]
@@ -207,24 +201,23 @@ def _evaluate(
     reason: str | None,
     resamples: int,
     bootstrap: list[int],
-) -> tuple[dict[str, Any], Floats]:
-    """The entry of a task, and the draws of its accuracy where it has one."""
+) -> tuple[TransferScores, Floats]:
+    """The entry of a task, and the bootstrap draws of its accuracy where it has one."""
     gold = one.in_file_order(one.targets[one.split_rows[-1]])
-    entry: dict[str, Any]
     if task.label_names:
         probed = None if reason else _probe(one, features, len(task.label_names), probe)
         names, pairs = task.label_names, task.pairs
         entry, draws = classification(
             gold, probed, names=names, pairs=pairs, probe=probe, reason=reason, resamples=resamples, seed=bootstrap
         )
-        return entry | {"digest": one.digest}, draws
+        return replace(entry, digest=one.digest), draws
     predicted, dev_pearson = None, None
     if not reason:
         train, dev, test = one.split_rows
         predicted, dev_pearson = fit_relatedness(features, one.targets, train, dev, test, seed=probe.seed)
         predicted = one.in_file_order(predicted)
-    entry = relatedness(gold, predicted, dev_pearson, reason=reason, resamples=resamples, seed=bootstrap)
-    return entry | {"digest": one.digest}, np.zeros(0)
+    learned = relatedness(gold, predicted, dev_pearson, reason=reason, resamples=resamples, seed=bootstrap)
+    return replace(learned, digest=one.digest), np.zeros(0)
 
 
 def _probe(one: _PreparedTask, features: NDArray[np.float32], classes: int, probe: Probe) -> ProbeResult:

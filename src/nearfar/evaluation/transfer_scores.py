@@ -1,16 +1,17 @@
-"""What was predicted on a transfer task -> its entry in a result file, with intervals; or why there is none.
+"""Predictions on a transfer task -> its entry in a result file, with intervals, or the reason why it has no score.
 
-The entries are described in :mod:`nearfar.evaluation.transfer`.
+The entries are :class:`ClassificationScores` and :class:`RelatednessScores` of :mod:`nearfar.evaluation.results`.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import replace
 
 import numpy as np
 
 from nearfar.evaluation.classifiers import Floats, Indices
 from nearfar.evaluation.correlation import bootstrap_scores, undefined_reason, weighted_pearson, weighted_spearman
 from nearfar.evaluation.probes import Probe, ProbeResult
+from nearfar.evaluation.results import ClassificationScores, Estimate, PenaltyGrid, RelatednessScores
 from nearfar.evaluation.statistics import percentile_interval
 
 METRICS = {"pearson": weighted_pearson, "spearman": weighted_spearman}
@@ -27,20 +28,20 @@ def classification(
     reason: str | None,
     resamples: int,
     seed: Sequence[int],
-) -> tuple[dict[str, Any], Floats]:
-    """The entry of a task with labels, and the bootstrap draws of its accuracy.
+) -> tuple[ClassificationScores, Floats]:
+    """The entry of a task with labels, without its digest, and the bootstrap draws of its accuracy.
 
-    A draw of rows with replacement has a binomial number of rows that are right.
+    The number of correct rows in a bootstrap resample has a binomial distribution.
 
     Args:
         gold: labels of the tested rows.
         probed: predictions for the same rows, in the same order; None where there is a ``reason``.
-        names: of the labels.
-        pairs: whether rows have two texts: with two labels, F1 of the second is given too.
-        probe: the settings.
+        names: names of the labels.
+        pairs: whether rows have two texts; with two labels, F1 of the second label is computed too.
+        probe: settings of the probe.
         reason: why there is no result.
-        resamples: bootstrap draws.
-        seed: of the draws.
+        resamples: number of bootstrap resamples.
+        seed: seed of the bootstrap.
     """
     rng = np.random.default_rng(seed)
     if probed is None:
@@ -48,33 +49,28 @@ def classification(
     else:
         drawn = rng.binomial(len(gold), np.mean(gold == probed.predicted), resamples) / len(gold)
         accuracy = estimate(probed.accuracy, drawn, None)
-    entry = {
-        "kind": "classification",
-        "protocol": probe.protocol,
-        "rows": len(gold),
-        "classes": list(names),
-        "accuracy": accuracy,
-    }
+    f1 = None
     if pairs and len(names) == 2:
-        entry["f1"] = _f1(gold, None if probed is None else probed.predicted, reason, resamples, rng)
+        f1 = _f1(gold, None if probed is None else probed.predicted, reason, resamples, rng)
+    entry = ClassificationScores(
+        protocol=probe.protocol, rows=len(gold), classes=list(names), accuracy=accuracy, f1=f1, digest=""
+    )
     if probed is None:
-        return entry | {
-            "dev_accuracy": None,
-            "grid": {},
-            "chosen": [],
-            "fold_accuracies": [],
-            "gold": [],
-            "predicted": [],
-        }, drawn
-    penalty = "l2" if probe.protocol == "senteval" else "c"
-    return entry | {
-        "dev_accuracy": probed.dev_accuracy,
-        "grid": {penalty: list(probed.grid), "dev_accuracy": probed.grid_accuracies},
-        "chosen": probed.chosen,
-        "fold_accuracies": probed.fold_accuracies,
-        "gold": gold.tolist(),
-        "predicted": probed.predicted.tolist(),
-    }, drawn
+        return entry, drawn
+    penalties = list(probed.grid)
+    if probe.protocol == "senteval":
+        grid = PenaltyGrid(l2=penalties, dev_accuracy=probed.grid_accuracies)
+    else:
+        grid = PenaltyGrid(c=penalties, dev_accuracy=probed.grid_accuracies)
+    return replace(
+        entry,
+        dev_accuracy=probed.dev_accuracy,
+        grid=grid,
+        chosen=list(probed.chosen),
+        fold_accuracies=list(probed.fold_accuracies),
+        gold=gold.tolist(),
+        predicted=probed.predicted.tolist(),
+    ), drawn
 
 
 def relatedness(
@@ -85,59 +81,62 @@ def relatedness(
     reason: str | None,
     resamples: int,
     seed: Sequence[int],
-) -> dict[str, Any]:
-    """The entry of a task with scores; ``predicted`` is None where there is a ``reason``.
+) -> RelatednessScores:
+    """The entry of a task with scores, without its digest; ``predicted`` is None where there is a ``reason``.
 
-    SentEval has 0 where the predictions are all equal; here the correlations are then undefined.
+    Where all predictions are equal the correlations are undefined (SentEval returns 0).
     """
-    entry: dict[str, Any] = {"kind": "relatedness", "pairs": len(gold)}
     if predicted is None:
-        entry |= {metric: estimate(None, gold[:0], reason) for metric in METRICS}
-        return entry | {"mse": None, "dev_pearson": None, "gold": [], "predicted_e6": []}
+        missing = estimate(None, gold[:0], reason)
+        return RelatednessScores(pairs=len(gold), pearson=missing, spearman=missing, digest="")
+    estimates = {}
     units = np.rint(predicted / PREDICTION_UNIT)
-    constant = "all predicted scores are equal" if np.ptp(units) <= 1 else None  # but for how they were rounded
+    constant = "all predicted scores are equal" if np.ptp(units) <= 1 else None  # up to rounding
     undefined = constant or undefined_reason(gold, units)
     for metric, weighted in METRICS.items():
         drawn = bootstrap_scores(weighted, gold, units[None], sizes=[len(gold)], resamples=resamples, seed=seed)
         point = None if undefined else 100 * float(weighted(gold, units[None])(np.ones((1, len(gold))))[0, 0])
-        entry[metric] = estimate(point, drawn.all[0], undefined)
-    return entry | {
-        "mse": round(float(np.mean((units * PREDICTION_UNIT - gold) ** 2)), 6),
-        "dev_pearson": None if dev_pearson is None else round(100 * dev_pearson, 4),
-        "gold": [int(score) if score.is_integer() else score for score in gold.tolist()],
-        "predicted_e6": units.astype(int).tolist(),
-    }
+        estimates[metric] = estimate(point, drawn.all[0], undefined)
+    return RelatednessScores(
+        pairs=len(gold),
+        pearson=estimates["pearson"],
+        spearman=estimates["spearman"],
+        mse=round(float(np.mean((units * PREDICTION_UNIT - gold) ** 2)), 6),
+        dev_pearson=None if dev_pearson is None else round(100 * dev_pearson, 4),
+        gold=[int(score) if score.is_integer() else score for score in gold.tolist()],
+        predicted_e6=units.astype(int).tolist(),
+        digest="",
+    )
 
 
-def estimate(score: float | None, draws: Floats, reason: str | None) -> dict[str, Any]:
-    """A score that is x 100 already, with the interval of draws that are not; or nulls with the reason."""
+def estimate(score: float | None, draws: Floats, reason: str | None) -> Estimate:
+    """The estimate of a ``score`` that is x 100, with the interval of ``draws`` that are not; None is undefined."""
     if score is None:
-        return {"score": None, "low": None, "high": None, "reason": reason}
-    low, high = percentile_interval(draws) or (None, None)
-    bounds = {"low": low, "high": high}
-    return {"score": round(score, 4)} | {
-        key: None if value is None else round(100 * value, 4) for key, value in bounds.items()
-    }
+        return Estimate(None, None, None, reason)
+    interval = percentile_interval(draws)
+    low, high = (None, None) if interval is None else (round(100 * bound, 4) for bound in interval)
+    return Estimate(round(score, 4), low, high)
 
 
-def average(members: Sequence[str], entries: Mapping[str, Any], draws: Mapping[str, Floats]) -> dict[str, Any]:
+def average(members: Sequence[str], accuracies: Mapping[str, Estimate], draws: Mapping[str, Floats]) -> Estimate:
     """The mean accuracy of ``members``; each draw is the mean of a draw of every task."""
-    estimates = {task: entries[task]["accuracy"] for task in members}
-    reason = next((f"undefined on {task}: {e['reason']}" for task, e in estimates.items() if "reason" in e), None)
-    score = None if reason else float(np.mean([each["score"] for each in estimates.values()]))
+    estimates = {task: accuracies[task] for task in members}
+    reason = next((f"undefined on {task}: {e.reason}" for task, e in estimates.items() if e.reason), None)
+    points = [e.score for e in estimates.values() if e.score is not None]
+    score = None if reason else float(np.mean(points))
     return estimate(score, np.mean([draws[task] for task in members], axis=0), reason)
 
 
 def _f1(
     gold: Indices, predicted: Indices | None, reason: str | None, resamples: int, rng: np.random.Generator
-) -> dict[str, Any]:
-    """F1 of the second class, 2 tp / (2 tp + fp + fn); a draw of rows has a multinomial number of each kind."""
+) -> Estimate:
+    """F1 of the second class, 2 tp / (2 tp + fp + fn); the confusion counts of a resample are multinomial."""
     if predicted is None:
         return estimate(None, np.zeros(0), reason)
-    kinds = np.bincount(2 * gold + predicted, minlength=4)  # of the first class right and wrong, of the second the same
-    numbers = np.concatenate([kinds[None], rng.multinomial(len(gold), kinds / len(gold), resamples)])
-    false, hits = numbers[:, 1] + numbers[:, 2], 2.0 * numbers[:, 3]
+    counts = np.bincount(2 * gold + predicted, minlength=4)  # true negatives, false positives, false negatives, tp
+    drawn = np.concatenate([counts[None], rng.multinomial(len(gold), counts / len(gold), resamples)])
+    false, hits = drawn[:, 1] + drawn[:, 2], 2.0 * drawn[:, 3]
     values = np.divide(hits, hits + false, out=np.full(len(hits), np.nan), where=hits + false > 0)
     if np.isnan(values[0]):
-        return estimate(None, values[1:], "no row has the second label, and none was given it")
+        return estimate(None, values[1:], "no row has the second label, and none is predicted to have it")
     return estimate(float(round(100 * values[0], 2)), values[1:], None)

@@ -1,23 +1,17 @@
-"""A batch in words, line by line, for a look at what a method would do with it. Encodes nothing."""
+"""Batches in words, line by line, as ``nearfar train --dry-run`` prints them. Encodes nothing."""
 
 from collections.abc import Sequence
 
-import torch
-
-from nearfar.data.batching import NliBatch
-from nearfar.objectives import HardNegatives, premise_sets
-from nearfar.types import LABEL_NAMES
-
 MAX_LINES = 9
-"""Of an anchor in a shortened description, itself included."""
+"""Maximum number of lines of an anchor in a shortened description, with its own line."""
 
 
 def describe_anchor(
     anchor: str, *, positives: Sequence[str], negatives: Sequence[str] = (), left_out: str | None = None
 ) -> list[str]:
-    """Name one anchor, and below it its positives, its negatives, and which candidates are neither.
+    """One anchor, and below it its positives, its negatives, and the candidates that are neither.
 
-    A candidate is a text, or the number of several.
+    A candidate is a text, or a number of texts in words.
     """
     lines = [f"{'anchor':<10}  {anchor}"]
     lines += [f"  positive  {positive}" for positive in positives]
@@ -25,77 +19,8 @@ def describe_anchor(
     return lines if left_out is None else [*lines, f"  left out  {left_out}"]
 
 
-def describe_labels(batch: NliBatch) -> list[str]:
-    """Name each premise, and below it its labelled hypotheses."""
-    lines: list[str] = []
-    for premise in dict.fromkeys(batch.premises):
-        lines.append(f"{'premise':<15}  {batch.sentences[premise]}")
-        for pair, hypothesis in enumerate(batch.hypotheses):
-            if batch.premises[pair] == premise:
-                lines.append(f"  {LABEL_NAMES[batch.labels[pair]]:<13}  {batch.sentences[hypothesis]}")
-    return lines
-
-
-def describe_anchors(
-    batch: NliBatch,
-    *,
-    hard_negatives: HardNegatives = "all",
-    max_positives: int | None,
-    max_negatives: int | None,
-) -> list[str]:
-    """Name each anchor premise, and below it its positives, its own negatives, and the number of the others.
-
-    All candidates are shown; a last line says how many of them the caps let through at each step.
-    """
-    sets = premise_sets(
-        torch.tensor(batch.premises),
-        torch.tensor(batch.labels),
-        hard_negatives=hard_negatives,
-        hypothesis_ids=torch.tensor(batch.hypotheses),
-    )
-    # Entailment pairs of one premise have the same sets, so each premise is shown once.
-    anchors = {batch.premises[pair]: anchor for anchor, pair in enumerate(sets.anchors.tolist())}
-    lines: list[str] = []
-    for premise, anchor in anchors.items():
-        positives: list[str] = []
-        negatives: list[str] = []
-        elsewhere = equal = soft = 0
-        for pair, hypothesis in enumerate(batch.hypotheses):
-            if sets.positives[anchor, pair]:
-                positives.append(batch.sentences[hypothesis])
-            elif not sets.negatives[anchor, pair]:
-                near = {premise, *(batch.hypotheses[k] for k in sets.positives[anchor].nonzero().flatten().tolist())}
-                equal += hypothesis in near
-                soft += hypothesis not in near
-            elif batch.premises[pair] == premise:
-                negatives.append(f"{batch.sentences[hypothesis]} ({LABEL_NAMES[batch.labels[pair]]})")
-            else:
-                elsewhere += 1
-        left_out = [
-            f"{pluralize(count, 'hypothesis', 'hypotheses')} {which}"
-            for count, which in ((equal, "equal to the anchor or a positive"), (soft, "of this premise"))
-            if count
-        ]
-        lines += describe_anchor(
-            batch.sentences[premise],
-            positives=positives,
-            negatives=[*negatives, f"{pluralize(elsewhere, 'hypothesis', 'hypotheses')} of other premises"],
-            left_out=" and ".join(left_out) or None,
-        )
-    silent = len(set(batch.premises)) - len(anchors)
-    if silent:
-        lines.append(
-            f"no anchor   {pluralize(silent, 'premise', 'premises')} without an entailed hypothesis in this batch"
-        )
-    caps = {"positive": max_positives, "negative": max_negatives}
-    drawn = " and ".join(pluralize(cap, name, f"{name}s") for name, cap in caps.items() if cap is not None)
-    if drawn:
-        lines.append(f"at each step, {drawn} at most, drawn from these for each entailed pair")
-    return lines
-
-
 def truncate_description(lines: Sequence[str], anchors: int | None) -> list[str]:
-    """The lines of the first ``anchors`` (or pairs, labels, sentences), cut after :data:`MAX_LINES`, and of all notes.
+    """The lines of the first ``anchors`` (or pairs, labels, sentences), each cut at :data:`MAX_LINES`, and all notes.
 
     >>> truncate_description(["text  a", "  near b", "text  c", "text  d", "each is an anchor too"], 1)
     ['text  a', '  near b', '... and 2 more', 'each is an anchor too']

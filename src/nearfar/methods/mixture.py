@@ -1,7 +1,7 @@
-"""Several methods on one encoder: each step takes a batch of each, and their losses add up by weight.
+"""Several methods on one encoder: each step takes a batch of each, and the loss is their weighted sum.
 
-The first method leads: its epochs are the run's, and the others' batches go round as long as it lasts. Each keeps its
-own data and its own negatives; only the gradients meet.
+The epochs of the first method are those of the run; the batches of the others are repeated as often as needed. Each
+method has its own data and its own negatives; only the gradients are added.
 """
 
 from collections.abc import Iterator
@@ -10,23 +10,23 @@ from typing import Any
 
 from torch import nn
 
-from nearfar.methods import Batches, Method
+from nearfar.methods.base import Batches, Method
 from nearfar.methods.describe import truncate_description
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """Methods and their weights, the leading one first."""
+    """Methods and their weights, the first of which sets the epochs."""
 
     parts: tuple[tuple[Method, float], ...]
 
     @property
     def heads(self) -> list[nn.Module]:
-        """What is trained beside the encoder."""
+        """The modules trained beside the encoder."""
         return [method.head for method, _ in self.parts if method.head is not None]
 
     def total_steps(self, epochs: int, *, at_most: int | None = None) -> int:
-        """How many batches the leading method has in so many epochs; counted no further than ``at_most``."""
+        """Number of batches of the first method in ``epochs`` epochs; counted no further than ``at_most``."""
         lead = self.parts[0][0].batches
         if at_most is None:
             return lead.total_steps(epochs)
@@ -38,7 +38,7 @@ class Mixture:
         return total
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[tuple[Method, Any, float], ...]]:
-        """Yield (method, batch, weight) of each method, for each batch of the leading one's epoch from ``start`` on."""
+        """Yield (method, batch, weight) of each method, for each batch of the first one's epoch from ``start`` on."""
         lead = self.parts[0][0].batches
         before = lead.total_steps(epoch) + start if len(self.parts) > 1 else 0
         streams = [lead.epoch(epoch, start), *(_batches_from(method.batches, before) for method, _ in self.parts[1:])]
@@ -47,7 +47,7 @@ class Mixture:
 
 
 def _batches_from(batches: Batches, skip: int) -> Iterator[Any]:
-    """All batches of all epochs, without end, after the first ``skip``."""
+    """All batches of all epochs, endlessly, after the first ``skip``."""
     epoch = 0
     while skip >= (steps := batches.steps(epoch)):
         skip, epoch = skip - steps, epoch + 1
@@ -57,9 +57,9 @@ def _batches_from(batches: Batches, skip: int) -> Iterator[Any]:
 
 
 def describe_parts(parts: tuple[tuple[Method, Any, float], ...], *, anchors: int | None = None) -> list[str]:
-    """A step in words: the leading method's batch, then the others', each under its name and weight.
+    """A step in words: the first method's batch, then the others', each under its name and weight.
 
-    Of each, the first ``anchors`` are shown, by default all.
+    The first ``anchors`` of each are shown, by default all.
     """
     described = [truncate_description(method.describe(batch), anchors) for method, batch, _ in parts]
     lines = described[0]

@@ -16,10 +16,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from rich.console import Console
+
 from nearfar.config import RunConfig
+from nearfar.disk import apply_umask, disk_errors, write_text
+from nearfar.encoder.device import check_device
+from nearfar.evaluation.results import provenance
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from torch import nn
 
     from nearfar.methods.mixture import Mixture
@@ -52,6 +56,11 @@ class Job:
     """Returns the job's own entries of run.json. Called with the kept weights loaded, in the first process only."""
 
     @property
+    def batch_size(self) -> int:
+        """Rows in a batch of the first method, of all processes together."""
+        return self.mixture.parts[0][0].batches.batch_size
+
+    @property
     def modules(self) -> "dict[str, nn.Module]":
         """The trained modules, by name."""
         return {"encoder": self.encoder} | {f"head{number}": head for number, head in enumerate(self.mixture.heads)}
@@ -70,9 +79,7 @@ class ProcessContext(NamedTuple):
 def join_processes(config: RunConfig, console: "Console | None") -> ProcessContext:
     """Join the process group if torchrun started several processes."""
     from accelerate import PartialState
-    from rich.console import Console
 
-    from nearfar.encoder.device import check_device
     from nearfar.training.processes import Processes, leave_process_group
 
     check_device(config.device)
@@ -95,8 +102,6 @@ def execute(
         NearfarError: a loss that is not finite; a file that cannot be written; another process uses the folder.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
-    from nearfar.disk import write_text
-    from nearfar.evaluation.results import provenance
     from nearfar.training.checkpoint import Checkpoints
     from nearfar.training.display import Display, MetricsFile
 
@@ -104,7 +109,7 @@ def execute(
     for fact in job.facts:
         console.print(fact, markup=False, highlight=False)
     if processes.size > 1:
-        console.print(f"{processes.size} processes, {config.batch_size * processes.size} rows a batch", highlight=False)
+        console.print(f"{processes.size} processes, {job.batch_size} rows a batch", highlight=False)
     run_dir.begin(job.settings)
     checkpoints = Checkpoints(folder)
     processes.broadcast_from_first(checkpoints.recover)
@@ -132,7 +137,7 @@ def execute(
             checkpoints.load_best(job.modules)
         _replace(folder / "model", job.save)
         own = job.run_info(progress)
-        record = {**provenance(), "config": asdict(config), "data": job.facts, "inputs": run_dir.inputs}
+        record = {**provenance().to_dict(), "config": asdict(config), "data": job.facts, "inputs": run_dir.inputs}
         record |= {"precision": config.precision, **own, **asdict(progress)}
         write_text(
             folder / "run.json", json.dumps(record, indent=1) + "\n"
@@ -219,7 +224,6 @@ def _describe_rows(parts: "Sequence[LossPart]", *, show: int = 16) -> str:
 
 
 def _replace(folder: Path, save: Callable[[Path], None]) -> None:
-    from nearfar.disk import apply_umask, disk_errors
 
     fresh = folder.with_name("model.new")
     with disk_errors(folder):

@@ -1,4 +1,4 @@
-"""Back-translation to a file: its rows, kills and resumes at every byte, and what is refused."""
+"""Back-translation to a file: rows, kills and resumes at every byte, and errors."""
 
 import json
 import os
@@ -125,7 +125,7 @@ def test_a_killed_run_ends_with_the_same_bytes(models, tmp_path, settings):
 
 
 class FakeTranslator:
-    """A translator that upper-cases, and has nothing to say of some sentences; it can be killed."""
+    """A translator that upper-cases, returns nothing for some sentences, and can be killed."""
 
     left = None
     read: ClassVar[list[str]] = []
@@ -167,11 +167,11 @@ def test_empty_translations_are_left_out_and_counted(fake, tmp_path):
 
 
 def without_dates(file):
-    """The text of a note; begun anew, it has the second in which it was."""
+    """The metadata without the time of the run."""
     return re.sub(r"\d{4}-\d\d-\d\dT[\d:+]+", "", file.read_text())
 
 
-def test_cut_anywhere(fake, tmp_path):
+def test_a_file_truncated_anywhere(fake, tmp_path):
     file = tmp_path / "bt.tsv"
     whole = back_translate(TEXTS, file, **fake).read_bytes()
     finished = without_dates(tmp_path / "bt.tsv.json")
@@ -197,9 +197,9 @@ def test_killed_while_it_translates(fake, tmp_path):
         assert back_translate(TEXTS, file, **fake).read_bytes() == whole
 
 
-def test_only_the_last_block_is_done_again(fake, tmp_path):
+def test_only_the_last_block_is_translated_again(fake, tmp_path):
     file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
-    os.truncate(file, file.stat().st_size - 1)  # half a line, of the last block
+    os.truncate(file, file.stat().st_size - 1)  # an incomplete last line
     FakeTranslator.read.clear()
     back_translate(TEXTS, file, **fake)
     assert set(TEXTS) & set(FakeTranslator.read) == set(TEXTS[-BLOCK:])
@@ -211,7 +211,7 @@ def test_a_block_is_sorted_by_length(fake, tmp_path):
     assert read == sorted(TEXTS, key=len, reverse=True)
 
 
-def test_a_finished_file_is_left_alone(fake, tmp_path, capsys):
+def test_a_finished_file_does_not_change(fake, tmp_path, capsys):
     file = back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     FakeTranslator.read.clear()
     back_translate(TEXTS, file, **fake | {"progress": True})
@@ -245,7 +245,7 @@ def test_other_settings_are_refused(fake, tmp_path, texts, settings, message):
         back_translate(texts, file, **fake | settings)
     assert file.read_bytes() == before
     file.unlink()
-    back_translate(texts, file, **fake | settings)  # without the file there is nothing to spoil
+    back_translate(texts, file, **fake | settings)  # without the file, new settings are fine
 
 
 def test_other_weights_are_refused(fake, tmp_path, monkeypatch):
@@ -256,7 +256,7 @@ def test_other_weights_are_refused(fake, tmp_path, monkeypatch):
         back_translate(TEXTS, file, **fake)
 
 
-def test_files_that_are_not_ours(fake, tmp_path):
+def test_files_of_other_programs(fake, tmp_path):
     mine = tmp_path / "mine.tsv"
     mine.write_text("precious\n")
     with pytest.raises(NearfarError, match=r"without mine\.tsv\.json"):
@@ -299,7 +299,7 @@ def test_a_file_that_was_changed(fake, tmp_path, line, change):
         ({"texts": "table.tsv"}, r"table\.tsv: is a table; name the column with the sentences by --column"),
     ],
 )
-def test_what_makes_no_sense(fake, tmp_path, settings, message):
+def test_errors(fake, tmp_path, settings, message):
     given = {"texts": TEXTS, "output": tmp_path / "bt.tsv"} | fake | settings
     with pytest.raises(NearfarError, match=message):
         back_translate(**given)
@@ -318,13 +318,13 @@ def test_an_empty_field_of_a_table(tmp_path):
         back_translate(tmp_path / "in.tsv", tmp_path / "bt.tsv", column="text")
 
 
-def test_a_model_that_is_nowhere_leaves_no_output(models, tmp_path):
+def test_a_missing_model_leaves_no_output(models, tmp_path):
     with pytest.raises(NearfarError, match="absent: there is no such model folder"):
         back_translate(TEXTS, tmp_path / "bt.tsv", **models | {"backward": tmp_path / "absent"})
     assert not list(tmp_path.iterdir())
 
 
-def test_the_disk_refuses(fake, tmp_path):
+def test_an_output_that_cannot_be_written(fake, tmp_path):
     (tmp_path / "blocked").write_text("a file")
     with pytest.raises(NearfarError, match="cannot be written"):
         back_translate(TEXTS, tmp_path / "blocked" / "bt.tsv", **fake)

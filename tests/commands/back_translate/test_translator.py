@@ -1,4 +1,4 @@
-"""Translation with tiny random models: against transformers' own generation of each text alone; what is refused."""
+"""Translation with tiny random models, compared with transformers' generation for each text alone, and errors."""
 
 import json
 import shutil
@@ -49,13 +49,13 @@ def test_a_batch_is_beam_searched_as_each_text_alone(architecture, tmp_path):
 def test_sampling_is_from_the_whole_softmax_at_the_temperature(tmp_path):
     save_tiny_seq2seq(tmp_path, scale=1.0)
     translator = load_translator(tmp_path, max_length=3)
-    translator.model.generation_config.update(top_k=2, top_p=0.3)  # which are not what was asked for
+    translator.model.generation_config.update(top_k=2, top_p=0.3)  # must be overridden
     temperature, count = 0.7, 4000
     model, tokenizer = translator.model, translator.tokenizer
     tokens = tokenizer("the dog runs", return_tensors="pt")
     with torch.no_grad():
         logits = model(**tokens, decoder_input_ids=torch.tensor([[2]])).logits[0, 0]
-    logits[1] = -torch.inf  # never to be written, says the model's generation config
+    logits[1] = -torch.inf  # suppressed by the model's generation config
     probabilities = torch.softmax(logits / temperature, dim=0)
     firsts = Counter()
     for seed in range(4):
@@ -65,7 +65,7 @@ def test_sampling_is_from_the_whole_softmax_at_the_temperature(tmp_path):
     compared = [place for place in range(4, len(logits)) if probabilities[place] > 0.01]
     assert len(compared) > 6
     for place in compared:
-        # special tokens are not shown, so the word may also stand after them
+        # special tokens are removed, so the word may also come after them
         assert firsts[words[place]] / count == pytest.approx(probabilities[place].item(), abs=0.035)
 
 
@@ -79,7 +79,7 @@ def test_sampling_is_seeded_and_leaves_the_random_state(folder):
     assert cold == translator.translate(texts, beams=1) != first
 
 
-def test_lengths_are_cut(folder):
+def test_lengths_are_truncated(folder):
     translator = load_translator(folder, max_length=5)
     long = "a dog sees " * 40
     assert translator.translate([long]) == translator.translate(["a dog sees a dog sees"])
@@ -88,7 +88,7 @@ def test_lengths_are_cut(folder):
     assert translator.translate([]) == []
 
 
-def test_nothing_is_said(folder, capfd):
+def test_nothing_is_printed(folder, capfd):
     translator = load_translator(folder, max_length=9)
     translator.translate(["a dog", ""], temperature=1.0)
     translator.translate(["a dog", ""], beams=2)
@@ -102,7 +102,7 @@ def test_float16_weights_are_read_as_float32(tmp_path):
     assert load_translator(tmp_path, max_length=9).model.dtype == torch.float32
 
 
-def test_an_encoder_is_no_translator(tmp_path):
+def test_an_encoder_is_not_a_translator(tmp_path):
     with pytest.raises(NearfarError, match="has no translation model of the model type 'bert'"):
         load_translator(save_tiny(tmp_path), max_length=9)
 
@@ -137,7 +137,7 @@ def test_a_tokenizer_that_needs_a_package(folder, monkeypatch):
 
 
 @pytest.mark.parametrize(("forced", "start", "refused"), [(None, 2, True), (7, 2, False), (None, 8, False)])
-def test_a_model_of_many_languages_must_say_which(folder, monkeypatch, forced, start, refused):
+def test_a_multilingual_model_needs_a_target_language(folder, monkeypatch, forced, start, refused):
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     tokenizer.src_lang = "en"
     monkeypatch.setattr(transformers.AutoTokenizer, "from_pretrained", lambda folder, **_: tokenizer)
@@ -240,7 +240,7 @@ def test_the_hub(hub):
     assert there.asked == ["main"]
 
 
-def test_pickled_weights_are_had_as_the_hubs_own_conversion(hub):
+def test_the_hubs_own_conversion_replaces_pickled_weights(hub):
     there = hub(online={"main": False, "refs/pr/4": True}, proposals=[OTHER, CONVERSION])
     assert locate_translator("some/model").name == "refs-pr-4"
     assert there.asked == ["main", "refs/pr/4"]

@@ -1,4 +1,4 @@
-"""A file of texts to a file of vectors: every source and format, constant memory, several processes, mistakes."""
+"""A file of texts -> a file of embeddings: every source and format, constant memory, several processes, errors."""
 
 import gzip
 import json
@@ -16,9 +16,9 @@ import pytest
 
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
+from nearfar.commands.encode import command
 from nearfar.commands.encode import output as output_module
 from nearfar.commands.encode.command import encode
-from nearfar.data import lines as lines_module
 from tests.encode_helpers import TEXTS, encoded, make_world, stop_after, stopped
 
 
@@ -30,7 +30,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "settings", [{}, {"normalize": True}, {"pooling": "cls"}, {"precision": "bf16"}, {"dtype": "float16"}]
 )
-def test_the_vectors_are_those_of_encode(world: Path, settings: dict[str, Any]) -> None:
+def test_the_embeddings_are_those_of_encode(world: Path, settings: dict[str, Any]) -> None:
     encoded(**settings)
     found = np.load("x.npy")
     encoder = Encoder.from_pretrained("tiny", pooling=settings.get("pooling"))
@@ -103,24 +103,24 @@ def test_cut_texts_are_counted_over_all_runs(world: Path) -> None:
 
 def test_a_source_that_changes_while_it_is_read(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
-    monkeypatch.setattr(lines_module, "read_texts", lambda *_: iter(reads.pop(0)))
+    monkeypatch.setattr(command, "read_texts", lambda *_: iter(reads.pop(0)))
     with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read. Start again") as error:
         encoded()
     assert "--resume" not in str(error.value)
     assert not Path("x.npy").exists()
-    reads += [TEXTS, TEXTS]  # back as it was: nothing is taken over
+    reads += [TEXTS, TEXTS]  # the source is restored: nothing of the failed run is reused
     encoded(resume=True)
     np.testing.assert_allclose(np.load("x.npy"), Encoder.from_pretrained("tiny").encode(TEXTS), atol=1e-5)
 
 
 @pytest.mark.long
-def test_two_processes_give_what_one_gives(world: Path) -> None:
+def test_two_processes_give_the_same_bytes_as_one(world: Path) -> None:
     expected = encoded("y.npy")
     encoded(processes=2)
     np.testing.assert_allclose(np.load("x.npy"), np.load("y.npy"), atol=1e-6, rtol=0)
     assert len(expected) == Path("x.npy").stat().st_size
     again = {"block": 100, "overwrite": True}
-    assert encoded(processes=8, **again) == encoded("y.npy", **again)  # one block is one process's
+    assert encoded(processes=8, **again) == encoded("y.npy", **again)  # a block belongs to one process
 
 
 def test_a_dead_process_loses_nothing(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,8 +140,8 @@ def test_a_dead_process_loses_nothing(world: Path, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.long
-def test_memory_does_not_grow_with_the_lines(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The model sees one batch; the checks of its shapes, which are on under pytest only, leave garbage for a while.
+def test_memory_does_not_grow_with_the_number_of_lines(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The model is replaced: its shape checks, which are on only in tests, leave garbage.
     monkeypatch.setattr(Encoder, "encode_tokens", lambda _, ids, **__: np.ones((len(ids), 32), dtype=np.float32))
     peaks = []
     for number, count in enumerate((300, 1000, 4000)):  # the first run also imports
@@ -154,7 +154,7 @@ def test_memory_does_not_grow_with_the_lines(world: Path, monkeypatch: pytest.Mo
     assert peaks[2] - peaks[1] < 3000 * min(text, vector) / 3
 
 
-def test_ctrl_c_says_how_to_go_on(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_says_how_to_resume(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy("x.txt", "my x.txt")
     words = ["encode", "tiny", "--input", "my x.txt", "--output", "x.parquet"]
     words += ["--with-texts", "--dtype", "float16", "--precision", "bf16", "--processes", "1"]

@@ -1,4 +1,4 @@
-"""The output on its way: stopped at any moment, it ends with the same bytes, and nothing that was done is lost."""
+"""The unfinished output: interrupted at any moment, a run ends with the same bytes, and no finished block is lost."""
 
 import errno
 import json
@@ -27,7 +27,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def kill_at(step: int, patch: pytest.MonkeyPatch) -> None:
-    """Let the process end before its ``step``-th act on a file or, by half steps, behind it."""
+    """End the process before its ``step``-th operation on a file or, for half steps, after it."""
     acts = 0
 
     def counted(act: Callable[..., Any]) -> Callable[..., Any]:
@@ -55,7 +55,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
     encoder = Encoder.from_pretrained("tiny")
     settings: dict[str, Any] = {"with_texts": output == "x.parquet"}
     monkeypatch.setattr(Encoder, "from_pretrained", lambda *_, **__: encoder)
-    monkeypatch.setattr(os, "fsync", lambda _: None)  # which takes its time
+    monkeypatch.setattr(os, "fsync", lambda _: None)  # slow
     settings["block"] = 10
     expected = encoded(output, **settings)
     steps = 0
@@ -69,20 +69,20 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
                 break
             except Killed:
                 pass
-        assert not Path(output).exists() or Path(output).read_bytes() == expected  # never half a file
+        assert not Path(output).exists() or Path(output).read_bytes() == expected  # never a partial file
         try:
             assert encoded(output, resume=True, **settings) == expected
-        except NearfarError as error:  # the very last acts left nothing to do
+        except NearfarError as error:  # killed after the output was complete
             assert "is finished" in str(error)  # noqa: PT017
             assert Path(output).read_bytes() == expected
             assert list(Path(f"{output}.partial").glob("*")) == []
         else:
             assert sorted(os.listdir()) == sorted(["tiny", output, "x.txt"])
         steps += 1
-    assert steps > 2 * (2 * 3 + 5)  # two for each of the blocks, and those around them
+    assert steps > 2 * (2 * 3 + 5)  # two for each block, and those before and after the blocks
 
 
-def test_resumed_again_and_again_each_block_is_done_once(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_over_several_resumes_each_block_is_encoded_once(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded("y.npy")
     seen: list[int] = []
     tokenize = Encoder.tokenize
@@ -91,7 +91,7 @@ def test_resumed_again_and_again_each_block_is_done_once(world: Path, monkeypatc
     log = Path("x.npy.partial/blocks.jsonl")
     whole = log.read_bytes()
     assert [json.loads(line)["start"] for line in whole.splitlines()] == [0, BLOCK]
-    log.write_bytes(whole + b'{"start": 10, "te')  # a kill while a block was noted
+    log.write_bytes(whole + b'{"start": 10, "te')  # killed while a block was recorded
     stopped(blocks=3, resume=True)
     assert log.read_bytes().startswith(whole)
     assert len(log.read_bytes().splitlines()) == 3
@@ -100,7 +100,7 @@ def test_resumed_again_and_again_each_block_is_done_once(world: Path, monkeypatc
     assert len(seen) == 2  # blocks 4 and 5
 
 
-def test_what_a_stopped_run_left_is_not_overwritten(world: Path) -> None:
+def test_the_files_of_an_interrupted_run_are_not_overwritten(world: Path) -> None:
     stopped()
     before = {file.name: file.read_bytes() for file in Path("x.npy.partial").iterdir()}
     save_tiny(world / "other", seed=1)
@@ -126,13 +126,13 @@ def test_what_a_stopped_run_left_is_not_overwritten(world: Path) -> None:
     refuse(r"--precision was fp32, is bf16( emulated)?; --dtype was", precision="bf16", dtype="float16", resume=True)
     refuse(r"--max-length was 62, is 9", max_length=9, resume=True)
     refuse(r"--block was 5, is 4", block=4, resume=True)
-    shutil.copytree("tiny", "copy")  # the same model elsewhere, its own pooling named
+    shutil.copytree("tiny", "copy")  # the same model in another folder, with its own pooling given
     encode("copy", input="x.txt", output="x.npy", block=BLOCK, pooling="mean", resume=True, progress=False)
     with pytest.raises(NearfarError, match=r"x\.npy: is finished, there is nothing to resume"):
         encoded(resume=True)
     with pytest.raises(NearfarError, match=r"--output x\.npy: exists; replace it by --overwrite"):
         encoded()
-    assert encoded(overwrite=True) == Path("x.npy").read_bytes()  # made once more
+    assert encoded(overwrite=True) == Path("x.npy").read_bytes()  # encoded again
 
 
 def test_two_runs_do_not_write_one_output(world: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_damaged_folder_is_refused(world: Path) -> None:
     encoded(resume=True)
 
 
-def test_a_full_disk_is_told_before_and_while(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_and_during_the_run(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded("y.npy")
     usage = namedtuple("usage", "total used free")
     with monkeypatch.context() as patch:
@@ -164,7 +164,7 @@ def test_a_full_disk_is_told_before_and_while(world: Path, monkeypatch: pytest.M
         assert not Path("x.npy.partial").exists()
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 3000, 3000))
         encoded()
-        with pytest.raises(NearfarError, match=r"x\.parquet: needs about"):  # it needs them twice
+        with pytest.raises(NearfarError, match=r"x\.parquet: needs about"):  # needs the space twice
             encoded("x.parquet")
     Path("x.npy").unlink()
     with monkeypatch.context() as patch:

@@ -1,4 +1,4 @@
-"""Fine-tuning by the public functions: what it learns and leaves, how it goes on, what may change, what is refused."""
+"""Fine-tuning by the public functions: learning, output files, resuming, and errors."""
 
 import json
 import os
@@ -37,7 +37,7 @@ NEUTRAL = [word for word in WORDS if not any(word in words for words in LABELS.v
 
 
 def separable(count: int, *, seed: int = 0, labels: tuple[str, ...] = ("fruit", "pet")) -> list[tuple[str, str]]:
-    """Texts, each with a word of its label among others, and their labels."""
+    """Texts and their labels; each text contains a word of its label."""
     draw = random.Random(seed)
     rows = []
     for number in range(count):
@@ -77,7 +77,7 @@ def finished_run(tmp_path_factory: pytest.TempPathFactory) -> tuple[FinetuneConf
 
 @pytest.fixture
 def config(finished_run: tuple[FinetuneConfig, FinetuneResult], tmp_path: Path) -> FinetuneConfig:
-    """The same in a folder of its own."""
+    """The same config with another folder."""
     return replace(finished_run[0], output=str(tmp_path / "run"))
 
 
@@ -86,25 +86,25 @@ def metrics(run: str) -> list[dict[str, float]]:
     return [{key: value for key, value in line.items() if key != "items_per_second"} for line in lines]
 
 
-def entry_of(result: results.Result) -> dict[str, object]:
-    (entry,) = result["transfer"]["tasks"].values()
+def entry_of(result: results.EvaluationResult) -> results.TransferScores:
+    (entry,) = result.transfer.tasks.values()
     return entry
 
 
 def assert_same_run(first: str, second: str) -> None:
-    """To the bit: metrics, weights and predictions."""
+    """Check that metrics, weights and predictions are bit-identical."""
     assert metrics(first) == metrics(second)
     ours, theirs = (load_file(Path(run) / "model" / "model.safetensors") for run in (first, second))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    told = [entry_of(results.read_result(Path(run) / "result.json")) for run in (first, second)]
-    assert told[0]["predicted"] == told[1]["predicted"]
+    told = [entry_of(results.EvaluationResult.load(Path(run) / "result.json")) for run in (first, second)]
+    assert told[0].predicted == told[1].predicted
 
 
-# --- what a run learns and leaves ---
+# --- results and output files ---
 
 
-def test_a_run_beats_chance_and_leaves_model_result_and_account(
+def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     finished_run: tuple[FinetuneConfig, FinetuneResult],
 ) -> None:
     config, done = finished_run
@@ -113,13 +113,13 @@ def test_a_run_beats_chance_and_leaves_model_result_and_account(
     assert sorted(path.name for path in run.iterdir()) == left
     assert (run / "config.toml").read_text() == dump_toml(config)
     assert done.steps == 32
-    result = results.read_result(run / "result.json")
+    result = results.EvaluationResult.load(run / "result.json")
     assert result == done.result
-    assert (result["model"], result["config"]["training_seed"]) == (config.output, config.seed)
+    assert (result.model, result.config["training_seed"]) == (config.output, config.seed)
     assert "fine-tuned" in (run / "result.md").read_text()
     entry = entry_of(result)
-    assert (entry["rows"], entry["classes"], entry["protocol"]) == (60, ["fruit", "pet"], "finetune")
-    assert entry["accuracy"]["low"] > 60  # type: ignore[index]
+    assert (entry.rows, entry.classes, entry.protocol) == (60, ["fruit", "pet"], "finetune")
+    assert entry.accuracy.low > 60
 
     steps = [line for line in metrics(config.output) if "loss" in line]
     assert [line["step"] for line in steps] == list(range(1, 33))
@@ -129,28 +129,28 @@ def test_a_run_beats_chance_and_leaves_model_result_and_account(
     assert [step for step, _ in scores] == [0, 5, 10, 15, 20, 25, 30, 32]
     assert (done.start_score, done.best_score) == (scores[0][1], max(score for _, score in scores[1:]))
     assert dict(scores)[done.best_step] == done.best_score
-    assert entry["dev_accuracy"] == pytest.approx(100 * done.best_score)
+    assert entry.dev_accuracy == pytest.approx(100 * done.best_score)
     run_info = json.loads((run / "run.json").read_text())
-    used = asdict(config) | {"precision": "fp32"}  # what auto is here
+    used = asdict(config) | {"precision": "fp32"}  # auto resolves to this
     assert run_info["config"] == json.loads(json.dumps(used))
     assert (run_info["dev"], run_info["metric"]) == (f"{config.task}, validation", "accuracy")
-    assert run_info["data"] == result["config"]["data"]
+    assert run_info["data"] == result.config["data"]
     assert [part.split(":")[0] for part in run_info["data"]] == ["train", "validation", "test", "labels"]
 
 
 def test_the_model_gives_the_results_predictions(finished_run: tuple[FinetuneConfig, FinetuneResult]) -> None:
     entry, folder = entry_of(finished_run[1].result), Path(finished_run[0].output) / "model"
-    assert len(set(entry["predicted"])) == 2  # type: ignore[call-overload]
+    assert len(set(entry.predicted)) == 2
     texts = [text for text, _ in separable(60, seed=2)]
     theirs = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert theirs.config.id2label == {0: "fruit", 1: "pet"}
     with torch.no_grad():
         found = [int(theirs(**tokenizer(text, return_tensors="pt")).logits.argmax()) for text in texts]
-    assert found == entry["predicted"]
+    assert found == entry.predicted
     ours = Classifier.from_pretrained(folder)
     assert (ours.label_names, ours.max_length) == (("fruit", "pet"), 20)
-    assert ours.predict([(text,) for text in texts]).argmax(axis=1).tolist() == entry["predicted"]
+    assert ours.predict([(text,) for text in texts]).argmax(axis=1).tolist() == entry.predicted
 
 
 def test_in_memory_is_the_same(
@@ -163,12 +163,12 @@ def test_in_memory_is_the_same(
     assert sorted(Path(config.output).parent.rglob("*")) == there
     assert not list(tmp_path.iterdir())
     assert replace(again, result=done.result, seconds=done.seconds) == done
-    assert again.result["config"] == done.result["config"]
+    assert again.result.config == done.result.config
     assert entry_of(again.result) == entry_of(done.result)
 
 
 def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig, tmp_path: Path) -> None:
-    config = replace(config, evaluate_every=1, schedule="constant", warmup=0.0)  # its scores go up and down
+    config = replace(config, evaluate_every=1, schedule="constant", warmup=0.0)  # the scores vary
     finetune(config)
     history = json.loads((Path(config.output) / "run.json").read_text())["history"]
     worse = next(
@@ -182,7 +182,7 @@ def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig
         classifier = Classifier.from_pretrained(tmp_path / keep / "model")
         found = classifier.predict([(text,) for text in texts]).argmax(axis=1)
         right = np.mean([("fruit", "pet")[label] == gold for label, gold in zip(found, labels, strict=True)])
-        assert entry_of(done.result)["dev_accuracy"] == pytest.approx(100 * right)
+        assert entry_of(done.result).dev_accuracy == pytest.approx(100 * right)
         kept[keep] = (done.best_step, done.best_score, right)
     assert kept["best"][:2] == kept["last"][:2]
     assert kept["last"][2] < kept["best"][2] == kept["best"][1]
@@ -195,16 +195,14 @@ def test_another_seed_is_another_run_of_the_same_rows(
     config = replace(config, seed=2, epochs=1)
     other, before = finetune(config), finished_run[1]
     assert metrics(config.output)[1]["ce"] != metrics(finished_run[0].output)[1]["ce"]  # another head, another order
-    assert entry_of(other.result)["digest"] == entry_of(before.result)["digest"]
+    assert entry_of(other.result).digest == entry_of(before.result).digest
     found = compare(*(Path(run) / "result.json" for run in (config.output, finished_run[0].output)), resamples=50)
-    assert (
-        compare(config.output, finished_run[0].output, resamples=50)["tasks"] == found["tasks"]
-    )  # a run is its result
-    assert list(found["tasks"]) == [config.task]
-    assert (found["first"]["training_seeds"], found["second"]["training_seeds"]) == ([2], [1])
+    assert compare(config.output, finished_run[0].output, resamples=50).tasks == found.tasks  # a run is its result
+    assert list(found.tasks) == [config.task]
+    assert (found.first.training_seeds, found.second.training_seeds) == ([2], [1])
 
 
-# --- stopped, and gone on ---
+# --- interrupted and resumed ---
 
 
 def stop_at(step: int, how: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,7 +229,7 @@ def press_ctrl_c() -> None:
 @pytest.mark.parametrize(
     ("how", "raised", "steps"), [(raise_error, RuntimeError, (4, 12, 31)), (press_ctrl_c, Interrupted, (7, 20, 32))]
 )
-def test_stopped_it_goes_on_and_ends_bit_identical(
+def test_a_resumed_run_ends_bit_identical(
     config: FinetuneConfig,
     finished_run: tuple[FinetuneConfig, FinetuneResult],
     how: Callable[[], None],
@@ -239,7 +237,7 @@ def test_stopped_it_goes_on_and_ends_bit_identical(
     steps: tuple[int, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     for number, step in enumerate(steps):
         stop_at(step, how, monkeypatch)
         with pytest.raises(raised):
@@ -253,7 +251,7 @@ def test_stopped_it_goes_on_and_ends_bit_identical(
 
 
 def test_ctrl_c_while_the_last_step_is_saved_counts(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     config = replace(config, epochs=1)
     save = Checkpoints.save
 
@@ -270,7 +268,7 @@ def test_ctrl_c_while_the_last_step_is_saved_counts(config: FinetuneConfig, monk
     assert finetune(config, resume=True).steps == 8
 
 
-def test_stopped_while_it_tests_it_goes_on(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_interrupted_during_the_test_resumes(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(config, epochs=1)
     with monkeypatch.context() as patched:
         patched.setattr(module, "evaluate_test_rows", lambda *_, **__: raise_error())
@@ -278,14 +276,14 @@ def test_stopped_while_it_tests_it_goes_on(config: FinetuneConfig, monkeypatch: 
             finetune(config)
     assert not (Path(config.output) / "run.json").exists()
     done = finetune(config, resume=True)
-    assert results.read_result(Path(config.output) / "result.json") == done.result
+    assert results.EvaluationResult.load(Path(config.output) / "result.json") == done.result
     assert not (Path(config.output) / "checkpoint").exists()
 
 
 # --- what the best step depends on ---
 
 
-def test_steps_are_chosen_by_the_validation_rows_alone(
+def test_steps_are_chosen_by_the_validation_rows_only(
     config: FinetuneConfig, finished_run: tuple[FinetuneConfig, FinetuneResult], tmp_path: Path
 ) -> None:
     texts, labels = zip(*separable(60, seed=2), strict=True)
@@ -295,8 +293,8 @@ def test_steps_are_chosen_by_the_validation_rows_alone(
     assert metrics(config.output) == metrics(finished_run[0].output)
     assert (other.best_step, other.best_score) == (done.best_step, done.best_score)
     entries = entry_of(done.result), entry_of(other.result)
-    assert entries[0]["predicted"] == entries[1]["predicted"]
-    assert entries[0]["accuracy"] != entries[1]["accuracy"]
+    assert entries[0].predicted == entries[1].predicted
+    assert entries[0].accuracy != entries[1].accuracy
 
     wrong = [(text, "pet" if label == "fruit" else "fruit") for text, label in separable(40, seed=1)]
     task = load_task(replace(config, validation=write(tmp_path / "validation.tsv", wrong)))
@@ -314,9 +312,9 @@ def test_three_labels_in_pairs_by_named_columns(config: FinetuneConfig, tmp_path
     changes |= {"text_columns": ("question", "answer"), "label_column": "kind", "epochs": 10}
     done = finetune(replace(config, **changes, balanced=True, batch_size=9))
     entry = entry_of(done.result)
-    assert (entry["classes"], entry["rows"]) == (["fruit", "pet", "water"], 24)
-    assert entry["accuracy"]["score"] > 60  # type: ignore[index]
-    assert done.result["config"]["data"][1].startswith("validation: of train, drawn by seed 0")
+    assert (entry.classes, entry.rows) == (["fruit", "pet", "water"], 24)
+    assert entry.accuracy.score > 60
+    assert done.result.config["data"][1].startswith("validation: of train, drawn by seed 0")
 
 
 def test_scores_are_a_regression(config: FinetuneConfig, tmp_path: Path) -> None:
@@ -330,9 +328,9 @@ def test_scores_are_a_regression(config: FinetuneConfig, tmp_path: Path) -> None
     config = replace(config, task=files["train"], validation=files["validation"], test=files["test"], epochs=6)
     done = finetune(config)
     entry = entry_of(done.result)
-    assert entry["kind"] == "relatedness"
-    assert entry["pearson"]["low"] > 30  # type: ignore[index]
-    assert done.best_score == pytest.approx(entry["dev_pearson"] / 100)  # type: ignore[operator]
+    assert entry.kind == "relatedness"
+    assert entry.pearson.low > 30
+    assert done.best_score == pytest.approx(entry.dev_pearson / 100)
     lines = metrics(config.output)
     assert lines[0]["metric"] == "pearson"
     assert lines[1].keys() >= {"loss", "mse"}
@@ -357,7 +355,7 @@ def test_bf16_and_micro_batches(config: FinetuneConfig, tmp_path: Path) -> None:
 
 
 def changed(config: FinetuneConfig, **changes: object) -> tuple[ClassificationTask, ClassificationTask]:
-    """The task with the config as it is and as changed; validation and test rows must be the same."""
+    """The task with and without the changes to the config; validation and test rows must be the same."""
     before, after = load_task(config), load_task(replace(config, **changes))  # type: ignore[arg-type]
     assert (after.validation, after.test, after.label_names) == (before.validation, before.test, before.label_names)
     assert after.sources[:3] == before.sources
@@ -382,11 +380,11 @@ def test_samples_are_balanced_or_proportional(config: FinetuneConfig, tmp_path: 
     assert "in the labels' proportions" in like.sources[3]
     done = finetune(replace(config, sample_size=6, epochs=3, batch_size=16))  # fewer rows than a batch
     assert (done.steps, done.best_step) == (3, 3)
-    assert done.result["config"]["data"][3].startswith("6 of")
+    assert done.result.config["data"][3].startswith("6 of")
 
 
 @pytest.mark.parametrize("noise", ["word-dropout", "word-swap", "characters"])
-def test_noise_changes_the_training_texts_alone(config: FinetuneConfig, noise: str) -> None:
+def test_noise_changes_only_the_training_texts(config: FinetuneConfig, noise: str) -> None:
     before, after = changed(config, noise=noise, noise_rate=0.5)
     assert after.train.targets == before.train.targets
     differ = sum(one != other for one, other in zip(before.train.texts, after.train.texts, strict=True))
@@ -396,7 +394,7 @@ def test_noise_changes_the_training_texts_alone(config: FinetuneConfig, noise: s
     assert changed(config, noise=noise, noise_rate=0.5, sample_seed=2)[1].train != after.train
 
 
-def test_translations_take_the_place_of_training_texts(config: FinetuneConfig, tmp_path: Path) -> None:
+def test_translations_replace_training_texts(config: FinetuneConfig, tmp_path: Path) -> None:
     pairs = [(text, f"the {number}", label) for number, (text, label) in enumerate(separable(80))]
     file = write(tmp_path / "pairs.tsv", pairs, "sentence1\tsentence2\tlabel")
     config = replace(config, task=file, validation=None, test=None)
@@ -404,13 +402,13 @@ def test_translations_take_the_place_of_training_texts(config: FinetuneConfig, t
     back = write(tmp_path / "back.tsv", [(text, f"so {text}", "x") for text in texts], "sentence\ttranslation\tpivot")
     before, after = changed(config, noise=back)
     assert after.train.texts == [tuple(f"so {text}" for text in row) for row in before.train.texts]
-    assert after.sources[3] == f"training texts replaced by those of {back}"
+    assert after.sources[3] == f"training texts replaced by back-translations from {back}"
     write(tmp_path / "back.tsv", [("a dog", "a cat")], "sentence\ttranslation")
     with pytest.raises(NearfarError, match=r"back\.tsv: no translation of "):
         load_task(replace(config, noise=back))
 
 
-# --- mistakes ---
+# --- errors ---
 
 
 def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: FinetuneConfig, tmp_path: Path) -> None:
@@ -434,10 +432,10 @@ def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: Finetun
     refuse("is named both for training and for test", test=config.task)
     refuse("no such model folder", model=str(tmp_path / "nowhere"))
     refuse("max_length 100: must be from 3 to", max_length=100)
-    refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and no such file", noise="word-drop")
+    refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and there is no such", noise="word-drop")
     scores = write(tmp_path / "scores.tsv", [(text, f"{number}.5") for number, (text, _) in enumerate(separable(20))])
     changes = {"task": scores, "validation": None, "test": None}
-    refuse("--sample-size draws rows by their labels, and these rows have scores", **changes, sample_size=4)
+    refuse("--sample-size samples rows by label, but these rows have scores", **changes, sample_size=4)
 
 
 @pytest.mark.parametrize(
@@ -455,12 +453,12 @@ def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: Finetun
         ({"learning_rate": 0.0}, "--learning-rate 0.0: must be above 0"),
     ],
 )
-def test_values_that_no_run_can_use(changes: dict[str, float], message: str) -> None:
+def test_invalid_values(changes: dict[str, float], message: str) -> None:
     with pytest.raises(NearfarError, match=message):
         FinetuneConfig(output="x", **changes)  # type: ignore[arg-type]
 
 
-def test_run_folders_in_the_way(config: FinetuneConfig, tmp_path: Path) -> None:
+def test_existing_run_folders(config: FinetuneConfig, tmp_path: Path) -> None:
     config = replace(config, epochs=1)
     with pytest.raises(NearfarError, match="no run to resume"):
         finetune(config, resume=True)

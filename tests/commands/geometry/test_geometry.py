@@ -1,6 +1,5 @@
 """The verb from models and files to numbers, notes and plots; numbers against evaluate and plain formulas."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +11,8 @@ from nearfar.cli import main
 from nearfar.commands.evaluate import evaluate
 from nearfar.commands.geometry import inputs as geometry_sets
 from nearfar.commands.geometry.command import geometry
-from nearfar.evaluation.geometry_tables import geometry_markdown
+from nearfar.evaluation.results import GeometryResult, PlottedTexts
+from nearfar.evaluation.tables.geometry import geometry_markdown
 from nearfar.types import ScoredPair
 from tests.tiny import make_workspace, save_tiny, write_labelled, write_pairs
 
@@ -64,11 +64,11 @@ def test_from_flags_to_files(world: Path, capsys: pytest.CaptureFixture[str]) ->
     names = ["spectrum.png", "layers-tiny.png", "layers-other.png", "pairs.png", "labels.png"]
     assert {path.name for path in Path("out").iterdir()} == {*names, "geometry.json", "geometry.md"}
     assert all(Path("out", name).read_bytes().startswith(b"\x89PNG") for name in names)
-    result = json.loads(Path("out/geometry.json").read_text(encoding="utf-8"))
-    assert (result["schema"], result["kind"], result["plots"]) == (1, "geometry", names)
-    assert result["provenance"]["versions"]["torch"]
-    assert result["unavailable"] == {}
-    assert result["labelled"] == {"spec": "labelled.tsv", "texts": 12, "labels": ["bad", "good"]}
+    result = GeometryResult.load("out/geometry.json")
+    assert (result.schema, result.kind, result.plots) == (1, "geometry", names)
+    assert result.provenance.versions["torch"]
+    assert result.unavailable == {}
+    assert result.labelled == PlottedTexts(spec="labelled.tsv", texts=12, labels=["bad", "good"])
     page = Path("out/geometry.md").read_text(encoding="utf-8")
     assert page == geometry_markdown(result)
     assert "| measure | tiny | other |" in page
@@ -76,7 +76,7 @@ def test_from_flags_to_files(world: Path, capsys: pytest.CaptureFixture[str]) ->
     printed = capsys.readouterr().out
     for shown in ("Geometry on pairs.tsv", "tiny", "isotropy", "best layer on task.tsv", "spectrum.png"):
         assert shown in printed
-    assert f"{result['models']['tiny']['uniformity']:.3f}" in printed
+    assert f"{result.models['tiny'].uniformity:.3f}" in printed
 
 
 def test_numbers_are_of_the_distinct_texts_and_the_positive_pairs(world: Path, no_plots: None) -> None:
@@ -84,7 +84,7 @@ def test_numbers_are_of_the_distinct_texts_and_the_positive_pairs(world: Path, n
     first = rows[0]
     with Path("pairs.tsv").open("a", encoding="utf-8") as file:
         file.write(f"3\t{first[1]}\t{rows[1][1]}\n")  # texts that were there before
-    result = geometry("tiny", "out", **OWN)
+    result = geometry("tiny", output="out", **OWN)
     rows = read("pairs.tsv")
     texts = sorted({text for row in rows for text in row[1:]})
     assert len(texts) < 2 * len(rows)
@@ -94,30 +94,30 @@ def test_numbers_are_of_the_distinct_texts_and_the_positive_pairs(world: Path, n
     positives = [(texts.index(a), texts.index(b)) for score, a, b in rows if score > 1]
     assert 1 < len(positives) < len(rows)
     singular = np.sqrt(np.maximum(np.linalg.eigvalsh(cosines)[::-1], 0))
-    model = result["models"]["tiny"]
-    assert model["alignment"] == pytest.approx(np.mean([2 - 2 * cosines[i, j] for i, j in positives]), abs=1e-5)
-    assert model["uniformity"] == pytest.approx(np.log(np.exp(-2 * (2 - 2 * cosines[off])).mean()), abs=1e-5)
-    assert model["mean_cosine"] == pytest.approx(cosines[off].mean(), abs=1e-5)
-    assert model["spectrum"][:20] == pytest.approx((singular / singular[0])[:20], abs=1e-5)
-    assert 1 < model["effective_rank"] < 32
-    assert np.exp(-2) < model["isotropy"] < 1
-    assert (model["dim"], model["pooling"], model["warning"]) == (32, "mean", None)
-    pairs_info = result["pairs"]
-    assert (pairs_info["pairs"], pairs_info["positives"], pairs_info["texts"]) == (
+    model = result.models["tiny"]
+    assert model.alignment == pytest.approx(np.mean([2 - 2 * cosines[i, j] for i, j in positives]), abs=1e-5)
+    assert model.uniformity == pytest.approx(np.log(np.exp(-2 * (2 - 2 * cosines[off])).mean()), abs=1e-5)
+    assert model.mean_cosine == pytest.approx(cosines[off].mean(), abs=1e-5)
+    assert model.spectrum[:20] == pytest.approx((singular / singular[0])[:20], abs=1e-5)
+    assert 1 < model.effective_rank < 32
+    assert np.exp(-2) < model.isotropy < 1
+    assert (model.dim, model.pooling, model.warning) == (32, "mean", None)
+    pairs_info = result.pairs
+    assert (pairs_info.pairs, pairs_info.positives, pairs_info.texts) == (
         len(rows),
         len(positives),
         len(texts),
     )
-    assert pairs_info["instead_of"] is None
+    assert pairs_info.instead_of is None
 
 
 def test_layers_are_what_evaluating_with_that_pooling_gives(world: Path, no_plots: None) -> None:
-    layers = geometry(["tiny"], "out", **OWN)["models"]["tiny"]["layers"]
+    layers = geometry(["tiny"], output="out", **OWN).models["tiny"].layers
     assert {pooling: len(scores) for pooling, scores in layers.items()} == {"cls": 3, "mean": 3, "max": 3}
     assert layers["cls"][0] is None  # before the first layer every [CLS] is the same vector
     for layer, pooling in ((0, "max"), (1, "cls"), (1, "mean"), (2, "max")):
         scored = evaluate("tiny", tasks="task.tsv", pooling=f"layer:{layer}:{pooling}", resamples=0, progress=False)
-        expected = scored["tasks"]["task.tsv"]["spearman"]["all"]["score"]
+        expected = scored.tasks["task.tsv"].spearman.all.score
         assert layers[pooling][layer] == pytest.approx(expected, abs=0.01)
     assert len({score for scores in layers.values() for score in scores}) > 5
 
@@ -126,17 +126,17 @@ def test_without_any_data_it_says_so_and_measures_generated_pairs(
     world: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["geometry", "tiny", "--output", "out"]) == 0
-    result = json.loads(Path("out/geometry.json").read_text(encoding="utf-8"))
-    assert result["plots"] == ["spectrum.png"]
+    result = GeometryResult.load("out/geometry.json")
+    assert result.plots == ["spectrum.png"]
     assert sorted(path.name for path in Path("out").iterdir()) == ["geometry.json", "geometry.md", "spectrum.png"]
-    assert list(result["unavailable"]) == ["stsb:dev", "stsb", "sst2:test"]
-    assert (result["pairs"]["spec"], result["pairs"]["instead_of"]) == ("microworld:dev", "stsb:dev")
-    assert result["task"] is result["labelled"] is result["models"]["tiny"]["layers"] is None
-    assert result["models"]["tiny"]["alignment"] > 0
+    assert list(result.unavailable) == ["stsb:dev", "stsb", "sst2:test"]
+    assert (result.pairs.spec, result.pairs.instead_of) == ("microworld:dev", "stsb:dev")
+    assert result.task is result.labelled is result.models["tiny"].layers is None
+    assert result.models["tiny"].alignment > 0
     printed = " ".join(capsys.readouterr().out.split())
     for said in (
         "Geometry on microworld:dev",
-        "NOT of stsb:dev",
+        "NOT computed on stsb:dev",
         "Left out: sst2:test. sst2:test is nowhere.",
         "--pairs with a file with the columns score, sentence1 and sentence2, or microworld:dev",
         "--task with",
@@ -149,9 +149,9 @@ def test_without_any_data_it_says_so_and_measures_generated_pairs(
 def test_generated_pairs_that_are_asked_for_are_drawn_too(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
     monkeypatch.setattr(module.plots, "tsne_pairs", lambda *given, **_: drawn.append(given))
-    result = geometry({"letters": letters}, "out", pairs="microworld:dev", progress=False)
-    assert result["plots"] == ["spectrum.png", "pairs.png"]
-    assert result["pairs"]["instead_of"] is None
+    result = geometry({"letters": letters}, output="out", pairs="microworld:dev", progress=False)
+    assert result.plots == ["spectrum.png", "pairs.png"]
+    assert result.pairs.instead_of is None
     ((vectors, similar, dissimilar, file),) = drawn
     assert (len(similar), len(dissimilar), file) == (20, 20, Path("out/pairs.png"))
     assert vectors["letters"].shape == (80, 26)
@@ -165,20 +165,20 @@ def test_generated_pairs_that_are_asked_for_are_drawn_too(world: Path, monkeypat
 @pytest.mark.parametrize("spec", ["stsb:dev", "nowhere.tsv"])
 def test_a_named_set_must_be_there_and_nothing_is_encoded(world: Path, flag: str, spec: str) -> None:
     with pytest.raises(NearfarError, match="nowhere"):
-        geometry({"f": lambda texts: pytest.fail("encoded")}, "out", **{**OWN, flag: spec})
+        geometry({"f": lambda texts: pytest.fail("encoded")}, output="out", **{**OWN, flag: spec})
 
 
 def test_sets_that_nothing_can_be_measured_on(world: Path) -> None:
-    with pytest.raises(NearfarError, match=r"pairs\.tsv: no pair is scored above --positive-above 5; the highest"):
-        geometry("tiny", "out", **{**OWN, "positive_above": 5.0})
+    with pytest.raises(NearfarError, match=r"pairs\.tsv: no pair has a score above --positive-above 5; the highest"):
+        geometry("tiny", output="out", **{**OWN, "positive_above": 5.0})
     Path("few.tsv").write_text("score\tsentence1\tsentence2\n5\ta\tb\n0\tc\td\n2\te\te\n5\tg\th\n")
     with pytest.raises(NearfarError, match=r"few\.tsv: 3 pairs of two different texts; a plot of pairs needs 4"):
-        geometry("tiny", "out", **{**OWN, "pairs": "few.tsv"})
+        geometry("tiny", output="out", **{**OWN, "pairs": "few.tsv"})
     write_labelled(world / "many.tsv", [f"l{n}" for n in range(21)] * 2)
-    with pytest.raises(NearfarError, match=r"many\.tsv: has 21 labels; a plot can tell 20 apart"):
-        geometry("tiny", "out", **{**OWN, "labelled": "many.tsv"})
-    with pytest.raises(NearfarError, match="--labelled-limit 3"):
-        geometry("tiny", "out", **OWN, labelled_limit=3)
+    with pytest.raises(NearfarError, match=r"many\.tsv: has 21 labels; a plot shows at most 20"):
+        geometry("tiny", output="out", **{**OWN, "labelled": "many.tsv"})
+    with pytest.raises(NearfarError, match="labelled_limit = 3: must be at least 4"):
+        geometry("tiny", output="out", **OWN, labelled_limit=3)
 
 
 def test_extremes_are_drawn_by_chance_among_equal_scores() -> None:
@@ -196,45 +196,45 @@ def test_extremes_are_drawn_by_chance_among_equal_scores() -> None:
 
 def test_labelled_texts_are_the_first_or_spread_over_a_sorted_file(world: Path, no_plots: None) -> None:
     seen: list[str] = []
-    geometry({"f": lambda texts: seen.extend(texts) or letters(texts)}, "out", **OWN, labelled_limit=5)
+    geometry({"f": lambda texts: seen.extend(texts) or letters(texts)}, output="out", **OWN, labelled_limit=5)
     assert [text.split()[-1] for text in seen[-5:]] == ["0", "1", "2", "3", "4"]
     write_labelled(world / "sorted.tsv", ["x"] * 30 + ["y"] * 11)
     options = {**OWN, "labelled": "sorted.tsv", "labelled_limit": 5}
-    result = geometry({"f": lambda texts: seen.extend(texts) or letters(texts)}, "out", **options)
+    result = geometry({"f": lambda texts: seen.extend(texts) or letters(texts)}, output="out", **options)
     assert [text.split()[-1] for text in seen[-5:]] == ["0", "10", "20", "30", "40"]
-    assert result["labelled"] == {"spec": "sorted.tsv", "texts": 5, "labels": ["x", "y"]}
+    assert result.labelled == PlottedTexts(spec="sorted.tsv", texts=5, labels=["x", "y"])
 
 
 def test_a_function_has_no_layers_and_no_settings(world: Path, no_plots: None) -> None:
-    result = geometry({"letters": letters, "tiny": "tiny"}, "out", **OWN)
-    assert result["models"]["letters"]["layers"] is None
-    assert result["models"]["tiny"]["layers"] is not None
-    assert (result["models"]["letters"]["pooling"], result["models"]["letters"]["dim"]) == (None, 26)
+    result = geometry({"letters": letters, "tiny": "tiny"}, output="out", **OWN)
+    assert result.models["letters"].layers is None
+    assert result.models["tiny"].layers is not None
+    assert (result.models["letters"].pooling, result.models["letters"].dim) == (None, 26)
     with pytest.raises(NearfarError, match="pooling is a setting"):
-        geometry({"letters": letters}, "out", **OWN, pooling="mean")
-    with pytest.raises(NearfarError, match="a function has no name"):
-        geometry([letters], "out", **OWN)
+        geometry({"letters": letters}, output="out", **OWN, pooling="mean")
+    with pytest.raises(NearfarError, match="a function needs a name"):
+        geometry([letters], output="out", **OWN)
     with pytest.raises(NearfarError, match=r"flat: returned shape \(3,\)"):
-        geometry({"flat": lambda texts: np.zeros(3)}, "out", **OWN)
+        geometry({"flat": lambda texts: np.zeros(3)}, output="out", **OWN)
 
 
 def test_pooling_of_all_models_and_a_run_folder(world: Path, no_plots: None) -> None:
     (world / "run").mkdir()
     (world / "tiny").rename(world / "run" / "model")
     (world / "run" / "run.json").write_text("{}")
-    result = geometry(["run", "other"], "out", **OWN, pooling="layer:1:max")
-    assert [model["pooling"] for model in result["models"].values()] == ["layer:1:max"] * 2
-    assert result["models"]["run"]["model"] == "run"
+    result = geometry(["run", "other"], output="out", **OWN, pooling="layer:1:max")
+    assert [model.pooling for model in result.models.values()] == ["layer:1:max"] * 2
+    assert result.models["run"].model == "run"
     other = Encoder.from_pretrained("other", pooling="layer:1:max").encode
-    again = geometry({"function": other}, "out", **OWN)["models"]["function"]
+    again = geometry({"function": other}, output="out", **OWN).models["function"]
     for measure in ("alignment", "isotropy", "effective_rank"):
-        assert result["models"]["other"][measure] == pytest.approx(again[measure], abs=1e-4)
-    assert abs(result["models"]["run"]["alignment"] - again["alignment"]) > 1e-3
+        assert getattr(result.models["other"], measure) == pytest.approx(getattr(again, measure), abs=1e-4)
+    assert abs(result.models["run"].alignment - again.alignment) > 1e-3
 
 
 def test_a_collapsed_space_is_said_to_be_one(world: Path, no_plots: None) -> None:
-    result = geometry({"flat": lambda texts: np.ones((len(texts), 8))}, "out", **OWN)
-    assert "collapsed" in result["models"]["flat"]["warning"]
+    result = geometry({"flat": lambda texts: np.ones((len(texts), 8))}, output="out", **OWN)
+    assert "collapsed" in result.models["flat"].warning
     assert "flat: The embeddings have collapsed" in geometry_markdown(result)
 
 
@@ -280,9 +280,9 @@ def test_mistakes_are_one_line(world: Path, words: str, message: str, capsys: py
 
 @pytest.mark.realdata
 def test_the_default_sets(nearfar_data: Path, tmp_path: Path, no_plots: None) -> None:
-    result = geometry({"letters": letters}, tmp_path, progress=False)
-    assert result["unavailable"] == {}
-    found = result["pairs"]
-    assert [found[key] for key in ("spec", "pairs", "positives", "texts")] == ["stsb:dev", 1500, 208, 2910]
-    assert (result["task"]["spec"], result["task"]["pairs"]) == ("stsb", 1379)
-    assert result["labelled"] == {"spec": "sst2:test", "texts": 400, "labels": ["0", "1"]}
+    result = geometry({"letters": letters}, output=tmp_path, progress=False)
+    assert result.unavailable == {}
+    found = result.pairs
+    assert (found.spec, found.pairs, found.positives, found.texts) == ("stsb:dev", 1500, 208, 2910)
+    assert (result.task.spec, result.task.pairs) == ("stsb", 1379)
+    assert result.labelled == PlottedTexts(spec="sst2:test", texts=400, labels=["0", "1"])

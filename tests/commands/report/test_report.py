@@ -22,9 +22,10 @@ from tests.evaluation.report.cases import (
     comparison,
     evaluation,
     geometry,
+    metrics_lines,
     row_of,
     side,
-    training_run,
+    training_record,
     transfer,
 )
 
@@ -52,15 +53,15 @@ def write_json(file: Path, value: Any) -> None:
 
 
 def write_run(folder: Path, *, seed: int, finished: bool = True) -> None:
-    made = training_run("x", seed=seed)
+    record = training_record(seed)
     folder.mkdir(parents=True)
-    settings = {**made.settings, "output": str(folder)}
+    settings = {**record["config"], "output": str(folder)}
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
     (folder / "config.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    records = sorted([*made.steps, *made.evaluations], key=lambda line: line["step"])
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in records), encoding="utf-8")
+    lines = [json.dumps(line) + "\n" for line in metrics_lines(seed)]
+    (folder / "metrics.jsonl").write_text("".join(lines), encoding="utf-8")
     if finished:
-        write_json(folder / "run.json", made.record)
+        write_json(folder / "run.json", record)
 
 
 def write_group(folder: Path) -> None:
@@ -71,7 +72,7 @@ def write_group(folder: Path) -> None:
 
 def made(*what: str, **settings: Any) -> ParsedPage:
     """The page, read."""
-    report(what, "out.html", **{"resamples": 200, "progress": False} | settings)
+    report(what, output="out.html", **{"resamples": 200, "progress": False} | settings)
     return ParsedPage(Path("out.html").read_text(encoding="utf-8"))
 
 
@@ -103,7 +104,7 @@ def test_from_flags_to_both_files(world: Path, capsys: pytest.CaptureFixture[str
 def test_the_same_files_give_the_same_page_to_the_byte(world: Path) -> None:
     pages = []
     for name in ("a.html", "b.html"):
-        report([Path(one) for one in EVERYTHING], name, title="t", resamples=100, progress=False)
+        report([Path(one) for one in EVERYTHING], output=name, title="t", resamples=100, progress=False)
         pages.append([Path(name).with_suffix(end).read_bytes() for end in (".html", ".md")])
     assert pages[0] == pages[1]
 
@@ -127,15 +128,16 @@ def test_marks_are_those_of_a_comparison_of_the_same_files(world: Path) -> None:
     for seed, (name, noise) in enumerate((("good", 10.0), ("near", 11.0), ("bad", 35.0))):
         evaluate(noisy(noise, seed), pairs=["p.tsv"], resamples=50, name=name, output=f"{name}.json", progress=False)
     tested = compare("good.json", "near.json", "bad.json", resamples=500, progress=False)
-    verdicts = {tuple(one["pair"]): one["tasks"]["p.tsv"] for one in tested["comparisons"]}
-    assert [verdicts[pair]["separable"] for pair in ((0, 1), (0, 2))] == [False, True]
+    verdicts = {tuple(one.pair): one.tasks["p.tsv"] for one in tested.comparisons}
+    assert [verdicts[pair].separable for pair in ((0, 1), (0, 2))] == [False, True]
     page = made("good.json", "near.json", "bad.json", resamples=500)
     scores = {name: cells[0] for name, cells in table_of(page, "model").items()}
     assert re.fullmatch(r"\d\d\.\d\d \* \[.*\]", scores["good"])
     assert re.fullmatch(r"\d\d\.\d\d = \[.*\]", scores["near"])
     assert re.fullmatch(r"-?\d+\.\d\d \[.*\]", scores["bad"])
-    told = f"by {verdicts[0, 2]['difference']:.2f} [{verdicts[0, 2]['low']:.2f}, {verdicts[0, 2]['high']:.2f}], p "
-    assert f"It is better than bad ({told}{verdicts[0, 2]['p_holm']:.4f})." in page.text
+    test = verdicts[0, 2]
+    shown = f"by {test.difference:.2f} [{test.low:.2f}, {test.high:.2f}], p {test.p_holm:.4f}"
+    assert f"It is better than bad ({shown})." in page.text
     assert "It is not separable from near (" in page.text
     page = made("bad.json", "good.json", "near.json", resamples=500)
     assert "It is better than bad (" in page.text
@@ -154,7 +156,7 @@ def test_when_a_comparison_is_computed(world: Path) -> None:
     for number in range(6):
         write_json(Path(f"many/{number}.json"), evaluation(f"m{number}", TASKS))
     assert "Computed for this page" not in made("many", "base.json").text
-    with pytest.raises(NearfarError, match="--compare yes: 1 evaluated sides were named; a comparison needs two"):
+    with pytest.raises(NearfarError, match="--compare yes: a comparison needs two evaluated sides, and there are 1"):
         made("base.json", compare="yes")
 
 
@@ -177,16 +179,16 @@ def test_what_is_missing_is_noted(world: Path) -> None:
     Path("r/bare/config.toml").unlink()
     Path("runs/group/group.json").unlink()
     write_json(Path("other/group.json"), {"kind": "group", "runs": ["gone"]})
-    write_json(Path("copied.run.json"), training_run("c", seed=8).record)
+    write_json(Path("copied.run.json"), training_record(8))
     page = made("r/going", "r/bare", "runs/group", "other", "copied.run.json")
     for sentence in (
-        "r/going: has no run.json, which a finished run has; it was stopped, or it is still going on.",
-        "r/going/metrics.jsonl: its last line is cut, and was left out.",
-        "r/bare: has no metrics.jsonl, so it has no curves but that of the dev scores in run.json.",
-        "r/bare: has no config.toml, so what is said of its settings is from run.json.",
+        "r/going: has no run.json, so it is not finished: it was stopped or is still running.",
+        "r/going/metrics.jsonl: its last line is incomplete and was skipped.",
+        "r/bare: has no metrics.jsonl, so its only curve is that of the dev scores in run.json.",
+        "r/bare: has no config.toml, so its settings are those in run.json.",
         "runs/group: is not a finished group of runs (no group.json).",
-        "other/gone: a run of the group, is not there.",
-        "copied.run.json: is the account of a run alone, without the losses of its steps.",
+        "other/gone: this run of the group is missing.",
+        "copied.run.json: is a run.json without its run folder, so there are no losses.",
     ):
         assert sentence in page.text
     rows = table_of(page, "run")
@@ -229,8 +231,8 @@ def test_what_was_fine_tuned(world: Path) -> None:
     assert "Fine-tuned, task mine.tsv (accuracy × 100): " in page.text
     scores = table_of(page, "model")
     assert list(scores) == ["model", "both", "ce"]  # as their runs are called
-    entry = done.result["transfer"]["tasks"]["mine.tsv"]
-    assert scores["ce"][0].startswith(f"{entry['accuracy']['score']:.2f} ")
+    entry = done.result.transfer.tasks["mine.tsv"]
+    assert scores["ce"][0].startswith(f"{entry.accuracy.score:.2f} ")
     trained = table_of(page, "run")
     assert trained["ce"][0] == "scl-finetune"
     assert trained["ce"][4:6] == [f"{100 * done.start_score:.2f}", f"{100 * done.best_score:.2f}"]
@@ -274,24 +276,28 @@ def test_a_folder_of_several_settings_is_several_sides(world: Path) -> None:
     ("name", "text", "message"),
     [
         ("f.json", "{", r"f\.json: is not a complete JSON file"),
-        ("f.json", "[1]", r"f\.json: is no result of nearfar"),
-        ("f.json", '{"kind": "dog"}', r"f\.json: is of no kind that a report shows \(kind 'dog'\)"),
-        ("f.json", '{"kind": "evaluation", "schema": 2}', r"f\.json: has schema 2; this version of nearfar reads 1"),
-        ("f.json", '{"kind": "sts", "schema": 1}', r"f\.json: is not a result file of nearfar evaluate: it names no"),
+        ("f.json", "[1]", r"f\.json: is not a result file of nearfar"),
+        ("f.json", '{"kind": "dog"}', r"f\.json: has no known kind of result \(kind 'dog'\)"),
+        (
+            "f.json",
+            '{"kind": "evaluation", "schema": 2}',
+            r"f\.json: was written by a newer version of nearfar \(schema 2; this",
+        ),
+        ("f.json", '{"kind": "sts", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'model'"),
         ("f.json", '{"kind": "comparison", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'first'"),
         ("f.json", '{"kind": "geometry", "schema": 1}', r"f\.json: is damaged, .*: it lacks 'config'"),
         ("f.json", '{"kind": "group"}', r"f\.json: is damaged, .*: it lacks 'runs'"),
-        ("run/run.json", '{"config": 1}', r"run/run\.json: is damaged, .*: config is 1, not an object"),
+        ("run/run.json", '{"config": 1}', r"run/run\.json: is damaged, .*: config is not an object"),
         ("run/config.toml", "a = ", r"run/config\.toml: cannot be read as TOML"),
-        ("run/metrics.jsonl", '{"step": 1\n{"step": 2, "loss": 1}\n', r"run/metrics\.jsonl, line 1: is no JSON"),
+        ("run/metrics.jsonl", '{"step": 1\n{"step": 2, "loss": 1}\n', r"run/metrics\.jsonl, line 1: is not valid JSON"),
         ("run/metrics.jsonl", '{"step": 2}\n', r"run/metrics\.jsonl, line 1: is damaged, .*: it lacks 'loss'"),
-        ("run/metrics.jsonl", '{"step": 2, "spearman": "x"}\n', r"line 1: is damaged, .*: spearman is 'x'"),
+        ("run/metrics.jsonl", '{"step": 2, "spearman": "x"}\n', r"line 1: is damaged, .*: score is 'x', not a number"),
         ("run/metrics.jsonl", '{"step": 2, "metric": "accuracy"}\n', r"line 1: is damaged, .*: it lacks 'accuracy'"),
         ("run/metrics.jsonl", '{"step": 2, "metric": ["x"]}\n', r"line 1: is damaged, .*: metric is \['x'\], not text"),
         ("run/metrics.jsonl", '{"metric": "accuracy", "accuracy": 1}\n', r"line 1: is damaged, .*: it lacks 'step'"),
         ("run/run.json", '{"config": {}, "metric": 1}', r"run/run\.json: is damaged, .*: metric is 1, not text"),
-        ("model/modules.json", "[]", r"model: holds neither a run, .* nearfar evaluate model --output RESULT\.json"),
-        ("empty/readme.txt", "", "empty: holds neither a run, nor a group of runs, nor result files"),
+        ("model/modules.json", "[]", r"model: holds no run, .* nearfar evaluate model --output RESULT\.json"),
+        ("empty/readme.txt", "", "empty: holds no run, no group of runs and no result files"),
     ],
 )
 def test_what_is_damaged_or_unknown_is_named(world: Path, name: str, text: str, message: str) -> None:
@@ -313,7 +319,7 @@ def test_files_that_cannot_be_read(world: Path) -> None:
 
 def test_unusable_settings(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for flags, message in (
-        ([], "a report on what?"),
+        ([], "nothing to report on"),
         (["base.json"], None),
         (["base.json", "--output", "page.txt"], "--output page.txt: a report ends in .html"),
         (["base.json", "--output", "geo/geometry.json/x.html"], "cannot be made"),
@@ -328,4 +334,4 @@ def test_unusable_settings(world: Path, capsys: pytest.CaptureFixture[str]) -> N
         assert message in re.sub(r"\s+", " ", capsys.readouterr().err)
     Path("folder.html").mkdir()
     with pytest.raises(NearfarError, match=r"folder\.html: is a folder"):
-        report("base.json", "folder.html")
+        report("base.json", output="folder.html")

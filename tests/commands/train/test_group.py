@@ -14,7 +14,7 @@ from nearfar.commands.evaluate import evaluate_group
 from nearfar.commands.train.command import train
 from nearfar.commands.train.group import ScoreSummary, train_group
 from nearfar.config import parse_seeds
-from nearfar.evaluation.tables import spread_table
+from nearfar.evaluation.tables.evaluation import spread_table
 from nearfar.runs.group import runs_of
 from nearfar.types import NearfarError
 from tests.method_configs import config, write_data
@@ -71,8 +71,8 @@ def test_a_group_is_evaluated_and_compared_whole(group: Path, folder: Path, tmp_
     pairs = str(folder / "dev.tsv")
     results = evaluate_group(group, tasks=pairs, resamples=0, output=tmp_path / "results", progress=False)
     assert sorted(path.name for path in (tmp_path / "results").glob("*.json")) == ["seed-1.json", "seed-2.json"]
-    assert [result["config"]["training_seed"] for result in results] == [1, 2]
-    scores = [result["tasks"][pairs]["spearman"]["all"]["score"] for result in results]
+    assert [result.config["training_seed"] for result in results] == [1, 2]
+    scores = [result.tasks[pairs].spearman.all.score for result in results]
     shown = io.StringIO()
     Console(file=shown, width=200).print(spread_table(results))
     numbers = [f"{x:.2f}" for x in (mean(scores), stdev(scores), min(scores), max(scores))]
@@ -81,7 +81,7 @@ def test_a_group_is_evaluated_and_compared_whole(group: Path, folder: Path, tmp_
     )
     with pytest.raises(NearfarError, match="name a folder for them"):
         evaluate_group(group, tasks=pairs, output=tmp_path / "x.json", progress=False)
-    with pytest.raises(NearfarError, match="is no finished group"):
+    with pytest.raises(NearfarError, match="is not a finished group"):
         evaluate_group(tmp_path, tasks=pairs, progress=False)
     # by the command, and as a side of a comparison: with the folder of results the difference is nought
     assert main(["evaluate", str(group), "--tasks", pairs, "--resamples", "0"]) == 0

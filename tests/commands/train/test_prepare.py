@@ -83,13 +83,13 @@ def test_memory_grows_with_the_batch_and_not_with_pieces(folder: Path) -> None:
 
 def test_longer_texts_are_told(folder: Path) -> None:
     def told(**settings: object) -> list[str]:
-        return [fact for fact in plan(config("sg", folder, **settings)).facts if "cut there" in fact]
+        return [fact for fact in plan(config("sg", folder, **settings)).facts if "are truncated" in fact]
 
     assert told() == []
     lengths = np.diff(prepare(config("sg", folder)).texts.tokens.offsets)
     for settings in ({"train_max_length": 6}, {"max_length": 6}, {"max_length": 6, "train_max_length": 50}):
         over = (lengths > 6).sum()
-        assert told(**settings) == [f"{over} of {len(lengths)} sentences are over 6 tokens and cut there"]
+        assert told(**settings) == [f"{over} of {len(lengths)} sentences have over 6 tokens and are truncated"]
 
 
 def test_the_second_objective_is_in_the_plan(folder: Path, tmp_path: Path) -> None:

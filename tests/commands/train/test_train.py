@@ -20,7 +20,8 @@ from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
 from nearfar.commands.train.prepare import plan
 from nearfar.config import AugmentConfig, SbertConfig, SclConfig, TrainConfig, dump_toml
-from nearfar.methods import Loss, liao
+from nearfar.methods import Loss
+from nearfar.methods.liao import build as liao
 from nearfar.training.loop import Interrupted
 from tests.tiny import save_tiny, sentences, write_nli, write_pairs
 
@@ -251,7 +252,7 @@ def test_the_best_weights_are_kept(config: SclConfig, tmp_path: Path) -> None:
     pairs = load_pairs(config.evaluate_on)
     for trained, expected in ((best, best.best_score), (last, None)):
         encoder = Encoder.from_pretrained(trained.model)
-        score = evaluate_sts(encoder.encode, {"x": {"x": pairs}}, resamples=0)["tasks"]["x"]["spearman"]["all"]["score"]
+        score = evaluate_sts(encoder.encode, {"x": {"x": pairs}}, resamples=0).tasks["x"].spearman.all.score
         assert (score == pytest.approx(100 * best.best_score, abs=0.01)) == (expected is not None)
 
 
@@ -313,5 +314,5 @@ def test_plan_counts_and_shows(config: SclConfig) -> None:
     assert counted.parameters == sum(tensor.numel() for tensor in weights(config.output).values())
     assert sum(line.startswith("anchor") for line in counted.batches[0]) == 3
     assert any(
-        "over 6 tokens and cut there" in note for note in plan(replace(config, max_length=6, output="other")).facts
+        "over 6 tokens and are truncated" in note for note in plan(replace(config, max_length=6, output="other")).facts
     )

@@ -19,6 +19,7 @@ from transformers import AutoModel, BertModel
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.train.command import train
+from nearfar.commands.train.prepare import prepare
 from nearfar.config import METHODS, TrainConfig, dump_toml
 from nearfar.encoder.heads import ProjectionHead
 from nearfar.evaluation import geometry_measures as geometry
@@ -45,6 +46,7 @@ TERMS = {
     "regression": {"mae"},
     "info-nce": {"accuracy"},
 }
+"""What a method logs of a step beside the loss; of a method that is not here, what its loss returns."""
 OF_A_STEP = {"step", "epoch", "loss", "learning_rate", "gradient_norm", "items_per_second"}
 
 
@@ -94,6 +96,11 @@ def interrupt_at_step(step: int, monkeypatch: pytest.MonkeyPatch, go: Callable[[
             go()
 
 
+def terms_of_the_loss(settings: TrainConfig) -> set[str]:
+    ((method, batch, _),) = next(prepare(settings).mixture.epoch(0))
+    return set(method.loss(batch).terms)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_run_leaves_a_model_and_its_account(method: str, folder: Path, tmp_path: Path) -> None:
     settings = config(
@@ -107,8 +114,9 @@ def test_a_run_leaves_a_model_and_its_account(method: str, folder: Path, tmp_pat
     assert (run_info["step"], run_info["finished"], run_info["config"]["data"]) == (6, True, list(settings.data))  # type: ignore[attr-defined]
     assert trained.steps == 6
 
+    terms = TERMS.get(method) or terms_of_the_loss(settings)
     for line in steps(run):
-        assert line.keys() == OF_A_STEP | TERMS[method]
+        assert line.keys() == OF_A_STEP | terms
         assert all(math.isfinite(value) for value in line.values())
         assert line["gradient_norm"] > 1e-4
     evaluated = [line for line in lines(run) if "spearman" in line]
@@ -432,5 +440,4 @@ def test_names_in_brackets_are_printed_as_they_are(folder: Path, tmp_path: Path)
     )
     train(settings, console=Console(file=printed, width=1000))
     assert "mine [bold].txt: 31 sentences" in printed.getvalue()
-    assert "Training never beat the untrained encoder on" in printed.getvalue()
-    assert "dev [b].tsv" in printed.getvalue()
+    assert "dev [b].tsv is still the untrained encoder's. Try a lower --learning-rate." in printed.getvalue()

@@ -1,4 +1,4 @@
-"""Small results of every kind for the tests of reports, and a reader of pages that is not the renderer's."""
+"""Small results of every kind, as the content of their files, for the tests of reports; and a reader of pages."""
 
 from html.parser import HTMLParser
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.report import EvaluatedModel, TrainingRun
+from nearfar.evaluation.results import DevEvaluation, EvaluationResult, TrainingRecord, TrainingStep
 
 PROVENANCE = {
     "date": "2024-01-02T03:04:05+00:00",
@@ -83,7 +84,11 @@ def transfer(accuracies: dict[str, float | None], *, protocol: str = "senteval")
 
 def side(name: str, *results: dict[str, Any]) -> EvaluatedModel:
     return EvaluatedModel(
-        name, tuple(EvaluationRun(f"{name}-{number}.json", result) for number, result in enumerate(results))
+        name,
+        tuple(
+            EvaluationRun(f"{name}-{number}.json", EvaluationResult.from_dict(result))
+            for number, result in enumerate(results)
+        ),
     )
 
 
@@ -97,7 +102,7 @@ def comparison(
     first: EvaluatedModel, second: EvaluatedModel, rows: dict[str, dict[str, Any]], **changes: Any
 ) -> dict[str, Any]:
     def described(one: EvaluatedModel) -> dict[str, Any]:
-        models = [run.result["model"] for run in one.runs]
+        models = [run.result.model for run in one.runs]
         sources = [run.source for run in one.runs]
         return {"name": one.name, "models": models, "sources": sources, "training_seeds": list(one.seeds)}
 
@@ -130,17 +135,27 @@ def geometry(*names: str) -> dict[str, Any]:
     }
 
 
-def training_run(name: str, *, seed: int = 1, finished: bool = True, **changes: Any) -> TrainingRun:
-    settings = {"method": "scl", "model": "m", "seed": seed, "evaluate_on": "stsb:dev", "temperature": 0.05}
+def metrics_lines(seed: int) -> list[dict[str, Any]]:
+    """The lines of metrics.jsonl of a small run: ten steps and three evaluations."""
     steps = [{"step": step, "loss": 2.0 / step} for step in range(1, 11)]
     scored = [(0, 0.5), (5, 0.7), (10, 0.6 + 0.01 * seed)]
-    evaluations = [
-        {"step": step, "metric": "spearman", "score": score, "spearman": score, "best": True, "alignment": 0.1}
-        for step, score in scored
-    ]
+    evaluations = [{"step": step, "spearman": score, "best": True, "alignment": 0.1} for step, score in scored]
+    return sorted([*steps, *evaluations], key=lambda line: line["step"])
+
+
+def training_record(seed: int) -> dict[str, Any]:
+    """The content of run.json of a small run."""
+    settings = {"method": "scl", "model": "m", "seed": seed, "evaluate_on": "stsb:dev", "temperature": 0.05}
     record = {"start_score": 0.5, "best_score": 0.7, "best_step": 5, "step": 10, "seconds": 90.0, "config": settings}
-    record |= {"data": ["nli: 10 rows"], **PROVENANCE}
-    run = TrainingRun(name, name, name, settings, {}, steps, evaluations, record if finished else None)
+    return record | {"data": ["nli: 10 rows"], **PROVENANCE}
+
+
+def training_run(name: str, *, seed: int = 1, finished: bool = True, **changes: Any) -> TrainingRun:
+    record, lines = training_record(seed), metrics_lines(seed)
+    steps = [TrainingStep.from_dict(line) for line in lines if "loss" in line]
+    evaluations = [DevEvaluation.from_line(line, source="line") for line in lines if "loss" not in line]
+    known = TrainingRecord.from_dict(record) if finished else None
+    run = TrainingRun(name, name, name, record["config"], {}, steps, evaluations, known)
     return run._replace(**changes)
 
 

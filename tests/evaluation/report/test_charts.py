@@ -69,8 +69,8 @@ def test_what_is_not_finite_is_left_out() -> None:
     root = parse_svg(Chart("t", "x", [Line("a", [0, 1, 2], [1.0, math.nan, 2.0], 0), Line("b", [0], [math.inf], 1)]))
     (line,) = points(root)
     assert len(line) == 2
-    assert "nothing to draw" in svg(Chart("t", "x", [Line("a", [0], [math.nan], 0)]))
-    assert "nothing to draw" in svg(Chart("t", "x", []))
+    assert "no data" in svg(Chart("t", "x", [Line("a", [0], [math.nan], 0)]))
+    assert "no data" in svg(Chart("t", "x", []))
     assert len(points(parse_svg(Chart("t", "x", [Line("a", [-1, 1], [0.0, 1.0], 0)], logarithmic="both")))[0]) == 1
 
 

@@ -9,11 +9,12 @@ from nearfar.evaluation.report.inputs import (
     name_without_seed,
     short_names,
 )
+from nearfar.evaluation.results import EvaluationResult
 from tests.evaluation.report.cases import evaluation, training_run
 
 
 def run(source: str, name: str, seed: int | None) -> EvaluationRun:
-    return EvaluationRun(source, evaluation(name, {"one": 1.0}, seed=seed))
+    return EvaluationRun(source, EvaluationResult.from_dict(evaluation(name, {"one": 1.0}, seed=seed)))
 
 
 def test_a_setting_is_the_name_without_its_seed() -> None:
@@ -26,7 +27,7 @@ def test_a_setting_is_the_name_without_its_seed() -> None:
         ("-1", 1, "-1"),
         ("top10", 10, "top10"),
     ):
-        assert name_without_seed(evaluation(name, {}, seed=seed)) == setting, name
+        assert name_without_seed(EvaluationResult.from_dict(evaluation(name, {}, seed=seed))) == setting, name
 
 
 def test_files_named_one_by_one_are_seeds_of_one_setting_where_they_may_be() -> None:

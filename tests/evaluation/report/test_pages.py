@@ -7,6 +7,7 @@ import pytest
 
 from nearfar.evaluation.report import ReportInputs, compose, to_html, to_markdown
 from nearfar.evaluation.report.blocks import BulletList, Cell, Code, Details, Page, Paragraph, Section, Table
+from nearfar.evaluation.results import ComparisonResult, GeometryResult, TrainingRecord
 from tests.evaluation.report.cases import (
     ParsedPage,
     comparison,
@@ -35,12 +36,14 @@ def inputs() -> ReportInputs:
         training_run("group/seed-1")._replace(group_name="group"),
         training_run("group/seed-2", seed=2)._replace(group_name="group"),
         training_run("going on", finished=False),
-        training_run("bare", steps=[], evaluations=[])._replace(record={"config": {}, "history": [[3, 0.5], [6, 0.4]]}),
+        training_run("bare", steps=[], evaluations=[])._replace(
+            record=TrainingRecord.from_dict({"config": {}, "history": [[3, 0.5], [6, 0.4]]})
+        ),
     ]
     return ReportInputs(
         sides=sides,
-        comparisons=[("c.json", given)],
-        geometries=[("g.json", geometry(EVIL, "other"))],
+        comparisons=[("c.json", ComparisonResult.from_dict(given))],
+        geometries=[("g.json", GeometryResult.from_dict(geometry(EVIL, "other")))],
         runs=runs,
         missing=["x has no <y>."],
     )
@@ -163,7 +166,7 @@ def test_the_sections_and_what_is_missing(html: str) -> None:
         "Transfer tasks",
         "Training",
         "Geometry",
-        "How it was done",
+        "Settings and provenance",
     ]
     assert "x has no <y>." in page.text
     assert f"{EVIL}: sts12 was not evaluated. no such <folder>." in page.text
@@ -179,15 +182,17 @@ def test_the_summary_in_words(inputs: ReportInputs, markdown: str) -> None:
     assert "Transfer, task mr (accuracy × 100, protocol senteval): the best of 2 is other with 90.00" in lines
     assert "Not tested against it:" in lines
     assert "5 training runs, 4 of them finished." in lines
-    assert "The highest score on stsb:dev is that of" in lines
+    assert "The highest score on stsb:dev is " in lines
     assert "70.00 at step 5, from 50.00 before training." in lines
-    assert "the most even space (uniformity) is that of other, -3.00" in lines
+    assert "other has the lowest (best) uniformity, -3.00" in lines
     equal = [side(name, evaluation(name, {"one": 1.0})) for name in "AB"]
     assert "A and B have the same highest score" in to_markdown(compose(ReportInputs(sides=equal), title="t"))
     alone = ReportInputs(sides=equal[:1])
     assert "Similarity, task one (Spearman × 100, all): A with 1.00" in to_markdown(compose(alone, title="t"))
-    worse = training_run("w", record={"config": {}, "start_score": 0.5, "best_score": 0.5, "best_step": 5})
-    assert "Never better than before training: w." in to_markdown(compose(ReportInputs(runs=[worse]), title="t"))
+    worse = training_run("w", record=TrainingRecord(config={}, start_score=0.5, best_score=0.5, best_step=5))
+    assert "Best dev score is still the untrained encoder's: w." in to_markdown(
+        compose(ReportInputs(runs=[worse]), title="t")
+    )
 
 
 def test_the_table_of_runs(html: str) -> None:
@@ -220,8 +225,9 @@ def test_too_few_resamples_are_told() -> None:
     sides = [side(name, evaluation(name, {"one": 1.0 + len(name)})) for name in ("A", "BB")]
     result = comparison(*sides, {"one": row_of(2.0, 3.0, separable=False)})
     few = result | {"config": result["config"] | {"resamples": 39}}
-    pages = [to_markdown(compose(ReportInputs(comparisons=[("c", one)]), title="t")) for one in (result, few)]
-    assert ["no p of a bootstrap is below 0.05" in page for page in pages] == [False, True]
+    read = [ComparisonResult.from_dict(one) for one in (result, few)]
+    pages = [to_markdown(compose(ReportInputs(comparisons=[("c", one)]), title="t")) for one in read]
+    assert ["no bootstrap p is below 0.05" in page for page in pages] == [False, True]
 
 
 def test_every_block_in_markdown() -> None:

@@ -1,6 +1,7 @@
 """Score tables of reports: every number and every mark, against results written by hand."""
 
 from statistics import mean, stdev
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,11 +9,15 @@ import sklearn.metrics
 
 from nearfar.evaluation.finetuned import finetuned_entry
 from nearfar.evaluation.report.blocks import Cell, Details, Table
-from nearfar.evaluation.report.checks import EVALUATION, check
 from nearfar.evaluation.report.scores import similarity, transfer
 from nearfar.evaluation.report.significance import SignificanceLookup
+from nearfar.evaluation.results import ComparisonResult
 from tests.evaluation.report.cases import comparison, evaluation, named_average, row_of, side
 from tests.evaluation.report.cases import transfer as probed
+
+
+def read(content: dict[str, Any]) -> ComparisonResult:
+    return ComparisonResult.from_dict(content)
 
 
 def cells(table: Table, row: int) -> list[Cell]:
@@ -25,7 +30,7 @@ def column(table: Table, title: str) -> list[Cell]:
 
 
 def main_table(sides, from_files=()) -> Table:
-    table = similarity(sides, SignificanceLookup(sides, from_files=from_files), "all")[0]
+    table = similarity(sides, SignificanceLookup(sides, from_files=list(map(read, from_files))), "all")[0]
     assert isinstance(table, Table)
     return table
 
@@ -44,8 +49,8 @@ def test_scores_intervals_and_the_best() -> None:
         Cell("65.06", "", "best"),
     ]
     assert column(table, "two")[1].mark == "best"
-    assert table.notes[0].startswith("* the highest of its column. No comparison tells")
-    assert "average of these 2: over one, two." in table.notes
+    assert table.notes[0].startswith("* the highest score of its column; no comparison tests")
+    assert "average of these 2: mean over one, two." in table.notes
 
 
 def test_what_is_not_separable_from_the_best_is_marked_by_a_comparison() -> None:
@@ -56,7 +61,7 @@ def test_what_is_not_separable_from_the_best_is_marked_by_a_comparison() -> None
     assert [cell.mark for cell in column(table, "one")] == ["best", "near"]
     assert [cell.mark for cell in column(table, "two")] == ["", "best"]
     assert [cell.mark for cell in column(table, "average of these 2")] == ["best", "near"]
-    assert not any("Not all were tested" in note for note in table.notes)
+    assert not any("Not all scores were tested" in note for note in table.notes)
 
 
 @pytest.mark.parametrize("change", ["score", "aggregate", "model", "seed"])
@@ -77,7 +82,7 @@ def test_a_comparison_of_something_else_marks_nothing(change: str) -> None:
 
 def test_columns_that_were_not_tested_are_named() -> None:
     table = main_table([A, B], [comparison(A, B, {"one": row_of(70.126, 69.0, separable=False)})])
-    assert "Not all were tested against the best in: two, average of these 2." in table.notes
+    assert "Not all scores were tested against the best in: two, average of these 2." in table.notes
 
 
 def test_several_seeds_have_mean_and_standard_deviation() -> None:
@@ -94,7 +99,7 @@ def test_several_seeds_have_mean_and_standard_deviation() -> None:
     assert column(table, "average of seven")[0].text == f"{mean(values) - 1:.2f}"
     assert [cell.text for cell in column(table, "two")] == ["–", "60.00"]
     assert "–: not evaluated." in table.notes
-    assert table.caption.endswith("[95% interval], of several seeds the mean ± standard deviation")
+    assert table.caption.endswith("[95% interval], for several seeds the mean ± standard deviation")
 
 
 def test_undefined_scores_say_why() -> None:
@@ -116,7 +121,7 @@ def test_scores_on_different_data_have_no_best() -> None:
     table = main_table([A, side("B", other)])
     assert [cell.mark for cell in column(table, "one")] == ["", ""]
     assert [cell.mark for cell in column(table, "two")] == ["", "best"]
-    assert "one: scored on different data, so that no best one is marked." in table.notes
+    assert "one: scored on different data, so no best score is marked." in table.notes
     assert [cell.mark for cell in column(table, "average of these 2")] == ["", ""]
 
 
@@ -179,10 +184,10 @@ def test_what_is_fine_tuned_has_matthews_correlation_where_it_was_written() -> N
             resamples=50,
             seed=[1],
         )
-        tasks = {"cola": entry, "trec": probed({"trec": 90.0})["tasks"]["trec"]}
+        tasks = {"cola": entry.to_dict(), "trec": probed({"trec": 90.0})["tasks"]["trec"]}
         held = {"protocol": "finetune", "nhid": 0, "folds": 0, "averages": {}, "tasks": tasks}
         sides.append(side(name, evaluation(name, {}) | {"transfer": held}))
-        check(sides[-1].runs[0].result, EVALUATION, source="f")
+        assert sides[-1].runs[0].result.transfer.tasks["cola"] == entry
     (table,) = transfer(sides, SignificanceLookup(sides))
     assert isinstance(table, Table)
     assert table.header == ["model", "cola", "cola, Matthews", "trec", "average of these 2"]
@@ -199,7 +204,7 @@ def test_of_transfer_tasks_only_what_was_tested_is_marked() -> None:
         "mr": row_of(80.0, 90.0, separable=False) | {"kind": "classification"},
         "learned": row_of(55.0, 55.0, separable=False),
     }
-    table = transfer(sides, SignificanceLookup(sides, from_files=[comparison(*sides, rows)]))[0]
+    table = transfer(sides, SignificanceLookup(sides, from_files=[read(comparison(*sides, rows))]))[0]
     assert isinstance(table, Table)
     assert [cell.mark for cell in column(table, "mr")] == ["near", "best"]
     assert [cell.mark for cell in column(table, "learned, Pearson")] == ["best", "best"]  # the same score

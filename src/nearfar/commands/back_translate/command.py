@@ -18,10 +18,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
 from nearfar.config.calls import accepts_settings
 from nearfar.config.values import flag
 from nearfar.config.verbs import BackTranslateConfig
+from nearfar.data.files import is_known, read_lines
+from nearfar.data.paths import as_path
+from nearfar.data.sources import read_columns, text_field
 from nearfar.disk import disk_errors, path_errors, read_json, refuse_overwriting_inputs, write_text
+from nearfar.encoder.device import check_device
+from nearfar.evaluation.results import provenance
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -56,7 +64,6 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
             f"--beams {config.beams} and --temperature {config.temperature}: use either beam search or sampling; give "
             "one of them."
         )
-    from nearfar.encoder.device import check_device
 
     check_device(config.device)
     file = _prepare_output(config.output)
@@ -76,8 +83,6 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
     }
     metadata = _read_metadata(file, settings)
 
-    from rich.console import Console
-
     console = Console(stderr=True, soft_wrap=True, emoji=False)
     if metadata and (finished := metadata["finished"]) and finished["bytes"] == file.stat().st_size:
         if progress:
@@ -85,9 +90,7 @@ def back_translate(config: BackTranslateConfig, *, progress: bool = True) -> Pat
         return file
     done = _truncate_to_complete_blocks(file, texts, BLOCK * config.batch_size) if metadata else 0
     if not metadata:
-        from nearfar.evaluation.results import provenance
-
-        metadata = {"kind": "back-translation", "settings": settings, "provenance": provenance()}
+        metadata = {"kind": "back-translation", "settings": settings, "provenance": provenance().to_dict()}
     if done < len(texts):
         from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
 
@@ -127,10 +130,6 @@ def _prepare_output(output: str) -> Path:
 
 def _read(source: str, column: str | None) -> list[str]:
     """The distinct sentences of a file, in order."""
-    from nearfar.data.files import is_known, read_lines
-    from nearfar.data.paths import as_path
-    from nearfar.data.sources import read_columns, text_field
-
     if column is not None:
         texts = [text_field(value, column, where) for where, (value,) in read_columns(source, (column,))]
     elif is_known(as_path(source)):
@@ -218,8 +217,6 @@ def _append(
     console: Any,
 ) -> None:
     """Translate the remaining sentences and append them block by block."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
-
     block = BLOCK * batch_size
     columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress("back-translating", *columns, console=console, disable=console is None) as bar:

@@ -7,13 +7,27 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from nearfar.commands.encode.output import (
+    PartialOutput,
+    is_renamed,
+    is_unfinished,
+    output_lock,
+    partial_folder,
+    recorded_precision,
+)
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import EncodeConfig
+from nearfar.data.lines import SourceChangedError, blocks, read_texts, summarise_source, verify_unchanged
 from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs
+from nearfar.encoder.device import check_device
+from nearfar.encoder.precision import check_precision, precision_record, resolve, resumed_precision
+from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.commands.encode.output import PartialOutput
     from nearfar.encoder.stream import Encoded
 
 BLOCK = 2**14
@@ -52,18 +66,12 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
     if block < 1:
         raise NearfarError(f"block {block}: must be at least 1.")
 
-    from nearfar.encoder.device import check_device
-    from nearfar.encoder.precision import check_precision, precision_record, resolve, resumed_precision
-
     check_device(config.device)
     check_precision(config.precision)
-    from nearfar.commands.encode.output import PartialOutput, output_lock, partial_folder, recorded_precision
-    from nearfar.data.lines import blocks, read_texts, summarise_source, verify_unchanged
     from nearfar.encoder.encoder import Encoder, truncation_message
     from nearfar.encoder.stream import encode_blocks, tokenize_blocks
     from nearfar.encoder.weights import locate
     from nearfar.encoder.workers import WorkerConfig, assign_devices, encode_in_processes
-    from nearfar.runs.fingerprints import fingerprint_model
 
     source, column, device = config.input, config.column, config.device
     recorded = recorded_precision(output) if config.resume else None
@@ -123,8 +131,6 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
 
 def _check_output(config: EncodeConfig) -> Path:
     """The output path, once it is clear that it can be written."""
-    from nearfar.commands.encode.output import is_renamed, is_unfinished
-
     output = Path(config.output)
     if output.suffix not in (".npy", ".parquet"):
         raise NearfarError(f"--output {output}: must end in .npy or .parquet.")
@@ -144,7 +150,6 @@ def _check_output(config: EncodeConfig) -> Path:
 
 def _write_blocks(partial: "PartialOutput", encoded: "Encoded", advance: Callable[[int], None]) -> None:
     """Write the blocks as they are encoded; errors say how to resume."""
-    from nearfar.data.lines import SourceChangedError
     from nearfar.encoder.finite import NotFiniteError
 
     try:
@@ -166,16 +171,6 @@ def _write_blocks(partial: "PartialOutput", encoded: "Encoded", advance: Callabl
 @contextmanager
 def _bar(total: int, done: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
     """A progress bar with rate and remaining time; yields a function that advances it by a number of texts."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:

@@ -8,13 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Console
+
 from nearfar.commands.finetune.job import make_job, open_classifier
 from nearfar.commands.finetune.rows import fingerprints, load_task
 from nearfar.commands.finetune.scores import evaluate_test_rows
 from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.config.calls import accepts_settings
+from nearfar.data.classification import ClassificationTask
 from nearfar.disk import path_errors
-from nearfar.evaluation import results
+from nearfar.encoder.precision import resolve
+from nearfar.evaluation.results import EvaluationResult
 from nearfar.runs.execute import execute, execute_in_memory, join_processes
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder
@@ -22,9 +26,6 @@ from nearfar.runs.precision import resolve_run_precision
 from nearfar.runs.records import read_run_info
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
-    from nearfar.data.classification import ClassificationTask
     from nearfar.training.checkpoint import Progress
 
 
@@ -39,7 +40,7 @@ class FinetuneResult:
     best_score: float
     seconds: float
     """Duration of the training steps, without evaluation."""
-    result: results.Result
+    result: EvaluationResult
     """Scores on the test rows, in the format of a result file."""
 
 
@@ -61,8 +62,6 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
             changed since the run started; a loss that is not finite; a file that cannot be written.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
-    from nearfar.evaluation.tables import evaluation_markdown
-
     processes, device, console = join_processes(config, console)
     with RunFolder(config, processes) as run_dir:
         if run_dir.acquire(resume=resume) == "finished":
@@ -79,11 +78,11 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
         run_dir.verify_input(f"--model {config.model}", lambda: fingerprint_model(config.model))
         classifier = open_classifier(config, task, device=device)
         job = replace(make_job(config, task, classifier, processes=processes.size), settings=settings)
-        test_results: list[results.Result] = []
+        test_results: list[EvaluationResult] = []
 
         def run_info(progress: "Progress") -> dict[str, Any]:
             result = evaluate_test_rows(config, task, classifier, validation=_validation(config, progress))
-            results.write_result(result, Path(config.output) / "result.json", markdown=evaluation_markdown(result))
+            result.save(Path(config.output) / "result.json")
             test_results.append(result)
             return job.run_info(progress)
 
@@ -102,7 +101,7 @@ def load_finetune_result(folder: Path) -> FinetuneResult:
     run_info = read_run_info(folder)
     steps, best_step = (int(run_info.get(key) or 0) for key in ("step", "best_step"))
     start, best, seconds = (float(run_info.get(key) or 0) for key in ("start_score", "best_score", "seconds"))
-    return FinetuneResult(steps, best_step, start, best, seconds, results.read_result(folder / "result.json"))
+    return FinetuneResult(steps, best_step, start, best, seconds, EvaluationResult.load(folder / "result.json"))
 
 
 def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> FinetuneResult:
@@ -113,8 +112,6 @@ def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> Fi
     Raises:
         NearfarError: as :func:`finetune`.
     """
-    from nearfar.encoder.precision import resolve
-
     config = replace(config, precision=resolve(config.precision, config.device))
     classifier = open_classifier(config, task, device=config.device)
     progress = execute_in_memory(config, make_job(config, task, classifier))
@@ -128,7 +125,7 @@ def _validation(config: FinetuneConfig, progress: "Progress") -> float:
     return (progress.best_score or 0.0) if config.keep == "best" else progress.history[-1][1]
 
 
-def _finetune_result(progress: "Progress", result: results.Result) -> FinetuneResult:
+def _finetune_result(progress: "Progress", result: EvaluationResult) -> FinetuneResult:
     return FinetuneResult(
         progress.step,
         progress.best_step or 0,

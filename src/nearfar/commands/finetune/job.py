@@ -5,11 +5,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from nearfar.config import FinetuneConfig, dump_toml
+from nearfar.data.batching import TextBatches
+from nearfar.data.classification import ClassificationTask
+from nearfar.encoder.precision import resolve
 from nearfar.runs.execute import Job
 from nearfar.types import Precision
 
 if TYPE_CHECKING:
-    from nearfar.data.classification import ClassificationTask
     from nearfar.encoder.classifier import Classifier
     from nearfar.training.loop import Evaluation
 
@@ -38,11 +40,9 @@ def make_job(
     Raises:
         NearfarError: rows that cannot be trained on.
     """
-    from nearfar.data.batching import TextBatches
-    from nearfar.encoder.precision import resolve
     from nearfar.encoder.training_encoder import TrainingClassifier
     from nearfar.evaluation.finetuned import PRIMARY
-    from nearfar.methods.gunel import scl_finetune
+    from nearfar.methods.gunel.scl_finetune import scl_finetune
     from nearfar.methods.mixture import Mixture
 
     texts, targets = task.train
@@ -54,12 +54,7 @@ def make_job(
     )
     training_classifier.read(texts)
     method = scl_finetune(
-        training_classifier.states,
-        training_classifier.head,
-        batches,
-        scl_weight=config.scl_weight,
-        temperature=config.temperature,
-        label_names=task.label_names,
+        config, training_classifier.states, training_classifier.head, batches, label_names=task.label_names
     )
     facts = [*task.sources, *task.labels]
     if training_classifier.truncated:

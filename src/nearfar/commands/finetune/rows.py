@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 from nearfar.config import FinetuneConfig
+from nearfar.data.classification import ClassificationTask, load_classification
+from nearfar.data.labelled import Split
+from nearfar.data.noise import add_noise, load_translations
+from nearfar.data.paths import as_path, status
+from nearfar.data.sampling import draw
 from nearfar.runs.fingerprints import fingerprint_rows
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from nearfar.data.classification import ClassificationTask
-    from nearfar.data.labelled import Split
 
 NOISES = ("word-dropout", "word-swap", "characters")
 """Kinds of generated noise; any other value of ``--noise`` is a file of back-translations."""
@@ -23,8 +23,6 @@ def load_task(config: FinetuneConfig) -> "ClassificationTask":
     Raises:
         NearfarError: rows that cannot be read, sampled or trained on.
     """
-    from nearfar.data.classification import load_classification
-
     task = load_classification(
         config.task,
         validation=config.validation,
@@ -39,9 +37,6 @@ def load_task(config: FinetuneConfig) -> "ClassificationTask":
 
 def draw_sample(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
     """The task with a sample of its training rows, as ``config.sample_size`` and its seed say."""
-    from nearfar.data.labelled import Split
-    from nearfar.data.sampling import draw
-
     if config.sample_size is None:
         return task
     texts, targets = task.train
@@ -62,10 +57,6 @@ def draw_sample(config: FinetuneConfig, task: "ClassificationTask") -> "Classifi
 
 def apply_noise(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
     """The task with noise in its training texts; validation and test rows do not change."""
-    from nearfar.data.labelled import Split
-    from nearfar.data.noise import add_noise, load_translations
-    from nearfar.data.paths import as_path, status
-
     if config.noise == "none":
         return task
     texts, targets = task.train

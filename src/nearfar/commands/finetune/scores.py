@@ -4,7 +4,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from nearfar.config import FinetuneConfig
-from nearfar.evaluation import results
+from nearfar.evaluation.results import EvaluationResult, TransferResults, provenance
 
 if TYPE_CHECKING:
     from nearfar.data.classification import ClassificationTask
@@ -16,8 +16,8 @@ RESAMPLES = 1000
 
 def evaluate_test_rows(
     config: FinetuneConfig, task: "ClassificationTask", classifier: "Classifier", *, validation: float
-) -> results.Result:
-    """Scores on the test rows, in the format of a result file.
+) -> EvaluationResult:
+    """Scores on the test rows.
 
     ``validation`` is the validation score of the kept weights, in [-1, 1].
     """
@@ -36,22 +36,18 @@ def evaluate_test_rows(
         seed=[config.seed, *task.name.encode()],
     )
     settings = {key: list(value) if isinstance(value, tuple) else value for key, value in asdict(config).items()}
-    return {
-        "schema": results.SCHEMA,
-        "kind": "evaluation",
-        "model": config.output or config.model,
-        "config": settings
+    return EvaluationResult(
+        model=config.output or config.model,
+        config=settings
         | {
             "training_seed": config.seed,
             "tasks": [task.name],
             "data": [*task.sources, *task.labels],
             "resamples": RESAMPLES,
         },
-        "provenance": results.provenance(),
-        "unavailable": {},
-        "averages": {},
-        "tasks": {},
-        "texts": len({text for row in texts for text in row}),
-        "dim": classifier.backbone.config.hidden_size,
-        "transfer": {"protocol": "finetune", "nhid": 0, "folds": 0, "averages": {}, "tasks": {task.name: entry}},
-    }
+        provenance=provenance(),
+        tasks={},
+        texts=len({text for row in texts for text in row}),
+        dim=classifier.backbone.config.hidden_size,
+        transfer=TransferResults(protocol="finetune", nhid=0, folds=0, averages={}, tasks={task.name: entry}),
+    )

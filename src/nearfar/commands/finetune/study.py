@@ -9,7 +9,8 @@ import json
 import os
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
 
 from nearfar.commands.finetune.cells import read_cells, summarise_run
 from nearfar.commands.finetune.command import finetune_in_memory
@@ -17,17 +18,16 @@ from nearfar.commands.finetune.plan import SAMPLES, check_rows, plan_runs
 from nearfar.commands.finetune.rows import apply_noise, draw_sample, fingerprints, load_task
 from nearfar.config import FinetuneStudyConfig, dump_toml, split_list
 from nearfar.config.calls import accepts_settings
-from nearfar.disk import disk_errors, path_errors, read_json, read_text, write_text
-from nearfar.evaluation import results
+from nearfar.data.classification import ClassificationTask
+from nearfar.disk import disk_errors, path_errors, read_text, write_text
+from nearfar.encoder.device import check_device
+from nearfar.evaluation.finetune_summary import best_variant, summarise
+from nearfar.evaluation.plots import heat_map
+from nearfar.evaluation.results import StudyResult, provenance
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.precision import resolve_run_precision
 from nearfar.types import NearfarError
-
-if TYPE_CHECKING:
-    from rich.console import Console
-
-    from nearfar.data.classification import ClassificationTask
 
 STUDY, PAGE = "study.json", "study.md"
 
@@ -36,8 +36,8 @@ STUDY, PAGE = "study.json", "study.md"
 @path_errors()
 def finetune_study(
     config: FinetuneStudyConfig, *, resume: bool = False, console: "Console | None" = None
-) -> dict[str, Any]:
-    """Run all runs of a study that are not finished yet, and summarise them; returns the content of study.json.
+) -> StudyResult:
+    """Run all runs of a study that are not finished yet, and summarise them; returns the result in study.json.
 
     Settings can be given by name: ``finetune_study(task="sst2", few_shot="20,100", output="runs/study")``; see
     :class:`nearfar.FinetuneStudyConfig`. Both variants of a sample run one after the other, so that changes in the load
@@ -52,9 +52,6 @@ def finetune_study(
         NearfarError: as :func:`nearfar.finetune`; more than one process.
         nearfar.training.loop.Interrupted, KeyboardInterrupt: after Ctrl-C; finished runs are kept.
     """
-    from rich.console import Console
-
-    from nearfar.encoder.device import check_device
     from nearfar.training.processes import Processes
 
     console = console or Console(quiet=True)
@@ -70,18 +67,16 @@ def finetune_study(
         return _execute(config, run_dir, console)
 
 
-def _finished(folder: Path) -> dict[str, Any] | None:
-    """The content of study.json; None if it or study.md is missing or damaged and must be written again."""
+def _finished(folder: Path) -> StudyResult | None:
+    """The result in study.json; None if it or study.md is missing or damaged and must be written again."""
     try:
-        study = read_json(folder / STUDY)
         read_text(folder / PAGE)
+        return StudyResult.load(folder / STUDY)
     except NearfarError:
         return None
-    return study if isinstance(study, dict) and study.get("kind") == "finetune-study" else None
 
 
-def _execute(config: FinetuneStudyConfig, run_dir: RunFolder, console: "Console") -> dict[str, Any]:
-    from nearfar.evaluation.finetune_summary import best_variant, study_markdown, summarise
+def _execute(config: FinetuneStudyConfig, run_dir: RunFolder, console: "Console") -> StudyResult:
     from nearfar.training.processes import Processes
 
     folder = run_dir.path
@@ -94,7 +89,9 @@ def _execute(config: FinetuneStudyConfig, run_dir: RunFolder, console: "Console"
     check_rows(runs, base)
     _verify_inputs(run_dir, config, base)
     run_dir.begin(settings_file)
-    write_text(file, "".join(json.dumps(cell) + "\n" for cell in done.values()))  # without an incomplete last line
+    write_text(
+        file, "".join(json.dumps(run.to_dict()) + "\n" for run in done.values())
+    )  # without an incomplete last line
     for fact in (*base.sources, *base.labels):
         console.print(fact, markup=False, highlight=False)
     console.print(f"{len(runs)} runs, {sum(one.key in done for one in runs)} of them already finished", highlight=False)
@@ -104,32 +101,30 @@ def _execute(config: FinetuneStudyConfig, run_dir: RunFolder, console: "Console"
         found = finetune_in_memory(one.config, apply_noise(one.config, draw_sample(one.config, base)))
         done[one.key] = summarise_run(one, found, base)
         with disk_errors(file), file.open("a", encoding="utf-8") as stream:
-            stream.write(json.dumps(done[one.key]) + "\n")
-        (metric, score), *_ = done[one.key]["test"].items()
+            stream.write(json.dumps(done[one.key].to_dict()) + "\n")
+        (metric, score), *_ = done[one.key].test.items()
         console.print(
             f"run {number} of {len(runs)}: {one.setting}, {one.variant}, sample {one.sample}: "
-            f"{metric} {score:.2f}, validation {done[one.key]['validation']:.2f}",
+            f"{metric} {score:.2f}, validation {done[one.key].validation:.2f}",
             markup=False,
             highlight=False,
         )
     kept = [done[one.key] for one in runs]
     grid = bool(config.scl_weights or config.temperatures)
     settings = summarise(kept)
-    study = {
-        "schema": results.SCHEMA,
-        "kind": "finetune-study",
-        "title": f"{config.task}: {'lambda and temperature' if grid else ', '.join(settings[0]['variants'])}",
-        "config": asdict(config),
-        "provenance": results.provenance(),
-        "facts": list(base.sources),
-        "settings": settings,
-        "chosen": list(best_variant(settings)) if grid else None,
-        "cells": kept,
-    }
-    write_text(folder / PAGE, study_markdown(study))
+    study = StudyResult(
+        title=f"{config.task}: {'lambda and temperature' if grid else ', '.join(settings[0].variants)}",
+        config=asdict(config),
+        provenance=provenance(),
+        facts=list(base.sources),
+        settings=settings,
+        chosen=list(best_variant(settings)) if grid else None,
+        cells=kept,
+    )
+    write_text(folder / PAGE, study.to_markdown())
     if grid:
         _plot_grid(study, config, folder / "grid.png")
-    write_text(folder / STUDY, json.dumps(study, indent=1) + "\n")  # last: this file marks the study as finished
+    write_text(folder / STUDY, study.to_json())  # last: this file marks the study as finished
     return study
 
 
@@ -145,15 +140,13 @@ def _verify_inputs(run_dir: RunFolder, config: FinetuneStudyConfig, base: "Class
             run_dir.verify_input(f"--noises {noise}", lambda file=file: fingerprint_rows([read_text(file)]))  # type: ignore[misc]
 
 
-def _plot_grid(study: dict[str, Any], config: FinetuneStudyConfig, file: Path) -> None:
+def _plot_grid(study: StudyResult, config: FinetuneStudyConfig, file: Path) -> None:
     """Plot the mean validation score of each grid point."""
-    from nearfar.evaluation.plots import heat_map
-
     weights = [float(value) for value in split_list(config.scl_weights)] or [config.scl_weight]
     temperatures = [float(value) for value in split_list(config.temperatures)] or [config.temperature]
-    variants = study["settings"][0]["variants"]
+    variants = study.settings[0].variants
     scores = [
-        [variants[f"lambda {weight:g}, temperature {temperature:g}"]["validation"] for temperature in temperatures]
+        [variants[f"lambda {weight:g}, temperature {temperature:g}"].validation for temperature in temperatures]
         for weight in weights
     ]
     heat_map(

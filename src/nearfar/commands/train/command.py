@@ -1,16 +1,17 @@
-"""One training run: config -> what :mod:`nearfar.commands.train.prepare` makes of it -> :mod:`nearfar.runs.execute`.
+"""One training run: config -> prepared run (:mod:`nearfar.commands.train.prepare`) -> :mod:`nearfar.runs.execute`.
 
-What ``nearfar train`` calls, and a notebook can call too. ``model/``, in the run folder, is a sentence-transformers
-folder.
+``nearfar train`` calls it, and so can a notebook. ``model/`` in the run folder is a sentence-transformers folder.
 """
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from nearfar.commands.train.prepare import load_dev_pairs, prepare, read_training_data
+from nearfar.commands.train.settings import resolve_config
 from nearfar.config import TrainConfig
 from nearfar.config import dump_toml as to_toml
 from nearfar.disk import path_errors
@@ -31,34 +32,53 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainResult:
-    """What came out of a run."""
+    """The result of a run."""
 
     model: Path
+    """The folder of the trained model."""
     steps: int
     start_score: float
-    """Spearman on the dev pairs before training."""
+    """Spearman correlation on the dev set before training, in [-1, 1]."""
     best_score: float
+    """The best Spearman correlation on the dev set; the score before training counts too."""
     best_step: int
 
 
 @path_errors()
 def train(
-    config: TrainConfig, *, resume: bool = False, console: "Console | None" = None, sibling_runs: Sequence[Path] = ()
+    method: "TrainConfig | str | os.PathLike[str]",
+    *,
+    resume: bool = False,
+    console: "Console | None" = None,
+    sibling_runs: Sequence[Path] = (),
+    **settings: Any,
 ) -> TrainResult:
-    """Train, and leave the model in ``config.output``/model.
+    """Train an encoder, and save the model in ``OUTPUT/model``.
 
-    ``resume`` goes on with a run that was stopped or killed, which ends with the weights it would have had, to the bit,
-    on the same machine with the same number of threads and processes; of a finished run it says so. The data and the
-    model to start from must be those that the run began with. Started by torchrun, several processes train together,
-    as one process with the batches of all would.
+    ::
 
-    ``sibling_runs`` are folders of other runs whose data and model must be the same, as far as they have noted them.
+        train("scl", data="my.tsv", evaluate_on="pairs.tsv", output="runs/mine")
+        train("configs/liao-scl.toml", output="runs/liao", seed=2)
+        train(SclConfig(data=("my.tsv",), output="runs/mine"))
+
+    Args:
+        method: a method's name, a TOML file, or a config such as :class:`nearfar.SclConfig`.
+        resume: continue a run that was stopped or killed. It ends with bit-identical weights on the same machine with
+            the same number of threads and processes; a finished run is left as it is. Data and initial model must be
+            unchanged.
+        console: shows progress; by default nothing is shown.
+        sibling_runs: folders of other runs, whose data and model must be the same as far as they recorded them.
+        settings: settings of the method by name, as in its config class (``nearfar train METHOD --help`` lists them);
+            they override those of ``method``. A single text or path may stand for a tuple of one, as in ``data``.
+
+    Started by torchrun, several processes train together, like one process with the batches of all.
 
     Raises:
-        NearfarError: bad data, model or settings; a run folder that is in the way or in use; data that changed since
-            the run began; a loss that is not finite; a disk that refuses.
+        NearfarError: bad data, model or settings; a run folder that is not free; data that changed since the run was
+            started; a loss that is not finite; a file that cannot be written.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
+    config = resolve_config(method, settings)
     processes, device, console = join_processes(config, console)
     with RunFolder(
         config, processes, find_differences=partial(_other_second, config), sibling_runs=sibling_runs
@@ -105,8 +125,7 @@ def train(
     )
     if trained.best_score <= trained.start_score:
         console.print(
-            f"Training never beat the untrained encoder on {config.evaluate_on}. "
-            "A lower --learning-rate usually helps.",
+            f"Best score on {config.evaluate_on} is still the untrained encoder's. Try a lower --learning-rate.",
             markup=False,
         )
     return trained
@@ -115,7 +134,10 @@ def train(
 def _evaluation(
     encoder: "Encoder", pairs: Sequence[ScoredPair], config: TrainConfig, console: "Console"
 ) -> Callable[[], "Evaluation"]:
-    """Spearman, in [-1, 1], and the geometry, of the encoder as it then is; warns once if all vectors are alike."""
+    """A function that scores the encoder's current weights: Spearman in [-1, 1], and geometry.
+
+    It warns once if the embeddings have collapsed.
+    """
     from nearfar.evaluation.geometry_measures import collapse_warning, geometry
     from nearfar.evaluation.sts import evaluate_sts
     from nearfar.training.loop import Evaluation
@@ -132,18 +154,18 @@ def _evaluation(
         scored = evaluate_sts(
             lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
         )
-        if source in scored["unavailable"]:
-            raise NearfarError(f"{source}: cannot be scored: {scored['unavailable'][source]}.")
+        if source in scored.unavailable:
+            raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
         first, second = (vectors[[pair[side] for pair in positives]] for side in (0, 1))
         measures = geometry(vectors, (first, second) if positives else None)
         warning = collapse_warning(measures)
         if warning and not warned:
             warned.append(warning)
             console.print(f"warning: {warning}", highlight=False, style="yellow")
-        estimate = scored["tasks"][source]["spearman"]["all"]
-        if estimate["score"] is None:
-            raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate['reason']}.")
-        return Evaluation(float(estimate["score"]) / 100, measures)
+        estimate = scored.tasks[source].spearman.all
+        if estimate.score is None:
+            raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
+        return Evaluation(float(estimate.score) / 100, measures)
 
     def evaluate_and_explain() -> Evaluation:
         try:
@@ -159,8 +181,8 @@ def _evaluation(
 
 
 def _settings(config: TrainConfig) -> dict[str, str]:
-    """The files that say how the run is made: config.toml, and second.toml if there is a second objective."""
-    from nearfar.commands.train.method_builder import SHARED_SETTINGS, second_objective_config
+    """The files with the run's settings: config.toml, and second.toml if there is a second objective."""
+    from nearfar.commands.train.second_objective import SHARED_SETTINGS, second_objective_config
 
     second = second_objective_config(config)
     settings = {"config.toml": to_toml(config)}
@@ -168,16 +190,16 @@ def _settings(config: TrainConfig) -> dict[str, str]:
 
 
 def check_folder(config: TrainConfig, *, resume: bool) -> run_folder.State:
-    """Whether the run folder is free, or holds this very run, unfinished or finished.
+    """Whether the run folder is free, or holds the run of ``config``, unfinished or finished.
 
     Raises:
-        NearfarError: it holds something else; or ``resume`` does not fit.
+        NearfarError: it holds something else; ``resume`` without a run, or a run without ``resume``.
     """
     return run_folder.check_folder(config, resume=resume, find_differences=partial(_other_second, config))
 
 
 def load_train_result(config: TrainConfig) -> TrainResult:
-    """What came out of the finished run in ``config.output``.
+    """The result of the finished run in ``config.output``.
 
     Raises:
         NearfarError: it has other settings, or its run.json is damaged.
@@ -191,8 +213,8 @@ def load_train_result(config: TrainConfig) -> TrainResult:
 
 
 def _other_second(config: TrainConfig, folder: Path) -> list[str]:
-    """Whether the second objective of the run in ``folder`` is another one."""
-    from nearfar.commands.train.method_builder import second_objective_config
+    """``["second"]`` if the run in ``folder`` has another second objective, else an empty list."""
+    from nearfar.commands.train.second_objective import second_objective_config
 
     file = folder / "second.toml"
     differs = file.exists() and second_objective_config(config) != second_objective_config(

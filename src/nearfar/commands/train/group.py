@@ -1,7 +1,8 @@
-"""One setting trained with several seeds: a group of runs, and what they came to together.
+"""A group of runs: the same settings trained with several seeds, and the mean and spread of their scores.
 
-What ``nearfar train --seeds 1,2,3`` and notebooks call. The group's folder holds a run folder for each seed,
-``seed-1`` and so on, and ``group.json`` once all are done. ``nearfar evaluate`` and ``nearfar compare`` take it whole.
+``nearfar train --seeds 1,2,3`` calls it, and so can a notebook. The group's folder holds a run folder for each seed,
+``seed-1`` and so on, and ``group.json`` once all are finished. ``nearfar evaluate`` and ``nearfar compare`` take the
+group's folder.
 """
 
 import json
@@ -27,36 +28,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScoreSummary:
-    """Of one number over runs."""
+    """Mean and spread of a score over runs."""
 
     mean: float
     sd: float | None
-    """The sample standard deviation (n - 1); None of a single run."""
+    """The sample standard deviation (n - 1); None for a single run."""
     min: float
     max: float
 
     @classmethod
     def from_values(cls, values: Sequence[float]) -> "ScoreSummary":
-        """The spread of one value or more."""
+        """The summary of one or more values."""
         return cls(mean(values), stdev(values) if len(values) > 1 else None, min(values), max(values))
 
 
 @dataclass(frozen=True)
 class Group:
-    """What came out of a group; scores are Spearman on the dev pairs, in [-1, 1]."""
+    """The results of a group; scores are Spearman correlations on the dev set, in [-1, 1]."""
 
     runs: dict[int, TrainResult]
-    """By seed."""
+    """Results by seed."""
     start: ScoreSummary
+    """Scores before training."""
     best: ScoreSummary
+    """Best scores."""
 
 
 @path_errors()
 def next_run(config: TrainConfig, seeds: Sequence[int], *, resume: bool) -> tuple[TrainConfig, bool]:
-    """The run of a group that comes next, for a dry run, and whether it would be resumed. Leaves nothing on the disk.
+    """The next run of a group, for a dry run, and whether it would be resumed. Writes nothing.
 
     Raises:
-        NearfarError: what :func:`train_group` refuses before its first run; all runs are finished.
+        NearfarError: as :func:`train_group` before its first run; all runs are finished.
     """
     folder = Path(config.output)
     _check_group(folder, resume=resume)
@@ -74,11 +77,11 @@ def train_group(
 ) -> Group:
     """Train once for each seed; ``config.seed`` is not used.
 
-    ``resume`` goes on with a group that was stopped: finished runs stay, the one that was stopped goes on, the others
-    are begun. All runs must have the same data and model.
+    ``resume`` continues a group that was stopped: finished runs are kept, the stopped run is resumed, the others are
+    started. All runs must have the same data and model.
 
     Raises:
-        NearfarError: what :func:`nearfar.train` refuses; a folder in the way or in use, before anything is trained.
+        NearfarError: as :func:`nearfar.train`; the folder is not free or in use, before anything is trained.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
     processes, _, main_console = join_processes(config, console)
@@ -115,12 +118,12 @@ def train_group(
 
 
 def _configs(config: TrainConfig, seeds: Sequence[int]) -> dict[int, TrainConfig]:
-    """Each seed's config."""
+    """The config of each seed's run."""
     return {seed: replace(config, seed=seed, output=str(Path(config.output, f"seed-{seed}"))) for seed in seeds}
 
 
 def _lock_group(locks: ExitStack, folder: Path, *, resume: bool) -> None:
-    """Lock the group's folder, made sure to be free or, to ``resume``, to hold a group."""
+    """Lock the group's folder, after a check that it is free or, to ``resume``, holds a group."""
     if not folder.exists() or not folder.is_dir():
         _check_group(folder, resume=resume)
     locks.enter_context(folder_lock(folder))
@@ -128,7 +131,7 @@ def _lock_group(locks: ExitStack, folder: Path, *, resume: bool) -> None:
 
 
 def _check_group(folder: Path, *, resume: bool) -> None:
-    """Make sure that the folder is free or, to ``resume``, holds a group."""
+    """Check that the folder is free or, to ``resume``, holds a group."""
     if folder.exists() and not folder.is_dir():
         raise NearfarError(f"{folder}: is in the way; choose another --output.")
     if resume and not folder.exists():
@@ -141,12 +144,12 @@ def _check_group(folder: Path, *, resume: bool) -> None:
 
 
 def _is_leftover(entry: Path) -> bool:
-    """Whether it is what a group that was killed before its first run began may have left."""
+    """Whether a group that was killed before its first run may have left ``entry``."""
     return entry.name in (LOCK, f"{FILE}.new") or (is_run_name(entry.name) and is_empty(entry))
 
 
 def _state(config: TrainConfig) -> str:
-    """Of one run of the group; raises what is wrong with it before hours are spent on the first one."""
+    """The state of one run of the group; raises its errors now, before the first run is trained."""
     begun = Path(config.output, CONFIG).exists()
     state = check_folder(config, resume=begun)
     if state == "finished":

@@ -1,4 +1,4 @@
-"""A run made ready: config -> encoder, methods and steps, up to but without the first step; and its plan in words."""
+"""Preparation of a run: config -> encoder, methods and number of steps; and the plan of a dry run."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -12,45 +12,46 @@ from nearfar.types import NearfarError, ScoredPair
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.commands.train.training_data import Rows
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.training_encoder import TrainingEncoder
-    from nearfar.methods import Method
+    from nearfar.methods.base import Method
+    from nearfar.methods.build import Rows
     from nearfar.methods.mixture import Mixture
 
 
 _DEV_PAIRS_HINT = (
-    "\n  Scored pairs choose the best step. Name a file with the columns score, sentence1 and sentence2 by "
-    "--evaluate-on FILE, take generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
+    "\n  The dev set chooses the best step. Give a file with the columns score, sentence1 and sentence2 by "
+    "--evaluate-on FILE, use generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
     "holds STS-B."
 )
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run would do, counted and in words, without doing it."""
+    """What a run would do: its counts, and batches in words."""
 
     facts: list[str]
-    """Where the rows come from, how many there are, and what was left out or cut."""
+    """Sources and number of the rows, and what was left out or truncated."""
     sentences: int
-    """Distinct ones."""
+    """Number of distinct sentences."""
     tokens: int
-    """Of the distinct sentences."""
+    """Number of tokens in the distinct sentences."""
     steps: int
+    """Number of optimiser steps."""
     parameters: int
-    """Of the encoder."""
+    """Number of parameters of the encoder."""
     trained: int
-    """Those that are trained, heads included."""
+    """Number of trained parameters, heads included."""
     memory_gib: float
-    """About: weights, gradients, AdamW's moments, and the activations of the largest of the batches below."""
+    """Estimate for weights, gradients, AdamW's moments, and the activations of the largest batch below."""
     batches: list[list[str]]
     """The first three batches in words: anchors, positives, negatives."""
     dev: str
-    """The pairs that choose the best step, and how many they are."""
+    """The dev set and its number of pairs."""
 
 
 class TrainingData(NamedTuple):
-    """The rows of a run's objectives, read before the encoder is opened: what is wrong with them is told at once."""
+    """The rows of a run's objectives, read before the encoder is loaded, so that errors in them are reported first."""
 
     first: "Rows"
     second: "Rows | None"
@@ -58,8 +59,8 @@ class TrainingData(NamedTuple):
     def fingerprint_inputs(
         self, config: TrainConfig
     ) -> "dict[str, tuple[Sequence[Sequence[object]], Sequence[object]]]":
-        """Texts and labels or scores that are used, by the words for where they are from."""
-        from nearfar.commands.train.method_builder import second_objective_config
+        """The texts, and labels or scores, that are used; by the name of their source in messages."""
+        from nearfar.commands.train.second_objective import second_objective_config
 
         named = [(f"--data {' '.join(getattr(config, 'data', ()))}", self.first, config.limit)]
         if self.second is not None and (second := second_objective_config(config)) is not None:
@@ -69,7 +70,7 @@ class TrainingData(NamedTuple):
 
 @dataclass(frozen=True)
 class PreparedRun:
-    """Everything that a run is made of, ready to go."""
+    """Encoder, methods and number of steps of a run."""
 
     encoder: "Encoder"
     texts: "TrainingEncoder"
@@ -77,17 +78,17 @@ class PreparedRun:
     total_steps: int
     facts: list[str]
     merge: Callable[[], None]
-    """To be called before the encoder is saved: puts adapters, where there are any, into its weights."""
+    """Merges adapters, if there are any, into the encoder's weights; call it before saving."""
 
 
 def read_training_data(config: TrainConfig) -> TrainingData:
     """Read the rows of the objective, and of the second one where there is one.
 
     Raises:
-        NearfarError: rows that cannot be had, or that are malformed.
+        NearfarError: rows that are missing or malformed.
     """
-    from nearfar.commands.train.method_builder import second_objective_config
-    from nearfar.commands.train.training_data import read_rows
+    from nearfar.commands.train.second_objective import second_objective_config
+    from nearfar.methods.build import read_rows
 
     second, first = second_objective_config(config), read_rows(config)
     with _second_objective_errors(config):
@@ -102,24 +103,20 @@ def prepare(
     device: str | None = None,
     console: "Console | None" = None,
 ) -> PreparedRun:
-    """Encoder and methods on the ``rows``, with the heads that every fresh run of this config starts from.
+    """Encoder and methods for the ``rows``; the initial weights of heads depend on the config's seed alone.
 
-    Without ``rows`` they are read. On ``console`` a bar is shown while many texts are tokenised.
+    Without ``rows`` they are read. ``console`` shows a progress bar while many texts are tokenized.
 
     Raises:
-        NearfarError: whatever would stop the run before its first step.
+        NearfarError: any error that would stop the run before its first step.
     """
     rows = rows or read_training_data(config)
 
-    from nearfar.commands.train.method_builder import (
-        BuildContext,
-        build_method,
-        may_shrink_batch,
-        second_objective_config,
-    )
+    from nearfar.commands.train.second_objective import may_shrink_batch, second_objective_config
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.precision import resolve
     from nearfar.encoder.training_encoder import TrainingEncoder
+    from nearfar.methods.build import BuildContext, build_method
     from nearfar.methods.mixture import Mixture
     from nearfar.training.gradients import seed_rng
     from nearfar.training.processes import Processes
@@ -162,7 +159,7 @@ def prepare(
         merge = add_lora(encoder, rank=config.lora_rank, alpha=config.lora_alpha)
     if cut := texts.tokens.truncated:
         length = min(config.train_max_length or encoder.max_length, encoder.max_length)
-        facts = [*facts, f"{cut} of {len(texts.tokens)} sentences are over {length} tokens and cut there"]
+        facts = [*facts, f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated"]
     at_most = config.max_steps and config.max_steps * config.accumulate
     steps = -(-mixture.total_steps(config.epochs, at_most=at_most) // config.accumulate)
     return PreparedRun(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge)
@@ -177,7 +174,7 @@ def _is_file(spec: str) -> bool:
 
 @contextmanager
 def _second_objective_errors(config: TrainConfig) -> Iterator[None]:
-    """Says of an error that it is of the second objective."""
+    """Prefix errors with the flag of the second objective."""
     try:
         yield
     except NearfarError as error:
@@ -185,10 +182,10 @@ def _second_objective_errors(config: TrainConfig) -> Iterator[None]:
 
 
 def load_dev_pairs(config: TrainConfig) -> list[ScoredPair]:
-    """The pairs that choose the best step.
+    """The pairs of the dev set.
 
     Raises:
-        NearfarError: they cannot be had, or no encoder can be scored on them; it says how to name others.
+        NearfarError: they are missing or malformed, or no correlation is defined on them; it says how to name others.
     """
     from nearfar.data.sts import load_pairs
     from nearfar.evaluation.correlation import undefined_reason
@@ -211,13 +208,13 @@ def load_dev_pairs(config: TrainConfig) -> list[ScoredPair]:
 def plan(
     config: TrainConfig, *, resume: bool = False, anchors: int | None = None, console: "Console | None" = None
 ) -> Plan:
-    """Check all that a run checks before its first step, count, and show three batches in words.
+    """The plan of a dry run: make all checks of a run, count, and describe three batches.
 
-    Leaves nothing on the disk. ``resume`` is what the run would be told. ``anchors`` is how many anchors of a batch are
-    shown, by default all. On ``console`` a bar is shown while many texts are tokenised.
+    Writes nothing. ``resume`` is as for the run. ``anchors`` is the number of anchors shown of a batch, by default all.
+    ``console`` shows a progress bar while many texts are tokenized.
 
     Raises:
-        NearfarError: whatever would stop the run before its first step.
+        NearfarError: any error that would stop the run before its first step.
     """
     from nearfar.commands.train.command import check_folder
     from nearfar.methods.mixture import describe_parts
@@ -229,7 +226,8 @@ def plan(
     parameters = list(run.encoder.parameters())
     trained = [p for module in (run.encoder, *run.mixture.heads) for p in module.parameters() if p.requires_grad]
     shape = run.encoder.backbone.config
-    # What autograd keeps of a layer for each token: about 10 widths around attention and norms, 3 of the feed-forward.
+    # Activations that autograd keeps of a layer, for each token: about 10 widths around attention and norms, and 3
+    # widths of the feed-forward layer.
     width, inner = shape.hidden_size, getattr(shape, "intermediate_size", 4 * shape.hidden_size)
     kept = shape.num_hidden_layers * (10 * width + 3 * inner) * 4
     tokens = max(_tokens(method, batch, config) for parts in first for method, batch, _ in parts)
@@ -248,7 +246,7 @@ def plan(
 
 
 def _tokens(method: "Method", batch: object, config: TrainConfig) -> int:
-    """Tokens that are in the encoder at once, at most, for a batch."""
+    """Maximum number of tokens that the encoder reads at once for a batch."""
     from nearfar.training.gradients import split_micro_batches
 
     assert method.count_tokens is not None

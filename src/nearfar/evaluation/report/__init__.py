@@ -1,4 +1,4 @@
-"""What runs came to as one page: parsed results in, the page in HTML and in Markdown out. No file is opened here."""
+"""One page on runs and results: typed results in, the page in HTML and in Markdown out. No file is opened here."""
 
 from nearfar.evaluation.report.html import to_html
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun

@@ -1,22 +1,22 @@
-"""What a report is made of, before it is HTML or Markdown. All text is plain; who renders it escapes it."""
+"""The blocks of a report before they are HTML or Markdown. All text is plain; the renderers escape it."""
 
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 DASH = "–"
-"""What stands where there is nothing to show."""
+"""The text of a cell without a value."""
 
 
 class Cell(NamedTuple):
-    """One place of a table."""
+    """One cell of a table."""
 
     text: str
     detail: str = ""
-    """In smaller letters after it: an interval or a standard deviation."""
+    """An interval or a standard deviation, in a smaller font after the text."""
     mark: Literal["", "best", "near"] = ""
-    """The best of its column, or not separable from it."""
+    """``best``: the best of its column; ``near``: not separable from the best."""
     shade: float | None = None
-    """How strongly it is coloured, from 0 to 1."""
+    """Strength of the background colour, from 0 to 1."""
 
 
 class Table(NamedTuple):
@@ -27,33 +27,33 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[Cell | str]]
     notes: Sequence[str] = ()
     text_cells: bool = False
-    """The cells hold words, which stand at the left."""
+    """The cells hold words and are aligned left."""
 
 
 class Line(NamedTuple):
-    """A line of a chart; points that are not finite are left out."""
+    """A line of a chart; points that are not finite are not drawn."""
 
     name: str
     x: Sequence[float]
     y: Sequence[float]
     colour: int
-    """Lines of one colour belong together."""
+    """Index of the colour; lines of one group share it."""
     best: float | None = None
-    """The x of the point to be marked."""
+    """The x of the point to mark."""
 
 
 class Chart(NamedTuple):
-    """Lines over one pair of axes; the title says what the heights are."""
+    """Lines over one pair of axes; the title names the y values."""
 
     title: str
     x_label: str
     lines: Sequence[Line]
     logarithmic: Literal["neither", "y", "both"] = "neither"
-    """Which axes are."""
+    """Which axes are logarithmic."""
 
 
 class Figure(NamedTuple):
-    """Charts side by side that share a legend: names by colour."""
+    """Charts side by side that share a legend of names and colours."""
 
     caption: str
     charts: Sequence[Chart]
@@ -73,20 +73,20 @@ class BulletList(NamedTuple):
 
 
 class Code(NamedTuple):
-    """Text to be shown as it is."""
+    """Preformatted text."""
 
     text: str
 
 
 class Details(NamedTuple):
-    """What is shown when it is opened."""
+    """Blocks that are hidden until the reader opens them."""
 
     summary: str
     blocks: "Sequence[Block]"
 
 
 class Section(NamedTuple):
-    """A heading and what is below it."""
+    """A heading and the blocks below it."""
 
     title: str
     blocks: "Sequence[Block]"

@@ -1,7 +1,6 @@
-"""Line charts as small SVG drawings that take their colours from the page, so that they are right in the dark too.
+"""Line charts as small SVG drawings that take their colours from the page, also in dark mode.
 
-They are 360 units wide, a telephone's width, and so keep letters that can be read there; on wider pages several stand
-side by side.
+They are 360 units wide, the width of a phone, so labels stay readable there; wider pages show several side by side.
 """
 
 import math
@@ -17,7 +16,7 @@ LEFT, RIGHT, TOP, BOTTOM = 44, 10, 26, 36
 MAX_DOTTED_POINTS = 40
 """Lines with no more points than this show them."""
 MAX_DESCRIBED_LINES = 16
-"""So many lines are told in words to those who can't see them."""
+"""Number of lines that the text alternative for screen readers describes."""
 
 
 class _Axis(NamedTuple):
@@ -26,12 +25,12 @@ class _Axis(NamedTuple):
 
 
 def svg(chart: Chart) -> str:
-    """One chart; without a finite point it says that there is nothing to draw."""
+    """One chart; without a finite point it says so."""
     x_log, y_log = chart.logarithmic == "both", chart.logarithmic != "neither"
     lines = [kept for line in chart.lines if (kept := _drawable(line, x_log, y_log)).x]
     parts = [f'<text class="title" x="2" y="14">{escape(chart.title)}</text>']
     if not lines:
-        parts.append(f'<text x="{LEFT}" y="{HEIGHT / 2:.0f}">nothing to draw</text>')
+        parts.append(f'<text x="{LEFT}" y="{HEIGHT / 2:.0f}">no data</text>')
     else:
         x_axis = _axis([x for line in lines for x in line.x], LEFT, WIDTH - RIGHT, logarithmic=x_log, tight=True)
         y_axis = _axis([y for line in lines for y in line.y], HEIGHT - BOTTOM, TOP, logarithmic=y_log)
@@ -46,7 +45,7 @@ def svg(chart: Chart) -> str:
 
 
 def legend(entries: Sequence[tuple[str, int]]) -> str:
-    """Names with their lines, as a list of HTML."""
+    """Names with their lines, as an HTML list."""
     items = (
         f'<li><svg viewBox="0 0 32 8" aria-hidden="true"><path class="{_style(colour)}" d="M0 4H32"/></svg>'
         f"{escape(name)}</li>"
@@ -56,7 +55,7 @@ def legend(entries: Sequence[tuple[str, int]]) -> str:
 
 
 def downsample(x: Sequence[float], y: Sequence[float], *, points: int = 120) -> tuple[list[float], list[float], int]:
-    """At most so many points, each the mean of as many successive ones; the last may be of fewer. And how many."""
+    """At most ``points`` points, each the mean of a chunk of successive ones, and the size of the chunks."""
     size = max(1, math.ceil(len(x) / points))
     cuts = range(0, len(x), size)
     means = ([sum(values[cut : cut + size]) / len(values[cut : cut + size]) for cut in cuts] for values in (x, y))
@@ -75,7 +74,7 @@ def ticks(low: float, high: float, *, about: int = 5) -> list[float]:
 
 
 def _powers(low: float, high: float) -> list[float]:
-    """The same for a logarithmic axis: powers of ten, with 2 and 5 times them where there are few."""
+    """Ticks of a logarithmic axis: powers of ten, with 2 and 5 times them where there are few."""
     least, most = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
     factors = (1, 2, 5) if most - least <= 2 else (1,)
     marks = [factor * 10.0**power for power in range(least, most + 2) for factor in factors]
@@ -85,7 +84,7 @@ def _powers(low: float, high: float) -> list[float]:
 
 
 def _axis(values: Sequence[float], start: float, end: float, *, logarithmic: bool, tight: bool = False) -> _Axis:
-    """An axis from tick to tick; a ``tight`` one ends with the values."""
+    """An axis from tick to tick; a ``tight`` one ends at the smallest and largest value."""
     low, high = min(values), max(values)
     marks = _powers(low, high) if logarithmic else ticks(low, high)
     if tight and high > low:
@@ -130,7 +129,7 @@ def _style(colour: int) -> str:
 
 
 def _drawable(line: Line, x_log: bool, y_log: bool) -> Line:
-    """The line without what cannot be drawn: points that are not finite, or not positive on a logarithmic axis."""
+    """The line without points that are not finite, or not positive on a logarithmic axis."""
     kept = [
         (x, y)
         for x, y in zip(line.x, line.y, strict=True)

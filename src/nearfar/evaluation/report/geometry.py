@@ -1,45 +1,43 @@
-"""Geometry in a report: the measures, the singular spectra, and scores of every layer by every pooling in colours."""
+"""Geometry in a report: the measures, the singular values, and a heat map of scores by layer and pooling."""
 
 from collections.abc import Mapping, Sequence
 from itertools import chain
-from typing import Any
 
-from nearfar.evaluation.geometry_tables import geometry_grid
 from nearfar.evaluation.report.blocks import Block, Cell, Chart, Figure, Line, Paragraph, Section, Table
-from nearfar.evaluation.results import Result
+from nearfar.evaluation.results import GeometryResult, ModelGeometry
+from nearfar.evaluation.tables.geometry import geometry_grid
 
 FLOAT32_RESOLUTION = 1e-6
-"""What float32 embeddings can tell from nothing."""
+"""Relative singular values below this are rounding errors of float32 embeddings."""
 
 
-def geometry_blocks(geometries: Sequence[tuple[str, Result]]) -> list[Block]:
-    """Each geometry file; under a heading of its own where there are several."""
+def geometry_blocks(geometries: Sequence[tuple[str, GeometryResult]]) -> list[Block]:
+    """Each geometry file, under its own heading where there are several."""
     if len(geometries) == 1:
         return _blocks(geometries[0][1])
     return [Section(f"From {source}", _blocks(result)) for source, result in geometries]
 
 
-def _blocks(result: Result) -> list[Block]:
+def _blocks(result: GeometryResult) -> list[Block]:
     grid = geometry_grid(result)
-    rows = [row for section in grid.sections for row in section]
-    blocks: list[Block] = [Table(grid.title, grid.header, rows, grid.notes), _spectra(result["models"])]
-    maps = {name: model["layers"] for name, model in result["models"].items() if model["layers"]}
+    blocks: list[Block] = [Table(grid.title, grid.header, grid.rows, grid.notes), _spectra(result.models)]
+    maps = {name: model.layers for name, model in result.models.items() if model.layers}
     known = [score for layers in maps.values() for score in chain(*layers.values()) if score is not None]
     if known:
-        task = result["task"]["spec"] if result["task"] else "the task"
+        task = result.task.spec if result.task else "the task"
         limits = min(known), max(known)
         blocks += [_layers(name, layers, task, limits) for name, layers in maps.items()]
-    lost = [name for name, model in result["models"].items() if not model["layers"]]
-    if lost:
-        blocks.append(Paragraph(f"There are no scores of layers of {', '.join(lost)}."))
+    missing = [name for name, model in result.models.items() if not model.layers]
+    if missing:
+        blocks.append(Paragraph(f"There are no scores of layers for {', '.join(missing)}."))
     return blocks
 
 
-def _spectra(models: Mapping[str, Any]) -> Figure:
+def _spectra(models: Mapping[str, ModelGeometry]) -> Figure:
     lines = []
     for number, (name, model) in enumerate(models.items()):
-        kept = [(place, value) for place, value in enumerate(model["spectrum"], start=1) if value > FLOAT32_RESOLUTION]
-        # Every place of the first dozens, then ever fewer, as the axis has less room for them.
+        kept = [(place, value) for place, value in enumerate(model.spectrum, start=1) if value > FLOAT32_RESOLUTION]
+        # All of the first 32 values, then fewer and fewer, because the axis is logarithmic.
         shown = [point for place, point in enumerate(kept) if place < 32 or place % (1 + place // 32) == 0]
         lines.append(Line(name, [float(x) for x, _ in shown], [y for _, y in shown], number))
     chart = Chart("Size, relative to the largest", "singular value, from the largest", lines, logarithmic="both")

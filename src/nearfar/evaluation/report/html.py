@@ -1,4 +1,4 @@
-"""A report as one HTML file that needs nothing else: no network, no script, no image file."""
+"""A report as one self-contained HTML file: no network, no script, no image file."""
 
 from collections.abc import Sequence
 from html import escape
@@ -22,13 +22,13 @@ from nearfar.evaluation.report.style import STYLE
 _MARKS = {"best": ("*", "the best"), "near": ("=", "not separable from the best")}
 _LONG = ' class="long"'
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
-"""What the page tells the browser of itself: it loads nothing and runs nothing."""
+"""Content security policy: the page loads nothing and runs nothing."""
 GENERATOR = '<meta name="generator" content="nearfar">'
-"""What marks a page as a report, which the next one may replace."""
+"""Marks a page as a report, which a new report may replace."""
 
 
 def to_html(page: Page) -> str:
-    """The page as one HTML document; every text of it is escaped."""
+    """The page as one HTML document; all text is escaped."""
     numbers = count(1)
     places = {f"part-{number}": section for number, section in enumerate(page.sections, start=1)}
     contents = "".join(f'<li><a href="#{place}">{_text(each.title)}</a></li>' for place, each in places.items())
@@ -142,6 +142,6 @@ def _figure(figure: Figure) -> str:
 
 
 def _text(text: str) -> str:
-    """Escaped; what no document may hold (control characters) is shown as a question mark in a diamond."""
+    """Escaped text; control characters, which HTML forbids, become replacement characters."""
     kept = (letter if letter >= " " or letter in "\n\t" else "\N{REPLACEMENT CHARACTER}" for letter in text)
     return escape("".join(kept))

@@ -1,92 +1,100 @@
-"""What a report is of: evaluated sides, comparisons, training runs, geometries; and what each is called."""
+"""Inputs of a report: evaluated sides, comparisons, training runs and geometries, and their names on the page."""
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from nearfar.evaluation.paired import EvaluationRun
-from nearfar.evaluation.results import Result
+from nearfar.evaluation.results import (
+    ComparisonResult,
+    DevEvaluation,
+    EvaluationResult,
+    GeometryResult,
+    PairwiseResult,
+    TrainingRecord,
+    TrainingStep,
+)
 
 
 class EvaluatedModel(NamedTuple):
-    """One setting that was evaluated, with one training seed or several."""
+    """One model that was evaluated, or one method with several training seeds."""
 
     name: str
     runs: tuple[EvaluationRun, ...]
 
     @property
     def seeds(self) -> tuple[int | None, ...]:
-        """The training seed of each run, as far as they are known."""
-        return tuple(run.result["config"].get("training_seed") for run in self.runs)
+        """The training seed of each run, None where it is not known."""
+        return tuple(run.result.training_seed for run in self.runs)
 
 
 class TrainingRun(NamedTuple):
-    """What is known of one training run."""
+    """One training run, finished or not."""
 
     name: str
     source: str
     group_name: str
-    """The name of its group, or of its setting where other runs have the same; else its own."""
+    """The name of its group, or the name that it shares with runs that differ only in the seed; else its own."""
     settings: Mapping[str, Any]
-    """By config.toml, or where there is none by run.json."""
+    """From config.toml, or where there is none from run.json."""
     files: Mapping[str, str]
     """The text of config.toml and second.toml."""
-    steps: Sequence[Mapping[str, Any]]
-    """Of metrics.jsonl, the lines of training steps."""
-    evaluations: Sequence[Mapping[str, Any]]
-    """And those of evaluations, which have a ``metric`` and its ``score``."""
-    record: Mapping[str, Any] | None
-    """The content of run.json, which a finished run has."""
+    steps: Sequence[TrainingStep]
+    """Training steps, from metrics.jsonl."""
+    evaluations: Sequence[DevEvaluation]
+    """Evaluations on the dev set, from metrics.jsonl."""
+    record: TrainingRecord | None
+    """The content of run.json; None where the run is not finished."""
 
     @property
     def seed(self) -> Any:
         """The training seed, where it is known."""
-        return self.settings.get("seed", (self.record or {}).get("config", {}).get("seed"))
+        return self.settings.get("seed", self.record.config.get("seed") if self.record else None)
 
     @property
     def dev(self) -> str:
-        """What dev scores are on."""
+        """The name of the dev set."""
         task = self.settings.get("task")
         named = self.settings.get("evaluate_on") or (task and f"{task}, validation") or "dev pairs without a name"
-        return str((self.record or {}).get("dev") or named)
+        return str((self.record.dev if self.record else None) or named)
 
     @property
     def metric(self) -> str:
-        """What a dev score is."""
-        named = self.evaluations[0] if self.evaluations else self.record or {}
-        return str(named.get("metric", "spearman")).capitalize()
+        """The metric of dev scores."""
+        named = self.evaluations[0].metric if self.evaluations else self.record.metric if self.record else None
+        return (named or "spearman").capitalize()
 
     def scores(self) -> list[tuple[float, float]]:
         """Step and score x 100 of each evaluation."""
         if self.evaluations:
-            return [(line["step"], 100 * line["score"]) for line in self.evaluations]
-        return [(step, 100 * score) for step, score in (self.record or {}).get("history", [])]
+            return [(line.step, 100 * line.score) for line in self.evaluations]
+        return [(step, 100 * score) for step, score in (self.record.history if self.record else [])]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportInputs:
-    """All that was named, opened."""
+    """Everything that the report shows."""
 
     sides: Sequence[EvaluatedModel] = ()
-    comparisons: Sequence[tuple[str, Result]] = ()
-    """Source and content of comparison files, of either kind."""
-    geometries: Sequence[tuple[str, Result]] = ()
+    comparisons: Sequence[tuple[str, ComparisonResult | PairwiseResult]] = ()
+    """Comparison files: source and content."""
+    geometries: Sequence[tuple[str, GeometryResult]] = ()
     runs: Sequence[TrainingRun] = ()
     missing: Sequence[str] = field(default_factory=tuple)
-    """What is not there, in sentences."""
+    """Sentences about missing files and tasks."""
 
 
-def name_without_seed(result: Result) -> str:
+def name_without_seed(result: EvaluationResult) -> str:
     """The model's name without the training seed at its end: ``scl-1`` -> ``scl``, ``a/seed-1`` -> ``a``."""
-    return _strip_seed(str(result["model"]), result["config"].get("training_seed"))
+    return _strip_seed(result.model, result.training_seed)
 
 
 def combine_runs(runs: Sequence[EvaluationRun], *, default_name: str) -> EvaluatedModel:
-    """The runs as one side, named after their setting, or ``default_name`` where they have no common one."""
-    names = {str(run.result["model"]) for run in runs}
+    """The runs as one side, under their common name without the seed, or ``default_name`` where they have none."""
+    names = {run.result.model for run in runs}
     settings = {name_without_seed(run.result) for run in runs}
     if len(names) == 1:
         return EvaluatedModel(names.pop(), tuple(runs))
@@ -94,16 +102,16 @@ def combine_runs(runs: Sequence[EvaluationRun], *, default_name: str) -> Evaluat
 
 
 def group_by_setting(runs: Sequence[EvaluationRun]) -> list[EvaluatedModel]:
-    """Evaluations that were named one by one: those of one setting with different training seeds are one side.
+    """Sides of evaluations that were named one by one: those of one method with different training seeds are one side.
 
-    One setting is: one folder, and names that agree but for the training seed at their end.
+    They are of one method where they are in one folder and their names differ only in the training seed at the end.
     """
     groups: dict[tuple[str, str], list[EvaluationRun]] = {}
     for run in runs:
         groups.setdefault((str(PurePath(run.source).parent), name_without_seed(run.result)), []).append(run)
     sides: dict[str, EvaluatedModel] = {}
     for (_, setting), members in groups.items():
-        seeds = [run.result["config"].get("training_seed") for run in members]
+        seeds = [run.result.training_seed for run in members]
         if None in seeds or len(set(seeds)) < len(seeds):
             sides |= {run.source: combine_runs([run], default_name=setting) for run in members}
         else:
@@ -112,7 +120,7 @@ def group_by_setting(runs: Sequence[EvaluationRun]) -> list[EvaluatedModel]:
 
 
 def assign_seed_groups(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
-    """The runs, those that differ in nothing but the seed under the one name that theirs begin with."""
+    """The runs; those that differ only in the seed get one group name, the common start of their names."""
     seed_groups: dict[str, list[TrainingRun]] = {}
     for run in runs:
         same = {key: value for key, value in run.settings.items() if key not in ("seed", "output")}
@@ -134,7 +142,7 @@ def assign_seed_groups(runs: Sequence[TrainingRun]) -> list[TrainingRun]:
 
 
 def disambiguate_names(sides: Iterable[EvaluatedModel]) -> list[EvaluatedModel]:
-    """The sides, those of one name with the file or folder that each is from."""
+    """The sides; where several have the same name, each with its file or folder."""
     sides = list(sides)
     times = Counter(side.name for side in sides)
     return [
@@ -144,28 +152,28 @@ def disambiguate_names(sides: Iterable[EvaluatedModel]) -> list[EvaluatedModel]:
 
 
 class RunNames:
-    """What the training runs of a report are called, so that their models are called the same everywhere on it."""
+    """Names of the training runs of a report, so that a model has the same name everywhere on the page."""
 
     def __init__(self, runs: Sequence[tuple[str, str | None, TrainingRun]]) -> None:
-        """Of each run its folder and its group's, if it has one, as whole paths."""
+        """``runs``: for each run its folder and the folder of its group, if any, as absolute paths."""
         self._runs = [(PurePath(folder).parts, run) for folder, _, run in runs]
         self._groups = {PurePath(group).parts: run.group_name for _, group, run in runs if group is not None}
 
     def side(self, side: EvaluatedModel) -> EvaluatedModel:
         """The side, under the name of its run, or of the group or setting of its runs."""
-        models = [str(run.result["model"]) for run in side.runs]
+        models = [run.result.model for run in side.runs]
         found = {name for model in models for name in self._matching_names(model, single=len(models) == 1)}
         return side._replace(name=found.pop()) if len(found) == 1 else side
 
-    def geometry(self, result: Result) -> Result:
+    def geometry(self, result: GeometryResult) -> GeometryResult:
         """The geometry, its models under the names of their runs."""
         names = {}
-        for name, model in result["models"].items():
-            found = self._matching_names(str(model.get("model", name)), single=True)
+        for name, model in result.models.items():
+            found = self._matching_names(model.model or name, single=True)
             names[name] = found.pop() if len(found) == 1 else name
         if len(set(names.values())) < len(names):
             return result
-        return {**result, "models": {names[name]: model for name, model in result["models"].items()}}
+        return replace(result, models={names[name]: model for name, model in result.models.items()})
 
     def _matching_names(self, model: str, *, single: bool) -> set[str]:
         parts = PurePath(model).parts
@@ -178,12 +186,12 @@ class RunNames:
 
 
 def name_without_source(side: EvaluatedModel) -> str:
-    """The side's name without what :func:`disambiguate_names` put behind it."""
+    """The side's name without the source that :func:`disambiguate_names` appended."""
     return side.name.removesuffix(f" ({_source_path(side.runs)})")
 
 
 def _is_path_suffix(name: Sequence[str], place: Sequence[str]) -> bool:
-    """Whether a model's name, as it was typed, is the end of a folder's whole path; a single word says too little."""
+    """Whether a model's name, as it was typed, is the end of a folder's absolute path; one word is not enough."""
     return len(name) > 1 and tuple(place[-len(name) :]) == tuple(name)
 
 
@@ -197,7 +205,7 @@ def _source_path(runs: Sequence[EvaluationRun]) -> str:
 
 
 def short_names(paths: Sequence[str]) -> dict[str, str]:
-    """For each path its end, as much of it as tells the paths apart."""
+    """For each path its last parts, as many as make the names distinct."""
     distinct = list(dict.fromkeys(paths))
     parts = [PurePath(path).parts or (path,) for path in distinct]
     for depth in range(1, max(map(len, parts), default=0) + 1):

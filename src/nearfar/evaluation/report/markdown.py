@@ -1,4 +1,4 @@
-"""A report in Markdown: the same tables; of a figure its caption, as Markdown holds no drawing."""
+"""A report in Markdown: the same tables, and only the captions of figures."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -20,7 +20,7 @@ _MARKS = {"": "", "best": " \\*", "near": " ="}
 
 
 def to_markdown(page: Page) -> str:
-    """The page in GitHub's Markdown; no text of it is taken for markup."""
+    """The page in GitHub's Markdown; all text is escaped."""
     lines = [f"# {_text(page.title)}"]
     for section in page.sections:
         lines += _block(section, 2)
@@ -41,7 +41,7 @@ def _block(block: Block, level: int) -> Iterator[str]:
         case Table():
             yield from _table(block)
         case Figure():
-            yield f"(A figure of the HTML page: {_text(block.caption)})"
+            yield f"(Figure, see the HTML page: {_text(block.caption)})"
         case Paragraph():
             yield _text(block.text)
         case BulletList():
@@ -74,7 +74,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _text(text: str) -> str:
-    """One line, without anything that Markdown or a browser would take for markup."""
+    """One line, with everything escaped that Markdown or a browser would read as markup."""
     line = re.sub(r"([\\`*_|<>&~])", r"\\\1", " ".join(text.split()))
     line = line.replace("](", "]\\(")
     return re.sub(r"^(\d*)([#+.)-])(?=[#\s]|$)", r"\1\\\2", line)  # no heading, no item of a list

@@ -1,4 +1,4 @@
-"""A report put together, as blocks: the summary, scores, comparisons, transfer tasks, training, geometry, settings."""
+"""The sections of a report: summary, scores, comparisons, transfer tasks, training, geometry, settings."""
 
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report.blocks import Block, BulletList, Details, Page, Section
@@ -7,23 +7,24 @@ from nearfar.evaluation.report.geometry import geometry_blocks
 from nearfar.evaluation.report.inputs import ReportInputs
 from nearfar.evaluation.report.scores import indices_by_protocol, similarity, transfer
 from nearfar.evaluation.report.settings import settings
-from nearfar.evaluation.report.significance import SignificanceLookup
+from nearfar.evaluation.report.significance import AnyComparison, SignificanceLookup
 from nearfar.evaluation.report.summary import summary
 from nearfar.evaluation.report.training import training
-from nearfar.evaluation.results import Result
 
 MAX_MISSING_SHOWN = 6
-"""So many missing pieces are told at the top; more of them are to be opened."""
+"""Up to this number, missing items are listed at the top; more are in a block to open."""
 
 
-def compose(inputs: ReportInputs, *, title: str, aggregate: Aggregate = "all", computed: Result | None = None) -> Page:
-    """The page of what was ``inputs``.
+def compose(
+    inputs: ReportInputs, *, title: str, aggregate: Aggregate = "all", computed: AnyComparison | None = None
+) -> Page:
+    """The page that shows the ``inputs``.
 
     Args:
-        inputs: what was named, opened and checked.
-        title: of the page.
+        inputs: everything to show.
+        title: title of the page.
         aggregate: how a similarity task with subsets becomes one number in the main table.
-        computed: a comparison of all sides, made for this page.
+        computed: a comparison of all sides that was computed for this page.
     """
     significance = SignificanceLookup(
         inputs.sides, computed=computed, from_files=[result for _, result in inputs.comparisons]
@@ -33,13 +34,13 @@ def compose(inputs: ReportInputs, *, title: str, aggregate: Aggregate = "all", c
         *(
             f"{side.name}: {task} was not evaluated. {reason}"
             for side in inputs.sides
-            for task, reason in dict(item for run in side.runs for item in run.result["unavailable"].items()).items()
+            for task, reason in dict(item for run in side.runs for item in run.result.unavailable.items()).items()
         ),
     ]
     top: list[Block] = [BulletList(summary(inputs, significance, aggregate))]
     if missing:
         short = len(missing) <= MAX_MISSING_SHOWN
-        listed = BulletList(missing) if short else Details(f"All {len(missing)} pieces", [BulletList(missing)])
+        listed = BulletList(missing) if short else Details(f"All {len(missing)} items", [BulletList(missing)])
         top.append(Section("What is missing", [listed]))
     tuned = {protocol for protocol, *_ in indices_by_protocol(inputs.sides)} == {"finetune"}
     sections = {
@@ -49,6 +50,6 @@ def compose(inputs: ReportInputs, *, title: str, aggregate: Aggregate = "all", c
         "Fine-tuned classifiers" if tuned else "Transfer tasks": transfer(inputs.sides, significance),
         "Training": training(inputs.runs) if inputs.runs else [],
         "Geometry": geometry_blocks(inputs.geometries) if inputs.geometries else [],
-        "How it was done": settings(inputs),
+        "Settings and provenance": settings(inputs),
     }
     return Page(title, [Section(name, blocks) for name, blocks in sections.items() if blocks])

@@ -1,4 +1,4 @@
-"""Tables of scores: a row for each side, a column for each task and average, the best of each column marked."""
+"""Tables of scores: a row for each side, a column for each task and average; the best of each column is marked."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from nearfar.evaluation.report.columns import (
 )
 from nearfar.evaluation.report.inputs import EvaluatedModel
 from nearfar.evaluation.report.significance import SignificanceLookup
+from nearfar.evaluation.results import PairedTest, TransferResults
 
 _AGGREGATES = {
     "all": "over all pairs of a task together (all)",
@@ -25,23 +26,23 @@ _AGGREGATES = {
 
 
 class RankedColumn(NamedTuple):
-    """A column with everybody's score in it."""
+    """A column with the score of each side."""
 
     column: Column
     scores: list[Score | None]
     best: list[int]
-    """The sides with the highest score; none where only one side has a score, or where their data differ."""
+    """The sides with the highest score; empty where only one side has a score, or where their data differ."""
     problem: str | None
-    """Why no best one is marked."""
+    """Why no best score is marked."""
 
 
 def rank_column(sides: Sequence[EvaluatedModel], indices: Sequence[int], column: Column) -> RankedColumn:
-    """Find the best of a column among the sides with the numbers ``indices``."""
+    """Find the best of a column among the sides at the positions ``indices``."""
     scores = [score_of(side, column) if number in indices else None for number, side in enumerate(sides)]
     values = {number: value for number, score in enumerate(scores) if (value := _value(score)) is not None}
     data = {str(column.data(run.result)) for number in values for run in sides[number].runs}
     if len(data) > 1:
-        return RankedColumn(column, scores, [], "scored on different data, so that no best one is marked")
+        return RankedColumn(column, scores, [], "scored on different data, so no best score is marked")
     if len(values) < 2:
         return RankedColumn(column, scores, [], None)
     highest = max(values.values())
@@ -49,7 +50,7 @@ def rank_column(sides: Sequence[EvaluatedModel], indices: Sequence[int], column:
 
 
 def similarity(sides: Sequence[EvaluatedModel], significance: SignificanceLookup, aggregate: Aggregate) -> list[Block]:
-    """Spearman by the chosen aggregate; the others, and Pearson, to be opened."""
+    """Spearman by the chosen aggregate; the other aggregates and Pearson in a block to open."""
     indices = similarity_indices(sides)
     if not indices:
         return []
@@ -78,34 +79,36 @@ def transfer(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) 
     shown = {number for indices in protocols.values() for number in indices}
     for number, side in enumerate(sides):
         if _transfer_results(side) and number not in shown:
-            blocks.append(Paragraph(f"{side.name} is left out: its runs were not all probed, or not by one protocol."))
+            blocks.append(
+                Paragraph(f"{side.name} is left out: not all of its runs were probed, or not with the same protocol.")
+            )
     return blocks
 
 
 def similarity_indices(sides: Sequence[EvaluatedModel]) -> list[int]:
     """The sides that were evaluated on similarity."""
-    return [number for number, side in enumerate(sides) if any(run.result["tasks"] for run in side.runs)]
+    return [number for number, side in enumerate(sides) if any(run.result.tasks for run in side.runs)]
 
 
 def indices_by_protocol(sides: Sequence[EvaluatedModel]) -> dict[tuple[Any, ...], list[int]]:
-    """The sides whose runs were all probed in one way (protocol, hidden units, folds), by that."""
+    """(Protocol, hidden units, folds) -> the sides whose runs were all probed in this way."""
     protocols: dict[tuple[Any, ...], list[int]] = {}
     for number, side in enumerate(sides):
-        used = {tuple(one[key] for key in ("protocol", "nhid", "folds")) for one in _transfer_results(side)}
+        used = {(one.protocol, one.nhid, one.folds) for one in _transfer_results(side)}
         if len(used) == 1 and len(_transfer_results(side)) == len(side.runs):
             protocols.setdefault(used.pop(), []).append(number)
     return protocols
 
 
-def _transfer_results(side: EvaluatedModel) -> list[dict[str, Any]]:
-    return [run.result["transfer"] for run in side.runs if "transfer" in run.result]
+def _transfer_results(side: EvaluatedModel) -> list[TransferResults]:
+    return [run.result.transfer for run in side.runs if run.result.transfer]
 
 
 def _interval_caption(sides: Sequence[EvaluatedModel]) -> str:
     single = any(len(side.runs) == 1 for side in sides)
     several = any(len(side.runs) > 1 for side in sides)
-    told = [*(["[95% interval]"] * single), *(["of several seeds the mean ± standard deviation"] * several)]
-    return f"; {', '.join(told)}"
+    shown = [*(["[95% interval]"] * single), *(["for several seeds the mean ± standard deviation"] * several)]
+    return f"; {', '.join(shown)}"
 
 
 def _table(
@@ -115,7 +118,7 @@ def _table(
     significance: SignificanceLookup,
     caption: str,
 ) -> Table:
-    """``indices`` are those of ``sides``, which the tests are of, that have a row."""
+    """A table with a row for each side at ``indices``; tests are between all ``sides``."""
     grid = [rank_column(sides, indices, column) for column in columns]
     tests = {
         (place, side, best): significance.test(one.column, best, side, one.scores)
@@ -129,7 +132,7 @@ def _table(
         cells: list[Cell | str] = [_name(sides[side])]
         for place, one in enumerate(grid):
             found = [tests[place, side, best] for best in one.best if (place, side, best) in tests]
-            near = any(test is not None and test["separable"] is False for test in found)
+            near = any(test is not None and test.separable is False for test in found)
             cells.append(_cell(one.scores[side], "best" if side in one.best else "near" if near else ""))
         rows.append(cells)
     header = ["model", *(column.title for column in columns)]
@@ -157,11 +160,11 @@ def _cell(score: Score | None, mark: Any) -> Cell:
     return Cell(f"{score.value:.2f}", detail if score.sd is None else f"± {score.sd:.2f}", mark)
 
 
-def _legend(grid: Sequence[RankedColumn], tests: dict[tuple[int, int, int], dict[str, Any] | None]) -> list[str]:
+def _legend(grid: Sequence[RankedColumn], tests: dict[tuple[int, int, int], PairedTest | None]) -> list[str]:
     if not any(one.best for one in grid):
         return []
     if not any(test is not None for test in tests.values()):
-        return ["* the highest of its column. No comparison tells here whether it is truly better than the others."]
+        return ["* the highest score of its column; no comparison tests whether the difference is significant."]
     untested = [
         one.column.title
         for place, one in enumerate(grid)
@@ -172,14 +175,14 @@ def _legend(grid: Sequence[RankedColumn], tests: dict[tuple[int, int, int], dict
     return [
         "* the best of its column; = not separable from it: p, corrected (Holm) where there are several tests, is "
         f"{SIGNIFICANCE_LEVEL} or more.",
-        *([f"Not all were tested against the best in: {', '.join(untested)}."] * bool(untested)),
+        *([f"Not all scores were tested against the best in: {', '.join(untested)}."] * bool(untested)),
     ]
 
 
 def _notes(sides: Sequence[EvaluatedModel], indices: Sequence[int], grid: Sequence[RankedColumn]) -> list[str]:
     notes = [f"{one.column.title}: {one.problem}." for one in grid if one.problem]
     for members, title in {one.column.members: one.column.title for one in grid if one.column.members}.items():
-        notes.append(f"{title}: over {', '.join(members)}.")
+        notes.append(f"{title}: mean over {', '.join(members)}.")
     for one in grid:
         for number in indices:
             score = one.scores[number]
@@ -188,7 +191,7 @@ def _notes(sides: Sequence[EvaluatedModel], indices: Sequence[int], grid: Sequen
     if any(one.scores[number] is None for one in grid for number in indices):
         notes.append(f"{DASH}: not evaluated.")
     return notes + [
-        f"{sides[number].name}: fitted on the very texts of each task, without their scores (transductive)."
+        f"{sides[number].name}: fitted on the texts of each task, without their scores (transductive)."
         for number in indices
-        if any(run.result["config"].get("transductive") for run in sides[number].runs)
+        if any(run.result.transductive for run in sides[number].runs)
     ]

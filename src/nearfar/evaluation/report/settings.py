@@ -1,39 +1,41 @@
-"""How the numbers came about: what differs between runs, each config whole, commands, commits, versions, hardware."""
+"""Settings and provenance: differences between runs, all configs, commands, commits, versions, hardware."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from nearfar.evaluation.report.blocks import DASH, Block, BulletList, Cell, Code, Details, Section, Table
 from nearfar.evaluation.report.inputs import ReportInputs, TrainingRun
+from nearfar.evaluation.results import Provenance
 
 _IGNORED_KEYS = {"output"}
 """Settings that always differ."""
-_PROVENANCE = ("command", "date", "commit", "versions", "hardware")
 
 
 def settings(inputs: ReportInputs) -> list[Block]:
-    """Configs of training and of evaluation, and where everything is from."""
+    """Configs of training and evaluation, and the provenance of every result."""
     trained: dict[str, list[Mapping[str, Any]]] = {}
     for run in inputs.runs:
         trained.setdefault(run.group_name, []).append(run.settings)
-    evaluated = {side.name: [run.result["config"] for run in side.runs] for side in inputs.sides}
+    evaluated: dict[str, list[Mapping[str, Any]]] = {
+        side.name: [run.result.config for run in side.runs] for side in inputs.sides
+    }
     blocks: list[Block] = [
-        *_differences("What differs between the training runs", "run", trained),
-        *_differences("What differs between the evaluations", "model", evaluated),
+        *_differences("Differences between the training runs", "run", trained),
+        *_differences("Differences between the evaluations", "model", evaluated),
     ]
     origins = _provenance_by_source(inputs)
     if origins:
         blocks.append(Section("Commands", [Code("\n".join(_commands(origins)))]))
         blocks.append(Section("Machines and versions", _environments(origins)))
-    whole = [Details(f"Training of {run.name}", _run_config_blocks(run)) for run in inputs.runs]
+    configs = [Details(f"Training of {run.name}", _run_config_blocks(run)) for run in inputs.runs]
     for side in inputs.sides:
-        files = [Code(f"# {run.source}\n{_lines(run.result['config'])}") for run in side.runs]
-        whole.append(Details(f"Evaluation of {side.name}", files))
-    return [*blocks, *([Section("Every setting", whole)] if whole else [])]
+        files = [Code(f"# {run.source}\n{_lines(run.result.config)}") for run in side.runs]
+        configs.append(Details(f"Evaluation of {side.name}", files))
+    return [*blocks, *([Section("All settings", configs)] if configs else [])]
 
 
 def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[str, Any]]]) -> list[Block]:
-    """A row a setting, with the values of all its runs, and a column a key that is not everywhere the same."""
+    """A row for each group, with the values of all its runs, and a column for each key that differs."""
     keys = list(dict.fromkeys(key for members in configs.values() for config in members for key in config))
     values = {
         name: {key: ", ".join(dict.fromkeys(_value(config.get(key)) for config in members)) for key in keys}
@@ -44,9 +46,9 @@ def _differences(caption: str, title: str, configs: Mapping[str, list[Mapping[st
     if sum(map(len, configs.values())) < 2:
         return []
     if not differ:
-        return [BulletList([f"{caption}: nothing but where they were written."])]
+        return [BulletList([f"{caption}: none, except for the output folder."])]
     rows: list[list[Cell | str]] = [[name, *(row[key] for key in differ)] for name, row in values.items()]
-    note = f"{DASH}: off, nothing, or no setting of this method."
+    note = f"{DASH}: off, empty, or not a setting of this method."
     return [Table(caption, [title, *differ], rows, [note], text_cells=True)]
 
 
@@ -60,7 +62,7 @@ def _run_config_blocks(run: TrainingRun) -> list[Block]:
     blocks: list[Block] = [Code(f"# {name}\n{text.rstrip()}") for name, text in run.files.items()]
     if not run.files:
         blocks.append(Code(_lines(run.settings)))
-    facts = (run.record or {}).get("data", [])
+    facts = run.record.data if run.record else []
     return [*blocks, *([BulletList(facts)] if facts else [])]
 
 
@@ -72,27 +74,32 @@ def _format_value(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _provenance_by_source(inputs: ReportInputs) -> dict[str, Mapping[str, Any]]:
-    """Source -> its provenance."""
-    origins = {run.source: run.record or {} for run in inputs.runs}
-    origins |= {run.source: run.result["provenance"] for side in inputs.sides for run in side.runs}
-    origins |= {source: result["provenance"] for source, result in (*inputs.comparisons, *inputs.geometries)}
-    return {source: origin for source, origin in origins.items() if any(origin.get(key) for key in _PROVENANCE)}
+def _provenance_by_source(inputs: ReportInputs) -> dict[str, Provenance]:
+    """Source -> its provenance, where it is known."""
+    origins: dict[str, Provenance] = {run.source: run.record for run in inputs.runs if run.record}
+    origins |= {run.source: run.result.provenance for side in inputs.sides for run in side.runs}
+    origins |= {source: result.provenance for source, result in inputs.comparisons}
+    origins |= {source: result.provenance for source, result in inputs.geometries}
+    return {source: origin for source, origin in origins.items() if _is_known(origin)}
 
 
-def _commands(origins: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def _is_known(origin: Provenance) -> bool:
+    return any((origin.command, origin.date, origin.commit, origin.versions, origin.hardware))
+
+
+def _commands(origins: Mapping[str, Provenance]) -> list[str]:
     lines = []
     for source, origin in origins.items():
-        lines += [f"# {source}, {origin.get('date', 'without a date')}", str(origin.get("command", "# not known"))]
+        lines += [f"# {source}, {origin.date or 'unknown date'}", origin.command or "# unknown command"]
     return lines
 
 
-def _environments(origins: Mapping[str, Mapping[str, Any]]) -> list[Block]:
-    """A table row for each commit, set of versions and machine, with what was made there."""
+def _environments(origins: Mapping[str, Provenance]) -> list[Block]:
+    """A row for each combination of commit, versions and machine, with the files computed there."""
     made: dict[tuple[str, str, str], list[str]] = {}
     for source, origin in origins.items():
-        versions = ", ".join(f"{name} {value}" for name, value in (origin.get("versions") or {}).items() if value)
-        hardware = ", ".join(f"{name} {value}" for name, value in (origin.get("hardware") or {}).items() if value)
-        made.setdefault((str(origin.get("commit") or DASH), versions or DASH, hardware or DASH), []).append(source)
+        versions = ", ".join(f"{name} {value}" for name, value in (origin.versions or {}).items() if value)
+        hardware = ", ".join(f"{name} {value}" for name, value in (origin.hardware or {}).items() if value)
+        made.setdefault((origin.commit or DASH, versions or DASH, hardware or DASH), []).append(source)
     rows = [[commit, versions, hardware, ", ".join(sources)] for (commit, versions, hardware), sources in made.items()]
-    return [Table("What made the numbers", ["commit", "versions", "hardware", "made there"], rows, text_cells=True)]
+    return [Table("Commits, versions and hardware", ["commit", "versions", "hardware", "files"], rows, text_cells=True)]

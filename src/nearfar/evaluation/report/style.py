@@ -1,4 +1,4 @@
-"""The look of a report: light and dark, from a telephone's width up, and on paper."""
+"""The style sheet of a report: light and dark mode, from the width of a phone up, and for printing."""
 
 COLOURS = (
     ("#0b62a8", "#6db3f2"),
@@ -10,7 +10,7 @@ COLOURS = (
     ("#be123c", "#fb7185"),
     ("#52525b", "#c4c4cc"),
 )
-"""Of lines, on light and on dark paper; each has a contrast of 4.5 or more with it."""
+"""Line colours in light and dark mode; each has a contrast of at least 4.5 with the background."""
 
 
 def _colours(side: int) -> str:

@@ -1,7 +1,6 @@
-"""The first lines of a report: what came out, in words."""
+"""The first lines of a report: the main results in sentences."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report.columns import Column, Score, similarity_columns, transfer_columns
@@ -9,10 +8,11 @@ from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, Train
 from nearfar.evaluation.report.scores import RankedColumn, indices_by_protocol, rank_column, similarity_indices
 from nearfar.evaluation.report.significance import SignificanceLookup
 from nearfar.evaluation.report.training import outcome
+from nearfar.evaluation.results import GeometryResult, PairedTest
 
 
 def summary(inputs: ReportInputs, significance: SignificanceLookup, aggregate: Aggregate) -> list[str]:
-    """A sentence or some for scores, transfer tasks, training runs and geometries."""
+    """Sentences about scores, transfer tasks, training runs and geometries."""
     sides = inputs.sides
     lines = []
     indices = similarity_indices(sides)
@@ -36,7 +36,7 @@ def _headline(
     significance: SignificanceLookup,
     what: tuple[str, str],
 ) -> str:
-    """Who is the best on the average that most have, and who cannot be told from it."""
+    """The best side on the average that most sides have, and the sides that are not separable from it."""
     grid = [rank_column(sides, indices, column) for column in columns]
     chosen = max(
         grid,
@@ -58,11 +58,11 @@ def _headline(
     parts = (
         (
             "It is better than",
-            [_format_test(sides[n], test) for n, test in tests.items() if test and test["separable"]],
+            [_format_test(sides[n], test) for n, test in tests.items() if test and test.separable],
         ),
         (
             "It is not separable from",
-            [_format_test(sides[n], test) for n, test in tests.items() if test and test["separable"] is False],
+            [_format_test(sides[n], test) for n, test in tests.items() if test and test.separable is False],
         ),
         ("Not tested against it:", [sides[n].name for n, test in tests.items() if not test]),
         ("No score:", [sides[n].name for n in indices if n != best and n not in others]),
@@ -83,10 +83,10 @@ def _format_score(sides: Sequence[EvaluatedModel], one: RankedColumn, number: in
     return f"{sides[number].name} with {score.value:.2f}{spread}"
 
 
-def _format_test(side: EvaluatedModel, test: dict[str, Any]) -> str:
-    p = test.get("p_holm", test["p"])
-    told = f"p {p:.4f}" if p >= 1e-4 else "p < 0.0001"
-    return f"{side.name} (by {test['difference']:.2f} [{test['low']:.2f}, {test['high']:.2f}], {told})"
+def _format_test(side: EvaluatedModel, test: PairedTest) -> str:
+    p = test.p if test.p_holm is None else test.p_holm
+    shown = f"p {p:.4f}" if p is None or p >= 1e-4 else "p < 0.0001"
+    return f"{side.name} (by {test.difference:.2f} [{test.low:.2f}, {test.high:.2f}], {shown})"
 
 
 def _training(runs: Sequence[TrainingRun]) -> list[str]:
@@ -100,30 +100,28 @@ def _training(runs: Sequence[TrainingRun]) -> list[str]:
         if here:
             best, run, result = max(here, key=lambda entry: entry[0] or 0.0)
             before = "" if result.before is None else f", from {result.before:.2f} before training"
-            lines.append(
-                f"The highest score on {dev} is that of {run.name}: {best:.2f} at step {result.best_step}{before}."
-            )
+            lines.append(f"The highest score on {dev} is {run.name}'s: {best:.2f} at step {result.best_step}{before}.")
     worse = [run.name for best, run, one in known if best is not None and one.before is not None and best <= one.before]
     if worse:
-        lines.append(f"Never better than before training: {', '.join(worse)}.")
+        lines.append(f"Best dev score is still the untrained encoder's: {', '.join(worse)}.")
     return [" ".join([f"{number}{state}.", *lines])]
 
 
-def _geometry(result: dict[str, Any]) -> list[str]:
-    models = result["models"]
+def _geometry(result: GeometryResult) -> list[str]:
+    models = result.models
     if not models:
         return []
-    even = min(models, key=lambda name: models[name]["uniformity"])
-    near = min(models, key=lambda name: models[name]["alignment"])
+    even = min(models, key=lambda name: models[name].uniformity)
+    near = min(models, key=lambda name: models[name].alignment)
     lines = [
-        f"Geometry on {result['pairs']['spec']}: the most even space (uniformity) is that of {even}, "
-        f"{models[even]['uniformity']:.2f}; the best alignment that of {near}, {models[near]['alignment']:.3f}."
+        f"Geometry on {result.pairs.spec}: {even} has the lowest (best) uniformity, {models[even].uniformity:.2f}; "
+        f"{near} has the lowest (best) alignment, {models[near].alignment:.3f}."
     ] * (len(models) > 1)
-    return lines + [f"{name}: {model['warning']}" for name, model in models.items() if model["warning"]]
+    return lines + [f"{name}: {model.warning}" for name, model in models.items() if model.warning]
 
 
 def _title(protocol: str) -> tuple[str, str]:
-    """What accuracies are of, and how they came about."""
+    """What was scored, and how."""
     if protocol == "finetune":
         return "Fine-tuned", "accuracy × 100"
     return "Transfer", f"accuracy × 100, protocol {protocol}"

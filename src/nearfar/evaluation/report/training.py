@@ -1,4 +1,4 @@
-"""Training runs in a report: what came out, and the curves of loss, dev score and geometry over the steps."""
+"""Training runs in a report: their dev scores, and curves of loss, dev score and geometry over the steps."""
 
 from collections.abc import Callable, Sequence
 from statistics import mean, median, stdev
@@ -11,13 +11,13 @@ from nearfar.evaluation.report.inputs import TrainingRun
 _MEASURES = {
     "alignment": "Alignment (lower is better)",
     "uniformity": "Uniformity (lower is more even)",
-    "mean_cosine": "Mean cosine (nearer 0 is more even)",
+    "mean_cosine": "Mean cosine (closer to 0 is more even)",
     "effective_rank": "Effective rank (higher is more even)",
 }
 
 
 class Outcome(NamedTuple):
-    """Dev scores of a run, x 100; None for what is not known."""
+    """Dev scores of a run, x 100; None where not known."""
 
     before: float | None
     best: float | None
@@ -25,10 +25,10 @@ class Outcome(NamedTuple):
 
 
 def outcome(run: TrainingRun) -> Outcome:
-    """By run.json, or for a run that is not finished by its evaluations so far."""
-    record, scores = run.record or {}, run.scores()
-    if record.get("best_score") is not None and record.get("start_score") is not None:
-        return Outcome(100 * record["start_score"], 100 * record["best_score"], record.get("best_step"))
+    """From run.json, or from the evaluations so far where the run is not finished."""
+    record, scores = run.record, run.scores()
+    if record and record.best_score is not None and record.start_score is not None:
+        return Outcome(100 * record.start_score, 100 * record.best_score, record.best_step)
     before = next((score for step, score in scores if step == 0), None)
     after = [(score, -step) for step, score in scores if step > 0]
     best, step = max(after, default=(None, None))
@@ -36,7 +36,7 @@ def outcome(run: TrainingRun) -> Outcome:
 
 
 def training(runs: Sequence[TrainingRun]) -> list[Block]:
-    """The table of runs, then the figures."""
+    """A table of the runs, then figures."""
     group_names = list(dict.fromkeys(run.group_name for run in runs))
     colours = {group_name: number for number, group_name in enumerate(group_names)}
     counts = {group_name: sum(run.group_name == group_name for run in runs) for group_name in group_names}
@@ -68,18 +68,16 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
         _loss_chart(method, lines(_downsampled_losses, [run for run in runs if _method(run) == method]))
         for method in methods
     ]
-    metrics = {line["metric"] for run in runs for line in run.evaluations}
-    names = dict.fromkeys([*_MEASURES, *(key for run in runs for line in run.evaluations for key in line)])
-    measures = [name for name in names if name not in ("step", "best", "metric", "score", *metrics)]
+    measures = dict.fromkeys([*_MEASURES, *(key for run in runs for line in run.evaluations for key in line.measures)])
     geometry = [
         Chart(_MEASURES.get(name, name.replace("_", " ")), "step", lines(_measure(name), runs)) for name in measures
     ]
     averaged = f" A point is the mean of up to {size} steps." if size > 1 else ""
     return [
         _table(runs, group_names),
-        *figure("Dev scores over the steps; a ring marks the step whose weights were the best.", dev_charts),
-        *figure(f"Training loss. Losses of different methods are different things.{averaged}", loss_charts),
-        *figure("Geometry of the dev sentences' embeddings over the steps.", geometry),
+        *figure("Dev scores by step; a ring marks the best step.", dev_charts),
+        *figure(f"Training loss. Losses of different methods are not comparable.{averaged}", loss_charts),
+        *figure("Geometry of the embeddings of the dev sentences, by step.", geometry),
     ]
 
 
@@ -98,18 +96,16 @@ def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
     devs = dict.fromkeys(f"{run.metric} × 100 on {run.dev}" for run in runs)
     notes = [
         f"before and best: {', or '.join(devs)}.",
-        *(
-            ["all, the finished: runs of one setting, which differ in the seed alone; mean ± standard deviation."]
-            * bool(spread)
-        ),
+        *(["all, the finished: runs that differ only in the seed; mean ± standard deviation."] * bool(spread)),
     ]
     return Table("Training runs", header, rows, notes)
 
 
 def _row(run: TrainingRun) -> list[Cell | str]:
-    record, result = run.record or {}, outcome(run)
-    done = record.get("step") or max((line["step"] for line in (*run.steps, *run.evaluations)), default=None)
-    seconds = record.get("seconds")
+    record, result = run.record, outcome(run)
+    last = max([*(line.step for line in run.steps), *(line.step for line in run.evaluations)], default=None)
+    done = (record.step if record else None) or last
+    seconds = record.seconds if record else None
     return [
         run.name,
         _method(run),
@@ -140,11 +136,11 @@ def _scores(run: TrainingRun) -> tuple[list[float], list[float]]:
 
 
 def _losses(run: TrainingRun) -> tuple[list[float], list[float]]:
-    return [line["step"] for line in run.steps], [line["loss"] for line in run.steps]
+    return [line.step for line in run.steps], [line.loss for line in run.steps]
 
 
 def _loss_chart(method: str, lines: Sequence[Line]) -> Chart:
-    """Logarithmic where the first losses would press the others flat."""
+    """Logarithmic where the first losses are much larger than the others."""
     lines = [line._replace(best=None) for line in lines]
     losses = [loss for line in lines for loss in line.y]
     steep = bool(losses) and min(losses) > 0 and max(losses) > 20 * median(losses)
@@ -159,7 +155,7 @@ def _downsampled_losses(run: TrainingRun) -> tuple[list[float], list[float]]:
 
 def _measure(name: str) -> Callable[[TrainingRun], tuple[list[float], list[float]]]:
     def points(run: TrainingRun) -> tuple[list[float], list[float]]:
-        kept = [line for line in run.evaluations if isinstance(line.get(name), int | float)]
-        return [line["step"] for line in kept], [line[name] for line in kept]
+        kept = [line for line in run.evaluations if isinstance(line.measures.get(name), int | float)]
+        return [line.step for line in kept], [line.measures[name] for line in kept]
 
     return points

@@ -12,7 +12,7 @@ from tests.finetune_study_helpers import Runs, study_config
 
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The folder of a tiny encoder; nobody writes there."""
+    """The folder of a tiny encoder; tests do not write to it."""
     return str(save_tiny_for_pairs(tmp_path_factory.mktemp("encoder") / "tiny"))
 
 
@@ -24,7 +24,7 @@ def config(tmp_path: Path, tiny: str) -> FinetuneStudyConfig:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    """In place of the training."""
+    """Replaces the training."""
     fake = Runs()
     monkeypatch.setattr(finetune_study, "finetune_in_memory", fake)
     return fake

@@ -1,4 +1,4 @@
-"""Fine-tuning studies: which runs there are, that sides differ in the loss alone, what they leave, how they go on."""
+"""Fine-tuning studies: planned runs, variants that differ only in the loss, output files, resuming."""
 
 import json
 from dataclasses import asdict, replace
@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from nearfar.commands.finetune import command as single_runs
+from nearfar.commands.finetune import study as study_module
 from nearfar.commands.finetune.job import make_job, open_classifier
 from nearfar.commands.finetune.plan import plan_runs
 from nearfar.commands.finetune.study import finetune_study
@@ -21,7 +22,7 @@ from tests.tiny import sentences
 
 pytestmark = pytest.mark.long
 
-# --- which runs there are ---
+# --- planned runs ---
 
 
 def test_few_shot_samples_hold_every_setting_by_both_variants(config: FinetuneStudyConfig) -> None:
@@ -126,23 +127,23 @@ def test_scl_may_start_from_another_encoder(config: FinetuneStudyConfig, tiny: s
     assert [cell.config.model for cell in plan_runs(grid)] == [tiny, "other", tiny, "other"]
 
 
-# --- what it leaves ---
+# --- output files ---
 
 
-def test_what_a_study_leaves(config: FinetuneStudyConfig, runs: Runs) -> None:
+def test_output_files(config: FinetuneStudyConfig, runs: Runs) -> None:
     runs.scores = lambda one: (40.0 + one.seed, 60.0 + (2 * one.seed if one.scl_weight else 0))
     study = finetune_study(config)
     folder = Path(config.output)
     left = ["cells.jsonl", "config.toml", "inputs.json", "study.json", "study.md"]
     assert sorted(path.name for path in folder.iterdir()) == left
-    assert json.loads((folder / "study.json").read_text()) == json.loads(json.dumps(study))
+    assert json.loads((folder / "study.json").read_text()) == json.loads(json.dumps(study.to_dict()))
     assert (folder / "config.toml").read_text() == dump_toml(config)
-    assert [json.loads(line) for line in lines_of(config)] == study["cells"]
-    assert study["cells"][3] == {
+    assert [json.loads(line) for line in lines_of(config)] == [cell.to_dict() for cell in study.cells]
+    assert study.cells[3].to_dict() == {
         "setting": "8 rows, balanced",
         "variant": "CE+SCL",
         "sample": 1,
-        "validation": 41.0,  # of the weights that were kept, not the best there ever was
+        "validation": 41.0,  # of the kept weights, not the best score
         "test": {"accuracy": 62.0, "matthews": 0.0},
         "best_step": 4,
         "steps": 8,
@@ -151,38 +152,36 @@ def test_what_a_study_leaves(config: FinetuneStudyConfig, runs: Runs) -> None:
         "digest": "0",
         "commit": "abc",
     }
-    assert study["config"] == asdict(config) | {"precision": "fp32"}  # what auto is here
-    assert study["chosen"] is None
-    assert study["title"].endswith("train.tsv: CE, CE+SCL")
-    (first, second) = study["settings"]
-    assert [row["setting"] for row in (first, second)] == ["4 rows, balanced", "8 rows, balanced"]
-    assert first["difference"]["difference"] == 3.0  # of 2 and 4
+    assert study.config == asdict(config) | {"precision": "fp32"}  # what auto is here
+    assert study.chosen is None
+    assert study.title.endswith("train.tsv: CE, CE+SCL")
+    (first, second) = study.settings
+    assert [row.setting for row in (first, second)] == ["4 rows, balanced", "8 rows, balanced"]
+    assert first.difference.difference == 3.0  # of 2 and 4
     page = (folder / "study.md").read_text()
     assert "| 8 rows, balanced | CE+SCL | 2 | 41.50 | 63.00 (1.41) |" in page
     assert "- train: " in page
-    assert all(fact in page for fact in study["facts"])
+    assert all(fact in page for fact in study.facts)
 
 
-def test_a_grid_is_chosen_by_validation_and_drawn(
+def test_a_grid_is_chosen_by_validation_and_plotted(
     config: FinetuneStudyConfig, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from nearfar.evaluation import plots
-
     drawn: list[dict[str, Any]] = []
-    draw = plots.heat_map
+    draw = study_module.heat_map
 
     def drawing(scores: Any, file: Path, **words: Any) -> None:
         drawn.append({"scores": scores, **words})
         draw(scores, file, **words)
 
-    monkeypatch.setattr(plots, "heat_map", drawing)
+    monkeypatch.setattr(study_module, "heat_map", drawing)
     runs.scores = lambda one: (100 * one.scl_weight - 10 * one.temperature, 50 - 40 * one.scl_weight)
     study = finetune_study(replace(config, few_shot="4", scl_weights="0.1,0.9", temperatures="0.3,0.1,0.5"))
-    assert study["chosen"] == ["4 rows, balanced", "lambda 0.9, temperature 0.1"]
-    assert study["title"].endswith("train.tsv: lambda and temperature")
-    means = {name: held["test"]["accuracy"]["mean"] for name, held in study["settings"][0]["variants"].items()}
+    assert study.chosen == ["4 rows, balanced", "lambda 0.9, temperature 0.1"]
+    assert study.title.endswith("train.tsv: lambda and temperature")
+    means = {name: held.test["accuracy"].mean for name, held in study.settings[0].variants.items()}
     assert means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())  # test rows have no say
-    assert "The validation rows choose lambda 0.9, temperature 0.1." in Path(config.output, "study.md").read_text()
+    assert "Best on the validation rows: lambda 0.9, temperature 0.1." in Path(config.output, "study.md").read_text()
     assert Path(config.output, "grid.png").read_bytes().startswith(b"\x89PNG")
     assert drawn[0]["scores"] == [[pytest.approx(100 * w - 10 * t) for t in (0.3, 0.1, 0.5)] for w in (0.1, 0.9)]
     assert (drawn[0]["rows"], drawn[0]["columns"]) == (["0.1", "0.9"], ["0.3", "0.1", "0.5"])
@@ -196,21 +195,21 @@ def test_rows_with_scores_have_one_variant(config: FinetuneStudyConfig, runs: Ru
         (tmp_path / f"{part}.tsv").write_text("label\tsentence1\tsentence2\n" + "\n".join(rows) + "\n")
     scored = replace(config, few_shot=None, batch_sizes="4,8")
     study = finetune_study(scored)
-    assert [list(row["variants"]) for row in study["settings"]] == [["MSE"], ["MSE"]]
-    assert [row["difference"] for row in study["settings"]] == [None, None]
+    assert [list(row.variants) for row in study.settings] == [["MSE"], ["MSE"]]
+    assert [row.difference for row in study.settings] == [None, None]
     assert len(runs.configs) == 4
     for change in ({"scl_weights": "0.1"}, {"scl_model": "other"}):
-        with pytest.raises(NearfarError, match="these rows have scores, and so no SCL"):
+        with pytest.raises(NearfarError, match="SCL needs labels, but these rows have scores"):
             finetune_study(replace(scored, output=f"{config.output}-2", batch_sizes=None, **change))
-    with pytest.raises(NearfarError, match="--sample-size draws rows by their labels"):
+    with pytest.raises(NearfarError, match="--sample-size samples rows by label"):
         finetune_study(replace(scored, output=f"{config.output}-2", few_shot="4"))
     assert len(runs.configs) == 4
 
 
-# --- going on ---
+# --- resuming ---
 
 
-def test_a_study_goes_on_where_it_was(config: FinetuneStudyConfig, runs: Runs) -> None:
+def test_an_interrupted_study_resumes(config: FinetuneStudyConfig, runs: Runs) -> None:
     runs.scores = lambda one: (50.0, 10.0 * one.seed + one.sample_size + one.scl_weight)
     whole = finetune_study(replace(config, output=f"{config.output}-whole"))
     runs.configs.clear()
@@ -227,12 +226,12 @@ def test_a_study_goes_on_where_it_was(config: FinetuneStudyConfig, runs: Runs) -
     assert [one.key for one in plan_runs(config)[3:]] == [
         (f"{one.sample_size} rows, balanced", "CE+SCL" if one.scl_weight else "CE", one.seed) for one in runs.configs
     ]
-    assert study["cells"] == whole["cells"]
-    assert study["settings"] == whole["settings"]
+    assert study.cells == whole.cells
+    assert study.settings == whole.settings
 
 
 @pytest.mark.parametrize(("cut", "again"), [(30, 1), (1, 0)], ids=["in the line", "before its end"])
-def test_a_last_line_that_was_cut_is_run_again(config: FinetuneStudyConfig, runs: Runs, cut: int, again: int) -> None:
+def test_an_incomplete_last_line_is_run_again(config: FinetuneStudyConfig, runs: Runs, cut: int, again: int) -> None:
     runs.stop_after = 5
     with pytest.raises(Interrupted):
         finetune_study(config)
@@ -242,12 +241,12 @@ def test_a_last_line_that_was_cut_is_run_again(config: FinetuneStudyConfig, runs
     runs.stop_after = 1 + again
     with pytest.raises(Interrupted):
         finetune_study(config, resume=True)
-    assert [json.loads(line)["sample"] for line in lines_of(config)] == [1, 1, 1, 1, 2, 2]  # all of them whole
+    assert [json.loads(line)["sample"] for line in lines_of(config)] == [1, 1, 1, 1, 2, 2]  # all lines are complete
     runs.configs.clear()
     runs.stop_after = None
     study = finetune_study(config, resume=True)
     assert len(runs.configs) == 2
-    assert [(cell["setting"], cell["variant"], cell["sample"]) for cell in study["cells"]] == keys(config)
+    assert [(cell.setting, cell.variant, cell.sample) for cell in study.cells] == keys(config)
 
 
 def test_other_settings_are_refused(config: FinetuneStudyConfig, runs: Runs) -> None:
@@ -261,7 +260,7 @@ def test_other_settings_are_refused(config: FinetuneStudyConfig, runs: Runs) -> 
     assert len(runs.configs) == 1
 
 
-def test_a_finished_study_is_not_begun_again(config: FinetuneStudyConfig, runs: Runs) -> None:
+def test_a_finished_study_does_not_start_again(config: FinetuneStudyConfig, runs: Runs) -> None:
     study = finetune_study(config)
     runs.configs.clear()
     with pytest.raises(NearfarError, match=r"holds this study, finished; its tables are in .*study\.md"):
@@ -269,7 +268,7 @@ def test_a_finished_study_is_not_begun_again(config: FinetuneStudyConfig, runs: 
     with pytest.raises(NearfarError, match="with other settings"):
         finetune_study(replace(config, epochs=9))
     Path(config.output, "study.md").unlink()
-    assert finetune_study(config, resume=True)["settings"] == study["settings"]  # summed up anew
+    assert finetune_study(config, resume=True).settings == study.settings  # summed up anew
     assert Path(config.output, "study.md").exists()
     assert not runs.configs
     with pytest.raises(NearfarError, match="there is no study to resume"):

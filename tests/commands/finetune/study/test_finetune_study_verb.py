@@ -1,4 +1,4 @@
-"""Fine-tuning studies by the command line: what is refused before the first run, settings, tables, Ctrl-C."""
+"""Fine-tuning studies on the command line: errors before the first run, settings, tables, Ctrl-C."""
 
 import json
 import os
@@ -14,9 +14,11 @@ from nearfar.cli import main
 from nearfar.commands.finetune import command as single_runs
 from nearfar.commands.finetune import study as module
 from nearfar.commands.finetune.plan import plan_runs
+from nearfar.commands.finetune.rows import load_task
 from nearfar.commands.finetune.study import finetune_study
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig, build, dump_toml, load_toml
 from nearfar.data.classification import ClassificationTask
+from nearfar.evaluation.results import StudyResult
 from nearfar.runs.execute import Job
 from nearfar.training.loop import Evaluation, Interrupted
 from nearfar.types import NearfarError
@@ -24,7 +26,7 @@ from tests.finetune_study_helpers import Runs, keys, lines_of, write
 
 pytestmark = pytest.mark.long
 
-# --- what is refused before the first run ---
+# --- errors before the first run ---
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_a_mistake_is_found_before_the_first_run(
 def test_a_row_of_any_sample_without_a_translation_is_found_before_the_first_run(
     config: FinetuneStudyConfig, runs: Runs, tmp_path: Path
 ) -> None:
-    tasks = [single_runs.load_task(replace(config.single, sample_size=4, sample_seed=seed)) for seed in (1, 2)]
+    tasks = [load_task(replace(config.single, sample_size=4, sample_seed=seed)) for seed in (1, 2)]
     first, second = (task.train.texts for task in tasks)
     assert set(second) - set(first)
     file = tmp_path / "bt.tsv"
@@ -126,7 +128,7 @@ def test_several_processes_are_refused(
         {"scl_model": "other"},
     ],
 )
-def test_each_flag_of_a_study_makes_it_one(flags: dict[str, Any], tmp_path: Path) -> None:
+def test_each_study_flag_makes_a_study(flags: dict[str, Any], tmp_path: Path) -> None:
     plain = FinetuneStudyConfig(output="x", task="rte", epochs=7, text_columns=("a", "b"), sample_size=None)
     assert not plain.is_study
     config = replace(plain, **flags)
@@ -139,7 +141,7 @@ def test_each_flag_of_a_study_makes_it_one(flags: dict[str, Any], tmp_path: Path
     assert build(kind, values, source="study.toml") == config
 
 
-# --- by the command line ---
+# --- on the command line ---
 
 
 def flags_of(config: FinetuneStudyConfig, **more: str) -> list[str]:
@@ -154,34 +156,34 @@ def test_main_from_flags_to_tables(config: FinetuneStudyConfig, capsys: pytest.C
     told = capsys.readouterr().out
     assert "run 8 of 8: 8 rows, balanced, CE+SCL, sample 2: accuracy " in told
     assert Path(config.output, "study.md").read_text().strip() in told
-    study = json.loads(Path(config.output, "study.json").read_text())
-    assert [(cell["setting"], cell["variant"], cell["sample"]) for cell in study["cells"]] == keys(config)
-    steps = {cell["setting"]: cell["steps"] for cell in study["cells"]}
+    study = StudyResult.load(Path(config.output, "study.json"))
+    assert [(cell.setting, cell.variant, cell.sample) for cell in study.cells] == keys(config)
+    steps = {cell.setting: cell.steps for cell in study.cells}
     assert steps == {"4 rows, balanced": 4, "8 rows, balanced": 4}  # a sample smaller than a batch is one
-    for row in study["settings"]:
-        for held in row["variants"].values():
-            assert held["samples"] == 2
-            assert 0 <= held["test"]["accuracy"]["min"] <= held["test"]["accuracy"]["max"] <= 100
-    assert len({json.dumps(cell["test"]) for cell in study["cells"]}) > 1
+    for row in study.settings:
+        for held in row.variants.values():
+            assert held.samples == 2
+            assert 0 <= held.test["accuracy"].min <= held.test["accuracy"].max <= 100
+    assert len({json.dumps(cell.test) for cell in study.cells}) > 1
     assert main(flags) == 2
     assert "finished" in capsys.readouterr().err
 
 
 def test_a_run_is_the_same_in_a_study_and_alone(config: FinetuneStudyConfig) -> None:
     study = finetune_study(replace(config, samples=1, few_shot="8"))
-    for cell, one in zip(study["cells"], plan_runs(replace(config, samples=1, few_shot="8")), strict=True):
-        alone = single_runs.finetune(replace(one.config, output=f"{config.output}-{cell['variant']}"))
-        (entry,) = alone.result["transfer"]["tasks"].values()
-        assert cell["test"]["accuracy"] == entry["accuracy"]["score"]
-        assert (cell["digest"], cell["validation"]) == (entry["digest"], entry["dev_accuracy"])
+    for cell, one in zip(study.cells, plan_runs(replace(config, samples=1, few_shot="8")), strict=True):
+        alone = single_runs.finetune(replace(one.config, output=f"{config.output}-{cell.variant}"))
+        (entry,) = alone.result.transfer.tasks.values()
+        assert cell.test["accuracy"] == entry.accuracy.score
+        assert (cell.digest, cell.validation) == (entry.digest, entry.dev_accuracy)
 
 
 @pytest.mark.parametrize("at", [7, 10], ids=["a run's first step", "a run's last step"])
-def test_ctrl_c_says_how_to_go_on(
+def test_ctrl_c_says_how_to_resume(
     config: FinetuneStudyConfig, at: int, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each run has five evaluations with the start's, and it is the second run that is stopped."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+    """Each run has five evaluations, the first before training; the second run is interrupted."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     evaluations = count(1)
     make = single_runs.make_job
 
@@ -233,7 +235,7 @@ def test_ctrl_c_between_steps_and_before_the_first(
     assert "stopped" in told.err
 
 
-def test_main_takes_a_file_and_flags_above_it(
+def test_flags_override_a_config_file(
     config: FinetuneStudyConfig, runs: Runs, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "study.toml").write_text(dump_toml(config))

@@ -1,0 +1,115 @@
+"""Result files: typed models of every kind, their format version, and how they are read and written.
+
+A result is a JSON file with a format version (``schema``), a ``kind`` and its provenance. The models are
+:class:`EvaluationResult`, :class:`ComparisonResult`, :class:`PairwiseResult`, :class:`GeometryResult`,
+:class:`StudyResult` and :class:`GroupResult`; each has ``load(file)``, ``save(file)`` and ``to_dict()``.
+:mod:`nearfar.evaluation.schema` prints their JSON Schema.
+"""
+
+from nearfar.evaluation.results.base import SCHEMA, Estimate, Result, ScoreSummary
+from nearfar.evaluation.results.comparison import (
+    AverageTest,
+    ComparedSide,
+    ComparisonResult,
+    ComparisonSettings,
+    PairedTest,
+    PairTests,
+    PairwiseResult,
+    SeedTest,
+    TaskTest,
+)
+from nearfar.evaluation.results.environment import Provenance, provenance
+from nearfar.evaluation.results.evaluation import (
+    AggregateEstimates,
+    ClassificationScores,
+    EvaluationResult,
+    PenaltyGrid,
+    RelatednessScores,
+    SimilarityAverage,
+    SimilarityScores,
+    SubsetScores,
+    TransferAverage,
+    TransferResults,
+    TransferScores,
+)
+from nearfar.evaluation.results.files import (
+    check_output,
+    digest,
+    is_result,
+    load_result,
+    make_folder,
+    parse_result,
+)
+from nearfar.evaluation.results.finetune import (
+    SettingSummary,
+    StudyResult,
+    StudyRun,
+    VariantDifference,
+    VariantSummary,
+)
+from nearfar.evaluation.results.geometry import (
+    GeometryResult,
+    GeometrySettings,
+    LayerTask,
+    MeasuredPairs,
+    ModelGeometry,
+    PlottedTexts,
+)
+from nearfar.evaluation.results.training import (
+    DevEvaluation,
+    GroupResult,
+    TrainingRecord,
+    TrainingStep,
+    is_dev_evaluation,
+)
+
+__all__ = [
+    "SCHEMA",
+    "AggregateEstimates",
+    "AverageTest",
+    "ClassificationScores",
+    "ComparedSide",
+    "ComparisonResult",
+    "ComparisonSettings",
+    "DevEvaluation",
+    "Estimate",
+    "EvaluationResult",
+    "GeometryResult",
+    "GeometrySettings",
+    "GroupResult",
+    "LayerTask",
+    "MeasuredPairs",
+    "ModelGeometry",
+    "PairTests",
+    "PairedTest",
+    "PairwiseResult",
+    "PenaltyGrid",
+    "PlottedTexts",
+    "Provenance",
+    "RelatednessScores",
+    "Result",
+    "ScoreSummary",
+    "SeedTest",
+    "SettingSummary",
+    "SimilarityAverage",
+    "SimilarityScores",
+    "StudyResult",
+    "StudyRun",
+    "SubsetScores",
+    "TaskTest",
+    "TrainingRecord",
+    "TrainingStep",
+    "TransferAverage",
+    "TransferResults",
+    "TransferScores",
+    "VariantDifference",
+    "VariantSummary",
+    "check_output",
+    "digest",
+    "is_dev_evaluation",
+    "is_result",
+    "load_result",
+    "make_folder",
+    "parse_result",
+    "provenance",
+]

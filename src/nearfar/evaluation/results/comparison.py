@@ -1,0 +1,216 @@
+"""Comparison results: paired tests between two sides, or between each pair of several sides.
+
+Scores are Spearman x 100, for classification tasks accuracy x 100. Differences are first minus second. Where a score
+is undefined, the difference and everything derived from it are null, and ``reason`` says why.
+"""
+
+from dataclasses import dataclass, field
+from itertools import combinations
+from typing import ClassVar, Literal
+
+from nearfar.evaluation.results.base import Result
+from nearfar.evaluation.results.environment import Provenance
+from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparedSide(Record):
+    """One side of a comparison: a model, or one method trained with several seeds."""
+
+    name: str
+    models: list[str]
+    """One per run."""
+    sources: list[str] = field(default_factory=list)
+    """The file or model of each run."""
+    training_seeds: list[int | None] = field(default_factory=list)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SeedTest(Record):
+    """Tests over training seeds, not corrected for multiple tests."""
+
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    test: str | None = None
+    """The t-test that gave ``p``."""
+    p_rank: float | None = None
+    rank_test: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairedTest(Record):
+    """The test of a difference between two scores."""
+
+    first: float | None
+    second: float | None
+    difference: float | None
+    low: float | None
+    """The 95% interval of the difference, from ``low`` to ``high``."""
+    high: float | None
+    p: float | None
+    test: str | None = None
+    """The name of the test that gave ``p``."""
+    separable: bool | None
+    """Whether the difference is significant after Holm's correction."""
+    seeds: SeedTest | None
+    p_holm: float | None = field(default=None, metadata=OMITTED)
+    """``p`` after Holm's correction over all tests of its family."""
+    reason: str | None = field(default=None, metadata=OMITTED)
+    """Why the difference is undefined."""
+
+    def problem(self) -> InvalidValueError | None:
+        """A difference without scores, interval or p."""
+        if self.difference is not None:
+            for key in ("first", "second", "low", "high", "p"):
+                if getattr(self, key) is None:
+                    return InvalidValueError("is null, and 'difference' is not", key)
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Task(Record):
+    kind: Literal["similarity", "relatedness", "classification"] = "similarity"
+    pairs: int | None = field(default=None, metadata=OMITTED)
+    """Number of pairs, or of tested rows."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _TaskNames(Record):
+    tasks: list[str]
+    """The tasks that are averaged."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskTest(PairedTest, _Task):  # in this order the keys of _Task come first in the file
+    """The test on one task."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AverageTest(PairedTest, _TaskNames):
+    """The test on the average over tasks of one kind; ``p_holm`` only where there are more than two sides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonSettings(Record):
+    """How sides were compared."""
+
+    metric: str = "spearman"
+    aggregate: str
+    """How a task with subsets becomes one number: ``all``, ``mean`` or ``wmean``."""
+    resamples: int
+    seed: int = 0
+    level: float
+    """The significance level."""
+
+    def problem(self) -> InvalidValueError | None:
+        """A negative number of resamples."""
+        return InvalidValueError("is below 0", "resamples") if self.resamples < 0 else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Pair(Record):
+    pair: list[int]
+    """The positions of the two sides in ``sides``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Tests(Record):
+    tasks: dict[str, TaskTest]
+    overall: AverageTest | None
+    """The average over similarity tasks."""
+    overall_transfer: AverageTest | None = None
+    """The average over classification tasks."""
+
+    def average(self, group: str) -> AverageTest | None:
+        """The average named ``overall`` or ``overall_transfer``."""
+        return self.overall_transfer if group == "overall_transfer" else self.overall
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTests(_Tests, _Pair):
+    """All tests between two of several sides."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonResult(Result):
+    """What ``nearfar compare FIRST SECOND`` writes."""
+
+    WHAT: ClassVar[str] = "a result file of nearfar compare"
+
+    kind: Literal["comparison"] = "comparison"
+    first: ComparedSide
+    second: ComparedSide
+    config: ComparisonSettings
+    provenance: Provenance = field(default_factory=Provenance)
+    not_compared: list[str]
+    """Tasks that not all runs have."""
+    tasks: dict[str, TaskTest]
+    overall: AverageTest | None
+    overall_transfer: AverageTest | None = None
+
+    @property
+    def sides(self) -> list[ComparedSide]:
+        """Both sides."""
+        return [self.first, self.second]
+
+    @property
+    def comparisons(self) -> list[PairTests]:
+        """The tests of the one pair of sides."""
+        return [PairTests(pair=[0, 1], tasks=self.tasks, overall=self.overall, overall_transfer=self.overall_transfer)]
+
+    def to_markdown(self) -> str:
+        """A row for each task and average, and the provenance."""
+        from nearfar.evaluation.tables.comparison import comparison_markdown
+
+        return comparison_markdown(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairwiseResult(Result):
+    """What ``nearfar compare`` writes for three sides or more: the tests of each pair of sides.
+
+    ``p_holm`` is corrected over tasks and pairs of sides; that of the averages over pairs of sides.
+    """
+
+    WHAT: ClassVar[str] = "a result file of nearfar compare"
+
+    kind: Literal["comparisons"] = "comparisons"
+    sides: list[ComparedSide]
+    config: ComparisonSettings
+    provenance: Provenance = field(default_factory=Provenance)
+    not_compared: list[str]
+    comparisons: list[PairTests]
+
+    def between(self, tests: PairTests) -> ComparisonResult:
+        """The comparison of two of the sides, with their entry of ``comparisons``."""
+        first, second = tests.pair
+        return ComparisonResult(
+            first=self.sides[first],
+            second=self.sides[second],
+            config=self.config,
+            provenance=self.provenance,
+            not_compared=[],
+            tasks=tests.tasks,
+            overall=tests.overall,
+            overall_transfer=tests.overall_transfer,
+        )
+
+    def problem(self) -> InvalidValueError | None:
+        """Pairs of sides without tests, or tests on different tasks."""
+        expected = [list(pair) for pair in combinations(range(len(self.sides)), 2)]
+        if not expected or [tests.pair for tests in self.comparisons] != expected:
+            return InvalidValueError("does not hold one comparison for each pair of sides, in order", "comparisons")
+        compared = [
+            (set(tests.tasks), tests.overall is None, tests.overall_transfer is None) for tests in self.comparisons
+        ]
+        if any(one != compared[0] for one in compared):
+            return InvalidValueError("does not hold the same tasks for each pair of sides", "comparisons")
+        return None
+
+    def to_markdown(self) -> str:
+        """A column for each side, then a table for each pair of sides, and the provenance."""
+        from nearfar.evaluation.tables.comparison import pairwise_markdown
+
+        return pairwise_markdown(self)

@@ -1,0 +1,299 @@
+"""Evaluation results: scores on similarity and transfer tasks, with what a paired test against another one needs.
+
+Cosines and predictions are stored in millionths (six decimals are what float32 embeddings carry), and scores are
+computed from the stored values. A file alone reproduces its scores, and two files are enough for a paired test.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from nearfar.evaluation.results.base import Estimate, Result
+from nearfar.evaluation.results.environment import Provenance
+from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+
+
+@dataclass(frozen=True, kw_only=True)
+class AggregateEstimates(Record):
+    """A correlation x 100 of a task with subsets, aggregated in three ways."""
+
+    all: Estimate
+    """Over the pairs of all subsets together."""
+    mean: Estimate
+    """The mean of the subsets' correlations."""
+    wmean: Estimate
+    """Their mean weighted by number of pairs."""
+
+    def of(self, aggregate: str) -> Estimate:
+        """The estimate of an aggregate: ``all``, ``mean`` or ``wmean``."""
+        return {"all": self.all, "mean": self.mean, "wmean": self.wmean}[aggregate]
+
+    def items(self) -> list[tuple[str, Estimate]]:
+        """The three aggregates by name."""
+        return [("all", self.all), ("mean", self.mean), ("wmean", self.wmean)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SubsetScores(Record):
+    """One subset of a similarity task."""
+
+    pairs: int
+    digest: str
+    """Fingerprint of texts and gold scores in order; equal digests make two files comparable pair by pair."""
+    spearman: Estimate
+    pearson: Estimate
+    gold: list[float]
+    cosines_e6: list[float]
+    """Cosines in millionths, whole numbers."""
+
+    def metric(self, name: str) -> Estimate:
+        """``spearman`` or ``pearson``."""
+        return self.pearson if name == "pearson" else self.spearman
+
+    def problem(self) -> InvalidValueError | None:
+        """Arrays whose length is not the number of pairs."""
+        for key, numbers in (("gold", self.gold), ("cosines_e6", self.cosines_e6)):
+            if len(numbers) != self.pairs:
+                return InvalidValueError(f"has {len(numbers)} numbers, and 'pairs' is {self.pairs}", key)
+        return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarityScores(Record):
+    """Scores on one similarity task."""
+
+    kind: ClassVar[Literal["similarity"]] = "similarity"
+
+    pairs: int
+    zero_vectors: int = 0
+    """Pairs with a zero vector, whose cosine is set to 0."""
+    spearman: AggregateEstimates
+    pearson: AggregateEstimates
+    subsets: dict[str, SubsetScores]
+
+    @property
+    def size(self) -> int:
+        """Number of pairs."""
+        return self.pairs
+
+    def metric(self, name: str) -> AggregateEstimates:
+        """``spearman`` or ``pearson``."""
+        return self.pearson if name == "pearson" else self.spearman
+
+    def problem(self) -> InvalidValueError | None:
+        """A task without subsets."""
+        return None if self.subsets else InvalidValueError("is empty", "subsets")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SimilarityAverage(Record):
+    """The mean over several similarity tasks."""
+
+    tasks: list[str]
+    spearman: AggregateEstimates
+    pearson: AggregateEstimates
+
+    def metric(self, name: str) -> AggregateEstimates:
+        """``spearman`` or ``pearson``."""
+        return self.pearson if name == "pearson" else self.spearman
+
+
+@dataclass(frozen=True, kw_only=True)
+class PenaltyGrid(Record):
+    """The l2 penalties that a probe was tuned over; empty where there was nothing to tune."""
+
+    l2: list[float] | None = field(default=None, metadata=OMITTED)
+    """Penalties of SentEval's classifier."""
+    c: list[float] | None = field(default=None, metadata=OMITTED)
+    """Inverse penalties of exact logistic regression."""
+    dev_accuracy: list[list[float]] | None = field(default=None, metadata=OMITTED)
+    """Accuracy x 100 by penalty, for each fold of a pool, else one list."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassificationScores(Record):
+    """Predictions of a probe or a fine-tuned classifier on one task with labels."""
+
+    kind: Literal["classification"] = "classification"
+    protocol: str
+    """``senteval``, ``exact`` or ``finetune``."""
+    rows: int
+    """Number of tested rows."""
+    classes: list[str] = field(default_factory=list)
+    accuracy: Estimate
+    """Of a pool: the mean over its folds, as in SentEval."""
+    f1: Estimate | None = field(default=None, metadata=OMITTED)
+    """F1 of the second class, for pairs with two classes (MRPC)."""
+    dev_accuracy: float | None = None
+    """Accuracy x 100 of the chosen penalties on the rows that chose them."""
+    grid: PenaltyGrid = field(default_factory=PenaltyGrid)
+    chosen: list[float] = field(default_factory=list)
+    """The chosen penalty of each fold, else of the one split."""
+    fold_accuracies: list[float] = field(default_factory=list)
+    gold: list[float] = field(default_factory=list)
+    """Labels of the tested rows in the order of the file; empty where the task has no result."""
+    predicted: list[float] = field(default_factory=list)
+    matthews: Estimate | None = field(default=None, metadata=OMITTED)
+    """Matthews correlation x 100, of a fine-tuned classifier with two labels."""
+    dev_matthews: float | None = field(default=None, metadata=OMITTED)
+    digest: str
+    """Fingerprint of all texts and labels in order."""
+
+    @property
+    def main(self) -> Estimate:
+        """The estimate that tables show first: accuracy."""
+        return self.accuracy
+
+    @property
+    def compared(self) -> Estimate:
+        """The estimate that comparisons test: accuracy."""
+        return self.accuracy
+
+    @property
+    def size(self) -> int:
+        """Number of tested rows."""
+        return self.rows
+
+    def metric(self, name: str) -> Estimate | None:
+        """``accuracy``, ``f1`` or ``matthews``; None where the task does not have it."""
+        return {"accuracy": self.accuracy, "f1": self.f1, "matthews": self.matthews}.get(name)
+
+    def problem(self) -> InvalidValueError | None:
+        """Not one prediction for each gold label."""
+        return _unequal_lengths(self.gold, "predicted", self.predicted) or _missing_score("accuracy", self.accuracy)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelatednessScores(Record):
+    """Predictions of a learned regression on one task with scores."""
+
+    kind: Literal["relatedness"] = "relatedness"
+    pairs: int
+    """Number of tested pairs."""
+    pearson: Estimate
+    spearman: Estimate
+    mse: float | None = None
+    dev_pearson: float | None = None
+    """Pearson x 100 on the validation rows."""
+    gold: list[float] = field(default_factory=list)
+    predicted_e6: list[float] = field(default_factory=list)
+    """Predictions in millionths, whole numbers."""
+    digest: str
+
+    @property
+    def main(self) -> Estimate:
+        """The estimate that tables show first: Pearson."""
+        return self.pearson
+
+    @property
+    def compared(self) -> Estimate:
+        """The estimate that comparisons test: Spearman."""
+        return self.spearman
+
+    @property
+    def size(self) -> int:
+        """Number of tested pairs."""
+        return self.pairs
+
+    def metric(self, name: str) -> Estimate | None:
+        """``pearson`` or ``spearman``; None for other metrics."""
+        return {"pearson": self.pearson, "spearman": self.spearman}.get(name)
+
+    def problem(self) -> InvalidValueError | None:
+        """Not one prediction for each gold score."""
+        return _unequal_lengths(self.gold, "predicted_e6", self.predicted_e6) or _missing_score(
+            "spearman", self.spearman
+        )
+
+
+TransferScores = ClassificationScores | RelatednessScores
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferAverage(Record):
+    """The mean accuracy over several transfer tasks."""
+
+    tasks: list[str]
+    accuracy: Estimate
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransferResults(Record):
+    """Transfer tasks, or the task that a classifier was fine-tuned on."""
+
+    protocol: str
+    nhid: int = 0
+    """Hidden units of SentEval's classifier."""
+    folds: int = 10
+    """Folds of cross-validation."""
+    averages: dict[str, TransferAverage]
+    tasks: dict[str, TransferScores]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluationResult(Result):
+    """What ``nearfar evaluate`` and ``nearfar finetune`` write."""
+
+    WHAT: ClassVar[str] = "a result file of nearfar evaluate"
+
+    kind: Literal["evaluation", "sts"] = "evaluation"
+    """``sts`` in older files."""
+    model: str
+    """Name or folder."""
+    config: dict[str, Any]
+    """The settings that affect the numbers, and ``training_seed`` and ``transductive``."""
+    provenance: Provenance = field(default_factory=Provenance)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    """Task -> why it has no score."""
+    averages: dict[str, SimilarityAverage] = field(default_factory=dict)
+    tasks: dict[str, SimilarityScores]
+    texts: int | None = None
+    """Number of distinct texts that were encoded."""
+    dim: int | None = None
+    """Width of an embedding."""
+    transfer: TransferResults | None = field(default=None, metadata=OMITTED)
+
+    @property
+    def training_seed(self) -> int | None:
+        """The seed of the training run that made the model, where it is known."""
+        return self.config.get("training_seed")
+
+    @property
+    def transductive(self) -> bool:
+        """Whether the model is fitted on the texts of each task."""
+        return bool(self.config.get("transductive"))
+
+    @property
+    def resamples(self) -> int:
+        """Bootstrap resamples behind each interval; 0 where there are no intervals."""
+        return int(self.config.get("resamples") or 0)
+
+    @property
+    def all_tasks(self) -> dict[str, SimilarityScores | ClassificationScores | RelatednessScores]:
+        """All tasks by name, transfer tasks after similarity tasks."""
+        return {**self.tasks, **(self.transfer.tasks if self.transfer else {})}
+
+    def problem(self) -> InvalidValueError | None:
+        """Settings of a wrong type."""
+        for key in ("training_seed", "resamples"):
+            value = self.config.get(key)
+            if value is not None and type(value) is not int:
+                return InvalidValueError(f"is {value!r:.40}, not a whole number or null", "config", key)
+        return None
+
+    def to_markdown(self) -> str:
+        """Both metrics with subsets and averages, transfer tasks, and the provenance."""
+        from nearfar.evaluation.tables.evaluation import evaluation_markdown
+
+        return evaluation_markdown(self)
+
+
+def _unequal_lengths(gold: list[float], key: str, predicted: list[float]) -> InvalidValueError | None:
+    if len(gold) == len(predicted):
+        return None
+    return InvalidValueError(f"has {len(predicted)} predictions for {len(gold)} gold values", key)
+
+
+def _missing_score(key: str, estimate: Estimate) -> InvalidValueError | None:
+    if estimate.score is None and estimate.reason is None:
+        return InvalidValueError("is null without a reason", key, "score")
+    return None

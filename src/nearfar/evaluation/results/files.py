@@ -1,0 +1,118 @@
+"""Result files on disk: which paths may be written, what kind a file is, and the fingerprint of scored pairs."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+
+from nearfar.disk import (
+    check_output_path,
+    path_errors,
+    read_json,
+    refuse_existing,
+    refuse_overwriting_inputs,
+)
+from nearfar.evaluation.results.base import Result, check_version
+from nearfar.evaluation.results.comparison import ComparisonResult, PairwiseResult
+from nearfar.evaluation.results.evaluation import EvaluationResult
+from nearfar.evaluation.results.finetune import StudyResult
+from nearfar.evaluation.results.geometry import GeometryResult
+from nearfar.evaluation.results.record import short_repr
+from nearfar.evaluation.results.training import GroupResult
+from nearfar.types import NearfarError, ScoredPair
+
+RESULT_TYPES: dict[str, type[Result]] = {
+    kind: result
+    for result in (EvaluationResult, ComparisonResult, PairwiseResult, GeometryResult, StudyResult, GroupResult)
+    for kind in result.kinds()
+}
+"""``kind`` of a file -> its model."""
+REPLACEABLE_KINDS = ("evaluation", "sts", "comparison", "comparisons", "geometry")
+"""Kinds of files that the next result replaces without --overwrite."""
+
+
+def load_result(file: str | Path) -> Result:
+    """Read a result file of any kind.
+
+    Raises:
+        NearfarError: no such file, invalid JSON, no known kind, or what the model of its kind refuses.
+    """
+    return parse_result(read_json(Path(file), otherwise="Compute the result again to replace it."), source=file)
+
+
+def parse_result(content: object, *, source: object) -> Result:
+    """The model of the content of a result file, by its ``kind``.
+
+    Raises:
+        NearfarError: no known kind, or what the model refuses.
+    """
+    check_version(content, source=source)
+    assert isinstance(content, dict)
+    kind = content.get("kind")
+    if not isinstance(kind, str) or kind not in RESULT_TYPES:
+        raise NearfarError(
+            f"{source}: has no known kind of result (kind {short_repr(kind)}); expected one of "
+            f"{', '.join(RESULT_TYPES)}."
+        )
+    return RESULT_TYPES[kind].from_dict(content, source=source)
+
+
+def digest(pairs: Iterable[ScoredPair]) -> str:
+    """Fingerprint of texts and gold scores in order; equal digests make two files comparable pair by pair."""
+    lines = (json.dumps([first, second, float(score)]) for first, second, score in pairs)
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+@path_errors()
+def check_output(output: str | Path, *, inputs: Iterable[object] = (), overwrite: bool = False) -> Path:
+    """Refuse an output path that could not or should not be written, before hours are spent on its content.
+
+    An existing result file is replaced. Any other file, or a Markdown file without a result file beside it, is
+    replaced only with ``overwrite``, and an input never.
+
+    Raises:
+        NearfarError: the name does not end in .json; the file or the Markdown file beside it is a folder, an input, or
+            not a result; or its folder cannot be made or written to.
+    """
+    file, inputs = Path(output), list(inputs)
+    if file.suffix != ".json":
+        raise NearfarError(f"{file}: a result file ends in .json (its Markdown table is written beside it).")
+    make_folder(file)
+    for written in (file, file.with_suffix(".md")):
+        check_output_path(written)
+        refuse_overwriting_inputs(written, inputs)
+    if not is_result(file):
+        _refuse_part_of(file, inputs)
+        refuse_existing([file], overwrite=overwrite, what="exists and is not a result file of nearfar")
+        refuse_existing([file.with_suffix(".md")], overwrite=overwrite, what="exists without a result file beside it")
+    return file
+
+
+def _refuse_part_of(file: Path, inputs: Iterable[object]) -> None:
+    """Refuse a file inside a folder that is an input, such as the config.json of a model."""
+    for given in inputs:
+        if not isinstance(given, str | Path) or not Path(given).is_dir() or not file.exists():
+            continue
+        if file.resolve().is_relative_to(Path(given).resolve()):
+            raise NearfarError(f"--output {file}: is a file of the input {given}; choose another --output.")
+
+
+def make_folder(file: Path) -> None:
+    """Make the folder of an output file.
+
+    Raises:
+        NearfarError: it cannot be made.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise NearfarError(f"--output {file}: its folder {file.parent}: cannot be made ({error.strerror}).") from error
+
+
+def is_result(file: Path) -> bool:
+    """Whether the file is a result file that may be replaced by a new result."""
+    try:
+        result = read_json(file) if file.is_file() else None
+    except NearfarError:
+        return False
+    return isinstance(result, dict) and type(result.get("schema")) is int and result.get("kind") in REPLACEABLE_KINDS

@@ -1,0 +1,105 @@
+"""Training runs as reports read them: run.json, lines of metrics.jsonl, and group.json of several seeds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
+
+from nearfar.evaluation.results.base import Result, ScoreSummary
+from nearfar.evaluation.results.environment import Provenance
+from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.types import NearfarError
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRecord(Provenance):
+    """The run.json of a finished run, with its provenance; scores are in [-1, 1].
+
+    Keys that reports do not read are left out. Only ``config`` is required.
+    """
+
+    config: dict[str, Any]
+    data: list[str] = field(default_factory=list)
+    """Facts about the training data."""
+    dev: str | None = field(default=None, metadata=OMITTED)
+    """The dev set."""
+    metric: str | None = field(default=None, metadata=OMITTED)
+    """The metric on the dev set; Spearman where there is none."""
+    precision: str | None = field(default=None, metadata=OMITTED)
+    """What ``auto`` was resolved to."""
+    start_score: float | None = None
+    best_score: float | None = None
+    best_step: float | None = None
+    step: float | None = None
+    seconds: float | None = None
+    items: float | None = None
+    history: list[list[float]] = field(default_factory=list)
+    """``[step, score]`` of each evaluation."""
+
+    def problem(self) -> InvalidValueError | None:
+        """Entries of the history that are not pairs."""
+        if any(len(point) != 2 for point in self.history):
+            return InvalidValueError("does not hold pairs of step and score", "history")
+        return None
+
+
+@dataclass(frozen=True)
+class TrainingStep(Record):
+    """A line of metrics.jsonl about a training step."""
+
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class DevEvaluation(Record):
+    """A line of metrics.jsonl about an evaluation on the dev set: ``step``, ``metric``, ``best`` and measures.
+
+    The key of the score is the name of the metric. Lines without ``metric`` are about Spearman.
+    """
+
+    step: int
+    metric: str
+    score: float
+    """In [-1, 1]."""
+    measures: dict[str, Any] = field(default_factory=dict)
+    """Other numbers of the line, such as ``uniformity``."""
+
+    @classmethod
+    def from_line(cls, line: Mapping[str, Any], *, source: object) -> Self:
+        """The evaluation of a line.
+
+        Raises:
+            NearfarError: a missing key or a value of the wrong type.
+        """
+        metric = line.get("metric", "spearman")
+        if isinstance(metric, str) and metric not in line:
+            raise NearfarError(
+                f"{source}: is damaged, or was written by another version of nearfar: it lacks {metric!r}."
+            )
+        score = line[metric] if isinstance(metric, str) else None
+        known = ("step", "metric", "best", "score", metric)
+        measures = {key: value for key, value in line.items() if key not in known}
+        content = {"metric": metric, "score": score, "measures": measures}
+        return cls.from_dict({"step": line["step"], **content} if "step" in line else content, source=source)
+
+
+def is_dev_evaluation(line: object) -> bool:
+    """Whether a line of metrics.jsonl is about an evaluation on the dev set."""
+    return isinstance(line, Mapping) and ("metric" in line or "spearman" in line)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupResult(Result):
+    """The group.json of one method trained with several seeds; scores are in [-1, 1]."""
+
+    WHAT: ClassVar[str] = "the group.json of nearfar train"
+
+    kind: Literal["group"] = "group"
+    dev: str | None = None
+    seeds: list[int] = field(default_factory=list)
+    runs: list[str]
+    """Names of the run folders."""
+    best_scores: list[float] = field(default_factory=list)
+    start: ScoreSummary | None = None
+    """Over runs, before training."""
+    best: ScoreSummary | None = None

@@ -1,0 +1,175 @@
+"""Comparisons as tables: a row for each task and average, and for several sides a column for each."""
+
+from collections.abc import Mapping
+
+from rich.table import Table
+
+from nearfar.evaluation.results import (
+    AverageTest,
+    ComparedSide,
+    ComparisonResult,
+    PairedTest,
+    PairTests,
+    PairwiseResult,
+    SeedTest,
+    TaskTest,
+)
+from nearfar.evaluation.tables.grid import Grid, format_score, markdown_page, rich_table
+
+_AVERAGES = {"overall": "average", "overall_transfer": "average accuracy"}
+
+
+def comparison_table(comparison: ComparisonResult | PairwiseResult) -> Table:
+    """A comparison on screen.
+
+    Two sides: both scores, their difference, its interval and p, and the verdict, per task. Several sides: a column
+    for each, the best one of each task marked, and those that are not separable from it.
+    """
+    if isinstance(comparison, PairwiseResult):
+        return rich_table(pairwise_grid(comparison))
+    return rich_table(comparison_grid(comparison))
+
+
+def comparison_markdown(comparison: ComparisonResult) -> str:
+    """A comparison of two sides in Markdown, and its provenance."""
+    title = f"{comparison.first.name} against {comparison.second.name}"
+    return markdown_page(title, [comparison_grid(comparison)], comparison.provenance)
+
+
+def pairwise_markdown(result: PairwiseResult) -> str:
+    """Several sides in Markdown, then each pair of them."""
+    pairs = [comparison_grid(result.between(tests)) for tests in result.comparisons]
+    return markdown_page(
+        ", ".join(side.name for side in result.sides), [pairwise_grid(result), *pairs], result.provenance
+    )
+
+
+def comparison_grid(comparison: ComparisonResult) -> Grid:
+    """A comparison of two sides: a row for each task and average."""
+    seeds = any(row.seeds for row in comparison.tasks.values())
+    tasks = [
+        _comparison_row(f"{task}, accuracy" if row.kind == "classification" else task, row, seeds=seeds)
+        for task, row in comparison.tasks.items()
+    ]
+    averages = [_comparison_row(name, row, seeds=seeds) for name, row in _averages(comparison).items()]
+    over_seeds = ["p over seeds", "by ranks"] if seeds else []
+    header = ["task", "first", "second", "first - second", "p", "p (Holm)", *over_seeds, "verdict"]
+    accuracies = all(row.kind == "classification" for row in comparison.tasks.values())
+    what = "Accuracy x 100" if accuracies else f"Spearman x 100 ({comparison.config.aggregate})"
+    title = f"{what}: first {_side(comparison.first)}, second {_side(comparison.second)}"
+    return Grid(title, header, [tasks, averages], _comparison_notes(comparison, seeds=seeds))
+
+
+def pairwise_grid(result: PairwiseResult) -> Grid:
+    """Several sides: a column for each, the best of each row marked."""
+    pairs = {(tests.pair[0], tests.pair[1]): tests for tests in result.comparisons}
+    first = pairs[0, 1]
+    tasks = [
+        _pairwise_row(
+            f"{task}, accuracy" if test.kind == "classification" else task,
+            {pair: tests.tasks[task] for pair, tests in pairs.items()},
+        )
+        for task, test in first.tasks.items()
+    ]
+    averages = {name: average for key, name in _AVERAGES.items() if (average := first.average(key)) is not None}
+    keys = {name: key for key, name in _AVERAGES.items()}
+    average_rows = [_pairwise_row(name, _average_tests(pairs, keys[name])) for name in averages]
+    config = result.config
+    notes = [
+        f"* the best; = not separable from it: p, corrected (Holm) over tasks and pairs of sides, is {config.level} "
+        "or more. All pairs of sides use the same resamples.",
+        *(f"{name}: mean over {', '.join(average.tasks)}." for name, average in averages.items()),
+        *_not_compared(result),
+    ]
+    title = f"Spearman x 100 ({config.aggregate}), or accuracy x 100"
+    return Grid(title, ["task", *map(_side, result.sides)], [tasks, average_rows], notes)
+
+
+def _average_tests(pairs: Mapping[tuple[int, int], PairTests], key: str) -> dict[tuple[int, int], AverageTest]:
+    return {pair: average for pair, tests in pairs.items() if (average := tests.average(key)) is not None}
+
+
+def _pairwise_row(name: str, tests: Mapping[tuple[int, int], PairedTest]) -> list[str]:
+    """The scores of all sides, from the tests of each pair of them."""
+    sides = range(1 + max(second for _, second in tests))
+    values = [tests[0, side].second if side else tests[0, 1].first for side in sides]
+    known = {side: value for side, value in enumerate(values) if value is not None}
+    best = max(known, key=known.__getitem__, default=None)
+    cells = []
+    for side in sides:
+        mark = ""
+        if side == best:
+            mark = " *"
+        elif best is not None and tests[min(side, best), max(side, best)].separable is False:
+            mark = " ="
+        cells.append(format_score(values[side]) + mark)
+    return [name, *cells]
+
+
+def _averages(comparison: ComparisonResult) -> dict[str, AverageTest]:
+    found = {"average": comparison.overall, "average accuracy": comparison.overall_transfer}
+    return {name: average for name, average in found.items() if average is not None}
+
+
+def verdict(row: PairedTest) -> str:
+    """Which side is better, in words."""
+    if row.difference is None:
+        return "undefined"
+    if not row.separable:
+        return "not separable"
+    return "first better" if row.difference > 0 else "second better"
+
+
+def _comparison_row(name: str, row: PairedTest, *, seeds: bool) -> list[str]:
+    scores = [format_score(row.first), format_score(row.second)]
+    if row.difference is None:
+        return [name, *scores, "", "", "", *["", ""] * seeds, verdict(row)]
+    return [
+        name,
+        *scores,
+        f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]",
+        f"{row.p:.4f}",
+        "" if row.p_holm is None else f"{row.p_holm:.4f}",
+        *(_over_seeds(row.seeds) if seeds else []),
+        verdict(row),
+    ]
+
+
+def _over_seeds(tested: SeedTest | None) -> list[str]:
+    values = (None, None) if tested is None else (tested.p, tested.p_rank)
+    return ["" if p is None else f"{p:.4f}" for p in values]
+
+
+def _comparison_notes(comparison: ComparisonResult, *, seeds: bool) -> list[str]:
+    config, tasks, averages = comparison.config, comparison.tasks, _averages(comparison)
+    row_tests = sorted({row.test for row in tasks.values() if row.kind == "classification" and row.test})
+    notes = [
+        f"Interval and p: paired bootstrap over pairs, {config.resamples} resamples, the same for both sides; "
+        "they generalise to other pairs. p (Holm) is corrected for the number of tasks; "
+        f"separable: p (Holm), or for an average p, below {config.level}.",
+        *([f"p of accuracies: {' or '.join(row_tests)}."] * bool(row_tests)),
+        *(f"{name}: mean over {', '.join(row.tasks)}." for name, row in averages.items()),
+    ]
+    if seeds:
+        tests = sorted({test for row in tasks.values() if row.seeds for test in _seed_tests(row)})
+        notes.append(
+            f"p over seeds: {' or '.join(tests)}; these tests generalise to other training runs, and are not corrected."
+        )
+    rows: dict[str, PairedTest] = {**tasks, **averages}
+    notes += [f"{name}: {row.reason}." for name, row in rows.items() if row.reason is not None]
+    return [*notes, *_not_compared(comparison)]
+
+
+def _seed_tests(row: TaskTest) -> list[str]:
+    return [test for test in (row.seeds.test, row.seeds.rank_test) if test] if row.seeds else []
+
+
+def _not_compared(result: ComparisonResult | PairwiseResult) -> list[str]:
+    if not result.not_compared:
+        return []
+    return [f"Not compared, because not all sides were evaluated on them: {', '.join(result.not_compared)}."]
+
+
+def _side(side: ComparedSide) -> str:
+    runs = len(side.models)
+    return side.name if runs == 1 else f"{side.name} (mean of {runs} runs)"

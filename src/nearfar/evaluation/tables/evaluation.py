@@ -1,0 +1,137 @@
+"""Evaluations as tables: similarity, transfer tasks, and the spread over several seeds."""
+
+from collections.abc import Sequence
+from statistics import mean, stdev
+
+from rich.table import Table
+
+from nearfar.evaluation.correlation import AGGREGATES
+from nearfar.evaluation.results import (
+    AggregateEstimates,
+    ClassificationScores,
+    Estimate,
+    EvaluationResult,
+    TransferResults,
+)
+from nearfar.evaluation.tables.grid import Grid, format_estimate, markdown_page, rich_table
+
+_TITLES = {"spearman": "Spearman", "pearson": "Pearson"}
+
+
+def evaluation_tables(result: EvaluationResult, *, metric: str = "spearman", subsets: bool = False) -> list[Table]:
+    """An evaluation on screen: similarity by ``all``, ``mean`` and ``wmean``, transfer tasks, and the averages."""
+    return [rich_table(grid) for grid in _evaluation_grids(result, [metric], subsets=subsets)]
+
+
+def evaluation_markdown(result: EvaluationResult) -> str:
+    """An evaluation in Markdown: both metrics with subsets and averages, and the provenance."""
+    grids = _evaluation_grids(result, list(_TITLES), subsets=True)
+    return markdown_page(f"Evaluation of {result.model}", grids, result.provenance)
+
+
+def spread_table(runs: Sequence[EvaluationResult]) -> Table:
+    """Evaluations of one method with several seeds on screen: mean, standard deviation, minimum and maximum."""
+    rows = [_spread(task, [run.tasks[task].spearman.all for run in runs]) for task in runs[0].tasks]
+    averages = [
+        _spread(f"average of {name}", [run.averages[name].spearman.all for run in runs]) for name in runs[0].averages
+    ]
+    transfer = [run.transfer for run in runs if run.transfer]
+    if transfer:
+        for task, scored in transfer[0].tasks.items():
+            rows.append(_spread(f"{task}, {_main_metric(scored.kind)}", [one.tasks[task].main for one in transfer]))
+        for name in transfer[0].averages:
+            averages.append(_spread(f"average of {name}", [one.averages[name].accuracy for one in transfer]))
+    title = f"{runs[0].model}: {len(runs)} runs, Spearman x 100 (all), or accuracy or Pearson x 100"
+    header = ["task", "mean", "standard deviation", "minimum", "maximum"]
+    return rich_table(Grid(title, header, [rows, averages], []))
+
+
+def _main_metric(kind: str) -> str:
+    return "accuracy" if kind == "classification" else "pearson"
+
+
+def _spread(name: str, estimates: Sequence[Estimate]) -> list[str]:
+    scores = [estimate.score for estimate in estimates if estimate.score is not None]
+    if len(scores) < len(estimates):
+        return [name, "undefined", "", "", ""]
+    deviation = f"{stdev(scores):.2f}" if len(scores) > 1 else ""
+    return [name, f"{mean(scores):.2f}", deviation, f"{min(scores):.2f}", f"{max(scores):.2f}"]
+
+
+def _evaluation_grids(result: EvaluationResult, metrics: Sequence[str], *, subsets: bool) -> list[Grid]:
+    grids = [_similarity_grid(result, metric, subsets=subsets) for metric in metrics] if result.tasks else []
+    if result.transfer:
+        grids.append(_transfer_grid(result, result.transfer))
+    notes = [f"{task}: not evaluated. {why}" for task, why in result.unavailable.items()]
+    if result.transductive:
+        notes.append("Fitted on the texts of each task, without their scores (transductive).")
+    if not grids:
+        return []
+    return [*grids[:-1], grids[-1]._replace(notes=[*grids[-1].notes, *notes])]
+
+
+def _similarity_grid(result: EvaluationResult, metric: str, *, subsets: bool) -> Grid:
+    tasks = []
+    for task, scored in result.tasks.items():
+        estimates = [format_estimate(estimate) for _, estimate in scored.metric(metric).items()]
+        tasks.append([task, str(scored.pairs), *estimates])
+        if subsets and len(scored.subsets) > 1:
+            for name, subset in scored.subsets.items():
+                tasks.append([f"{task} / {name}", str(subset.pairs), format_estimate(subset.metric(metric)), "", ""])
+    averages = [
+        [f"average of {name}", "", *(format_estimate(estimate) for _, estimate in average.metric(metric).items())]
+        for name, average in result.averages.items()
+    ]
+    title = f"{result.model}: {_TITLES[metric]} x 100 [95% interval]"
+    return Grid(title, ["task", "pairs", *AGGREGATES], [tasks, averages], _similarity_notes(result, metric))
+
+
+def _similarity_notes(result: EvaluationResult, metric: str) -> list[str]:
+    resamples, pooling = result.resamples, result.config.get("pooling")
+    notes = [
+        "all: over all pairs of a task; mean: mean over its subsets; wmean: mean weighted by number of pairs.",
+        *([f"Intervals: 95%, from {resamples} bootstrap resamples of pairs."] * bool(resamples)),
+        *([f"Pooling: {pooling}."] * bool(pooling)),
+    ]
+    for name, scored in result.tasks.items():
+        notes += _reasons(name, scored.metric(metric))
+        if scored.zero_vectors:
+            notes.append(f"{name}: {scored.zero_vectors} pairs with a zero vector; their cosine is set to 0.")
+    return notes + [
+        note for name, average in result.averages.items() for note in _reasons(name, average.metric(metric))
+    ]
+
+
+def _reasons(name: str, estimates: AggregateEstimates) -> list[str]:
+    """Why aggregates are undefined, one note for each reason."""
+    reasons: dict[str, list[str]] = {}
+    for aggregate, estimate in estimates.items():
+        if estimate.reason is not None:
+            reasons.setdefault(estimate.reason, []).append(aggregate)
+    return [f"{name}, {' and '.join(aggregates)}: {reason}." for reason, aggregates in reasons.items()]
+
+
+def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
+    """Probes or fine-tuned classifiers: accuracy, F1 and Matthews where there are any; correlations of relatedness."""
+    tasks, notes = [], []
+    for task, scored in transfer.tasks.items():
+        if isinstance(scored, ClassificationScores):
+            others = [("F1", scored.f1), ("Matthews", scored.matthews)]
+        else:
+            others = [("Spearman", scored.spearman)]
+        more = ", ".join(f"{name} {format_estimate(estimate)}" for name, estimate in others if estimate is not None)
+        title = "accuracy" if scored.kind == "classification" else "Pearson"
+        tasks.append([task, str(scored.size), title, format_estimate(scored.main), more])
+        if scored.main.reason is not None:
+            notes.append(f"{task}: {scored.main.reason}.")
+    averages = [
+        [f"average of {name}", "", "accuracy", format_estimate(average.accuracy), ""]
+        for name, average in transfer.averages.items()
+    ]
+    hidden = f", {transfer.nhid} hidden units" if transfer.nhid else ""
+    finetuned = transfer.protocol == "finetune"
+    head = [] if finetuned else [f"Probes with protocol {transfer.protocol}{hidden}."]
+    if result.resamples:
+        head.append(f"Intervals: 95%, from {result.resamples} bootstrap resamples of the tested rows.")
+    title = f"{result.model}: {'fine-tuned' if finetuned else 'transfer tasks'}, x 100 [95% interval]"
+    return Grid(title, ["task", "rows", "metric", "score", "also"], [tasks, averages], [*head, *notes])

@@ -1,0 +1,74 @@
+"""The measures of ``nearfar geometry`` as tables."""
+
+from rich.table import Table
+
+from nearfar.evaluation.results import GeometryResult
+from nearfar.evaluation.tables.grid import Grid, markdown_page, rich_table
+
+_DIGITS = {"alignment": 3, "uniformity": 3, "isotropy": 3, "mean_cosine": 3, "effective_rank": 1}
+_PLOTS = {
+    "spectrum.png": "Singular values, relative to the largest",
+    "pairs.png": "The most and the least similar pairs, by t-SNE",
+    "labels.png": "Labelled texts, by t-SNE",
+}
+
+
+def geometry_table(result: GeometryResult) -> Table:
+    """The measures on screen, a column for each model; print :func:`geometry_notes` below it."""
+    # A table of one model is narrow, and notes inside it would be hard to read.
+    return rich_table(geometry_grid(result)._replace(notes=[]))
+
+
+def geometry_markdown(result: GeometryResult) -> str:
+    """The measures in Markdown, with the plots and the provenance."""
+    text = markdown_page("Geometry of embedding spaces", [geometry_grid(result)], result.provenance)
+    images = (f"\n![{_PLOTS.get(file, 'Spearman x 100 by layer and pooling')}]({file})\n" for file in result.plots)
+    return text + "".join(images)
+
+
+def geometry_notes(result: GeometryResult) -> list[str]:
+    """What was measured, which direction is better, which default sets could not be loaded and how to name others."""
+    pairs = result.pairs
+    notes = [
+        f"Alignment (lower is better) is computed on the {pairs.positives} pairs of {pairs.spec} with a score above "
+        f"{result.config.positive_above:g}. The other measures are computed on its {pairs.texts} distinct texts.",
+        "A more even space has lower uniformity, isotropy closer to 1, mean cosine closer to 0, and a higher effective "
+        "rank.",
+    ]
+    if result.task:
+        notes.append(
+            f"Best layer: Spearman x 100 over all {result.task.pairs} pairs of {result.task.spec} (layer, pooling). It "
+            "is selected on the pairs that it is scored on, so its score is optimistic."
+        )
+    notes += [f"{name}: {model.warning}" for name, model in result.models.items() if model.warning]
+    if pairs.instead_of:
+        notes.append(
+            f"These measures are NOT computed on {pairs.instead_of}, which could not be loaded, but on {pairs.spec}, "
+            "which is generated. Do not compare them with measures on other texts."
+        )
+    return notes + [f"Left out: {name}. {why}" for name, why in result.unavailable.items()]
+
+
+def geometry_grid(result: GeometryResult) -> Grid:
+    """A row for each measure, a column for each model."""
+    models = result.models.values()
+    rows = [["pooling", *(model.pooling or "its own" for model in models)]]
+    for measure, digits in _DIGITS.items():
+        values = (getattr(model, measure) for model in models)
+        rows.append([measure.replace("_", " "), *(f"{value:.{digits}f}" for value in values)])
+    if result.task:
+        rows.append([f"best layer on {result.task.spec}", *(_best(model.layers) for model in models)])
+    return Grid(f"Geometry on {result.pairs.spec}", ["measure", *result.models], [rows], geometry_notes(result))
+
+
+def _best(layers: dict[str, list[float | None]] | None) -> str:
+    cells: list[tuple[float, int, str]] = [
+        (score, layer, pooling)
+        for pooling, scores in (layers or {}).items()
+        for layer, score in enumerate(scores)
+        if score is not None
+    ]
+    if not cells:
+        return ""
+    score, layer, pooling = max(cells)
+    return f"{score:.2f} ({layer}, {pooling})"

@@ -1,0 +1,129 @@
+"""sg, sg-opt1, sg-opt2, sg-opt, bt and bt+sg-opt: from rows and settings to the method; frozen copy and drift."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from nearfar.config.files import method_of
+from nearfar.data.batching import TextBatches
+from nearfar.data.rows import TextData, load_sentences
+from nearfar.data.triplets import load_tuples
+from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.guide import Guide, freeze_embeddings
+from nearfar.methods.build import BuildContext, BuiltMethod, initializer_range, require_data, text_facts
+from nearfar.methods.kim import BtConfig, BtSgOptConfig, GuidedConfig, KimConfig, SgConfig
+from nearfar.methods.kim.method import VARIANT_NAMES, DriftFn, TextPair, back_translation, self_guided
+from nearfar.objectives import SelfGuidedVariant, parameter_drift
+from nearfar.types import NearfarError
+
+_VARIANTS: dict[str, SelfGuidedVariant] = {name: variant for variant, name in VARIANT_NAMES.items()} | {
+    "bt+sg-opt": "opt3"
+}
+
+
+def read_sentences(config: SgConfig) -> TextData:
+    """Read single sentences."""
+    return load_sentences(config.data, column=config.text_column, limit=config.limit)
+
+
+def read_translations(config: BtConfig | BtSgOptConfig) -> TextData:
+    """Read sentences and their back-translations."""
+    columns = (config.sentence_column, config.translation_column)
+    return load_tuples(require_data(config), columns=columns, limit=config.limit)
+
+
+def build_back_translation(config: BtConfig, context: BuildContext, rows: TextData) -> BuiltMethod:
+    """Build bt."""
+    encoder, batches = context.encoder.encoder, _batches(config, context, rows)
+    drift = _drift(config, encoder, Guide(encoder.backbone, encoder.route))
+    method = back_translation(
+        config,
+        context.encoder.embed,
+        encoder.dim,
+        batches,
+        drift=drift,
+        head_std=initializer_range(encoder.backbone),
+    )
+    return BuiltMethod(method, text_facts(rows))
+
+
+def build_self_guided(config: GuidedConfig, context: BuildContext, rows: TextData) -> BuiltMethod:
+    """Build a method with a frozen copy that guides."""
+    encoder, batches = context.encoder.encoder, _batches(config, context, rows)
+    guide = _guide(config, encoder)
+    drift = _drift(config, encoder, guide)
+    guide.precompute_views(context.encoder.ids([row[-1] for row in rows.rows]))
+    method = self_guided(
+        config,
+        context.encoder.embed,
+        context.encoder.views(guide),
+        encoder.dim,
+        batches,
+        drift=drift,
+        variant=_VARIANTS[method_of(config)],
+        head_std=initializer_range(encoder.backbone),
+        views=f"{config.view_pooling} over tokens, layers {guide.layers[0]} to {guide.layers[1]}",
+    )
+
+    def count_tokens(items: Sequence[TextPair]) -> list[int]:
+        return context.encoder.lengths([own for own, _ in items])
+
+    return BuiltMethod(replace(method, count_tokens=count_tokens), text_facts(rows))
+
+
+def _batches(config: KimConfig, context: BuildContext, rows: TextData) -> TextBatches:
+    if config.lora_rank is not None and config.drift_weight:
+        raise NearfarError(
+            "--lora-rank: adapters do not change the encoder's weights, so there is no drift to regularise; "
+            "set --drift-weight 0 with it."
+        )
+    return context.batches(config, rows)
+
+
+def _guide(config: GuidedConfig, encoder: Encoder) -> Guide:
+    """The frozen copy: the encoder as it is before training."""
+    if encoder.dim != encoder.backbone.config.hidden_size:
+        raise NearfarError(
+            f"{config.model}: a Dense module makes its embeddings {encoder.dim} wide, its layers are "
+            f"{encoder.backbone.config.hidden_size}; {method_of(config)} compares the two, so they "
+            "must be equally wide."
+        )
+    return Guide(
+        encoder.backbone,
+        encoder.route,
+        pooling=config.view_pooling,
+        layers=_layers(config.views),
+        dropout=config.guide_dropout,
+        keep=config.keep_views,
+    )
+
+
+def _drift(config: KimConfig, encoder: Encoder, initial: Guide) -> DriftFn:
+    """The squared distance of the trained weights from the initial ones; freezes what is not trained."""
+    if config.freeze_embeddings:
+        freeze_embeddings(encoder.backbone)
+
+    def drift() -> Tensor:
+        if not config.drift_weight:
+            return torch.zeros((), device=encoder.device)
+        # Frozen modules have not moved, and half of a small encoder is its embedding layer.
+        trained = [name for name, part in encoder.backbone.named_children() if _is_trained(part)]
+        parts = [(encoder.backbone.get_submodule(name), initial.backbone.get_submodule(name)) for name in trained]
+        return torch.stack([parameter_drift(*part) for part in parts]).sum()
+
+    return drift
+
+
+def _is_trained(module: nn.Module) -> bool:
+    return any(parameter.requires_grad for parameter in module.parameters())
+
+
+def _layers(views: str) -> tuple[int, int] | None:
+    if views == "all":
+        return None
+    layers = views.split("-")
+    if len(layers) > 2 or not all(layer.isdecimal() for layer in layers):
+        raise NearfarError(f"--views {views}: must be all, a layer such as 6, or a range such as 6-12.")
+    return int(layers[0]), int(layers[-1])

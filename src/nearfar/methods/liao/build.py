@@ -1,0 +1,61 @@
+"""sbert, scl and augment: from NLI rows and settings to the method."""
+
+from nearfar.data.batching import NliBatches
+from nearfar.data.nli import NliData, load_nli
+from nearfar.methods.base import Method
+from nearfar.methods.build import BuildContext, BuiltMethod
+from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
+from nearfar.methods.liao.method import augment, sbert, scl
+from nearfar.types import NearfarError
+
+
+def read_rows(config: SbertConfig) -> NliData:
+    """Read the NLI rows."""
+    return load_nli(
+        config.data,
+        premise_column=config.premise_column,
+        hypothesis_column=config.hypothesis_column,
+        label_column=config.label_column,
+    )
+
+
+def build_sbert(config: SbertConfig, context: BuildContext, data: NliData) -> BuiltMethod:
+    """Build sbert."""
+    batches = _batches(config, context, data)
+    return _built(config, data, batches, sbert(config, context.encoder.embed, context.encoder.encoder.dim, batches))
+
+
+def build_scl(config: SclConfig, context: BuildContext, data: NliData) -> BuiltMethod:
+    """Build scl."""
+    batches = _batches(config, context, data)
+    return _built(config, data, batches, scl(config, context.encoder.embed, context.encoder.encoder.dim, batches))
+
+
+def build_augment(config: AugmentConfig, context: BuildContext, data: NliData) -> BuiltMethod:
+    """Build augment."""
+    batches = _batches(config, context, data)
+    return _built(config, data, batches, augment(config, context.encoder.embed, context.encoder.encoder.dim, batches))
+
+
+def _batches(config: SbertConfig, context: BuildContext, data: NliData) -> NliBatches:
+    rows = data.rows[: config.limit]
+    context.encoder.read([row[:2] for row in rows])
+    batches = NliBatches(rows, context.batch_size, config.seed, config.order)
+    if len({row[:2] for row in rows}) == 1:
+        raise NearfarError(
+            f"all {len(rows)} rows have the same premise and hypothesis, {rows[0].premise!r} and "
+            f"{rows[0].hypothesis!r}, so there is nothing to tell apart; add rows of other texts"
+        )
+    return batches
+
+
+def _built(config: SbertConfig, data: NliData, batches: NliBatches, method: Method) -> BuiltMethod:
+    counts = ", ".join(f"{count:,} {label}" for label, count in data.counts.items())
+    facts = [*data.sources, f"{len(data.rows):,} rows: {counts}", f"{len(batches.premises):,} premises"]
+    if config.limit is not None and config.limit < len(data.rows):
+        facts.append(f"the first {config.limit:,} rows are used")
+    if data.repaired:
+        facts.append(f"{data.repaired} fields had control characters or irregular white space, now single spaces")
+    if batches.oversized:
+        facts.append(f"{batches.oversized} premises have more rows than a batch, and make batches of their own")
+    return BuiltMethod(method, facts)

@@ -1,0 +1,418 @@
+"""Every setting of every method reaches what it sets, and what no run can use is refused before anything is written."""
+
+import json
+import math
+import shutil
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sentence_transformers.sentence_transformer import modules as st
+
+from nearfar import Encoder, NearfarError
+from nearfar.commands.train.command import train
+from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.commands.train.second_objective import second_objective_config
+from nearfar.config import METHODS, TrainConfig
+from nearfar.config.values import field_types
+from nearfar.training.gradients import Gradients, seed_rng
+from nearfar.training.processes import Processes
+from tests.method_configs import config, write_data
+
+pytestmark = pytest.mark.long
+
+CAPS = {"max_positives": 1, "max_negatives": 2}
+NLI: dict[str, Any] = {"head_layers": 1, "pooling": "cls", "order": "file"}
+SIMCSE: dict[str, Any] = {
+    "mlp": "none",
+    "temperature": 0.2,
+    "false_negative_margin": 0.0,
+    "mlm_weight": 0.3,
+    "pooling": "mean",
+}
+PAIRS: dict[str, Any] = {"temperature": 0.2, "drift_weight": 0.7, "projection": 8, "false_negative_margin": 0.0}
+KIM: dict[str, Any] = {**PAIRS, "views": "1-2", "view_pooling": "mean", "guide_dropout": True, "pooling": "mean"}
+CHANGES: dict[str, dict[str, Any]] = {
+    "sbert": NLI,
+    "scl": {
+        **NLI,
+        "scl_weight": 0.9,
+        "temperature": 0.3,
+        "similarity": "cosine",
+        "hard_negatives": "none",
+        "false_negative_margin": 0.0,
+        **CAPS,
+    },
+    "augment": {**NLI, **CAPS},
+    "simcse-unsup": SIMCSE,
+    "simcse-sup": {**SIMCSE, "hard_negative_weight": 1.0},
+    "sg": KIM,
+    "sg-opt1": KIM,
+    "sg-opt2": KIM,
+    "sg-opt": KIM,
+    "bt": {**PAIRS, "pooling": "mean"},
+    "bt+sg-opt": KIM,
+    "info-nce": {
+        "temperature": 0.2,
+        "similarity": "dot",
+        "hard_negative_weight": 1.0,
+        "false_negative_margin": 0.0,
+        "negative_column": None,
+    },
+}
+"""Values of settings that change the loss, where :func:`another_value` would not do. By method."""
+ELSEWHERE = {
+    "text_column",
+    "label_column",
+    "premise_column",
+    "hypothesis_column",
+    "anchor_column",
+    "positive_column",
+    "sentence_column",
+    "translation_column",
+    "first_column",
+    "second_column",
+    "score_column",
+    "mlm_probability",
+    "keep_views",
+    "freeze_embeddings",
+}
+"""Settings that other tests below are about."""
+SHARED = {field.name for field in fields(TrainConfig)}
+
+
+def another_value(kind: type[TrainConfig], name: str) -> Any:
+    """A value of a setting that is not its default."""
+    known, default = field_types(kind)[name], getattr(kind, name)
+    if known.choices:
+        return next(choice for choice in known.choices if choice != default)
+    if known.scalar is bool:
+        return not default
+    if known.scalar is int:
+        return default // 2 if default and default > 1 else 2
+    assert known.scalar is float, f"{name}: name a value in CHANGES"
+    return default / 2 if default else 0.3
+
+
+def changes(method: str) -> dict[str, Any]:
+    """Each setting of a method that changes the loss, with a value that is not its default."""
+    named = CHANGES.get(method, {})
+    own = [name for name in field_types(METHODS[method]) if name not in SHARED | ELSEWHERE | named.keys()]
+    return {**{name: another_value(METHODS[method], name) for name in own if not name.endswith("_column")}, **named}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    where = write_data(tmp_path_factory.mktemp("data"))
+    header, *rows = (where / "nli.tsv").read_text().splitlines()
+    more = [
+        f"{premise}\tmore of {premise}\tentailment" for premise in dict.fromkeys(row.split("\t")[0] for row in rows)
+    ]
+    (where / "entailed.tsv").write_text("\n".join([header, *rows, *more]) + "\n")  # two entailments a premise
+    return where
+
+
+@pytest.fixture(scope="module")
+def defaults() -> dict[str, list[float]]:
+    """Losses by the settings of a run, so that each is made once."""
+    return {}
+
+
+def losses(run: PreparedRun) -> list[float]:
+    """Of three batches, with dropout, and with all weights a little moved, so that there is a drift."""
+    found = []
+    run.encoder.train()
+    draw = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in run.encoder.parameters():
+            if parameter.requires_grad:
+                parameter.add_(0.05 * torch.randn(parameter.shape, generator=draw))
+    for number, parts in zip(range(3), run.mixture.epoch(0), strict=False):
+        for method, batch, weight in parts:
+            seed_rng(3, number)
+            found.append(weight * float(method.loss(batch).total.detach()))
+    return found
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_setting_of_a_method_is_tried(method: str) -> None:
+    own = {field.name for field in fields(METHODS[method])} - SHARED
+    assert {name for name in own if not name.endswith("_column")} <= changes(method).keys() | ELSEWHERE
+    assert own
+    for name, value in changes(method).items():
+        assert value != getattr(config(method, Path("folder")), name)
+
+
+@pytest.mark.parametrize(("method", "name"), [(method, name) for method in METHODS for name in changes(method)])
+def test_a_setting_reaches_the_loss(method: str, name: str, folder: Path, defaults: dict[str, list[float]]) -> None:
+    start = {"data": (str(folder / "entailed.tsv"),)} if name in CAPS else {}
+    key = f"{method} {start}"
+    if key not in defaults:
+        defaults[key] = losses(prepare(config(method, folder, **start)))
+        assert defaults[key] == losses(prepare(config(method, folder, **start)))
+    after = losses(prepare(config(method, folder, **{**start, name: changes(method)[name]})))
+    assert all(math.isfinite(loss) for loss in after)
+    assert after != pytest.approx(defaults[key], rel=1e-4)
+
+
+def test_settings_that_are_not_the_losses(folder: Path) -> None:
+    tiny = str(folder / "tiny")
+    plain = losses(prepare(config("sg", folder, model=tiny)))
+    assert losses(prepare(config("sg", folder, model=tiny, keep_views=True))) == pytest.approx(plain, rel=1e-5)
+    for method in ("sg", "bt", "bt+sg-opt"):
+        kept, free = (
+            [p.requires_grad for p in prepare(config(method, folder, freeze_embeddings=freeze)).encoder.parameters()]
+            for freeze in (True, False)
+        )
+        assert all(free)
+        assert kept.count(False) == 5  # words, places, types; LayerNorm has two
+    few, many = (
+        prepare(config("simcse-unsup", folder, mlm_weight=1.0, mlm_probability=share)).mixture for share in (0.1, 0.9)
+    )
+    hidden = []
+    for mixture in (few, many):
+        _, (mlm, batch, _) = next(mixture.epoch(0))
+        seed_rng(1)
+        hidden.append(sum(len(item.tokens) for item in mlm.extract_items(batch)))
+    assert 0 < hidden[0] < hidden[1] / 4
+
+
+@pytest.mark.parametrize(
+    ("method", "columns"),
+    [
+        ("scl", {"premise_column": "premise", "hypothesis_column": "hypothesis", "label_column": "label"}),
+        ("info-nce", {"anchor_column": "anchor", "positive_column": "positive", "negative_column": "negative"}),
+        ("bt", {"sentence_column": "sentence", "translation_column": "translation"}),
+        ("bt+sg-opt", {"sentence_column": "sentence", "translation_column": "translation"}),
+        ("supcon-text", {"text_column": "text", "label_column": "label"}),
+        ("regression", {"first_column": "sentence1", "second_column": "sentence2", "score_column": "score"}),
+    ],
+)
+def test_columns_of_other_names(method: str, columns: dict[str, str], folder: Path, tmp_path: Path) -> None:
+    settings = config(method, folder)
+    data = Path(settings.data[0])  # type: ignore[attr-defined]
+    header, *rows = data.read_text().splitlines()
+    renamed = {old: f"my {old}" for old in columns.values()}
+    header = "\t".join(renamed.get(name, name) for name in header.split("\t"))
+    (tmp_path / data.name).write_text("\n".join([header, *rows]) + "\n")
+    given = {name: renamed[old] for name, old in columns.items()}
+    there = prepare(config(method, folder, data=(str(tmp_path / data.name),), **given))
+    first, expected = (next(run.mixture.epoch(0))[0][1] for run in (there, prepare(settings)))
+    assert first.sentences == expected.sentences
+    with pytest.raises(NearfarError, match=r"no column '"):
+        prepare(config(method, folder, data=(str(tmp_path / data.name),)))
+
+
+@pytest.mark.parametrize("method", ["simcse-unsup", "sg-opt"])
+def test_sentences_of_a_table(method: str, folder: Path, tmp_path: Path) -> None:
+    lines = (folder / "sentences.txt").read_text().splitlines()
+    (tmp_path / "table.tsv").write_text("id\tmine\n" + "".join(f"{n}\t{line}\n" for n, line in enumerate(lines)))
+    there = prepare(config(method, folder, data=(str(tmp_path / "table.tsv"),), text_column="mine"))
+    assert (
+        next(there.mixture.epoch(0))[0][1].sentences
+        == next(prepare(config(method, folder)).mixture.epoch(0))[0][1].sentences
+    )
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_limit_seed_and_batch_size(method: str, folder: Path) -> None:
+    run = prepare(config(method, folder, limit=20, batch_size=6))
+    rows = [batch.rows for ((_, batch, _),) in run.mixture.epoch(0)]
+    assert {row for batch in rows for row in batch} <= set(range(20))
+    assert sum(map(len, rows)) >= 18
+    assert max(map(len, rows)) <= 7  # a row that would be alone joins the batch before
+    other = prepare(config(method, folder, limit=20, batch_size=6, seed=5))
+    assert [batch.rows for ((_, batch, _),) in other.mixture.epoch(0)] != rows
+
+
+def second(where: Path, text: str) -> str:
+    (where / "second.toml").write_text(text)
+    return str(where / "second.toml")
+
+
+def test_a_second_objective_has_the_runs_settings_and_its_own(folder: Path, tmp_path: Path) -> None:
+    assert second_objective_config(config("sg", folder)) is None
+    by_name = second_objective_config(config("sg", folder, second="scl", seed=7, limit=20))
+    assert by_name == METHODS["scl"](output=str(folder / "run"), seed=7, limit=20, batch_size=10)
+    file = second(tmp_path, 'method = "supcon-text"\ndata = ["x.tsv"]\nbatch_size = 6\nlimit = 9\ntemperature = 0.1\n')
+    by_file = second_objective_config(config("sg", folder, second=file, lora_rank=2, drift_weight=0.0))
+    expected = {"data": ("x.tsv",), "batch_size": 6, "limit": 9, "temperature": 0.1, "lora_rank": 2}
+    assert by_file == METHODS["supcon-text"](output=str(folder / "run"), **expected)
+
+
+def test_second_objectives_that_are_none(folder: Path, tmp_path: Path) -> None:
+    def refuse(match: str, name: str) -> None:
+        with pytest.raises(NearfarError, match=match):
+            second_objective_config(config("sg", folder, second=name))
+
+    refuse(r"--second: no method is called 'sclx'\. Did you mean 'scl'\?", "sclx")
+    refuse("--second '': must not be empty", "")
+    refuse(r"nowhere\.toml: cannot be read as TOML", "nowhere.toml")
+    refuse(r"lacks the key 'method'", second(tmp_path, "temperature = 1.0\n"))
+    for key, value in (
+        ("epochs", "3"),
+        ("model", '"x"'),
+        ("learning_rate", "1e-3"),
+        ("second", '"scl"'),
+        ("seed", "3"),
+    ):
+        file = second(tmp_path, f'method = "scl"\n{key} = {value}\n')
+        refuse(rf"second\.toml: {key} belongs to the run; set it by --{key.replace('_', '-')}\.", file)
+    refuse(
+        r"no key is called 'temprature'\. Did you mean 'temperature'\?",
+        second(tmp_path, 'method = "scl"\ntemprature = 1.0\n'),
+    )
+    refuse(
+        r"second\.toml: temperature = 0\.0: must be above 0", second(tmp_path, 'method = "scl"\ntemperature = 0.0\n')
+    )
+
+
+class Refusals:
+    """Runs that must not begin."""
+
+    def __init__(self, folder: Path, place: Path) -> None:
+        self.folder, self.place = folder, place
+
+    def write(self, name: str, text: str) -> tuple[str]:
+        (self.place / name).write_text(text)
+        return (str(self.place / name),)
+
+    def __call__(self, match: str, method: str, **settings: Any) -> None:
+        with pytest.raises(NearfarError, match=match):
+            train(config(method, self.folder, output=str(self.place / "run"), **settings))
+        assert not (self.place / "run").exists()  # nothing is left behind
+
+
+@pytest.fixture
+def refuse(folder: Path, tmp_path: Path) -> Refusals:
+    return Refusals(folder, tmp_path)
+
+
+def test_rows_that_are_too_few_or_too_alike(refuse: Refusals) -> None:
+    pairs = refuse.write("pairs.tsv", "anchor\tpositive\n" + "".join(f"a {n}\tb {n}\n" for n in range(12)))
+    refuse(r"pairs.tsv: triplets need the columns anchor, positive, negative; or", "simcse-sup", data=pairs)
+    rare = "".join(f"{'ab'[n % 2]}\ttext {n}\n" for n in range(12)) + "rare\tthe only one\n"
+    refuse(
+        "The label 'rare' has a single text, 'the only one'",
+        "supcon-text",
+        data=refuse.write("rare.tsv", "label\ttext\n" + rare),
+    )
+    one = "".join(f"same\ttext {n}\n" for n in range(12))
+    refuse("Every text has the label 'same'", "supcon-text", data=refuse.write("one.tsv", "label\ttext\n" + one))
+    refuse("--batch-size is 3, but must be at least 4: balanced batches hold two texts", "supcon-text", batch_size=3)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_texts_that_are_all_equal(method: str, refuse: Refusals) -> None:
+    if method in ("simcse-unsup", "sg", "sg-opt1", "sg-opt2", "sg-opt"):
+        refuse("All sentences are equal", method, data=refuse.write("equal.txt", "same\n" * 12))
+        return
+    names = "premise hypothesis sentence translation anchor positive negative text sentence1 sentence2 label score"
+    texts = "same\t" * 10
+    rows = [f"{texts}{('entailment', 'neutral', 'contradiction')[n % 3]}\t{n}\n" for n in range(12)]
+    data = refuse.write("equal.tsv", "\t".join(names.split()) + "\n" + "".join(rows))
+    refuse("equal|the same premise", method, data=data)
+
+
+def test_sbert_on_equal_texts(refuse: Refusals) -> None:
+    rows = "premise\thypothesis\tlabel\n" + "a dog\ta cat\tentailment\na dog\ta cat\tneutral\n" * 6
+    refuse(
+        "all 12 rows have the same premise and hypothesis, 'a dog' and 'a cat'",
+        "sbert",
+        data=refuse.write("x.tsv", rows),
+    )
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("sbert", "scl", "augment", "regression")])
+def test_a_row_alone_has_nothing_to_be_contrasted_with(method: str, refuse: Refusals) -> None:
+    refuse(r"--batch-size is 1, but must be from 2", method, batch_size=1)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "supcon-text"])
+def test_a_batch_of_more_rows_than_there_are(method: str, refuse: Refusals) -> None:
+    refuse(r"--batch-size 10: there are 5 rows in .*\(--limit 5\)\. Set it from \d to 5\.", method, limit=5)
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if hasattr(METHODS[name], "temperature")])
+def test_temperatures_and_margins(method: str, refuse: Refusals) -> None:
+    for bad in (0.0, -1.0, math.inf, math.nan):
+        refuse(f"--temperature {bad}: must be (above 0|a finite number)", method, temperature=bad)
+    if hasattr(METHODS[method], "false_negative_margin"):
+        for bad in (-0.1, math.nan, math.inf):
+            refuse(
+                f"--false-negative-margin {bad}: must be (at least 0|a finite number)",
+                method,
+                false_negative_margin=bad,
+            )
+
+
+@pytest.mark.parametrize("method", ["sg", "sg-opt", "bt+sg-opt"])
+def test_views(method: str, refuse: Refusals) -> None:
+    for views in ("0-99", "2-1", "3"):
+        refuse(r"--views \d to \d+: this encoder has layers 0 \(the embedding layer\) to 2", method, views=views)
+    for views in ("nonsense", "1-", "-1", "1-2-3", "all-2", "1.5", " 1"):
+        refuse(rf"--views {views}: must be all, a layer such as 6, or a range", method, views=views)
+    refuse("--views '': must not be empty", method, views="")
+    refuse("--keep-views and --guide-dropout contradict each other", method, keep_views=True, guide_dropout=True)
+
+
+@pytest.mark.parametrize(("method", "data"), [("sg-opt", "sentences.txt"), ("bt", "translated.tsv")])
+def test_adapters_and_drift(method: str, data: str, refuse: Refusals) -> None:
+    refuse("--lora-rank: adapters do not change the encoder's weights", method, lora_rank=2)
+    file = second(refuse.place, f'method = "{method}"\ndata = ["{refuse.folder / data}"]\nprojection = 8\n')
+    refuse(r"--second .*second\.toml: --lora-rank: adapters do not", "scl", lora_rank=2, second=file)
+
+
+@pytest.mark.parametrize("method", ["bt", "bt+sg-opt", "info-nce", "supcon-text"])
+def test_methods_without_default_data(method: str, refuse: Refusals) -> None:
+    refuse(re_escape(f"{method} has no default data; name some with --data FILE"), method, data=())
+    refuse(re_escape(f"--second {method}: {method} has no default data"), "scl", second=method)
+
+
+def re_escape(text: str) -> str:
+    return text.replace("+", r"\+")
+
+
+def test_hard_negatives_that_are_not_there(refuse: Refusals) -> None:
+    refuse(
+        "--hard-negative-weight is 1.0, but the rows have", "info-nce", negative_column=None, hard_negative_weight=1.0
+    )
+    refuse("--hard-negative-weight inf: must be a finite number", "simcse-sup", hard_negative_weight=math.inf)
+
+
+def test_masked_words_without_a_mask_token(refuse: Refusals) -> None:
+    model = refuse.place / "maskless"
+    shutil.copytree(refuse.folder / "noisy", model)
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        if (model / name).exists():
+            kept = {key: value for key, value in json.loads((model / name).read_text()).items() if key != "mask_token"}
+            (model / name).write_text(json.dumps(kept))
+    refuse("--mlm-weight: this encoder's tokenizer has no mask token", "simcse-unsup", model=str(model), mlm_weight=0.1)
+    refuse(r"--mlm-probability 0\.0: must be in \(0, 1\)", "simcse-unsup", mlm_weight=0.1, mlm_probability=0.0)
+
+
+def test_an_encoder_that_is_narrower_than_its_layers(refuse: Refusals) -> None:
+    encoder = Encoder.from_pretrained(refuse.folder / "noisy")
+    encoder.tail.append(st.Dense(32, 16))
+    encoder.save_pretrained(refuse.place / "narrow")
+    for method in ("sg", "bt+sg-opt"):
+        refuse(
+            "a Dense module makes its embeddings 16 wide, its layers are 32", method, model=str(refuse.place / "narrow")
+        )
+    run = prepare(config("bt", refuse.folder, model=str(refuse.place / "narrow")))  # compares no layers
+    ((method, batch, _),) = next(run.mixture.epoch(0))
+    loss, _ = Gradients(1, Processes()).accumulate(method, batch, weight=1.0, key=(0,))
+    assert math.isfinite(float(loss.total.detach()))
+
+
+def test_dev_pairs_that_can_not_choose(refuse: Refusals) -> None:
+    header = "score\tsentence1\tsentence2\n"
+    for name, rows, reason in (
+        ("flat", "3\ta dog\ta cat\n3\ta man\ta bird\n" * 3, "all gold scores are equal"),
+        ("few", "3\ta dog\ta cat\n2\ta man\ta bird\n", "2 pairs, where a correlation needs"),
+        ("same", "1\ta\ta\n2\ta\ta\n3\ta\ta\n", "all texts are equal"),
+    ):
+        (pairs,) = refuse.write(f"{name}.tsv", header + rows)
+        refuse(rf"{name}\.tsv: no correlation to choose the best step by: {reason}", "scl", evaluate_on=pairs)

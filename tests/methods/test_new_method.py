@@ -1,0 +1,209 @@
+"""A method from outside the package: registered, trained, dry run, resumed, as a second objective, and in the help."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from nearfar import NearfarError
+from nearfar.cli import main
+from nearfar.commands.train.command import train
+from nearfar.config import METHODS, TrainConfig, dump_toml, load_toml, method_of
+from nearfar.config.bounds import Positive
+from nearfar.data.batching import TextBatch, TextBatches
+from nearfar.data.rows import TextData, load_sentences
+from nearfar.methods import BuildContext, BuiltMethod, Loss, Method
+from nearfar.methods.build import text_facts
+from nearfar.registry import MethodEntry, register_method, unregister_method
+from tests.tiny import save_tiny, sentences, write_nli, write_pairs
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToyConfig(TrainConfig):
+    """toy: embeddings of a batch are spread over the sphere (the uniformity of Wang & Isola 2020, as a loss)."""
+
+    column: str = "text"
+    """Column of the sentences."""
+    sharpness: Positive = 2.0
+    """Multiplies the squared distances (Wang & Isola 2020, section 4.1.2)."""
+
+
+def spread(config: ToyConfig, embed: Any, batches: TextBatches) -> Method:
+    """log mean exp(-sharpness |u - v|^2) over the pairs of a batch."""
+
+    def loss_fn(batch: TextBatch, embeddings: Tensor) -> Loss:
+        unit = torch.nn.functional.normalize(embeddings, dim=1)
+        distances = torch.pdist(unit).square()
+        return Loss((-config.sharpness * distances).exp().mean().log(), {"distance": distances.mean().detach()})
+
+    def describe(batch: TextBatch) -> list[str]:
+        return [f"spread  {text}" for text in batch.sentences]
+
+    return Method("toy", batches, lambda batch: batch.sentences, embed, loss_fn, describe)
+
+
+def read_rows(config: ToyConfig) -> TextData:
+    return load_sentences(config.data, column=config.column, limit=config.limit)
+
+
+def build(config: ToyConfig, context: BuildContext, rows: TextData) -> BuiltMethod:
+    batches = context.batches(config, rows)
+    return BuiltMethod(spread(config, context.encoder.embed, batches), text_facts(rows))
+
+
+ENTRY = MethodEntry(config=ToyConfig, read_rows=read_rows, build=build)
+"""For the entry point of the test below."""
+
+
+@pytest.fixture
+def toy() -> Iterator[None]:
+    register_method("toy", config=ToyConfig, read_rows=read_rows, build=build)
+    yield
+    unregister_method("toy")
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    save_tiny(Path("tiny"))
+    Path("texts.txt").write_text("\n".join(dict.fromkeys(sentences(40, longest=8))) + "\n")
+    write_pairs(Path("dev.tsv"))
+    write_nli(Path("nli.tsv"))
+    return tmp_path
+
+
+FLAGS = "--model tiny --data texts.txt --evaluate-on dev.tsv --batch-size 8 --learning-rate 1e-3".split()
+SETTINGS: dict[str, Any] = {"model": "tiny", "evaluate_on": "dev.tsv", "batch_size": 8, "learning_rate": 1e-3}
+
+
+def weights(run: str) -> bytes:
+    return Path(run, "model", "model.safetensors").read_bytes()
+
+
+def test_the_command_line_trains_and_describes_it(toy: None, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "toy", "--output", "run", *FLAGS, "--sharpness", "1", "--dry-run"]) == 0
+    assert "batch 1\n  spread  " in capsys.readouterr().out
+    assert not Path("run").exists()
+
+    assert main(["train", "toy", "--output", "run", *FLAGS, "--sharpness", "1"]) == 0
+    assert 'method = "toy"' in Path("run/config.toml").read_text()
+    assert "sharpness = 1" in Path("run/config.toml").read_text()
+    assert '"distance"' in Path("run/metrics.jsonl").read_text()
+
+    capsys.readouterr()
+    assert main(["train", "run/config.toml", "--resume"]) == 0  # the file that the run wrote is a config
+    assert "nothing to do" in capsys.readouterr().out
+    assert main(["train", "toy", "--output", "bad", *FLAGS, "--sharpness", "0"]) == 2
+    assert "--sharpness 0: must be above 0" in capsys.readouterr().err
+
+
+def test_help_lists_it_and_its_settings(toy: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert ", toy" in capsys.readouterr().out
+    assert main(["train", "--help"]) == 0
+    assert "toy: embeddings of a batch are spread" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as stopped:
+        main(["train", "toy", "--help"])
+    assert stopped.value.code == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "--sharpness" in shown
+    assert "Multiplies the squared distances" in shown
+    assert "(default: 2.0)" in shown
+
+
+def test_python_trains_it_and_resumes_to_the_same_bits(toy: None, folder: Path) -> None:
+    from nearfar.training.loop import Interrupted
+
+    whole = train("toy", data="texts.txt", output="whole", epochs=2, checkpoint_every=2, **SETTINGS)
+    assert (whole.model, whole.steps) == (Path("whole/model"), 10)
+    by_config = train(ToyConfig(data=("texts.txt",), output="config", epochs=2, checkpoint_every=2, **SETTINGS))
+    assert weights("config") == weights("whole")
+    assert by_config.best_score == whole.best_score
+
+    steps: list[int] = []
+
+    def interrupt(self: object, *arguments: Any, **keywords: Any) -> Any:
+        steps.append(1)
+        if len(steps) == 6:
+            raise Interrupted
+        return accumulate(self, *arguments, **keywords)
+
+    from nearfar.training.gradients import Gradients
+
+    accumulate = Gradients.accumulate_mean
+    settings = {"data": Path("texts.txt"), "output": "stopped", "epochs": 2, "checkpoint_every": 2, **SETTINGS}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Gradients, "accumulate_mean", interrupt)
+        with pytest.raises(Interrupted):
+            train("toy", **settings)
+    assert not Path("stopped/model").exists()
+    train("toy", resume=True, **settings)
+    assert weights("stopped") == weights("whole")
+
+
+def test_a_file_names_it_and_it_can_be_a_second_objective(toy: None, folder: Path) -> None:
+    Path("toy.toml").write_text('method = "toy"\ndata = ["texts.txt"]\nsharpness = 0.5\n')
+    assert load_toml("toy.toml")[0] is ToyConfig
+    assert method_of(ToyConfig(output="x")) == "toy"
+    assert dump_toml(ToyConfig(output="x", sharpness=3)).startswith('method = "toy"\noutput = "x"\n')
+    train("toy.toml", output="file", max_steps=2, **SETTINGS)
+    assert "sharpness = 0.5" in Path("file/config.toml").read_text()
+    train("scl", data="nli.tsv", output="both", second="toy.toml", max_steps=2, **SETTINGS)
+    assert "sharpness = 0.5" in Path("both/second.toml").read_text()
+    assert '"toy' in Path("both/metrics.jsonl").read_text()
+
+
+def test_names_and_configs_that_cannot_be_registered(toy: None) -> None:
+    parts: dict[str, Any] = {"read_rows": read_rows, "build": build}
+    register_method("toy", config=ToyConfig, **parts)  # the same again changes nothing
+
+    class Other(ToyConfig):
+        """other: another."""
+
+    for name in ("", "Toy", "a b", "x.toml", "-x", "a/b"):
+        with pytest.raises(NearfarError, match="is not a method name"):
+            register_method(name, config=Other, **parts)
+    for name in ("toy", "scl", "scl-finetune"):
+        with pytest.raises(NearfarError, match=f"there is a method '{name}' already"):
+            register_method(name, config=Other, **parts)
+    with pytest.raises(NearfarError, match="ToyConfig is the config of the method 'toy'"):
+        register_method("toy2", config=ToyConfig, **parts)
+    with pytest.raises(NearfarError, match="SclConfig is the config of the method 'scl'"):
+        register_method("toy2", config=METHODS["scl"], **parts)
+    for kind in (TrainConfig, dict):
+        with pytest.raises(NearfarError, match="must be a class derived from TrainConfig"):
+            register_method("toy2", config=kind, **parts)  # type: ignore[arg-type]
+    assert "toy2" not in METHODS
+
+
+def test_without_registration_it_is_unknown() -> None:
+    assert "toy" not in METHODS
+    with pytest.raises(NearfarError, match="no method is called 'toy'"):
+        train("toy", output="x")
+
+
+@pytest.mark.long
+def test_the_command_line_finds_the_method_of_an_installed_package(folder: Path) -> None:
+    """An installed package is a folder with metadata; a broken one is a warning and does not stop the others."""
+    installed = folder / "site"
+    metadata = installed / "toypackage-1.0.dist-info"
+    metadata.mkdir(parents=True)
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: toypackage\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[nearfar.methods]\ntoy = tests.methods.test_new_method:ENTRY\nbroken = there_is_no_such_module:ENTRY\n"
+    )
+    root = Path(__file__).parents[2]
+    source = Path(sys.modules["nearfar"].__file__ or "").parents[1]
+    path = os.pathsep.join(map(str, (installed, source, root)))
+    command = [sys.executable, "-m", "nearfar", "train", "toy", "--output", "run", *FLAGS, "--max-steps", "2"]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "the method 'broken' (there_is_no_such_module:ENTRY) cannot be loaded" in done.stderr
+    assert 'method = "toy"' in Path("run/config.toml").read_text()
