@@ -84,7 +84,7 @@ OTHER_MESSAGES = {
     ("compare", "folder"): "neither a model",
     ("compare", "nothing"): "No such file",
     ("compare", "dangling"): "No such file",
-    ("report", "folder"): "holds neither a run",
+    ("report", "folder"): "holds no run, no group of runs",
     ("report", "nothing"): "No such file",
     ("report", "dangling"): "No such file",
     ("noise", "nothing"): "there is no such file",
