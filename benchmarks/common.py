@@ -1,7 +1,7 @@
-"""What the benchmarks share: sides that take turns, ratios, result files, and pages made of them.
+"""Functions shared by the benchmarks: interleaved rounds, ratios, result files, and the pages generated from them.
 
-A result is a JSON file in ``benchmarks/results`` that says where it comes from; its page in ``docs`` is made from it
-alone. ``--into FOLDER`` puts both elsewhere, for a trial.
+A result is a JSON file in ``benchmarks/results`` with its provenance; its page in ``docs`` is generated from this file
+alone. ``--into FOLDER`` writes both to another folder, for a trial.
 """
 
 import argparse
@@ -26,7 +26,7 @@ Measured = TypeVar("Measured")
 
 
 class Files(NamedTuple):
-    """Where a benchmark writes."""
+    """The files that a benchmark writes."""
 
     result: Path
     page: Path
@@ -39,23 +39,23 @@ def files(script: str, page: str, into: Path | None = None) -> Files:
 
 
 def argument_parser(description: str | None, *, rounds: str) -> argparse.ArgumentParser:
-    """What each benchmark can be asked: ``run`` or ``report``, and how much of it."""
+    """The command line of a benchmark: ``run`` or ``report``, and the amount of measurement."""
     parser = argparse.ArgumentParser(description=(description or "").splitlines()[0])
     parser.add_argument(
-        "command", choices=("run", "report"), help="measure, then report; or make the page from the file"
+        "command", choices=("run", "report"), help="run: measure, then report; report: generate the page from the file"
     )
-    parser.add_argument("--rounds", type=int, help=f"that count, after one to warm up; {rounds}")
-    parser.add_argument("--into", type=Path, metavar="FOLDER", help="write there, and not to results and docs")
-    parser.add_argument("--quick", action="store_true", help="fewer and smaller; prints, and writes only --into")
+    parser.add_argument("--rounds", type=int, help=f"measured rounds after one warm-up round; {rounds}")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="write to this folder, not to results and docs")
+    parser.add_argument("--quick", action="store_true", help="measure less; print, and write only with --into")
     return parser
 
 
 def run_interleaved(
     sides: Mapping[str, Callable[[int], Measured]], rounds: int, *, warm_up: int = 1
 ) -> dict[str, list[Measured]]:
-    """What each side finds in each round that counts: within a round all have their turn, every other time reversed.
+    """Results of each side in each measured round. Sides are interleaved; every other round reverses their order.
 
-    A side is given the number of the round, from 0, the first of the warm-up.
+    Each side is called with the number of the round, from 0, including the warm-up rounds.
     """
     measured: dict[str, list[Measured]] = {name: [] for name in sides}
     for number in range(warm_up + rounds):
@@ -67,7 +67,7 @@ def run_interleaved(
 
 
 def timed(work: Callable[[int], object]) -> Callable[[int], float]:
-    """The seconds that each round of ``work`` takes."""
+    """A function that returns the seconds that ``work`` takes."""
 
     def seconds(number: int) -> float:
         started = time.perf_counter()
@@ -78,42 +78,42 @@ def timed(work: Callable[[int], object]) -> Callable[[int], float]:
 
 
 def ratios(above: Sequence[float], below: Sequence[float]) -> list[float]:
-    """Round by round."""
+    """Ratios of paired rounds."""
     return [a / b for a, b in zip(above, below, strict=True)]
 
 
 def spread(values: Sequence[float], digits: int = 2) -> str:
-    """Median, least and greatest."""
+    """Median, minimum and maximum."""
     middle, least, greatest = (f"{value:.{digits}f}" for value in (median(values), min(values), max(values)))
     return f"{middle} [{least}, {greatest}]"
 
 
-def verdict(value: float, bar: float | None, *, at_most: bool = False) -> str:
-    """The bar, and whether ``value`` is over it (or, with ``at_most``, under it)."""
-    if bar is None:
+def verdict(value: float, target: float | None, *, at_most: bool = False) -> str:
+    """The target, and whether ``value`` reaches it (or, with ``at_most``, stays below it)."""
+    if target is None:
         return ""
-    return f"{bar:g}: {'met' if (value < bar if at_most else value >= bar) else 'missed'}"
+    return f"{target:g}: {'met' if (value < target if at_most else value >= target) else 'missed'}"
 
 
 def peak_mib() -> float:
     """Peak memory of this process."""
     status = Path("/proc/self/status")
-    if status.exists():  # what getrusage says of a child starts at its parent's memory
-        kept = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
-        return int(kept["VmHWM"].split()[0]) / 1024
+    if status.exists():  # getrusage of a child process starts at its parent's memory
+        fields = dict(line.split(":", 1) for line in status.read_text(encoding="utf-8").splitlines())
+        return int(fields["VmHWM"].split()[0]) / 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1024**2 if sys.platform == "darwin" else 1024)
 
 
 def record(**settings: object) -> dict[str, Any]:
-    """Date, command, commit, versions and hardware, the number of threads, and how the benchmark was set."""
+    """Date, command, commit, versions and hardware, the number of threads, and the benchmark's settings."""
     return {**provenance().to_dict(), "threads": torch.get_num_threads(), **settings}
 
 
 def save(file: Path, content: Mapping[str, Any]) -> None:
-    """Write a result file; one that is to be committed only from a clean checkout, else into a scratch folder.
+    """Write a result file. From a checkout with uncommitted changes, committed results go to a scratch folder instead.
 
     Raises:
-        SystemExit: the checkout has uncommitted changes; says where the result is instead.
+        SystemExit: the checkout has uncommitted changes; the message names the scratch file.
     """
     scratch = ROOT / "runs" / "uncommitted" / file.name
     unclean = file.is_relative_to(ROOT / "benchmarks") and str(content["commit"] or "-dirty").endswith("-dirty")
@@ -121,7 +121,7 @@ def save(file: Path, content: Mapping[str, Any]) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     write_text(place, json.dumps(content, indent=1) + "\n")
     if unclean:
-        raise SystemExit(f"The checkout has uncommitted changes: the result is in {place}, and {file} is as it was.")
+        raise SystemExit(f"The checkout has uncommitted changes: the result is in {place}, and {file} is unchanged.")
 
 
 def load(file: Path) -> dict[str, Any]:
@@ -131,13 +131,13 @@ def load(file: Path) -> dict[str, Any]:
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]], *, words: int = 1) -> list[str]:
-    """A Markdown table; all columns but the first so many ``words`` are numbers, to the right."""
+    """A Markdown table; the first ``words`` columns are text, the others are right-aligned numbers."""
     rule = ["---"] * words + ["---:"] * (len(header) - words)
     return [f"| {' | '.join(map(str, cells))} |" for cells in (header, rule, *rows)]
 
 
 def machine(content: Mapping[str, Any]) -> str:
-    """Threads and processor, as a page tells them."""
+    """Threads and processor."""
     return f"{content['threads']} threads on {content['hardware']['processor']}"
 
 
@@ -148,7 +148,7 @@ def setting(content: Mapping[str, Any]) -> str:
 
 
 def write_page(file: Path, title: str, script: str, content: Mapping[str, Any], lines: Sequence[str]) -> None:
-    """Write a page: its title, what made it, ``lines``, and where the numbers come from."""
-    made = f"Generated by `python benchmarks/{script}.py report` from `benchmarks/results/{script}.json`."
-    origin = f"`{content['command']}`, {content['date']}, commit {content['commit']}."
-    write_text(file, "\n".join([f"# {title}", "", made, "", *lines, "", origin]) + "\n")
+    """Write a page: title, generating command, ``lines``, and the provenance of the numbers."""
+    generated = f"Generated by `python benchmarks/{script}.py report` from `benchmarks/results/{script}.json`."
+    origin = f"Measured by `{content['command']}`, {content['date']}, commit {content['commit']}."
+    write_text(file, "\n".join([f"# {title}", "", generated, "", *lines, "", origin]) + "\n")

@@ -1,12 +1,12 @@
-"""A file of lines to a file of vectors: `nearfar encode` against sentence-transformers' encode and np.save.
+"""Encoding a file of lines to a file of vectors: `nearfar encode` against sentence-transformers' encode and np.save.
 
     python benchmarks/encode_file.py run       needs NEARFAR_DATA; writes benchmarks/results/encode_file.json
     python benchmarks/encode_file.py report    writes docs/encoding-files.md from that file alone
 
-Same model, same lines: sentences of Wikipedia, once all distinct and once each four times, shuffled. Each measurement
-is a process of its own, so that its peak memory is its own too: seconds from the opening of the model, imports done,
-until the file is there. The two sides take turns within each round; the first round is a warm-up, in which their
-vectors are compared. bf16 is each side's own: autocast here, bfloat16 weights there.
+Both sides use the same model and the same lines: Wikipedia sentences, either all distinct or each four times, shuffled.
+Each measurement runs in a process of its own, so that its peak memory can be measured. Time is counted from opening the
+model, after imports, until the file is written. The sides are interleaved within a round; the first round is a warm-up,
+in which their vectors are compared. For bf16, nearfar uses autocast and sentence-transformers bfloat16 weights.
 """
 
 import argparse
@@ -33,13 +33,14 @@ from nearfar.encoder.weights import locate
 FILES = common.files("encode_file", "encoding-files")
 SIDES = ("nearfar", "sentence-transformers")
 CASES = tuple((lines, precision) for lines in ("distinct", "repeated") for precision in ("fp32", "bf16"))
-TIMES = 4  # that each repeated line comes
+TIMES = 4
+"""Number of occurrences of each repeated line."""
 
 
 def main() -> None:
     """Run or report, or take one measurement."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("run", "report", "one"), help="one: a measurement, as run asks for it")
+    parser.add_argument("command", choices=("run", "report", "one"), help="one: a single measurement, used by run")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--texts", type=int, default=20_000)
     parser.add_argument("--one", nargs=4, metavar=("SIDE", "PRECISION", "INPUT", "OUTPUT"))
@@ -77,7 +78,7 @@ def run(texts: int, rounds: int) -> None:
 def _write_lines(folder: Path, texts: int) -> None:
     distinct = [row[0] for row in load_sentences("wiki", limit=texts).rows]
     if len(distinct) < texts:
-        raise SystemExit(f"--texts {texts}: there are {len(distinct)}.")
+        raise SystemExit(f"--texts {texts}: there are only {len(distinct)}.")
     repeated = (distinct[: -(-texts // TIMES)] * TIMES)[:texts]
     random.Random(0).shuffle(repeated)
     for name, lines in (("distinct", distinct), ("repeated", repeated)):
@@ -85,9 +86,9 @@ def _write_lines(folder: Path, texts: int) -> None:
 
 
 def _one(side: str, precision: str, source: str, output: str) -> dict[str, float]:
-    """Seconds and peak memory of one file, in this process."""
-    if side == "nearfar":  # each side imports what it needs, before its time is taken and into its own memory
-        for module in ("encode_output", "encoder.workers", "data.lines"):
+    """Seconds and peak memory of encoding one file in this process."""
+    if side == "nearfar":  # each side imports only its own modules, before the time starts
+        for module in ("commands.encode.output", "encoder.workers", "data.lines"):
             importlib.import_module(f"nearfar.{module}")
         started = time.perf_counter()
         encode(MODEL, input=source, output=output, precision=precision, overwrite=True, progress=False)
@@ -102,7 +103,7 @@ def _one(side: str, precision: str, source: str, output: str) -> dict[str, float
 
 
 def _difference(folder: Path, precision: str) -> dict[str, float]:
-    """How far the two sides' vectors are from each other; a wide gap ends the run."""
+    """The difference between the two sides' vectors; a large one ends the run."""
     ours, theirs = (np.load(folder / f"{side}.npy").astype(np.float32) for side in SIDES)
     cosines = (ours * theirs).sum(1) / np.linalg.norm(ours, axis=1) / np.linalg.norm(theirs, axis=1)
     difference = float(np.abs(ours - theirs).max())
@@ -116,12 +117,12 @@ def report() -> None:
     record = common.load(FILES.result)
     threads = record["cases"][0]["measured"][SIDES[0]][0]["threads"]
     lines = [
-        f"{record['texts']:,} lines by {record['model']}, {threads} threads on {record['hardware']['processor']}: "
-        "`nearfar encode` against sentence-transformers' `encode` of all lines and `np.save`, each in a process of its "
-        "own, in turn. Seconds from the opening of the model until the file is there, and peak memory in MiB: medians "
-        f"over {record['rounds']} rounds; the ratio with its least and greatest.",
+        f"{record['texts']:,} lines, {record['model']}, {threads} threads on {record['hardware']['processor']}: "
+        "`nearfar encode` against sentence-transformers' `encode` of all lines with `np.save`, interleaved, each in a "
+        "process of its own. Seconds from opening the model until the file is written, and peak memory in MiB. "
+        f"Values are medians over {record['rounds']} rounds; ratios have their [minimum, maximum].",
         "",
-        f"Of the distinct lines no two are equal; of the repeated ones each comes {TIMES} times.",
+        f"`distinct`: no two lines are equal. `repeated`: each line occurs {TIMES} times.",
         "",
     ]
     rows = []
@@ -142,10 +143,10 @@ def report() -> None:
         "lines",
         "precision",
         *(f"{side} s" for side in SIDES),
-        "times as fast",
+        "speed ratio",
         *(f"{side} MiB" for side in SIDES),
     )
-    lines += common.table((*header, "greatest difference"), rows, words=2)
+    lines += common.table((*header, "largest difference"), rows, words=2)
     common.write_page(FILES.page, "Encoding files: speed and memory", "encode_file", record, lines)
 
 

@@ -1,13 +1,13 @@
-"""Encoding speed against sentence-transformers, in fp32, in bf16 and on OpenVINO: short texts and long ones.
+"""Encoding speed against sentence-transformers in fp32, bf16 and on OpenVINO, for short and long texts.
 
     python benchmarks/encoding.py run       writes benchmarks/results/encoding.json
     python benchmarks/encoding.py report    writes docs/encoding-speed.md from that file alone
 
-Short texts are SNLI's, long ones Wikipedia's sentences joined, where NEARFAR_DATA is set; else both are the generated
-world's. All sides take turns within a round, in one process, on fresh texts each round, the peer at its own batch size;
-their vectors are compared. OpenVINO has a process of its own, by `--openvino PYTHON`, the interpreter of an environment
-with sentence-transformers[openvino]; without it, and where it is not installed here, that side is left out, and the
-record says so. `--quick` prints, and writes with `--into` alone.
+If NEARFAR_DATA is set, short texts are SNLI premises and long texts are joined Wikipedia sentences; otherwise both are
+from microworld. All sides are interleaved within a round, in one process, on new texts in each round, the peer with its
+default batch size; their vectors are compared. OpenVINO runs in a process of its own: `--openvino PYTHON` names the
+interpreter of an environment with sentence-transformers[openvino]. If OpenVINO is not installed, this side is skipped,
+which the result file records. With `--quick`, results are printed, and written only with `--into`.
 """
 
 import json
@@ -38,7 +38,7 @@ from nearfar.encoder.weights import locate
 
 TITLE = "Encoding speed"
 LONG = 256
-"""Tokens that a long text has at most; the model's own limit."""
+"""Maximum number of tokens of a long text; the model's limit."""
 REFERENCE = "sentence-transformers fp32"
 MIN_COSINE = 0.999
 BARS = {
@@ -46,7 +46,7 @@ BARS = {
     "short: nearfar bf16, sentence-transformers bf16": 1.5,
     "long: nearfar bf16, sentence-transformers bf16": 1.1,
 }
-"""How many times as fast ours should be."""
+"""Targets for the speed ratio."""
 COMPARED = (
     ("nearfar bf16", REFERENCE),
     ("nearfar bf16", "sentence-transformers bf16"),
@@ -54,18 +54,18 @@ COMPARED = (
     ("nearfar fp32", REFERENCE),
 )
 MICROWORLD_SENTENCES = 30_000
-"""Sentences that the generated world is asked for, where its texts are used."""
+"""Number of sentences generated for microworld."""
 Encoded = tuple[NDArray[np.float32], float]
-"""Vectors, and the seconds that they took."""
+"""Vectors, and the seconds of encoding."""
 Encode = Callable[[list[str]], Encoded]
 
 
 def main() -> None:
     """Run or report."""
     parser = common.argument_parser(__doc__, rounds="5, or with --quick 3")
-    parser.add_argument("--short", type=int, help="texts of a round; 4000, or with --quick 1500")
-    parser.add_argument("--long", type=int, help="texts of a round; 300, or with --quick 100")
-    parser.add_argument("--openvino", default=sys.executable, metavar="PYTHON", help="interpreter of OpenVINO's side")
+    parser.add_argument("--short", type=int, help="short texts per round; 4000, or with --quick 1500")
+    parser.add_argument("--long", type=int, help="long texts per round; 300, or with --quick 100")
+    parser.add_argument("--openvino", default=sys.executable, metavar="PYTHON", help="interpreter for OpenVINO")
     options = parser.parse_args()
     paths = common.files("encoding", "encoding-speed", options.into)
     if options.command == "run":
@@ -87,7 +87,7 @@ def run(sizes: dict[str, int], rounds: int, python: str) -> dict[str, Any]:
     """Measure all sides on both kinds of text."""
     ours = Encoder.from_pretrained(MODEL, device="cpu")
     found = common.record(model=MODEL, rounds=rounds, bars=BARS, kinds={})
-    found["command"] = found["command"].replace(python, "PYTHON")  # where it lies is this machine's affair
+    found["command"] = found["command"].replace(python, "PYTHON")  # without the path, which is specific to this machine
     sides: dict[str, Encode] = {
         "nearfar fp32": _timed(lambda texts: ours.encode(texts, precision="fp32")),
         "nearfar bf16": _timed(lambda texts: ours.encode(texts, precision="bf16")),
@@ -125,7 +125,7 @@ def _timed(encode: Callable[[list[str]], NDArray[np.float32]]) -> Encode:
 def _measure(sides: dict[str, Encode], texts: list[str], size: int, rounds: int, ours: Encoder) -> dict[str, Any]:
     """Seconds of each round by side, and the lowest cosine of a side's vectors to the reference's."""
     if len(texts) < size:
-        raise SystemExit(f"{size} texts are asked for, but there are {len(texts)}.")
+        raise SystemExit(f"{size} texts are needed, but there are only {len(texts)}.")
     used = [[texts[place % len(texts)] for place in range(n * size, (n + 1) * size)] for n in range(rounds + 1)]
     vectors: dict[str, NDArray[np.float32]] = {}
 
@@ -153,13 +153,13 @@ def _cosines(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np
 
 
 def _texts(encoder: Encoder) -> tuple[dict[str, list[str]], str]:
-    """Distinct short texts and long ones, shuffled, and where they come from."""
+    """Distinct short and long texts, shuffled, and a description of their source."""
     if os.environ.get("NEARFAR_DATA"):
         short = list(dict.fromkeys(row.premise for row in load_nli("snli:dev+test+train_partial").rows))
         sentences, source = [row[0] for row in load_sentences("wiki").rows], "premises of SNLI; Wikipedia, joined"
     else:
         short = sentences = list(dict.fromkeys(generate(text=MICROWORLD_SENTENCES).text))
-        source = "the generated world's sentences; the same, joined"
+        source = "sentences of microworld; the same, joined"
     long = list(_joined(sentences, [len(ids) - 2 for ids in encoder.tokenize(sentences).ids]))
     pool = {"short": short.copy(), "long": long}
     for texts in pool.values():
@@ -168,7 +168,7 @@ def _texts(encoder: Encoder) -> tuple[dict[str, list[str]], str]:
 
 
 def _joined(sentences: Sequence[str], lengths: Sequence[int]) -> Iterator[str]:
-    """Neighbouring sentences, as many as a long text holds."""
+    """Long texts: neighbouring sentences joined, up to :data:`LONG` tokens."""
     text: list[str] = []
     tokens = 2
     for sentence, length in zip(sentences, lengths, strict=True):
@@ -181,7 +181,7 @@ def _joined(sentences: Sequence[str], lengths: Sequence[int]) -> Iterator[str]:
 
 @contextmanager
 def openvino(python: str) -> Iterator[tuple[Encode | None, dict[str, str] | None]]:
-    """OpenVINO's side and its versions; None and None where ``python`` has no OpenVINO for sentence-transformers."""
+    """OpenVINO's side and its versions; (None, None) if ``python`` lacks OpenVINO for sentence-transformers."""
     probe = [python, "-P", "-c", "import optimum.intel.openvino, sentence_transformers"]
     if subprocess.run(probe, capture_output=True, check=False).returncode:
         yield None, None
@@ -204,7 +204,7 @@ def openvino(python: str) -> Iterator[tuple[Encode | None, dict[str, str] | None
         def encode(texts: list[str]) -> Encoded:
             assert process.stdin is not None
             print(json.dumps({"texts": texts, "output": str(output)}), file=process.stdin, flush=True)
-            seconds = float(answer())  # its own time, without what comes and goes between the processes
+            seconds = float(answer())  # measured in the worker, without communication between the processes
             return np.load(output), seconds
 
         yield encode, answer()
@@ -212,15 +212,16 @@ def openvino(python: str) -> Iterator[tuple[Encode | None, dict[str, str] | None
 
 
 def body(found: dict[str, Any]) -> list[str]:
-    """The page between its title and its origin."""
+    """The text of the page, without title and provenance."""
     lines = [
         common.setting(found),
         "",
         f"Texts: {found['data']}.",
         "",
-        f"All distinct, tokenising included, the peer at its own batch size; {found['rounds']} rounds in turn after",
-        "one to warm up. Medians over rounds; the ratio with its least and greatest. Cosine: the lowest of a text's",
-        f"vector to that of {REFERENCE}.",
+        "All texts are distinct. Times include tokenisation; the peer uses its default batch size. "
+        f"{found['rounds']} interleaved",
+        "rounds after a warm-up round. Values are medians over rounds; ratios have their [minimum, maximum]. The",
+        f"lowest cosine is over all texts, between a side's vector and that of {REFERENCE}.",
         "",
     ]
     rows, compared = [], []
@@ -231,17 +232,17 @@ def body(found: dict[str, Any]) -> list[str]:
             rows.append(
                 (kind, side, f"{speed:,.0f}", f"{speed * tokens:,.0f}", f"{of_kind['lowest_cosine'][side]:.5f}")
             )
-        lines.append(f"- {kind}: {texts:,} texts a round, {tokens:.0f} tokens on average")
+        lines.append(f"- {kind}: {texts:,} texts per round, {tokens:.0f} tokens on average")
         for ours, theirs in COMPARED:
             if theirs in of_kind["seconds"]:
                 times = common.ratios(of_kind["seconds"][theirs], of_kind["seconds"][ours])
                 bar = common.verdict(median(times), found["bars"].get(f"{kind}: {ours}, {theirs}"))
                 compared.append((kind, ours, theirs, common.spread(times), bar))
-    lines += ["", *common.table(("texts", "nearfar", "peer", "times as fast", "at least"), compared, words=3)]
+    lines += ["", *common.table(("texts", "nearfar", "peer", "speed ratio", "target"), compared, words=3)]
     lines += ["", *common.table(("texts", "side", "texts/s", "tokens/s", "lowest cosine"), rows, words=2)]
     known = found["openvino"]
     versions_there = known if isinstance(known, str) else ", ".join(f"{name} {value}" for name, value in known.items())
-    return [*lines, "", f"OpenVINO's side, at its defaults: {versions_there}."]
+    return [*lines, "", f"OpenVINO with its default settings: {versions_there}."]
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python benchmarks/evaluation.py run       needs NEARFAR_DATA; writes benchmarks/results/evaluation.json
     python benchmarks/evaluation.py report    writes docs/evaluation-speed.md from that file alone
 
-The peer of the probes is the plain transcription of SentEval's protocol that the tests hold them to: torch's own layer
-and Adam, a loop over folds and penalties, as SentEval itself goes. Both sides get the same rows of one task, with 5
-folds so that the loop ends: 105 classifiers. Sides take turns in one process; the first round is a warm-up.
+The peer of the probes is the reference implementation of SentEval's protocol in the tests: torch's layer and Adam in a
+loop over folds and penalties, as in SentEval. Both sides get the same rows of one task, with 5 folds to limit the time:
+105 classifiers. The sides are interleaved in one process; the first round is a warm-up.
 """
 
 import argparse
@@ -42,7 +42,7 @@ def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=("run", "report"))
-    parser.add_argument("--rounds", type=int, default=5, help="of SBERT-WK; the probes have 3")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of SBERT-WK; the probes have 3")
     options = parser.parse_args()
     if options.command == "report":
         report()
@@ -60,18 +60,18 @@ Round = Callable[[int], object]
 
 
 def _rounds(ours: tuple[str, Round], theirs: tuple[str, Round], rounds: int) -> dict[str, list[float]]:
-    """Seconds of each round, the two in turn."""
+    """Seconds of each round, with the two sides interleaved."""
     return common.run_interleaved({name: common.timed(work) for name, work in (ours, theirs)}, rounds)
 
 
 def _sbert_wk() -> tuple[tuple[str, Round], tuple[str, Round]]:
     encoder = Encoder.from_pretrained(MODEL)
-    dissected, texts = SbertWk(encoder), [row[0] for row in load_sentences("wiki").rows]
+    sbert_wk, texts = SbertWk(encoder), [row[0] for row in load_sentences("wiki").rows]
 
     def of_round(number: int) -> list[str]:
         return texts[number * TEXTS : (number + 1) * TEXTS]
 
-    return ("SBERT-WK", lambda number: dissected(of_round(number))), (
+    return ("SBERT-WK", lambda number: sbert_wk(of_round(number))), (
         "mean pooling",
         lambda number: encoder.encode(of_round(number), precision="fp32"),
     )
@@ -98,7 +98,7 @@ def _probes() -> tuple[tuple[str, Round], tuple[str, Round]]:
 
 
 def _suite(suite: str, precision: str, protocol: str) -> dict[str, object]:
-    """Seconds of one evaluation without intervals, and of the encoding in it."""
+    """Seconds of one evaluation without intervals, and of the encoding within it."""
     encoder, encoding = Encoder.from_pretrained(MODEL), [0.0]
 
     def encode(texts: Sequence[str]) -> NDArray[np.float32]:
@@ -111,16 +111,16 @@ def _suite(suite: str, precision: str, protocol: str) -> dict[str, object]:
     result = evaluate(encode, suite=suite, protocol=protocol, resamples=0, progress=False)  # type: ignore[arg-type]
     seconds = time.perf_counter() - started
     tasks = len(result.all_tasks)
-    asked = {"suite": suite, "precision": precision, "protocol": protocol, "tasks": tasks, "texts": result.texts}
-    return asked | {"seconds": seconds, "encoding": encoding[0]}
+    settings = {"suite": suite, "precision": precision, "protocol": protocol, "tasks": tasks, "texts": result.texts}
+    return settings | {"seconds": seconds, "encoding": encoding[0]}
 
 
 def report() -> None:
     """Write the page from the result file."""
     record = common.load(FILES.result)
     lines = [f"{record['model']}, {common.machine(record)}.", ""]
-    lines += ["## All tasks", "", "One evaluation each, data loading included, without bootstrap intervals.", ""]
-    lines += ["| suite | precision | probes | tasks | distinct texts | seconds | of them encoding |"]
+    lines += ["## All tasks", "", "One evaluation each, including data loading, without bootstrap intervals.", ""]
+    lines += ["| suite | precision | probes | tasks | distinct texts | seconds | seconds of encoding |"]
     lines += ["| --- | --- | --- | ---: | ---: | ---: | ---: |"]
     for row in record["suites"]:
         probes = row["protocol"] if row["suite"] == "all" else ""
@@ -128,11 +128,11 @@ def report() -> None:
         lines.append(f"| {row['suite']} | {row['precision']} | {probes} | {numbers} |")
     lines += [
         "",
-        "## Against each other",
+        "## Comparisons",
         "",
-        "Medians over rounds, in seconds; the ratio with its least and greatest.",
+        "Medians over rounds, in seconds; ratios have their [minimum, maximum].",
     ]
-    lines += ["", "| what | seconds | peer | seconds | ratio |", "| --- | ---: | --- | ---: | ---: |"]
+    lines += ["", "| nearfar | seconds | compared with | seconds | ratio |", "| --- | ---: | --- | ---: | ---: |"]
     title = f"{record['classifiers']} probes of {record['probed'].upper()}, batched"
     for what, measured, inverse in ((title, record["probes"], False), (None, record["sbert_wk"], True)):
         (ours, our_seconds), (peer, peer_seconds) = measured.items()

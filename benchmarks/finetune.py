@@ -1,11 +1,11 @@
-"""What SCL costs in fine-tuning: updates per second of cross-entropy alone against cross-entropy + SCL.
+"""The cost of SCL in fine-tuning: updates per second of cross-entropy alone against cross-entropy + SCL.
 
     python benchmarks/finetune.py run       needs NEARFAR_DATA; writes benchmarks/results/finetune.json
     python benchmarks/finetune.py report    writes docs/finetuning-speed.md from that file alone
 
-Gunel et al. 2021 give updates per second by batch size for both losses. Here the two take turns in one process, step by
-step, on the same batches and weights: gradient, clipping and AdamW's step, as in training. The first steps are a
-warm-up.
+Gunel et al. 2021 report updates per second by batch size for both losses. Here the two losses are interleaved by step
+in one process, on the same batches and weights. A step is gradient, clipping and AdamW, as in training. The first steps
+are a warm-up.
 """
 
 import argparse
@@ -29,7 +29,7 @@ from nearfar.training.processes import Processes
 FILES = common.files("finetune", "finetuning-speed")
 TASKS = ("sst2", "cola")
 BATCH_SIZES = {16: 60, 64: 30, 256: 12}
-"""And how many steps of each loss are timed."""
+"""Batch size -> number of timed steps of each loss."""
 WARM_UP = 3
 LOSSES = {"CE": 0.0, "CE+SCL": 0.9}
 
@@ -46,7 +46,7 @@ def main() -> None:
 
 
 def _measure(task: str, batch_size: int) -> dict[str, Any]:
-    """Seconds of each step, the two losses in turn."""
+    """Seconds of each step, with the two losses interleaved."""
     config = FinetuneConfig(output="unused", task=task, batch_size=batch_size, precision="bf16")
     rows = load_task(config)
     classifier = open_classifier(config, rows, device="cpu")
@@ -92,13 +92,13 @@ def report() -> None:
         speeds = [f"{1 / median(seconds):.2f}" for seconds in (ce, scl)]
         rows.append((row["task"], row["batch_size"], *speeds, _percent(lost)))
     lines = [f"all-MiniLM-L6-v2 in bfloat16, {common.machine(record)}.", ""]
-    header = ("task", "batch", "CE, updates/s", "CE+SCL, updates/s", "updates/s lost [quartiles]")
+    header = ("task", "batch", "CE, updates/s", "CE+SCL, updates/s", "slowdown by SCL [quartiles]")
     lines += [
         *common.table(header, rows),
         "",
-        "Of pairs of steps on the same batch, the median share and its quartiles.",
+        "The slowdown is the lost share of updates/s in pairs of steps on the same batch: its median and quartiles.",
     ]
-    common.write_page(FILES.page, "What SCL costs in fine-tuning", "finetune", record, lines)
+    common.write_page(FILES.page, "Cost of SCL in fine-tuning", "finetune", record, lines)
 
 
 def _percent(values: Sequence[float]) -> str:

@@ -1,13 +1,14 @@
-"""Speed on a GPU against sentence-transformers: training, encoding, share of the peak, and attention by each way.
+"""Speed on a GPU against sentence-transformers: training, encoding, share of the peak, and attention by backend.
 
-    make bench-gpu                          runs all, in at most nine minutes, and makes the page
+    make bench-gpu                          runs everything, in at most nine minutes, and generates the page
     python benchmarks/gpu.py run            writes benchmarks/results/gpu.json
-    python benchmarks/gpu.py attention      attention alone; prints, and writes with `--into` alone
+    python benchmarks/gpu.py attention      attention only; prints, and writes only with `--into`
     python benchmarks/gpu.py report         writes docs/gpu-speed.md from that file alone
 
-Encoders have random weights and a vocabulary of made-up words, rows are made-up sentences as long as SNLI's: nothing is
-loaded from the hub or a data folder. All sides of a shape take turns, block by block, in one process. Without a GPU it
-says so and does nothing; `--device cpu --small` shows on any machine that it runs, and writes with `--into` alone.
+Encoders have random weights and a synthetic vocabulary; rows are synthetic sentences as long as SNLI's. Nothing is
+loaded from the hub or a data folder. All sides of a model size are interleaved by block in one process. Without a GPU,
+the script prints a message and measures nothing; `--device cpu --small` runs on any machine, as a test, and writes only
+with `--into`.
 """
 
 import argparse
@@ -38,20 +39,20 @@ from nearfar.types import LABEL_NAMES
 NO_GPU = "There is no GPU: torch sees no CUDA device, so nothing was measured."
 PRECISIONS = ("fp32", "bf16")
 PARTS = {"attention": 0.1, "MiniLM-L6, 6 x 384": 0.3, "BERT-medium, 8 x 512": 0.6, "BERT-base, 12 x 768": 1.0}
-"""Share of the time that is gone when a part begins its last round."""
+"""Fraction of the total time after which a part starts no further round."""
 MORE = 1.2
-"""Rows made for each that is used: batches by premise are not all full."""
+"""Rows generated per row used, because batches grouped by premise are not all full."""
 
 
 class Plan(NamedTuple):
-    """How much is measured, and where."""
+    """The amount of measurement, and the device."""
 
     device: str
     rounds: int
     steps: int
     batch_size: int
     encoded: int
-    """Texts of a round."""
+    """Texts per round of encoding."""
 
 
 def main() -> None:
@@ -77,14 +78,14 @@ def main() -> None:
 
 
 def arguments() -> argparse.Namespace:
-    """What was asked for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=("run", "attention", "report"))
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--small", action="store_true", help="a tiny encoder and a step or two")
-    parser.add_argument("--minutes", type=float, default=8.0, help="after which no round begins; 8")
+    parser.add_argument("--minutes", type=float, default=8.0, help="start no round after this time; 8")
     parser.add_argument("--batch-size", type=int, help="64, or with --small 6")
-    parser.add_argument("--into", type=Path, metavar="FOLDER", help="write there, and not to results and docs")
+    parser.add_argument("--into", type=Path, metavar="FOLDER", help="write to this folder, not to results and docs")
     return parser.parse_args()
 
 
@@ -95,7 +96,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     shapes = SMALL if small else SHAPES
     plan = Plan(device, rounds=1, steps=2, batch_size=6, encoded=24) if small else Plan(device, 5, 15, 64, 8192)
     plan = plan._replace(batch_size=options.batch_size or plan.batch_size)
-    torch.set_float32_matmul_precision("highest")  # no TF32: fp32 is what it says
+    torch.set_float32_matmul_precision("highest")  # no TF32
     found = common.record(small=small, **plan._asdict(), peak={}, shapes={})
 
     def until(part: str) -> float:
@@ -106,7 +107,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     found["attention"] = gpu_attention.measure(shapes, device=device, until=until("attention"), **sizes)
     for name, shape in shapes.items() if options.command == "run" else ():
         with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the peer's, of its own dependencies
+            warnings.simplefilter("ignore")  # warnings of the peer's dependencies
             model = write_model(Path(folder), shape)
             training = train(model, shape, plan, until(name))
             encoding = encode(model, shape, plan, until(name))
@@ -118,7 +119,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def peak(precision: str, device: str, size: int) -> float:
-    """Operations a second of a large product, the fastest of several."""
+    """Operations per second of a large matrix product, the fastest of several."""
     one, other = torch.randn(2, size, size, device=device, dtype=gpu_attention.DTYPES[precision])
     fastest = float("inf")
     for _ in range(10):
@@ -131,7 +132,7 @@ def peak(precision: str, device: str, size: int) -> float:
 
 
 def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]:
-    """All sides' blocks on the same rows."""
+    """Blocks of all sides on the same rows."""
     pair, triplet = ("premise", "hypothesis", "label"), ("anchor", "positive", "negative")
     labelled = ("sentence1", "sentence2", "label")  # the peer's names
     texts, size = SyntheticTexts(shape), plan.batch_size
@@ -156,11 +157,11 @@ def train(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]
         )
         sides[f"scl {precision}"] = NearfarRun(SclConfig(**settings), pair, by_premise, **ours)
     nested = SbertConfig(**given, precision="bf16", order="rows", head_layers=1)
-    sides["sbert bf16, nested"] = NearfarRun(nested, pair, pairs, way="nested", **ours)
+    sides["sbert bf16, nested"] = NearfarRun(nested, pair, pairs, backend="nested", **ours)
     measured = run_interleaved(sides, plan.rounds, until=until)
     check(measured)
     speeds = {side: round(median(block.rows / block.seconds for block in blocks)) for side, blocks in measured.items()}
-    print("rows a second", speeds, flush=True)
+    print("rows per second", speeds, flush=True)
     return {side: [block._asdict() for block in blocks] for side, blocks in measured.items()}
 
 
@@ -171,11 +172,11 @@ def _softmax(model: SentenceTransformer) -> nn.Module:
 
 
 def _ranking(model: SentenceTransformer) -> nn.Module:
-    return losses.MultipleNegativesRankingLoss(model)  # scale 20, info-nce's temperature of 0.05
+    return losses.MultipleNegativesRankingLoss(model)  # its default scale of 20 is info-nce's temperature of 0.05
 
 
 def encode(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any]:
-    """Seconds of each round of encoding fresh premises, and the lowest cosine to the peer's fp32 vectors."""
+    """Seconds of each round of encoding new premises, and the lowest cosine to the peer's fp32 vectors."""
     drawn, count = SyntheticTexts(shape), plan.encoded
     texts = [[drawn.sentence("premise") for _ in range(count)] for _ in range(1 + plan.rounds)]
     ours = Encoder.from_pretrained(model, device=plan.device)
@@ -192,7 +193,7 @@ def encode(model: Path, shape: Shape, plan: Plan, until: float) -> dict[str, Any
                 found = ours.encode(texts[number], precision=precision)
             else:
                 found = peers[precision].encode(texts[number], show_progress_bar=False)
-            seconds = time.perf_counter() - started  # vectors are on the CPU: nothing is left to wait for
+            seconds = time.perf_counter() - started  # vectors are on the CPU, so no synchronisation is needed
             vectors[f"{name} {precision}"] = np.asarray(found, dtype=np.float32)
             return seconds
 

@@ -1,4 +1,4 @@
-"""Attention alone, forwards and backwards, by each backend that a GPU may take: what decides which one it should."""
+"""Attention only, forward and backward, by each GPU backend: the basis for choosing the default backend."""
 
 import time
 import warnings
@@ -20,7 +20,7 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 
 def available_backends(device: str, dtype: torch.dtype, head_dim: int, dropout: float) -> tuple[AttentionBackend, ...]:
-    """Those that compute this, and have passed their check."""
+    """The backends that support these tensors and pass their self-check."""
     place, backends = torch.device(device), ["groups"]
     if device == "cuda" and dtype in HALF and dropout == 0:
         backends += ["varlen"] if has_varlen() and passes_self_check("varlen", place, dtype, head_dim) else []
@@ -31,9 +31,9 @@ def available_backends(device: str, dtype: torch.dtype, head_dim: int, dropout: 
 def measure(
     shapes: Mapping[str, Shape], *, device: str, texts: int, rounds: int, calls: int, until: float
 ) -> list[dict[str, Any]]:
-    """Seconds of a call, forwards and backwards, by backend: one row for each shape of heads, dtype and dropout.
+    """Seconds per call, forward and backward, by backend: one row per shape of heads, dtype and dropout.
 
-    The batch has as many premises as hypotheses.
+    The batch has equally many premises and hypotheses.
     """
     rows = []
     heads = {(shape.heads, shape.head_dim): (name, shape) for name, shape in shapes.items()}
@@ -46,8 +46,8 @@ def measure(
         for dtype, dropout in cases:
             generator = torch.Generator().manual_seed(0)
             drawn = torch.randn(4, sum(lengths), count, head_dim, generator=generator).to(device, DTYPES[dtype])
-            *given, grad_output = drawn.unbind()
-            inputs = [*(tensor.requires_grad_() for tensor in given), grad_output]
+            *tensors, grad_output = drawn.unbind()
+            inputs = [*(tensor.requires_grad_() for tensor in tensors), grad_output]
             sides = {
                 backend: _calls(backend, inputs, group_by_length(lengths), dropout=dropout, calls=calls)
                 for backend in available_backends(device, DTYPES[dtype], head_dim, dropout)
@@ -69,7 +69,7 @@ def measure(
 def _calls(
     backend: AttentionBackend, inputs: Sequence[Tensor], groups: list[LengthGroup], *, dropout: float, calls: int
 ) -> Callable[[int], float]:
-    """Seconds of one of several calls on query, key, value and an output gradient."""
+    """A function that measures the seconds per call; ``inputs`` are query, key, value and the output's gradient."""
     *inputs, grad_output = inputs
     device = grad_output.device.type
 
@@ -86,7 +86,7 @@ def _calls(
 
 
 def table_rows(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
-    """Shape, dtype, dropout, microseconds of each backend, the one taken by default, and the fastest."""
+    """Shape with dtype and dropout, default backend, fastest backend, and microseconds of each backend."""
     lines = []
     for row in rows:
         medians = {backend: median(seconds) for backend, seconds in row["seconds"].items()}

@@ -1,4 +1,4 @@
-"""What gpu.py runs on: encoders with random weights, their tokenizer, and rows of made-up words as long as SNLI's."""
+"""Models and data of gpu.py: encoders with random weights, a tokenizer, and synthetic rows as long as SNLI's."""
 
 import random
 from collections.abc import Sequence
@@ -14,10 +14,10 @@ from nearfar import Encoder
 from nearfar.types import LABEL_NAMES
 
 VOCABULARY = 30_522
-"""As many as BERT's."""
+"""Size of BERT's vocabulary."""
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 WORDS = {"premise": (14.1, 5.0), "hypothesis": (8.3, 3.0)}
-"""Mean and standard deviation of a text's words; the means are SNLI's (Bowman et al. 2015, Table 1)."""
+"""Mean and standard deviation of the number of words; the means are SNLI's (Bowman et al. 2015, Table 1)."""
 LONGEST = 60
 
 
@@ -36,7 +36,7 @@ class Shape(NamedTuple):
         return self.width // self.heads
 
     def operations(self, lengths: Sequence[int]) -> float:
-        """Floating-point operations of a forward pass over texts of so many tokens: matrix products alone."""
+        """Floating-point operations of the matrix products in a forward pass over texts of these lengths."""
         weights = 4 * self.width**2 + 2 * self.width * self.inner
         return float(self.layers * sum(2 * weights * length + 4 * self.width * length**2 for length in lengths))
 
@@ -75,12 +75,12 @@ def write_model(folder: Path, shape: Shape) -> Path:
 
 
 def tokens_of(text: str) -> int:
-    """A word is a token, and there are two around them."""
+    """Number of tokens: one per word, and two special tokens."""
     return len(text.split()) + 2
 
 
 class SyntheticTexts:
-    """Made-up sentences, no two alike, whose words are as unevenly common as a language's."""
+    """Distinct synthetic sentences, whose word frequencies follow Zipf's law approximately."""
 
     def __init__(self, shape: Shape) -> None:
         self._draw = random.Random(0)
@@ -101,7 +101,7 @@ class SyntheticTexts:
                 return text
 
     def by_premise(self, pairs: int) -> Rows:
-        """At least so many (premise, hypothesis, label), three of each premise."""
+        """At least ``pairs`` rows (premise, hypothesis, label), three for each premise."""
         rows = []
         for _ in range(-(-pairs // len(LABEL_NAMES))):
             premise = self.sentence("premise")
@@ -116,5 +116,5 @@ class SyntheticTexts:
 
 
 def shuffled(rows: Rows) -> Rows:
-    """In another order."""
+    """The rows in random order."""
     return random.Random(0).sample(rows, len(rows))

@@ -1,4 +1,4 @@
-"""Blocks of training steps and of encoding on a GPU, by nearfar and by sentence-transformers, that take turns."""
+"""Interleaved blocks of training steps on a GPU, by nearfar and by sentence-transformers."""
 
 import copy
 import math
@@ -26,16 +26,16 @@ from nearfar.types import LABEL_NAMES
 Measured = TypeVar("Measured")
 MIN_ROUNDS = 2
 FORWARD_AND_BACKWARD = 3
-"""Times the operations of a forward pass."""
+"""Operations of forward and backward together, relative to the forward pass."""
 
 
 class Block(NamedTuple):
-    """Some steps of one side."""
+    """A block of steps of one side."""
 
     rows: int
     seconds: float
     operations: float
-    """That the texts need: of nearfar a batch's distinct ones, of the peer all, without padding."""
+    """Operations for the texts without padding: for nearfar a batch's distinct texts, for the peer all texts."""
     loss: float
 
 
@@ -48,7 +48,7 @@ def synchronize(device: str) -> None:
 def run_interleaved(
     sides: Mapping[str, Callable[[int], Measured]], rounds: int, *, until: float
 ) -> dict[str, list[Measured]]:
-    """Like common.run_interleaved; no round starts after the time ``until`` once there are enough for a spread."""
+    """Like common.run_interleaved, but after :data:`MIN_ROUNDS`, no round starts later than ``until``."""
     measured: dict[str, list[Measured]] = {name: [] for name in sides}
     for number in range(1 + rounds):
         if number > MIN_ROUNDS and time.monotonic() > until:
@@ -61,22 +61,22 @@ def run_interleaved(
 
 
 @contextmanager
-def force_attention(way: str | None) -> Any:
-    """Inside, the GPU's attention goes that way."""
+def force_attention(backend: str | None) -> Any:
+    """Use this attention backend inside the block; None for the default."""
     before = os.environ.get(VARIABLE)
     try:
-        if way is not None:
-            os.environ[VARIABLE] = way
+        if backend is not None:
+            os.environ[VARIABLE] = backend
         yield
     finally:
-        if way is not None:
+        if backend is not None:
             os.environ.pop(VARIABLE)
         if before is not None:
             os.environ[VARIABLE] = before
 
 
 class NearfarRun:
-    """A run of the library's own loop that goes on from block to block. Its texts are tokenised anew, and counted."""
+    """A run of the library's training loop that continues from block to block. The time of tokenisation is added."""
 
     def __init__(
         self,
@@ -86,21 +86,21 @@ class NearfarRun:
         *,
         shape: Shape,
         steps: int,
-        way: str | None = None,
+        backend: str | None = None,
     ) -> None:
         with tempfile.TemporaryDirectory() as folder:
             file = write_rows(Path(folder) / "rows.tsv", columns, rows)
             self._run = Run(replace(config, data=(str(file),)))  # type: ignore[call-arg]
         self._batches = [parts[0][1] for parts in self._run.prepared.mixture.epoch(0)]
-        self._shape, self._steps, self._way, self._device = shape, steps, way, config.device or "cpu"
+        self._shape, self._steps, self._backend, self._device = shape, steps, backend, config.device or "cpu"
 
     def __call__(self, number: int) -> Block:
-        """The block of this number."""
+        """Run the block with this number."""
         batches = self._batches[number * self._steps : (number + 1) * self._steps]
         if len(batches) < self._steps:
             raise SystemExit(f"block {number} has {len(batches)} batches, not {self._steps}: there are too few rows.")
         synchronize(self._device)
-        with force_attention(self._way):
+        with force_attention(self._backend):
             seconds = self._run.advance(self._steps)
             started = time.perf_counter()
             synchronize(self._device)  # the last step's optimiser
@@ -113,21 +113,21 @@ class NearfarRun:
 
 
 class StepTimer(TrainerCallback):
-    """When the first step of a trainer was done, and the last, on the GPU too; it waits for it at these two alone."""
+    """Records when the first and the last step of a trainer end; synchronises with the GPU at these two steps only."""
 
     def __init__(self, device: str) -> None:
         self.ends: list[float] = []
         self._device = device
 
     def on_step_end(self, _: Any, state: Any, *__: Any, **___: Any) -> None:
-        """A step was taken."""
+        """Called after each step."""
         if state.global_step in (1, state.max_steps):
             synchronize(self._device)
             self.ends.append(time.perf_counter())
 
 
 class SentenceTransformersRun:
-    """sentence-transformers' own trainer, with its defaults. Each block is a run, whose first step is not counted."""
+    """sentence-transformers' trainer with its defaults. Each block is a run, whose first step is not timed."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class SentenceTransformersRun:
         self._batch_size = batch_size
 
     def __call__(self, number: int) -> Block:
-        """The block of this number."""
+        """Run the block with this number."""
         size, steps = self._batch_size, self._steps + 1
         start = number * self._steps * size
         rows = self._rows[start : start + steps * size]
@@ -176,17 +176,17 @@ class SentenceTransformersRun:
             )
             trainer.remove_callback(PrinterCallback)
             if trainer.accelerator.mixed_precision != ("bf16" if self._bf16 else "no"):
-                raise SystemExit(f"the peer computes in {trainer.accelerator.mixed_precision}, not as asked")
+                raise SystemExit(f"the peer computes in {trainer.accelerator.mixed_precision}, not as requested")
             outcome = trainer.train()
         if len(clock.ends) != 2:
-            raise SystemExit(f"the peer took {outcome.global_step} steps, not {steps}")
+            raise SystemExit(f"the peer ran {outcome.global_step} steps, not {steps}")
         texts = [text for row in rows[size:] for text in row if text not in LABEL_NAMES]
         operations = FORWARD_AND_BACKWARD * self._shape.operations([tokens_of(text) for text in texts])
         return Block(len(rows) - size, clock.ends[1] - clock.ends[0], operations, outcome.training_loss)
 
 
 def check(measured: Mapping[str, Sequence[Block]]) -> None:
-    """All losses are finite."""
+    """Check that all losses are finite."""
     for side, blocks in measured.items():
         if not all(math.isfinite(block.loss) for block in blocks):
             raise SystemExit(f"{side}: a loss is not finite")

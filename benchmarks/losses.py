@@ -1,14 +1,13 @@
-"""Losses of large batches: the whole matrix of similarities against blocks of it, in seconds and in memory.
+"""Losses of large batches: time and memory of the full similarity matrix against blocks of it.
 
     python benchmarks/losses.py run       writes benchmarks/results/losses.json
     python benchmarks/losses.py report    writes docs/loss-memory.md from that file alone
 
-InfoNCE, SupCon and premise-anchored SCL of random float32 vectors, forward and backward. Both ways are the library's
-own; the one that a batch gets depends on its size alone, which is overruled here. The peer, at the smallest size only
-as it takes gigabytes there, computes the cosines as SimCSE's script does: both sides broadcast against each other,
-``CosineSimilarity`` over the last axis, then cross-entropy. Time: the ways take turns in one process; the first round
-is a warm-up. Memory: a process for each way and size, and how far its resident memory rises above what it is with the
-inputs made.
+InfoNCE, SupCon and premise-anchored SCL of random float32 vectors, forward and backward. The library has both
+implementations and chooses by batch size; the benchmark forces one. The peer computes the cosines as SimCSE's script
+does: broadcast both sides, ``CosineSimilarity`` over the last axis, then cross-entropy; because it needs gigabytes, it
+runs at the smallest size only. Time: the implementations are interleaved in one process; the first round is a warm-up.
+Memory: one process per implementation and size; the increase of resident memory over that with the inputs allocated.
 """
 
 import argparse
@@ -28,28 +27,30 @@ from nearfar.objectives import _contrast_targets, info_nce, premise_scl, supcon
 
 FILES = common.files("losses", "loss-memory")
 SIZES = {1024: 20, 4096: 5, 16384: 3}
-"""Batch sizes, and how many rounds of each are timed."""
+"""Batch size -> number of timed rounds."""
 QUICK = {1024: 5, 4096: 3}
 DIM, CLASS, PAIRS = 384, 8, 3
-"""Width of a vector; how many of a batch have one label, and one premise, a pair for each of the labels."""
+"""Dimension of the vectors; number of vectors per label; number of pairs per premise, one for each NLI label."""
 WAYS = ("whole", "in blocks")
+LABELS = {"whole": "full matrix", "in blocks": "blocks"}
+"""Key in the result file -> label on the page, where they differ."""
 BAR_MIB = 300
-"""What InfoNCE of the largest batch is to need in blocks, at most."""
+"""Target for the memory of InfoNCE of the largest batch in blocks."""
 PEER = "SimCSE's script"
 
 
 def main() -> None:
-    """Run or report; ``memory`` is what a run asks of other processes."""
+    """Run or report; ``run`` starts processes with ``memory``."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=("run", "report", "memory"))
-    parser.add_argument("case", nargs="*", help="of memory: objective, size, way")
+    parser.add_argument("case", nargs="*", help="for memory: objective, size, way")
     parser.add_argument(
-        "--quick", action="store_true", help="smaller batches, without the peer; prints, and writes nothing"
+        "--quick", action="store_true", help="smaller batches, without the peer; print, and write nothing"
     )
     options = parser.parse_args()
     if options.command == "memory":
         objective, size, way = options.case
-        _step(objective, 64, way)()  # what is loaded once, whatever the batch
+        _step(objective, 64, way)()  # warm-up, so that one-time allocations are not counted
         print(_memory_increase(_step(objective, int(size), way)))
         return
     if options.command == "run":
@@ -69,7 +70,7 @@ def main() -> None:
 
 
 def _measure(objective: str, size: int, rounds: int, *, peer: bool) -> dict[str, Any]:
-    """Seconds of each round and MiB, by way."""
+    """Seconds of each round, and MiB, by implementation."""
     ways = (*WAYS, PEER) if peer and objective == "InfoNCE" else WAYS
     steps = {way: _step(objective, size, way) for way in ways}
     gradients: dict[str, Tensor] = {}
@@ -87,14 +88,14 @@ def _measure(objective: str, size: int, rounds: int, *, peer: bool) -> dict[str,
 
 
 def _step(objective: str, size: int, way: str) -> Callable[[], Tensor]:
-    """Forward and backward of a batch; gives the gradient of the anchors."""
+    """A function that runs forward and backward of a batch and returns the gradient of the anchors."""
     generator = torch.Generator().manual_seed(0)
     anchors, noise = torch.randn(2, size, DIM, generator=generator).unbind()
     positives = anchors + 2 * noise
     numbers = torch.arange(size)
 
     def step() -> Tensor:
-        # A batch that would be computed whole has several blocks too.
+        # Forces the implementation, with several blocks even for small batches.
         _contrast_targets.BLOCK = size * size if way == "whole" else min(2**22, size * size // 4)
         one, other = anchors.detach().requires_grad_(), positives.detach().requires_grad_()
         if way == PEER:
@@ -113,14 +114,14 @@ def _step(objective: str, size: int, way: str) -> Callable[[], Tensor]:
 
 
 def _simcse(one: Tensor, other: Tensor, *, temperature: float) -> Tensor:
-    """InfoNCE over cosines of all pairs, each pair's vectors laid side by side."""
+    """InfoNCE over the cosines of all pairs, computed by broadcasting."""
     cosines = functional.cosine_similarity(one[:, None], other[None], dim=-1) / temperature
     return functional.cross_entropy(cosines, torch.arange(len(one)), reduction="none")
 
 
 def _memory_increase(step: Callable[[], Tensor]) -> float:
-    """MiB by which the peak of this process rises in a step above what it has before (Linux)."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # from here on the peak counts anew
+    """Peak memory of this process during a step minus its memory before, in MiB (Linux)."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the peak
     before = _status("VmRSS")
     step()
     return _status("VmHWM") - before
@@ -137,32 +138,33 @@ def _memory(objective: str, size: int, way: str) -> float:
 
 
 def _body(record: dict[str, Any]) -> list[str]:
-    """The page between its title and its origin."""
+    """The text of the page, without title and provenance."""
     lines = [
-        f"{common.machine(record)}, float32, vectors {record['dim']} wide.",
+        f"{common.machine(record)}, float32, vectors of dimension {record['dim']}.",
         "",
-        "Forward and backward. Whole: all similarities of a batch at a time; in blocks: those of some anchors at a",
-        "time, which training does by itself above 2,048 x 2,048. MiB: how far the memory of a process rises above",
-        "what it has with the vectors made, gradients included. Seconds: medians of rounds in turn; the ratio with its",
-        "least and greatest.",
+        "Forward and backward. `full matrix`: all similarities of a batch at once. `blocks`: those of some anchors at",
+        "a time, which the losses choose automatically above 2,048 x 2,048 similarities. MiB: peak memory of a process",
+        "minus its memory with the vectors allocated; includes gradients. Seconds: medians of interleaved rounds;",
+        "ratios have their [minimum, maximum].",
         "",
     ]
     rows = []
     for row in record["rows"]:
         for way, seconds in row["seconds"].items():
             times = "" if way == "whole" else common.spread(common.ratios(seconds, row["seconds"]["whole"]))
-            what = (row["objective"], f"{row['size']:,}", way)
+            what = (row["objective"], f"{row['size']:,}", LABELS.get(way, way))
             rows.append((*what, f"{row['mib'][way]:,.0f}", f"{median(seconds):.3f}", times))
-    lines += common.table(("loss", "batch", "way", "MiB", "seconds", "times as long as whole"), rows, words=3)
+    header = ("loss", "batch", "implementation", "MiB", "seconds", "time relative to full matrix")
+    lines += common.table(header, rows, words=3)
     lines += [
         "",
-        f"SupCon: {record['class']} of a batch have one label. Premise SCL: {record['pairs']} pairs of each premise,",
+        f"SupCon: {record['class']} vectors per label. Premise SCL: {record['pairs']} pairs per premise, of which one "
+        "is an anchor.",
     ]
-    lines += ["one of them an anchor."]
     for row in record["rows"]:
         if (row["objective"], row["size"]) == ("InfoNCE", max(SIZES)):
             bar = common.verdict(row["mib"]["in blocks"], BAR_MIB, at_most=True)
-            lines += ["", f"MiB that InfoNCE of {row['size']:,} may need in blocks, at most: {bar}."]
+            lines += ["", f"Target for InfoNCE of {row['size']:,} in blocks, in MiB, at most {bar}."]
     return lines
 
 

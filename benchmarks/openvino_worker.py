@@ -1,7 +1,7 @@
-"""The side of encoding.py that is sentence-transformers on OpenVINO: a process, as it may need other versions.
+"""The OpenVINO side of encoding.py, in a process of its own because it may need other package versions.
 
-It imports nothing of nearfar. First it says what versions it has; then it reads a line ``{"texts": [...], "output":
-file}``, writes the vectors to the file, and answers with a line that holds the seconds, again and again.
+It imports nothing from nearfar. First it prints its package versions. Then, for each line ``{"texts": [...], "output":
+file}`` on standard input, it writes the vectors to the file and prints a line with the seconds.
 """
 
 import json
@@ -15,18 +15,18 @@ from sentence_transformers import SentenceTransformer
 
 
 def main(model: str) -> None:
-    """Encode until there is no further line."""
+    """Encode until standard input ends."""
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # output of libraries must not be mixed with the answers
     encoder = SentenceTransformer(model, backend="openvino", device="cpu")
     packages = ("openvino", "optimum-intel", "sentence-transformers", "transformers", "torch")
     print(json.dumps({name: metadata.version(name) for name in packages}), file=answers, flush=True)
     for line in sys.stdin:
-        asked = json.loads(line)
+        request = json.loads(line)
         started = time.perf_counter()
-        vectors = encoder.encode(asked["texts"], show_progress_bar=False)
+        vectors = encoder.encode(request["texts"], show_progress_bar=False)
         seconds = time.perf_counter() - started
-        np.save(asked["output"], vectors)
+        np.save(request["output"], vectors)
         print(json.dumps(seconds), file=answers, flush=True)
 
 

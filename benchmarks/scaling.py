@@ -1,11 +1,11 @@
-"""How speed goes with batch size, sentence length, corpus size, threads and processes: nearfar alone.
+"""Speed of nearfar by batch size, sentence length, corpus size, threads and processes.
 
     python benchmarks/scaling.py run       writes benchmarks/results/scaling.json
     python benchmarks/scaling.py report    writes docs/scaling.md and docs/scaling.png from that file alone
 
-Each point is a process of its own, so that its peak memory is its own too. Texts are SNLI's where NEARFAR_DATA is set,
-else the generated world's; all computes in bf16, sentence length in fp32 as well. `--quick` and `--only` print, and
-write with `--into` alone.
+Each point is measured in a process of its own, so that its peak memory can be measured. Texts are from SNLI if
+NEARFAR_DATA is set, else from microworld. Everything is computed in bf16, and sentence length also in fp32. With
+`--quick` or `--only`, results are printed, and written only with `--into`.
 """
 
 import json
@@ -27,7 +27,7 @@ from scaling_points import source, write_lines, write_pairs
 TITLE = "Scaling"
 KINDS = ("batch", "length", "corpus", "shares")
 MICRO_BATCH = 128
-"""Texts that are in the encoder at once, in training: 64 pairs."""
+"""Micro-batch size in training, in texts (64 pairs)."""
 SIZES: dict[str, Sequence[int]] = {
     "batch": (64, 256, 1024, 4096, 16384),
     "length": (8, 16, 32, 64, 128, 256, 512),
@@ -35,14 +35,14 @@ SIZES: dict[str, Sequence[int]] = {
 }
 QUICK: dict[str, Sequence[int]] = {"batch": (64, 256, 1024), "length": (8, 32, 128), "corpus": (10**3, 10**4)}
 SHARES = ((1, 1), (2, 1), (2, 2))
-"""Threads of all processes together, and processes."""
+"""Total number of threads, and number of processes."""
 
 
 def main() -> None:
     """Run or report."""
     parser = common.argument_parser(__doc__, rounds="3, or with --quick 1")
     parser.add_argument("--only", nargs="+", choices=KINDS, default=KINDS, metavar="NAME", help=", ".join(KINDS))
-    parser.add_argument("--scale", type=float, default=1.0, help="times the work of each point, for a trial")
+    parser.add_argument("--scale", type=float, default=1.0, help="factor on the work of each point, for a trial")
     options = parser.parse_args()
     paths = common.files("scaling", "scaling", options.into)
     if options.command == "run":
@@ -65,7 +65,7 @@ def main() -> None:
 
 
 def run(only: Sequence[str], rounds: int, sizes: dict[str, Sequence[int]], scale: float) -> dict[str, Any]:
-    """Measure the kinds named."""
+    """Measure these kinds."""
     record = common.record(model=MODEL, rounds=rounds, data=source(), micro_batch=MICRO_BATCH)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -78,7 +78,7 @@ def run(only: Sequence[str], rounds: int, sizes: dict[str, Sequence[int]], scale
             record["corpus"] = []
             for lines in sizes["corpus"]:
                 write_lines(folder / "lines.txt", max(int(lines * scale), 2))
-                times = max(1, min(rounds, 10**5 // lines))  # the largest take long enough to be steady
+                times = max(1, min(rounds, 10**5 // lines))  # large corpora need fewer rounds for a stable time
                 point = _point("corpus", file=str(folder / "lines.txt"), processes=1, rounds=times)
                 record["corpus"].append({"lines": max(int(lines * scale), 2), **point})
         if "shares" in only:
@@ -87,16 +87,16 @@ def run(only: Sequence[str], rounds: int, sizes: dict[str, Sequence[int]], scale
 
 
 def _batches(folder: Path, sizes: Sequence[int], rounds: int, scale: float) -> list[dict[str, Any]]:
-    """Each batch size: at least 1,024 pairs a round, on so many pairs that all batches are full."""
+    """Points for each batch size: at least 1,024 pairs per round, on a number of pairs that fills all batches."""
     points = []
     for size in sizes:
         file = folder / "pairs.tsv"
         pairs = write_pairs(file, multiple_of=size)
         if not pairs:
-            print(f"batch {size}: left out, there are too few pairs", flush=True)
+            print(f"batch {size}: skipped, there are too few pairs", flush=True)
             continue
         steps = max(1, int(1024 * scale) // size)
-        # A batch of many pieces has warmed up by the time it is through.
+        # A large batch has many micro-batches, so that a separate warm-up makes little difference.
         point = _point(
             "batch",
             file=str(file),
@@ -111,7 +111,7 @@ def _batches(folder: Path, sizes: Sequence[int], rounds: int, scale: float) -> l
 
 
 def _point(kind: str, threads: int | None = None, **setting: object) -> dict[str, Any]:
-    """What a process finds that measures one point, with so many threads, or as many as there are."""
+    """Measure one point in a new process, with ``threads`` threads or the default number."""
     command = [sys.executable, str(Path(__file__).with_name("scaling_points.py")), kind, json.dumps(setting)]
     done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=_environment(threads))
     point: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -124,8 +124,8 @@ def _environment(threads: int | None) -> dict[str, str]:
 
 
 def _share(folder: Path, threads: int, processes: int, *, rounds: int, scale: float) -> dict[str, Any]:
-    """Training and encoding by so many threads, in one process or shared by several."""
-    lines = max(int(2**16 * scale), 2)  # four of the blocks that are one process's, and enough to be steady
+    """Training and encoding with this total number of threads, divided between the processes."""
+    lines = max(int(2**16 * scale), 2)  # four blocks, enough to keep all processes busy and for a stable time
     write_lines(folder / "lines.txt", lines)
     encoding = _point("corpus", threads, file=str(folder / "lines.txt"), processes=processes, rounds=1)
     training = [_train(folder, threads, processes, max(int(32 * scale), 2)) for _ in range(rounds)]
@@ -133,7 +133,7 @@ def _share(folder: Path, threads: int, processes: int, *, rounds: int, scale: fl
 
 
 def _train(folder: Path, threads: int, processes: int, steps: int) -> dict[str, float]:
-    """`nearfar train`, by torchrun where there are several processes: pairs, and seconds as its run.json has them."""
+    """Run `nearfar train`, by torchrun for several processes: number of pairs, and seconds from its run.json."""
     write_pairs(folder / "pairs.tsv")
     launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"] if processes > 1 else []
     with tempfile.TemporaryDirectory(dir=folder) as place:
@@ -152,19 +152,19 @@ def _train(folder: Path, threads: int, processes: int, steps: int) -> dict[str, 
 
 
 def body(record: dict[str, Any]) -> list[str]:
-    """The tables."""
+    """The text of the page, without title and provenance."""
     lines = [
-        f"{record['model']} in bf16, {common.machine(record)}; texts of {record['data']}. Medians of "
-        f"{record['rounds']} rounds, of the corpora and the encoding below of fewer where they are large.",
+        f"{record['model']} in bf16, {common.machine(record)}; texts from {record['data']}. Values are medians of "
+        f"{record['rounds']} rounds; large corpora have fewer.",
         "",
     ]
     if "batch" in record:
         rows = [(f"{p['size']:,}", f"{_speed(p['rows'], p):,.0f}", f"{p['peak_mib']:,.0f}") for p in record["batch"]]
         lines += ["## Batch size", ""]
-        lines += [f"InfoNCE on pairs, {record['micro_batch']} texts in the encoder at a time (`--micro-batch`).", ""]
-        lines += [*common.table(("pairs in a batch", "pairs/s", "peak MiB"), rows, words=0), ""]
+        lines += [f"InfoNCE on pairs, micro-batches of {record['micro_batch']} texts (`--micro-batch`).", ""]
+        lines += [*common.table(("pairs per batch", "pairs/s", "peak MiB"), rows, words=0), ""]
     if "length" in record:
-        lines += ["## Sentence length", "", "Encoding, tokenising left out; texts of exactly so many tokens.", ""]
+        lines += ["## Sentence length", "", "Encoding without tokenisation; all texts have the same length.", ""]
         header = ("tokens", "fp32, texts/s", "fp32, tokens/s", "bf16, texts/s", "bf16, tokens/s")
         cells = []
         for size in record["length"]["tokens"]:
@@ -173,11 +173,14 @@ def body(record: dict[str, Any]) -> list[str]:
         lines += [*common.table(header, cells, words=0), ""]
     if "corpus" in record:
         rows = [(f"{p['lines']:,}", f"{_speed(p['lines'], p):,.0f}", f"{p['peak_mib']:,.0f}") for p in record["corpus"]]
-        lines += ["## Corpus size", "", "`nearfar encode`, the opening of the model included; all lines distinct.", ""]
+        lines += ["## Corpus size", "", "`nearfar encode`, including opening the model; all lines are distinct.", ""]
         lines += [*common.table(("lines", "lines/s", "peak MiB"), rows, words=0), ""]
     if "shares" in record:
         lines += ["## Threads and processes", ""]
-        lines += ["`nearfar encode --processes`, and `nearfar train info-nce` by torchrun, batches of 64 in all.", ""]
+        lines += [
+            "`nearfar encode --processes`, and `nearfar train info-nce` by torchrun, with batches of 64 in total.",
+            "",
+        ]
         shares = [
             (
                 share["threads"],
@@ -187,7 +190,7 @@ def body(record: dict[str, Any]) -> list[str]:
             )
             for share in record["shares"]
         ]
-        lines += common.table(("threads in all", "processes", "lines encoded/s", "pairs trained/s"), shares, words=0)
+        lines += common.table(("total threads", "processes", "lines encoded/s", "pairs trained/s"), shares, words=0)
     return lines
 
 
@@ -207,15 +210,15 @@ def plot(record: dict[str, Any], file: Path) -> None:
     style: dict[str, Any] = {"marker": "o", "markersize": 4}
     batches, corpora = record.get("batch", ()), record.get("corpus", ())
     panels[0].plot([p["size"] for p in batches], [_speed(p["rows"], p) for p in batches], **style)
-    panels[0].set(xlabel="pairs in a batch", ylabel="pairs trained a second")
+    panels[0].set(xlabel="pairs per batch", ylabel="pairs trained per second")
     for precision in ("fp32", "bf16") if "length" in record else ():
         sizes = list(record["length"]["tokens"])
         speeds = [_tokens_per_second(record, size, precision) for size in sizes]
         panels[1].plot([int(size) for size in sizes], speeds, label=precision, **style)
         panels[1].legend()
-    panels[1].set(xlabel="tokens of a text", ylabel="tokens encoded a second")
+    panels[1].set(xlabel="tokens per text", ylabel="tokens encoded per second")
     panels[2].plot([p["lines"] for p in corpora], [_speed(p["lines"], p) for p in corpora], **style)
-    panels[2].set(xlabel="lines of a file", ylabel="lines encoded a second")
+    panels[2].set(xlabel="lines per file", ylabel="lines encoded per second")
     for axes in panels:
         axes.set(xscale="log", ylim=(0, None))
         axes.grid(alpha=0.3)

@@ -1,6 +1,6 @@
-"""One point of scaling.py, in the process that this script is: ``python scaling_points.py KIND '{"setting": ...}'``.
+"""Measures one point of scaling.py: ``python scaling_points.py KIND '{"setting": ...}'``.
 
-Its last line is what it found, as JSON.
+Its last line of output is the result as JSON.
 """
 
 import json
@@ -24,12 +24,12 @@ from nearfar.data.microworld import generate
 from nearfar.data.nli import load_nli
 
 MICROWORLD_SENTENCES = 15_000
-"""Premises that the generated world is asked for, where its rows are used."""
+"""Number of premises generated for microworld."""
 Measurement = dict[str, Any]
 
 
 def batch(*, file: str, size: int, micro_batch: int, steps: int, rounds: int, warm_up: bool) -> Measurement:
-    """Pairs of InfoNCE in batches of ``size``, by gradient caching: seconds of each round of so many steps."""
+    """InfoNCE in batches of ``size`` pairs with gradient caching: seconds of each round of ``steps`` steps."""
     run = Run(
         InfoNceConfig(
             output="unused",
@@ -46,7 +46,7 @@ def batch(*, file: str, size: int, micro_batch: int, steps: int, rounds: int, wa
 
 
 def length(*, lengths: list[int], tokens: int, rounds: int) -> Measurement:
-    """Texts of exactly so many tokens each: seconds of each round, the lengths in turn, tokenising left out."""
+    """Texts of each length in tokens: seconds of each round, lengths interleaved, without tokenisation."""
     encoder = Encoder.from_pretrained(MODEL, max_length=max(lengths), device="cpu")
     numbers = random.Random(0)
     first, last = encoder.tokenize([""]).ids[0]
@@ -68,7 +68,7 @@ def length(*, lengths: list[int], tokens: int, rounds: int) -> Measurement:
 
 
 def corpus(*, file: str, processes: int, rounds: int) -> Measurement:
-    """A file of lines to a file of vectors, by ``nearfar encode``: seconds, the opening of the model included."""
+    """``nearfar encode`` of a file of lines: seconds, including opening the model."""
     seconds = []
     for _ in range(rounds):
         with tempfile.TemporaryDirectory() as folder:
@@ -84,7 +84,7 @@ POINTS: dict[str, Callable[..., Measurement]] = {"batch": batch, "length": lengt
 
 
 def write_pairs(file: Path, *, multiple_of: int = 1) -> int:
-    """Premise and hypothesis of the rows, as pairs; how many there are, the most that fill batches of one size."""
+    """Write (premise, hypothesis) pairs; returns their number, the largest multiple of ``multiple_of``."""
     pairs = list(dict.fromkeys(row[:2] for row in _rows() if row.premise != row.hypothesis))
     random.Random(0).shuffle(pairs)
     kept = len(pairs) // multiple_of * multiple_of
@@ -94,7 +94,7 @@ def write_pairs(file: Path, *, multiple_of: int = 1) -> int:
 
 
 def write_lines(file: Path, lines: int) -> None:
-    """So many distinct lines: sentences, and where they come again, the number of the time behind each."""
+    """Write distinct lines: sentences, and after the first pass the sentences with a number appended."""
     sentences = list(dict.fromkeys(text for row in _rows() for text in row[:2]))
     random.Random(0).shuffle(sentences)
     with file.open("w", encoding="utf-8") as stream:
@@ -104,8 +104,8 @@ def write_lines(file: Path, lines: int) -> None:
 
 
 def source() -> str:
-    """Where the texts come from."""
-    return "SNLI" if os.environ.get("NEARFAR_DATA") else "the generated world"
+    """The source of the texts."""
+    return "SNLI" if os.environ.get("NEARFAR_DATA") else "microworld"
 
 
 def _rows() -> Any:

@@ -1,12 +1,12 @@
-"""Training runs side by side on the same cores: what waiting threads cost, with and without what nearfar sets.
+"""Two training runs on the same cores: the cost of waiting threads, with and without nearfar's thread settings.
 
     python benchmarks/side_by_side.py run       writes benchmarks/results/side_by_side.json
     python benchmarks/side_by_side.py report    writes docs/side-by-side.md from that file alone
 
-Each run is a process of its own with as many threads as there are cores, and trains sbert on the generated world. Runs
-that go side by side take their steps at the same time: each waits, warmed up, for the word to begin. One run alone and
-two side by side take turns, with the variables that nearfar sets, and with none of them, as torch is by default.
-``--quick`` prints, and writes with ``--into`` alone. ``--spins`` adds settings, to choose among them.
+Each run is a process with as many threads as there are cores, and trains sbert on microworld. Concurrent runs warm up,
+wait for a signal, and then run their steps at the same time. Measurements of one run and of two concurrent runs are
+interleaved, with the variables that nearfar sets and without them (torch's default). With ``--quick``, results are
+printed, and written only with ``--into``. ``--spins`` adds further settings to compare.
 """
 
 import json
@@ -23,18 +23,18 @@ from common import MODEL
 
 from nearfar.runtime import threads
 
-TITLE = "Runs side by side"
+TITLE = "Concurrent training runs"
 NEARFAR, DEFAULT = "nearfar's settings", "torch's default"
 BAR = 2.3
-"""How many times as long a step of two runs side by side may take as that of one alone."""
+"""Target for the time of a step in two concurrent runs relative to one run."""
 
 
 def main() -> None:
-    """Run or report; ``one`` is what a run asks of other processes."""
+    """Run or report; ``run`` starts processes with ``one``."""
     parser = common.argument_parser(__doc__, rounds="5, or with --quick 2")
     next(action for action in parser._actions if action.dest == "command").choices = ("run", "report", "one")
-    parser.add_argument("--steps", type=int, help="of a run in a round; 12, or with --quick 4")
-    parser.add_argument("--spins", nargs="*", default=[], help="further values of GOMP_SPINCOUNT; 0 is never to spin")
+    parser.add_argument("--steps", type=int, help="steps per run and round; 12, or with --quick 4")
+    parser.add_argument("--spins", nargs="*", default=[], help="further values of GOMP_SPINCOUNT; 0: never spin")
     options = parser.parse_args()
     if options.command == "one":
         measure_worker(options.steps)
@@ -53,8 +53,8 @@ def main() -> None:
 
 
 def measure_worker(steps: int) -> None:
-    """Warm up, say so, and when told to take so many steps say how many seconds each took."""
-    from training_run import Run  # noqa: PLC0415  (torch, which the first process does without)
+    """Warm up, print "ready", wait for a line, run the steps, and print the seconds per step."""
+    from training_run import Run  # noqa: PLC0415  (imports torch, which the main process does not need)
 
     from nearfar.config import SbertConfig  # noqa: PLC0415
 
@@ -69,7 +69,7 @@ def measure_worker(steps: int) -> None:
 
 
 def run(rounds: int, steps: int, spins: list[str]) -> dict[str, Any]:
-    """Measure all settings, alone and side by side."""
+    """Measure all settings, with one run and with two concurrent runs."""
     cores = threads.available_cores()
     settings: dict[str, dict[str, str]] = {DEFAULT: {}, NEARFAR: threads.WAIT_VARIABLES}
     settings |= {f"GOMP_SPINCOUNT={count}": {"GOMP_SPINCOUNT": count} for count in spins}
@@ -84,13 +84,13 @@ def run(rounds: int, steps: int, spins: list[str]) -> dict[str, Any]:
 
 
 def environment(own: Mapping[str, str], count: int) -> dict[str, str]:
-    """What this process has, with so many threads and these variables about waiting, and no others."""
+    """The environment of this process with ``count`` threads and only these variables about waiting."""
     kept = {name: value for name, value in os.environ.items() if name not in threads.WAIT_VARIABLES}
     return {**kept, "OMP_NUM_THREADS": str(count), **own}
 
 
 def _side(variables: Mapping[str, str], runs: int, steps: int, _: int) -> float:
-    """Seconds of a step in the slowest of so many runs at a time."""
+    """Seconds per step in the slowest of ``runs`` concurrent runs."""
     command = [sys.executable, __file__, "one", "--steps", str(steps)]
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     started = [subprocess.Popen(command, env=dict(variables), **pipes) for _ in range(runs)]
@@ -105,14 +105,14 @@ def _side(variables: Mapping[str, str], runs: int, steps: int, _: int) -> float:
 
 
 def body(record: dict[str, Any]) -> list[str]:
-    """The page between its title and its origin."""
+    """The text of the page, without title and provenance."""
     lines = [
-        f"{record['model']}, sbert on the generated world, fp32, batches of 32; {common.machine(record)}; torch "
+        f"{record['model']}, sbert on microworld, fp32, batches of 32; {common.machine(record)}; torch "
         f"{record['versions']['torch']}.",
         "",
-        f"Each run has {record['cores']} threads on the same {record['cores']} cores. Seconds of a step: medians of "
-        f"{record['rounds']} rounds of {record['steps']} steps, with least and greatest; "
-        "of two runs, the slower one's.",
+        f"Each run has {record['cores']} threads on the same {record['cores']} cores. Seconds per step are medians of "
+        f"{record['rounds']} rounds of {record['steps']} steps with their [minimum, maximum]; "
+        "for two runs, those of the slower one.",
         "",
     ]
     rows = []
@@ -123,9 +123,9 @@ def body(record: dict[str, Any]) -> list[str]:
         bar = common.verdict(median(times), BAR if name == NEARFAR else None, at_most=True)
         cells = [name, common.spread(alone, 3), common.spread(both, 3), common.spread(times), bar]
         rows.append(cells)
-    lines += common.table(("threads wait by", "one run, s", "two runs, s", "times as long", "at most"), rows)
+    lines += common.table(("thread settings", "one run, s", "two runs, s", "time ratio", "target, at most"), rows)
     more = [100 * (ratio - 1) for ratio in common.ratios(seconds[f"{NEARFAR}, 1"], seconds[f"{DEFAULT}, 1"])]
-    lines += ["", f"What nearfar's settings cost a run that is alone: {common.spread(more, 1)} % of a step."]
+    lines += ["", f"Additional time per step of a single run with nearfar's settings: {common.spread(more, 1)} %."]
     return lines
 
 

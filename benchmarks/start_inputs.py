@@ -1,6 +1,6 @@
-"""The smallest inputs of each verb, for ``benchmarks/help.py``: tiny encoders, few rows, and the commands.
+"""A minimal input and command line for each command, for ``benchmarks/help.py``: tiny encoders and few rows.
 
-Each command writes its own files, which are removed before the next round.
+The output of each command is removed after the command.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from nearfar.encoder.classifier import Classifier
 
 LINES = 20
 OUTPUT = "output"
-"""Prefix of the names of all files that the commands write."""
+"""Prefix of the names of all outputs."""
 COMMANDS = {
     "train, 1 step": "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --max-steps 1 --output output-run",
     "finetune, 1 step": "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 "
@@ -32,11 +32,11 @@ COMMANDS = {
     "env": "env",
     "demo, 1 step": "demo --model tiny --max-steps 1 --output output-demo",
 }
-"""Name -> the words after ``nearfar``."""
+"""Name -> arguments of ``nearfar``."""
 
 
 def write_inputs(folder: Path) -> None:
-    """Write the input files, with the tests' functions for tiny models."""
+    """Write the inputs of the commands, with the tests' functions for tiny models."""
     sys.path.insert(0, str(ROOT))
     tiny, seq2seq = (importlib.import_module(f"tests.{name}") for name in ("tiny", "tiny_seq2seq"))
     tiny.save_tiny(folder / "tiny")
@@ -52,7 +52,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Remove the output of the commands."""
+    """Remove the outputs of the commands."""
     for written in folder.glob(f"{OUTPUT}*"):
         if written.is_dir():
             shutil.rmtree(written)

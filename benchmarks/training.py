@@ -1,10 +1,10 @@
-"""Training speed against sentence-transformers' own trainer, and what the contrastive loss costs.
+"""Training speed against sentence-transformers' trainer, and the cost of the contrastive loss.
 
     python benchmarks/training.py run       writes benchmarks/results/training.json
     python benchmarks/training.py report    writes docs/training-speed.md from that file alone
 
-Rows are SNLI's where NEARFAR_DATA is set, else the generated world's. All sides of a group take turns within a round,
-in one process, on fresh rows each round. `--quick` and `--only` print, and write with `--into` alone.
+Rows are from SNLI if NEARFAR_DATA is set, else from microworld. All sides of a group are interleaved within a round, in
+one process, on new rows in each round. With `--quick` or `--only`, results are printed, and written only with `--into`.
 """
 
 import math
@@ -31,7 +31,7 @@ TITLE = "Training speed"
 
 
 class Comparison(NamedTuple):
-    """Two sides of a group, and how many times as fast the first should be."""
+    """Two sides of a group, and the target for the ratio of their speeds."""
 
     what: str
     ours: str
@@ -41,10 +41,10 @@ class Comparison(NamedTuple):
 
 COMPARISONS = {
     "pairs": (
-        Comparison("like for like: CE on shuffled pairs, bf16", "sbert bf16", "SoftmaxLoss bf16", 3.0),
-        Comparison("like for like: CE on shuffled pairs, fp32", "sbert fp32", "SoftmaxLoss fp32"),
-        Comparison("as run: SCL by premise, bf16, against the default", "scl bf16", "SoftmaxLoss fp32", 6.0),
-        Comparison("as run: SCL by premise, fp32, against the default", "scl fp32", "SoftmaxLoss fp32", 4.0),
+        Comparison("equal work: CE on shuffled pairs, bf16", "sbert bf16", "SoftmaxLoss bf16", 3.0),
+        Comparison("equal work: CE on shuffled pairs, fp32", "sbert fp32", "SoftmaxLoss fp32"),
+        Comparison("defaults: SCL grouped by premise, bf16, against fp32", "scl bf16", "SoftmaxLoss fp32", 6.0),
+        Comparison("defaults: SCL grouped by premise, fp32, against fp32", "scl fp32", "SoftmaxLoss fp32", 4.0),
     ),
     "triplets": (
         Comparison("supervised SimCSE, bf16", "simcse-sup bf16", "MultipleNegativesRankingLoss bf16", 3.0),
@@ -56,6 +56,7 @@ COMPARISONS = {
         Comparison("unsupervised SimCSE, fp32", "simcse-unsup fp32", "padded step fp32"),
     ),
 }
+DESCRIPTIONS = {(one.ours, one.theirs): one.what for group in COMPARISONS.values() for one in group}
 GROUPS = (*COMPARISONS, "scl-cost", "profile")
 SCL_COST_BAR = 3.0
 
@@ -64,7 +65,7 @@ def main() -> None:
     """Run or report."""
     parser = common.argument_parser(__doc__, rounds="5, or with --quick 3")
     parser.add_argument("--only", nargs="+", choices=GROUPS, default=GROUPS, metavar="NAME", help=", ".join(GROUPS))
-    parser.add_argument("--steps", type=int, help="of a round, beside the first; 8, or with --quick 3")
+    parser.add_argument("--steps", type=int, help="steps per round after its first; 8, or with --quick 3")
     parser.add_argument("--batch-size", type=int, default=64)
     options = parser.parse_args()
     paths = common.files("training", "training-speed", options.into)
@@ -81,7 +82,7 @@ def main() -> None:
 
 
 def run(only: Sequence[str], rounds: int, steps: int, batch_size: int) -> dict[str, Any]:
-    """Measure the groups named."""
+    """Measure these groups."""
     pool = Pool(steps, batch_size)
     found = common.record(model=MODEL, rounds=rounds, steps=steps, batch_size=batch_size, data=pool.sources, groups={})
     for name in only:
@@ -104,7 +105,7 @@ def run(only: Sequence[str], rounds: int, steps: int, batch_size: int) -> dict[s
 
 
 def sides(group: str, pool: Pool, batch_size: int) -> dict[str, Callable[[int], TimedRound]]:
-    """The sides of a group, by the names that its comparisons have for them."""
+    """The sides of a group, by their names in :data:`COMPARISONS`."""
     pair, triplet = ("premise", "hypothesis", "label"), ("anchor", "positive", "negative")
     both: dict[str, Any] = {"fp32": {"precision": "fp32"}, "bf16": {"precision": "bf16"}}
     shared: dict[str, Any] = {"output": "unused", "batch_size": batch_size}
@@ -123,7 +124,7 @@ def sides(group: str, pool: Pool, batch_size: int) -> dict[str, Callable[[int], 
             },
         }
     if group == "triplets":
-        # As the peer has it: mean pooling, no layer on top, nothing cut.
+        # The same settings as the peer: mean pooling, no additional layer, no truncation.
         alike: dict[str, Any] = {"pooling": "own", "mlp": "none", "train_max_length": None, "epochs": 1}
         config = SimcseSupConfig(**shared, **alike, precision="bf16")
         ranking = {
@@ -154,7 +155,7 @@ def _of(rows: Callable[[int], Rows], train: Callable[[Rows], TimedRound]) -> Cal
 
 
 def _check(measured: dict[str, list[TimedRound]]) -> None:
-    """Equal work: finite losses, and no side with more rows than another, but for what its first step had."""
+    """Check for equal work: finite losses, and the same number of rows except for differences in the first step."""
     for side, found in measured.items():
         if not all(math.isfinite(timed.loss) for timed in found):
             raise SystemExit(f"{side}: a loss is not finite")
@@ -165,7 +166,7 @@ def _check(measured: dict[str, list[TimedRound]]) -> None:
 
 
 def scl_cost(pool: Pool, rounds: int, batch_size: int) -> dict[str, list[float]]:
-    """CE + SCL and CE alone on the same batches by premise, in turn step by step: seconds of each round's steps."""
+    """Seconds per round of CE + SCL and of CE alone, on the same batches grouped by premise, interleaved by step."""
     rows = [row for number in range(rounds + 1) for row in pool.grouped(number)]
     with tempfile.TemporaryDirectory() as folder:
         file = str(write_rows(Path(folder) / "rows.tsv", ("premise", "hypothesis", "label"), rows))
@@ -185,27 +186,27 @@ def _step_of(run: Run) -> Callable[[int], float]:
 
 
 BY_PREMISE = (
-    "The peer's pairs are shuffled, as its users' are. By premise, a batch holds all pairs of a premise, which is then",
-    "encoded once: one draw of dropout for all of them, and fewer premises a batch. What that does to quality:",
-    "[fast-quality.md](fast-quality.md).",
+    "sentence-transformers shuffles the pairs. Grouped by premise, a batch contains all pairs of a premise; nearfar",
+    "encodes the premise once: all its pairs share one dropout mask, and a batch has fewer distinct premises. For the",
+    "effect on quality, see [fast-quality.md](fast-quality.md).",
 )
-TOKENS = "Tokens of the texts, and of the distinct ones of each batch, which are what nearfar encodes:"
-COST = "CE + SCL against CE alone, on the same batches by premise, bf16, step by step in turn: more time by"
+TOKENS = "Tokens of all texts, and of the distinct texts of each batch, which nearfar encodes:"
+COST = "Additional time per step of CE + SCL over CE alone, on the same batches grouped by premise, in bf16:"
 
 
 def body(found: dict[str, Any]) -> list[str]:
-    """The page between its title and its origin."""
+    """The text of the page, without title and provenance."""
     lines = [
         common.setting(found),
         "",
         f"Rows: {found['data']}; batches of {found['batch_size']}.",
         "",
-        "nearfar goes its whole way, from settings to AdamW's step; sentence-transformers is its own trainer with its",
-        "defaults; the padded step is plain transformers, the way of SimCSE's script. What a step needs is counted,",
-        "tokenising too; loading and the first step of a round are not.",
+        "nearfar runs its complete training loop, sentence-transformers its own trainer with default settings. The",
+        "padded step is plain transformers code that follows SimCSE's script. Times include tokenisation, but not",
+        "loading or the first step of a round.",
         "",
-        f"Sides take turns: {found['rounds']} rounds of {found['steps']} steps, after one to warm up. Medians over "
-        "rounds; the ratio with its least and greatest.",
+        f"The sides are interleaved: {found['rounds']} rounds of {found['steps']} steps after a warm-up round. Values",
+        "are medians over rounds; ratios have their [minimum, maximum].",
     ]
     rows = []
     for group in found["groups"].values():
@@ -223,17 +224,18 @@ def body(found: dict[str, Any]) -> list[str]:
                 common.spread(times),
                 bar,
             )
-            rows.append((comparison["what"], *cells))
+            what = DESCRIPTIONS.get((comparison["ours"], comparison["theirs"]), comparison["what"])
+            rows.append((what, *cells))
     if rows:
-        header = ("what", "nearfar", "peer", "rows", "nearfar, rows/s", "peer, rows/s", "times as fast", "at least")
+        header = ("comparison", "nearfar", "peer", "rows", "nearfar, rows/s", "peer, rows/s", "speed ratio", "target")
         lines += ["", *common.table(header, rows, words=4)]
         lines += ["", *BY_PREMISE, "", TOKENS, ""]
-        lines += common.table(("side", "tokens of all texts", "of distinct ones", "share"), list(_shares(found)))
+        lines += common.table(("side", "all tokens", "tokens of distinct texts", "share"), list(_shares(found)))
     if cost := found.get("scl_cost"):
         more = [100 * (ratio - 1) for ratio in common.ratios(cost["CE + SCL"], cost["CE"])]
         bar = common.verdict(median(more), SCL_COST_BAR, at_most=True)
-        lines += ["", f"{COST} {common.spread(more, 1)} % (at most {bar}; Liao's implementation: 80)."]
-        lines += ["", f"Seconds of {found['steps'] + 1} steps:", ""]
+        lines += ["", f"{COST} {common.spread(more, 1)} % (target: at most {bar}; Liao's implementation: 80)."]
+        lines += ["", f"Seconds for {found['steps'] + 1} steps:", ""]
         lines += common.table(("loss", "seconds"), [(name, common.spread(seconds)) for name, seconds in cost.items()])
     return [*lines, "", *lines_of(found["profile"])] if "profile" in found else lines
 

@@ -1,4 +1,4 @@
-"""The rows of training.py: fresh ones for each round."""
+"""The training rows of training.py: new ones for each round."""
 
 import os
 import random
@@ -12,11 +12,11 @@ from nearfar.data.triplets import nli_triplets
 from nearfar.types import LABEL_NAMES
 
 ROWS_OF_A_PREMISE = 3
-"""Premises with so many rows are used, as nearly all of SNLI's have."""
+"""Only premises with this number of rows are used, as nearly all in SNLI have."""
 
 
 class Pool:
-    """Fresh rows for each round of each kind; from the first again where they run out."""
+    """New rows of each kind for each round; starts again from the first row when they run out."""
 
     def __init__(self, steps: int, batch_size: int) -> None:
         specs = ("snli:dev",) if os.environ.get("NEARFAR_DATA") else ("microworld",)
@@ -26,7 +26,7 @@ class Pool:
         for row in rows:
             premises.setdefault(row[0], []).append(row)
         groups = [group for group in premises.values() if len(group) == ROWS_OF_A_PREMISE]
-        # As many as fill every batch alike, whether premises are kept together or not.
+        # A number that gives equally full batches, whether or not premises are kept together.
         self.steps, self.premises = steps, (steps + 1) * (batch_size // ROWS_OF_A_PREMISE)
         self.pairs = self.premises * ROWS_OF_A_PREMISE
         self.texts = (steps + 1) * batch_size
@@ -37,20 +37,20 @@ class Pool:
             f"{', '.join(specs)}: the {len(groups):,} premises with {ROWS_OF_A_PREMISE} pairs each; "
             f"{len(triplets):,} triplets; {len(sentences):,} sentences"
         )
-        for several in (groups, shuffled, triplets, sentences):
-            random.Random(0).shuffle(several)
+        for rows_of_kind in (groups, shuffled, triplets, sentences):
+            random.Random(0).shuffle(rows_of_kind)
         self._groups, self._shuffled, self._triplets, self._sentences = groups, shuffled, triplets, sentences
 
     def grouped(self, number: int) -> Rows:
-        """Pairs, all those of a premise together."""
+        """Pairs, grouped by premise."""
         return [row for group in _part(self._groups, number, self.premises) for row in group]
 
     def shuffled(self, number: int) -> Rows:
-        """As many pairs, of any premises."""
+        """The same number of pairs, shuffled."""
         return _part(self._shuffled, number, self.pairs)
 
     def triplets(self, number: int) -> Rows:
-        """Premise, what it entails, what contradicts it."""
+        """(premise, entailed hypothesis, contradicting hypothesis)."""
         return _part(self._triplets, number, self.texts)
 
     def sentences(self, number: int) -> Rows:

@@ -1,4 +1,4 @@
-"""A run of ``nearfar train`` whose steps are taken when they are asked for, and its rows as a file."""
+"""A run of ``nearfar train`` that benchmarks advance step by step, and functions to write its rows to a file."""
 
 import time
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ Rows = Sequence[tuple[str, ...]]
 
 
 class Run:
-    """A run by the library's own loop; nothing is evaluated or saved."""
+    """A run by the library's training loop, without evaluation or checkpoints."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.config = config
@@ -36,7 +36,7 @@ class Run:
         )
 
     def advance(self, steps: int) -> float:
-        """Take some steps; the seconds that the loop itself counts for them."""
+        """Run some steps; returns the seconds that the loop measures for them."""
         before, self.progress.finished = self.progress.seconds, False
         heads = {f"head{number}": head for number, head in enumerate(self.prepared.mixture.heads)}
         loop.run(
@@ -68,14 +68,14 @@ class Run:
         return self.progress.seconds - before
 
     def on_step(self, report: loop.StepReport) -> None:
-        """Note the loss; the loop refuses one that is not finite."""
+        """Record the loss; the loop raises an error if it is not finite."""
         self.losses.append(report.terms["loss"])
 
     def on_evaluate(self, step: int, evaluation: loop.Evaluation, *, best: bool) -> None:
-        """Nothing is evaluated."""
+        """Do nothing."""
 
     def tokenization_seconds(self, texts: Sequence[str]) -> float:
-        """Seconds to tokenise them, as it was done when the run was prepared."""
+        """Seconds to tokenise the texts in the same way as the preparation of the run."""
         fresh = TrainingEncoder(
             self.prepared.encoder,
             max_length=self.config.train_max_length,
@@ -88,13 +88,13 @@ class Run:
 
 
 def write_rows(file: Path, columns: Sequence[str], rows: Rows) -> Path:
-    """A table of rows; the loaders have made sure that no text holds a tab or a line break."""
+    """Write rows as a TSV file; the loaders guarantee that texts contain no tabs or line breaks."""
     file.write_text("".join("\t".join(row) + "\n" for row in (tuple(columns), *rows)), encoding="utf-8")
     return file
 
 
 def tokens_of(run: Run, batches: Sequence[Any]) -> tuple[int, int]:
-    """Tokens of all texts of the batches, and of each batch's distinct ones."""
+    """Number of tokens of all texts of the batches, and of the distinct texts of each batch."""
     everything = distinct = 0
     for batch in batches:
         lengths = run.prepared.texts.ids(batch.sentences).lengths.tolist()

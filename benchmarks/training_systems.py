@@ -1,8 +1,8 @@
-"""One round of training on given rows, by each side: nearfar, sentence-transformers' trainer, a plain padded step.
+"""One round of training by each side: nearfar, sentence-transformers' trainer, and a plain padded step.
 
-Each round starts from the model's own weights. The first step of a round warms up and is not counted: memory is laid
-out and the optimiser's state made. What is counted is all that a step needs: choosing and tokenising its texts, the
-gradient, clipping, AdamW.
+Each round starts from the model's original weights. The first step of a round is a warm-up, in which memory and the
+optimiser's state are allocated, and is not timed. Times of the other steps include batching, tokenisation, gradient,
+clipping and AdamW.
 """
 
 import math
@@ -30,19 +30,19 @@ disable_progress_bar()
 
 
 class TimedRound(NamedTuple):
-    """A round of one side, its first step left out."""
+    """A round of one side, without its first step."""
 
     rows: int
     """Pairs, triplets or sentences trained on."""
     seconds: float
     loss: float
-    """Mean over all steps of the round, the first included."""
+    """Mean over all steps of the round, including the first."""
     tokens: tuple[int, int] | None = None
-    """Of all texts, and of the distinct ones of each batch (nearfar alone)."""
+    """Tokens of all texts, and of the distinct texts of each batch (only for nearfar)."""
 
 
 def nearfar(config: TrainConfig, columns: Sequence[str]) -> Callable[[Rows], TimedRound]:
-    """Ours: ``config`` on a file of the rows. Texts are tokenised before the first step, which is timed and added."""
+    """The library with ``config`` on a file of the rows. It tokenises before the first step; this time is added."""
 
     def train(rows: Rows) -> TimedRound:
         with tempfile.TemporaryDirectory() as folder:
@@ -60,20 +60,20 @@ def nearfar(config: TrainConfig, columns: Sequence[str]) -> Callable[[Rows], Tim
 
 
 class StepTimer(TrainerCallback):
-    """Notes when each step of a trainer ends."""
+    """Records the time at the end of each step of a trainer."""
 
     def __init__(self) -> None:
         self.ends: list[float] = []
 
     def on_step_end(self, *_: Any, **__: Any) -> None:
-        """A step was taken: gradient, clipping, optimiser, schedule."""
+        """Called after each step: gradient, clipping, optimiser, schedule."""
         self.ends.append(time.perf_counter())
 
 
 def sentence_transformers(
     loss: Callable[[SentenceTransformer], nn.Module], columns: Sequence[str], *, bf16: bool, batch_size: int
 ) -> Callable[[Rows], TimedRound]:
-    """The peer, as its users run it: its trainer, default collation, optimiser and schedule."""
+    """sentence-transformers with its trainer, default collation, optimiser and schedule."""
 
     def train(rows: Rows) -> TimedRound:
         model = SentenceTransformer(str(locate(MODEL)), device="cpu")
@@ -90,7 +90,7 @@ def sentence_transformers(
                 use_cpu=True,
                 save_strategy="no",
                 logging_strategy="no",
-                logging_nan_inf_filter=False,  # a loss that is not finite shows in the mean
+                logging_nan_inf_filter=False,  # otherwise the mean would hide a loss that is not finite
                 report_to="none",
                 disable_tqdm=True,
             )
@@ -103,20 +103,20 @@ def sentence_transformers(
             )
             trainer.remove_callback(PrinterCallback)
             if trainer.accelerator.mixed_precision != ("bf16" if bf16 else "no"):
-                raise SystemExit(f"the peer computes in {trainer.accelerator.mixed_precision}, not as asked")
+                raise SystemExit(f"the peer computes in {trainer.accelerator.mixed_precision}, not as requested")
             outcome = trainer.train()
         if len(clock.ends) != steps:
-            raise SystemExit(f"the peer took {len(clock.ends)} steps, not {steps}")
+            raise SystemExit(f"the peer ran {len(clock.ends)} steps, not {steps}")
         return TimedRound(len(rows) - batch_size, clock.ends[-1] - clock.ends[0], outcome.training_loss)
 
     return train
 
 
 def plain_simcse(*, bf16: bool, batch_size: int) -> Callable[[Rows], TimedRound]:
-    """Unsupervised SimCSE as a padded step of plain transformers, the way of its authors' script.
+    """Unsupervised SimCSE as a padded step of plain transformers, following the authors' script.
 
-    Each sentence comes twice in one batch, padded to its longest, at most 32 tokens; the tanh layer on [CLS], all
-    cosines between first and second draws over 0.05, cross-entropy; clipping and AdamW.
+    Each sentence is in the batch twice, padded to the longest, with at most 32 tokens. Then the tanh layer on [CLS],
+    cosine similarities of first and second copies divided by 0.05, cross-entropy, clipping and AdamW.
     """
 
     def train(rows: Rows) -> TimedRound:

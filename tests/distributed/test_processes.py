@@ -1,4 +1,4 @@
-"""Two and three processes equal one: loss and gradients of every method, uneven last batches and empty shares too."""
+"""Two and three processes give the loss and gradients of one, with uneven last batches and empty shares."""
 
 import sys
 import weakref
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.long
 def every_gradient(
     folder: Path, processes: Processes, rows: int, *, micro_batch: int | None
 ) -> dict[str, torch.Tensor]:
-    """Loss and gradients of the first and the last batch of every method, ``rows`` to a batch in all."""
+    """Loss and gradients of the first and last batch of every method, with ``rows`` per global batch."""
     found: dict[str, torch.Tensor] = {}
     for name in [*METHODS, "mlm"]:
         method, extra = ("simcse-unsup", {"mlm_weight": 0.5}) if name == "mlm" else (name, {})
@@ -46,7 +46,9 @@ def work(rank: int, size: int, folder: Path, rows: int) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder / f'meet{size}'}", rank=rank, world_size=size)
     if size == 2:
-        processes_module.SPARSE_MIN_ROWS = 16  # the tiny encoder's own has fewer than real ones; so both ways are taken
+        processes_module.SPARSE_MIN_ROWS = (
+            16  # below the tiny vocabulary's size, so that both ways of reduction are used
+        )
     found = every_gradient(folder, Processes(), rows, micro_batch=3 if size == 2 else None)
     torch.save(found, folder / f"found{size}-{rank}.pt")
     told = Processes().broadcast_from_first(lambda: "hello" if rank == 0 else "never computed")
@@ -60,7 +62,7 @@ def work(rank: int, size: int, folder: Path, rows: int) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")
 @pytest.mark.parametrize("size", [2, 3])
-def test_several_processes_are_one(size: int, tmp_path: Path) -> None:
+def test_several_processes_equal_one(size: int, tmp_path: Path) -> None:
     rows = 6 * size
     # of 25 rows the last batch has 1 (joined to the one before) or 7 where rows are batched one by one
     folder = write_data(tmp_path, rows=25)

@@ -1,4 +1,4 @@
-"""Two real processes: the first tokenises, the other maps its file, and no name of it is ever on the disk."""
+"""Two real processes: the first tokenises, the other maps its file, which never has a name on disk."""
 
 import sys
 import tempfile
@@ -19,7 +19,7 @@ TEXTS = [f"text {number:{number % 9}}" for number in range(50)]
 
 
 def character_codes(texts: Sequence[str]) -> tuple[list[list[int]], int]:
-    """A tokenizer that says the numbers of the letters."""
+    """A tokenizer whose token ids are the letters' code points."""
     return [list(map(ord, text[:10])) for text in texts], sum(len(text) > 10 for text in texts)
 
 

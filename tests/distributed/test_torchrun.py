@@ -1,4 +1,4 @@
-"""The real command in two processes: the same run as in one, clear errors, no hang, and Ctrl-C."""
+"""The real command in two processes: equal to one process, clear errors, no hang, and Ctrl-C."""
 
 import json
 import os
@@ -22,7 +22,7 @@ from tests.method_configs import config, write_data
 from tests.tiny import sentences
 
 pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")]
-PATIENCE = 900  # seconds, against hanging alone
+PATIENCE = 900  # seconds, only to end a test that hangs
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def start(settings: TrainConfig, *flags: str) -> subprocess.Popen[bytes]:
-    """torchrun with two processes; what they print goes to a file beside the run folder."""
+    """Start torchrun with two processes; their output goes to a file next to the run folder."""
     file = Path(settings.output).with_suffix(".toml")
     file.write_text(dump_toml(settings))
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
@@ -49,7 +49,7 @@ def printed(settings: TrainConfig) -> Path:
 
 
 def finish(process: subprocess.Popen[bytes]) -> int:
-    """The exit status; what hangs is killed, and fails."""
+    """The exit status; a process that hangs is killed, and the test fails."""
     try:
         return process.wait(timeout=PATIENCE)
     except subprocess.TimeoutExpired:
@@ -59,12 +59,12 @@ def finish(process: subprocess.Popen[bytes]) -> int:
 
 def lines(settings: TrainConfig) -> list[dict[str, Any]]:
     file = Path(settings.output) / "metrics.jsonl"
-    whole = file.read_text().split("\n")[:-1] if file.exists() else []  # the last line may be being written
+    whole = file.read_text().split("\n")[:-1] if file.exists() else []  # the last line may be incomplete
     return [json.loads(line) for line in whole]
 
 
 def assert_same_run(one: TrainConfig, two: TrainConfig) -> None:
-    """Metrics and weights to rounding: sums of two processes' gradients round otherwise than those of one."""
+    """Compare metrics and weights up to rounding, which depends on the number of processes."""
     ours, theirs = ([line for line in lines(run) if "loss" in line] for run in (one, two))
     assert [line["step"] for line in ours] == [line["step"] for line in theirs]
     for name in ours[0].keys() - {"items_per_second", "learning_rate"}:
@@ -73,14 +73,14 @@ def assert_same_run(one: TrainConfig, two: TrainConfig) -> None:
     first, second = (load_file(Path(run.output) / "model" / "model.safetensors") for run in (one, two))
     assert first.keys() == second.keys()
     for name in first:
-        if not name.endswith("key.bias"):  # adds the same to a query's every score: its gradient is rounding alone
+        if not name.endswith("key.bias"):  # adds a constant to all scores of a query: its gradient is only rounding
             assert float((first[name] - second[name]).abs().max()) <= 1e-4, name
     vectors = [Encoder.from_pretrained(Path(run.output) / "model").encode(sentences(20)) for run in (one, two)]
     assert np.abs(vectors[0] - vectors[1]).max() <= 1e-4
 
 
-def test_two_processes_are_one(folder: Path, tmp_path: Path) -> None:
-    """Five rows in each are ten in one; without dropout, which the processes draw each for their own sentences."""
+def test_two_processes_equal_one(folder: Path, tmp_path: Path) -> None:
+    """Five rows per process equal ten in one process; without dropout, whose masks depend on the process."""
     shared = {"model": str(folder / "tiny"), "epochs": 6, "max_steps": 7, "learning_rate": 3e-4, "keep": "last"}
     shared |= {"micro_batch": 2, "accumulate": 2, "lora_rank": 2, "drift_weight": 0.0}
     two = config("bt+sg-opt", folder, output=str(tmp_path / "two"), batch_size=5, **shared)
@@ -91,14 +91,14 @@ def test_two_processes_are_one(folder: Path, tmp_path: Path) -> None:
     assert_same_run(one, two)
     said = printed(two).read_text()
     assert "2 processes, 10 rows a batch" in said
-    assert said.count("step 7: Spearman") == 1  # only the first one talks
+    assert said.count("step 7: Spearman") == 1  # only the first process prints
     assert "terminate called" not in said
     assert json.loads((tmp_path / "two" / "run.json").read_text())["processes"] == 2
     left = [sorted(path.name for path in (tmp_path / run).iterdir()) for run in ("one", "two")]
     assert left == [["config.toml", "metrics.jsonl", "model", "run.json"]] * 2
 
 
-def test_a_mistake_ends_both(folder: Path, tmp_path: Path) -> None:
+def test_an_error_ends_both_processes(folder: Path, tmp_path: Path) -> None:
     missing = config("scl", folder, output=str(tmp_path / "missing"), data=(str(tmp_path / "nowhere.tsv"),))
     assert finish(start(missing)) != 0
     assert "nearfar: " in printed(missing).read_text()
@@ -106,8 +106,8 @@ def test_a_mistake_ends_both(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "missing").exists()
 
 
-def test_ctrl_c_saves_and_both_go_on(folder: Path, tmp_path: Path) -> None:
-    """And with a second objective the end is that of one process that was never stopped."""
+def test_ctrl_c_saves_and_both_resume(folder: Path, tmp_path: Path) -> None:
+    """With a second objective too; the result equals an uninterrupted run of one process."""
     second = tmp_path / "second.toml"
     second.write_text(f'method = "supcon-text"\ndata = ["{folder / "labelled.tsv"}"]\n')
     shared = {"model": str(folder / "tiny"), "second": str(second), "max_negatives": 5, "epochs": 40, "max_steps": 100}
@@ -120,7 +120,7 @@ def test_ctrl_c_saves_and_both_go_on(folder: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     assert finish(process) != 0
     said = printed(two).read_text()
-    assert said.count("Stopped after a whole step; everything is saved.") == 1, said
+    assert said.count("Stopped after a complete step; everything is saved.") == 1, said
     stopped = json.loads((tmp_path / "two" / "checkpoint" / "progress.json").read_text())["step"]
     assert 5 <= stopped < 100
     assert not (tmp_path / "two" / "model").exists()

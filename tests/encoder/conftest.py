@@ -1,10 +1,16 @@
-"""Fixtures that the tests of this folder share."""
+"""Shared fixtures of these tests."""
 
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from nearfar import Encoder
+from nearfar.encoder import kernels
+from nearfar.runtime import machine
+from tests.encoder.kernel_helpers import VERSION, next_process
 from tests.tiny import save_tiny
 
 
@@ -16,5 +22,47 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def encoder(folder: Path) -> Encoder:
-    """That BERT, opened."""
+    """An encoder with that tiny BERT."""
     return Encoder.from_pretrained(folder)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small compiled library, the output of the fake compilers."""
+    folder = tmp_path_factory.mktemp("library")
+    (folder / "tiny.cpp").write_text('extern "C" int answer() { return 42; }')
+    command = ["c++", "-shared", "-fPIC", "-o", str(folder / "tiny.so"), str(folder / "tiny.cpp")]
+    try:
+        subprocess.run(command, check=True)
+    except FileNotFoundError:
+        pytest.skip("no C++ compiler")
+    return folder / "tiny.so"
+
+
+@pytest.fixture
+def new_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An empty cache folder and no variables of the kernels, as in a new process on Linux."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    for name in ("NEARFAR_KERNELS", "NEARFAR_KERNELS_MARCH", "CXX", "LOCAL_RANK"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(machine, "SYSTEM", "linux")
+    monkeypatch.setattr(kernels, "_used", set())
+    next_process()
+    yield
+    next_process()
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Callable[[], list[str]]]:
+    """Set CXX to a script; returns a function that lists the arguments of its calls, without those for --version."""
+
+    def make(text: str) -> Callable[[], list[str]]:
+        file, calls = tmp_path / "compiler", tmp_path / "calls"
+        file.write_text(f'#!/bin/sh\n{VERSION}echo "$@" >> {calls}\n{text}\n')
+        file.chmod(0o755)
+        monkeypatch.setenv("CXX", str(file))
+        return lambda: calls.read_text().splitlines() if calls.exists() else []
+
+    return make

@@ -1,4 +1,4 @@
-"""Attention in texts that lie end to end: each text alone, by kernels and by plain torch, dropout included."""
+"""Ragged attention by compiled kernels and by plain torch equals the formula for each text, including dropout."""
 
 import math
 
@@ -18,7 +18,7 @@ compiled = pytest.mark.skipif(kernels() is None, reason="no compiler to build th
 
 
 def groups_of(*texts: tuple[int, int]) -> list[LengthGroup]:
-    """(length, how many) of each group, one after the other."""
+    """Consecutive groups, given as (length, number of texts)."""
     groups: list[LengthGroup] = []
     for length, count in texts:
         start = groups[-1].span.stop if groups else 0
@@ -47,7 +47,7 @@ def values_and_gradients(tensors: list[Tensor], groups: list[LengthGroup], **how
 
 
 def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], mask: DropoutMask) -> list[Tensor]:
-    """The formula, a text and a head at a time, in float64."""
+    """The formula for each text and head, in float64."""
     query, key, value = (tensor.double().requires_grad_() for tensor in tensors[:3])
     words, rows = -(-groups[-1].length // 4), []
     for group in groups:
@@ -82,8 +82,8 @@ def test_equals_the_formula(way: str, head_dim: int, dropout: float, monkeypatch
 
 
 @compiled
-def test_bfloat16_is_as_exact_as_its_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nearer to what float32 gives than plain torch's, which rounds scores and shares too."""
+def test_bfloat16_error_is_below_that_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plain torch rounds scores and attention weights too."""
     tensors = inputs(EVERY_WIDTH, 32, torch.bfloat16)
     expected = values_and_gradients([tensor.float() for tensor in tensors], EVERY_WIDTH, dropout=0.1)
     found = values_and_gradients(tensors, EVERY_WIDTH, dropout=0.1)
@@ -97,20 +97,20 @@ def test_bfloat16_is_as_exact_as_its_digits(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("way", [pytest.param("kernels", marks=compiled), "plain"])
-def test_a_window_hides_what_is_far(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_outside_the_window_have_no_effect(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if way == "plain":
         monkeypatch.setattr(attention, "kernels", lambda *_: None)
     groups = groups_of((3, 2), (9, 1))
     query, key, value, _ = inputs(groups, 32)
     found = attend(query, key, value, groups, sliding_window=4)
-    value[14] += 100  # the last token but one of the text of 9, which those 4 away or more do not see
+    value[14] += 100  # the last but one token of the text of 9; tokens 4 or more away do not attend to it
     moved = (attend(query, key, value, groups, sliding_window=4) - found).abs().amax(dim=(1, 2)) > 1
     assert moved.tolist() == [False] * 6 + [False] * 5 + [True] * 4
 
 
 @compiled
 @pytest.mark.parametrize("where", [0, 1, 2])
-def test_a_nan_is_not_hidden(where: int) -> None:
+def test_nan_propagates(where: int) -> None:
     groups = groups_of((5, 1), (20, 2))
     tensors = inputs(groups, 32)
     tensors[where][7] = math.nan  # in the first text of 20

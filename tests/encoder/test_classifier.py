@@ -1,4 +1,4 @@
-"""The classifier: pairs in one sequence, [CLS] and head apart, and what predict promises."""
+"""The classifier: layout of pairs, [CLS] states and head separately, and predict."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ LABELS = ("no", "maybe", "yes")
 
 
 def open_tiny(folder: Path, architecture: str = "bert", **settings) -> Classifier:
-    """A classifier of three labels, its head large enough for its logits to differ."""
+    """A classifier of three labels whose head is scaled so that logits differ."""
     torch.manual_seed(5)
     classifier = Classifier.from_pretrained(
         save_tiny_for_pairs(folder, architecture), **{"label_names": LABELS, **settings}
@@ -36,7 +36,7 @@ def classifier(tmp_path: Path) -> Classifier:
     return open_tiny(tmp_path / "tiny")
 
 
-def test_pairs_are_laid_out_as_berts(classifier: Classifier) -> None:
+def test_layout_of_pairs_in_bert(classifier: Classifier) -> None:
     tokens = classifier.tokenize([("a dog runs", "the cat"), ("the cat",)])
     words = {
         word: classifier.tokenizer.convert_tokens_to_ids(word) for word in "[CLS] [SEP] a dog runs the cat".split()
@@ -47,14 +47,14 @@ def test_pairs_are_laid_out_as_berts(classifier: Classifier) -> None:
     assert (len(tokens), tokens.truncated) == (2, 0)
 
 
-def test_pairs_are_laid_out_as_robertas(tmp_path: Path) -> None:
+def test_layout_of_pairs_in_roberta(tmp_path: Path) -> None:
     classifier = open_tiny(tmp_path, "roberta")
     tokens = classifier.tokenize([("a dog", "the cat")])
     assert classifier.tokenizer.convert_ids_to_tokens(tokens.ids[0]) == "<s> a dog </s> </s> the cat </s>".split()
     assert tokens.types is None
 
 
-def test_the_longer_text_of_a_pair_is_cut_first(classifier: Classifier) -> None:
+def test_the_longer_text_of_a_pair_is_truncated_first(classifier: Classifier) -> None:
     pairs = [("a dog " * 9, "the cat"), ("the cat", "a dog " * 9), ("a dog", "the cat"), ("a dog " * 9,)]
     tokens = classifier.tokenize(pairs, max_length=9)
     read = [" ".join(classifier.tokenizer.convert_ids_to_tokens(ids)) for ids in tokens.ids]
@@ -74,7 +74,7 @@ def test_the_longer_text_of_a_pair_is_cut_first(classifier: Classifier) -> None:
 
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "deberta-v2"])
-def test_logits_are_those_of_transformers_in_every_architecture(architecture: str, tmp_path: Path) -> None:
+def test_logits_equal_those_of_transformers(architecture: str, tmp_path: Path) -> None:
     classifier = open_tiny(tmp_path / "tiny", architecture, max_length=20)
     assert classifier.route.ragged == (architecture not in (*PADDED, "deberta-v2"))
     several = [*items(12, longest=9), ("a dog " * 30,), ("a dog " * 30, "the cat " * 30), ("", "a dog"), ("",)]
@@ -85,12 +85,12 @@ def test_logits_are_those_of_transformers_in_every_architecture(architecture: st
     np.testing.assert_allclose(ours, transformers_logits(tmp_path / "saved", several), atol=1e-5)
     again = Classifier.from_pretrained(tmp_path / "saved")
     assert (again.label_names, again.max_length) == (LABELS, 20)
-    with pytest.warns(UserWarning, match="cut there"):
-        np.testing.assert_allclose(again.predict(several), ours, atol=1e-6)  # last bits hang on where tensors lie
+    with pytest.warns(UserWarning, match="were truncated"):
+        np.testing.assert_allclose(again.predict(several), ours, atol=1e-6)  # last bits depend on memory alignment
 
 
 def transformers_logits(folder: Path, several: list[tuple[str, ...]]) -> np.ndarray:
-    """One item at a time, by transformers alone."""
+    """Logits by transformers, one item at a time."""
     model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
     tokenizer = AutoTokenizer.from_pretrained(folder)
     with torch.no_grad():
@@ -106,7 +106,7 @@ def test_token_types_matter(classifier: Classifier) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "electra", "distilbert"])
-def test_gradients_are_those_of_padded_transformers(architecture: str, tmp_path: Path) -> None:
+def test_gradients_equal_those_of_padded_transformers(architecture: str, tmp_path: Path) -> None:
     ours = open_tiny(tmp_path / "tiny", architecture)
     ours.save_pretrained(tmp_path / "saved")
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", attn_implementation="eager").eval()
@@ -136,7 +136,7 @@ def test_gradients_are_those_of_padded_transformers(architecture: str, tmp_path:
         kinds = next(gradient for name, gradient in expected.items() if "token_type_embeddings" in name)
         assert kinds[1].abs().max() > 1e-2
     for name, gradient in expected.items():
-        scale = max(gradient.abs().max(), 1e-3 * largest)  # some gradients, as a key's bias, are 0 but for rounding
+        scale = max(gradient.abs().max(), 1e-3 * largest)  # some gradients, such as a key's bias, are 0 up to rounding
         assert (found[name] - gradient).abs().max() <= 1e-4 * scale, name
 
 
@@ -157,7 +157,7 @@ def classifier_folder(classifier: Classifier) -> Path:
     return Path(classifier.tokenizer.name_or_path)
 
 
-def test_dropout_is_on_in_training_alone_and_in_the_head_too(classifier: Classifier) -> None:
+def test_dropout_is_active_only_in_training_and_also_in_the_head(classifier: Classifier) -> None:
     tokens = classifier.tokenize(items(6))
     cls = classifier.cls(tokens)
     torch.testing.assert_close(classifier(tokens), classifier(tokens), atol=0, rtol=0)
@@ -196,11 +196,11 @@ def test_predict_keeps_the_order_and_computes_each_item_once(
     assert 0 < np.abs(halves - together[:15]).max() < 0.05 * np.abs(together).max()
 
 
-def test_predict_of_nothing(classifier: Classifier) -> None:
+def test_predict_without_items(classifier: Classifier) -> None:
     assert classifier.predict([]).shape == (0, 3)
 
 
 @pytest.mark.parametrize("wrong", ["a dog", ["a dog"], (), ("a", "b", "c"), ("a dog", 3), None])
-def test_predict_says_which_item_is_none(classifier: Classifier, wrong: object) -> None:
+def test_predict_names_an_invalid_item(classifier: Classifier, wrong: object) -> None:
     with pytest.raises(NearfarError, match="item 1 is not a tuple of one or two strings"):
         classifier.predict([("a dog",), wrong])

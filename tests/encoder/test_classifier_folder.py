@@ -1,4 +1,4 @@
-"""What a classifier is opened from: which weights are kept, which are drawn, and what is refused."""
+"""Opening classifiers: which weights are loaded, which are initialised, and which folders are refused."""
 
 import json
 from pathlib import Path
@@ -23,7 +23,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def rewrite(folder: Path, change) -> None:
-    """Save the folder's weights as ``change`` has them."""
+    """Save the folder's weights after ``change``."""
     save_file(change(load_file(folder / "model.safetensors")), folder / "model.safetensors", metadata={"format": "pt"})
 
 
@@ -36,7 +36,7 @@ def state(classifier: Classifier) -> dict[str, torch.Tensor]:
     return classifier.model.state_dict()
 
 
-def test_the_encoders_weights_and_its_pooler_are_kept_and_the_head_is_drawn(folder: Path) -> None:
+def test_encoder_and_pooler_are_loaded_and_the_head_is_initialised(folder: Path) -> None:
     one, same, other = (state(opened(folder, label_names=LABELS, seed=seed)) for seed in (1, 1, 2))
     kept = load_file(folder / "model.safetensors")
     assert "pooler.dense.weight" in kept
@@ -50,7 +50,7 @@ def test_the_encoders_weights_and_its_pooler_are_kept_and_the_head_is_drawn(fold
     assert not torch.equal(drawn, other["classifier.weight"])
 
 
-def test_a_missing_pooler_is_drawn_too(folder: Path) -> None:
+def test_a_missing_pooler_is_initialised(folder: Path) -> None:
     rewrite(folder, lambda weights: {name: w for name, w in weights.items() if not name.startswith("pooler")})
     one, same, other = (state(opened(folder, label_names=LABELS, seed=seed)) for seed in (1, 1, 2))
     drawn = one["bert.pooler.dense.weight"]
@@ -65,12 +65,12 @@ def test_a_missing_weight_of_the_encoder_is_an_error(folder: Path) -> None:
         opened(folder, label_names=LABELS)
 
 
-def test_half_precision_is_opened_in_full(folder: Path) -> None:
+def test_half_precision_is_opened_in_float32(folder: Path) -> None:
     rewrite(folder, lambda weights: {name: weight.half() for name, weight in weights.items()})
     assert {weight.dtype for weight in state(opened(folder, label_names=LABELS)).values()} == {torch.float32}
 
 
-def test_a_saved_head_is_kept_for_its_labels_alone(folder: Path, tmp_path: Path) -> None:
+def test_a_saved_head_is_kept_only_for_its_labels(folder: Path, tmp_path: Path) -> None:
     first = opened(folder, label_names=LABELS)
     first.save_pretrained(tmp_path / "saved")
     for labels in (None, LABELS):
@@ -91,12 +91,12 @@ def test_a_saved_head_is_kept_for_its_labels_alone(folder: Path, tmp_path: Path)
         opened(tmp_path / "saved")
 
 
-def test_a_head_of_another_task_is_not_taken_for_ours(folder: Path, tmp_path: Path) -> None:
+def test_a_head_of_another_task_is_not_loaded(folder: Path, tmp_path: Path) -> None:
     tagger = transformers.AutoModelForTokenClassification.from_pretrained(folder, num_labels=3)
     tagger.save_pretrained(tmp_path / "tagger")
     transformers.AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path / "tagger")
     rewrite(tmp_path / "tagger", lambda weights: weights | load_pooler(folder))
-    with pytest.raises(NearfarError, match="holds no classifier, so label_names"):
+    with pytest.raises(NearfarError, match="holds no classifier; set label_names"):
         opened(tmp_path / "tagger")
     ours = opened(tmp_path / "tagger", label_names=LABELS)
     assert not torch.equal(state(ours)["classifier.weight"], tagger.state_dict()["classifier.weight"])
@@ -119,7 +119,7 @@ def test_regression_has_one_output_and_no_labels(folder: Path, tmp_path: Path) -
     for regression in (True, False):
         again = opened(tmp_path / "saved", regression=regression, seed=9)
         assert again.label_names == ()
-        np.testing.assert_allclose(again.predict(several), expected, atol=1e-6)  # but for last bits
+        np.testing.assert_allclose(again.predict(several), expected, atol=1e-6)  # up to the last bits
 
 
 def test_the_saved_config_names_the_labels_for_transformers(folder: Path, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_dropout_is_set_everywhere(architecture: str, tmp_path: Path) -> None:
         module.p for module in opened(folder, label_names=LABELS).modules() if isinstance(module, torch.nn.Dropout)
     ]
     assert 0.25 not in others
-    assert len(modules) >= len(others) > 3  # ModernBERT leaves out those of 0
+    assert len(modules) >= len(others) > 3  # ModernBERT omits those with p = 0
 
 
 def test_a_sentence_transformers_folder(folder: Path, tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_a_head_that_reads_all_tokens_is_refused(tmp_path: Path) -> None:
     folder = save_tiny_for_pairs(tmp_path / "tiny", "modernbert")
     config = transformers.AutoConfig.from_pretrained(folder, classifier_pooling="mean")
     transformers.AutoModelForSequenceClassification.from_pretrained(folder, config=config).save_pretrained(folder)
-    with pytest.raises(NearfarError, match=r"ModernBertFor.* cannot be run on \[CLS\] alone.*BERT, RoBERTa"):
+    with pytest.raises(NearfarError, match=r"ModernBertFor.* needs more than \[CLS\].*BERT, RoBERTa"):
         opened(folder)
     assert opened(folder, label_names=LABELS).model.config.classifier_pooling == "cls"  # a new head reads [CLS]
 
@@ -176,7 +176,7 @@ def test_a_head_that_reads_all_tokens_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "holds no classifier, so label_names"),
+        ({}, "holds no classifier; set label_names"),
         ({"label_names": ("yes",)}, "two or more different names"),
         ({"label_names": ("yes", "no", "yes")}, "two or more different names"),
         ({"label_names": "yes"}, "not the one string 'yes'"),

@@ -1,4 +1,4 @@
-"""Attention on a GPU, as far as a CPU can tell: what each backend computes, when it is taken, and what guards it."""
+"""The GPU attention backends, tested on a CPU: their results, the choice of backend, and the self-check."""
 
 import sys
 import warnings
@@ -30,7 +30,7 @@ TOKENS, HEADS, HEAD_DIM = 99, 2, 16
 
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
-    """No check or layout of another test is remembered."""
+    """Clear cached checks and layouts of other tests."""
     for kept in (passes_self_check, has_varlen, jagged_layout):
         kept.cache_clear()
     yield
@@ -40,7 +40,7 @@ def fresh() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _on_a_cpu() -> Iterator[None]:
-    """On a CPU torch converts nested tensors to an older layout, and warns that it is a prototype."""
+    """On a CPU, torch converts nested tensors to an older layout and warns that it is a prototype."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
         yield
@@ -58,7 +58,7 @@ def documented_varlen(
     scale: float,
     window_size: tuple[int, int],
 ) -> Tensor:
-    """varlen_attn, which is for CUDA alone, as its documentation says."""
+    """A CPU implementation of varlen_attn, which needs CUDA, after its documentation."""
     assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
     lengths = cu_seq_q.diff().tolist()
     assert max_q == max_k == max(lengths)
@@ -87,7 +87,7 @@ def with_gradients(**how) -> list[Tensor]:
 
 @pytest.mark.parametrize("backend", ["varlen", "nested"])
 @pytest.mark.parametrize("window", [None, 4, 33])
-def test_all_texts_at_once_are_each_by_itself(
+def test_each_backend_equals_attention_within_each_text(
     backend: str, window: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", documented_varlen)
@@ -98,8 +98,8 @@ def test_all_texts_at_once_are_each_by_itself(
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_nested_drops_shares_and_keeps_their_mean() -> None:
-    """Values of ones: what comes out is the sum of the shares that are kept, over 1 - p."""
+def test_nested_drops_attention_weights_and_keeps_their_mean() -> None:
+    """With values of 1, the output is the sum of the kept attention weights divided by 1 - p."""
     query, key, _, _ = heads()
     torch.manual_seed(0)
     out = attend(query, key, torch.ones_like(query), GROUPS, dropout=0.25, backend="nested")
@@ -109,8 +109,8 @@ def test_nested_drops_shares_and_keeps_their_mean() -> None:
     assert float(sums.mean()) == pytest.approx(1, abs=0.1)
 
 
-def test_torch_takes_the_call() -> None:
-    """Its own function, on tensors that have a GPU's shape and no numbers."""
+def test_torch_accepts_the_call() -> None:
+    """Calls torch's own function with fake CUDA tensors."""
     with FakeTensorMode(), torch.no_grad():
         query = torch.empty(TOKENS, HEADS, HEAD_DIM, device="cuda", dtype=torch.bfloat16)
         layout = JaggedLayout(torch.empty(9, device="cuda", dtype=torch.int32), 1, 33)
@@ -143,7 +143,7 @@ def test_torch_takes_the_call() -> None:
         ("nested", {"broken": True}, "groups"),
     ],
 )
-def test_which_way(asked: str | None, given: dict, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choice_of_backend(asked: str | None, given: dict, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(cuda_attention.VARIABLE, raising=False)
     if asked is not None:
         monkeypatch.setenv(cuda_attention.VARIABLE, asked)
@@ -163,7 +163,7 @@ def test_which_way(asked: str | None, given: dict, backend: str, monkeypatch: py
         assert choose_backend(query, query, query, longest=33, dropout=dropout, sliding_window=window) == backend
 
 
-def test_an_unknown_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unknown_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cuda_attention.VARIABLE, "flex")
     with FakeTensorMode():
         query = torch.empty(TOKENS, HEADS, 32, device="cuda")
@@ -172,7 +172,7 @@ def test_an_unknown_way_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("backend", ["varlen", "nested"])
-def test_a_way_that_is_right_passes_its_check(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_correct_backend_passes_its_check(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", documented_varlen)
     state = torch.get_rng_state()
     with torch.inference_mode():
@@ -181,7 +181,7 @@ def test_a_way_that_is_right_passes_its_check(backend: str, monkeypatch: pytest.
 
 
 def one_text(query: Tensor, key: Tensor, value: Tensor, *_: object, scale: float, **__: object) -> Tensor:
-    """All tokens see each other."""
+    """Attention across texts."""
     scores = torch.einsum("ihd,jhd->hij", query, key) * scale
     return torch.einsum("hij,jhd->ihd", scores.softmax(2), value)
 
@@ -218,7 +218,9 @@ def wrong_gradient(*given, **how) -> Tensor:
         (older, "TypeError: "),
     ],
 )
-def test_a_way_that_is_wrong_is_left_with_one_warning(attention, reason: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wrong_backend_fails_its_check_with_one_warning(
+    attention, reason: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", attention)
     with pytest.warns(
         UserWarning, match=f"varlen attention of torch .*{reason}.*Attention uses the backend 'groups'"
@@ -227,15 +229,15 @@ def test_a_way_that_is_wrong_is_left_with_one_warning(attention, reason: str, mo
     assert len(warned) == 1
 
 
-def test_a_torch_without_varlen_attention_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_without_varlen_attention_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert has_varlen()
     has_varlen.cache_clear()
     monkeypatch.setitem(sys.modules, "torch.nn.attention.varlen", None)
     assert not has_varlen()
 
 
-def test_a_layout_made_without_gradient_serves_with_one() -> None:
-    """Encoding comes before training, in inference mode, and may have texts of the same lengths."""
+def test_a_layout_cached_in_inference_mode_can_be_used_in_training() -> None:
+    """Encoding before training runs in inference mode and may cache the layout of the same lengths."""
     with torch.inference_mode():
         layout = jagged_layout(tuple(GROUPS), CPU)
     assert jagged_layout(tuple(GROUPS), CPU) is layout

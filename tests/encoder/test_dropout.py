@@ -1,4 +1,4 @@
-"""Dropout by seed and place: rate, independence, gradient, and that kernels and plain torch drop the same."""
+"""Dropout by seed and index: rate, independence, gradient, and equal masks in kernels and plain torch."""
 
 import pytest
 import torch
@@ -40,14 +40,14 @@ def test_rate_and_scale(p: float, dtype: torch.dtype) -> None:
     share = float((found != 0).float().mean())
     assert abs(share - (1 - p)) < 5 * (p * (1 - p) / MANY) ** 0.5
     torch.testing.assert_close(found[found != 0].unique(), torch.tensor([1 / (1 - p)], dtype=dtype), rtol=4e-3, atol=0)
-    if dtype == torch.float32:  # E[y] = x: the scale goes by the rate that 16 bits can have
+    if dtype == torch.float32:  # E[y] = x: the scale uses the rate as rounded to 16 bits
         dropped = round(65536 * p) / 65536
         assert float(found.max()) == pytest.approx(1 / (1 - dropped), rel=1e-6)
 
 
 @pytest.mark.usefixtures("way")
-def test_independent_of_places_steps_and_layers() -> None:
-    """No correlation at any of many distances in one draw, nor between draws."""
+def test_masks_are_uncorrelated() -> None:
+    """No correlation between elements at many distances in one mask, nor between masks."""
     torch.manual_seed(2)
     draws = [kept(0.1) - 0.9 for _ in range(4)]
     bound = 5 * 0.09 / MANY**0.5
@@ -60,7 +60,7 @@ def test_independent_of_places_steps_and_layers() -> None:
 
 
 @pytest.mark.usefixtures("way")
-def test_gradient_has_the_same_mask() -> None:
+def test_gradient_uses_the_same_mask() -> None:
     torch.manual_seed(3)
     x = torch.randn(50, 7, requires_grad=True)
     y = drop(x, 0.3)
@@ -84,7 +84,7 @@ def test_kernels_and_plain_torch_drop_the_same(dtype: torch.dtype, monkeypatch: 
 
 
 def splitmix(seed: int, place: int) -> int:
-    """The generator's published form, in Python's unbounded whole numbers."""
+    """SplitMix64 as published, in Python integers."""
     word = (seed + (place + 1) * 0x9E3779B97F4A7C15) % 2**64
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
@@ -93,7 +93,7 @@ def splitmix(seed: int, place: int) -> int:
 
 @pytest.mark.parametrize("seed", [0, 1234567, -1, -(2**63)])
 def test_the_generator_is_splitmix(seed: int) -> None:
-    """And each of a word's four numbers goes by bits of its own."""
+    """Each of a word's four elements uses its own 16 bits."""
     words = torch.tensor([[0, 1], [2**40, 10**12]])
     for threshold in (-32768, -20000, 0, 32767):
         found = DropoutMask(seed, threshold, 1.0).keep_mask(words)
@@ -102,7 +102,7 @@ def test_the_generator_is_splitmix(seed: int) -> None:
         ]
         signed = [[bits - 65536 if bits >= 32768 else bits for bits in row] for row in parts]
         assert found.tolist() == [[bits >= threshold for bits in row] for row in signed]
-    assert splitmix(1234567, 0) == 6457827717110365317  # as other implementations give it
+    assert splitmix(1234567, 0) == 6457827717110365317  # reference value of other implementations
 
 
 def test_masks_differ_and_repeat() -> None:
@@ -113,26 +113,26 @@ def test_masks_differ_and_repeat() -> None:
     assert first.seed != second.seed
     state = torch.get_rng_state()
     assert DropoutMask.draw(0.0).keep_mask(torch.arange(1000)).all()
-    assert torch.equal(state, torch.get_rng_state())  # where nothing is dropped, nothing is drawn
+    assert torch.equal(state, torch.get_rng_state())  # p = 0 draws no random number
     assert DropoutMask.draw(0.1).keep_mask(torch.empty(0, dtype=torch.long)).shape == (0,)
 
 
-def test_ends_of_the_scale() -> None:
+def test_probabilities_0_and_1() -> None:
     x = torch.ones(1000)
     assert drop(x, 0.0) is x
     assert not drop(x, 1.0).any()
-    assert drop(x.double(), 0.5).dtype == torch.float64  # by torch
+    assert drop(x.double(), 0.5).dtype == torch.float64  # computed by torch
     assert Dropout(0.5).eval()(x) is x
 
 
-def test_an_encoder_has_no_other_dropout(tmp_path: pytest.TempPathFactory) -> None:
+def test_all_dropout_modules_of_an_encoder_are_replaced(tmp_path: pytest.TempPathFactory) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path))  # type: ignore[arg-type]
     types = {type(module) for module in encoder.modules() if isinstance(module, nn.Dropout)}
     assert types == {Dropout}
     assert not any(module.training for module in encoder.modules() if isinstance(module, Dropout))
 
 
-def test_what_is_swapped_keeps_its_rate_and_mode() -> None:
+def test_a_replaced_module_keeps_its_rate_and_mode() -> None:
     module = nn.Sequential(nn.Dropout(0.25), nn.Sequential(nn.Dropout(0.5))).train()
     module[1].eval()
     use_fast_dropout(module)

@@ -1,4 +1,4 @@
-"""NaN and infinity stop encoding and prediction, and the text is named; evaluation still costs only the tasks."""
+"""NaN and infinity stop encoding and prediction and name the text; an evaluation loses only the affected tasks."""
 
 import json
 import math
@@ -25,12 +25,12 @@ from tests.encoder.tiny_pairs import save_tiny_for_pairs
 from tests.tiny import save_tiny
 
 TEXTS = ["a dog runs", "the cat", "a dog runs", "the apple in the park", "the cat", "apple"]
-"""``apple`` is the one word that is spoilt; the first text with it is number 3."""
+"""``apple`` is the only word with a damaged embedding; the first text with it is number 3."""
 MEANT = r"text 3 \(counted from 0\), '.*apple in the park': the model's output is not finite"
 
 
 def spoil(folder: Path, value: float = math.nan, *, word: str = "apple") -> Path:
-    """The embedding of one word is not finite, so that only texts with it are concerned."""
+    """Set the embedding of one word to a value that is not finite; only texts with this word are affected."""
     weights = load_file(folder / "model.safetensors")
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
     name = next(name for name in weights if name.endswith("word_embeddings.weight"))
@@ -56,12 +56,12 @@ def test_encode_names_the_text(tmp_path: Path, value: float, normalize: bool, pr
     assert np.isfinite(encoder.encode(TEXTS[:3], normalize=normalize, precision=precision)).all()
 
 
-def test_who_asks_gets_them_as_they_are(folder: Path) -> None:
+def test_without_the_check_vectors_are_returned_unchanged(folder: Path) -> None:
     vectors = Encoder.from_pretrained(folder).encode(TEXTS, check_finite=False)
     assert np.isfinite(vectors).all(axis=1).tolist() == [True, True, True, False, True, False]
 
 
-def test_a_long_text_is_shown_in_part() -> None:
+def test_a_long_text_is_shortened_in_the_message() -> None:
     said = str(NotFiniteError(7, "word " * 500))
     assert said.startswith("text 7 (counted from 0), 'word word")
     assert len(said) < 300
@@ -76,14 +76,14 @@ def blocks(encoder: Encoder) -> list[TokenBlock]:
     return list(tokenize_blocks(encoder, [(0, TEXTS[:2]), (2, TEXTS[2:])]))
 
 
-def test_blocks_count_from_the_first(folder: Path) -> None:
+def test_blocks_report_the_global_number(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match=MEANT):
         list(encode_blocks(encoder, blocks(encoder)))
 
 
-def test_a_process_tells_the_text(folder: Path) -> None:
-    """What it does, done in this process: two of them would take seconds to start."""
+def test_a_worker_reports_the_text(folder: Path) -> None:
+    """Runs the worker's function in this process, because starting two processes takes seconds."""
     ours, theirs = multiprocessing.Pipe()
     before, threads = signal.getsignal(signal.SIGINT), torch.get_num_threads()
     ours.send(blocks(Encoder.from_pretrained(folder))[1].tokenized.ids)
@@ -95,7 +95,7 @@ def test_a_process_tells_the_text(folder: Path) -> None:
 
 
 @pytest.mark.long
-def test_processes_count_from_the_first(folder: Path) -> None:
+def test_workers_report_the_global_number(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match=MEANT):
         list(encode_in_processes(iter(blocks(encoder)), WorkerConfig(folder, "mean", 62, False, False), ["cpu"]))
@@ -118,7 +118,7 @@ def test_predict_names_the_row(tmp_path: Path, precision: Precision) -> None:
     assert np.isfinite(classifier.predict([rows[0], rows[2]], precision=precision)).all()
 
 
-def test_an_evaluation_loses_only_the_tasks_that_have_the_text(folder: Path, tmp_path: Path) -> None:
+def test_an_evaluation_loses_only_the_affected_tasks(folder: Path, tmp_path: Path) -> None:
     rows = [("a dog", "a cat"), ("the man", "a woman runs"), ("a red ball", "the park"), ("a bird", "the house")]
     for name, last in (("well", "a river"), ("ill", "an apple")):
         pairs = [*rows, (last, "the dogs")]

@@ -1,4 +1,4 @@
-"""Dropout + residual + LayerNorm: equal to the three, dropped by the kernel and by plain torch, in both precisions."""
+"""Fused dropout + residual + LayerNorm equals the separate modules, in both precisions, with and without kernels."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def _by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def given(dim: int, tokens: int = 150) -> tuple[list[Tensor], nn.LayerNorm]:
-    """What is summed and the gradient of the output, in numbers that bfloat16 has; and a norm."""
+    """Input, residual and output gradient, all representable in bfloat16; and a LayerNorm."""
     generator = torch.Generator().manual_seed(0)
     tensors = torch.randn(3, tokens, dim, generator=generator).add_(0.5).bfloat16().float()
     norm = nn.LayerNorm(dim, eps=1e-3)
@@ -47,7 +47,7 @@ def values_and_gradients(tensors: list[Tensor], norm: nn.LayerNorm, p: float) ->
 
 
 def formula(tensors: list[Tensor], norm: nn.LayerNorm, p: float) -> list[Tensor]:
-    """In float64, from torch's own LayerNorm."""
+    """The reference in float64, with torch's LayerNorm."""
     x, residual = (tensor.double().requires_grad_() for tensor in tensors[:2])
     exact = nn.LayerNorm(norm.normalized_shape, eps=norm.eps).double()
     exact.load_state_dict(norm.state_dict())
@@ -71,8 +71,8 @@ def test_equals_the_formula(way: str, dim: int, p: float) -> None:
 
 
 @ways
-def test_in_bfloat16_only_what_goes_in_and_out_is_rounded(way: str) -> None:
-    """Weights' gradients, sums over many tokens, have float32's digits."""
+def test_in_bfloat16_only_inputs_and_outputs_are_rounded(way: str) -> None:
+    """Gradients of the weights, which are sums over tokens, have float32 precision."""
     tensors, norm = given(48, tokens=5000)
     found = values_and_gradients([tensor.bfloat16() for tensor in tensors], norm, 0.1)
     for place, (ours, exact) in enumerate(zip(found, formula(tensors, norm, 0.1), strict=True)):
@@ -89,7 +89,7 @@ def test_kernel_and_plain_torch_drop_the_same(monkeypatch: pytest.MonkeyPatch) -
         torch.testing.assert_close(ours, plain)
 
 
-def test_a_residual_in_float32_is_rounded_to_what_it_is_added_to() -> None:
+def test_a_float32_residual_is_cast_to_the_dtype_of_the_input() -> None:
     (x, residual, _), norm = given(16)
     out = add_norm(x.bfloat16(), residual, norm)
     torch.testing.assert_close(out, add_norm(x.bfloat16(), residual.bfloat16(), norm))
@@ -97,7 +97,7 @@ def test_a_residual_in_float32_is_rounded_to_what_it_is_added_to() -> None:
 
 @ways
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "xlm-roberta"])
-def test_a_backbone_gives_what_it_gave(
+def test_a_backbone_gives_the_same_hidden_states(
     way: str,
     architecture: str,
     tmp_path: Path,
@@ -105,7 +105,7 @@ def test_a_backbone_gives_what_it_gave(
 ) -> None:
     folder = save_tiny(tmp_path, architecture)
     encoder = Encoder.from_pretrained(folder)
-    assert sum(isinstance(part, Output) for part in encoder.modules()) == 4  # two layers, each with two halves
+    assert sum(isinstance(part, Output) for part in encoder.modules()) == 4  # two layers with two sublayers each
     monkeypatch.setattr("nearfar.encoder.encoder.use_fused", lambda module: None)
     before = Encoder.from_pretrained(folder)
     assert not any(isinstance(part, Output) for part in before.modules())

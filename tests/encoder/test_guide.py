@@ -1,4 +1,4 @@
-"""The guide: its views equal the pooled hidden states, it stays frozen, keeps its mode, and remembers."""
+"""The guide: views equal pooled hidden states; it stays frozen, keeps its mode, and caches views."""
 
 import gc
 import weakref
@@ -17,7 +17,7 @@ TEXTS = [*sentences(5, longest=5), "a dog", "a dog", *sentences(2, seed=1, longe
 
 
 def views_by_hand(encoder: Encoder, token_ids: list[list[int]], pooling: str) -> torch.Tensor:
-    """Text by text, from the backbone's own list of hidden states."""
+    """The views of each text separately, from the backbone's hidden states."""
     rows = []
     for ids in token_ids:
         with torch.no_grad():
@@ -28,7 +28,7 @@ def views_by_hand(encoder: Encoder, token_ids: list[list[int]], pooling: str) ->
 
 @pytest.mark.parametrize("pooling", ["max", "mean"])
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_views_are_the_pooled_hidden_states(architecture: str, pooling: str, tmp_path: Path) -> None:
+def test_views_equal_the_pooled_hidden_states(architecture: str, pooling: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
     ids = encoder.tokenize(TEXTS).ids
     expected = views_by_hand(encoder, ids, pooling)
@@ -47,7 +47,7 @@ def test_views_are_the_pooled_hidden_states(architecture: str, pooling: str, tmp
 
 @pytest.mark.long
 @pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
-def test_one_layers_states_are_alive_at_a_time(architecture: str, tmp_path: Path) -> None:
+def test_only_one_layers_states_are_in_memory(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
     batch = RaggedBatch.pack(encoder.tokenize(TEXTS).ids)
     outputs: list[weakref.ref[torch.Tensor]] = []
@@ -65,7 +65,7 @@ def test_one_layers_states_are_alive_at_a_time(architecture: str, tmp_path: Path
     count = encoder.backbone.config.num_hidden_layers
     with torch.no_grad():
         together = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
-        if encoder.route.ragged:  # elsewhere these are copies
+        if encoder.route.ragged:  # on padded batches these are copies
             assert sum(output() is not None for output in outputs) >= count - 1
         del together
         outputs.clear()
@@ -75,7 +75,7 @@ def test_one_layers_states_are_alive_at_a_time(architecture: str, tmp_path: Path
     assert not any(layer._forward_pre_hooks for layer in transformer_layers(encoder.backbone))
 
 
-def test_the_copy_is_frozen_and_does_not_follow(encoder: Encoder) -> None:
+def test_the_copy_is_frozen_and_independent_of_the_original(encoder: Encoder) -> None:
     ids = encoder.tokenize(TEXTS).ids
     encoder(ids).sum().backward()
     guide = Guide(encoder.backbone, encoder.route)
@@ -87,11 +87,11 @@ def test_the_copy_is_frozen_and_does_not_follow(encoder: Encoder) -> None:
     assert not before.requires_grad
     assert all(not p.requires_grad and p.grad is None for p in guide.parameters())
     assert all(p.requires_grad for p in encoder.backbone.parameters())
-    (before * encoder(ids)[:, None]).sum().backward()  # usable in a loss: no inference tensor
+    (before * encoder(ids)[:, None]).sum().backward()  # not an inference tensor, so usable in a loss
 
 
 @pytest.mark.parametrize("dropout", [False, True])
-def test_it_keeps_its_mode_whatever_a_parent_says(encoder: Encoder, dropout: bool) -> None:
+def test_it_keeps_its_mode_when_a_parent_changes_mode(encoder: Encoder, dropout: bool) -> None:
     ids = encoder.tokenize(TEXTS).ids
     guide = Guide(encoder.train().backbone, encoder.route, dropout=dropout)
     parent = torch.nn.ModuleList([guide])
@@ -102,7 +102,7 @@ def test_it_keeps_its_mode_whatever_a_parent_says(encoder: Encoder, dropout: boo
     assert guide.eval() is guide
 
 
-def test_views_are_kept_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_views_are_cached_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     ids = encoder.tokenize(TEXTS).ids
     expected = Guide(encoder.backbone, encoder.route).views(ids)
     runs: list[int] = []
@@ -122,7 +122,7 @@ def test_views_are_kept_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPatc
     assert sum(runs) == distinct
     assert torch.equal(whole[:6], first)
     torch.testing.assert_close(whole, expected, atol=1e-5, rtol=0)
-    later = Guide(encoder.backbone, encoder.route, keep=True)  # as after a resume: asked in another batch
+    later = Guide(encoder.backbone, encoder.route, keep=True)  # as after a resume: requested in another batch
     assert torch.equal(later.views(ids[::-1]), whole.flip(0))
     assert not guide.state_dict().keys() - guide.backbone.state_dict(prefix="backbone.").keys()
 
@@ -150,7 +150,7 @@ def test_views_are_float32_in_the_precision_of_the_run(encoder: Encoder) -> None
     assert Guide(encoder.backbone.to(torch.bfloat16), encoder.route).views(ids).dtype == torch.float32
 
 
-def test_contradictions_and_missing_layers_are_named(encoder: Encoder) -> None:
+def test_contradictions_and_missing_layers_are_refused(encoder: Encoder) -> None:
     with pytest.raises(NearfarError, match=r"--keep-views and --guide-dropout"):
         Guide(encoder.backbone, encoder.route, keep=True, dropout=True)
     for layers in ((0, 3), (-1, 2), (2, 1)):
@@ -162,7 +162,7 @@ def test_contradictions_and_missing_layers_are_named(encoder: Encoder) -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_frozen_embeddings_do_not_learn(architecture: str, tmp_path: Path) -> None:
+def test_frozen_embeddings_do_not_change(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
     freeze_embeddings(encoder.backbone)
     encoder(encoder.tokenize(TEXTS).ids).square().sum().backward()

@@ -1,4 +1,4 @@
-"""The heads: their shapes, formulas, first weights and precision, and that a tied weight is held once."""
+"""The heads: shapes, formulas, initial weights and precision; a tied weight is registered once."""
 
 import math
 
@@ -11,7 +11,7 @@ from nearfar.types import NearfarError
 
 
 @pytest.mark.parametrize(("layers", "shapes"), [(1, [(3, 24), (3,)]), (2, [(12, 24), (12,), (3, 12), (3,)])])
-def test_widths_are_the_papers(layers, shapes):
+def test_widths_of_the_papers(layers, shapes):
     assert [tuple(weights.shape) for weights in SoftmaxHead(8, layers=layers).parameters()] == shapes
 
 
@@ -82,7 +82,7 @@ def test_projection_head_by_hand():
     torch.testing.assert_close(head(x[0]), head(x)[0])
 
 
-def test_projection_head_starts_as_the_paper_says():
+def test_initial_weights_of_the_projection_head():
     torch.manual_seed(0)
     head = ProjectionHead(8)
     assert shapes(head) == [(4096, 8), (4096,), (4096, 4096), (4096,)]
@@ -92,7 +92,7 @@ def test_projection_head_starts_as_the_paper_says():
         else:
             assert abs(parameter.mean()) < 5e-4
             assert parameter.std().item() == pytest.approx(0.02, rel=0.02)
-            assert parameter.abs().max() > 0.06  # a uniform draw of that deviation ends at 0.035
+            assert parameter.abs().max() > 0.06  # a uniform distribution with that deviation ends at 0.035
     assert ProjectionHead(8, 64, std=0.5).layers[2].weight.std().item() == pytest.approx(0.5, rel=0.1)
 
 
@@ -116,7 +116,7 @@ def test_masked_lm_head_by_hand(width):
     torch.testing.assert_close(head(states), torch.tensor(rows, dtype=torch.float64))
 
 
-def test_masked_lm_head_trains_the_word_embeddings_without_holding_them():
+def test_masked_lm_head_trains_the_word_embeddings_without_registering_them():
     torch.manual_seed(0)
     embeddings = nn.Embedding(11, 4)
     head = MaskedLmHead(8, embeddings)

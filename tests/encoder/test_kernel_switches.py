@@ -1,4 +1,4 @@
-"""Each kernel is switched by its name; with any of them on or off, the numbers are the same up to rounding."""
+"""Each kernel is switched by its name; results are equal up to rounding with any of them on or off."""
 
 import importlib
 import json
@@ -39,7 +39,7 @@ def _afterwards() -> None:
 
 @pytest.fixture
 def called(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
-    """How often the functions of the library are called, by kernel."""
+    """Number of calls of the library's functions, by kernel."""
     calls: Counter[str] = Counter()
 
     def counted(name: str) -> None:
@@ -62,7 +62,7 @@ def switch(parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def step(folder: Path) -> list[torch.Tensor]:
-    """Embeddings and gradients of a step with dropout, always by the same draws."""
+    """Embeddings and gradients of a step with dropout, always with the same masks."""
     encoder = Encoder.from_pretrained(folder)
     use_fast_dropout(encoder)
     encoder.train()
@@ -73,7 +73,7 @@ def step(folder: Path) -> list[torch.Tensor]:
 
 
 @pytest.mark.parametrize("parts", [(), *((part,) for part in KERNEL_NAMES), KERNEL_NAMES])
-def test_what_is_switched_on_is_used_and_changes_no_number(
+def test_selected_kernels_are_used_and_do_not_change_results(
     parts: tuple[str, ...], tiny: Path, called: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     switch(parts, monkeypatch)

@@ -1,4 +1,4 @@
-"""All layers by all poolings in one pass, against one encoder for each of them."""
+"""All layers and poolings in one pass equal separate encoders."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ ALL_FOUR = ("cls", "mean", "mean_without_cls", "max")
 
 
 @pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
-def test_each_is_what_an_encoder_with_that_pooling_gives(architecture: str, tmp_path: Path) -> None:
+def test_each_entry_equals_an_encoder_with_that_pooling(architecture: str, tmp_path: Path) -> None:
     assert architecture in ARCHITECTURES
     folder = save_tiny(tmp_path / "tiny", architecture)
     encoder = Encoder.from_pretrained(folder, pooling="first_last")
@@ -35,7 +35,7 @@ def test_each_is_what_an_encoder_with_that_pooling_gives(architecture: str, tmp_
     assert all(np.abs(a - b).max() > 0.05 for i, a in enumerate(different) for b in different[:i])
 
 
-def test_what_stands_behind_the_pooling_is_applied(folder: Path, tmp_path: Path) -> None:
+def test_modules_after_the_pooling_are_applied(folder: Path, tmp_path: Path) -> None:
     modules = [st.Transformer(str(folder)), st.Pooling(32, pooling_mode="mean"), st.Dense(32, 8), st.Normalize()]
     SentenceTransformer(modules=modules, device="cpu").save_pretrained(str(tmp_path / "theirs"))
     found = layer_embeddings(Encoder.from_pretrained(tmp_path / "theirs"), TEXTS, poolings=("max",))
@@ -85,14 +85,14 @@ def test_no_texts(folder: Path) -> None:
     assert all(vectors.shape == (0, 32) for vectors in found.values())
 
 
-def test_long_texts_are_cut_and_counted(folder: Path) -> None:
+def test_truncated_texts_are_counted(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder, max_length=5)
     with pytest.warns(UserWarning, match="2 of 3 distinct texts are longer than 5 tokens"):
         found = layer_embeddings(encoder, ["a dog", "a dog runs by the river", "a dog runs by a river"])
     np.testing.assert_array_equal(found[1, "max"][1], found[1, "max"][2])
 
 
-def test_what_it_cannot_pool(folder: Path) -> None:
+def test_invalid_arguments(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match="'median' of a layer: must be one of cls, mean"):
         layer_embeddings(encoder, ["a dog"], poolings=("mean", "median"))

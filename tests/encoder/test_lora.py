@@ -1,4 +1,4 @@
-"""LoRA: nothing changes at the start, only adapters learn, and merging leaves a plain encoder with the same vectors."""
+"""LoRA: embeddings are unchanged at first, only adapters are trained, and merging keeps the vectors."""
 
 import sys
 from pathlib import Path
@@ -30,7 +30,7 @@ def train(encoder: Encoder, steps: int = 3) -> None:
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_adapters_start_at_nothing_learn_and_merge(architecture: str, tmp_path: Path) -> None:
+def test_adapters_start_at_zero_are_trained_and_merged(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny", architecture))
     backbone, names = encoder.backbone, encoder.backbone.state_dict().keys()
     before, weights = encoder.encode(TEXTS), {name: t.clone() for name, t in encoder.backbone.state_dict().items()}
@@ -99,7 +99,7 @@ def test_adapters_follow_the_encoders_mode(encoder: Encoder) -> None:
     assert not torch.equal(encoder(ids), encoder(ids))
 
 
-def test_what_was_frozen_stays_frozen_and_a_dense_learns(encoder: Encoder) -> None:
+def test_frozen_parameters_stay_frozen_and_a_dense_is_trained(encoder: Encoder) -> None:
     encoder.add_dense()
     encoder.backbone.embeddings.requires_grad_(False)
     merge = add_lora(encoder, rank=2, alpha=4)
@@ -109,7 +109,7 @@ def test_what_was_frozen_stays_frozen_and_a_dense_learns(encoder: Encoder) -> No
         assert parameter.requires_grad != name.startswith("embeddings.")
 
 
-def test_bad_uses_are_named(encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_uses_are_refused(encoder: Encoder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NearfarError, match="--lora-rank 0"):
         add_lora(encoder, rank=0, alpha=1)
     with pytest.raises(NearfarError, match=r"LoRA dropout 1\.0"):

@@ -1,4 +1,4 @@
-"""Saved folders have the permissions that the umask says, the weights included."""
+"""Saved files have the permissions of the umask, including the weights."""
 
 import os
 import stat
@@ -44,7 +44,7 @@ def test_a_classifier(umask: int, tmp_path: Path) -> None:
     assert_by_umask(tmp_path / "saved", umask, "model.safetensors")
 
 
-def test_other_files_of_the_folder_keep_theirs(tmp_path: Path) -> None:
+def test_other_files_of_the_folder_keep_their_permissions(tmp_path: Path) -> None:
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "secret.txt").touch(0o600)
     Encoder.from_pretrained(save_tiny(tmp_path / "tiny")).save_pretrained(tmp_path / "saved")

@@ -37,7 +37,11 @@ def test_names() -> None:
     assert parse_pooling("layer:3:max", layers=6) == Pooling("layer:3:max", (3,), "max")
     assert parse_pooling("layer:0:cls", layers=6) == Pooling("layer:0:cls", (0,), "cls")
     assert parse_pooling("layer:6:mean_without_cls", layers=6).layers == (6,)
-    for name in ("layer:4", "layer:4:mean", "layer:04:mean"):  # one pooling, one name, so that a folder gives it back
+    for name in (
+        "layer:4",
+        "layer:4:mean",
+        "layer:04:mean",
+    ):  # equal poolings have one name, so that a folder restores it
         assert parse_pooling(name, layers=6) == Pooling("layer:4", (4,), "mean")
     for pooling in POOLINGS:
         name = pooling.replace("K", "2")
@@ -45,13 +49,13 @@ def test_names() -> None:
 
 
 @pytest.mark.parametrize("name", ["layer:7:max", "layer:7", "layer:07:cls"])
-def test_layers_that_are_not_there(name: str) -> None:
+def test_unknown_layers(name: str) -> None:
     with pytest.raises(NearfarError, match=rf"pooling '{name}': this encoder's layers are 0 \(embeddings\) to 6"):
         parse_pooling(name, layers=6)
 
 
 @pytest.mark.parametrize("name", ["layer:2:median", "layer:2:first_last", "layer::max", "layer:-1:max", "layer:2:max:"])
-def test_names_that_are_none(name: str) -> None:
+def test_unknown_names(name: str) -> None:
     with pytest.raises(NearfarError, match=f"unknown pooling '{name}'; choose one of .*layer:K:max"):
         parse_pooling(name, layers=6)
 

@@ -1,4 +1,4 @@
-"""What auto means, by device and by the environment; the warning where bfloat16 is emulated; what goes on in what."""
+"""How auto is resolved by device and environment, the warning for emulated bfloat16, and resumed precisions."""
 
 from pathlib import Path
 
@@ -34,7 +34,7 @@ def encoder(tmp_path: Path) -> Encoder:
         ("bf16", True, "fp32", "bf16"),
     ],
 )
-def test_what_is_used(
+def test_resolved_precision(
     asked: Precision, native: bool, environment: str | None, used: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(monkeypatch, native=native)
@@ -58,20 +58,20 @@ def test_emulated_bfloat16_warns_once(asked: Precision, environment: str, monkey
 
 
 @pytest.mark.parametrize(("factor", "told"), [(3.27, "3.3 times slower than"), (0.9, "not faster than")])
-def test_the_factor_is_told_as_it_is(factor: float, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_measured_slowdown_is_reported(factor: float, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, native=False)
     monkeypatch.setattr(precision, "bf16_slowdown", lambda: factor)
     with pytest.warns(UserWarning, match=f"processor: {told} fp32 here"):
         resolve("bf16", "cpu")
 
 
-def test_an_old_gpu_is_not_called_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_warning_for_a_gpu_without_bfloat16(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, native=False)
     with pytest.warns(UserWarning, match="bfloat16 is not native on this GPU. Use --precision fp32"):
         resolve("bf16", "cuda:0")
 
 
-def test_the_device_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_requested_device_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NEARFAR_PRECISION")
     monkeypatch.setattr(precision, "native_bf16", lambda device: str(device) == "cuda:1")
     precision._is_native.cache_clear()
@@ -80,7 +80,7 @@ def test_the_device_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("nonsense", ["bf32", "BF16", "fp16", "1"])
-def test_nonsense_is_refused(nonsense: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_values_are_refused(nonsense: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NearfarError, match=f"--precision '{nonsense}': must be auto, fp32 or bf16"):
         check_precision(nonsense)
     monkeypatch.setenv("NEARFAR_PRECISION", nonsense)
@@ -92,12 +92,12 @@ def test_nonsense_is_refused(nonsense: str, monkeypatch: pytest.MonkeyPatch) -> 
     ("begun", "native", "used"),
     [("fp32", True, "fp32"), ("fp32", False, "fp32"), ("bf16", True, "bf16"), (EMULATED, True, "bf16")],
 )
-def test_what_was_begun_goes_on(begun: str, native: bool, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_precision(begun: str, native: bool, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, native=native)
     assert resumed_precision(begun, "cpu", what="it") == used
 
 
-def test_native_bfloat16_does_not_go_on_emulated(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_native_bfloat16_is_not_resumed_with_emulation(monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, native=False)
     message = r"it was started in bf16, .* machine with native bfloat16, or start again with"
     with pytest.raises(NearfarError, match=message):
@@ -106,8 +106,8 @@ def test_native_bfloat16_does_not_go_on_emulated(monkeypatch: pytest.MonkeyPatch
         assert resumed_precision(EMULATED, "cpu", what="it") == "bf16"
 
 
-def test_encode_and_predict_compute_as_they_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiny, so that it is right, and soon done, where bfloat16 is emulated too."""
+def test_encode_and_predict_use_the_requested_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uses a tiny model, because bfloat16 may be emulated."""
     texts = sentences(4)
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
     classifier = Classifier.from_pretrained(tmp_path / "tiny", label_names=("no", "yes"))

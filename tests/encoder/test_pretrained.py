@@ -1,4 +1,4 @@
-"""All loaders of models are called in one file, and each of them is told that no code of a folder may run."""
+"""All loaders of models are called in one file, with trust_remote_code=False."""
 
 import ast
 import inspect
@@ -28,7 +28,7 @@ LOADING = {"from_pretrained", "from_file", "get_class_from_dynamic_module"}
 
 
 def loaders_called(file: Path) -> list[tuple[ast.Call, str]]:
-    """Calls in the file that can open a model, a tokenizer or a module of one of the libraries, each in words."""
+    """Descriptions of the calls in a file that can load a model, a tokenizer or a module from a library."""
     found = []
     for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
         if not isinstance(node, ast.Call):
@@ -41,7 +41,7 @@ def loaders_called(file: Path) -> list[tuple[ast.Call, str]]:
     return found
 
 
-def test_loaders_are_called_in_one_file_alone() -> None:
+def test_loaders_are_called_in_one_file_only() -> None:
     elsewhere = [call for file in SOURCE.rglob("*.py") if file != DOOR for _, call in loaders_called(file)]
     assert [call for call in elsewhere if "Glove.from_file" not in call] == []
     imported = {
@@ -56,12 +56,12 @@ def test_loaders_are_called_in_one_file_alone() -> None:
     assert imported == set()
 
 
-def test_each_call_there_says_that_no_code_may_run() -> None:
+def test_each_call_disables_remote_code() -> None:
     calls = loaders_called(DOOR)
     assert len(calls) >= 6
     for node, call in calls:
         said = {ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "trust_remote_code"}
-        if call.endswith(": Transformer"):  # which has it in the settings of its three parts
+        if call.endswith(": Transformer"):  # which passes it in the settings of its three parts
             said = set()
             for part in ("config_kwargs", "model_kwargs", "processor_kwargs"):
                 given = next(keyword.value for keyword in node.keywords if keyword.arg == part)
@@ -70,8 +70,8 @@ def test_each_call_there_says_that_no_code_may_run() -> None:
         assert said == {"False"}, call
 
 
-def test_data_sets_come_without_code() -> None:
-    """The library has no scripts any more, so there is nothing to be told; it is called in one file."""
+def test_datasets_are_loaded_without_code() -> None:
+    """The library no longer supports scripts; it is called in one file."""
     assert "trust_remote_code" not in inspect.signature(datasets.load_dataset).parameters
     callers = {file.name for file in SOURCE.rglob("*.py") if "load_dataset(" in file.read_text(encoding="utf-8")}
     assert callers == {"hub.py"}
@@ -79,7 +79,7 @@ def test_data_sets_come_without_code() -> None:
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
-    """Which loaders were called, and what each was told of trust_remote_code."""
+    """The loaders that were called, and their values of trust_remote_code."""
     seen: list[tuple[str, Any]] = []
 
     def watch(kind: type, name: str) -> None:
@@ -98,7 +98,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     return seen
 
 
-def test_no_loader_is_left_to_ask(told: list[tuple[str, Any]], tmp_path: Path) -> None:
+def test_all_loaders_are_called_with_trust_remote_code_false(told: list[tuple[str, Any]], tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
     assert told == [("AutoConfig", False), ("AutoModel", False), *told[2:]]
     encoder.add_dense()
@@ -137,7 +137,7 @@ def test_no_loader_is_left_to_ask(told: list[tuple[str, Any]], tmp_path: Path) -
         (NearfarError("as it is"), "^as it is$"),
     ],
 )
-def test_what_a_library_raises_is_one_sentence_about_a_file(raised: Exception, said: str) -> None:
+def test_library_errors_become_one_sentence_about_a_file(raised: Exception, said: str) -> None:
     with pytest.raises(NearfarError, match=said) as caught, opening(Path("FILE")):
         raise raised
     assert "\n" not in str(caught.value)

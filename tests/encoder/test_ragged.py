@@ -1,4 +1,4 @@
-"""Ragged equals padded, in values and gradients, for every architecture; and texts do not see each other."""
+"""Ragged batches equal padded batches, in values and gradients, for every architecture; texts are independent."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tests.tiny import ARCHITECTURES, PADDED, save_tiny, sentences
 
 
 def both_ways(encoder: Encoder, token_ids: list[list[int]]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """All layers' hidden states, by the encoder's route and by plain attention on a padded batch."""
+    """Hidden states of all layers by the encoder's route, and by plain attention on a padded batch."""
     batch = RaggedBatch.pack(token_ids)
     ours = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)
     implementation = encoder.backbone.config._attn_implementation
@@ -52,7 +52,7 @@ def test_ragged_equals_padded(architecture: str, tmp_path: Path) -> None:
     largest = max(gradient.abs().max() for gradient in gradients[1].values())
     assert largest > 0.1
     for name, expected in gradients[1].items():
-        scale = max(expected.abs().max(), 1e-3 * largest)  # some gradients, as a key's bias, are 0 but for rounding
+        scale = max(expected.abs().max(), 1e-3 * largest)  # some gradients, such as a key's bias, are 0 up to rounding
         assert (gradients[0][name] - expected).abs().max() <= 1e-4 * scale, name
 
 
@@ -65,12 +65,12 @@ def test_a_text_does_not_depend_on_its_batch(architecture: str, tmp_path: Path) 
         assert abs(encoder.encode([text])[0] - vector).max() < 1e-5
 
 
-def test_an_ignored_attention_function_is_found_out(tmp_path: Path) -> None:
+def test_a_backbone_that_ignores_the_attention_function_is_padded(tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, "mpnet"))
     assert choose_route(encoder.backbone) == Route(ragged=False)
 
 
-def test_positions_start_where_the_backbone_counts_from(tmp_path: Path) -> None:
+def test_position_ids_start_at_the_backbones_first_position(tmp_path: Path) -> None:
     assert Encoder.from_pretrained(save_tiny(tmp_path / "b", "bert")).route == Route(ragged=True, first_position=0)
     assert Encoder.from_pretrained(save_tiny(tmp_path / "r", "roberta")).route == Route(ragged=True, first_position=2)
 
@@ -92,7 +92,7 @@ def test_pack_sorts_by_length_and_returns_in_the_callers_order() -> None:
     assert batch.restore_order(packed).flatten().tolist() == [0, 1, 2, 3]
 
 
-def test_types_are_packed_as_the_tokens_are() -> None:
+def test_token_types_are_packed_like_tokens() -> None:
     batch = RaggedBatch.pack([[1, 2, 3], [4], [5, 6, 7], [8, 9]], types=[[0, 0, 1], [1], [0, 1, 1], [0, 1]])
     assert batch.ids.tolist() == [4, 8, 9, 1, 2, 3, 5, 6, 7]
     assert batch.types.tolist() == [1, 0, 1, 0, 0, 1, 0, 1, 1]
@@ -100,7 +100,7 @@ def test_types_are_packed_as_the_tokens_are() -> None:
 
 
 @pytest.mark.parametrize("architecture", ["bert", "electra", "roberta"])
-def test_types_reach_the_backbone_on_both_routes(architecture: str, tmp_path: Path) -> None:
+def test_token_types_reach_the_backbone_on_both_routes(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
     assert encoder.route.ragged
     ids = encoder.tokenize(sentences(9, longest=20)).ids
@@ -120,14 +120,14 @@ def test_types_reach_the_backbone_on_both_routes(architecture: str, tmp_path: Pa
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_who_takes_types(architecture: str, tmp_path: Path) -> None:
+def test_architectures_with_token_types(architecture: str, tmp_path: Path) -> None:
     backbone = AutoModel.from_pretrained(save_tiny(tmp_path, architecture))
     assert uses_token_types(backbone) == (architecture in ("bert", "electra", "roberta", "xlm-roberta"))
-    backbone.config.type_vocab_size = 1  # as RoBERTa's own weights have it
+    backbone.config.type_vocab_size = 1  # as in RoBERTa's published weights
     assert not uses_token_types(backbone)
 
 
-def test_attention_dropout_is_on_in_training_only(tmp_path: Path) -> None:
+def test_attention_dropout_is_active_only_in_training(tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path))
     for module in encoder.backbone.modules():
         if isinstance(module, torch.nn.Dropout):

@@ -1,4 +1,4 @@
-"""Blocks of texts to blocks of vectors: as encode gives them, each distinct text of a block once, one block ahead."""
+"""Blocks of texts -> blocks of vectors: equal to encode, without repeated texts, with one block of prefetch."""
 
 import threading
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
     return Encoder.from_pretrained(save_tiny(tmp_path_factory.mktemp("tiny")))
 
 
-def test_blocks_have_the_vectors_of_encode(encoder: Encoder) -> None:
+def test_block_vectors_equal_encode(encoder: Encoder) -> None:
     texts = [*sentences(11, longest=20), "", "dog 🐶", *sentences(3)]
     for settings in ({}, {"normalize": True}, {"bf16": True}):
         blocks = [(start, texts[start : start + 7]) for start in range(0, len(texts), 7)]
@@ -44,13 +44,13 @@ def test_each_distinct_text_of_a_block_is_encoded_once(encoder: Encoder, monkeyp
     assert (vectors[0] != vectors[1]).any()
 
 
-def test_cut_texts_are_counted(encoder: Encoder) -> None:
+def test_truncated_texts_are_counted(encoder: Encoder) -> None:
     short = Encoder.from_pretrained(encoder.tokenizer.name_or_path, max_length=5)
     blocks = [(0, ["a dog", "a dog runs by the river", "a dog runs by the river"]), (3, ["the dog runs by a river"])]
     assert [block.tokenized.truncated for block in tokenize_blocks(short, blocks)] == [1, 1]
 
 
-def test_one_item_is_made_ahead_in_another_thread() -> None:
+def test_prefetch_computes_one_item_ahead_in_a_thread() -> None:
     made: list[tuple[int, int]] = []
     asked = threading.Semaphore(0)
 
@@ -62,7 +62,7 @@ def test_one_item_is_made_ahead_in_another_thread() -> None:
 
     used = []
     for item in prefetch(items()):
-        for _ in range(2 if item == 0 else item < 4):  # the next one comes without being asked for
+        for _ in range(2 if item == 0 else item < 4):  # the following item is computed without a request
             assert asked.acquire(timeout=10)
         used.append(item)
         assert len(made) == min(item + 2, 5)
@@ -70,7 +70,7 @@ def test_one_item_is_made_ahead_in_another_thread() -> None:
     assert threading.get_ident() not in {thread for _, thread in made}
 
 
-def test_what_goes_wrong_ahead_is_raised_in_its_turn() -> None:
+def test_an_error_in_prefetch_is_raised_at_its_item() -> None:
     def items() -> Iterator[str]:
         yield "good"
         raise ValueError("bad")

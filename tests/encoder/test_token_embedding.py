@@ -1,4 +1,4 @@
-"""Embeddings whose gradient is added in place: it is autograd's, whoever else adds to it."""
+"""Embeddings with in-place gradients give autograd's gradient, also if other layers add to it."""
 
 from pathlib import Path
 
@@ -17,14 +17,14 @@ def broadcast_from_first(work):  # type: ignore[no-untyped-def]
     return work()
 
 
-def test_special_embeddings_are_left_alone() -> None:
+def test_special_embeddings_are_not_replaced() -> None:
     module = nn.ModuleList([nn.Embedding(5, 2, sparse=True), nn.Embedding(5, 2, max_norm=1.0), nn.Embedding(5, 2)])
     add_gradients_in_place(module)
     assert [type(part) for part in module] == [nn.Embedding, nn.Embedding, Embedding]
 
 
 def gradients(embedding: nn.Embedding, steps: list[list[Tensor]]) -> list[Tensor]:
-    """After each step, made of some batches of ids, each looked up twice in one graph."""
+    """Gradients after each step, which has several batches of ids, each looked up twice in one graph."""
     found = []
     for batches in steps:
         embedding.zero_grad()
@@ -51,7 +51,7 @@ def test_embedding_has_autograds_gradient() -> None:
 
 
 def test_embedding_tied_to_an_output_layer() -> None:
-    """As masked language modelling has it: one weight, a gradient from both."""
+    """As in masked language modelling: one weight with gradients from both layers."""
     for first in (True, False):
         found = []
         for swap in (True, False):
@@ -60,7 +60,7 @@ def test_embedding_tied_to_an_output_layer() -> None:
             if swap:
                 add_gradients_in_place(embedding)
             ids = torch.tensor([1, 1, 5])
-            for _ in range(2):  # the second time into what is left of the first
+            for _ in range(2):  # the second time into the buffer of the first
                 embedding.zero_grad()
                 parts = [functional.linear(embedding(ids), embedding.weight).sin().sum(), embedding(ids).square().sum()]
                 for part in parts if first else parts[::-1]:
@@ -71,7 +71,7 @@ def test_embedding_tied_to_an_output_layer() -> None:
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert"])
-def test_an_encoder_in_training_has_no_other(architecture: str, tmp_path: Path) -> None:
+def test_all_token_embeddings_of_a_training_encoder_are_replaced(architecture: str, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
     TrainingEncoder(encoder, max_length=None, bf16=True, broadcast_from_first=broadcast_from_first)
     kinds = {type(part) for part in encoder.modules()}

@@ -1,4 +1,4 @@
-"""Token ids are those of the tokenizer, in memory and in a file that processes share and that leaves nothing behind."""
+"""The token store returns the tokenizer's ids, in memory and in a shared temporary file, which is always removed."""
 
 import gc
 import io
@@ -34,7 +34,7 @@ def single_process(compute: Callable[[], Any]) -> Any:
 
 
 def character_codes(texts: Sequence[str], *, longest: int = 10) -> tuple[list[list[int]], int]:
-    """A tokenizer that says the numbers of the letters."""
+    """A tokenizer whose token ids are the letters' code points."""
     return [list(map(ord, text[:longest])) for text in texts], sum(len(text) > longest for text in texts)
 
 
@@ -60,7 +60,7 @@ def is_mapped(array: np.ndarray) -> bool:
 
 
 @IN_FILE
-def test_batches_and_vectors_are_those_of_the_plain_path(
+def test_batches_and_vectors_equal_those_without_a_store(
     in_file: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_blocks(monkeypatch, in_file=in_file)
@@ -119,7 +119,7 @@ def test_no_texts() -> None:
     assert (batch.lengths, batch.ids.tolist(), batch.order.tolist()) == ((), [], [])
 
 
-def test_what_was_in_memory_goes_on_in_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ids_in_memory_are_moved_to_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
     store.read(["few", "words"])
     before = store.select(["words"])
@@ -132,7 +132,7 @@ def test_what_was_in_memory_goes_on_in_the_file(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize(("vocabulary", "dtype"), [(2**16, np.uint16), (2**16 + 1, np.int32)])
-def test_ids_take_as_few_bytes_as_the_vocabulary_needs(vocabulary: int, dtype: type) -> None:
+def test_dtype_of_ids_by_vocabulary_size(vocabulary: int, dtype: type) -> None:
     top = vocabulary - 1
     store = TokenStore(
         lambda texts: ([[0, top] for _ in texts], 0), vocabulary=vocabulary, broadcast_from_first=single_process
@@ -143,12 +143,12 @@ def test_ids_take_as_few_bytes_as_the_vocabulary_needs(vocabulary: int, dtype: t
     assert RaggedBatch.pack(store.select(["a"])).ids.tolist() == [0, top]
 
 
-def test_more_tokens_than_32_bits_count(tmp_path: Path) -> None:
+def test_more_tokens_than_32_bits_can_index(tmp_path: Path) -> None:
     store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
     store.read(["a"])
     assert store.offsets.dtype == np.int64
     many = 2**31 + 5
-    file = tmp_path / "sparse"  # a hole, which takes no room
+    file = tmp_path / "sparse"  # a sparse file, which takes no disk space
     with file.open("wb") as stream:
         stream.seek(2 * many)
         stream.write(np.array([7, 8, 9], dtype=np.uint16).data)
@@ -157,7 +157,7 @@ def test_more_tokens_than_32_bits_count(tmp_path: Path) -> None:
     assert batch.ids.tolist() == [0, 9, 7, 8]
 
 
-def test_some_of_the_rows() -> None:
+def test_slices_of_rows() -> None:
     store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
     store.read(TEXTS)
     rows = store.select(TEXTS)[3:6]
@@ -166,7 +166,7 @@ def test_some_of_the_rows() -> None:
 
 
 class BroadcastLog:
-    """What the first process told, in order, for one that comes after it."""
+    """Records the broadcasts of the first process and replays them to another."""
 
     def __init__(self) -> None:
         self.told: list[Any] = []
@@ -182,7 +182,7 @@ class BroadcastLog:
 
 @LINUX
 @pytest.mark.parametrize("apart", [False, True])
-def test_others_map_the_firsts_file_unless_it_is_on_another_machine(
+def test_other_processes_map_the_first_ones_file_unless_on_another_machine(
     apart: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_blocks(monkeypatch)
@@ -190,7 +190,7 @@ def test_others_map_the_firsts_file_unless_it_is_on_another_machine(
     first = TokenStore(character_codes, vocabulary=256, broadcast_from_first=told.record)
     first.read(TEXTS[:20])
     first.read(TEXTS)
-    assert len(told.told) == 1 + 3 + -(-(len(TEXTS) - 20) // 7)  # the place of the file, and each block
+    assert len(told.told) == 1 + 3 + -(-(len(TEXTS) - 20) // 7)  # the path of the file, and each block
     if apart:
         monkeypatch.setattr(platform, "node", lambda: "elsewhere")
     second = TokenStore(character_codes if apart else never, vocabulary=256, broadcast_from_first=told.replay())
@@ -202,7 +202,7 @@ def test_others_map_the_firsts_file_unless_it_is_on_another_machine(
 
 
 @LINUX
-def test_another_file_of_the_same_place_is_not_taken_for_the_firsts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_file_at_the_same_path_is_not_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch)
     told = BroadcastLog()
     first = TokenStore(character_codes, vocabulary=256, broadcast_from_first=told.record)
@@ -216,7 +216,7 @@ def test_another_file_of_the_same_place_is_not_taken_for_the_firsts(monkeypatch:
 
 
 @LINUX
-def test_the_file_has_no_name_and_goes_with_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_file_is_unlinked_and_closed_with_its_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
@@ -259,7 +259,7 @@ def test_ctrl_c_leaves_nothing(in_file: bool, tmp_path: Path, monkeypatch: pytes
     assert written.getvalue().count("\x1b[?25h") == written.getvalue().count("\x1b[?25l") == 1  # the cursor is back
 
 
-def test_a_folder_that_takes_no_file_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unwritable_folder_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
     with pytest.raises(NearfarError, match=r"cannot be written .*No such file.*TMPDIR"):
@@ -267,7 +267,7 @@ def test_a_folder_that_takes_no_file_is_told(tmp_path: Path, monkeypatch: pytest
 
 
 @LINUX
-def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch)
     monkeypatch.setattr(tempfile, "TemporaryFile", partial(open, "/dev/full", "wb"))
     with pytest.raises(NearfarError, match=r"cannot be written .*No space left.*TMPDIR"):
@@ -275,7 +275,7 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(("many", "terminal", "shown"), [(30, True, True), (40, True, False), (30, False, False)])
-def test_a_bar_is_shown_where_it_takes_long(
+def test_a_progress_bar_is_shown_for_many_texts(
     many: int, terminal: bool, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_blocks(monkeypatch, in_file=False)

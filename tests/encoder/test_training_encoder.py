@@ -1,4 +1,4 @@
-"""The classifier as training sees it: items tokenised once, its two halves, and the weights of each."""
+"""The classifier in training: items are tokenised once; backbone and head have separate weights."""
 
 from pathlib import Path
 
@@ -18,7 +18,7 @@ def halves(folder: Path, architecture: str = "bert", *, bf16: bool = False, max_
 
 
 @pytest.mark.parametrize("architecture", [*ARCHITECTURES, "deberta-v2"])
-def test_each_weight_belongs_to_one_half_and_is_trained(architecture: str, tmp_path: Path) -> None:
+def test_each_weight_belongs_to_backbone_or_head_and_is_trained(architecture: str, tmp_path: Path) -> None:
     classifier, half = halves(tmp_path, architecture)
     backbone, head = ([id(p) for p in module.parameters()] for module in (classifier.backbone, half.head))
     assert head
@@ -35,7 +35,7 @@ def test_each_weight_belongs_to_one_half_and_is_trained(architecture: str, tmp_p
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "distilbert", "deberta-v2"])
-def test_dropout_of_the_head_goes_on_and_off_with_it(architecture: str, tmp_path: Path) -> None:
+def test_dropout_of_the_head_follows_its_mode(architecture: str, tmp_path: Path) -> None:
     classifier, half = halves(tmp_path, architecture)
     states = torch.randn(64, 32, generator=torch.Generator().manual_seed(0))
 
@@ -45,14 +45,14 @@ def test_dropout_of_the_head_goes_on_and_off_with_it(architecture: str, tmp_path
 
     half.head.train()
     assert differ()
-    classifier.predict([("a dog",)])  # which looks at the classifier as it is in use
+    classifier.predict([("a dog",)])  # switches the classifier to evaluation mode and back
     half.head.eval()
     assert not differ()
     half.head.train()
     assert differ()
 
 
-def test_items_are_tokenised_once_and_cut_ones_counted_by_row(tmp_path: Path) -> None:
+def test_items_are_tokenised_once_and_truncated_ones_counted_by_row(tmp_path: Path) -> None:
     classifier, half = halves(tmp_path, max_length=9)
     long, short = ("a dog " * 9, "the cat"), ("a dog", "the cat")
     half.read([long, short, long])
@@ -69,7 +69,7 @@ def test_items_are_tokenised_once_and_cut_ones_counted_by_row(tmp_path: Path) ->
         half.states([long])
 
 
-def test_bfloat16_computes_and_hands_out_float32(tmp_path: Path) -> None:
+def test_bfloat16_computation_returns_float32(tmp_path: Path) -> None:
     classifier, exact = halves(tmp_path)
     rough = TrainingClassifier(classifier, max_length=None, bf16=True)
     several = items(8)

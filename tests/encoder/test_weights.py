@@ -1,4 +1,4 @@
-"""The SHA-256 of weights: a large file is read once, a file that has changed again."""
+"""The SHA-256 of weights: a large file is read once, and again after a change."""
 
 import hashlib
 import os

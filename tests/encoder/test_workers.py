@@ -1,4 +1,4 @@
-"""Several processes that encode blocks side by side: their devices, their vectors, their mistakes and their deaths."""
+"""Worker processes that encode blocks in parallel: devices, vectors, errors and crashes."""
 
 import multiprocessing
 import os
@@ -27,7 +27,7 @@ def test_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert assign_devices("cpu", 2) == ["cpu"] * 2
 
 
-def test_a_process_gives_what_encode_gives_and_its_death_is_told(tmp_path: Path) -> None:
+def test_a_worker_gives_the_vectors_of_encode_and_its_crash_is_reported(tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"), pooling="cls", max_length=7)
     texts = sentences(180, longest=20)
     blocks = tokenize_blocks(encoder, ((start, texts[start : start + 6]) for start in range(0, 180, 6)))
@@ -54,14 +54,14 @@ def test_a_process_gives_what_encode_gives_and_its_death_is_told(tmp_path: Path)
     assert multiprocessing.active_children() == []
 
 
-def test_mistakes_of_a_process_are_told(tmp_path: Path) -> None:
+def test_errors_of_a_worker_are_reported(tmp_path: Path) -> None:
     save_tiny(tmp_path / "tiny")
     with pytest.raises(NearfarError, match=r"One of the --processes failed: unknown pooling 'meen'"):
         list(_serve(tmp_path / "tiny", "meen"))
 
 
 def _serve(folder: Path, pooling: str) -> list[tuple[str, object]]:
-    """What a process says that is asked for nothing, in this process."""
+    """The first message of a worker, run in this process."""
     ours, theirs = multiprocessing.Pipe()
     before, threads = signal.getsignal(signal.SIGINT), torch.get_num_threads()
     try:

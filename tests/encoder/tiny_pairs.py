@@ -1,4 +1,4 @@
-"""Tiny encoders whose tokenizers lay out pairs as their families do."""
+"""Tiny encoders whose tokenizers format pairs as their architectures do."""
 
 from pathlib import Path
 
@@ -45,6 +45,6 @@ def save_tiny_for_pairs(folder: Path, architecture: str = "bert", *, dropout: fl
 
 
 def items(count: int, *, longest: int = 12) -> list[tuple[str, ...]]:
-    """Made-up items, every other one a pair."""
+    """Synthetic items; every other one is a pair."""
     texts = sentences(2 * count, seed=3, longest=longest)
     return [tuple(texts[2 * number : 2 * number + 1 + number % 2]) for number in range(count)]

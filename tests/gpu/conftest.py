@@ -1,4 +1,4 @@
-"""What every test on a GPU has: data, and arithmetic that can be compared."""
+"""Fixtures of all GPU tests: data, and deterministic arithmetic."""
 
 import os
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def _no_tf32() -> Iterator[None]:
-    """Products in float32 have float32's digits."""
+    """Disable TF32, so that float32 products have full precision."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     yield

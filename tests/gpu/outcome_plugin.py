@@ -1,4 +1,4 @@
-"""Write what the tests found on a GPU, and on which: a plugin of pytest, which ``make test-gpu`` loads.
+"""Writes the outcomes of the GPU tests and the GPU's name: a pytest plugin that ``make test-gpu`` loads.
 
 The file is benchmarks/results/gpu-tests.json, or runs/uncommitted/gpu-tests.json where the checkout has uncommitted
 changes. Without a GPU nothing is written.
@@ -20,7 +20,7 @@ _started = time.monotonic()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Note how a test came out; a failure outweighs what came before or comes after."""
+    """Record the outcome of a test; a failure in any phase counts."""
     if report.when == "call" or report.outcome != "passed":
         _outcomes[report.nodeid] = (
             "failed" if "failed" in (report.outcome, _outcomes.get(report.nodeid)) else report.outcome
@@ -28,7 +28,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def record(folder: Path) -> Path:
-    """Write the outcomes, and what they were found on, into a folder."""
+    """Write the outcomes and the machine into a folder."""
     content = {**provenance().to_dict(), "capability": capability(), "seconds": round(time.monotonic() - _started)}
     content |= {"counts": Counter(_outcomes.values()), "tests": _outcomes}
     folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,7 @@ def capability() -> list[int] | None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Write, and say where."""
+    """Write the file, and print its path."""
     if not torch.cuda.is_available():
         terminalreporter.write_line("There is no GPU: torch sees no CUDA device, so nothing was recorded.")
         return

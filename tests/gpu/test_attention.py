@@ -1,4 +1,4 @@
-"""Attention on a GPU: each backend gives the formula's values and gradients, and drops shares as dropout says."""
+"""Attention on a GPU: each backend gives the formula's values and gradients, and correct dropout."""
 
 import math
 import warnings
@@ -17,20 +17,20 @@ from tests.gpu.devices import on_each_device
 HALF, WHOLE = torch.bfloat16, torch.float32
 HEADS = 2
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
-"""Relative to the norm of what the formula gives in float64."""
+"""Relative to the norm of the formula's result in float64."""
 DROPPED = 0.25
 
 
 @pytest.fixture(autouse=True)
 def _on_a_cpu() -> Iterator[None]:
-    """On a CPU torch converts nested tensors to an older layout, and warns that it is a prototype."""
+    """On a CPU, torch converts nested tensors to an older layout and warns that it is a prototype."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
         yield
 
 
 def groups_of(*texts: tuple[int, int]) -> list[LengthGroup]:
-    """(length, how many) of each group, the shortest first."""
+    """Groups, shortest first, given as (length, number of texts)."""
     groups: list[LengthGroup] = []
     for length, count in texts:
         groups.append(LengthGroup(groups[-1].span.stop if groups else 0, count, length))
@@ -41,13 +41,13 @@ GROUPS = groups_of((1, 2), (5, 3), (16, 1), (33, 2), (64, 1), (130, 2))
 
 
 def drawn(groups: list[LengthGroup], head_dim: int, dtype: torch.dtype) -> list[Tensor]:
-    """Query, key, value and an output gradient, in numbers that ``dtype`` has."""
+    """Query, key, value and an output gradient, all representable in ``dtype``."""
     shape = (4, groups[-1].span.stop, HEADS, head_dim)
     return list(torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype).unbind())
 
 
 def formula(tensors: list[Tensor], groups: list[LengthGroup], window: int | None, factors: Tensor | None = None):
-    """Text by text in float64, on the CPU; ``factors`` [tokens, heads, longest] multiply the shares."""
+    """The formula for each text in float64 on the CPU; ``factors`` [tokens, heads, longest] are those of dropout."""
     query, key, value = (tensor.double().requires_grad_() for tensor in tensors[:3])
     rows = []
     for group in groups:
@@ -107,15 +107,15 @@ def test_values_and_gradients(device: str, backend: str, dtype: torch.dtype, hea
     small=[("groups", WHOLE), ("nested", WHOLE)],
     whole=[(backend, dtype) for backend in ("groups", "nested") for dtype in (HALF, WHOLE)],
 )
-def test_dropout_drops_shares(device: str, backend: str, dtype: torch.dtype) -> None:
-    """Values are unit vectors, so that what comes out are the shares themselves, and the mask can be read off."""
+def test_dropout_of_attention_weights(device: str, backend: str, dtype: torch.dtype) -> None:
+    """Values are unit vectors, so that the output is the attention weights, which show the mask."""
     head_dim = 64
     groups = groups_of((8, 40), (40, 3), (64, 3))
     query, key, _, grad_output = drawn(groups, head_dim, dtype)
     unit = torch.eye(head_dim, dtype=dtype)
     value = torch.cat([unit[: group.length].repeat(group.num_texts, 1) for group in groups])
     value = value[:, None].expand(-1, HEADS, -1).contiguous()
-    tensors = [0.3 * query, key, value, grad_output]  # no share so small that it is 0 without being dropped
+    tensors = [0.3 * query, key, value, grad_output]  # no attention weight is so small that it rounds to 0
     torch.manual_seed(0)
     found = values_and_gradients_on(device, tensors, groups, backend=backend, dropout=DROPPED)
     seen = torch.cat([torch.full((group.span.stop - group.start,), group.length) for group in groups])
@@ -135,10 +135,10 @@ def test_dropout_drops_shares(device: str, backend: str, dtype: torch.dtype) -> 
 
 
 @on_each_device("dtype, head_dim", small=[], whole=[(dtype, d) for dtype in (HALF, torch.float16) for d in (32, 64)])
-def test_varlen_is_what_a_gpu_takes(
+def test_varlen_is_the_default_on_a_gpu(
     device: str, dtype: torch.dtype, head_dim: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where attention dropout is off. It passes its check on this machine, without a warning."""
+    """Without attention dropout. It passes its self-check on this machine, without a warning."""
     needs_varlen()
     monkeypatch.delenv(VARIABLE, raising=False)
     passes_self_check.cache_clear()

@@ -1,4 +1,4 @@
-"""The GPU's benchmark in its small form on the CPU: it measures every side, and its page is made of its file alone."""
+"""The GPU benchmark in its small form on the CPU: it measures every side and generates its page from its file alone."""
 
 import json
 import runpy
@@ -18,7 +18,7 @@ Bench = Callable[..., None]
 
 @pytest.fixture
 def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    """The script with these words, as from the command line; its neighbours are forgotten afterwards."""
+    """Run the script with these arguments; remove the modules that it imported afterwards."""
     before = set(sys.modules)
     monkeypatch.syspath_prepend(str(SCRIPT.parent))
 
@@ -62,7 +62,7 @@ def test_the_small_form_measures_every_side(bench: Bench, tmp_path: Path, capsys
     assert "`nested` torch's nested tensors" in capsys.readouterr().out
 
 
-def test_without_a_gpu_it_says_so(
+def test_without_a_gpu_it_prints_a_message(
     bench: Bench, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)

@@ -1,4 +1,4 @@
-"""An encoder on a GPU: ragged equals padded, vectors are those of the CPU, and dropout is dropout."""
+"""An encoder on a GPU: ragged equals padded, vectors equal the CPU's, and dropout has the right rate."""
 
 from pathlib import Path
 
@@ -45,13 +45,13 @@ def test_ragged_equals_padded(device: str, architecture: str, tmp_path: Path) ->
     assert gradients.keys() == right.keys()
     largest = max(float(gradient.abs().max()) for gradient in right.values())
     for name, gradient in right.items():
-        scale = max(float(gradient.abs().max()), 1e-3 * largest)  # a key's bias has none but for rounding
+        scale = max(float(gradient.abs().max()), 1e-3 * largest)  # the gradient of a key's bias is only rounding
         assert float((gradients[name] - gradient).abs().max()) <= 1e-3 * scale, name
 
 
 @on_each_device("architecture", small=SMALL, whole=ARCHITECTURES)
-def test_vectors_are_those_of_the_cpu(device: str, architecture: str, tmp_path: Path) -> None:
-    """Of texts one by one there; together, here."""
+def test_vectors_equal_those_of_the_cpu(device: str, architecture: str, tmp_path: Path) -> None:
+    """Texts are encoded one by one on the CPU and together on the GPU."""
     save_tiny(tmp_path, architecture)
     on_cpu = Encoder.from_pretrained(tmp_path, device="cpu")
     encoder = Encoder.from_pretrained(tmp_path, device=device)
@@ -71,8 +71,8 @@ def test_vectors_in_bfloat16_are_close(device: str, architecture: str, tmp_path:
 
 @on_each_device("p", small=(0.1,), whole=(0.1, 0.5))
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_dropout_is_dropout(device: str, p: float, dtype: torch.dtype) -> None:
-    """Zeros in the share of p to five standard errors, the rest over 1 - p, the same mask backwards, by seed."""
+def test_dropout_rate_scale_and_gradient(device: str, p: float, dtype: torch.dtype) -> None:
+    """The share of zeros is p within five standard errors, the rest is divided by 1 - p; the gradient has the mask."""
     count = 40_000
     layer = Dropout(p)
     x = torch.ones(count, device=device, dtype=dtype, requires_grad=True)
@@ -91,7 +91,7 @@ def test_dropout_is_dropout(device: str, p: float, dtype: torch.dtype) -> None:
 
 @on_each_device("architecture", small=("bert",), whole=RAGGED)
 @pytest.mark.parametrize("bf16", [False, True])
-def test_training_draws_and_evaluation_does_not(device: str, architecture: str, bf16: bool, tmp_path: Path) -> None:
+def test_dropout_is_active_only_in_training(device: str, architecture: str, bf16: bool, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture, dropout=0.3), device=device)
     for module in encoder.modules():  # ModernBERT has none by default
         if isinstance(module, nn.Dropout):
@@ -111,7 +111,7 @@ def test_training_draws_and_evaluation_does_not(device: str, architecture: str, 
 
 @pytest.mark.parametrize("architecture", RAGGED)
 def test_no_tensor_is_left_on_the_cpu(architecture: str, tmp_path: Path) -> None:
-    """The meta device, which any machine has, refuses tensors of another as a GPU does."""
+    """The meta device, available on any machine, refuses tensors of other devices like a GPU."""
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture), device="cpu").to("meta")
     for mode in (False, True):
         out = encoder.train(mode)(encoder.tokenize(TEXTS).ids)

@@ -1,4 +1,4 @@
-"""Loss and gradient of every method on a GPU are those on the CPU: float32 to 1e-4, bfloat16 to its digits."""
+"""Loss and gradient of every method on a GPU equal the CPU's: float32 to 1e-4, bfloat16 to its precision."""
 
 from pathlib import Path
 
@@ -12,13 +12,13 @@ from tests.gpu.training_step import CLASSIFIER, EVERY, Step, assert_close, plain
 pytestmark = pytest.mark.long
 
 TOLERANCE = 1e-4
-"""Relative, of sums in another order, through two layers and a softmax at temperature 0.01."""
+"""Relative tolerance for another order of summation, through two layers and a softmax at temperature 0.01."""
 SMALL = ("scl", "sg-opt", "info-nce", "mlm", CLASSIFIER)
 
 
 @on_each_device("method", small=EVERY, whole=EVERY)
 @pytest.mark.parametrize("micro_batch", [None, 3])
-def test_a_step_is_the_one_on_the_cpu(device: str, method: str, micro_batch: int | None, folder: Path) -> None:
+def test_a_step_equals_the_one_on_the_cpu(device: str, method: str, micro_batch: int | None, folder: Path) -> None:
     expected = plain_step(prepared(method, folder, "cpu"))
     run = prepared(method, folder, device)
     assert next(run.encoder.parameters()).device.type == device
@@ -31,7 +31,7 @@ def test_a_step_is_the_one_on_the_cpu(device: str, method: str, micro_batch: int
     whole=[(method, precision) for method in EVERY for precision in ("fp32", "bf16")],
 )
 def test_dropout_is_the_same_both_times(device: str, method: str, precision: str, folder: Path) -> None:
-    """In pieces rows are made twice, first without a graph, and the gradient is that of the masks of the first time."""
+    """With micro-batches, rows are computed twice, first without a graph; both times have the same masks."""
     bf16 = precision == "bf16"
     run = prepared(method, folder, device, model=str(folder / "noisy"), soft=bf16, precision=precision)
     expected = plain_step(run, micro_batch=3, bf16=bf16)
@@ -42,7 +42,7 @@ def test_dropout_is_the_same_both_times(device: str, method: str, precision: str
 
 @on_each_device("method", small=SMALL, whole=EVERY)
 def test_bfloat16_agrees_with_float32(device: str, method: str, folder: Path) -> None:
-    """In loss, and in the direction of the gradient of all parameters together."""
+    """In loss, and in the direction of the concatenated gradient of all parameters."""
     exact = step(prepared(method, folder, device, soft=True))
     rough = step(prepared(method, folder, device, soft=True, precision="bf16"), bf16=True)
     assert rough.loss == pytest.approx(exact.loss, rel=0.02)
@@ -51,8 +51,8 @@ def test_bfloat16_agrees_with_float32(device: str, method: str, folder: Path) ->
     assert float(functional.cosine_similarity(ours, right, dim=0)) > 0.99
 
 
-def test_another_gradient_is_noticed(folder: Path) -> None:
-    """One of them, and by one part in a hundred."""
+def test_the_comparison_detects_another_gradient(folder: Path) -> None:
+    """A change of one gradient by one percent."""
     right = step(prepared("scl", folder, "cpu"))
     for name in ("encoder.backbone.encoder.layer.0.attention.self.query.weight", "head0.linears.0.weight"):
         wrong = Step(right.loss, right.gradients | {name: 1.01 * right.gradients[name]})

@@ -1,4 +1,4 @@
-"""What ``make test-gpu`` writes."""
+"""The outcomes that ``make test-gpu`` writes."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Two processes on one GPU are one: rows are gathered and gradients summed by gloo, as NCCL wants a GPU for each."""
+"""Two processes on one GPU equal one, with gloo, because NCCL needs one GPU per process."""
 
 import sys
 from pathlib import Path
@@ -40,14 +40,14 @@ def work(rank: int, size: int, folder: Path, device: str, methods: tuple[str, ..
 def work_alone(rank: int, *given) -> None:
     """In a process of its own."""
     torch.set_num_threads(1)
-    processes_module.SPARSE_MIN_ROWS = 16  # the tiny vocabulary's rows are sent apart, too
+    processes_module.SPARSE_MIN_ROWS = 16  # so that the tiny vocabulary's rows are reduced separately too
     work(rank, *given)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")
 @on_each_device("size, methods", small=[(1, ("scl", "sg-opt"))], whole=[(2, EVERY)])
-def test_processes_are_one(device: str, size: int, methods: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
-    """On the CPU a group of one, which starts no process; tests/distributed has several there."""
+def test_processes_equal_one(device: str, size: int, methods: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
+    """On the CPU a group of one process; tests/distributed tests several on the CPU."""
     given = (size, folder, device, methods, tmp_path)
     if size == 1:
         work(0, *given)

@@ -1,4 +1,4 @@
-"""Whole runs on a GPU: their steps are those of the CPU, and one that was killed and resumed ends bit-identical."""
+"""Whole runs on a GPU: steps equal the CPU's, and a killed and resumed run ends bit-identical."""
 
 import json
 from dataclasses import replace
@@ -21,7 +21,7 @@ RESUMED = ("scl", "simcse-unsup", "sg-opt", "info-nce", "regression")
 
 
 def killed(settings: TrainConfig, *, after: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run until something fails behind a step; what comes after its checkpoint is lost."""
+    """Run until an error after a step; progress since the last checkpoint is lost."""
     write = MetricsFile.on_step
 
     def fail(self: MetricsFile, report: Any) -> None:
@@ -44,8 +44,8 @@ def run_outputs(settings: TrainConfig) -> tuple[list[dict[str, Any]], dict[str, 
 
 
 @on_each_device("method", small=("scl",), whole=("scl", "simcse-sup", "sg-opt", "supcon-text"))
-def test_a_run_is_the_one_on_the_cpu(device: str, method: str, folder: Path, tmp_path: Path) -> None:
-    """Gradients, clipping, AdamW's groups and the schedule: without dropout, steps differ by rounding alone."""
+def test_a_run_equals_the_one_on_the_cpu(device: str, method: str, folder: Path, tmp_path: Path) -> None:
+    """Gradients, clipping, AdamW's groups and the schedule: without dropout, steps differ only by rounding."""
     given = {"model": str(folder / "tiny"), "epochs": 3, "max_steps": 6, "keep": "last", "precision": "fp32"}
     given |= {"learning_rate": 3e-4, "head_learning_rate": 1e-3, "weight_decay": 0.1, "max_grad_norm": 0.5}
     expected = config(method, folder, output=str(tmp_path / "cpu"), device="cpu", **given)
@@ -60,7 +60,7 @@ def test_a_run_is_the_one_on_the_cpu(device: str, method: str, folder: Path, tmp
         for name in right.keys() & {"loss", "gradient_norm", "learning_rate", "spearman"}:
             assert line[name] == pytest.approx(right[name], rel=5e-3, abs=1e-6), name
     for name, right in right_weights.items():
-        if not name.endswith("key.bias"):  # its gradient is rounding alone, which AdamW makes as large as any
+        if not name.endswith("key.bias"):  # its gradient is only rounding, which AdamW scales up like any other
             assert float((weights[name] - right).abs().max()) <= 2e-4, name
 
 
@@ -70,10 +70,10 @@ def test_a_run_is_the_one_on_the_cpu(device: str, method: str, folder: Path, tmp
     small=[("simcse-unsup", "fp32")],
     whole=[(method, precision) for method in RESUMED for precision in ("fp32", "bf16")],
 )
-def test_resumed_it_ends_bit_identical(
+def test_a_resumed_run_ends_bit_identical(
     device: str, method: str, precision: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With dropout, killed two steps behind a checkpoint; and another seed has other weights."""
+    """With dropout, killed two steps after a checkpoint; another seed gives other weights."""
     given = {"epochs": 3, "max_steps": 7, "keep": "last", "device": device, "precision": precision}
     whole = config(method, folder, output=str(tmp_path / "whole"), **given)
     parted, other = replace(whole, output=str(tmp_path / "parted")), replace(whole, output=str(tmp_path / "o"), seed=2)

@@ -20,7 +20,7 @@ SEED = 7
 
 
 class Step(NamedTuple):
-    """What one step has found."""
+    """Loss and gradients of one step."""
 
     loss: float
     gradients: dict[str, torch.Tensor]
@@ -29,12 +29,12 @@ class Step(NamedTuple):
 def prepared(
     method: str, folder: Path, device: str, *, processes: int = 1, soft: bool = False, **settings: Any
 ) -> PreparedRun | Job:
-    """A run of ``method`` on an encoder without dropout; ``mlm`` beside simcse-unsup."""
+    """A run of ``method`` on an encoder without dropout; ``mlm`` is the second objective of simcse-unsup."""
     if method == CLASSIFIER:
         return _classifier(folder, device, processes=processes, **settings)
     name, overrides = ("simcse-unsup", {"mlm_weight": 0.5}) if method == "mlm" else (method, {})
     if method == "augment":
-        overrides |= {"max_positives": "all", "max_negatives": "all"}  # which ones are drawn is up to the device
+        overrides |= {"max_positives": "all", "max_negatives": "all"}  # random choices depend on the device
     if soft and getattr(METHODS[name], "temperature", 1.0) < 0.5:
         overrides |= {"temperature": 0.5}  # a lower one multiplies rounding
     given = {"model": str(folder / "tiny"), "device": device, "precision": "fp32", **overrides, **settings}
@@ -52,7 +52,7 @@ def _classifier(folder: Path, device: str, *, processes: int, **settings: Any) -
 
 
 def step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
-    """By the library's own way, in pieces where ``micro_batch`` is given."""
+    """Computed by the library, in micro-batches if ``micro_batch`` is given."""
     parts, total = _first_batch(run), 0.0
     processes = Processes()
     for number, (objective, batch, weight) in enumerate(parts):
@@ -64,7 +64,7 @@ def step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: bool =
 
 
 def plain_step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
-    """By autograd alone, in one graph from texts to loss; dropout is drawn for the same pieces."""
+    """The reference by autograd, in one graph from texts to loss, with the dropout of the same micro-batches."""
     parts, total = _first_batch(run), torch.zeros((), device=next(run.encoder.parameters()).device)
     for number, (objective, batch, weight) in enumerate(parts):
         seed_rng(SEED, 0, number, "items")
@@ -81,7 +81,7 @@ def plain_step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: 
 
 
 def assert_close(found: Step, expected: Step, *, tolerance: float) -> None:
-    """Losses, and the gradient of each parameter, to ``tolerance`` of their size.
+    """Assert that losses and the gradient of each parameter agree within a relative ``tolerance``.
 
     A gradient that is 0 but for rounding, as a key's bias has it, is held to a hundredth of that of the largest one.
     """

@@ -1,4 +1,4 @@
-"""Model folders of each form, and how to spoil them."""
+"""Model folders of each form, and functions to damage them."""
 
 import json
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from nearfar.encoder.classifier import Classifier
 from tests.tiny import save_tiny
 
 REMOVED = object()
-"""For a setting that is left out."""
+"""Marks a setting to remove."""
 
 
 def save_model_variants(root: Path) -> Path:
@@ -29,14 +29,14 @@ def save_model_variants(root: Path) -> Path:
 
 
 def edit(file: Path, changes: dict[str, Any]) -> None:
-    """Change settings of a JSON file, or make one of them."""
+    """Change settings of a JSON file, or create it."""
     settings = json.loads(file.read_text()) if file.exists() else {}
     settings |= changes
     file.write_text(json.dumps({name: value for name, value in settings.items() if value is not REMOVED}))
 
 
 def assert_load_refused(load: Callable[[], object], folder: Path, mentions: tuple[str, ...]) -> None:
-    """Assert that the load refuses, in one line that begins with the folder or a file in it."""
+    """Assert that loading fails with one line that starts with the folder or a file in it."""
     with pytest.raises(NearfarError) as caught:
         load()
     said = str(caught.value)
@@ -48,7 +48,7 @@ def assert_load_refused(load: Callable[[], object], folder: Path, mentions: tupl
 
 
 def rows_of(table: list[tuple[dict[str, Any], tuple[str, ...]]]) -> list[Any]:
-    """The rows of a table of changes and what is to be said of each, with ids."""
+    """Parametrisation from a table of changes and the expected messages, with ids."""
     return [
         pytest.param(changes, mentions, id=f"{number} " + ",".join(f"{k}={v!r:.20}" for k, v in changes.items()))
         for number, (changes, mentions) in enumerate(table)

@@ -1,4 +1,4 @@
-"""Model folders by mutation: each file of a valid one missing, empty, cut, of another JSON type, or garbage in part.
+"""Mutated model folders: each file of a valid one is missing, empty, truncated, of another type, or partly garbage.
 
 Either the folder is refused in one sentence that names it, or it gives the vectors of the intact one.
 """
@@ -41,7 +41,7 @@ FILES = {
     "classifier": PLAIN,
     "translator": (*PLAIN, "generation_config.json"),
 }
-"""The files of each form of a model folder; ``layers`` and ``words`` lack those that ``modules`` has as well."""
+"""The files of each form of a model folder; those of ``layers`` and ``words`` that ``modules`` has too are omitted."""
 MUTATIONS: dict[str, Callable[[bytes], bytes | None]] = {
     "missing": lambda whole: None,
     "empty": lambda whole: b"",
@@ -55,24 +55,24 @@ MUTATIONS: dict[str, Callable[[bytes], bytes | None]] = {
     "garbage": lambda whole: flip_bits(whole, 16),
 }
 UNREAD_FILES = {"README.md", "1_WordWeights/model.safetensors"}
-"""Files whose content is not read, or is known from another file."""
+"""Files whose content is not read, or is redundant."""
 SETTINGS = ("3_Normalize/config.json", "config_sentence_transformers.json", "sentence_bert_config.json")
 DEFAULTS = {
     *((file, mutation) for file in SETTINGS for mutation in ("missing", "object")),
     ("generation_config.json", "missing"),
 }
-"""Mutations after which a model is the same, as its settings are the defaults."""
+"""Mutations that do not change the model, because its settings are the defaults."""
 TEXTS = [*sentences(12), "a dog " * 40]
 
 
 def flip_bits(whole: bytes, count: int) -> bytes:
-    """The highest bit of some bytes in the middle turned: no longer ASCII."""
+    """Flip the highest bit of some bytes in the middle, so that they are not ASCII."""
     middle = len(whole) // 2
     return whole[:middle] + bytes(byte ^ 0x80 for byte in whole[middle : middle + count]) + whole[middle + count :]
 
 
 def results_of(form: str, folder: Path) -> Any:
-    """What the model in the folder gives."""
+    """The output of the model in the folder."""
     if form == "classifier":
         return Classifier.from_pretrained(folder).predict([(text,) for text in TEXTS])
     if form == "translator":
@@ -87,7 +87,7 @@ def same(form: str, folder: Path, expected: Any) -> bool:
 
 @pytest.fixture(scope="module")
 def intact(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Any]]:
-    """The folder of each form, and what its model gives."""
+    """The folder of each form, and its model's output."""
     root = save_model_variants(tmp_path_factory.mktemp("intact"))
     save_tiny_seq2seq(root / "translator")
     with pytest.warns(UserWarning, match="longer than"):
@@ -104,7 +104,7 @@ def test_no_file_is_left_out(intact: dict[str, tuple[Path, Any]]) -> None:
 @pytest.mark.filterwarnings("ignore:.*longer than")
 @pytest.mark.parametrize("mutation", MUTATIONS)
 @pytest.mark.parametrize(("form", "file"), [(form, file) for form, files in FILES.items() for file in files])
-def test_a_spoilt_file(
+def test_a_mutated_file(
     intact: dict[str, tuple[Path, Any]], form: str, file: str, mutation: str, tmp_path: Path
 ) -> None:
     whole, expected = intact[form]
@@ -116,7 +116,7 @@ def test_a_spoilt_file(
     if file in UNREAD_FILES or (file, mutation) in DEFAULTS:
         assert same(form, folder, expected)
         return
-    if file.endswith(".safetensors") and mutation in ("bits", "garbage"):  # numbers like others, unless they overflow
+    if file.endswith(".safetensors") and mutation in ("bits", "garbage"):  # still valid numbers, unless they overflow
         with suppress(NearfarError):
             results_of(form, folder)
         return
@@ -140,7 +140,7 @@ JSON_FILES = [(form, file) for form, files in FILES.items() for file in files if
 def test_an_unreadable_file(
     intact: dict[str, tuple[Path, Any]], form: str, file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By the system's answer, as whoever runs the tests may read everything."""
+    """Mocks the system's error, because the user who runs the tests may be able to read everything."""
     folder = Path(shutil.copytree(intact[form][0], tmp_path / "model"))
     opened = io.open
 
@@ -190,7 +190,7 @@ ENCODE = ["--input", "texts.txt", "--output", "out.npy"]
     ],
 )
 @pytest.mark.parametrize("verb", ["encode", "predict", "evaluate", "train", "back-translate"])
-def test_what_is_no_folder(world: Path, verb: str, model: str, mentions: tuple[str, ...]) -> None:
+def test_paths_that_are_not_folders(world: Path, verb: str, model: str, mentions: tuple[str, ...]) -> None:
     argv = {
         "encode": ["encode", model, *ENCODE],
         "predict": ["predict", model, "--input", "texts.txt", "--output", "out.tsv"],
@@ -220,7 +220,7 @@ def test_a_pipe_beside_the_files_is_not_waited_for(world: Path) -> None:
 
 
 def test_no_tokenizer(world: Path) -> None:
-    """From which transformers makes one up that knows no word."""
+    """Without files, transformers would build a tokenizer without words."""
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (world / "tiny" / name).unlink()
     assert_refused(["encode", "tiny", *ENCODE], "tiny: holds no tokenizer (tokenizer.json or a vocabulary)")

@@ -1,4 +1,4 @@
-"""Parts of model folders that do not fit together: lists of modules, labels, vocabularies, weights in several files."""
+"""Inconsistent parts of model folders: lists of modules, labels, vocabularies, weights in several files."""
 
 import json
 import shutil
@@ -174,7 +174,7 @@ def test_quantized_weights(models: Path, dtype: torch.dtype, tmp_path: Path) -> 
 
 
 def test_modules_without_their_list(models: Path, tmp_path: Path) -> None:
-    """The folder would pass for a plain encoder, with other vectors."""
+    """Otherwise the folder would be opened as a plain encoder, with other vectors."""
     folder = Path(shutil.copytree(models / "modules", tmp_path / "model"))
     (folder / "modules.json").unlink()
     for name in ("config_sentence_transformers.json", "1_Pooling"):
@@ -183,8 +183,8 @@ def test_modules_without_their_list(models: Path, tmp_path: Path) -> None:
             (folder / name).unlink()
 
 
-def test_positions_of_the_padding_are_no_positions(tmp_path: Path) -> None:
-    """RoBERTa's first ones: a text of 65 tokens would be beyond the table."""
+def test_positions_reserved_for_padding_do_not_count(tmp_path: Path) -> None:
+    """RoBERTa reserves its first positions: a text of 65 tokens would exceed the table."""
     folder = save_tiny(tmp_path / "roberta", "roberta")
     edit(folder / "tokenizer_config.json", {"model_max_length": REMOVED})
     encoder = Encoder.from_pretrained(folder)

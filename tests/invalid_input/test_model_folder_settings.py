@@ -1,4 +1,4 @@
-"""Model folders whose files are whole JSON, but say what cannot be or do not fit together: one sentence each."""
+"""Model folders with valid JSON but invalid or inconsistent settings: one sentence each."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Code that a model brings along: it never runs, nobody is asked whether it may, and the refusal is one sentence."""
+"""Custom code of a model never runs, without a question on the terminal; the error is one sentence."""
 
 import builtins
 import io
@@ -61,7 +61,7 @@ def saved(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def evil(saved: Path, world: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Gives a model as the folder ``evil``, which has the code beside its files; the code is importable, too."""
+    """Copies a model to the folder ``evil``, with code next to its files; the code is also importable."""
 
     def prompt(*_: object) -> str:
         raise AssertionError("a question was asked on the terminal")
@@ -215,7 +215,7 @@ def test_by_kind_of_code(evil: Callable[[str], Path], world: Path, row: str) -> 
     assert not (world / "RAN").exists()
 
 
-def test_a_class_that_transformers_has_itself_is_transformers_own(evil: Callable[[str], Path], world: Path) -> None:
+def test_a_class_that_transformers_has_is_taken_from_transformers(evil: Callable[[str], Path], world: Path) -> None:
     expected = Encoder.from_pretrained("tiny").encode(["a dog"])
     known = {"AutoConfig": "evil.BertConfig", "AutoModel": "evil.BertModel", "AutoModelForMaskedLM": "evil.EvilModel"}
     edit_json(evil("plain") / "config.json", auto_map=known)
@@ -228,12 +228,12 @@ def test_a_class_that_transformers_has_itself_is_transformers_own(evil: Callable
 
 
 @pytest.mark.parametrize("kind", ["models.Pooling", "models.pooling.Pooling", "sentence_transformer.modules.Pooling"])
-def test_other_names_of_modules_are_known(evil: Callable[[str], Path], kind: str) -> None:
+def test_other_module_names_are_supported(evil: Callable[[str], Path], kind: str) -> None:
     edit_module_entry(evil("modules"), 1, type=f"sentence_transformers.{kind}")
     assert Encoder.from_pretrained("evil").pooling == "mean"
 
 
-def test_links_may_lead_out_of_the_folder(evil: Callable[[str], Path], world: Path) -> None:
+def test_symlinks_may_point_outside_the_folder(evil: Callable[[str], Path], world: Path) -> None:
     folder = evil("modules")
     (folder / "1_Pooling").rename(world / "elsewhere")
     (folder / "1_Pooling").symlink_to(world / "elsewhere")
@@ -241,7 +241,7 @@ def test_links_may_lead_out_of_the_folder(evil: Callable[[str], Path], world: Pa
 
 
 def test_the_code_would_run(evil: Callable[[str], Path], world: Path) -> None:
-    """Else the tests above would say nothing."""
+    """Otherwise the tests above would prove nothing."""
     from transformers import AutoModel
 
     set_config_and_model_code(evil("plain"))

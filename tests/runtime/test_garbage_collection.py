@@ -1,4 +1,4 @@
-"""The garbage collector: paused while libraries load, afterwards as it was; no visit to each object at the end."""
+"""The garbage collector: paused during imports, restored afterwards, and skipped at exit."""
 
 import gc
 import subprocess
@@ -20,8 +20,8 @@ def collecting() -> Iterator[None]:
     gc.set_threshold(*threshold)
 
 
-def test_nothing_is_collected_inside_and_everything_can_be_afterwards() -> None:
-    """In a process of its own: a collection that another thread has begun makes ``gc.collect`` do nothing."""
+def test_nothing_is_collected_inside_and_everything_can_be_collected_afterwards() -> None:
+    """Runs in a process of its own, because ``gc.collect`` does nothing while another thread collects."""
     code = """if True:
         import gc, weakref
         from nearfar.runtime import garbage_collection
@@ -70,11 +70,11 @@ def test_what_the_program_froze_stays_frozen() -> None:
     with garbage_collection.paused():
         pass
     assert gc.isenabled()
-    assert not any(one is kept for one in gc.get_objects())  # which leaves out what is frozen
+    assert not any(one is kept for one in gc.get_objects())  # without frozen objects
 
 
 def said(call: str) -> list[str]:
-    """What handlers at exit see: handlers are called last to first, so that the first one sees what nearfar's did."""
+    """State seen by exit handlers: they are called last to first, so that the first one runs after nearfar's."""
     code = f"""if True:
         import atexit, gc, sys
         from nearfar import cli

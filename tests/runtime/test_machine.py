@@ -1,4 +1,4 @@
-"""What the processor has, from made-up /proc/cpuinfo, and what the environment takes away."""
+"""Instruction sets from a mocked /proc/cpuinfo, without those that the environment disables."""
 
 from pathlib import Path
 
@@ -60,7 +60,7 @@ def test_instruction_sets(
     assert provenance().hardware["instruction_sets"] == sets
 
 
-def test_the_first_processor_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_name_of_the_first_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_cpuinfo(GENOA, tmp_path, monkeypatch)
     assert machine.processor() == "AMD EPYC"
     assert provenance().hardware["processor"] == "AMD EPYC"
@@ -88,7 +88,9 @@ def test_without_cpuinfo_torch_is_asked(
 
 
 @pytest.mark.parametrize(("capability", "bf16"), [((7, 5), False), ((8, 0), True), ((9, 0), True)])
-def test_cuda_goes_by_its_capability(capability: tuple[int, int], bf16: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cuda_is_native_by_compute_capability(
+    capability: tuple[int, int], bf16: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: capability)
     assert (
@@ -99,7 +101,7 @@ def test_cuda_goes_by_its_capability(capability: tuple[int, int], bf16: bool, mo
     )
 
 
-def test_other_devices_have_none(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_devices_are_not_native(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert not bf16_support.native_bf16("cuda")
     assert not bf16_support.native_bf16("mps")

@@ -1,4 +1,4 @@
-"""How threads wait is settled before torch is there, and the user's own settings stay."""
+"""Thread settings are applied before torch is imported, and the user's settings are kept."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ print(*(f"{{name}}={{os.environ.get(name)}}" for name in {names!r}))
 
 
 def environment_after(argv: list[str], **own: str) -> dict[str, str]:
-    """What a process's environment has after it ran the command."""
+    """The environment of a process after it ran the command."""
     names = [*WAIT_VARIABLES, "OMP_NUM_THREADS"]
     kept = {name: value for name, value in os.environ.items() if name not in names}
     command = [sys.executable, "-c", CODE.format(argv=argv, names=names)]
@@ -42,7 +42,7 @@ def test_importing_nearfar_sets_nothing() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_after_torch_it_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_set_after_torch_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in WAIT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(sys.modules, "torch", object())
@@ -51,7 +51,7 @@ def test_after_torch_it_is_too_late(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(WAIT_VARIABLES))
-def test_what_the_user_says_of_waiting_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_users_wait_settings_are_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "cpu_quota", lambda: None)
     assert settings({name: "7"}) == {}
     assert settings({}) == WAIT_VARIABLES
@@ -100,7 +100,7 @@ def test_processes_started_inside_inherit_them(monkeypatch: pytest.MonkeyPatch) 
     assert os.environ["OMP_WAIT_POLICY"] == "ACTIVE"
 
 
-def test_processes_that_encode_have_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_worker_processes_inherit_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from multiprocessing.context import SpawnProcess
 
     from nearfar.encoder import workers

@@ -1,4 +1,4 @@
-"""A checkpoint brings everything back to the bit, and a write that fails leaves the one before."""
+"""A checkpoint restores everything exactly, and a failed write keeps the previous one."""
 
 import resource
 from pathlib import Path
@@ -24,7 +24,7 @@ def optimiser_of(modules: dict[str, nn.Module]) -> torch.optim.AdamW:
 
 
 def steps(modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer, count: int) -> None:
-    """Steps on numbers of their own."""
+    """Optimiser steps on random data."""
     draw = torch.Generator().manual_seed(count)
     for _ in range(count):
         hidden = modules["encoder"](torch.randn(3, 4, generator=draw))
@@ -37,7 +37,7 @@ def values(modules: dict[str, nn.Module]) -> list[torch.Tensor]:
     return [p.detach().clone() for module in modules.values() for p in module.parameters()]
 
 
-def test_going_on_after_a_load_is_going_on(tmp_path: Path) -> None:
+def test_a_restored_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     modules = network(0)
     optimiser = optimiser_of(modules)
     steps(modules, optimiser, 3)
@@ -53,7 +53,7 @@ def test_going_on_after_a_load_is_going_on(tmp_path: Path) -> None:
         assert torch.equal(ours, theirs)
 
 
-def test_best_weights_come_back(tmp_path: Path) -> None:
+def test_best_weights_are_restored(tmp_path: Path) -> None:
     modules = network(0)
     before = values(modules)
     checkpoints = Checkpoints(tmp_path)
@@ -64,7 +64,7 @@ def test_best_weights_come_back(tmp_path: Path) -> None:
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(modules), before, strict=True))
 
 
-def test_best_weights_come_back_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_weights_are_restored_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     modules = network(0)
     optimiser = optimiser_of(modules)
@@ -73,7 +73,7 @@ def test_best_weights_come_back_from_memory(tmp_path: Path, monkeypatch: pytest.
     kept.save_best(modules)
     steps(modules, optimiser, 2)
     better = values(modules)
-    kept.save_best(modules)  # in place of the ones before
+    kept.save_best(modules)  # replaces the previous ones
     kept.save(Progress(step=2), modules, optimiser)
     steps(modules, optimiser, 3)
     last = values(modules)
@@ -82,12 +82,12 @@ def test_best_weights_come_back_from_memory(tmp_path: Path, monkeypatch: pytest.
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(modules), better, strict=True))
     assert modules["encoder"][1].weight is modules["encoder"][0].weight  # type: ignore[index]
     steps(modules, optimiser, 1)
-    kept.load_best(modules)  # what was kept is a copy, and can be put back again
+    kept.load_best(modules)  # the saved weights are a copy and can be restored again
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(modules), better, strict=True))
     assert not list(tmp_path.iterdir())
 
 
-def test_nothing_saved_is_a_fresh_start(tmp_path: Path) -> None:
+def test_without_a_checkpoint_progress_is_new(tmp_path: Path) -> None:
     modules = network(0)
     assert Checkpoints(tmp_path).load(modules, optimiser_of(modules)) == Progress()
 
@@ -100,7 +100,7 @@ def test_another_number_of_processes_is_refused(tmp_path: Path) -> None:
         Checkpoints(tmp_path).load(modules, optimiser_of(modules))
 
 
-def test_a_kill_between_the_renames_is_mended(tmp_path: Path) -> None:
+def test_a_kill_between_the_renames_is_recovered(tmp_path: Path) -> None:
     modules = network(0)
     checkpoints = Checkpoints(tmp_path)
     checkpoints.save(Progress(step=1), modules, optimiser_of(modules))
@@ -118,7 +118,7 @@ def test_only_safetensors_and_json(tmp_path: Path) -> None:
     assert names == {".safetensors", ".json"}
 
 
-def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     modules = network(0)
     optimiser = optimiser_of(modules)
     checkpoints = Checkpoints(tmp_path)
@@ -143,7 +143,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(again), kept, strict=True))
 
 
-def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     modules = network(0)
     with pytest.raises(NearfarError, match=r"file/run/checkpoint: cannot be written \(Not a directory\)"):

@@ -1,4 +1,4 @@
-"""What a run shows and writes down: lines and a bar, and a metrics.jsonl that survives a kill."""
+"""Progress display (lines or a bar), and a metrics.jsonl that survives a kill."""
 
 import io
 import json
@@ -38,7 +38,7 @@ def test_about_twenty_lines_without_a_terminal(total: int, lines: int) -> None:
     assert steps[0] == f"step {every}: loss 1.235  mlm.loss 3.000  lr 5.0e-04  123 items/s"
 
 
-def test_evaluations_in_words() -> None:
+def test_printed_evaluations() -> None:
     lines = shown(3).splitlines()
     assert lines[0] == "step 0: Spearman 51.23 on the dev pairs  before training"
     assert lines[1] == "  alignment 0.25  mean cosine 0.12"
@@ -48,7 +48,7 @@ def test_evaluations_in_words() -> None:
     assert output.getvalue() == "step 2: Spearman -10.00 on the dev pairs\n"
 
 
-def test_another_metric_in_words() -> None:
+def test_printed_evaluations_with_another_metric() -> None:
     output = io.StringIO()
     console = Console(file=output, width=200)
     display = Display(console, total_steps=3, metric="accuracy", evaluated_on="the validation rows")
@@ -69,21 +69,21 @@ def test_a_terminal_gets_a_bar() -> None:
     assert "step 40: Spearman 51.23" in text
 
 
-def test_a_bar_that_goes_on_starts_where_it_was() -> None:
+def test_the_bar_of_a_resumed_run_starts_at_its_step() -> None:
     display = Display(Console(file=io.StringIO()), total_steps=10, start=4)
     assert display.bar.tasks[0].completed == 4
     display.on_step(report(5))
     assert display.bar.tasks[0].completed == 5
 
 
-def test_the_bar_goes_away_when_something_is_raised() -> None:
+def test_the_bar_is_removed_after_an_error() -> None:
     display = Display(Console(file=io.StringIO(), force_terminal=True), total_steps=10)
     with pytest.raises(KeyboardInterrupt), display:
         raise KeyboardInterrupt
     assert not display.bar.live.is_started
 
 
-def test_metrics_are_a_line_each(tmp_path: Path) -> None:
+def test_each_step_and_evaluation_is_one_line(tmp_path: Path) -> None:
     metrics = MetricsFile(tmp_path / "metrics.jsonl", resume_at=0)
     assert (tmp_path / "metrics.jsonl").read_text() == ""
     metrics.on_evaluate(0, EVALUATION, best=False)
@@ -103,19 +103,19 @@ def test_metrics_are_a_line_each(tmp_path: Path) -> None:
     ]
 
 
-def test_metrics_of_another_name_say_so(tmp_path: Path) -> None:
+def test_another_metric_is_named_in_the_file(tmp_path: Path) -> None:
     metrics = MetricsFile(tmp_path / "metrics.jsonl", resume_at=0, metric="accuracy")
     metrics.on_step(report(1, accuracy=0.5))
     metrics.on_evaluate(1, Evaluation(0.75, {"more": 0.1}), best=True)
     lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
-    assert lines[0].keys() >= {"loss", "accuracy"}  # a term of the loss: no "metric", so no evaluation
+    assert lines[0].keys() >= {"loss", "accuracy"}  # a loss term, not an evaluation: there is no "metric"
     assert "metric" not in lines[0]
     assert lines[1] == {"step": 1, "metric": "accuracy", "accuracy": 0.75, "best": True, "more": 0.1}
     MetricsFile(tmp_path / "metrics.jsonl", resume_at=1, metric="accuracy")
     assert [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()] == lines
 
 
-def test_lines_beyond_the_checkpoint_go_and_half_of_one_too(tmp_path: Path) -> None:
+def test_lines_after_the_checkpoint_and_incomplete_lines_are_removed(tmp_path: Path) -> None:
     file = tmp_path / "metrics.jsonl"
     metrics = MetricsFile(file, resume_at=0)
     metrics.on_evaluate(0, EVALUATION, best=False)
@@ -131,8 +131,8 @@ def test_lines_beyond_the_checkpoint_go_and_half_of_one_too(tmp_path: Path) -> N
     assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [0, 1, 2, 3]
 
 
-def test_without_a_checkpoint_it_begins_anew(tmp_path: Path) -> None:
-    """The run evaluates its start again, which must not be there twice."""
+def test_without_a_checkpoint_the_file_is_emptied(tmp_path: Path) -> None:
+    """The restarted run evaluates before training again, which must not be recorded twice."""
     file = tmp_path / "metrics.jsonl"
     metrics = MetricsFile(file, resume_at=0)
     metrics.on_evaluate(0, EVALUATION, best=False)
@@ -141,7 +141,7 @@ def test_without_a_checkpoint_it_begins_anew(tmp_path: Path) -> None:
     assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [0]
 
 
-def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
+def test_an_unwritable_path_is_named(tmp_path: Path) -> None:
     metrics = MetricsFile(tmp_path / "metrics.jsonl", resume_at=0)
     (tmp_path / "metrics.jsonl").unlink()
     (tmp_path / "metrics.jsonl").mkdir()

@@ -1,4 +1,4 @@
-"""Gradients in pieces equal the gradient of the whole, for every method, dropout replayed."""
+"""Gradients with micro-batches equal the gradient of the whole batch, for every method, with the same dropout."""
 
 from dataclasses import replace
 from itertools import pairwise
@@ -49,7 +49,7 @@ def collected(run: PreparedRun) -> list[torch.Tensor]:
 
 
 def plain(run: PreparedRun, parts) -> tuple[float, list[torch.Tensor]]:
-    """The same by autograd alone, one graph from texts to loss; only without dropout is it the same."""
+    """The reference by autograd, with one graph from texts to loss; equal only without dropout."""
     total = torch.zeros(())
     for module in modules(run):
         module.train()
@@ -78,7 +78,7 @@ def last_batch(settings: TrainConfig, run: PreparedRun):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_pieces_give_the_gradient_of_the_whole(method: str, folder: Path) -> None:
+def test_micro_batches_give_the_gradient_of_the_batch(method: str, folder: Path) -> None:
     settings = config(method, folder, model=str(folder / "tiny"))
     run = prepare(settings)
     parts = next(run.mixture.epoch(0))
@@ -86,15 +86,15 @@ def test_pieces_give_the_gradient_of_the_whole(method: str, folder: Path) -> Non
     assert_close(gradients(run, parts, None), expected)
     for micro_batch in (1, 3, 7):  # none divides the number of items
         assert_close(gradients(run, parts, micro_batch), expected)
-    for tokens in (1, 25):  # fewer than any text has, and than a batch has
+    for tokens in (1, 25):  # fewer than in any text, and fewer than in a batch
         assert_close(gradients(run, parts, None, tokens=tokens), expected)
     last = last_batch(settings, run)
     assert_close(gradients(run, last, 4), plain(run, last))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_pieces_have_so_many_tokens(method: str, folder: Path) -> None:
-    """Counted where the encoder takes them in: what is read with gradient, piece by piece."""
+def test_micro_batches_stay_within_the_token_limit(method: str, folder: Path) -> None:
+    """Counts the tokens of each micro-batch that the encoder gets with gradient."""
     beside = {"mlm_weight": 0.1} if hasattr(METHODS[method], "mlm_weight") else {}
     run = prepare(config(method, folder, model=str(folder / "tiny"), **beside))
     parts = next(run.mixture.epoch(0))
@@ -114,12 +114,12 @@ def test_pieces_have_so_many_tokens(method: str, folder: Path) -> None:
         assert len(read) > len(parts)
         assert max(read) <= tokens
         assert sum(read) == whole
-        # neighbours that would have fitted together were not parted
+        # neighbours that fit together are in one micro-batch
         assert sum(one + other <= tokens for one, other in pairwise(read)) < len(parts)
     hook.remove()
 
 
-def test_pieces_of_items(folder: Path) -> None:
+def test_split_micro_batches(folder: Path) -> None:
     objective = replace(
         prepare(config("sbert", folder)).mixture.parts[0][0], count_tokens=lambda items: [len(item) for item in items]
     )
@@ -130,13 +130,13 @@ def test_pieces_of_items(folder: Path) -> None:
     )
     assert split_micro_batches(objective, items, 4, None) == [items[:4], items[4:]]
     assert split_micro_batches(objective, [], None, 4) == split_micro_batches(objective, [], 4, None) == []
-    with pytest.raises(NearfarError, match="sbert does not say how many tokens"):
+    with pytest.raises(NearfarError, match="sbert does not count the tokens of its items"):
         split_micro_batches(replace(objective, count_tokens=None), items, None, 4)
 
 
 @pytest.mark.parametrize("method", ["simcse-unsup", "scl", "sg-opt"])
 def test_dropout_is_the_same_both_times(method: str, folder: Path) -> None:
-    """The graph of all pieces kept, each seeded as it is when it is made in passing and again for its gradient."""
+    """Keeps the graphs of all micro-batches, with the same seeds as in both passes of gradient caching."""
     run = prepare(config(method, folder))
     ((objective, batch, _),) = next(run.mixture.epoch(0))
     cached = gradients(run, ((objective, batch, 1.0),), 3)
@@ -152,7 +152,7 @@ def test_dropout_is_the_same_both_times(method: str, folder: Path) -> None:
     total = objective.loss_fn(batch, torch.cat(made)).total
     total.backward()
     assert_close(cached, (float(total.detach()), collected(run)))
-    # and dropout is there: with other draws the loss is another
+    # dropout is active: other masks give another loss
     losses = []
     for seed in (1, 2):
         seed_rng(seed)
@@ -175,7 +175,7 @@ def test_two_objectives_add_up(folder: Path) -> None:
     assert gradients(mixed, parts, None)[0] == pytest.approx(alone[0] + 0.25 * alone[1], rel=1e-5)
 
 
-def test_masked_language_modelling_beside(folder: Path) -> None:
+def test_masked_language_modelling_as_second_objective(folder: Path) -> None:
     run = prepare(config("simcse-unsup", folder, model=str(folder / "tiny"), mlm_weight=0.1))
     parts = next(run.mixture.epoch(0))
     assert [(method.name, weight) for method, _, weight in parts] == [("simcse-unsup", 1.0), ("mlm", 0.1)]
@@ -184,7 +184,7 @@ def test_masked_language_modelling_beside(folder: Path) -> None:
 
 
 def test_the_mean_of_several_batches(folder: Path) -> None:
-    """What --accumulate asks for: the gradient of the mean loss, and terms that are means."""
+    """--accumulate gives the gradient of the mean loss, and mean terms."""
     run = prepare(config("scl", folder, model=str(folder / "tiny")))
     group = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
     for module in modules(run):
@@ -205,8 +205,8 @@ def test_the_mean_of_several_batches(folder: Path) -> None:
         assert terms[name] == pytest.approx(sum(float(loss.terms[name]) for loss in losses) / 3, rel=1e-5)
 
 
-def test_terms_of_several_parts_have_their_names(folder: Path) -> None:
-    """Both have an accuracy, and so has the same method on other rows; none of them may be added to another."""
+def test_terms_of_several_parts_are_prefixed_with_their_names(folder: Path) -> None:
+    """Both parts have an accuracy, as has the same method on other rows; they must not be added."""
     run = prepare(config("simcse-unsup", folder, model=str(folder / "tiny"), mlm_weight=0.1))
     nli = prepare(config("scl", folder, model=str(folder / "tiny")))
     (lead, mlm), (scl,) = next(run.mixture.epoch(0)), next(nli.mixture.epoch(0))
@@ -221,8 +221,8 @@ def test_terms_of_several_parts_have_their_names(folder: Path) -> None:
     assert 0 < terms["scl.accuracy"] <= 1
 
 
-def test_each_step_batch_and_part_draws_its_own(folder: Path) -> None:
-    """Dropout differs by step, by place in an accumulated step, and by seed; and comes again with the same key."""
+def test_dropout_depends_on_step_batch_part_and_seed(folder: Path) -> None:
+    """Dropout differs by step, by batch of an accumulated step, and by seed; equal keys give equal dropout."""
     run = prepare(config("simcse-unsup", folder))
     run.encoder.train()
     parts = next(run.mixture.epoch(0))
@@ -234,8 +234,8 @@ def test_each_step_batch_and_part_draws_its_own(folder: Path) -> None:
     assert len({loss(0), loss(1), loss(2), loss(0, seed=8), loss(0, times=2)}) == 5
 
 
-def test_a_loss_that_owes_the_rows_nothing(folder: Path) -> None:
-    """Only a head is trained then; and rows without gradient are not sent back through the encoder."""
+def test_a_loss_that_does_not_depend_on_the_rows(folder: Path) -> None:
+    """Only the head gets a gradient, and rows without gradient are not backpropagated."""
     run = prepare(config("sbert", folder))
     (method, batch, _) = next(run.mixture.epoch(0))[0]
     head = torch.nn.Linear(1, 1)
@@ -246,5 +246,5 @@ def test_a_loss_that_owes_the_rows_nothing(folder: Path) -> None:
     for objective in (headless, fixed):
         for micro_batch in (None, 3):
             Gradients(7, Processes(), micro_batch).accumulate(objective, batch, weight=1.0, key=(0,))
-    assert float(head.weight.grad) == 2  # once by each of the two
+    assert float(head.weight.grad) == 2  # once from each of the two
     assert all(parameter.grad is None for parameter in run.encoder.parameters())

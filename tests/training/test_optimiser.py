@@ -1,4 +1,4 @@
-"""The learning rate at every step, which weights decay, and clipping."""
+"""The learning rate schedule, the parameter groups with weight decay, and clipping."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def test_all_warmup_never_divides_by_zero() -> None:
     assert factors(2, warmup=1.0, schedule="linear") == [1 / 2, 1]
 
 
-def test_no_step_is_wasted_at_zero() -> None:
+def test_no_step_has_learning_rate_zero() -> None:
     for total in (1, 2, 7, 100):
         assert min(factors(total, warmup=0.1, schedule="linear")) > 0
 
@@ -48,13 +48,13 @@ def test_one_step_is_adamw() -> None:
     set_learning_rate(optimiser, 0.5)
     layer(torch.tensor([[1.0, -2.0]])).sum().backward()
     optimiser.step()
-    # the first AdamW step moves every weight by lr * sign(gradient)
+    # the first AdamW step changes every weight by lr * sign(gradient)
     torch.testing.assert_close(layer.weight.detach(), start - 0.05 * torch.tensor([[1.0, -1.0]]), atol=1e-6, rtol=0)
 
 
 @pytest.mark.parametrize("max_norm", [0.0, 0.3, 1.0])
-def test_a_clipped_step_is_torch_s_clipping_and_a_step(max_norm: float) -> None:
-    """Gradients are of lengths above and below 1, as moments tell of all those before."""
+def test_a_clipped_step_equals_clipping_by_torch_and_a_step(max_norm: float) -> None:
+    """Gradient norms are above and below 1, because the moments depend on all previous gradients."""
 
     def trained(ours: bool) -> list[torch.Tensor]:
         draw = torch.Generator().manual_seed(0)
@@ -80,5 +80,5 @@ def test_a_clipped_step_is_torch_s_clipping_and_a_step(max_norm: float) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
 
 
-def test_the_length_of_no_gradient_is_zero() -> None:
+def test_the_norm_without_gradients_is_zero() -> None:
     assert gradient_norm(nn.Linear(2, 2).parameters()) == 0

@@ -1,4 +1,4 @@
-"""One process alone costs nothing; how items are shared out; what the first one says. Several: tests/distributed."""
+"""One process communicates nothing; shares, gathering and broadcasts with mocks. Real processes: tests/distributed."""
 
 import pytest
 import torch
@@ -9,24 +9,24 @@ from nearfar.training.processes import Processes, leave_process_group
 from nearfar.types import NearfarError
 
 
-def test_alone() -> None:
+def test_one_process() -> None:
     alone = Processes()
     assert (alone.rank, alone.size, alone.is_main) == (0, 1, True)
     assert list(range(7))[alone.share] == list(range(7))
     assert alone.any_process(True) is True
     assert alone.any_process(False) is False
     assert not distributed.is_initialized()
-    leave_process_group()  # nobody to take leave of
+    leave_process_group()  # there is no process group
 
 
-def test_rows_come_back_without_their_graph() -> None:
+def test_rows_are_gathered_without_their_graph() -> None:
     rows = torch.randn(3, 4, 2, requires_grad=True)
     gathered = Processes().gather(rows * 2, 3)
     assert torch.equal(gathered, rows.detach() * 2)
     assert not gathered.requires_grad
 
 
-def test_gradients_stay_as_they_are() -> None:
+def test_one_process_keeps_its_gradients() -> None:
     linear = nn.Linear(2, 1)
     linear.weight.grad = torch.tensor([[1.0, 2.0]])
     Processes().all_reduce_gradients(linear.parameters())
@@ -34,7 +34,7 @@ def test_gradients_stay_as_they_are() -> None:
     assert linear.bias.grad is None
 
 
-def test_the_first_computes_and_its_errors_are_raised() -> None:
+def test_one_process_computes_and_raises_errors() -> None:
     assert Processes().broadcast_from_first(lambda: [1, "two"]) == [1, "two"]
     with pytest.raises(NearfarError, match="is in the way"):
         Processes().broadcast_from_first(fail)
@@ -54,16 +54,16 @@ def never() -> str:
     raise AssertionError("computed by another than the first")
 
 
-def test_what_the_first_says_is_sent_to_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_process_broadcasts_values_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[object] = []
     monkeypatch.setattr(module.distributed, "broadcast_object_list", sent.extend)
     assert one_of_two(0).broadcast_from_first(lambda: "all is well") == "all is well"
     with pytest.raises(NearfarError, match="is in the way"):
         one_of_two(0).broadcast_from_first(fail)
-    assert sent == [("value", "all is well"), ("error", "run: is in the way.")]  # told before it is raised
+    assert sent == [("value", "all is well"), ("error", "run: is in the way.")]  # broadcast before it is raised
 
 
-def test_the_others_hear_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_processes_receive_values_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[object] = [("value", "all is well"), ("error", "run: is in the way.")]
     monkeypatch.setattr(module.distributed, "broadcast_object_list", lambda words: words.__setitem__(0, told.pop(0)))
     assert one_of_two(1).broadcast_from_first(never) == "all is well"
@@ -73,7 +73,7 @@ def test_the_others_hear_it(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 5])
 @pytest.mark.parametrize("total", [0, 1, 2, 4, 7, 10])
-def test_shares_are_even_and_whole(size: int, total: int) -> None:
+def test_shares_are_even_and_complete(size: int, total: int) -> None:
     shares = []
     for rank in range(size):
         one = Processes()
@@ -85,8 +85,8 @@ def test_shares_are_even_and_whole(size: int, total: int) -> None:
 
 
 @pytest.mark.parametrize(("size", "total"), [(2, 5), (3, 7), (3, 6), (3, 2), (4, 1)])
-def test_gathered_rows_stand_in_the_order_of_the_items(size: int, total: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the others send is played by hand: each its share, padded to the longest."""
+def test_gathered_rows_are_in_the_order_of_the_items(size: int, total: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mocks the rows of the other processes: each its share, padded to the longest."""
     rows = torch.arange(total * 3.0).reshape(total, 3)
     longest = max(len(rows[rank::size]) for rank in range(size))
 
@@ -108,8 +108,8 @@ def test_gathered_rows_stand_in_the_order_of_the_items(size: int, total: int, mo
         assert torch.equal(one.gather(own if len(own) else None, total), rows)
 
 
-def test_sums_go_in_buckets_and_skip_what_nobody_has(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As if a second process had the same gradients, but for the last parameter, which only the other one has."""
+def test_gradients_are_reduced_in_buckets_without_missing_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mocks a second process with the same gradients, except that only it has one for the last parameter."""
     sent: list[int] = []
     parameters = [nn.Parameter(torch.zeros(n)) for n in (3, 2, 4, 5, 1)]
     for number, parameter in enumerate(parameters[:3]):
@@ -118,7 +118,7 @@ def test_sums_go_in_buckets_and_skip_what_nobody_has(monkeypatch: pytest.MonkeyP
 
     def all_reduce(tensor: torch.Tensor) -> None:
         sent.append(tensor.numel())
-        if len(sent) == 1:  # who has a gradient
+        if len(sent) == 1:  # which gradients exist
             assert tensor.tolist() == [1, 1, 1, 0]
             tensor += torch.tensor([1.0, 1.0, 0.0, 1.0])
         else:
@@ -139,7 +139,7 @@ def test_sums_go_in_buckets_and_skip_what_nobody_has(monkeypatch: pytest.MonkeyP
     ]
 
 
-def test_leaving_destroys_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leave_process_group_destroys_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
     left: list[bool] = []
     monkeypatch.setattr(module.distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(module.distributed, "destroy_process_group", lambda: left.append(True))

@@ -1,4 +1,4 @@
-"""Saving says nothing, and leaves what the user has told transformers to show as it was."""
+"""Saving prints nothing and keeps the user's display settings of transformers."""
 
 from collections.abc import Iterator
 from pathlib import Path

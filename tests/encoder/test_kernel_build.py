@@ -1,0 +1,273 @@
+"""Kernels are built once per machine; if that fails, one warning gives the reason and training uses plain torch."""
+
+import os
+import stat
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from nearfar.encoder import kernel_build, kernels
+from nearfar.encoder.kernels import kernels_status
+from nearfar.runtime import machine
+from tests.encoder.kernel_helpers import OUT, built, cached, fallback_warning, next_process
+
+pytestmark = [
+    pytest.mark.skipif(sys.platform == "win32", reason="the compilers are shell scripts"),
+    pytest.mark.usefixtures("new_cache"),
+]
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("exit 3", "compiler: exit status 3."),
+        ("exit 0", "compiler: gave no library and no message."),
+        ('echo "Killed by a monster" >&2; exit 1', "compiler: Killed by a monster."),
+        (
+            f'echo "In file of\n{kernel_build.SOURCE}:3:1: error: no vectors\nerror: 2" >&2; exit 1',
+            "compiler: kernels.cpp:3:1: error: no vectors.",
+        ),
+        ('echo "cc1plus: unrecognized option" && exit 1', "compiler: cc1plus: unrecognized option."),
+        (OUT + 'head -c 1000 /dev/zero > "$2"; echo "error: full" >&2; exit 1', "compiler: error: full."),
+        (OUT + 'echo "no library" > "$2"', "cannot be loaded ("),
+    ],
+)
+def test_a_compiler_error_is_reported_and_cached(
+    script: str, says: str, compiler: Callable[[str], Callable[[], list[str]]], tmp_path: Path
+) -> None:
+    calls = compiler(script)
+    assert says in fallback_warning()
+    assert len(calls()) == 1
+    next_process()
+    assert says in fallback_warning()
+    assert len(calls()) == 1, "the second process compiled again"
+    assert not list((tmp_path / "cache").rglob("kernels-build-*"))
+
+
+def test_a_failed_compiler_is_tried_again_on_request_or_after_a_change(
+    compiler: Callable[[str], Callable[[], list[str]]], library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler("exit 1")
+    assert "NEARFAR_KERNELS=0 silences this" in fallback_warning()
+    next_process()
+    assert "NEARFAR_KERNELS=rebuild tries again" in fallback_warning()
+    calls = compiler(f'{OUT}cp {library} "$2"')  # another file
+    next_process()
+    built()
+    monkeypatch.setenv("NEARFAR_KERNELS", "rebuild")
+    before = len(calls())
+    next_process()
+    built()
+    assert len(calls()) == before + 1
+
+
+def test_a_killed_compiler_is_tried_again(compiler: Callable[[str], Callable[[], list[str]]], tmp_path: Path) -> None:
+    calls = compiler(OUT + 'head -c 1000 /dev/zero > "$2"; kill -9 $$')
+    for times in (1, 2):
+        assert "compiler was killed by signal 9" in fallback_warning()
+        assert len(calls()) == times
+        next_process()
+    assert cached(tmp_path, ".so") == cached(tmp_path, ".json") == []
+
+
+def test_a_compiler_that_hangs_is_killed_with_its_children(
+    compiler: Callable[[str], Callable[[], list[str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    calls = compiler(f"(sleep 100; echo late) > {tmp_path / 'pipe'} & wait")
+    monkeypatch.setattr(kernel_build, "COMPILE_TIMEOUT", 0.5)
+    assert "compiler did not finish within 0.5 seconds" in fallback_warning()
+    os.set_blocking(reader, True)
+    assert os.read(reader, 10) == b""  # all writers have ended
+    os.close(reader)
+    next_process()
+    fallback_warning()
+    assert len(calls()) == 1
+
+
+@pytest.mark.parametrize(
+    ("named", "says"),
+    [("/nowhere/c++", "CXX is /nowhere/c++, but there is no such program"), ("", "no C++ compiler was found")],
+)
+def test_without_a_compiler(named: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", named)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert says in fallback_warning()
+    assert not (tmp_path / "cache").exists()
+
+
+def test_only_the_first_of_several_processes_warns(
+    compiler: Callable[[str], Callable[[], list[str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler("exit 1")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert kernels.kernels() is None
+
+
+def test_built_once(compiler: Callable[[str], Callable[[], list[str]]], library: Path, tmp_path: Path) -> None:
+    calls = compiler(f'{OUT}cp {library} "$2"')
+    for _ in range(2):
+        built()
+        next_process()
+    assert len(calls()) == 1
+    assert "-march=native" in calls()[0]
+    assert "-fopenmp" in calls()[0]
+    assert len(list((tmp_path / "cache" / "nearfar").iterdir())) == 2  # the library and its record
+    kernels.kernels("dropout")
+    told = kernels_status()
+    assert told["used"] == ["dropout"]
+    assert told["compiler"] == "fake c++ 1.0"
+
+
+def test_the_default_compiler_builds_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    if not any(map(kernel_build.shutil.which, kernel_build.COMPILERS)):
+        pytest.skip("no C++ compiler")
+    monkeypatch.setattr(kernel_build, "FLAGS", ("-O0", *kernel_build.FLAGS[1:]))
+    built()
+    library = kernels._built()[0].library  # type: ignore[union-attr]
+    for part in ("drop", "attend", "attend_backward"):
+        for dtype in kernels.DTYPES.values():
+            name = f"{part}_{dtype}" + ("_64" if part.startswith("attend") else "")
+            assert getattr(library, name)
+
+
+BUILD = "from nearfar.encoder import kernel_build; kernel_build.load(); print('built')"
+
+
+def test_two_processes_that_build_at_the_same_time(
+    compiler: Callable[[str], Callable[[], list[str]]], library: Path, tmp_path: Path
+) -> None:
+    both = f"touch {tmp_path}/busy-$$; while [ $(ls {tmp_path} | grep -c busy-) -lt 2 ]; do sleep 0.05; done"
+    calls = compiler(f'{OUT}head -c 500 {library} > "$2"; {both}; cp {library} "$2"')
+    started = [subprocess.Popen([sys.executable, "-c", BUILD], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate()[0] for process in started] == ["built\n", "built\n"]
+    assert len(calls()) == 2
+    assert len(list((tmp_path / "cache" / "nearfar").iterdir())) == 2
+    built()
+    assert len(calls()) == 2
+
+
+def _cut(tmp_path: Path) -> None:
+    (file,) = cached(tmp_path, ".so")
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def _overwrite(tmp_path: Path) -> None:
+    (file,) = cached(tmp_path, ".so")
+    file.write_bytes(b"\x00" * file.stat().st_size)
+
+
+def _remove(tmp_path: Path) -> None:
+    cached(tmp_path, ".so")[0].unlink()
+
+
+def _record(text: str) -> Callable[[Path], None]:
+    def write(tmp_path: Path) -> None:
+        cached(tmp_path, ".json")[0].write_text(text)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [_cut, _overwrite, _remove, _record(""), _record("[]"), _record('{"library": "x.so"}'), _record('{"err": "?"}')],
+)
+def test_a_damaged_cache_is_rebuilt(
+    damage: Callable[[Path], None], compiler: Callable[[str], Callable[[], list[str]]], library: Path, tmp_path: Path
+) -> None:
+    calls = compiler(f'{OUT}cp {library} "$2"')
+    built()
+    damage(tmp_path)
+    next_process()
+    built()
+    assert len(calls()) == 2
+    next_process()
+    built()
+    assert len(calls()) == 2
+
+
+def test_a_cache_from_another_machine_is_not_used(
+    compiler: Callable[[str], Callable[[], list[str]]], library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = compiler(f'{OUT}cp {library} "$2"')
+    for times, flags in enumerate(("avx2 fma", "avx2 fma avx512f"), start=1):
+        (tmp_path / "cpuinfo").write_text(f"model name\t: One\nflags\t\t: {flags}\n")
+        monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
+        next_process()
+        built()
+        assert len(calls()) == times
+    assert len(cached(tmp_path, ".json")) == 2
+
+
+def test_another_instruction_set_can_be_compiled_for(
+    compiler: Callable[[str], Callable[[], list[str]]], library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = compiler(f'{OUT}cp {library} "$2"')
+    built()
+    monkeypatch.setenv("NEARFAR_KERNELS_MARCH", "x86-64-v3")
+    next_process()
+    built()
+    assert ["-march=native" in call for call in calls()] == [True, False]
+    assert "-march=x86-64-v3" in kernels_status()["flags"]
+
+
+def _file_in_the_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "cache").write_text("in the way")
+
+
+def _no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def home() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setattr(Path, "home", home)
+
+
+@pytest.mark.parametrize(("broken", "told"), [(_file_in_the_way, True), (_no_home, False)])
+def test_without_a_usable_cache_a_private_temporary_folder_is_used(
+    broken: Callable[..., None],
+    told: bool,
+    compiler: Callable[[str], Callable[[], list[str]]],
+    library: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = compiler(f'{OUT}cp {library} "$2"')
+    broken(tmp_path, monkeypatch)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        assert kernels.kernels() is not None
+    assert [str(one.message).startswith(f"{tmp_path / 'cache' / 'nearfar'} cannot be written (") for one in said] == [
+        True
+    ] * told
+    (folder,) = (tmp_path / "tmp").iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    next_process()
+    built()
+    assert len(calls()) == 1
+
+
+def _open_to_all(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o777)
+
+
+@pytest.mark.parametrize("planted", [_open_to_all, lambda folder: folder.symlink_to(folder.parent), Path.touch])
+def test_a_folder_that_others_can_write_to_is_not_trusted(
+    planted: Callable[[Path], None],
+    compiler: Callable[[str], Callable[[], list[str]]],
+    library: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compiler(f'{OUT}cp {library} "$2"')
+    _file_in_the_way(tmp_path, monkeypatch)
+    planted(tmp_path / "tmp" / f"nearfar-{os.getuid()}")
+    assert "cannot be written" in fallback_warning()
