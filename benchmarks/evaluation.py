@@ -79,7 +79,7 @@ def _sbert_wk() -> tuple[tuple[str, Round], tuple[str, Round]]:
 
 def _probes() -> tuple[tuple[str, Round], tuple[str, Round]]:
     sys.path.insert(0, str(ROOT))
-    references = importlib.import_module("tests.references_senteval")
+    references = importlib.import_module("tests.reference_senteval")
     pool = load_transfer(PROBED).splits["all"]
     features = Encoder.from_pretrained(MODEL).encode([row[0] for row in pool.texts], precision="fp32")
     labels = np.array(pool.targets, dtype=np.intp)

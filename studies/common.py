@@ -1,4 +1,4 @@
-"""What the studies share: running nearfar's commands one thread each, result files, and tables of them."""
+"""Shared by the studies: run nearfar commands with one thread each, read result files, format tables."""
 
 import json
 import os
@@ -11,13 +11,13 @@ from typing import Any
 
 from nearfar.evaluation.results import EvaluationResult, provenance
 
-HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, as result files tell the command
+HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, because result files record the command line
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
 SEEDS = (1, 2, 3)
 
 
 def results_of(study: str) -> Path:
-    """Where the study's results are; a run with uncommitted changes of code writes to a scratch folder, and says so."""
+    """Return the study's results folder; a run with uncommitted changes writes to another folder, and says so."""
     unclean = "run" in sys.argv[1:2] and str(provenance().commit or "-dirty").endswith("-dirty")
     if not unclean:
         return HERE / "results" / study
@@ -28,7 +28,7 @@ def results_of(study: str) -> Path:
 
 
 def call(name: str, *command: str) -> None:
-    """Run a command with one thread; where it fails, the study ends with what it printed."""
+    """Run a command with one thread; if it fails, exit with its output."""
     print(*command[1:], flush=True)
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, *command], env=env, capture_output=True, text=True, check=False)
@@ -37,18 +37,18 @@ def call(name: str, *command: str) -> None:
 
 
 def nearfar(name: str, *command: str) -> None:
-    """Run one of nearfar's commands."""
+    """Run a nearfar command."""
     call(name, "-m", "nearfar", *command)
 
 
 def load(file: Path) -> dict[str, Any]:
-    """The content of a run.json."""
+    """Read a run.json."""
     content: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     return content
 
 
 def scores(files: Sequence[Path], *, tasks: Sequence[str] = TASKS, aggregate: str = "all") -> list[list[float]]:
-    """Spearman on each of the tasks and their average, for each file."""
+    """Return for each file Spearman on each task, and the average over the tasks."""
     rows = [[_score(EvaluationResult.load(file), task, aggregate) for task in tasks] for file in files]
     return [[*row, mean(row)] for row in rows]
 
@@ -61,10 +61,10 @@ def _score(result: EvaluationResult, task: str, aggregate: str) -> float:
 
 
 def spread(values: Sequence[float]) -> str:
-    """Mean and standard deviation, or the one value."""
+    """Format mean and standard deviation, or a single value."""
     return f"{values[0]:.2f}" if len(values) == 1 else f"{mean(values):.2f} ({stdev(values):.2f})"
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table."""
+    """Format a Markdown table."""
     return [f"| {' | '.join(cells)} |" for cells in (header, ["---"] * len(header), *rows)]

@@ -1,10 +1,10 @@
-"""What the fast settings cost in quality: bf16 and batches by premise, each and both, against fp32 and shuffled rows.
+"""Quality of the fast settings: bf16 and batches by premise, each alone and both, against fp32 and shuffled rows.
 
-    python studies/fast.py run --raw FOLDER    trains and evaluates what studies/results/fast does not hold yet
-    python studies/fast.py report              compares, and writes docs/fast-quality.md from the result files alone
+    python studies/fast.py run --raw FOLDER    does the runs missing from studies/results/fast
+    python studies/fast.py report              compares, and writes docs/fast-quality.md from the result files only
 
-Needs NEARFAR_DATA. FOLDER holds the start, a plain transformers encoder that is a language model only. Three seeds of
-each setting; two runs go side by side, each with one thread. A setting is in the report once its seeds are all there.
+Needs NEARFAR_DATA. FOLDER is the initial encoder, a transformers masked language model. Three seeds per setting; two
+runs in parallel, each with one thread. The report includes a setting once all its seeds are done.
 """
 
 import argparse
@@ -20,13 +20,13 @@ from nearfar.disk import write_text
 RESULTS = results_of("fast")
 PAGE = HERE.parent / "docs" / "fast-quality.md"
 
-METHODS = {  # by their name on the page
+METHODS = {  # name on the page -> arguments
     "scl": ("scl",),
     "scl-contradiction": ("scl", "--hard-negatives", "contradiction"),
     "sbert": ("sbert",),
 }
 PLAIN = "plain"
-SETTINGS = {  # the longest first, so that workers end together
+SETTINGS = {  # the slowest first, so that all workers finish at about the same time
     PLAIN: ("--precision", "fp32", "--order", "rows"),
     "premise": ("--precision", "fp32", "--order", "premise"),
     "bf16": ("--precision", "bf16", "--order", "rows"),
@@ -34,13 +34,13 @@ SETTINGS = {  # the longest first, so that workers end together
 }
 DATA = "snli:dev+test"
 INTRODUCTION = (
-    "Where `nearfar train` is fastest (*fast*), it computes in bfloat16 and keeps the rows of a premise in one batch,",
-    "which then encodes the premise once, with one draw of dropout. *Plain* is what that is measured against: float32,",
-    "and rows in any order, where a batch hardly ever holds a text twice. A row *bf16* or *premise* changes one.",
-    "Everything else is the same: the start (a MiniLM that is a masked language model only), the rows",
-    f"({DATA}, one epoch, batches of 64), each method's defaults. `scl-contradiction` is `scl` with",
-    "`--hard-negatives contradiction`: no anchor is pushed away from the neutral hypotheses of its own premise. In",
-    "batches by premise all of them are there, in shuffled ones hardly any.",
+    "With its fastest settings (*fast*), `nearfar train` computes in bfloat16 and keeps the rows of a premise in one",
+    "batch, which encodes the premise once, with one dropout sample. The baseline, *plain*, uses float32 and shuffled",
+    "rows, so that a batch rarely contains a text twice. The rows *bf16* and *premise* change one of the two settings.",
+    "Everything else is equal: the initial encoder (a MiniLM, a masked language model without further training), the",
+    f"rows ({DATA}, one epoch, batches of 64), and each method's defaults. `scl-contradiction` is `scl` with",
+    "`--hard-negatives contradiction`: the neutral hypotheses of an anchor's own premise are not negatives. Batches by",
+    "premise contain all of these hypotheses, shuffled batches hardly any.",
 )
 
 
@@ -48,15 +48,15 @@ def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=("run", "report"))
-    parser.add_argument("--raw", help="folder of the start")
-    parser.add_argument("--workers", type=int, default=2, help="runs side by side, one thread each")
+    parser.add_argument("--raw", help="folder of the initial encoder")
+    parser.add_argument("--workers", type=int, default=2, help="parallel runs, one thread each")
     parser.add_argument("--only", nargs="*", choices=METHODS, default=METHODS, help="methods to run, by default all")
     parser.add_argument("--settings", nargs="*", choices=SETTINGS, default=SETTINGS, help="by default all")
-    parser.add_argument("--runs", type=Path, default=Path("runs/fast"), help="where run folders go")
+    parser.add_argument("--runs", type=Path, default=Path("runs/fast"), help="folder for the run folders")
     options = parser.parse_args()
     if options.command == "run":
         if options.raw is None:
-            parser.error("run needs --raw, the folder of the start")
+            parser.error("run needs --raw, the folder of the initial encoder")
         jobs = [(method, name, seed) for method in options.only for name in options.settings for seed in SEEDS]
         with ThreadPoolExecutor(options.workers) as pool:
             list(pool.map(lambda job: _run(*job, options.raw, options.runs), jobs))
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def file_of(method: str, setting: str, seed: int) -> Path:
-    """Where a result is."""
+    """Return the path of a result file."""
     return RESULTS / f"{method}-{setting}-{seed}.json"
 
 
@@ -86,8 +86,8 @@ def report() -> None:
     pairs = [(method, name) for method in METHODS if _done(method, PLAIN) for name in SETTINGS if _done(method, name)]
     compared = [pair for pair in pairs if pair[1] != PLAIN]
     if not compared:
-        raise SystemExit(f"{RESULTS} has not all results of any method; python studies/fast.py run makes them")
-    lines = ["# What the fast settings cost in quality", ""]
+        raise SystemExit(f"{RESULTS} has no method with all its results; create them with python studies/fast.py run")
+    lines = ["# Quality of the fast settings", ""]
     lines += ["Generated by `python studies/fast.py report` from the files in `studies/results/fast`; do not edit.", ""]
     lines += [*INTRODUCTION, ""]
     lines += ["Spearman x 100, `all`; mean and standard deviation over three seeds. The average is over the tasks."]
@@ -96,9 +96,9 @@ def report() -> None:
         for method, setting in pairs
     ]
     lines += ["", *table(["", *TASKS, "average"], rows), ""]
-    header = [f"less {PLAIN}", "average [95%]", "p over pairs", "p over seeds", "a loss beyond the interval"]
+    header = [f"minus {PLAIN}", "average [95%]", "p over pairs", "p over seeds", "significant loss"]
     lines += [*table(header, [_difference(*pair) for pair in compared]), ""]
-    lines += ["The interval is over pairs of sentences; three seeds say less."]
+    lines += ["The interval is over pairs of sentences. The test over three seeds has less power."]
     run_infos = [load(file.with_suffix(".run.json")) for pair in pairs for file in _files(*pair)]
     commits = sorted({run_info["commit"] for run_info in run_infos})
     lines += [

@@ -1,10 +1,10 @@
-"""Every method from one start, three seeds each, on the seven STS tasks; writes docs/methods-compared.md.
+"""Every method from one initial encoder, three seeds each, on the seven STS tasks; writes docs/methods-compared.md.
 
-    python studies/methods.py run --raw FOLDER    trains and evaluates what studies/results/methods does not hold yet
-    python studies/methods.py report              compares, and writes the page from the result files alone
+    python studies/methods.py run --raw FOLDER    does the runs missing from studies/results/methods
+    python studies/methods.py report              compares, and writes the page from the result files only
 
-Needs NEARFAR_DATA. FOLDER holds the start, a plain transformers encoder that is a language model only. Two runs go
-side by side, each with one thread.
+Needs NEARFAR_DATA. FOLDER is the initial encoder, a transformers masked language model. Two runs in parallel, each with
+one thread.
 """
 
 import argparse
@@ -48,13 +48,17 @@ ABLATIONS: dict[str, tuple[str, ...]] = {
     "simcse-sup-mlp-none": (*SETTINGS["simcse-sup"], "--mlp", "none"),
     "simcse-unsup-pooling-mean": (*SETTINGS["simcse-unsup"], "--pooling", "mean"),
 }
-"""One seed each, where an ordering was not the papers'."""
+"""Ablations with one seed each, where an ordering differs from the papers'."""
 UNTRAINED = {"untrained-cls": "cls", "untrained-mean": "mean", "untrained-first-last": "first_last"}
 TABLES = {
-    "On 10,000 sentences, without labels": (*UNTRAINED, "sg", "sg-opt1", "sg-opt2", "sg-opt", "simcse-unsup"),
-    "On 10,000 pairs of captions of one photo, in place of back-translations": ("bt", "bt+sg-opt", "info-nce"),
-    "On rows of SNLI dev and test": ("sbert", "scl", "simcse-sup", "mnrl"),
-    "On other labels": ("supcon-text", "regression"),
+    "Trained on 10,000 unlabelled sentences": (*UNTRAINED, "sg", "sg-opt1", "sg-opt2", "sg-opt", "simcse-unsup"),
+    "Trained on 10,000 pairs of captions of the same photo (instead of back-translations)": (
+        "bt",
+        "bt+sg-opt",
+        "info-nce",
+    ),
+    "Trained on rows of SNLI dev and test": ("sbert", "scl", "simcse-sup", "mnrl"),
+    "Trained on other labels": ("supcon-text", "regression"),
 }
 DIFFERENCES = (
     ("sg", "untrained-cls"),
@@ -78,10 +82,10 @@ def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=("run", "report"))
-    parser.add_argument("--raw", help="folder of the start")
-    parser.add_argument("--workers", type=int, default=2, help="runs side by side, one thread each")
+    parser.add_argument("--raw", help="folder of the initial encoder")
+    parser.add_argument("--workers", type=int, default=2, help="parallel runs, one thread each")
     parser.add_argument("--only", nargs="*", help="settings to run, by default all")
-    parser.add_argument("--runs", type=Path, default=Path("runs/methods"), help="where run folders go")
+    parser.add_argument("--runs", type=Path, default=Path("runs/methods"), help="folder for the run folders")
     options = parser.parse_args()
     if options.command == "report":
         report()
@@ -92,7 +96,7 @@ def main() -> None:
 
 
 def _jobs() -> Iterator[tuple[str, int]]:
-    """Setting and seed of each result file; untrained rows have the seed 0."""
+    """Yield setting and seed of each result file; untrained rows have the seed 0."""
     for seed in SEEDS:
         for setting in SETTINGS:
             yield setting, seed
@@ -102,7 +106,7 @@ def _jobs() -> Iterator[tuple[str, int]]:
 
 
 def file_of(setting: str, seed: int) -> Path:
-    """Where a result is."""
+    """Return the path of a result file."""
     return RESULTS / (f"{setting}-{seed}.json" if seed else f"{setting}.json")
 
 
@@ -135,7 +139,7 @@ def _run(setting: str, seed: int, raw: str, runs: Path) -> None:
             nearfar(file.stem, "train", *(SETTINGS | ABLATIONS)[setting], *RUN, *args, *resume)
     nearfar(file.stem, "evaluate", str(folder), *evaluate)
     write_text(file.with_suffix(".run.json"), (folder / "run.json").read_text(encoding="utf-8"))
-    if (folder / "metrics.jsonl").exists():  # what each evaluation found, geometry included
+    if (folder / "metrics.jsonl").exists():  # the dev evaluations, with geometry
         lines = (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
         found = [line for line in lines if "spearman" in json.loads(line)]
         write_text(file.with_suffix(".evaluations.jsonl"), "\n".join(found) + "\n")
@@ -145,24 +149,24 @@ def report() -> None:
     """Compare the settings and write the page."""
     before, seen = (HERE / "methods.md").read_text(encoding="utf-8").split("<!-- tables -->")
     trained = [setting for settings in TABLES.values() for setting in settings if setting in SETTINGS]
-    lines = ["# Every method from one start", ""]
+    lines = ["# All methods compared", ""]
     lines += ["Generated by `python studies/methods.py report` from the files in `studies/results`; do not edit.", ""]
-    lines += [before.strip(), "", "## What was seen", "", seen.strip()]
+    lines += [before.strip(), "", "## Findings", "", seen.strip()]
     lines += [
         "",
-        "In the tables: Spearman x 100, `all`, as in Kim et al. 2021, Table 1; mean and standard deviation over",
+        "The tables show Spearman x 100, `all`, as Kim et al. 2021, Table 1: mean and standard deviation over three",
     ]
-    lines += ["three seeds; the average is over the seven tasks."]
+    lines += ["seeds. The average is over the seven tasks."]
     for title, settings in TABLES.items():
         lines += ["", f"## {title}", "", *_scores(settings)]
-    lines += ["", "## STS12 to STS16 by wmean", "", "The measure of Liao 2021, Table 2.", ""]
+    lines += ["", "## STS12 to STS16 by wmean", "", "The aggregate of Liao 2021, Table 2.", ""]
     everything = [setting for settings in TABLES.values() for setting in settings]
     lines += _scores(everything, tasks=TASKS[:5], aggregate="wmean")
     lines += [
         "",
-        "## What was tried",
+        "## Ablations",
         "",
-        "One run each, seed 1, beside that seed's run with the defaults.",
+        "One run each with seed 1, and the run with the defaults and the same seed.",
         "",
         *_ablation_rows(),
     ]
@@ -215,7 +219,7 @@ def _differences() -> list[str]:
 
 
 def _geometry() -> list[str]:
-    """Of the embeddings of STS-B dev, at the start and at the step that was kept."""
+    """Geometry of the embeddings of STS-B dev, before training and at the selected step."""
     names = ("alignment", "uniformity", "mean_cosine", "effective_rank")
     rows: list[list[str]] = []
     for setting in [setting for settings in TABLES.values() for setting in settings if setting in SETTINGS]:
@@ -232,7 +236,7 @@ def _geometry() -> list[str]:
 
 
 def _trajectory(setting: str) -> str:
-    """The dev score of a setting as it trained."""
+    """Format the dev scores of a setting during training."""
     run_infos = [load(file.with_suffix(".run.json")) for file in _files(setting)]
     steps: dict[int, Sequence[float]] = {}
     for step in dict.fromkeys(step for run_info in run_infos for step, _ in run_info["history"]):

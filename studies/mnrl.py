@@ -2,8 +2,8 @@
 
     python studies/mnrl.py --model FOLDER --data snli:dev+test --seed 1 --output FOLDER
 
-Its own trainer, its sampler without duplicates, bf16; the triplets, learning rate, batch size and the rule that keeps
-the best step on STS-B dev are those of the simcse-sup runs beside it.
+It uses the library's own trainer, its sampler without duplicates, and bf16; triplets, learning rate, batch size and the
+selection of the best step by STS-B dev are those of the simcse-sup runs.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from nearfar.evaluation.results import provenance
 
 
 def main() -> None:
-    """Train, save the best step's model, and say how it went in run.json."""
+    """Train, save the model of the best step, and write run.json."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", required=True)
     parser.add_argument("--data", required=True)

@@ -1,10 +1,10 @@
-"""sbert and scl on SNLI rows from two starts, three seeds each, on the seven STS tasks; writes docs/results.md.
+"""sbert and scl on SNLI from two initial encoders, three seeds each, on the seven STS tasks; writes docs/results.md.
 
-    python studies/nli.py run --raw FOLDER    trains and evaluates what studies/results/nli does not hold yet
-    python studies/nli.py report              compares, and writes docs/results.md from the result files alone
+    python studies/nli.py run --raw FOLDER    does the runs missing from studies/results/nli
+    python studies/nli.py report              compares, and writes docs/results.md from the result files only
 
-Needs NEARFAR_DATA. FOLDER holds the second start, a plain transformers encoder that is a language model only. Two runs
-go side by side, each with one thread.
+Needs NEARFAR_DATA. FOLDER is the second initial encoder, a transformers masked language model. Two runs in parallel,
+each with one thread.
 """
 
 import argparse
@@ -54,10 +54,10 @@ def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("command", choices=("run", "report"))
-    parser.add_argument("--raw", help="folder of the second start")
-    parser.add_argument("--workers", type=int, default=2, help="runs side by side, one thread each")
+    parser.add_argument("--raw", help="folder of the second initial encoder")
+    parser.add_argument("--workers", type=int, default=2, help="parallel runs, one thread each")
     parser.add_argument("--only", nargs="*", help="settings to run, by default all")
-    parser.add_argument("--runs", type=Path, default=Path("runs/nli"), help="where run folders go")
+    parser.add_argument("--runs", type=Path, default=Path("runs/nli"), help="folder for the run folders")
     options = parser.parse_args()
     if options.command == "run":
         jobs = [job for job in _jobs(options.raw) if not options.only or _setting(job[0]) in options.only]
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _jobs(raw: str | None) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Name, training arguments (none for an untrained row) and evaluation arguments of each result file."""
+    """Yield name, training arguments (none for an untrained row) and evaluation arguments of each result file."""
     for start, model in {**STARTS, "raw": raw}.items():
         if model is None:
             continue
@@ -106,7 +106,7 @@ def _run(job: tuple[str, list[str], list[str]], runs: Path) -> None:
     commands[-1] += ["--name", name, "--output", str(file)]
     for command in commands:
         nearfar(name, *command)
-    if training:  # how it was trained, beside how it scored
+    if training:  # keep the training record with the scores
         run_info = json.loads((runs / name / "run.json").read_text(encoding="utf-8"))
         write_text(RESULTS / f"{name}.run.json", json.dumps(run_info, indent=1) + "\n")
 
@@ -134,7 +134,7 @@ def _published() -> list[str]:
     return [
         "## Published scores, reproduced",
         "",
-        "sentence-transformers/all-MiniLM-L6-v2, mean pooling, Spearman x 100 over `all` pairs; published by MTEB.",
+        "sentence-transformers/all-MiniLM-L6-v2, mean pooling, Spearman x 100 over `all` pairs; published in MTEB.",
         "",
         *table(["task", "published", "ours [95%]", "difference"], rows),
         "",
@@ -144,7 +144,7 @@ def _published() -> list[str]:
 def _study() -> list[str]:
     run_info = _load("minilm-scl-1.run")
     before, seen = (HERE / "nli.md").read_text(encoding="utf-8").split("<!-- tables -->")
-    lines = ["## sbert and scl on SNLI rows", "", before.strip(), ""]
+    lines = ["## sbert and scl on SNLI", "", before.strip(), ""]
     lines += ["Spearman x 100, `all`; mean and standard deviation over the seeds. The average is over the seven tasks."]
     for start, settings in SETTINGS.items():
         rows = []
@@ -153,7 +153,7 @@ def _study() -> list[str]:
         lines += ["", f"### From {_title(start)}", "", *table(["setting", *TASKS, "average"], rows), ""]
         lines += _differences(start)
         lines += ["", "STS-B dev by step, mean over the seeds:", "", *(_trajectory(start, name) for name in settings)]
-    lines += ["", "### What was seen", "", seen.strip()]
+    lines += ["", "### Findings", "", seen.strip()]
     hardware = run_info["hardware"]
     lines += ["", "Rows: " + "; ".join(line.split("/")[-1] for line in run_info["data"]) + "."]
     lines += [
@@ -163,18 +163,18 @@ def _study() -> list[str]:
 
 
 def _trajectory(start: str, setting: str) -> str:
-    """The dev score of a setting as it trained."""
+    """Format the dev scores of a setting during training."""
     run_infos = [_load(f"{file.stem}.run") for file in _files(start, setting)]
     points = [(0, mean(100 * run_info["start_score"] for run_info in run_infos))]
-    for place, (step, _) in enumerate(run_infos[0]["history"]):
-        points.append((step, mean(100 * run_info["history"][place][1] for run_info in run_infos)))
+    for index, (step, _) in enumerate(run_infos[0]["history"]):
+        points.append((step, mean(100 * run_info["history"][index][1] for run_info in run_infos)))
     return f"- {setting}: " + ", ".join(f"{score:.2f} at {step}" for step, score in points)
 
 
 def _differences(start: str) -> list[str]:
     settings = list(SETTINGS[start])
     pairs = [(setting, "untrained") for setting in settings]
-    pairs += [(second, first) for place, first in enumerate(settings) for second in settings[place + 1 :]]
+    pairs += [(second, first) for index, first in enumerate(settings) for second in settings[index + 1 :]]
     rows = []
     for first, second in pairs:
         comparison = compare(_files(start, first), _files(start, second), tasks=TASKS, progress=False)
@@ -195,14 +195,14 @@ def _differences(start: str) -> list[str]:
         "average [95%]",
         "p over pairs",
         "p over seeds",
-        "separably better on",
-        "separably worse on",
+        "significantly better on",
+        "significantly worse on",
     ]
     return table(header, rows)
 
 
 def _title(start: str) -> str:
-    return {"minilm": "all-MiniLM-L6-v2", "raw": "the raw start (a masked language model)"}[start]
+    return {"minilm": "all-MiniLM-L6-v2", "raw": "the raw encoder (a masked language model)"}[start]
 
 
 def _files(start: str, setting: str) -> list[Path]:

@@ -32,7 +32,7 @@ def write(file: Path, rows: int, *, seed: int, labels: tuple[str, ...] = LABELS,
 
 
 def study_config(tmp_path: Path, tiny: str) -> FinetuneStudyConfig:
-    """Two settings by two variants by two samples."""
+    """A study of two settings, two variants and two samples."""
     return FinetuneStudyConfig(
         output=str(tmp_path / "study"),
         model=tiny,

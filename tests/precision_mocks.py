@@ -1,4 +1,4 @@
-"""Machines with and without native bfloat16, made up."""
+"""Mocks of machines with and without native bfloat16."""
 
 import pytest
 
@@ -9,7 +9,7 @@ WARNING = "bfloat16 is emulated on this processor: 42 times slower than fp32 her
 
 
 def machine(patch: pytest.MonkeyPatch, *, native: bool) -> None:
-    """From here on bfloat16 is ``native`` or emulated, whatever the processor, and auto is what the machine says."""
+    """Make bfloat16 ``native`` or emulated for the test, regardless of the processor and the environment."""
     patch.setattr(precision, "is_native", lambda _=None: native)
     patch.setattr(precision, "bf16_slowdown", lambda: FACTOR)
     patch.delenv(precision.VARIABLE, raising=False)

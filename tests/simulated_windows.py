@@ -1,8 +1,8 @@
-"""Run by test_simulated_windows.py in a process of its own: nearfar on a system without what only POSIX has.
+"""Run by test_simulated_windows.py in a separate process: nearfar on a simulated system without POSIX features.
 
-Taken away from nearfar, not from the libraries that it uses: modules that Windows lacks, functions of ``os`` that it
-lacks, and folders that can be opened. Renaming onto a file, and renaming or removing what is open or mapped to memory,
-is refused as Windows refuses it (as far as /proc tells what is open).
+Removed for nearfar, but not for the libraries it uses: modules and functions of ``os`` that Windows lacks, and opening
+folders. Renaming onto an existing file, and renaming or removing a file that is open or memory-mapped, raises as on
+Windows (as far as /proc shows open files).
 """
 
 import builtins
@@ -40,7 +40,7 @@ _import, _open, _rename, _replace, _unlink = builtins.__import__, os.open, os.re
 
 
 def remove_posix_features() -> None:
-    """From here on nearfar is on another system."""
+    """Remove the POSIX features for the rest of this process."""
     builtins.__import__ = _blocked_import  # type: ignore[assignment]
     importlib.import_module = _blocked_import_module(importlib.import_module)  # type: ignore[assignment]
     for name in MISSING_OS_FUNCTIONS:
@@ -50,7 +50,7 @@ def remove_posix_features() -> None:
     os.rename = _refuse_existing_target(_refuse_open_file(_rename))
     os.replace = _refuse_open_file(_replace)
     os.unlink = os.remove = _refuse_open_file(_unlink)
-    shutil._use_fd_functions = False  # type: ignore[attr-defined]  # so that it removes by name, as there
+    shutil._use_fd_functions = False  # type: ignore[attr-defined]  # remove by name, as on Windows
 
 
 def _blocked_import(name: str, globals: Any = None, *rest: Any, **more: Any) -> ModuleType:  # noqa: A002  (Python's name)
@@ -94,13 +94,13 @@ def _refuse_open_file(original: Callable[..., None]) -> Callable[..., None]:
 
 
 def _open_path(path: str) -> str | None:
-    """The open or mapped file that is there or inside."""
+    """Return an open or memory-mapped file that is ``path`` or inside it."""
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     held = [line.split(maxsplit=5)[5] for line in lines if line.count("/")]
     for number in os.listdir("/proc/self/fd"):
         try:
             held.append(os.readlink(f"/proc/self/fd/{number}"))
-        except OSError:  # that of the listing
+        except OSError:  # the descriptor of the listing itself
             continue
     return next((file for file in held if file == path or file.startswith(path + "/")), None)
 
@@ -108,7 +108,7 @@ def _open_path(path: str) -> str | None:
 def load_all() -> list[str]:
     """Import every module of nearfar."""
     os.name, before = "nt", os.name
-    import nearfar.disk  # decides by it how it locks and flushes
+    import nearfar.disk  # chooses its locking and flushing by os.name
 
     os.name = before
     names = [module.name for module in pkgutil.walk_packages(nearfar.__path__, "nearfar.")]
@@ -119,19 +119,15 @@ def load_all() -> list[str]:
 
 
 def run_commands(folder: Path) -> None:
-    """Train, stop, go on, fine-tune, evaluate, predict, encode; all by the command line."""
+    """Train, stop, resume, fine-tune, evaluate, predict, encode; all by the command line."""
     from nearfar.cli import main
     from nearfar.training.display import MetricsFile
-    from tests.tiny import save_tiny, sentences, write_nli, write_pairs
+    from tests.tiny import make_workspace, sentences, write_colours
 
     os.chdir(folder)
-    save_tiny(Path("tiny"))
-    write_nli(Path("nli.tsv"))
-    write_pairs(Path("pairs.tsv"))
-    texts = sentences(60, longest=5)
-    rows = [f"{'red' if n % 2 else 'blue'} {text}\t{'warm' if n % 2 else 'cold'}" for n, text in enumerate(texts)]
-    Path("labelled.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
-    Path("texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    make_workspace(Path())
+    write_colours(Path("labelled.tsv"))
+    Path("texts.txt").write_text("\n".join(sentences(60, longest=5)) + "\n", encoding="utf-8")
 
     on_step = MetricsFile.on_step
 

@@ -12,7 +12,7 @@ from nearfar.cli import VERBS
 from nearfar.commands.evaluate import evaluate
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
-from tests.tiny import save_tiny, sentences, write_nli, write_pairs
+from tests.tiny import make_workspace, sentences, write_colours
 from tests.tiny_seq2seq import save_tiny_seq2seq
 
 HEAVY = (
@@ -63,19 +63,15 @@ DRIVER = """if True:
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start")
-    tiny = save_tiny(folder / "tiny")
+    tiny = make_workspace(folder) / "tiny"
     encoder = Encoder.from_pretrained(tiny)
     encoder.normalizes = True
     encoder.save_pretrained(folder / "normalized")
     Classifier.from_pretrained(tiny, label_names=["warm", "cold"]).save_pretrained(folder / "classifier")
     save_tiny_seq2seq(folder / "there")
-    write_nli(folder / "nli.tsv")
-    pairs = write_pairs(folder / "pairs.tsv")
-    evaluate(str(tiny), pairs=[str(pairs)], resamples=10, output=folder / "result.json", progress=False)
-    texts = sentences(60, longest=5)
-    rows = [f"{'red' if n % 2 else 'blue'} {text}\t{'warm' if n % 2 else 'cold'}" for n, text in enumerate(texts)]
-    (folder / "labelled.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
-    (folder / "texts.txt").write_text("\n".join(texts[:20]) + "\n", encoding="utf-8")
+    evaluate(str(tiny), pairs=[str(folder / "pairs.tsv")], resamples=10, output=folder / "result.json", progress=False)
+    write_colours(folder / "labelled.tsv")
+    (folder / "texts.txt").write_text("\n".join(sentences(60, longest=5)[:20]) + "\n", encoding="utf-8")
     return folder
 
 

@@ -1,9 +1,10 @@
-"""Tiny encoders with random weights, one for each architecture, and tiny data, made on the spot."""
+"""Tiny encoders with random weights, one per architecture, and tiny data files, generated on demand."""
 
 import atexit
 import random
 import shutil
 import tempfile
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
@@ -19,26 +20,26 @@ WORDS = (
 ).split()
 ARCHITECTURES = ("bert", "roberta", "xlm-roberta", "distilbert", "mpnet", "electra", "modernbert")
 PADDED = ("mpnet",)
-"""The architectures that can't run ragged."""
+"""The architectures that need padded batches."""
 
 
 def sentences(count: int, *, seed: int = 0, longest: int = 12) -> list[str]:
-    """Made-up sentences of 1 to ``longest`` words."""
+    """Return random sentences of 1 to ``longest`` words."""
     draw = random.Random(seed)
     return [" ".join(draw.choices(WORDS, k=draw.randint(1, longest))) for _ in range(count)]
 
 
 def save_tiny(folder: Path, architecture: str = "bert", *, seed: int = 0, dropout: float = 0.1) -> Path:
-    """Write a two-layer encoder, 32 wide, and its tokenizer into ``folder``; made once a process, then copied."""
-    made, generator = _make_tiny(architecture, seed, dropout)
-    shutil.copytree(made, folder, dirs_exist_ok=True)
-    torch.set_rng_state(generator)  # as if it had been made here
+    """Write a two-layer encoder of width 32 and its tokenizer to ``folder``; cached per process, then copied."""
+    cached, generator = _make_tiny(architecture, seed, dropout)
+    shutil.copytree(cached, folder, dirs_exist_ok=True)
+    torch.set_rng_state(generator)  # the same state with and without the cache
     return folder
 
 
 @cache
 def _make_tiny(architecture: str, seed: int, dropout: float) -> tuple[Path, torch.Tensor]:
-    """The folder to copy, and the state of torch's generator behind the weights."""
+    """Return the folder to copy, and the state of torch's generator after the weights were drawn."""
     folder = Path(tempfile.mkdtemp(prefix="tiny-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     roberta_like = architecture in ("roberta", "xlm-roberta", "mpnet")
@@ -48,7 +49,7 @@ def _make_tiny(architecture: str, seed: int, dropout: float) -> tuple[Path, torc
     names = dict(zip(("cls", "pad", "sep", "unk", "mask"), special, strict=True))
     if not roberta_like:
         names = dict(zip(("pad", "unk", "cls", "sep", "mask"), special, strict=True))
-    vocabulary = {word: place for place, word in enumerate([*special, *WORDS])}
+    vocabulary = {word: index for index, word in enumerate([*special, *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token=names["unk"]))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -93,7 +94,7 @@ def _make_tiny(architecture: str, seed: int, dropout: float) -> tuple[Path, torc
         extra = {"embedding_size": 16} if architecture == "electra" else {}
         config = kind(**shared, **sizes, **dropouts, **extra, max_position_embeddings=64 + 2 * roberta_like)
     model = transformers.AutoModel.from_config(config)
-    with torch.no_grad():  # the default start is so small that all embeddings look alike
+    with torch.no_grad():  # with the default initialisation all embeddings would be nearly equal
         for parameter in model.parameters():
             if parameter.ndim > 1:
                 parameter.mul_(8)
@@ -102,7 +103,7 @@ def _make_tiny(architecture: str, seed: int, dropout: float) -> tuple[Path, torc
 
 
 def nli_rows(premises: int, *, seed: int = 0) -> list[NliRow]:
-    """Three rows a premise: a part of it is entailed, a text of its own words and others neutral, others contradict."""
+    """Return three rows per premise: part of it is entailed, its words mixed with others neutral, others contradict."""
     rows = []
     for number, premise in enumerate(sentences(premises, seed=seed, longest=9)):
         words = premise.split()
@@ -114,14 +115,14 @@ def nli_rows(premises: int, *, seed: int = 0) -> list[NliRow]:
 
 
 def write_nli(file: Path, premises: int = 40, *, seed: int = 0) -> Path:
-    """The rows as a TSV file."""
+    """Write NLI rows as a TSV file."""
     lines = [f"{row.premise}\t{row.hypothesis}\t{LABEL_NAMES[row.label]}" for row in nli_rows(premises, seed=seed)]
     file.write_text("premise\thypothesis\tlabel\n" + "\n".join(lines) + "\n", encoding="utf-8")
     return file
 
 
 def write_pairs(file: Path, count: int = 30, *, seed: int = 7) -> Path:
-    """Pairs scored by the share of words in common, 0 to 5, as a TSV file."""
+    """Write scored pairs as a TSV file; the score, 0 to 5, is proportional to the word overlap."""
     texts = sentences(2 * count, seed=seed)
     lines = []
     for first, second in zip(texts[:count], texts[count:], strict=True):
@@ -129,3 +130,27 @@ def write_pairs(file: Path, count: int = 30, *, seed: int = 7) -> Path:
         lines.append(f"{5 * len(one & two) / len(one | two):.3f}\t{first}\t{second}")
     file.write_text("score\tsentence1\tsentence2\n" + "\n".join(lines) + "\n", encoding="utf-8")
     return file
+
+
+def write_labelled(file: Path, labels: Sequence[str], *, longest: int = 12) -> Path:
+    """Write one text per label as a TSV file; the texts have nothing to do with the labels."""
+    texts = sentences(len(labels), longest=longest)
+    lines = [f"{label}\t{text} {n}" for n, (label, text) in enumerate(zip(labels, texts, strict=True))]
+    file.write_text("label\ttext\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return file
+
+
+def write_colours(file: Path, count: int = 60) -> Path:
+    """Write labelled texts that a classifier can learn, as a TSV file: the first word determines the label."""
+    texts = sentences(count, longest=5)
+    rows = [f"{'red' if n % 2 else 'blue'} {text}\t{'warm' if n % 2 else 'cold'}" for n, text in enumerate(texts)]
+    file.write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    return file
+
+
+def make_workspace(folder: Path) -> Path:
+    """Write the usual inputs to ``folder``: ``tiny`` (an encoder), ``nli.tsv`` and ``pairs.tsv`` (scored pairs)."""
+    save_tiny(folder / "tiny")
+    write_nli(folder / "nli.tsv")
+    write_pairs(folder / "pairs.tsv")
+    return folder

@@ -1,4 +1,4 @@
-"""Tiny translation models with random weights, which turn any words into other words of ``tests.tiny``."""
+"""Tiny translation models with random weights, over the vocabulary of ``tests.tiny``."""
 
 from pathlib import Path
 
@@ -12,11 +12,11 @@ SPECIAL = ("<s>", "<pad>", "</s>", "<unk>")
 
 
 def save_tiny_seq2seq(folder: Path, *, seed: int = 0, architecture: str = "t5", scale: float = 8.0) -> Path:
-    """Write a two-layer encoder-decoder, 32 wide, and its tokenizer into ``folder``.
+    """Write a two-layer encoder-decoder of width 32 and its tokenizer to ``folder``.
 
-    ``scale`` multiplies its matrices: the default makes what it writes depend on what it reads.
+    ``scale`` multiplies the weight matrices; with the default, the output depends on the input.
     """
-    vocabulary = {word: place for place, word in enumerate([*SPECIAL, *WORDS])}
+    vocabulary = {word: index for index, word in enumerate([*SPECIAL, *WORDS])}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -56,7 +56,7 @@ def save_tiny_seq2seq(folder: Path, *, seed: int = 0, architecture: str = "t5", 
         for parameter in model.parameters():
             if parameter.ndim > 1:
                 parameter.mul_(scale)
-    # As hub models have it: their own search, a limit, and words that are never to be written.
+    # As in hub models: beam search settings, a maximum length, and forbidden tokens.
     model.generation_config.update(num_beams=3, max_length=40, bad_words_ids=[[1]])
     model.save_pretrained(folder)
     return folder

@@ -1,4 +1,4 @@
-"""Transfer tasks whose answers can be worked out, and an encoder for them that looks a text up by its name."""
+"""Synthetic transfer tasks with known answers, and an encoder whose vectors depend on the first word of a text."""
 
 import numpy as np
 
@@ -10,7 +10,7 @@ FAST_SETTINGS = {"folds": 3, "resamples": 50}
 
 
 def vectors(texts):
-    """Text "c17 word word" -> a vector that depends on its class and its number, whatever else is encoded."""
+    """Return for a text such as "c17 word word" a vector that depends only on its class and its number."""
     rows = []
     for text in texts:
         kind, number = text.split()[0][0], int(text.split()[0][1:])
@@ -40,7 +40,7 @@ def task(*sizes, classes=2, seed=0, name="mine", source=None):
 
 
 def pairs(*sizes, scored=False, seed=0):
-    """Pairs of texts of one class or of two; ``scored`` from 1 to 5."""
+    """Return a task of pairs, labelled by whether both texts have the same class, or ``scored`` from 1 to 5."""
     names = {2: ("train", "test"), 3: ("train", "dev", "test")}[len(sizes)]
     splits = {}
     for k, (split, size) in enumerate(zip(names, sizes, strict=True)):

@@ -1,24 +1,24 @@
-"""The few types that several rooms share, and the one legend of tensor axes.
+"""The types that several packages share, and the names of tensor axes.
 
 Axes, as they appear in signatures such as ``Float[Tensor, "pairs dim"]``:
 
 =============  ==========================================================
 batch          texts in a batch, in the caller's order
-tokens         all real tokens of a batch, one text after the other, no padding
-layers         hidden layers, 0 being the embedding layer
+tokens         all tokens of a batch, concatenated without padding
+layers         hidden layers; layer 0 is the embedding layer
 dim            width of a hidden state or an embedding
 pairs          rows (premise, hypothesis) of an NLI batch
 anchors        rows of an objective that has one value per anchor
 candidates     vectors that an anchor is compared with
-features       what a classifier reads of a pair: three times dim
+features       input features of a classifier of pairs: three times dim
 classes        labels of a classifier
 negatives      hard negatives of a batch, one vector each
-masked         tokens that were masked, and are to be guessed
-vocabulary     words of a tokenizer
-items          what a method has represented: a sentence, or one of its dropout draws
-views          layers of the frozen copy that guide
+masked         masked tokens, to be predicted
+vocabulary     tokens of a tokenizer's vocabulary
+items          texts that a method encodes: a sentence, or one of its dropout samples
+views          layers of the frozen guide
 vectors        embeddings of any role
-values         losses, one for each vector
+values         losses, one per vector
 =============  ==========================================================
 """
 
@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 ENTAILMENT, NEUTRAL, CONTRADICTION = 0, 1, 2
 LABEL_NAMES = ("entailment", "neutral", "contradiction")
 Resolved: TypeAlias = Literal["fp32", "bf16"]
-"""What is computed in."""
+"""The precision of the computation."""
 Precision: TypeAlias = Literal["auto", "fp32", "bf16"]
-"""What may be asked for; :func:`nearfar.encoder.precision.resolve` says what auto is."""
+"""The precision setting; :func:`nearfar.encoder.precision.resolve` resolves ``auto``."""
 
 
 class NliRow(NamedTuple):
@@ -45,7 +45,7 @@ class NliRow(NamedTuple):
 
 
 class ScoredPair(NamedTuple):
-    """Two texts and how similar people (or a generator) say they are; the scale is the data set's own."""
+    """Two texts and their similarity score, by human judges or a generator, on the scale of the data set."""
 
     first: str
     second: str
@@ -53,8 +53,8 @@ class ScoredPair(NamedTuple):
 
 
 Encode: TypeAlias = "Callable[[Sequence[str]], np.ndarray]"
-"""Anything that turns texts into a float array [texts, dim]; all that evaluation asks of a model."""
+"""A function from texts to a float array [texts, dim]; evaluation needs nothing else of a model."""
 
 
 class NearfarError(Exception):
-    """A mistake that the user can mend. The command line prints its message alone and exits with 2."""
+    """An error that the user can fix. The command line prints only its message and exits with status 2."""

@@ -1,10 +1,10 @@
-"""SBERT-WK once more, token by token and layer by layer with a QR decomposition each, as its authors compute it."""
+"""Reference SBERT-WK: token by token and layer by layer, with a QR decomposition each, as its authors compute it."""
 
 import numpy as np
 
 
 def neighbours_by_hand(layer, layers, window):
-    """Left and right neighbours; the first ``window`` layers have none on their left."""
+    """Return left and right neighbours; the first ``window`` layers have none on their left."""
     left = list(range(layer - window, layer)) if layer >= window else []
     return left + [right for right in range(layer + 1, layer + window + 1) if right < layers]
 
@@ -14,7 +14,7 @@ def cosine(x, y):
 
 
 def layer_weights(token, window):
-    """Novelty and alignment of each layer of one token [layers, dim], each as shares, averaged."""
+    """Return the mean of normalised novelty and alignment of each layer of one token [layers, dim]."""
     novelty, alignment = [], []
     for layer in range(len(token)):
         near = neighbours_by_hand(layer, len(token), window)
@@ -30,7 +30,7 @@ def layer_weights(token, window):
 
 
 def sentence_vector(states, *, layer_start, window):
-    """The vector of one text from all its hidden states [layers, tokens, dim], the last token being [SEP]."""
+    """Return the vector of one text from its hidden states [layers, tokens, dim]; the last token is [SEP]."""
     used = np.asarray(states, dtype=np.float64)[layer_start:, :-1]
     vectors, changes = [], []
     for position in range(used.shape[1]):

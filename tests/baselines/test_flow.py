@@ -1,4 +1,4 @@
-"""Fitting BERT-flow: the optimiser by hand, what training does to a cone of vectors, seeds, files, and bad input."""
+"""Fitting BERT-flow: reference optimiser, training on anisotropic vectors, seeds, files, and invalid input."""
 
 import math
 import os
@@ -13,7 +13,7 @@ from nearfar.types import NearfarError
 
 
 def cone(rows: int, dim: int = 16, *, seed: int = 0) -> np.ndarray:
-    """Anisotropic Gaussian vectors far from 0: their cosines are near 1, as those of an untuned BERT."""
+    """Return anisotropic Gaussian vectors far from 0, with cosines near 1 as of an untuned BERT."""
     draw = np.random.default_rng(seed)
     mixing = np.random.default_rng(99).normal(size=(dim, dim)) * np.geomspace(2, 0.05, dim)
     return (3 + draw.normal(size=(rows, dim)) @ mixing.T).astype(np.float32)
@@ -37,7 +37,7 @@ def log_likelihood(glow: Glow, x: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("data_init", [True, False])
-def test_training_raises_the_likelihood_and_opens_the_cone(data_init):
+def test_training_increases_the_likelihood_and_reduces_anisotropy(data_init):
     train, held_out = cone(1000), cone(500, seed=1)
     short, _ = fit_glow(train[:64], data_init=data_init)
     fitted, losses = fit_glow(train, epochs=5, data_init=data_init)
@@ -52,7 +52,7 @@ def test_training_raises_the_likelihood_and_opens_the_cone(data_init):
     assert log_likelihood(fitted, held_out) < best + 0.5  # no flow beats the distribution that the data is from
 
 
-def test_the_optimiser_by_hand():
+def test_the_optimiser_matches_plain_loops():
     """Three steps of BERT's Adam, in plain loops; all rows in a batch, so that shuffling changes nothing."""
     x, rate, decay, clip = 0.1 * cone(20), 1e-2, 0.1, 1e5
     torch.manual_seed(5)
@@ -78,7 +78,7 @@ def test_the_optimiser_by_hand():
         assert (expected - before).abs().max() > 1e-3, name
 
 
-def test_actnorm_is_initialised_from_the_first_batch_or_not_at_all():
+def test_actnorm_is_initialised_from_the_first_batch_if_requested():
     x = cone(100)
     settings = {"batch_size": 100, "learning_rate": 1e-12, "weight_decay": 0.0, "seed": 3}
     torch.manual_seed(3)
@@ -116,7 +116,7 @@ def test_rows_are_shuffled_each_epoch_and_actnorm_initialised_once(monkeypatch):
     assert batches[1] != batches[3]
 
 
-def test_a_seed_gives_the_same_weights_and_disturbs_nothing():
+def test_a_seed_gives_the_same_weights_and_keeps_the_global_generator():
     weights = []
     for seed in (0, 0, 1):
         torch.manual_seed(len(weights))
@@ -162,7 +162,7 @@ def test_saved_and_loaded_it_gives_the_same(tmp_path):
     assert np.array_equal(Flow.load(tmp_path, odd.encode)(["a"]), odd(["a"]))
 
 
-def test_a_save_that_fails_leaves_the_old_flow(tmp_path, monkeypatch):
+def test_a_failed_save_keeps_the_previous_flow(tmp_path, monkeypatch):
     first, second = Flow.fit(encode, TEXTS), Flow.fit(encode, TEXTS, seed=1)
     first.save(tmp_path)
 
@@ -176,8 +176,8 @@ def test_a_save_that_fails_leaves_the_old_flow(tmp_path, monkeypatch):
     assert np.array_equal(Flow.load(tmp_path, encode)(TEXTS), first(TEXTS))
 
 
-def test_a_file_that_is_no_flow_is_refused(tmp_path):
-    with pytest.raises(NearfarError, match=r"holds no flow\.safetensors"):
+def test_a_file_that_is_not_a_flow_raises(tmp_path):
+    with pytest.raises(NearfarError, match=r"has no flow\.safetensors"):
         Flow.load(tmp_path, encode)
     flow = Flow.fit(encode, TEXTS)
     flow.save(tmp_path)
@@ -190,14 +190,14 @@ def test_a_file_that_is_no_flow_is_refused(tmp_path):
     ):
         assert damaged != whole
         (tmp_path / FILE).write_bytes(damaged)
-        with pytest.raises(NearfarError, match="is damaged or no saved flow"):
+        with pytest.raises(NearfarError, match="is damaged or not a saved flow"):
             Flow.load(tmp_path, encode)
 
 
-def test_another_encoder_is_refused():
+def test_an_encoder_of_another_dimension_raises():
     flow = Flow.fit(encode, TEXTS)
     other = Flow(lambda texts: cone(len(texts), 8), flow.glow, ())
-    with pytest.raises(NearfarError, match="gives 8 dimensions, but the flow was fitted on 16"):
+    with pytest.raises(NearfarError, match="has 8 dimensions, but the flow was fitted on 16"):
         other(["a"])
     short = Flow(lambda texts: cone(len(texts) + 1), flow.glow, ())
     with pytest.raises(NearfarError, match="2 vectors for 1 texts"):
@@ -214,26 +214,26 @@ def spoilt(value: float) -> np.ndarray:
     ("embeddings", "settings", "message"),
     [
         (cone(63), {}, "batch_size is 64, but must be from 2 to the number of texts, 63"),
-        (cone(0), {}, "2 texts or more, and there is 0"),
+        (cone(0), {}, "at least 2 texts to fit on, not 0"),
         (cone(100), {"batch_size": 1}, "batch_size is 1"),
         (np.full((100, 16), 0.3), {}, "all 100 embeddings are equal"),
         (spoilt(math.nan), {}, "text 7 .counted from 0. holds a NaN"),
         (spoilt(math.inf), {}, "text 7 .counted from 0. holds a NaN or infinity"),
         (cone(100)[0], {}, r"\[texts, dim\], not \[16\]"),
         (cone(100, 4), {}, "choose fewer levels"),
-        (cone(100), {"epochs": 0}, "epochs 0 must be 1 or more"),
+        (cone(100), {"epochs": 0}, "epochs 0 must be at least 1"),
         (cone(100), {"learning_rate": math.nan}, "learning_rate nan"),
         (cone(100), {"clip": 0.0}, "clip 0.0 above 0"),
-        (cone(100), {"weight_decay": -1.0}, "weight_decay -1.0 0 or more"),
+        (cone(100), {"weight_decay": -1.0}, "weight_decay -1.0 at least 0"),
         (cone(200), {"learning_rate": 1e3}, "loss is .* at step 2.*lower learning_rate, which is 1000"),
     ],
 )
-def test_bad_input_is_refused(embeddings, settings, message):
+def test_invalid_input_raises(embeddings, settings, message):
     with pytest.raises(NearfarError, match=message):
         fit_glow(embeddings, **settings)
 
 
-def test_a_dead_dimension_and_repeated_texts_stay_finite():
+def test_a_constant_dimension_and_repeated_texts_give_finite_values():
     x = np.repeat(cone(8), 40, axis=0)
     x[:, 5] = 0.3
     glow, losses = fit_glow(x, epochs=3)

@@ -1,4 +1,4 @@
-"""Averaged word vectors: file formats, tokens, averages, and what is wrong with a file."""
+"""Averaged word vectors: file formats, tokens, averages, and invalid files."""
 
 import gzip
 from pathlib import Path
@@ -48,28 +48,28 @@ def test_formats(change, name: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(glove(["the dog .", "do"]), np.float32([[1 / 3, 1 / 3, 4 / 3], [4, 0, 0]]))
 
 
-def test_words_with_spaces_and_words_that_come_twice(tmp_path: Path) -> None:
+def test_words_with_spaces_and_repeated_words(tmp_path: Path) -> None:
     glove = Glove.from_file(saved(tmp_path, "a 1 2\n. . . 3 4\n\nb\u00a0c 5 6\na 7 8\n"))
     assert list(glove.words) == ["a", ". . .", "b\u00a0c"]
     np.testing.assert_array_equal(glove.vectors, [[1, 2], [3, 4], [5, 6]])
 
 
-def test_capitals_count_where_the_file_has_some(tmp_path: Path) -> None:
+def test_case_matters_if_the_file_has_upper_case_words(tmp_path: Path) -> None:
     glove = Glove.from_file(saved(tmp_path, "Bill 1 0\nbill 0 1\nsings 4 4\n"))
     np.testing.assert_array_equal(glove(["Bill", "bill", "BILL", "Sings"]), [[1, 0], [0, 1], [0, 1], [4, 4]])
 
 
-def test_keeping_some_words_only(tmp_path: Path) -> None:
+def test_keeping_only_some_words(tmp_path: Path) -> None:
     glove = Glove.from_file(saved(tmp_path, LINES), words={"dog", "do", "cat"})
     assert glove.words == {"dog": 0, "do": 1}
     np.testing.assert_array_equal(glove.vectors, [[0, 1, 0], [4, 0, 0]])
-    with pytest.raises(NearfarError, match="none of the 1 words asked for among its 7"):
+    with pytest.raises(NearfarError, match="none of the 1 requested words among its 7"):
         Glove.from_file(saved(tmp_path, LINES), words=["cat"])
 
 
 def test_texts_without_a_known_word_are_counted(tmp_path: Path) -> None:
     glove = Glove.from_file(saved(tmp_path, LINES))
-    with pytest.warns(UserWarning, match=r"3 of 4 texts .* of all tokens, 60.0% are not in it") as caught:
+    with pytest.warns(UserWarning, match=r"3 of 4 texts .* 60.0% of all tokens are unknown") as caught:
         found = glove(["a cat", "the dog", "", "cat"])
     assert len(caught) == 1
     np.testing.assert_array_equal(found, [[0, 0, 0], [0.5, 0.5, 0], [0, 0, 0], [0, 0, 0]])
@@ -79,25 +79,25 @@ def test_texts_without_a_known_word_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a 1 2\nb 1\n", "vectors.txt, line 2: 1 numbers, .* say 2"),
-        ("a 1 2\n\nb 1 2 3\n", "vectors.txt, line 3: 3 numbers, .* say 2"),
+        ("a 1 2\nb 1\n", "vectors.txt, line 2: 1 numbers, .* declares 2"),
+        ("a 1 2\n\nb 1 2 3\n", "vectors.txt, line 3: 3 numbers, .* declares 2"),
         ("2 2\na 1 2\nb 1\n", "line 3: 1 numbers"),
-        ("2 3\na 1 2\nb 1 2\n", "line 2: 2 numbers, .* say 3"),
+        ("2 3\na 1 2\nb 1 2\n", "line 2: 2 numbers, .* declares 3"),
         ("a 1 2\nb 1 x2\n", "line 2: 'x2' is not a number"),
         ("a 1 2\nb 1 nan\n", "line 2: the vector of 'b' holds a NaN or infinity"),
         ("a 1 2\nb 1e999 2\n", "line 2: the vector of 'b'"),
-        ("a\nb 1\n", "line 1: holds no numbers"),
-        ("", "holds no vectors"),
-        ("3 2\n", "holds no vectors"),
-        ("3 2\na 1 2\nb 1 2\n", "first line says 3 vectors, and there are 2"),
+        ("a\nb 1\n", "line 1: has no numbers"),
+        ("", "has no vectors"),
+        ("3 2\n", "has no vectors"),
+        ("3 2\na 1 2\nb 1 2\n", "first line says 3 vectors, but the file has 2"),
     ],
 )
-def test_files_with_mistakes(text: str, message: str, tmp_path: Path) -> None:
+def test_invalid_files_raise(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match=message):
         Glove.from_file(saved(tmp_path, text))
 
 
-def test_missing_file_and_bytes_that_are_no_text(tmp_path: Path) -> None:
+def test_missing_file_and_invalid_utf8(tmp_path: Path) -> None:
     saved(tmp_path, LINES)
     with pytest.raises(NearfarError, match=r"no such file. Did you mean 'vectors.txt'"):
         Glove.from_file(tmp_path / "vector.txt")
@@ -107,7 +107,7 @@ def test_missing_file_and_bytes_that_are_no_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.realdata
-def test_real_vectors_know_that_dogs_are_near_puppies(nearfar_data: Path) -> None:
+def test_real_vectors_place_dogs_near_puppies(nearfar_data: Path) -> None:
     glove = Glove.from_file(nearfar_data / "glove" / "glove.6B.50d.5k.txt")
     assert glove.vectors.shape == (5050, 50)
     assert glove.lower

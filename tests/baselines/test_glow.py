@@ -1,4 +1,4 @@
-"""The Glow of BERT-flow: its map by hand, its inverse, its density by other means, and how it starts."""
+"""The Glow of BERT-flow: reference map, inverse, density by other methods, and initialisation."""
 
 import math
 
@@ -11,7 +11,7 @@ from nearfar.types import NearfarError
 
 
 def random_glow(dim: int, *, seed: int = 0, **sizes: int) -> Glow:
-    """A flow far from the identity, in float64, whose z are of the order of 1."""
+    """Return a float64 flow that is far from the identity, with z of the order of 1."""
     torch.manual_seed(seed)
     glow = Glow(dim, **sizes).double()
     with torch.no_grad():
@@ -55,7 +55,7 @@ SIZES = [(16, {}), (13, {}), (5, {"levels": 2, "depth": 2, "width": 3}), (2, {"l
 
 
 @pytest.mark.parametrize(("dim", "sizes"), SIZES)
-def test_the_map_by_hand(dim, sizes):
+def test_the_map_matches_plain_loops(dim, sizes):
     glow, x = random_glow(dim, **sizes), torch.randn(3, dim, dtype=torch.float64)
     z, log_density = glow(x)
     assert (z - x).abs().min() > 1e-6
@@ -67,7 +67,7 @@ def test_the_map_by_hand(dim, sizes):
 
 
 @pytest.mark.parametrize(("dim", "sizes"), SIZES)
-def test_inverse_undoes_forward_both_ways(dim, sizes):
+def test_inverse_and_forward_cancel(dim, sizes):
     glow, x = random_glow(dim, **sizes), 3 * torch.randn(7, dim, dtype=torch.float64)
     torch.testing.assert_close(glow.inverse(glow(x)[0]), x, rtol=0, atol=1e-7)
     torch.testing.assert_close(glow(glow.inverse(x))[0], x, rtol=0, atol=1e-7)
@@ -99,10 +99,10 @@ def test_the_density_integrates_to_one(seed):
         z, log_density = glow(points)
     cell = math.prod((axis[1] - axis[0]).item() for axis in axes)
     assert log_density.exp().sum().item() * cell == pytest.approx(1, abs=2e-3)
-    assert abs(glow.log_determinant().item()) > 0.5  # without it, the integral would be off by a factor
+    assert abs(glow.log_determinant().item()) > 0.5  # so that omitting it would be detected
     design = torch.cat([points, torch.ones(len(points), 1)], dim=1)[::100]
     bent = z[::100] - design @ torch.linalg.lstsq(design, z[::100]).solution
-    assert bent.std() > 0.05  # the map is no straight line, which would be too easy
+    assert bent.std() > 0.05  # the map is not linear, otherwise the test would be too easy
 
 
 def test_every_weight_has_a_gradient():
@@ -112,14 +112,14 @@ def test_every_weight_has_a_gradient():
         assert parameter.grad.abs().max() > 0, name
 
 
-def test_rows_do_not_see_each_other():
+def test_rows_are_independent():
     glow, x = random_glow(16), torch.randn(5, 16, dtype=torch.float64)
     z, log_density = glow(x)
     torch.testing.assert_close(glow(x[2:3])[0], z[2:3])
     torch.testing.assert_close(glow(x[2:3])[1], log_density[2:3])
 
 
-def test_initialise_normalises_what_comes_out_of_each_actnorm():
+def test_initialise_normalises_the_output_of_each_actnorm():
     glow = random_glow(16)
     x = torch.randn(200, 16).double() @ torch.randn(16, 16).double() + 5
     glow.initialise(x)
@@ -149,7 +149,7 @@ def test_a_constant_channel_keeps_its_scale():
     torch.testing.assert_close(y[:, 1:].var(dim=0, correction=0), torch.ones(2), rtol=0.03, atol=0)
 
 
-def test_it_starts_as_the_authors_files_say():
+def test_initial_weights_follow_the_authors_configuration():
     torch.manual_seed(0)
     glow = Glow(64, width=200)
     shapes = [tuple(step.coupling.first.weight.shape) for level in glow.levels for step in level]
@@ -157,7 +157,7 @@ def test_it_starts_as_the_authors_files_say():
     assert glow.factored_out == [32, 16, 16]
     coupling = glow.levels[0][0].coupling
     assert coupling.second.weight.std().item() == pytest.approx(0.05, rel=0.02)
-    assert coupling.second.weight.abs().max() > 0.15  # a uniform draw of that deviation ends at 0.087
+    assert coupling.second.weight.abs().max() > 0.15  # a uniform distribution with that deviation ends at 0.087
     assert not any(value.any() for value in (coupling.last.weight, coupling.last.bias, coupling.last_log_scale))
     limit = math.sqrt(6 / 201)
     for parameter in (coupling.second_norm.bias, coupling.second_norm.log_scale):
@@ -168,7 +168,7 @@ def test_it_starts_as_the_authors_files_say():
     )
 
 
-def test_a_new_coupling_changes_nothing():
+def test_a_new_coupling_is_the_identity():
     x = torch.randn(4, 7)
     assert torch.equal(Coupling(7, 5)(x), x)
 
@@ -176,7 +176,7 @@ def test_a_new_coupling_changes_nothing():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ({"dim": 4}, "3 levels over 4 dimensions leaves its last level one channel"),
+        ({"dim": 4}, "3 levels over 4 dimensions would have one channel"),
         ({"dim": 1, "levels": 1}, "one channel"),
         ({"dim": 16, "levels": 0}, "levels of a flow is 0"),
         ({"dim": 16, "depth": 0}, "depth of a flow is 0"),
@@ -184,7 +184,7 @@ def test_a_new_coupling_changes_nothing():
         ({"dim": 0}, "dim of a flow is 0"),
     ],
 )
-def test_sizes_that_make_no_flow_are_refused(sizes, message):
+def test_invalid_sizes_raise(sizes, message):
     with pytest.raises(NearfarError, match=message):
         Glow(**sizes)
     assert Glow(5).factored_out == [2, 1, 2]

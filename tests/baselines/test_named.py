@@ -1,4 +1,4 @@
-"""Baselines by name: which specs are meant as one, what they open, and what is said of those that are wrong."""
+"""Baselines by name: which specs are baselines, what they load, and errors of invalid ones."""
 
 import subprocess
 import sys
@@ -32,7 +32,7 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def encoded(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The texts of each call of Encoder.encode."""
+    """Records the texts of each call of Encoder.encode."""
     calls: list[list[str]] = []
     encode = Encoder.encode
 
@@ -55,7 +55,7 @@ def test_which_specs_are_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert [is_baseline(spec) for spec in ("flow", "mine:1", "use", "wk:m")] == [False, False, True, True]
 
 
-def test_asking_costs_no_torch() -> None:
+def test_is_baseline_imports_no_torch() -> None:
     code = (
         "import sys; from nearfar.baselines.named import is_baseline; "
         "assert is_baseline('wk:m') and not is_baseline('m'); assert not {'torch', 'numpy'} & set(sys.modules)"
@@ -78,7 +78,7 @@ def test_the_parts_of_a_spec(spec: str, parts: Spec) -> None:
     assert set(OPTIONS) == set(BASELINES)
 
 
-def test_a_path_that_is_there_keeps_its_signs(tmp_path: Path) -> None:
+def test_an_existing_path_may_contain_separators(tmp_path: Path) -> None:
     folder = tmp_path / "me@home,pooling=max"
     folder.mkdir()
     assert parse_spec(f"whitening:{folder}") == Spec("whitening", str(folder), None, {})
@@ -87,19 +87,19 @@ def test_a_path_that_is_there_keeps_its_signs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("glov:v.txt", "no baseline is called 'glov'. Did you mean 'glove'.*whitening:MODEL@TEXTS"),
-        ("glove", "glove: is not whole. Write glove:FILE"),
-        ("flow:@some.txt", "is not whole"),
-        ("whitening:m@", "is not whole"),
+        ("glov:v.txt", "unknown baseline 'glov'. Did you mean 'glove'.*whitening:MODEL@TEXTS"),
+        ("glove", "glove: is incomplete. Write glove:FILE"),
+        ("flow:@some.txt", "is incomplete"),
+        ("whitening:m@", "is incomplete"),
         ("wk:m,windows=1", "wk has no setting 'windows'. Did you mean 'window'. It has: layer_start, window"),
-        ("glove:f,pooling=max", "glove has no setting 'pooling'. It has none"),
-        ("wk:m,window=1,window=2", "names window twice"),
-        ("wk:m,window=two", "window is 'two', and must be a whole number"),
-        ("whitening:m", "fitted on the texts of a task, and there is none here. .*whitening:MODEL@TEXTS"),
+        ("glove:f,pooling=max", "glove has no setting 'pooling'. It has no settings"),
+        ("wk:m,window=1,window=2", "window is set twice"),
+        ("wk:m,window=two", "window is 'two', but must be an integer"),
+        ("whitening:m", "fitted on the texts of a task, but there is no task here. .*whitening:MODEL@TEXTS"),
         ("flow:m", "flow:MODEL@TEXTS"),
     ],
 )
-def test_specs_that_are_wrong(spec: str, message: str) -> None:
+def test_invalid_specs_raise(spec: str, message: str) -> None:
     with pytest.raises(NearfarError, match=message):
         open_baseline(spec)
 
@@ -110,11 +110,11 @@ def test_specs_that_are_wrong(spec: str, message: str) -> None:
         ("glove:f", {"device": "cpu"}, "device is a setting of an encoder; glove:f has none"),
         ("use", {"bf16": True}, "precision is a setting"),
         ("glove:f", {"pooling": "cls"}, "pooling is a setting"),
-        ("wk:m", {"pooling": "cls"}, "wk:m is a pooling of its own"),
+        ("wk:m", {"pooling": "cls"}, "wk:m has its own pooling"),
         ("flow:m@f,pooling=max", {"pooling": "cls"}, "contradict"),
     ],
 )
-def test_settings_that_do_not_fit(spec: str, settings: dict[str, object], message: str) -> None:
+def test_incompatible_settings_raise(spec: str, settings: dict[str, object], message: str) -> None:
     with pytest.raises(NearfarError, match=message):
         open_baseline(spec, **settings)
 
@@ -138,9 +138,7 @@ def test_sbert_wk_of_a_folder_or_a_run(model: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["whitening", "flow"])
-def test_fitted_on_the_texts_of_each_call_which_are_encoded_once(
-    name: str, model: str, encoded: list[list[str]]
-) -> None:
+def test_fitting_per_call_encodes_each_text_once(name: str, model: str, encoded: list[list[str]]) -> None:
     encode = open_baseline(f"{name}:{model},pooling=cls", per_call=True, seed=3)
     found, again, fewer = encode(TEXTS), encode(TEXTS), encode(TEXTS[:70])
     assert encoded == [TEXTS]

@@ -1,4 +1,4 @@
-"""SBERT-WK equals its authors' loops and numbers, text by text, whatever the batch."""
+"""SBERT-WK matches its authors' loops and numbers for each text, in any batch."""
 
 import json
 import math
@@ -21,13 +21,13 @@ TEXTS = [*sentences(7, longest=5), "a dog", "a dog", "", *sentences(2, seed=1, l
 
 
 def walk(layers, tokens, dim, *, step, seed=0):
-    """Hidden states [layers, tokens, dim] that drift from layer to layer: the smaller the step, the more parallel."""
+    """Return hidden states [layers, tokens, dim] that drift from layer to layer; a small step makes them parallel."""
     draw = np.random.default_rng(seed)
     return np.cumsum(np.concatenate([np.ones((1, tokens, dim)), step * draw.normal(size=(layers, tokens, dim))]), 0)[1:]
 
 
 def vector(states, window):
-    """Of one text, from the layers used [layers, tokens, dim]."""
+    """Return the vector of one text from the selected layers [layers, tokens, dim]."""
     packed = torch.tensor(np.asarray(states)).transpose(0, 1).contiguous()
     return sentence_vectors(packed, [LengthGroup(0, 1, len(packed))], window=window)[0].numpy()
 
@@ -47,7 +47,7 @@ def test_golden(nearfar_data: Path) -> None:
 @pytest.mark.parametrize("window", [1, 2, 3])
 @pytest.mark.parametrize("layers", [4, 5, 9])
 @pytest.mark.parametrize(("step", "tolerance"), [(1.0, 1e-10), (0.05, 1e-10), (1e-4, 1e-6)])
-def test_equals_the_loops(layers: int, window: int, step: float, tolerance: float) -> None:
+def test_matches_the_reference(layers: int, window: int, step: float, tolerance: float) -> None:
     states = walk(layers, tokens=6, dim=16, step=step, seed=layers)
     cosines = layer_cosines(torch.tensor(states).transpose(0, 1))
     weights = unify_layers(cosines, window=window).numpy()
@@ -59,7 +59,7 @@ def test_equals_the_loops(layers: int, window: int, step: float, tolerance: floa
     np.testing.assert_allclose(vector(states, window), whole, rtol=0, atol=tolerance)
 
 
-def test_three_layers_and_window_two_leave_the_middle_one_a_right_neighbour_only() -> None:
+def test_with_three_layers_and_window_two_the_middle_one_has_only_a_right_neighbour() -> None:
     states = walk(3, tokens=4, dim=8, step=0.5)
     assert [reference_sbert_wk.neighbours_by_hand(layer, 3, 2) for layer in range(3)] == [[1, 2], [2], [0, 1]]
     np.testing.assert_allclose(
@@ -70,7 +70,7 @@ def test_three_layers_and_window_two_leave_the_middle_one_a_right_neighbour_only
 def test_distance_of_the_last() -> None:
     vectors = torch.tensor([[1.0, 0.0, 0.0], [0.6, 0.8, 0.0], [0.0, 0.6, 0.8]], dtype=torch.float64)
     assert distance_of_last(vectors @ vectors.mT).item() == pytest.approx(0.8)
-    twice = vectors[[0, 0, 2]]  # the second adds nothing to the span of the first
+    twice = vectors[[0, 0, 2]]  # the second is in the span of the first
     assert distance_of_last(twice @ twice.mT).item() == pytest.approx(1.0)
     assert distance_of_last(vectors[[0, 1, 0]] @ vectors[[0, 1, 0]].mT).item() == 0
     nearly = torch.tensor([[1.0, 0.0], [math.cos(1e-5), math.sin(1e-5)]], dtype=torch.float64)
@@ -103,7 +103,7 @@ def test_an_encoder_text_by_text(architecture: str, tmp_path: Path, monkeypatch:
         np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5)
 
 
-def test_bf16_is_near_and_no_texts_give_no_rows(tmp_path: Path) -> None:
+def test_bf16_is_close_and_no_texts_give_no_rows(tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path))
     full, half = (SbertWk(encoder, layer_start=0, window=1, bf16=bf16)(TEXTS) for bf16 in (False, True))
     cosines = (full * half).sum(1) / np.linalg.norm(full, axis=1) / np.linalg.norm(half, axis=1)
@@ -111,7 +111,7 @@ def test_bf16_is_near_and_no_texts_give_no_rows(tmp_path: Path) -> None:
     assert SbertWk(encoder, layer_start=0)([]).shape == (0, 32)
 
 
-def test_texts_that_are_cut_are_counted(tmp_path: Path) -> None:
+def test_truncated_texts_are_counted(tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path), max_length=8)
     with pytest.warns(UserWarning, match="1 of 2 distinct texts are longer than 8 tokens"):
         SbertWk(encoder, layer_start=0)(["a dog " * 10, "a dog", "a dog"])
@@ -120,12 +120,12 @@ def test_texts_that_are_cut_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "layer_start 4: SBERT-WK with window 2 needs 3 layers .* to 2. Take 0 to 0."),
+        ({}, "layer_start 4: SBERT-WK with window 2 needs 3 layers .* to 2. Choose 0 to 0."),
         ({"layer_start": 1}, "layer_start 1: .* needs 3 layers"),
         ({"layer_start": 1, "window": 1}, "needs 3 layers"),
-        ({"layer_start": 0, "window": 3}, "needs 4 layers .* too few for any"),
+        ({"layer_start": 0, "window": 3}, "needs 4 layers .* too few layers"),
         ({"layer_start": -1}, "layer_start -1"),
-        ({"layer_start": 0, "window": 0}, "window 0: must be 1 or more"),
+        ({"layer_start": 0, "window": 0}, "window 0: must be at least 1"),
     ],
 )
 def test_too_few_layers(settings: dict[str, int], message: str, tmp_path: Path) -> None:

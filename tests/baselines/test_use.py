@@ -1,4 +1,4 @@
-"""The Universal Sentence Encoder: what is called of TensorFlow Hub, and what is said where it is missing."""
+"""The Universal Sentence Encoder: calls of TensorFlow Hub, and the error if it is not installed."""
 
 import sys
 from types import ModuleType
@@ -12,7 +12,7 @@ from nearfar.types import NearfarError
 
 
 class Tensor:
-    """Turns into an array as a tensor of TensorFlow does."""
+    """Converts to an array as a TensorFlow tensor does."""
 
     def __init__(self, numbers):
         self.numbers = numbers
@@ -23,7 +23,7 @@ class Tensor:
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A stand-in for tensorflow_hub; ``loaded`` and ``calls`` say what was asked of it."""
+    """A mock of tensorflow_hub; ``loaded`` and ``calls`` record its use."""
     module = ModuleType("tensorflow_hub")
     module.loaded, module.calls = [], []
 
@@ -53,7 +53,7 @@ def test_the_published_model_or_a_folder_is_called_in_batches(hub, monkeypatch):
     assert encode([]).shape == (0, 2)
 
 
-def test_without_tensorflow_hub_it_says_what_to_install(monkeypatch):
+def test_without_tensorflow_hub_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorflow_hub", None)
     with pytest.raises(NearfarError, match=r"pip install tensorflow tensorflow-hub 'setuptools<81'.*tensorflow_hub"):
         Use()

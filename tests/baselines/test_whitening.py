@@ -11,14 +11,14 @@ TEXTS = [str(number) for number in range(60)]
 
 
 def embeddings(texts=60, dim=6, *, rank=None, seed=0):
-    """Correlated, off-centre, of very different scales."""
+    """Return correlated vectors with non-zero mean and very different scales."""
     draw = np.random.default_rng(seed)
     inner = draw.normal(size=(texts, rank or dim)) * np.logspace(0, -3, rank or dim)
     return inner @ draw.normal(size=(rank or dim, dim)) + draw.normal(size=dim)
 
 
 def encoder(rows):
-    """Text "n" -> row n."""
+    """Return an encode function: text "n" -> row n."""
     return lambda texts: rows[[int(text) for text in texts]].astype(np.float32)
 
 
@@ -27,7 +27,7 @@ def cosines(x):
     return x @ x.T
 
 
-def test_the_texts_fitted_on_have_mean_0_and_covariance_1(monkeypatch):
+def test_the_fitted_texts_have_mean_0_and_covariance_1(monkeypatch):
     monkeypatch.setattr(whitening, "ROWS_AT_ONCE", 7)
     rows = embeddings()
     assert np.abs(np.cov(rows.T) - np.eye(6)).max() > 0.5
@@ -37,7 +37,7 @@ def test_the_texts_fitted_on_have_mean_0_and_covariance_1(monkeypatch):
     np.testing.assert_allclose(np.cov(found.T), np.eye(6), atol=1e-4)
 
 
-def test_equals_the_algorithm_of_the_paper():
+def test_matches_the_algorithm_of_the_paper():
     rows = embeddings().astype(np.float32)
     u, variances, _ = np.linalg.svd(np.cov(rows.T.astype(np.float64)))
     expected = (rows - rows.mean(axis=0, dtype=np.float64)) @ u @ np.diag(1 / np.sqrt(variances))
@@ -46,7 +46,7 @@ def test_equals_the_algorithm_of_the_paper():
     np.testing.assert_allclose(found, expected * signs, atol=1e-4)
 
 
-def test_the_first_dimensions_are_those_of_the_whole():
+def test_fewer_dimensions_are_the_first_of_all_dimensions():
     rows = embeddings()
     whole = Whitening.fit(encoder(rows), TEXTS)(TEXTS)
     assert Whitening.fit(encoder(rows), TEXTS, dimensions=6)(TEXTS).shape == (60, 6)
@@ -54,7 +54,7 @@ def test_the_first_dimensions_are_those_of_the_whole():
 
 
 @pytest.mark.parametrize("dimensions", [None, 3])
-def test_rotating_and_moving_the_embeddings_leaves_cosines(dimensions):
+def test_rotating_and_shifting_the_embeddings_keeps_cosines(dimensions):
     rows = embeddings()
     rotation = np.linalg.qr(np.random.default_rng(1).normal(size=(6, 6)))[0]
     before = cosines(Whitening.fit(encoder(rows), TEXTS, dimensions=dimensions)(TEXTS))
@@ -77,17 +77,17 @@ def test_directions_that_do_not_vary_are_dropped():
     flat = embeddings(rank=3, seed=2)
     found = Whitening.fit(encoder(flat), TEXTS)(TEXTS)
     np.testing.assert_allclose(np.cov(found.T), np.eye(3), atol=1e-4)
-    with pytest.warns(UserWarning, match="5 texts vary in 4 of 6 .* Fit on more texts"):
+    with pytest.warns(UserWarning, match="5 texts vary in 4 of 6 .* Fit on many more texts"):
         few = Whitening.fit(encoder(embeddings()), TEXTS[:5])(TEXTS[:5])
     np.testing.assert_allclose(cosines(few), np.where(np.eye(5) == 1, 1, -1 / 4), atol=1e-4)
-    assert Whitening.fit(encoder(embeddings()), TEXTS[:5], dimensions=2)(TEXTS).shape == (60, 2)  # and says nothing
+    assert Whitening.fit(encoder(embeddings()), TEXTS[:5], dimensions=2)(TEXTS).shape == (60, 2)  # without a warning
 
 
-def test_behind_a_layer_norm_one_direction_does_not_vary():
+def test_after_a_layer_norm_one_direction_does_not_vary():
     rows = embeddings(dim=8, seed=3) * 50
     normed = (rows - rows.mean(axis=1, keepdims=True)) / rows.std(axis=1, keepdims=True)
     scaled = normed * np.linspace(0.5, 2, 8) + np.linspace(-9, 3, 8)
-    assert np.linalg.matrix_rank(np.cov(scaled.astype(np.float32).T), tol=1e-20) == 8  # by rounding alone
+    assert np.linalg.matrix_rank(np.cov(scaled.astype(np.float32).T), tol=1e-20) == 8  # only by rounding
     assert Whitening.fit(encoder(scaled), TEXTS).kernel.shape == (8, 7)
 
 
@@ -97,11 +97,11 @@ def test_behind_a_layer_norm_one_direction_does_not_vary():
         (embeddings(), 1, None, "1 texts to fit on"),
         (np.ones((60, 6)), 60, None, "embeddings of all 60 texts are equal"),
         (embeddings() * np.nan, 60, None, "NaN or infinity"),
-        (embeddings(), 60, 7, r"dimensions 7: .* vary in 6 of 6 directions; take 1 to 6\."),
+        (embeddings(), 60, 7, r"dimensions 7: .* vary in 6 of 6 directions; choose 1 to 6\."),
         (embeddings(), 60, 0, "dimensions 0"),
-        (embeddings(rank=3), 60, 4, "dimensions 4: .* take 1 to 3, or fit on more texts"),
+        (embeddings(rank=3), 60, 4, "dimensions 4: .* choose 1 to 3, or fit on more texts"),
     ],
 )
-def test_what_cannot_be_whitened(rows, count, dimensions, message):
+def test_data_that_cannot_be_whitened_raises(rows, count, dimensions, message):
     with pytest.raises(NearfarError, match=message):
         Whitening.fit(encoder(rows), TEXTS[:count], dimensions=dimensions)

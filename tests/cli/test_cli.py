@@ -16,17 +16,14 @@ from nearfar.config import METHODS, FinetuneConfig, build, dump_toml, load_toml
 from nearfar.encoder.classifier import Classifier
 from nearfar.evaluation import results
 from nearfar.training.loop import Interrupted
-from tests.tiny import save_tiny, sentences, write_nli, write_pairs
+from tests.tiny import make_workspace, sentences, write_colours
 
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a tiny encoder, NLI rows and scored pairs; the working directory."""
-    save_tiny(tmp_path / "tiny")
-    write_nli(tmp_path / "nli.tsv")
-    write_pairs(tmp_path / "pairs.tsv")
     monkeypatch.chdir(tmp_path)
-    return tmp_path
+    return make_workspace(tmp_path)
 
 
 TRAIN = "--model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10".split()
@@ -124,7 +121,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_arguments_are_shown_verbatim(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "whitning:x:"]) == 2  # no emoji of :x:
-    assert "whitning:x:: no baseline is called 'whitning'. Did you mean 'whitening'?" in capsys.readouterr().err
+    assert "whitning:x:: unknown baseline 'whitning'. Did you mean 'whitening'?" in capsys.readouterr().err
 
 
 def test_train_evaluate_compare_encode(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -163,20 +160,12 @@ def test_dry_run_shows_batches_as_text(world: Path, capsys: pytest.CaptureFixtur
     assert not (world / "run").exists()
 
 
-def write_labelled(file: Path, count: int = 90) -> Path:
-    """Texts of two labels; each label has its own word."""
-    rows = [f"{'red' if number % 2 else 'blue'} {text}" for number, text in enumerate(sentences(count, longest=5))]
-    lines = [f"{text}\t{'warm' if text.startswith('red') else 'cold'}" for text in rows]
-    file.write_text("\n".join(["text\tlabel", *lines]) + "\n", encoding="utf-8")
-    return file
-
-
 FINETUNE = "--model tiny --batch-size 8 --validation-rows 20".split()
 
 
 @pytest.mark.long
 def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_labelled(world / "labelled.tsv")
+    write_colours(world / "labelled.tsv", 90)
     flags = [*FINETUNE, "--learning-rate", "2e-3", "--epochs", "8", "--evaluate-every", "20"]
     assert main(["finetune", "labelled.tsv", *flags, "--output", "run [1]"]) == 0
     printed = capsys.readouterr().out
@@ -209,7 +198,7 @@ def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str
 
 
 def test_finetune_from_a_file_whose_settings_flags_override(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_labelled(world / "labelled.tsv")
+    write_colours(world / "labelled.tsv", 90)
     config = FinetuneConfig(output="run", task="labelled.tsv", model="tiny", batch_size=8, epochs=1, seed=5)
     (world / "run.toml").write_text(dump_toml(config))
     assert main(["finetune", "run.toml", "--scl-weight", "0", "--sample-size", "10", "--no-sample-balanced"]) == 0
@@ -288,7 +277,7 @@ def test_flags_override_the_file(world: Path, capsys: pytest.CaptureFixture[str]
         ("finetune nowhere.tsv --output run", "nowhere.tsv"),
         ("finetune pairs.tsv --output run", "no column 'label'"),
         ("finetune rte --output run --scl-weight -1", "--scl-weight -1: must be between 0 and 1"),
-        ("finetune rte --output run --text-columns a b --model tiny", "rte knows its own columns; name none"),
+        ("finetune rte --output run --text-columns a b --model tiny", "rte is a named task with fixed columns"),
         ("predict tiny --input pairs.tsv --output x.tsv", "tiny: holds no classifier"),
         ("predict tiny --input pairs.tsv --output x.txt", "--output x.txt: must end in .tsv, .csv or .jsonl"),
         ("predict tiny --input nowhere.txt --output x.tsv", "nowhere.txt: no such file"),

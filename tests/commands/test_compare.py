@@ -87,7 +87,7 @@ def test_sides_that_cannot_be_read_are_named(pairs, tmp_path):
     good = write_results(tmp_path / "good", pairs, 10, [0]) / "0.json"
     broken = tmp_path / "broken.json"
     broken.write_text(good.read_text()[:-100])
-    with pytest.raises(NearfarError, match=r"broken\.json: is not a whole JSON file"):
+    with pytest.raises(NearfarError, match=r"broken\.json: is not a complete JSON file"):
         compare(good, broken, progress=False)
     with pytest.raises(NearfarError, match=r"absent\.json: cannot be read"):
         compare(tmp_path / "absent.json", good, progress=False)

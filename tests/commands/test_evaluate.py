@@ -8,7 +8,7 @@ import pytest
 
 import nearfar.commands.evaluate as module
 from nearfar.commands.evaluate import evaluate
-from nearfar.config import STS_TASKS, TRANSFER_TASKS
+from nearfar.data.named_sets import suite_tasks
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.types import NearfarError, ScoredPair
 from tests.tiny import save_tiny, sentences
@@ -84,7 +84,7 @@ def test_a_default_task_that_cannot_be_had_is_noted(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "load_task", some_tasks("stsb", "sickr"))
     result = evaluate(letters, resamples=0, progress=False, output=tmp_path / "r.json")
     assert list(result.tasks) == ["stsb", "sickr"]
-    assert list(result.unavailable) == [task for task in STS_TASKS if task not in ("stsb", "sickr")]
+    assert list(result.unavailable) == [task for task in suite_tasks("sts") if task not in ("stsb", "sickr")]
     assert "sts14: not evaluated. sts14 is nowhere." in (tmp_path / "r.md").read_text()
     with pytest.raises(NearfarError, match="sts12 is nowhere"):
         evaluate(letters, tasks=["sts12", "stsb"], progress=False)
@@ -162,7 +162,7 @@ def test_suites(monkeypatch):
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     result = evaluate(letters, suite="all", resamples=0, progress=False)
     assert list(result.tasks) == ["stsb", "sickr"]
-    assert set(TRANSFER_TASKS) - {"sickr-learned", "stsb-learned"} <= set(result.unavailable)
+    assert set(suite_tasks("transfer")) - {"sickr-learned", "stsb-learned"} <= set(result.unavailable)
     with pytest.raises(NearfarError, match="suite = 'glue': must be sts, transfer, all or none"):
         evaluate(letters, suite="glue", progress=False)
 
@@ -229,7 +229,7 @@ def test_all_tasks_fit_a_small_file(nearfar_data, tmp_path):
 
     file = tmp_path / "r.json"
     result = evaluate(lengths, resamples=10, output=file, progress=False)
-    assert list(result.tasks) == list(STS_TASKS)
+    assert list(result.tasks) == list(suite_tasks("sts"))
     assert len(result.averages) == 2
     assert file.stat().st_size < 350_000
     assert json.loads(file.read_text(encoding="utf-8")) == result

@@ -9,7 +9,7 @@ from nearfar.commands.finetune import study as module
 from nearfar.commands.finetune.plan import plan_runs
 from nearfar.commands.finetune.study import finetune_study
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig, build, dump_toml, load_toml, split_list
-from nearfar.data.classification import TASKS
+from nearfar.data.named_sets import FINETUNING_TASKS
 from tests.finetune_study_helpers import Runs, write
 
 ROOT = Path(__file__).parents[2]
@@ -66,7 +66,7 @@ def test_every_experiment_of_gunel_has_its_configs() -> None:
 def test_a_config_to_finetune_by_loads_and_survives_a_round_trip(file: Path, tmp_path: Path) -> None:
     kind, values = load_toml(file)
     config = build(kind, {"output": "x", **values}, source=file)
-    assert config.task in TASKS
+    assert config.task in FINETUNING_TASKS
     assert file.stem.endswith(config.task)
     (tmp_path / "again.toml").write_text(dump_toml(config))
     again, values = load_toml(tmp_path / "again.toml")

@@ -1,4 +1,4 @@
-"""Fixtures that the tests of this folder share."""
+"""Fixtures of the tests in this folder."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty data folder; the hub is out of reach."""
+    """An empty data folder; the hub is offline."""
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     return tmp_path

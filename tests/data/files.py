@@ -1,4 +1,4 @@
-"""Small data files for the tests of this folder, and what is said of those with faults."""
+"""Helpers of the tests in this folder: write small data files, and get error messages."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +11,7 @@ from nearfar.types import NearfarError
 
 
 def write(path: Path, text: str) -> str:
-    """The file, with the folders that it lies in."""
+    """Write a file and create its parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode())
     return str(path)
@@ -22,7 +22,7 @@ def write_lines(path: Path, *lines: str) -> str:
 
 
 def error_of(load: Callable[..., object], *args: Any, **kwargs: Any) -> str:
-    """The message with which ``load`` refuses."""
+    """Return the message of the NearfarError that ``load`` raises."""
     with pytest.raises(NearfarError) as caught:
         load(*args, **kwargs)
     return str(caught.value)

@@ -1,4 +1,4 @@
-"""Balanced batches: as many texts of each class, all classes in turn, no text twice."""
+"""Balanced batches: equal numbers of texts per class, all classes in turn, no text twice."""
 
 import random
 from collections import Counter
@@ -14,7 +14,7 @@ from nearfar.types import NearfarError
 
 
 def of_classes(*sizes):
-    """Texts and their labels, class k with sizes[k] texts, classes mixed."""
+    """Return texts and labels, shuffled; class k has sizes[k] texts."""
     numbered = [(f"class {label}, text {number}", label) for label, size in enumerate(sizes) for number in range(size)]
     random.Random(0).shuffle(numbered)
     return [(text,) for text, _ in numbered], [label for _, label in numbered]
@@ -50,18 +50,18 @@ def test_a_known_case():
     assert [counts(batch) for batch in balanced([100, 10, 3], 12).epoch(0)] == [{0: 4, 1: 4, 2: 3}] * 10
 
 
-def test_all_classes_and_all_their_texts_get_their_turn():
+def test_all_classes_and_texts_are_drawn_equally_often():
     batches = balanced([6] * 10, 8)  # 4 of the 10 classes in each batch, 2 texts each
     labels = [label for batch in batches.epoch(0) for label in counts(batch)]
     assert len(labels) == 8 * 4
-    # Dealt from a deck of classes: after any number of whole decks each class has come equally often, give or take one.
+    # Drawn without replacement: after any number of complete rounds, class counts differ by at most one.
     assert max(Counter(labels).values()) - min(Counter(labels).values()) <= 1
     generator = random.Random(0)
     dealt = sample_balanced_batches({0: range(6), 1: range(10, 16)}, batch_size=4, steps=3, generator=generator)
     assert sorted(row for batch in dealt for row in batch) == [*range(6), *range(10, 16)]
 
 
-def test_a_small_class_starts_over_in_another_order():
+def test_a_small_class_is_reshuffled_when_used_up():
     batches = balanced([40, 4], 4)
     of_small = [tuple(row for row in batch.rows if batches.targets[row] == 1) for batch in batches.epoch(0)]
     seen = Counter(row for rows in of_small for row in rows)
@@ -70,7 +70,7 @@ def test_a_small_class_starts_over_in_another_order():
     assert len({frozenset(rows) for rows in of_small}) > 2
 
 
-def test_the_same_seed_deals_the_same_batches_from_any_step_on():
+def test_the_same_seed_gives_the_same_batches_from_any_step():
     one, other = balanced([9, 5, 4], 6, seed=3), balanced([9, 5, 4], 6, seed=3)
     list(one.epoch(0))
     assert list(one.epoch(2, start=1)) == list(other.epoch(2))[1:]
@@ -80,7 +80,7 @@ def test_the_same_seed_deals_the_same_batches_from_any_step_on():
     )
 
 
-def test_a_text_that_recurs_in_its_class_counts_once():
+def test_a_repeated_text_of_a_class_counts_once():
     texts, labels = [("a",), ("a",), ("b",), ("c",), ("d",), ("c",)], [0, 0, 0, 1, 1, 1]
     for batch in TextBatches(texts, 6, targets=labels, balanced=True).epoch(0):
         assert sorted(batch.rows) == [0, 2, 3, 4]
@@ -89,13 +89,13 @@ def test_a_text_that_recurs_in_its_class_counts_once():
 @pytest.mark.parametrize(
     ("texts", "labels", "batch_size", "message"),
     [
-        (["a", "b", "c", "d"], None, 4, "need a label"),
-        (["a", "b", "c", "d"], [0, 0.5, 1, 1], 4, "a label, an integer, for each row"),
+        (["a", "b", "c", "d"], None, 4, "need an integer label"),
+        (["a", "b", "c", "d"], [0, 0.5, 1, 1], 4, "need an integer label for each row"),
         (["a", "b", "c", "d"], [1, 1, 1, 1], 4, "at least two classes"),
         (["a", "b", "c", "c"], [0, 0, 1, 1], 4, "label 1 has a single text, 'c'"),
         (["a", "b", "c", "d"], [0, 0, 1, 1], 3, "--batch-size is 3, but .* at least 4"),
     ],
 )
-def test_what_cannot_be_balanced_is_refused(texts, labels, batch_size, message):
+def test_data_that_cannot_be_balanced_raises(texts, labels, batch_size, message):
     with pytest.raises(NearfarError, match=message):
         TextBatches([(text,) for text in texts], batch_size, targets=labels, balanced=True)

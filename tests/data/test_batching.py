@@ -1,4 +1,4 @@
-"""Batches: every row once, premises together, the same order from the same seed, from any step on."""
+"""Batches: every row once, premises together, the order determined by the seed, from any step."""
 
 import os
 import subprocess
@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.types import NearfarError, NliRow
 
-# Few texts, so that premises recur, far apart too, and a text can be both premise and hypothesis.
+# Few texts, so that premises repeat, also far apart, and a text can be both premise and hypothesis.
 texts = st.sampled_from([f"text {n}" for n in range(9)])
 row_lists = st.lists(st.builds(NliRow, texts, texts, st.integers(0, 2)), min_size=1, max_size=40)
 orders = st.sampled_from(["premise", "file", "rows"])
 
 
 def rows_of(sizes):
-    """Rows in which premise k has sizes[k] hypotheses, all texts distinct, the rows of a premise not together."""
+    """Return shuffled rows with distinct texts in which premise k has sizes[k] hypotheses."""
     rows = [NliRow(f"premise {k}", f"hypothesis {k} {n}", n % 3) for k, size in enumerate(sizes) for n in range(size)]
     return rows[::2] + rows[1::2]
 
@@ -31,7 +31,7 @@ def batchings(draw):
 
 @given(batchings(), st.integers(0, 3))
 @settings(max_examples=100, deadline=None)
-def test_every_row_once_an_epoch_and_indices_lead_back_to_it(batches, epoch):
+def test_every_row_occurs_once_per_epoch_and_indices_are_correct(batches, epoch):
     seen = []
     for batch in batches.epoch(epoch):
         assert len(set(batch.sentences)) == len(batch.sentences)
@@ -46,15 +46,15 @@ def test_every_row_once_an_epoch_and_indices_lead_back_to_it(batches, epoch):
 
 @given(batchings(), st.integers(0, 3), st.integers(0, 10))
 @settings(max_examples=50, deadline=None)
-def test_an_epoch_can_be_taken_up_at_any_step_by_another_object(batches, epoch, start):
+def test_an_epoch_can_be_resumed_at_any_step_by_another_object(batches, epoch, start):
     again = NliBatches(list(batches.rows), batches.batch_size, batches.seed, batches.order)
-    list(batches.epoch(epoch + 1))  # what was asked before does not matter
+    list(batches.epoch(epoch + 1))  # earlier calls have no effect
     assert list(again.epoch(epoch, start)) == list(batches.epoch(epoch))[start:]
 
 
 @given(batchings(), st.integers(0, 4))
 @settings(max_examples=50, deadline=None)
-def test_steps_are_known_beforehand(batches, epochs):
+def test_steps_equal_the_number_of_batches(batches, epochs):
     lengths = [len(list(batches.epoch(epoch))) for epoch in range(epochs)]
     assert [batches.steps(epoch) for epoch in range(epochs)] == lengths
     assert batches.total_steps(epochs) == sum(lengths)
@@ -62,7 +62,7 @@ def test_steps_are_known_beforehand(batches, epochs):
 
 @given(batchings(), st.integers(0, 3))
 @settings(max_examples=50, deadline=None)
-def test_a_batch_is_full_at_most_unless_it_is_one_large_premise(batches, epoch):
+def test_only_a_large_premise_exceeds_the_batch_size(batches, epoch):
     oversized = 0
     for batch in batches.epoch(epoch):
         if len(batch.rows) > batches.batch_size:
@@ -83,10 +83,10 @@ def test_rows_of_a_premise_share_a_batch(rows, data):
             assert home.setdefault(rows[row].premise, step) == step
 
 
-def test_premises_fill_a_batch_as_long_as_they_fit():
+def test_premises_fill_a_batch_while_they_fit():
     batches = NliBatches(rows_of([3] * 10), batch_size=10)
     assert [len(batch.rows) for batch in batches.epoch(0)] == [9, 9, 9, 3]
-    # Consecutive batches could not have been one: neither order nor batch size leaves room.
+    # Two consecutive batches together would exceed the batch size.
     batches = NliBatches(rows_of([1, 2, 3, 4, 5, 6, 7]), batch_size=8)
     for epoch in range(5):
         plan = [batch.rows for batch in batches.epoch(epoch)]
@@ -104,7 +104,7 @@ def test_a_premise_larger_than_a_batch_is_a_batch_and_is_counted():
     assert NliBatches(rows_of([2, 7, 2, 9]), batch_size=4, order="rows").oversized == 0
 
 
-def test_file_order_is_the_files_and_is_cut_anywhere():
+def test_file_order_keeps_the_order_and_may_split_premises():
     batches = NliBatches(rows_of([3, 3, 3]), batch_size=4, order="file")
     for epoch in range(2):
         assert [batch.rows for batch in batches.epoch(epoch)] == [[0, 1, 2, 3], [4, 5, 6, 7], [8]]
@@ -121,7 +121,7 @@ def test_each_epoch_and_each_seed_has_its_own_order(order):
     assert len(orders) == 9
 
 
-def test_shuffling_moves_every_premise_about_evenly():
+def test_shuffling_is_uniform_over_premises():
     batches, epochs = NliBatches(rows_of([1] * 10), batch_size=1), 400
     first = [next(batches.epoch(epoch)).rows[0] for epoch in range(epochs)]
     spread = (epochs * 0.1 * 0.9) ** 0.5
@@ -158,13 +158,13 @@ def test_premises_are_grouped_by_text_in_order_of_appearance():
     ("batch_size", "message"),
     [(7, "--batch-size is 7, but must be from 1 to the number of rows, 6"), (0, "--batch-size is 0"), (-1, "is -1")],
 )
-def test_an_impossible_batch_size_is_refused(batch_size, message):
+def test_an_invalid_batch_size_raises(batch_size, message):
     with pytest.raises(NearfarError, match=message):
         NliBatches(rows_of([3, 3]), batch_size)
     NliBatches(rows_of([3, 3]), 6)
 
 
-def test_no_rows_and_unknown_orders_are_refused():
+def test_no_rows_and_unknown_orders_raise():
     with pytest.raises(NearfarError, match="no NLI rows"):
         NliBatches([], 1)
     with pytest.raises(NearfarError, match="order must be one of premise, file, rows, not 'random'"):
@@ -182,17 +182,17 @@ def text_batchings(draw):
 
 
 def read_back(batch):
-    """The rows of a batch, by its indices."""
+    """Reconstruct the rows of a batch from its indices."""
     return [tuple(batch.sentences[index] for index in indices) for indices in zip(*batch.columns, strict=True)]
 
 
 @given(text_batchings(), st.integers(0, 3))
 @settings(max_examples=100, deadline=None)
-def test_every_text_row_once_an_epoch_and_indices_lead_back_to_it(batches, epoch):
+def test_every_text_row_occurs_once_per_epoch_and_indices_are_correct(batches, epoch):
     seen = []
     for batch in batches.epoch(epoch):
         assert read_back(batch) == [batches.texts[row] for row in batch.rows]
-        # In order of first appearance, row by row; the indices hold neither gap nor repetition of a text.
+        # In order of first appearance; the indices have no gaps, and no text is repeated.
         appearance = [text for row in batch.rows for text in batches.texts[row]]
         assert batch.sentences == sorted(set(appearance), key=appearance.index)
         assert batch.targets == ([] if batches.targets is None else [float(row) for row in batch.rows])
@@ -202,7 +202,7 @@ def test_every_text_row_once_an_epoch_and_indices_lead_back_to_it(batches, epoch
 
 @given(text_batchings(), st.integers(0, 3), st.integers(0, 10))
 @settings(max_examples=50, deadline=None)
-def test_text_batches_are_cut_evenly_and_can_be_taken_up_at_any_step(batches, epoch, start):
+def test_text_batches_have_equal_sizes_and_can_be_resumed_at_any_step(batches, epoch, start):
     again = TextBatches(
         list(batches.texts), batches.batch_size, batches.seed, batches.targets, min_batch_size=batches.min_batch_size
     )
@@ -217,14 +217,14 @@ def test_text_batches_are_cut_evenly_and_can_be_taken_up_at_any_step(batches, ep
 
 
 @pytest.mark.parametrize("order", ["file", "rows"])
-def test_steps_of_epochs_of_one_length_are_not_counted_one_by_one(order):
+def test_total_steps_of_equal_epochs_are_computed_without_iterating(order):
     rows = [NliRow("p", str(number), 0) for number in range(5)]
     assert NliBatches(rows, 2, order=order).total_steps(10**15) == 3 * 10**15
     assert TextBatches(singles(5), 2).total_steps(10**15) == 2 * 10**15
 
 
-def test_a_row_alone_is_told_as_such():
-    with pytest.raises(NearfarError, match="there is 1 row to train on, but contrast needs other rows"):
+def test_a_single_row_raises():
+    with pytest.raises(NearfarError, match="there is 1 row to train on, but a contrastive loss needs at least 2"):
         TextBatches(singles(1), 2)
 
 
@@ -236,7 +236,7 @@ def singles(count):
     ("rows", "min_batch_size", "sizes"),
     [(8, 2, [4, 4]), (9, 2, [4, 5]), (10, 2, [4, 4, 2]), (9, 1, [4, 4, 1]), (4, 2, [4])],
 )
-def test_a_row_is_never_left_alone_unless_it_may_be(rows, min_batch_size, sizes):
+def test_a_single_remaining_row_joins_the_previous_batch_by_default(rows, min_batch_size, sizes):
     batches = TextBatches(singles(rows), 4, min_batch_size=min_batch_size)
     assert [len(batch.rows) for batch in batches.epoch(0)] == sizes
 
@@ -251,7 +251,7 @@ def test_each_epoch_and_each_seed_has_its_own_order_of_texts():
     assert tuple(range(40)) not in orders
 
 
-def test_a_text_that_rows_share_is_named_once():
+def test_a_shared_text_is_listed_once():
     (batch,) = TextBatches([("a", "b", "c"), ("c", "b", "d")], 2, targets=[0.5, 1]).epoch(0)
     assert sorted(batch.sentences) == ["a", "b", "c", "d"]
     anchors, positives, negatives = batch.columns
@@ -266,19 +266,19 @@ def test_a_text_that_rows_share_is_named_once():
     [
         (
             1,
-            r"--batch-size is 1, but must be from 2 to the number of rows, 6 \(contrast needs other rows",
+            r"--batch-size is 1, but must be from 2 to the number of rows, 6 \(a contrastive loss needs other rows",
         ),
         (7, "--batch-size is 7, but must be from 2 to the number of rows, 6$"),
         (0, "--batch-size is 0"),
     ],
 )
-def test_an_impossible_batch_size_of_texts_is_refused(batch_size, message):
+def test_an_invalid_batch_size_of_texts_raises(batch_size, message):
     with pytest.raises(NearfarError, match=message):
         TextBatches(singles(6), batch_size)
     assert TextBatches(singles(6), 1, min_batch_size=1).steps(0) == 6
 
 
-def test_no_texts_and_stray_targets_are_refused():
+def test_no_texts_and_mismatched_targets_raise():
     with pytest.raises(NearfarError, match="no rows"):
         TextBatches([], 2)
     with pytest.raises(NearfarError, match="there are 2 targets for 3 rows"):

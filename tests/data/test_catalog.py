@@ -1,4 +1,4 @@
-"""Named sets: found in the local folder, else on the hub, and never another set in their place."""
+"""Named sets: found in the local folder, else on the hub, and never replaced by another set."""
 
 import os
 import subprocess
@@ -30,7 +30,7 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A hub that has everything; the list gets name, config and split of what was fetched."""
+    """A mocked hub with every data set; the list records name, config and split of each download."""
     calls = []
 
     def load_dataset(name, config, *, split):
@@ -62,7 +62,7 @@ def names(spec):
 error = partial(error_of, find)
 
 
-def test_local_splits_come_first_and_in_the_order_asked(folder, hub):
+def test_local_splits_have_precedence_and_keep_the_requested_order(folder, hub):
     assert texts("snli:test+dev") == ["nli/SNLI/test", "nli/SNLI/dev"]
     assert names("sts12:MSRvid") == ["MSRvid"]
     assert texts("sickr") == ["sts/SICK/test"]
@@ -70,13 +70,13 @@ def test_local_splits_come_first_and_in_the_order_asked(folder, hub):
     assert hub == []
 
 
-def test_what_is_not_local_comes_from_the_hub(folder, hub):
+def test_missing_splits_come_from_the_hub(folder, hub):
     assert texts("snli") == ["from the hub"]
     assert texts("snli:dev+train") == ["nli/SNLI/dev", "from the hub"]
     assert hub == [("stanfordnlp/snli", None, "train")] * 2
 
 
-def test_the_hub_has_names_of_its_own_for_splits(folder, hub, monkeypatch):
+def test_splits_are_renamed_for_the_hub(folder, hub, monkeypatch):
     assert names("mnli:dev_matched+dev_mismatched") == ["dev_matched", "dev_mismatched"]
     assert [call[2] for call in hub] == ["validation_matched", "validation_mismatched"]
     monkeypatch.delenv("NEARFAR_DATA")
@@ -88,7 +88,7 @@ def test_snli_and_mnli(folder, hub):
     assert hub == [("stanfordnlp/snli", None, "train"), ("nyu-mll/multi_nli", None, "train")]
 
 
-def test_a_task_lacking_a_subset_comes_whole_from_the_hub(folder, hub):
+def test_an_incomplete_task_comes_completely_from_the_hub(folder, hub):
     assert names("sts12") == ["all"]
     assert names("sickr-full") == ["all"]
     assert hub == [("mteb/sts12-sts", None, "test"), ("mteb/sickr-sts", None, "test")]
@@ -101,13 +101,13 @@ def test_a_complete_task_is_local(folder, hub):
     assert hub == []
 
 
-def test_nothing_is_put_in_the_place_of_what_is_missing(folder, no_hub):
+def test_a_missing_split_is_not_substituted(folder, no_hub):
     message = error("snli")
     for part in (
         "snli:train was not found",
         str(folder / "nli" / "SNLI" / "train.tsv"),
         "hub:stanfordnlp/snli: ConnectionError: Couldn't reach 'stanfordnlp/snli'",
-        "What is there: snli:dev+test.",
+        "Available: snli:dev+test.",
     ):
         assert part in message
     message = error("sts12")
@@ -117,12 +117,12 @@ def test_nothing_is_put_in_the_place_of_what_is_missing(folder, no_hub):
 
 def test_without_a_local_folder(folder, no_hub, monkeypatch):
     monkeypatch.setenv("NEARFAR_DATA", str(folder / "nowhere"))
-    assert f"{folder / 'nowhere' / 'nli' / 'SNLI' / 'train.tsv'} (nor the folder)" in error("snli")
+    assert f"{folder / 'nowhere' / 'nli' / 'SNLI' / 'train.tsv'} (the folder does not exist)" in error("snli")
     monkeypatch.delenv("NEARFAR_DATA")
     assert "NEARFAR_DATA is not set" in error("snli")
 
 
-def test_the_official_sick_test_is_not_the_hubs(folder, hub):
+def test_the_official_sick_test_set_is_not_on_the_hub(folder, hub):
     (folder / "sts" / "SICK" / "test.tsv").unlink()
     message = error("sickr")
     assert str(folder / "sts" / "SICK" / "test.tsv") in message
@@ -131,9 +131,9 @@ def test_the_official_sick_test_is_not_the_hubs(folder, hub):
     assert hub == []
 
 
-def test_splits_that_exist_nowhere(folder, hub):
+def test_unknown_splits_raise(folder, hub):
     assert "has no such split; it has: train, dev, test" in error("snli:validation")
-    assert "What is there: sts12:MSRpar+MSRvid" in error("sts12:headlines")
+    assert "Available: sts12:MSRpar+MSRvid" in error("sts12:headlines")
     for spec in ("snli:", "snli:dev+", "snli:dev+dev"):
         assert "name each split once" in error(spec)
     assert hub == []
@@ -148,12 +148,12 @@ def test_paths(folder, hub):
     assert "a file has no splits" in error(f"{path}:dev")
     assert "no such file" in error("data/my.row.csv")
     assert "Did you mean 'my.rows.csv'?" in error("data/my.row.csv")
-    assert "nor the folder" in error("elsewhere/deep/er/rows.csv")
+    assert "the folder elsewhere/deep/er does not exist" in error("elsewhere/deep/er/rows.csv")
     assert "no such file" in error("rows.csv")
     assert hub == []
 
 
-def test_a_named_set_wins_over_a_file(folder, hub):
+def test_a_named_set_has_precedence_over_a_file(folder, hub):
     (folder.parent / "snli").write_text("text\n")
     assert texts("snli:dev") == ["nli/SNLI/dev"]
     with pytest.raises(NearfarError, match="unknown extension"):
@@ -197,8 +197,8 @@ def test_sets_of_one_file_have_no_splits(folder, hub):
     ]
     assert error("mr:CR") == "mr has no split 'CR'. It has: all."
     message = error("mpqa")
-    assert message.startswith(f"mpqa was not found.\n  Not there: {folder / 'senteval' / 'MPQA.tsv'}.\n")
-    assert "What is there" not in message
+    assert message.startswith(f"mpqa was not found.\n  Missing: {folder / 'senteval' / 'MPQA.tsv'}.\n")
+    assert "Available" not in message
     assert hub == []
 
 
@@ -209,19 +209,19 @@ def test_labelled_sets_have_splits_where_they_are_official(folder, hub):
         path.write_text(f"text\n{split}\n")
     assert texts("trec") == ["train"]
     assert texts("trec:test") == ["test"]
-    assert "What is there: trec:test+train" in error("trec:dev")
-    assert "any with the columns text and label will do" in error("sst5")
+    assert "Available: trec:test+train" in error("trec:dev")
+    assert "with the columns text and label" in error("sst5")
     assert hub == []
 
 
-def test_what_is_not_fetched_says_where_it_is(folder, hub):
+def test_a_set_that_is_not_downloaded_names_its_source(folder, hub):
     message = error("wiki1m")
     assert str(folder / "text" / "wiki1m_for_simcse.txt") in message
     assert "princeton-nlp/datasets-for-simcse" in message
     assert hub == []
 
 
-def test_the_text_of_stsb_is_all_of_it(folder, hub):
+def test_stsb_text_has_all_splits(folder, hub):
     assert names("stsb-text") == ["train", "dev", "test"]
     assert {found.sentences for found in find("stsb-text")} == {("sentence1", "sentence2")}
     assert [call[2] for call in hub[:3]] == ["train", "validation", "test"]
@@ -251,7 +251,7 @@ def test_sets_of_glue_are_local_or_on_the_hub_without_its_test_sets(folder, hub)
     assert "sst2-glue has no split 'test'. It has: train, dev." in error("sst2-glue:test")
 
 
-def test_columns_of_the_hub_get_their_names_here(folder, monkeypatch):
+def test_hub_columns_are_renamed(folder, monkeypatch):
     table = datasets.Dataset.from_dict({"sentence": ["from the hub"], "label": [1]})
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config, *, split: table)
@@ -259,16 +259,16 @@ def test_columns_of_the_hub_get_their_names_here(folder, monkeypatch):
     assert find("cola")[0].table.title == "hub:nyu-mll/glue/cola:train"
 
 
-def test_what_is_missing_of_glue_and_of_the_reviews_is_named(folder, no_hub):
+def test_missing_files_of_glue_and_reviews_are_named(folder, no_hub):
     path = folder / "glue" / "QNLI" / "dev.tsv"
     path.parent.mkdir(parents=True)
     path.write_text("text\nx\n")
     message = error("qnli")
-    assert message.startswith(f"qnli:train was not found.\n  Not there: {path.with_name('train.tsv')}. What is there: ")
-    assert "What is there: qnli:dev." in message
+    assert message.startswith(f"qnli:train was not found.\n  Missing: {path.with_name('train.tsv')}. Available: ")
+    assert "Available: qnli:dev." in message
     assert "Couldn't reach 'nyu-mll/glue'" in message
     assert error("sst2-glue:dev").startswith("sst2-glue:dev was not found.\n")
-    assert "The hub's copies are larger" in error("yelp5")
+    assert "The copies on the hub are larger" in error("yelp5")
     assert "No hub copy of that split is known." in error("yelp5:test")
     assert str(folder / "transfer" / "sentiment_labelled" / "imdb.tsv") in error("sentiment-labelled:imdb")
 
@@ -281,7 +281,7 @@ def test_parse_and_check():
         check_splits("microworld", ("train",), ("dev", "test"))
 
 
-def test_offline_names_each_place_for_real(folder):
+def test_offline_names_each_location_in_a_real_process(folder):
     script = "from nearfar.data.catalog import find\ntry: find('snli')\nexcept Exception as error: print(error)"
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder)}
     done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)

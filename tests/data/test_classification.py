@@ -1,4 +1,4 @@
-"""Tasks to fine-tune for: their parts from a data folder and from one's own files; faults named by file and line."""
+"""Fine-tuning tasks: splits from a data folder and from own files; errors name file and line."""
 
 from collections import Counter
 from functools import partial
@@ -7,7 +7,8 @@ import datasets
 import huggingface_hub
 import pytest
 
-from nearfar.data.classification import TASKS, load_classification
+from nearfar.data.classification import load_classification
+from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.types import LABEL_NAMES
 from tests.data.files import error_of, texts_of, write_lines
 
@@ -15,7 +16,7 @@ error = partial(error_of, load_classification)
 
 
 def mine(tmp_path, name="mine.tsv", rows=100):
-    """Rows of which a fifth is labelled yes."""
+    """Return rows of which a fifth has the label yes."""
     lines = [f"{'no' if number % 5 else 'yes'}\ttext {number}" for number in range(rows)]
     return write_lines(tmp_path / name, "label\ttext", *lines)
 
@@ -39,9 +40,9 @@ def test_sst2_trains_on_phrases_and_is_tested_on_glues_validation_set(folder):
         assert [expected[text] for (text,) in split.texts] == split.targets
     assert task.sources == (
         f"train: {train}: 1,500 rows",
-        "validation: of train, drawn by seed 0, labels in their proportions: 500 rows",
+        "validation: of train, drawn by seed 0, stratified by label: 500 rows",
         f"test: {test} (GLUE's validation set, as the labels of its test set are not published): 3 rows, 1 of them "
-        "with texts that train has too",
+        "with texts that are also in train",
     )
 
 
@@ -59,11 +60,11 @@ def test_the_validation_set_is_drawn_by_the_seed_and_then_the_limit_applies(fold
     assert (task.metric, task.label_names) == ("matthews", ("unacceptable", "acceptable"))
     fewer = load_classification("cola", validation_rows=501)
     assert (len(fewer.validation.texts), len(fewer.train.texts)) == (100, 900)
-    assert "(a tenth, as 1,000 rows are too few for 501): 100 rows" in fewer.sources[1]
+    assert "(a tenth: 1,000 rows are too few for 501): 100 rows" in fewer.sources[1]
     path = folder / "glue/CoLA/train.tsv"
     message = error("cola", limit=1)
     assert message.startswith(f"{path}: no training row has the label ")
-    assert message.endswith("Only 1 training rows are kept: keep more, or draw a sample.")
+    assert message.endswith("Only the first 1 training rows are kept: keep more, or draw a sample.")
 
 
 def test_pairs_and_their_labels(folder):
@@ -94,7 +95,7 @@ def test_pairs_and_their_labels(folder):
     assert "matched" in task.sources[2]
 
 
-def test_scores_have_the_official_parts(folder):
+def test_scored_tasks_have_the_official_splits(folder):
     for number, split in enumerate(("train", "dev", "test")):
         write_lines(
             folder / f"sts/STSB/{split}.tsv", "score\tsentence1\tsentence2", f"{number}.25\ta\tb", f"5\ta\t{split}"
@@ -126,10 +127,10 @@ def test_reviews_are_positive_or_negative(folder):
     other = load_classification("yelp2", seed=1)
     assert other.test == yelp.test
     assert other.validation != yelp.validation
-    assert yelp.sources[2] == "test: a fifth of train, drawn by seed 0, labels in their proportions: 32 rows"
+    assert yelp.sources[2] == "test: a fifth of train, drawn by seed 0, stratified by label: 32 rows"
 
 
-def test_other_data_for_the_parts_of_a_named_task(folder):
+def test_other_data_for_the_splits_of_a_named_task(folder):
     for place in ("glue/RTE/train", "glue/RTE/dev", "a", "b"):
         rows = [f"{label}\t{place}\ts" for label in ("entailment", "not_entailment")]
         write_lines(folder / f"{place}.tsv", "label\tsentence1\tsentence2", *rows)
@@ -137,9 +138,12 @@ def test_other_data_for_the_parts_of_a_named_task(folder):
     parts = {split.texts[0][0] for split in (task.validation, task.test)}
     assert (len(task.train.texts), parts) == (2, {"a", "b"})
     assert task.sources[2] == f"test: {folder / 'b.tsv'}: 2 rows"
-    assert error("rte:dev") == "rte:dev is named for training and for test; name other data for one of them."
-    assert "rte:dev is named for validation and for test" in error("rte", validation="rte:dev")
-    assert error("rte", text_columns=["sentence1"]) == "rte knows its own columns; name none."
+    assert error("rte:dev") == "rte:dev is named both for training and for test; name other data for one of them."
+    assert "rte:dev is named both for validation and for test" in error("rte", validation="rte:dev")
+    assert (
+        error("rte", text_columns=["sentence1"])
+        == "rte is a named task with fixed columns; remove the column settings."
+    )
 
 
 def test_missing_splits_and_wrong_labels_are_named(folder):
@@ -147,10 +151,12 @@ def test_missing_splits_and_wrong_labels_are_named(folder):
     write_lines(folder / "nli/MNLI/dev_matched.tsv", "premise\thypothesis\tlabel")
     message = error("mnli")
     assert message.startswith("mnli:train was not found.")
-    assert "What is there: mnli:dev_matched+train_20k_nyu." in message
+    assert "Available: mnli:dev_matched+train_20k_nyu." in message
     assert "train_20k_nyu.tsv: no labelled rows." in error("mnli:train_20k_nyu")
     path = write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "2\tb")
-    assert error("cola") == (f"{path}, line 3: the label '2' is none of those of cola: unacceptable, acceptable, 0, 1.")
+    assert error("cola") == (
+        f"{path}, line 3: the label '2' is not one of those of cola: unacceptable, acceptable, 0, 1."
+    )
     write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "\tb")
     assert error("cola").startswith(f"{path}, line 3: column 'label' is empty.")
     write_lines(folder / "glue/CoLA/train.tsv", "label\ttext", "1\ta", "0\t \x0b")
@@ -160,7 +166,7 @@ def test_missing_splits_and_wrong_labels_are_named(folder):
     assert error("cola") == f"{path}: no training row has the label 'unacceptable'."
 
 
-def test_copies_of_the_hub_have_names_of_their_own(folder, monkeypatch):
+def test_columns_of_hub_copies_are_renamed(folder, monkeypatch):
     names = datasets.ClassLabel(names=["unacceptable", "acceptable"])
     features = datasets.Features({"sentence": datasets.Value("string"), "label": names})
 
@@ -177,10 +183,10 @@ def test_copies_of_the_hub_have_names_of_their_own(folder, monkeypatch):
     assert len(task.train.texts) == 18
 
 
-# --- one's own data
+# --- own data
 
 
-def test_ones_own_file_is_split_in_three(tmp_path):
+def test_own_data_is_split_in_three(tmp_path):
     path = mine(tmp_path)
     task = load_classification(path)
     assert (task.name, task.metric, task.label_names) == (path, "accuracy", ("no", "yes"))
@@ -190,29 +196,28 @@ def test_ones_own_file_is_split_in_three(tmp_path):
     for split in (task.train, task.validation, task.test):
         assert [int(int(text.split()[1]) % 5 == 0) for (text,) in split.texts] == split.targets
     assert task.sources[1:] == (
-        "validation: of train, drawn by seed 0, labels in their proportions (a tenth, as 80 rows are too few for 500): "
-        "8 rows",
-        "test: a fifth of train, drawn by seed 0, labels in their proportions: 20 rows",
+        "validation: of train, drawn by seed 0, stratified by label (a tenth: 80 rows are too few for 500): 8 rows",
+        "test: a fifth of train, drawn by seed 0, stratified by label: 20 rows",
     )
     other = load_classification(path, seed=1, validation_rows=40)
     assert other.test != task.test
     assert len(other.validation.texts) == 40
 
 
-def test_ones_own_files_of_each_part(tmp_path):
+def test_own_files_for_each_split(tmp_path):
     path, other = mine(tmp_path, rows=10), mine(tmp_path, "other.tsv", rows=7)
     task = load_classification(path, test=other)
     assert task.test.texts == [(f"text {number}",) for number in range(7)]
     assert (len(task.train.texts), len(task.validation.texts)) == (9, 1)
     again = 7 - (task.validation.texts[0] in task.test.texts)
-    assert task.sources[2] == f"test: {other}: 7 rows, {again} of them with texts that train has too"
+    assert task.sources[2] == f"test: {other}: 7 rows, {again} of them with texts that are also in train"
     third = write_lines(tmp_path / "third.jsonl", '{"text": "one", "label": "yes"}')
     task = load_classification(path, validation=third, test=other)
     assert len(task.train.texts) == 10
     assert task.validation == ([("one",)], [1])
-    assert "is named for training and for validation" in error(path, validation=path)
+    assert "is named both for training and for validation" in error(path, validation=path)
     wrong = write_lines(tmp_path / "wrong.tsv", "label\ttext", "yes\tone", "maybe\ttwo")
-    assert error(path, test=wrong) == f"{wrong}, line 3: the label 'maybe' is none of the labels of {path}: no, yes."
+    assert error(path, test=wrong) == f"{wrong}, line 3: the label 'maybe' is not one of the labels of {path}: no, yes."
     assert error(path, validation=wrong, test=other).startswith(f"{wrong}, line 3: the label 'maybe'")
 
 
@@ -222,15 +227,15 @@ def test_a_label_with_a_single_row_stays_in_train(tmp_path):
         assert ("one",) in load_classification(path, seed=seed).train.texts
 
 
-def test_numbers_that_are_none(tmp_path):
+def test_invalid_row_counts_raise(tmp_path):
     path = mine(tmp_path)
-    assert error(path, limit=0) == "The limit of training rows is 0, but must be at least 1."
+    assert error(path, limit=0) == "The limit on training rows is 0, but must be at least 1."
     assert error(path, validation_rows=0) == "The number of validation rows is 0, but must be at least 1."
     assert "neither a file nor a named data set" in error("sst3")
 
 
 @pytest.mark.realdata
-def test_the_tasks_are_whole(nearfar_data):
+def test_the_tasks_have_the_published_row_counts(nearfar_data):
     # rows of train, validation and test, and of the first label in each (files of the data folder, counted by label)
     expected = {
         "sst2": ((66849, 500, 872), (29559, 221, 428)),
@@ -242,7 +247,7 @@ def test_the_tasks_are_whole(nearfar_data):
         "amazon2": ((3469, 500, 6065), (1751, 252, 3099)),
         "yelp2": ((2715, 500, 803), (1366, 252, 404)),
     }
-    assert {name.partition(":")[0] for name in expected} == set(TASKS) - {"qnli"}
+    assert {name.partition(":")[0] for name in expected} == set(FINETUNING_TASKS) - {"qnli"}
     for name, (sizes, first) in expected.items():
         task = load_classification(name)
         splits = (task.train, task.validation, task.test)
@@ -256,7 +261,7 @@ def test_the_tasks_are_whole(nearfar_data):
 
 
 @pytest.mark.realdata
-def test_qnli_is_tested_on_the_validation_set_that_is_there(nearfar_data, tmp_path):
+def test_qnli_is_tested_on_its_validation_set(nearfar_data, tmp_path):
     rows = [f"{label}\tq {number}\ts" for number in range(10) for label in ("entailment", "not_entailment")]
     write_lines(tmp_path / "t.tsv", "label\tquestion\tsentence", *rows)
     task = load_classification(str(tmp_path / "t.tsv"), text_columns=("question", "sentence"), test="qnli:dev")

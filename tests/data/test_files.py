@@ -1,4 +1,4 @@
-"""Files of rows: each format read back as written, and each fault named by file and line."""
+"""Files with columns: each format is read back as written, and each error names file and line."""
 
 import csv
 import gzip
@@ -17,7 +17,7 @@ from nearfar.types import NearfarError
 
 ROWS = [("0", 'He said "no".', "tab-free"), ("1", "naïve 👩‍👩‍👧 \u2028 text", "back\\slash"), ("2", '"', "''")]
 HEADER = ("label", "premise", "hypothesis")
-WANTED = ("hypothesis", "label")  # another order than the file's, and not all of it
+WANTED = ("hypothesis", "label")  # not all columns, in another order than in the file
 
 
 def values(path: Path, columns=WANTED) -> list[tuple[object, ...]]:
@@ -59,12 +59,12 @@ WRITERS = {"tsv": write_tsv, "csv": write_csv, "jsonl": write_json_lines, "json"
 WRITERS |= {f"{extension}.gz": writer for extension, writer in WRITERS.items()} | {"parquet": write_parquet}
 
 
-def test_every_extension_is_tried_here():
+def test_every_extension_is_tested():
     assert sorted(EXTENSIONS) == sorted(f".{extension}" for extension in WRITERS)
 
 
 @pytest.mark.parametrize("extension", WRITERS)
-def test_columns_come_by_name_in_the_order_asked(extension, tmp_path):
+def test_columns_are_read_by_name_in_the_requested_order(extension, tmp_path):
     path = WRITERS[extension](tmp_path / f"rows.{extension}", ROWS)
     assert values(path) == [(hypothesis, label) for label, _, hypothesis in ROWS]
     assert [row[0] for row in values(path, ["premise"])] == [premise for _, premise, _ in ROWS]
@@ -73,7 +73,7 @@ def test_columns_come_by_name_in_the_order_asked(extension, tmp_path):
 
 
 @pytest.mark.parametrize("extension", WRITERS)
-def test_a_missing_column_lists_the_columns_there_and_the_nearest(extension, tmp_path):
+def test_a_missing_column_lists_the_columns_and_a_suggestion(extension, tmp_path):
     path = WRITERS[extension](tmp_path / f"rows.{extension}", ROWS)
     with pytest.raises(NearfarError) as caught:
         values(path, ["premises"])
@@ -95,7 +95,7 @@ def test_tsv_round_trip(rows, end, tmp_path_factory):
 def test_csv_round_trip_and_lines(rows, tmp_path_factory):
     path = write_csv(tmp_path_factory.mktemp("csv") / "rows.csv", rows)
     assert values(path, HEADER) == rows
-    # A record begins one line after all line feeds of what stands before it: its terminator is the last of them.
+    # A record starts one line after all line feeds of the records before it.
     starts = [2 + sum(1 + "".join(before).count("\n") for before in rows[:index]) for index in range(len(rows))]
     assert [where.number for where, _ in read_file(path, HEADER)] == starts
 
@@ -119,7 +119,7 @@ def test_parquet_written_by_datasets_gives_class_names(tmp_path):
     assert values(tmp_path / "rows.parquet", ["label", "text"]) == [("yes", "a"), ("no", "b"), (-1, "c")]
 
 
-def test_parquet_rows_are_counted_over_its_batches(tmp_path):
+def test_parquet_rows_are_counted_across_batches(tmp_path):
     path = write_parquet(tmp_path / "rows.parquet", [(str(n), "p", "h") for n in range(3000)])
     assert [(where.number, row[0]) for where, row in read_file(path, ["label"])] == [
         (n + 1, str(n)) for n in range(3000)
@@ -136,7 +136,7 @@ def test_byte_order_mark_and_blank_lines_are_skipped_but_counted(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.tsv", b"label\thypothesis\n1\tx\n2\n", "line 3: 1 fields, where the header names 2 columns"),
+        ("a.tsv", b"label\thypothesis\n1\tx\n2\n", "line 3: 1 fields, but the header has 2 columns"),
         ("a.tsv", b"label\thypothesis\n1\tx\ty\n", "line 2: 3 fields"),
         ("a.tsv", b"label\thypothesis\n1\tx\n2\t\xe9t\xe9\n", "line 3: not UTF-8 (byte 3 of the line is 0xe9)"),
         ("a.tsv", "label\thypothesis\n".encode("utf-16"), "line 1: not UTF-8 (byte 1 of the line is 0xff)"),
@@ -154,12 +154,12 @@ def test_byte_order_mark_and_blank_lines_are_skipped_but_counted(tmp_path):
         ("a.tsv.gz", b"label\thypothesis\n", "cannot be read: Not a gzipped file"),
         ("a.tsv.gz", gzip.compress(b"label\thypothesis\n", mtime=0)[:-4], "cannot be read: Compressed file ended"),
         ("a.parquet", b"label", "cannot be read as Parquet"),
-        ("a.txt", b"label", "unknown extension. Files of rows end in .tsv, .tsv.gz, .csv"),
+        ("a.txt", b"label", "unknown extension. Files with columns end in .tsv, .tsv.gz, .csv"),
         ("a.parquet.gz", b"label", "unknown extension"),
         ("dev", b"label", "unknown extension"),
     ],
 )
-def test_faults_name_file_and_line(name, content, message, tmp_path):
+def test_errors_name_file_and_line(name, content, message, tmp_path):
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(NearfarError) as caught:
@@ -168,16 +168,16 @@ def test_faults_name_file_and_line(name, content, message, tmp_path):
     assert message in str(caught.value)
 
 
-def test_a_missing_file_names_its_nearest_neighbour(tmp_path):
+def test_a_missing_file_suggests_a_similar_name(tmp_path):
     (tmp_path / "train_partial.tsv").touch()
     with pytest.raises(NearfarError, match=r"train_partail.tsv: no such file. Did you mean 'train_partial.tsv'?"):
         read_file(tmp_path / "train_partail.tsv", WANTED)
-    with pytest.raises(NearfarError, match=r"nor the folder .*nowhere"):
+    with pytest.raises(NearfarError, match=r"the folder .*nowhere does not exist"):
         read_file(tmp_path / "nowhere" / "dev.tsv", WANTED)
 
 
 def test_rows_are_streamed(tmp_path):
-    # The fault of the last line is not met by one who stops before it.
+    # An error in the last line is not raised if reading stops before it.
     path = tmp_path / "rows.tsv"
     path.write_text("label\n" + "1\n" * 10 + "1\t1\n")
     rows = read_file(path, ["label"])

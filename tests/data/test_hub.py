@@ -1,4 +1,4 @@
-"""Hub data sets and saved folders: splits, class names, and what is said when the hub does not answer."""
+"""Hub data sets and saved folders: splits, class names, and errors of an unreachable hub."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ SPLITS = datasets.DatasetDict(train=TRAIN, test=TEST)
 
 @pytest.fixture
 def hub(monkeypatch):
-    """A hub that answers; the list gets the arguments of each call of ``load_dataset``."""
+    """A mocked hub; the list records the arguments of each call of ``load_dataset``."""
     calls = []
 
     def load_dataset(name, config, *, split):
@@ -39,8 +39,8 @@ def test_names_configs_and_splits_are_passed_on(hub):
     assert hub == [("owner/name", None, "test"), ("owner/name", "config", "train")]
 
 
-def test_several_splits_need_a_choice(hub):
-    with pytest.raises(NearfarError, match=r"has several splits. Say which: hub:owner/name:train, hub:owner/name:test"):
+def test_several_splits_require_a_name(hub):
+    with pytest.raises(NearfarError, match=r"has several splits. Name one: hub:owner/name:train, hub:owner/name:test"):
         load_hub("owner/name")
 
 
@@ -50,7 +50,7 @@ def test_a_name_without_owner(hub):
     assert hub == []
 
 
-def test_a_folder_of_the_same_name_is_not_read_in_its_place(hub, tmp_path, monkeypatch):
+def test_a_folder_of_the_same_name_is_not_read_instead(hub, tmp_path, monkeypatch):
     (tmp_path / "owner" / "name").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
     with pytest.raises(NearfarError, match="the folder owner/name in the working directory hides it"):
@@ -75,19 +75,19 @@ def refuse(self, name, timeout):
 def test_an_unreachable_hub_is_asked_once(hub, monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
-    with pytest.raises(NearfarError, match=r"out of reach \(Name or service not known\), and not cached"):
+    with pytest.raises(NearfarError, match=r"unreachable \(Name or service not known\), and not cached"):
         load_hub("owner/name", split="train")
     assert hub == []
 
 
-def test_an_unreachable_hub_leaves_the_cache(hub, monkeypatch, tmp_path):
+def test_an_unreachable_hub_falls_back_to_the_cache(hub, monkeypatch, tmp_path):
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", refuse)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path)
     (tmp_path / "owner___name").mkdir()
     assert len(load_hub("owner/name", split="train")) == 3
 
 
-def test_offline_asks_no_network_for_real(tmp_path):
+def test_offline_opens_no_connection_in_a_real_process(tmp_path):
     script = (
         "import datasets, socket, sys\n"
         "from nearfar.data.hub import load_hub; from nearfar.types import NearfarError\n"
@@ -101,14 +101,14 @@ def test_offline_asks_no_network_for_real(tmp_path):
     assert done.stdout.startswith("hub:stanfordnlp/snli: ConnectionError: Couldn't reach 'stanfordnlp/snli'")
 
 
-def test_rows_come_with_class_names_whatever_the_format_that_is_set():
+def test_rows_have_class_names_with_any_dataset_format():
     rows = list(read_dataset(TRAIN.with_format("numpy"), ["label", "text"], title="here"))
     assert [row for _, row in rows] == [("contradiction", "a"), (-1, "b"), ("entailment", "c")]
     assert [str(where) for where, _ in rows] == ["here, row 1", "here, row 2", "here, row 3"]
 
 
 def test_a_missing_column():
-    with pytest.raises(NearfarError, match=r"here: no column 'texts'. The columns there: text, label. Did you mean"):
+    with pytest.raises(NearfarError, match=r"here: no column 'texts'. Its columns: text, label. Did you mean"):
         list(read_dataset(TRAIN, ["texts"], title="here"))
 
 
@@ -117,19 +117,19 @@ def test_saved_folders(tmp_path):
     SPLITS.save_to_disk(str(tmp_path / "many"))
     assert load_folder(tmp_path / "one").to_list() == TRAIN.to_list()
     assert load_folder(tmp_path / "many", split="test").to_list() == TEST.to_list()
-    with pytest.raises(NearfarError, match="holds one data set without splits; leave out 'test'"):
+    with pytest.raises(NearfarError, match="is a single data set without splits; remove 'test'"):
         load_folder(tmp_path / "one", split="test")
-    with pytest.raises(NearfarError, match=r"many has several splits. Say which: .*many:train, .*many:test"):
+    with pytest.raises(NearfarError, match=r"many has several splits. Name one: .*many:train, .*many:test"):
         load_folder(tmp_path / "many")
-    with pytest.raises(NearfarError, match=r"has no split 'dev'. Say which: "):
+    with pytest.raises(NearfarError, match=r"has no split 'dev'. Name one: "):
         load_folder(tmp_path / "many", split="dev")
 
 
 def test_other_folders(tmp_path):
-    with pytest.raises(NearfarError, match=r"is a folder, .* it is empty"):
+    with pytest.raises(NearfarError, match=r"is a folder .* it is empty"):
         load_folder(tmp_path)
     (tmp_path / "dev.tsv").touch()
-    with pytest.raises(NearfarError, match=r"is a folder, .* such as: dev.tsv"):
+    with pytest.raises(NearfarError, match=r"is a folder .* Name one of its files: dev.tsv"):
         load_folder(tmp_path)
     (tmp_path / "state.json").write_text("{")
     with pytest.raises(NearfarError, match="cannot be read: "):

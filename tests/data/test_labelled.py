@@ -1,4 +1,4 @@
-"""Labelled rows of one's own: which columns, what counts as a label or a score, and faults by file and line."""
+"""Own labelled rows: columns, labels and scores, and errors by file and line."""
 
 from functools import partial
 
@@ -11,7 +11,7 @@ from tests.data.files import error_of, texts_of, write_lines
 error = partial(error_of, load_classification)
 
 
-def test_columns_of_ones_own(tmp_path):
+def test_own_columns(tmp_path):
     rows = [f'"a, {number}",b {number},{number % 3 + 8}' for number in range(30)]
     pairs = write_lines(tmp_path / "pairs.csv", "sentence1,sentence2,label", *rows)
     task = load_classification(pairs)
@@ -25,7 +25,7 @@ def test_columns_of_ones_own(tmp_path):
     message = error(named)
     assert "no column 'text'" in message
     assert message.endswith("Labelled data has the columns text and label, or sentence1, sentence2 and label.")
-    assert "no column 'label'. The columns there: said" in error(named, text_columns=["said"])
+    assert "no column 'label'. Its columns: said" in error(named, text_columns=["said"])
     for columns in ([], ["said"] * 2, ["said", "reply", "tone"]):
         assert error(named, text_columns=columns, label_column="tone").startswith(
             "Name one or two columns of text, not"
@@ -47,12 +47,10 @@ def test_labels_with_fractions_are_scores(tmp_path):
     whole = load_classification(write_lines(tmp_path / "a.jsonl", *lines))
     assert whole.label_names == ("0", "1", "2")
     other = write_lines(tmp_path / "b.tsv", "label\ttext", "0.5\tone", "much\ttwo")
-    assert f"{other}, line 3: column 'label' holds 'much', not a number as the other scores are" in error(
-        path, test=other
-    )
+    assert f"{other}, line 3: column 'label' holds 'much', but scores must be numbers" in error(path, test=other)
     assert error(other) == (
-        f"{other}, line 3: column 'label' holds 'much', not a number. Labels of which one has a fraction, as 0.5 "
-        f"({other}, line 2), are scores, and all must be numbers."
+        f"{other}, line 3: column 'label' holds 'much', not a number. If one label has a fraction, as 0.5 "
+        f"({other}, line 2), all are scores and must be numbers."
     )
     equal = write_lines(tmp_path / "c.tsv", "label\ttext", *["0.5\tone"] * 20)
     assert "every score is 0.5; there is nothing to learn" in error(equal)
@@ -61,15 +59,15 @@ def test_labels_with_fractions_are_scores(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (["label\ttext"], "a.tsv: no rows, only the names of the columns."),
+        (["label\ttext"], "a.tsv: no rows, only a header."),
         (["label\ttext", "yes\tone", "yes\ttwo"], "a.tsv: every row has the label 'yes'; there must be at least two"),
         (["label\ttext", "yes\tone", "no\t "], "a.tsv, line 3: column 'text' is empty"),
         (["label\ttext", "yes\tone", "\ttwo"], "a.tsv, line 3: column 'label' is empty"),
         (["label\ttext", "yes\tone", "no\ttwo"], "a.tsv: too few rows to hold some out for test; name other data for"),
-        (["label\ttext", "yes\tone", "no"], "a.tsv, line 3: 1 fields, where the header names 2 columns"),
+        (["label\ttext", "yes\tone", "no"], "a.tsv, line 3: 1 fields, but the header has 2 columns"),
     ],
 )
-def test_faults_of_ones_own_data(lines, message, tmp_path):
+def test_errors_of_own_data(lines, message, tmp_path):
     assert message in error(write_lines(tmp_path / "a.tsv", *lines))
 
 

@@ -1,4 +1,4 @@
-"""Texts one after the other: every source, counted and fingerprinted, in blocks, and watched for changes."""
+"""Streams of texts: every source, counts and fingerprints, blocks, and detection of changes."""
 
 import gzip
 import json
@@ -15,11 +15,11 @@ from nearfar.data.lines import SourceChangedError, blocks, read_texts, summarise
 LINES = ["a dog", "", " two  cats ", "naïve 🐶\ttab", "a dog"]
 
 
-def test_lines_stand_as_they_are_blank_ones_too(tmp_path: Path) -> None:
+def test_lines_are_unchanged_and_include_blank_ones(tmp_path: Path) -> None:
     for end, name in (("\n", "x.txt"), ("\r\n", "x.en")):
         (tmp_path / name).write_bytes((end.join(LINES) + end).encode())
         assert list(read_texts(tmp_path / name)) == LINES
-    (tmp_path / "x.txt").write_bytes("\n".join(LINES).encode("utf-8-sig"))  # a mark at the start, no last line end
+    (tmp_path / "x.txt").write_bytes("\n".join(LINES).encode("utf-8-sig"))  # a byte order mark, no final line end
     assert list(read_texts(str(tmp_path / "x.txt"))) == LINES
     (tmp_path / "x.txt").write_text("a dog\n\n")
     assert list(read_texts(tmp_path / "x.txt")) == ["a dog", ""]
@@ -27,7 +27,7 @@ def test_lines_stand_as_they_are_blank_ones_too(tmp_path: Path) -> None:
     assert list(read_texts(tmp_path / "x.txt.gz")) == LINES
 
 
-def test_columns_of_tables_are_tidied(tmp_path: Path) -> None:
+def test_columns_of_tables_are_normalized(tmp_path: Path) -> None:
     texts = ["a dog", " two  cats ", "one\tbird"]
     tidy = ["a dog", "two cats", "one bird"]
     (tmp_path / "x.jsonl").write_text("".join(json.dumps({"said": text, "n": 1}) + "\n\n" for text in texts))
@@ -38,7 +38,7 @@ def test_columns_of_tables_are_tidied(tmp_path: Path) -> None:
         assert list(read_texts(tmp_path / name, "said")) == tidy, name
 
 
-def test_a_survey_tells_texts_apart() -> None:
+def test_a_summary_distinguishes_texts() -> None:
     found = summarise_source(LINES)
     assert (found.texts, found.empty) == (5, False)
     assert found == summarise_source(iter(LINES))
@@ -49,18 +49,18 @@ def test_a_survey_tells_texts_apart() -> None:
     assert not summarise_source([" "]).empty
 
 
-def test_changes_are_told_at_the_end() -> None:
+def test_changes_are_reported_at_the_end() -> None:
     summary = summarise_source(LINES)
     assert list(verify_unchanged(LINES, summary, "x.txt")) == LINES
-    assert list(verify_unchanged([*LINES, "new"], summary, "x.txt")) == LINES  # what came behind them does not matter
+    assert list(verify_unchanged([*LINES, "new"], summary, "x.txt")) == LINES  # appended texts are ignored
     for other in (LINES[:-1], [*LINES[:-1], "a cat"]):
         watched = verify_unchanged(other, summary, "x.txt")
         assert [next(watched) for _ in other] == other
-        with pytest.raises(SourceChangedError, match=r"x\.txt: was changed while it was read"):
+        with pytest.raises(SourceChangedError, match=r"x\.txt: changed while it was read"):
             next(watched)
 
 
-def test_blocks_hold_so_many_texts_and_characters() -> None:
+def test_blocks_are_limited_in_texts_and_characters() -> None:
     texts = [f"{number:02}" for number in range(11)]
     cut = list(blocks(iter(texts), size=4))
     assert [block.start for block in cut] == [0, 4, 8]
@@ -72,12 +72,12 @@ def test_blocks_hold_so_many_texts_and_characters() -> None:
     assert [block.start for block in blocks(["aaa", "bbb", "c"], size=10, characters=5)] == [0, 1]
 
 
-def test_blocks_are_made_as_they_are_asked_for() -> None:
+def test_blocks_are_lazy() -> None:
     endless = (str(number) for number in iter(int, 1))
     assert next(blocks(endless, size=3)).texts == ["0"] * 3
 
 
-def test_mistakes_are_named(tmp_path: Path) -> None:
+def test_errors_name_the_source(tmp_path: Path) -> None:
     def refuse(message: str, name: str, column: str | None = None) -> None:
         with pytest.raises(NearfarError, match=message):
             list(read_texts(tmp_path / name, column))
@@ -85,11 +85,11 @@ def test_mistakes_are_named(tmp_path: Path) -> None:
     (tmp_path / "x.txt").write_bytes(b"a dog\n\xff\n")
     (tmp_path / "x.tsv").write_text("said\na dog\n \t\n".replace(" \t", " "))
     (tmp_path / "x.txt.gz").write_bytes(gzip.compress(b"a dog\n" * 1000)[:-9])
-    refuse(re.escape("nowhere.txt: cannot be read: there is no such file"), "nowhere.txt")
+    refuse(re.escape("nowhere.txt: cannot be read: no such file"), "nowhere.txt")
     refuse(r"x\.txt, line 2: not UTF-8", "x.txt")
     refuse(r"x\.txt\.gz cannot be read", "x.txt.gz")
-    refuse(r"x\.tsv: is a table; say with --column", "x.tsv")
-    refuse(r": is a table; say with --column", ".")
+    refuse(r"x\.tsv: is a table; name the column", "x.tsv")
+    refuse(r": is a table; name the column", ".")
     refuse(r"x\.tsv, line 3: column 'said' is empty", "x.tsv", "said")
     refuse(r"no column 'sayd'.*Did you mean 'said'", "x.tsv", "sayd")
     with pytest.raises(NearfarError, match="hub:a/b: is a table"):

@@ -1,4 +1,4 @@
-"""NLI rows: labels however they are written, unlabelled rows counted, faults named by file and line."""
+"""NLI rows: spellings of labels, counts of unlabelled rows, errors with file and line."""
 
 import json
 import sys
@@ -48,7 +48,7 @@ def test_labels_as_text_in_any_case_or_integers(tmp_path):
     assert labels(path) == [0, 1, 2, 0, 1, 2]
 
 
-def test_label_order_is_for_integers(tmp_path):
+def test_label_order_applies_to_integers(tmp_path):
     path = write(tmp_path / "a.tsv", "entailment", "0", "1", "2")
     order = ("contradiction", "entailment", "neutral")
     assert labels(path, label_order=order) == [ENTAILMENT, CONTRADICTION, ENTAILMENT, NEUTRAL]
@@ -58,7 +58,7 @@ def test_label_order_is_for_integers(tmp_path):
     )
 
 
-def test_unlabelled_rows_are_counted_whatever_else_they_hold(tmp_path):
+def test_unlabelled_rows_are_counted_whatever_their_texts(tmp_path):
     path = tmp_path / "a.jsonl"
     unlabelled = [{"premise": "", "hypothesis": None, "label": label} for label in ("-", "", "-1", -1, None, -1.0)]
     rows = [*unlabelled, {"premise": "p", "hypothesis": "h", "label": 2.0}]
@@ -67,7 +67,7 @@ def test_unlabelled_rows_are_counted_whatever_else_they_hold(tmp_path):
     assert (data.dropped, data.rows) == (len(unlabelled), [NliRow("p", "h", CONTRADICTION)])
 
 
-def test_classes_are_read_by_the_names_that_a_data_set_gives_them(tmp_path):
+def test_classes_are_read_by_their_declared_names(tmp_path):
     classes = datasets.ClassLabel(names=["contradiction", "neutral", "entailment"])
     features = datasets.Features({"premise": datasets.Value("string"), "hypothesis": datasets.Value("string")})
     features["label"] = classes
@@ -85,7 +85,7 @@ def test_column_names(tmp_path):
     assert "sentence1, sentence2, gold_label" in error(path)
 
 
-def test_repaired_fields_are_counted(tmp_path):
+def test_normalized_fields_are_counted(tmp_path):
     path = tmp_path / "a.tsv"
     path.write_text(HEADER + "a\x07b\tc\tneutral\n" + "d  e \tf\x00\tneutral\n" + "👩‍👧\tg\tneutral\n" + "\x01\t\t-\n")
     data = load_nli(str(path))
@@ -107,17 +107,17 @@ def test_repaired_fields_are_counted(tmp_path):
         ("a.tsv", HEADER + "p\th\t-\np\th\t-1\n", "a.tsv: no labelled rows (2 without"),
     ],
 )
-def test_faults(name, content, message, tmp_path):
+def test_errors(name, content, message, tmp_path):
     (tmp_path / name).write_text(content)
     assert message in error(str(tmp_path / name))
 
 
-def test_nothing_is_no_data_set():
+def test_an_empty_list_of_data_sets_raises():
     assert "name at least one" in error([])
 
 
 def test_microworld_is_generated(monkeypatch):
-    # Stands in for the generator: what matters here is which of its tables a spec names.
+    # A mock of the generator: only the choice of its tables is tested.
     module = ModuleType("nearfar.data.microworld")
     train, test = [NliRow("a", "b", NEUTRAL)], [NliRow("c", "d", ENTAILMENT)]
     module.generate = lambda seed: SimpleNamespace(nli=train, nli_test=test) if seed == 0 else None

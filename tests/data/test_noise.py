@@ -1,4 +1,4 @@
-"""Noise: as much as was asked for, of the kind that was asked for, and each text's own."""
+"""Noise: the requested rate and kind, independent for each text."""
 
 from collections import Counter
 
@@ -18,20 +18,20 @@ def noisy(text, kind, rate, seed=0):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_rate_no_noise(kind):
+def test_rate_zero_changes_nothing(kind):
     texts = ["one  two", "", "three\tfour", "one  two"]
     assert add_noise(texts, kind, 0, seed=1) == texts
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_noise_of_a_text_is_its_own(kind):
+def test_the_noise_of_a_text_does_not_depend_on_other_texts(kind):
     texts = [f"{LONG} {number}" for number in range(3)]
     there = add_noise(texts, kind, 0.3, seed=1)
     assert there == add_noise(texts[::-1], kind, 0.3, seed=1)[::-1]
     assert there[1:2] == add_noise(texts[1:2], kind, 0.3, seed=1)
     assert add_noise([texts[0]] * 2, kind, 0.3, seed=1) == [there[0]] * 2
     assert noisy(texts[0], kind, 0.3, seed=2) != there[0] != noisy(texts[0], kind, 0.30001, seed=1)
-    # and the choices for one text say nothing about those for another
+    # and is independent of the noise of other texts
     gone = [set(WORDS) - set(text.split()) for text in there]
     if kind == "word-dropout":
         assert 50 < len(gone[0] & gone[1]) < 130  # 0.3 x 0.3 x 1000 = 90 expected
@@ -43,13 +43,13 @@ def test_words_are_dropped_at_the_rate():
     assert left == [word for word in WORDS if word in set(left)]
 
 
-def test_one_word_stays():
+def test_at_least_one_word_is_kept():
     left = Counter(noisy("a b c", "word-dropout", 1, seed) for seed in range(60))
     assert set(left) == {"a", "b", "c"}
     assert noisy("alone", "word-dropout", 0.999) == "alone"
 
 
-def test_neighbours_change_places_at_the_rate():
+def test_adjacent_words_are_swapped_at_the_rate():
     swapped = noisy(LONG, "word-swap", 0.2).split()
     assert swapped != WORDS
     assert sorted(swapped) == sorted(WORDS)
@@ -72,7 +72,7 @@ def test_characters_change_at_the_rate():
     assert 4000 * 0.1 / 2 * 0.5 < strange < 4000 * 0.1 / 2
 
 
-def test_each_way_to_misspell():
+def test_each_kind_of_misspelling_occurs():
     seen = {noisy("Xy", "characters", 0.5, seed) for seed in range(400)}
     assert {"Xy", "yX", "X", "y"} <= seen
     assert any(len(word) == 2 and word[0].isupper() and word[0] != "X" and word[1] == "y" for word in seen)
@@ -91,37 +91,37 @@ def test_misspelt_words_stay_apart_and_no_text_becomes_empty():
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.1, float("nan")])
-def test_rates_that_are_none(rate):
+def test_invalid_rates_raise(rate):
     assert "but must be from 0 to 1" in error_of(add_noise, ["a"], "characters", rate, seed=0)
 
 
-def test_kinds_that_are_none():
+def test_unknown_kinds_raise():
     assert error_of(add_noise, ["a"], "typos", 0.1, seed=0) == (
-        "typos: no such kind of noise. There are: word-dropout, word-swap, characters."
+        "typos: no such kind of noise. Choose one of word-dropout, word-swap, characters."
     )
 
 
-def test_translations_of_the_file_that_back_translate_writes(tmp_path):
+def test_translations_are_read_from_a_back_translate_file(tmp_path):
     file = tmp_path / "noisy.tsv"
     file.write_text(HEADER + "A dog.\tThe dog.\tEin Hund.\nA cat.\tA  cat.\tEine Katze.\n")
     translations = load_translations(file)
     assert translations == {"A dog.": "The dog.", "A cat.": "A cat."}
     assert "A bird." not in translations
     message = error_of(lambda: translations["A bird."])
-    assert message.startswith(f"{file}: no translation of 'A bird.'. Make the file from these sentences with nearfar")
+    assert message.startswith(f"{file}: no translation of 'A bird.'. Create the file from these sentences with nearfar")
     assert len(translations) == 2
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("sentence\ttranslation\n", "a.tsv: no translations, only the names of the columns."),
+        ("sentence\ttranslation\n", "a.tsv: no translations, only a header."),
         ("sentence\ttranslation\na\tb\na\tc\n", "a.tsv, line 3: a second translation of 'a'"),
         ("sentence\ttranslation\na\t \n", "a.tsv, line 2: column 'translation' is empty"),
         ("sentence\tpivot\na\tb\n", "a.tsv, line 1: no column 'translation'"),
     ],
 )
-def test_faults_of_translations(content, message, tmp_path):
+def test_errors_of_translations(content, message, tmp_path):
     (tmp_path / "a.tsv").write_text(content)
     assert message in error_of(load_translations, tmp_path / "a.tsv")
     assert "no such file" in error_of(load_translations, tmp_path / "b.tsv")

@@ -1,4 +1,4 @@
-"""Sentences, labelled texts and scored pairs: whatever they come from, counted, and faults named by file and line."""
+"""Sentences, labelled texts and scored pairs from all sources: counts, and errors with file and line."""
 
 import gzip
 
@@ -14,7 +14,7 @@ def sentences(*args, **kwargs):
     return [row[0] for row in load_sentences(*args, **kwargs).rows]
 
 
-def test_a_plain_text_file_has_a_sentence_a_line(tmp_path):
+def test_a_plain_text_file_has_one_sentence_per_line(tmp_path):
     path = write(tmp_path / "a.txt", '\ufefffirst "one"\r\n\n   \nsecond\tone\nfirst "one"\nlast')
     data = load_sentences(path)
     assert data.rows == [('first "one"',), ("second one",), ("last",)]
@@ -40,7 +40,7 @@ def test_sentences_of_tables_and_several_sources(tmp_path):
     assert sentences(table, column="n") == ["1", "2"]
 
 
-def test_a_limit_takes_the_first_rows_and_reads_no_further(tmp_path):
+def test_a_limit_takes_the_first_rows_and_stops_reading(tmp_path):
     first = write(tmp_path / "a.txt", "one\none\ntwo\n")
     second = write(tmp_path / "b.txt", "three\nfour\n")
     (tmp_path / "c.txt").write_bytes(b"\xff")
@@ -50,7 +50,7 @@ def test_a_limit_takes_the_first_rows_and_reads_no_further(tmp_path):
     assert (data.dropped, len(data.sources)) == (1, 2)
     assert sentences(specs, limit=2) == ["one", "two"]
     assert "c.txt, line 1: not UTF-8" in error_of(load_sentences, specs)
-    assert "limited to 1, but must be at least 2" in error_of(load_sentences, first, limit=1)
+    assert "is 1, but must be at least 2" in error_of(load_sentences, first, limit=1)
 
 
 @pytest.mark.parametrize(
@@ -60,22 +60,22 @@ def test_a_limit_takes_the_first_rows_and_reads_no_further(tmp_path):
         ("a.txt", "\n \n", "a.txt: no sentences."),
         ("a.txt", "same\nsame\n", "All sentences are equal ('same')"),
         ("a.tsv", "text\n", "a.tsv: no sentences."),
-        ("a.tsv", "texts\none\n", "a.tsv, line 1: no column 'text'. The columns there: texts. Did you mean 'texts'?"),
+        ("a.tsv", "texts\none\n", "a.tsv, line 1: no column 'text'. Its columns: texts. Did you mean 'texts'?"),
         ("a.jsonl", '{"text": "a"}\n{"text": 3}\n', "a.jsonl, line 2: column 'text' holds 3 (int), not text"),
     ],
 )
-def test_faults_of_sentences(name, content, message, tmp_path):
+def test_errors_of_sentences(name, content, message, tmp_path):
     assert message in error_of(load_sentences, write(tmp_path / name, content))
 
 
-def test_sentences_from_nowhere(tmp_path, monkeypatch):
+def test_a_missing_source_of_sentences_raises(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write(tmp_path / "mine.txt", "a\nb\n")
     assert "No source of sentences was named" in error_of(load_sentences, [])
     assert "mine.text.txt: no such file. Did you mean 'mine.txt'?" in error_of(load_sentences, "mine.text.txt")
 
 
-def test_a_named_set_knows_its_columns_and_what_it_is_for(tmp_path, monkeypatch):
+def test_a_named_set_defines_its_columns_and_marks_evaluation_text(tmp_path, monkeypatch):
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
     for split in ("train", "dev", "test"):
         write(tmp_path / f"sts/STSB/{split}.tsv", f"score\tsentence1\tsentence2\n5\ta\tb {split}\n")
@@ -109,14 +109,14 @@ def test_labels_are_numbered_in_their_order(tmp_path):
     assert (data.targets, data.label_names) == ([2, 2, 1, 1, 0, 0], ("-1", "9", "10"))
 
 
-def test_labelled_texts_from_columns_of_other_names_and_the_first_of_them(tmp_path):
+def test_labelled_texts_with_other_column_names_and_a_limit(tmp_path):
     path = write(tmp_path / "a.csv", "said,tone\na,x\nb,y\nc,x\nd,y\ne,z\n")
     data = load_labelled(path, text_column="said", label_column="tone", limit=4)
     assert (data.targets, data.label_names) == ([0, 1, 0, 1], ("x", "y"))
     assert "The label 'z' has a single text, 'e'" in error_of(
         load_labelled, path, text_column="said", label_column="tone"
     )
-    assert "no column 'text'. The columns there: said, tone" in error_of(load_labelled, path)
+    assert "no column 'text'. Its columns: said, tone" in error_of(load_labelled, path)
 
 
 @pytest.mark.parametrize(
@@ -125,17 +125,17 @@ def test_labelled_texts_from_columns_of_other_names_and_the_first_of_them(tmp_pa
         (["x\ta", " \tb"], "a.tsv, line 3: column 'label' is empty"),
         (["x\ta", "y\t"], "a.tsv, line 3: column 'text' is empty"),
         (["x\ta", "x\tb"], "Every text has the label 'x'"),
-        (["x\ta", "x\tb", "y\tc", "y\tc"], "The label 'y' has a single text, 'c'; contrast needs two"),
+        (["x\ta", "x\tb", "y\tc", "y\tc"], "The label 'y' has a single text, 'c'; contrastive losses need two"),
         (["x\ta", "y\ta"], "All labelled texts are equal ('a')"),
         ([], "a.tsv: no labelled texts"),
     ],
 )
-def test_faults_of_labelled_texts(rows, message, tmp_path):
+def test_errors_of_labelled_texts(rows, message, tmp_path):
     assert message in error_of(load_labelled, write(tmp_path / "a.tsv", "\n".join(["label\ttext", *rows]) + "\n"))
 
 
 @pytest.mark.parametrize("label", ["0.5", "[1]", "null"])
-def test_what_is_no_label(label, tmp_path):
+def test_invalid_labels_raise(label, tmp_path):
     path = write(tmp_path / "a.jsonl", f'{{"text": "a", "label": {label}}}\n')
     assert "a.jsonl, line 1: column 'label'" in error_of(load_labelled, path)
 
@@ -150,7 +150,7 @@ def test_labelled_microworld():
 SCORED = "score\tsentence1\tsentence2\n"
 
 
-def test_scores_are_scaled_by_what_is_known_of_the_set(tmp_path, monkeypatch):
+def test_scores_of_a_named_set_are_scaled_by_its_scale(tmp_path, monkeypatch):
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
     rows = SCORED + "4\ta\tb  b\n2\ta\tc\n2\ta\tc\n"
     stsb, sick = (write(tmp_path / f"sts/{name}/train.tsv", rows) for name in ("STSB", "SICK"))
@@ -162,14 +162,14 @@ def test_scores_are_scaled_by_what_is_known_of_the_set(tmp_path, monkeypatch):
     data = load_scored(["sickr:train", "stsb:train"], limit=5)
     assert data.targets == pytest.approx([0.75, 0.25, 0.25, 0.8, 0.4])
     assert data.sources == (f"{sick}: 3 scored pairs", f"{stsb}: 2 scored pairs")
-    assert "say nothing afterwards" in load_scored("stsb:dev").sources[0]
+    assert "will be meaningless" in load_scored("stsb:dev").sources[0]
 
 
-def test_scores_of_ones_own_are_scaled_by_their_range(tmp_path):
+def test_own_scores_are_scaled_by_their_range(tmp_path):
     path = write(tmp_path / "a.csv", "u,v,gold\na,b,-1\na,c,3\nb,c,0\n")
     data = load_scored(path, columns=("u", "v", "gold"))
     assert data.targets == [0.0, 1.0, 0.25]
-    assert data.sources == (f"{path}: 3 scored pairs, whose scores of -1 to 3 became 0 to 1",)
+    assert data.sources == (f"{path}: 3 scored pairs, scores of -1 to 3 rescaled to 0 to 1",)
 
 
 def test_scored_microworld():
@@ -178,14 +178,14 @@ def test_scored_microworld():
     assert 0 <= min(data.targets) < 0.2 < 0.8 < max(data.targets) <= 1
 
 
-def test_faults_of_scored_pairs(tmp_path):
+def test_errors_of_scored_pairs(tmp_path):
     path = tmp_path / "a.tsv"
     assert "a.tsv: every score is 3;" in error_of(load_scored, write(path, SCORED + "3\ta\tb\n3\ta\tc\n"))
     assert "All scored pairs are equal ('a')" in error_of(load_scored, write(path, SCORED + "3\ta\ta\n4\ta\ta\n"))
     assert "line 2: column 'score' holds 'x', not a number" in error_of(load_scored, write(path, SCORED + "x\ta\tb\n"))
     assert "line 2: column 'sentence2' is empty" in error_of(load_scored, write(path, SCORED + "1\ta\t\n"))
     assert "a.tsv: no pairs" in error_of(load_scored, write(path, SCORED))
-    assert "Scored pairs have three columns" in error_of(load_scored, str(path), columns=("a", "b"))
+    assert "Scored pairs need three columns" in error_of(load_scored, str(path), columns=("a", "b"))
     assert "No source of scored pairs was named" in error_of(load_scored, [])
 
 
@@ -200,7 +200,7 @@ def test_real_sentences(spec, read, dropped, nearfar_data):
 
 
 @pytest.mark.realdata
-def test_the_million_sentences_are_asked_for_where_they_are_not(nearfar_data):
+def test_missing_wiki1m_sentences_raise(nearfar_data):
     if (nearfar_data / "text" / "wiki1m_for_simcse.txt").is_file():
         assert len(sentences("wiki1m", limit=10)) == 10
     else:

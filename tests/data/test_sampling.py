@@ -1,4 +1,4 @@
-"""Samples: of the right size and proportions, fair, and the same each time."""
+"""Samples: size, proportions, uniformity, and reproducibility."""
 
 import random
 from collections import Counter
@@ -23,11 +23,11 @@ def counts(rows, targets=TARGETS):
 error = partial(error_of, draw)
 
 
-def test_a_balanced_sample_has_as_many_of_each():
+def test_a_balanced_sample_has_equal_counts():
     assert counts(draw(TARGETS, 30, balanced=True, seed=0)) == {0: 10, 1: 10, 2: 10}
 
 
-def test_who_gets_one_more_is_decided_by_lot():
+def test_labels_with_one_more_row_are_chosen_at_random():
     more = Counter()
     for seed in range(60):
         drawn = counts(draw(TARGETS, 8, balanced=True, seed=seed))
@@ -56,26 +56,26 @@ def test_a_sample_is_a_function_of_its_seed():
     assert 13 < sum(shared) / len(shared) < 17
 
 
-def test_every_row_has_its_chance():
+def test_rows_are_sampled_uniformly():
     drawn = Counter(row for seed in range(300) for row in draw(TARGETS, 20, balanced=False, seed=seed))
     assert set(drawn) == set(range(100))
     assert max(drawn.values()) < 100  # 60 expected
 
 
-def test_samples_that_cannot_be_drawn():
+def test_impossible_samples_raise():
     assert error(TARGETS, 2, balanced=False, seed=0).startswith(
         "A sample of 2 rows cannot be drawn: it must be from 3,"
     )
     assert "to 100, the number of rows" in error(TARGETS, 101, balanced=True, seed=0)
     assert error(TARGETS, 33, balanced=True, seed=0) == (
-        "The label 1 has 10 rows, of which a balanced sample of 33 takes 11. Draw fewer, or in the proportions of the "
-        "labels."
+        "The label 1 has 10 rows, but a balanced sample of 33 needs 11. Draw fewer rows, or keep the proportions of "
+        "the labels."
     )
     names = ("no", "maybe", "yes")
     assert error(TARGETS, 60, balanced=True, seed=0, label_names=names).startswith("The label 'maybe' has 10 rows")
 
 
-def test_what_is_held_out_has_the_proportions_and_leaves_a_row_of_each_label():
+def test_held_out_rows_are_stratified_and_leave_a_row_of_each_label():
     assert counts(hold_out(TARGETS, 10, seed="x")) == {0: 6, 2: 3, 1: 1}
     assert hold_out(TARGETS, 10, seed="x") != hold_out(TARGETS, 10, seed="y")
     targets = [0] * 10 + [1] + [2] * 2

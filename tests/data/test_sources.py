@@ -1,4 +1,4 @@
-"""The door: one call for files, saved folders and the hub; and what counts as text."""
+"""Sources: one function for files, saved folders and the hub; normalisation of texts."""
 
 import datasets
 import huggingface_hub
@@ -20,7 +20,7 @@ def texts(*args, **kwargs):
     return [row[0] for _, row in read_columns(*args, **kwargs)]
 
 
-def test_one_door(tmp_path, monkeypatch):
+def test_one_function_reads_all_sources(tmp_path, monkeypatch):
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
     monkeypatch.setattr(datasets, "load_dataset", lambda name, config, split: SPLITS[split])
     SPLITS.save_to_disk(str(tmp_path / "saved"))
@@ -31,7 +31,7 @@ def test_one_door(tmp_path, monkeypatch):
     assert texts("hub:owner/name", ["text"], split="test") == ["c"]
 
 
-def test_a_table_can_be_read_again_and_says_where_it_is(tmp_path):
+def test_a_table_can_be_read_again_and_has_a_title(tmp_path):
     (tmp_path / "rows.tsv").write_text("text\nd\n")
     table = open_table(tmp_path / "rows.tsv")
     assert list(table.rows(["text"])) == list(table.rows(["text"])) != []
@@ -41,7 +41,7 @@ def test_a_table_can_be_read_again_and_says_where_it_is(tmp_path):
     assert str(where) == f"{tmp_path / 'saved'}:test, row 1"
 
 
-def test_home_is_known(tmp_path, monkeypatch):
+def test_the_home_folder_is_expanded(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "rows.tsv").write_text("text\nd\n")
     assert texts("~/rows.tsv", ["text"]) == ["d"]
@@ -49,7 +49,7 @@ def test_home_is_known(tmp_path, monkeypatch):
 
 def test_a_file_has_no_splits(tmp_path):
     (tmp_path / "rows.tsv").write_text("text\nd\n")
-    with pytest.raises(NearfarError, match=r"rows.tsv: a file has no splits; leave out 'dev'"):
+    with pytest.raises(NearfarError, match=r"rows.tsv: a file has no splits; remove 'dev'"):
         read_columns(tmp_path / "rows.tsv", ["text"], split="dev")
 
 
@@ -60,16 +60,16 @@ def test_a_file_has_no_splits(tmp_path):
         (" A  man.\t", "A man."),
         ("A\x00man\x07\x7f\x85.\n", "A man ."),
         ("a\u00a0\u3000b\u2028c", "a b c"),
-        ("👩‍👩‍👧 ❤️ ok", "👩‍👩‍👧 ❤️ ok"),  # joiners and variation selectors make the emoji
+        ("👩‍👩‍👧 ❤️ ok", "👩‍👩‍👧 ❤️ ok"),  # with joiners and variation selectors
         ('"quoted" \\n', '"quoted" \\n'),
     ],
 )
-def test_text_is_tidied(value, text):
+def test_white_space_is_normalized(value, text):
     assert text_field(value, "premise", HERE) == text
 
 
 @given(value=st.text(st.characters(exclude_categories=["Cs"])))
-def test_tidying_keeps_every_other_character_in_order(value):
+def test_normalizing_keeps_all_other_characters(value):
     kept = [character for character in value if not character.isspace() and not 0 <= ord(character) < 32]
     kept = [character for character in kept if not 127 <= ord(character) < 160]
     if kept:
@@ -90,7 +90,7 @@ def test_tidying_keeps_every_other_character_in_order(value):
         ("half \ud83d", "dev.tsv, line 7: column 'premise' holds half a surrogate pair"),
     ],
 )
-def test_what_is_not_text(value, message):
+def test_values_that_are_not_text_raise(value, message):
     with pytest.raises(NearfarError) as caught:
         text_field(value, "premise", HERE)
     assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""Scored pairs: the tasks by subset, the two SICK-R, and scores that are no scores."""
+"""Scored pairs: tasks by subset, the two versions of SICK-R, and invalid scores."""
 
 import sys
 from decimal import Decimal
@@ -47,16 +47,16 @@ def test_a_file_is_a_task_named_by_its_stem(tmp_path):
     assert load_pairs(str(tmp_path / "mine.tsv")) == pairs
 
 
-def test_columns_and_scale_are_the_callers(tmp_path):
+def test_columns_and_scale_are_arguments(tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("a,b,gold,score\nx,y,0.5,9\n")
     names = {"first": "a", "second": "b", "score": "gold"}
     assert load_pairs(str(path), **names, scale=(0, 1)) == [ScoredPair("x", "y", 0.5)]
     assert "line 2: score 0.5 is outside 1 to 5" in error(str(path), **names, scale=(1, 5))
-    assert "no column 'sentence1'. The columns there: a, b, gold, score" in error(str(path))
+    assert "no column 'sentence1'. Its columns: a, b, gold, score" in error(str(path))
 
 
-def test_a_named_set_knows_its_scale(tmp_path, monkeypatch):
+def test_a_named_set_defines_its_scale(tmp_path, monkeypatch):
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
     for folder, low in (("STSB", "0"), ("SICK", "1")):
         (tmp_path / "sts" / folder).mkdir(parents=True)
@@ -67,7 +67,7 @@ def test_a_named_set_knows_its_scale(tmp_path, monkeypatch):
     assert f"{tmp_path / 'sts' / 'SICK' / 'test.tsv'}, line 3: score 0.9 is outside 1 to 5" in error("sickr")
 
 
-def test_the_hubs_copy_of_a_task_is_one_subset(monkeypatch, tmp_path):
+def test_the_hub_copy_of_a_task_is_one_subset(monkeypatch, tmp_path):
     monkeypatch.delenv("NEARFAR_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     table = datasets.Dataset.from_dict({"sentence1": ["a"], "sentence2": ["b"], "score": [2.5]})
@@ -90,7 +90,7 @@ def test_the_hubs_copy_of_a_task_is_one_subset(monkeypatch, tmp_path):
         ("1\ta", "mine.tsv, line 3: 2 fields"),
     ],
 )
-def test_faults(line, message, tmp_path):
+def test_errors(line, message, tmp_path):
     (tmp_path / "mine.tsv").write_text(f"{HEADER}1\ta\tb\n{line}\n")
     assert message in error(str(tmp_path / "mine.tsv"))
 
@@ -113,7 +113,7 @@ def test_numbers_of_other_types(tmp_path):
 
 
 def test_microworld_is_generated(monkeypatch):
-    # Stands in for the generator: what matters here is which of its tables a spec names.
+    # A mock of the generator: only the choice of its tables is tested.
     module = ModuleType("nearfar.data.microworld")
     dev, test = [ScoredPair("a", "b", 1.0)], [ScoredPair("c", "d", 2.0)]
     module.generate = lambda seed: SimpleNamespace(sts_dev=dev, sts_test=test) if seed == 0 else None

@@ -1,15 +1,17 @@
-"""Transfer tasks from a data folder and from one's own files; faults named by file and line."""
+"""Transfer tasks from a data folder and from own files; errors name file and line."""
 
 import pytest
 
-from nearfar.config.verbs import TRANSFER_TASKS
-from nearfar.data.transfer import NAMES, load_labelled_task, load_transfer
+from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
+from nearfar.data.transfer import load_labelled_task, load_transfer
 from tests.data.files import error_of, write
 
 
-def test_every_task_of_the_default_list_has_a_loader():
-    assert set(TRANSFER_TASKS) <= set(NAMES)
-    assert set(NAMES) - set(TRANSFER_TASKS) == {"sst2-phrases"}
+def test_the_suite_has_all_tasks_but_one():
+    suite = "mr cr subj mpqa sst2 sst5 trec mrpc sick-e sickr-learned stsb-learned".split()
+    assert list(suite_tasks("transfer")) == suite
+    assert set(PROBE_TASKS) - set(suite) == {"sst2-phrases"}
+    assert suite_tasks("all") == (*suite_tasks("sts"), *suite)
 
 
 @pytest.mark.parametrize("name", ["mr", "cr", "subj", "mpqa"])
@@ -21,7 +23,7 @@ def test_a_pool(folder, name):
     assert (task.label_names, task.pairs, task.source) == (("0", "1"), False, None)
 
 
-def test_splits_and_labels_have_sentevals_order(folder):
+def test_splits_and_labels_have_the_order_of_senteval(folder):
     for split, label in {"train": "NUM", "test": "ABBR"}.items():
         write(folder / f"senteval/TREC/{split}.tsv", f"label\ttext\tfine_label\n{label}\twhat is {split} ?\tx:y\n")
     task = load_transfer("trec")
@@ -68,17 +70,17 @@ def test_a_missing_or_wrong_set_is_named(folder):
     assert str(folder / "senteval/MRPC/train.tsv") in message
     assert "label (1: paraphrase), sentence1 and sentence2" in message
     path = write(folder / "senteval/MR.tsv", "label\ttext\n1\tone\n2\ttwo\n")
-    assert error_of(load_transfer, "mr") == f"{path}, line 3: the label '2' is none of mr's: 0, 1."
+    assert error_of(load_transfer, "mr") == f"{path}, line 3: the label '2' is not one of those of mr: 0, 1."
     write(folder / "senteval/MR.tsv", "label\ttext\n1\tone\n\ttwo\n")
     assert error_of(load_transfer, "mr").startswith(f"{path}, line 3: column 'label' is empty.")
     write(folder / "senteval/MR.tsv", "label\ttext\n1\t \n")
     assert error_of(load_transfer, "mr").startswith(f"{path}, line 2: column 'text' is empty.")
     assert error_of(load_transfer, "trek").startswith(
-        "trek: no such transfer task. Did you mean trec? There are: mr, cr,"
+        "trek: no such transfer task. Did you mean trec? Known tasks: mr, cr,"
     )
 
 
-def test_ones_own_texts(tmp_path):
+def test_own_texts(tmp_path):
     path = write(tmp_path / "kinds.csv", 'text,label\n"a, b",10\nc,9\nd,9\n')
     task = load_labelled_task(path)
     assert (task.name, task.source) == ("kinds", path)
@@ -91,7 +93,7 @@ def test_ones_own_texts(tmp_path):
     assert (named.label_names, named.splits["all"].targets) == (("b", "x"), [1, 0])
 
 
-def test_ones_own_pairs(tmp_path):
+def test_own_pairs(tmp_path):
     path = write(tmp_path / "p.tsv", "sentence1\tsentence2\tlabel\none\ttwo\tsame\nthree\tfour\tother\n")
     task = load_labelled_task(path)
     assert task.splits["all"] == ([("one", "two"), ("three", "four")], [1, 0])
@@ -102,7 +104,7 @@ def test_ones_own_pairs(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "problem"),
     [
-        ("a.tsv", "text\tlabel\n", "a.tsv: no rows, only the names of the columns."),
+        ("a.tsv", "text\tlabel\n", "a.tsv: no rows, only a header."),
         ("a.tsv", "text\tlabel\none\t\n", "a.tsv, line 2: column 'label' is empty."),
         ("a.tsv", "sentence1\tsentence2\tlabel\none\t \tx\n", "a.tsv, line 2: column 'sentence2' is empty."),
         (
@@ -110,16 +112,16 @@ def test_ones_own_pairs(tmp_path):
             "text\tlabels\none\tx\n",
             "Labelled data has the columns text and label, or sentence1, sentence2 and",
         ),
-        ("a.tsv", "text\tlabel\none\n", "a.tsv, line 2: 1 fields, where the header names 2 columns."),
-        ("a.jsonl", '{"text": "one", "label": 0.5}', "column 'label' holds 0.5. A label is a string or an integer."),
+        ("a.tsv", "text\tlabel\none\n", "a.tsv, line 2: 1 fields, but the header has 2 columns."),
+        ("a.jsonl", '{"text": "one", "label": 0.5}', "column 'label' holds 0.5. A label is a string or an integer;"),
         ("a.jsonl", '{"text": 3, "label": 1}', "column 'text' holds 3 (int), not text."),
     ],
 )
-def test_faults_of_ones_own_file(tmp_path, name, content, problem):
+def test_errors_of_own_files(tmp_path, name, content, problem):
     assert problem in error_of(load_labelled_task, write(tmp_path / name, content))
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_missing_file_raises(tmp_path):
     assert "no such file" in error_of(load_labelled_task, str(tmp_path / "none.tsv"))
 
 
@@ -131,7 +133,7 @@ def test_microworld():
 
 
 @pytest.mark.realdata
-def test_the_sets_are_whole(nearfar_data):
+def test_the_sets_have_the_published_row_counts(nearfar_data):
     # rows of each split, and of the last label in the tested one (README of the data folder; official counts)
     expected = {
         "mr": ([10662], 5331),

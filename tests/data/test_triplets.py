@@ -1,4 +1,4 @@
-"""Pairs and triplets: from tables, captions and NLI rows; what says nothing is dropped and counted."""
+"""Pairs and triplets from tables, captions and NLI rows; uninformative rows are dropped and counted."""
 
 import pytest
 from hypothesis import given
@@ -21,7 +21,7 @@ def test_pairs_and_triplets_of_a_table(tmp_path):
     assert data.sources == (f"{path}: 2 triplets, 0 more dropped (repetitions)",)
 
 
-def test_what_was_read_before_or_says_nothing_is_dropped(tmp_path):
+def test_repeated_and_uninformative_rows_are_dropped(tmp_path):
     path = write(tmp_path / "a.csv", "sentence,translation\na,b\nb,a\nc,c\na,b\nc, c\nd,e\n")
     data = load_tuples([path, path], columns=("sentence", "translation"))
     assert data.rows == [("a", "b"), ("b", "a"), ("d", "e")]
@@ -32,17 +32,17 @@ def test_what_was_read_before_or_says_nothing_is_dropped(tmp_path):
     assert "All pairs are equal" in error_of(load_tuples, write(tmp_path / "c.csv", "anchor,positive\na,a\n"))
 
 
-def test_faults_of_tuples(tmp_path):
+def test_errors_of_tuples(tmp_path):
     pairs = write(tmp_path / "a.tsv", "anchor\tpositive\na\tb\nc\t\n")
     assert "a.tsv, line 3: column 'positive' is empty" in error_of(load_tuples, pairs)
     message = error_of(load_tuples, pairs, columns=("anchor", "positive", "negative"))
-    assert "a.tsv, line 1: no column 'negative'. The columns there: anchor, positive." in message
+    assert "a.tsv, line 1: no column 'negative'. Its columns: anchor, positive." in message
     assert "not 1: anchor" in error_of(load_tuples, pairs, columns=("anchor",))
     assert "a.tsv: no pairs." in error_of(load_tuples, write(tmp_path / "a.tsv", "anchor\tpositive\n"))
     assert "unknown extension" in error_of(load_tuples, write(tmp_path / "a.txt", "a\nb\n"))
     assert "No source of pairs was named" in error_of(load_tuples, [])
     for name in ("flickr8k", "microworld"):
-        assert f"{name} gives pairs" in error_of(load_tuples, name, columns=("a", "b", "c"))
+        assert f"{name} has pairs" in error_of(load_tuples, name, columns=("a", "b", "c"))
 
 
 def test_captions_of_one_image_are_paired_in_order(tmp_path, monkeypatch):
@@ -88,13 +88,13 @@ def test_every_entailment_of_a_premise_that_is_contradicted_gives_one_triplet(ro
 NLI = "premise\thypothesis\tlabel\np\te\t0\np\tf\tentailment\np\tn\t1\np\tc\t2\np\t?\t-\nq\tq\t0\nq\tx\t2\n"
 
 
-def test_a_table_is_read_by_the_columns_that_it_has(tmp_path):
+def test_the_columns_of_a_table_determine_how_it_is_read(tmp_path):
     nli = write(tmp_path / "nli.tsv", NLI)
     own = write(tmp_path / "own.tsv", "label\tpremise\thypothesis\tanchor\tpositive\tnegative\n0\tx\ty\ta\tb\tc\n")
     simcse = write(tmp_path / "simcse.csv", "sent0,sent1,hard_neg\ns,t,u\n")
     data = load_triplets([nli, own, simcse])
     assert data.rows == [("p", "e", "c"), ("p", "f", "c"), ("a", "b", "c"), ("s", "t", "u")]
-    assert data.dropped == 1  # what q entails is q itself
+    assert data.dropped == 1  # q entails itself
     assert data.sources == (
         f"{nli} ({nli}: 6 rows, 1 more without a label dropped): 2 triplets, 1 more dropped (repetitions)",
         f"{own}: 1 triplets, 0 more dropped (repetitions)",
@@ -111,18 +111,18 @@ def test_columns_of_other_names(tmp_path):
     assert load_triplets(path, **names, label_order=order).rows == [("p", "e", "c"), ("p", "f", "c")]
 
 
-def test_faults_of_triplets(tmp_path):
+def test_errors_of_triplets(tmp_path):
     message = error_of(load_triplets, write(tmp_path / "a.csv", "anchor,positive\na,b\n"))
     assert (
         "a.csv: triplets need the columns anchor, positive, negative; or sent0, sent1, hard_neg; or premise" in message
     )
-    assert "The columns there: anchor, positive" in message
-    # What is wrong with a file is not mistaken for columns that it lacks.
+    assert "Its columns: anchor, positive" in message
+    # Errors in a file are not reported as missing columns.
     assert "line 2: 2 fields" in error_of(load_triplets, write(tmp_path / "a.csv", "sent0,sent1,hard_neg\na,b\n"))
     message = error_of(load_triplets, write(tmp_path / "a.tsv", "anchor\tpositive\tnegative\na\tb\t\n"))
     assert "a.tsv, line 2: column 'negative' is empty" in message
     neutral = write(tmp_path / "b.tsv", "premise\thypothesis\tlabel\np\th\t0\nq\th\t2\n")
-    assert "None of the 1 premises with an entailment has a contradiction" in error_of(load_triplets, neutral)
+    assert "None of the 1 premises with an entailment also has a contradiction" in error_of(load_triplets, neutral)
     assert "No source of triplets was named" in error_of(load_triplets, [])
 
 

@@ -6,7 +6,7 @@ import torch
 
 from nearfar.evaluation import classifiers
 from nearfar.evaluation.classifiers import Job, Schedule, outputs, train
-from tests.references_senteval import Classifier
+from tests.reference_senteval import Classifier
 
 SHORT = Schedule(epochs_per_check=2, max_epochs=4)
 

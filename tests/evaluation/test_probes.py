@@ -17,7 +17,7 @@ from nearfar.evaluation.probes import (
     split,
 )
 from nearfar.types import NearfarError
-from tests import references_senteval as reference
+from tests import reference_senteval as reference
 
 EXACT = Probe(protocol="exact", folds=3)
 

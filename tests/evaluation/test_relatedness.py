@@ -6,7 +6,7 @@ from scipy import stats
 
 from nearfar.evaluation.classifiers import Schedule
 from nearfar.evaluation.relatedness import fit_relatedness, pair_features, soft_labels
-from tests import references_senteval as reference
+from tests import reference_senteval as reference
 
 
 def problem(pairs=200, dim=6, *, low=1.0, seed=0):

@@ -83,8 +83,8 @@ def test_a_result_that_is_not_finite_is_never_written(result, tmp_path):
     ("text", "message"),
     [
         (None, "cannot be read"),
-        ("", "not a whole JSON file"),
-        ('{"schema": 1, "kind": "sts", "tas', "not a whole JSON file"),
+        ("", "not a complete JSON file"),
+        ('{"schema": 1, "kind": "sts", "tas', "not a complete JSON file"),
         ("[1, 2]", "is not a JSON object"),
         ('{"a": 1}', "has no 'kind'"),
         ('{"schema": 2}', r"newer version of nearfar \(schema 2; this version reads up to 1\)\. Update nearfar"),
@@ -156,7 +156,7 @@ def test_outputs_that_cannot_be_written_are_refused_beforehand(tmp_path):
 
 def test_a_read_only_folder_is_refused_beforehand(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda folder, mode: False)  # root may write anywhere, so say it may not
-    with pytest.raises(NearfarError, match="cannot be written to"):
+    with pytest.raises(NearfarError, match="is not writable"):
         check_output(tmp_path / "r.json")
 
 

@@ -9,7 +9,7 @@ from nearfar.data.transfer import Rows, TransferTask
 from nearfar.evaluation.results import EvaluationResult, TransferResults
 from nearfar.evaluation.transfer import evaluate_transfer
 from nearfar.types import NearfarError
-from tests import references_senteval as reference
+from tests import reference_senteval as reference
 from tests.transfer_tasks import DIM, FAST_SETTINGS, evaluate, pairs, sort_as_senteval, task, vectors
 
 

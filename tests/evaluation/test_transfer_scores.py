@@ -7,11 +7,10 @@ import pytest
 from scipy import stats
 from sklearn.metrics import f1_score
 
-from nearfar.config.verbs import TRANSFER_TASKS
-from nearfar.data.transfer import NAMES
+from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
 from nearfar.evaluation.results import Estimate
 from nearfar.evaluation.transfer import AVERAGES, evaluate_transfer
-from tests import references_senteval as reference
+from tests import reference_senteval as reference
 from tests.transfer_tasks import evaluate, pairs, sort_as_senteval, task, vectors
 
 
@@ -57,7 +56,7 @@ def test_learned_relatedness():
 
 def test_the_average_of_the_seven():
     seven = AVERAGES["SimCSE's seven"]
-    assert set(seven) <= set(TRANSFER_TASKS) <= set(NAMES)
+    assert set(seven) <= set(suite_tasks("transfer")) <= set(PROBE_TASKS)
     tasks = {name: task(60, 40, 50, seed=k + 1) for k, name in enumerate(seven)}
     result = evaluate_transfer(vectors, tasks, protocol="exact", resamples=400)
     average = result.averages["SimCSE's seven"]

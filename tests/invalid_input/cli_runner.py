@@ -10,7 +10,7 @@ from typing import NamedTuple
 from nearfar.cli import main
 
 HANG_TIMEOUT = 300
-"""Seconds after which a command counts as hanging, on any machine; the process then ends with all stacks."""
+"""Seconds until a command counts as hanging, on any machine; the process then dumps all stacks and exits."""
 BUG_MESSAGE = "this is a bug in nearfar"
 
 
@@ -23,7 +23,7 @@ class CliResult(NamedTuple):
 
 
 def run_cli(argv: list[str]) -> CliResult:
-    """The command's exit status and output; an exception that leaves the command line fails the test."""
+    """Run a command and return its exit status and output; an uncaught exception fails the test."""
     out, err = io.StringIO(), io.StringIO()
     faulthandler.dump_traceback_later(HANG_TIMEOUT, exit=True)
     try:

@@ -1,11 +1,11 @@
-"""A world of small valid files, made once; each test gets a copy of it to break, as its working directory."""
+"""A workspace of small valid files, created once; each test gets a copy of it as its working directory."""
 
 from pathlib import Path
 
 import pytest
 
 from tests.invalid_input.cli_runner import copy_world, run_cli
-from tests.tiny import save_tiny, sentences, write_nli, write_pairs
+from tests.tiny import make_workspace, sentences, write_colours
 
 TRAIN = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 2".split()
 FINETUNE = "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 2".split()
@@ -16,12 +16,9 @@ def valid_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``tiny`` (an encoder), ``nli.tsv``, ``pairs.tsv``, ``labelled.tsv``, ``texts.txt``, ``texts.jsonl``;
     ``run`` (a finished training run), ``classifier`` (a finished fine-tuning run), ``result.json`` (an evaluation)."""
     folder = tmp_path_factory.mktemp("world")
-    save_tiny(folder / "tiny")
-    write_nli(folder / "nli.tsv")
-    write_pairs(folder / "pairs.tsv")
+    make_workspace(folder)
     texts = sentences(60, longest=5)
-    rows = [f"{'red' if n % 2 else 'blue'} {text}\t{'warm' if n % 2 else 'cold'}" for n, text in enumerate(texts)]
-    (folder / "labelled.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
+    write_colours(folder / "labelled.tsv")
     (folder / "texts.txt").write_text("\n".join(texts) + "\n", encoding="utf-8")
     (folder / "texts.jsonl").write_text("".join(f'{{"text": "{text}"}}\n' for text in texts), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
@@ -38,7 +35,7 @@ def valid_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def world(valid_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of the valid world, the working directory; no hub, no data folder."""
+    """A copy of the valid files as the working directory; without hub and data folder."""
     copy_world(valid_world, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -1,4 +1,4 @@
-"""Run folders in every state, made once: finished and stopped runs, groups and studies."""
+"""Run folders in every state, created once: finished and interrupted runs, groups and studies."""
 
 import os
 import shutil
@@ -20,12 +20,12 @@ STUDY = [*FINETUNE[:-2], "--max-steps", "1", "--few-shot", "4", "--samples", "1"
 
 
 class Killed(BaseException):
-    """As if the process had ended here."""
+    """Raised to simulate a killed process."""
 
 
 def make_runs(folder: Path, world: Path) -> Path:
-    """The valid world, with ``stopped`` and ``tuning`` (runs killed in their third step), ``group``, ``study``, and
-    ``studying`` (a study that was killed before its tables were written)."""
+    """Copy the valid files, and create ``stopped`` and ``tuning`` (runs killed in their third step), ``group``,
+    ``study``, and ``studying`` (a study killed before its tables were written)."""
     copy_world(world, folder)
 
     def killed(self: MetricsFile, report: object) -> None:
@@ -50,7 +50,7 @@ def make_runs(folder: Path, world: Path) -> Path:
 
 
 def link_runs(base: Path, folder: Path, patch: pytest.MonkeyPatch) -> Path:
-    """The folders for one test, and the working directory. Files are hard links: replace them, write into none."""
+    """Link the run folders into the working directory of one test. Files are hard links: replace, never modify them."""
     shutil.copytree(base, folder, dirs_exist_ok=True, copy_function=os.link)
     patch.chdir(folder)
     patch.setenv("HF_HUB_OFFLINE", "1")

@@ -1,4 +1,4 @@
-"""Valid rows of every kind, written in every format, for tests that break one thing of them."""
+"""Valid rows of every kind in every file format, for tests that introduce one fault."""
 
 import csv
 import gzip
@@ -48,7 +48,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "encode": ("sentences", "encode tiny --output v.npy --column text --input FILE"),
     "predict": ("sentences", "predict classifier --output p.tsv --input FILE"),
 }
-"""Reader -> the kind of rows that it takes, and a command that reads FILE."""
+"""Reader -> the kind of rows that it reads, and a command that reads FILE."""
 
 
 def rows_of(kind: str) -> list[Row]:
@@ -60,14 +60,14 @@ def argv_of(reader: str, file: str) -> list[str]:
 
 
 def row_location(number: int, extension: str) -> str:
-    """Where the row ``number``, counted from 0, stands in a file."""
+    """Return the location of the row ``number``, counted from 0, as error messages name it."""
     if extension == "parquet":
         return f"row {number + 1}"
     return f"line {number + 1 + (not extension.startswith('jsonl'))}"
 
 
 def write_rows(file: Path, rows: Sequence[Row]) -> None:
-    """The rows in the format that the name says; the first row names the columns."""
+    """Write the rows in the format of the file's extension; the first row determines the columns."""
     extension = file.name.partition(".")[2]
     if extension == "parquet":
         import pyarrow as pa
@@ -88,7 +88,7 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
 
 
 def link_world(valid: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The valid world by links, for tests that write none of its files: far quicker than a copy."""
+    """Link the valid files into ``folder``, for tests that change none of them: much faster than a copy."""
     for entry in valid.iterdir():
         (folder / entry.name).symlink_to(entry)
     monkeypatch.chdir(folder)

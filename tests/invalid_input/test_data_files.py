@@ -1,4 +1,4 @@
-"""Files of rows: what stands in their place, what is broken in them, and what their names cannot be."""
+"""Invalid input files: not regular files, damaged or wrong content, and invalid file names."""
 
 import gzip
 import json
@@ -26,7 +26,7 @@ def world(valid_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 COLUMN = {kind: next(iter(rows_of(kind)[0])) for kind in {kind for kind, _ in COMMANDS.values()}}
-"""Of each kind of rows the first column of text."""
+"""Kind of rows -> its first text column."""
 
 
 @pytest.mark.parametrize("extension", FORMATS)
@@ -66,7 +66,7 @@ NON_REGULAR_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
     "device": (lambda file: file.symlink_to("/dev/zero"), "is a device, not a regular file"),
     "folder": (lambda file: file.mkdir(), "is a folder"),
     "loop": (lambda file: file.symlink_to(file), "Too many levels of symbolic links"),
-    "dangling": (lambda file: file.symlink_to("nowhere"), "is a link to a file that is not there"),
+    "dangling": (lambda file: file.symlink_to("nowhere"), "is a link to a file that does not exist"),
     "nothing": (lambda _: None, "no such file"),
 }
 SPECIAL_FILE_READERS = {reader: (argv, ".tsv") for reader, (_, argv) in COMMANDS.items()} | {
@@ -79,26 +79,26 @@ SPECIAL_FILE_READERS = {reader: (argv, ".tsv") for reader, (_, argv) in COMMANDS
 }
 OTHER_MESSAGES = {
     ("encode lines", "folder"): "is a table",
-    ("encode lines", "nothing"): "there is no such file",
-    ("encode lines", "dangling"): "there is no such file",
+    ("encode lines", "nothing"): "no such file",
+    ("encode lines", "dangling"): "no such file",
     ("compare", "folder"): "neither a model",
     ("compare", "nothing"): "No such file",
     ("compare", "dangling"): "No such file",
-    ("report", "folder"): "holds neither a run",
+    ("report", "folder"): "holds no run, no group of runs",
     ("report", "nothing"): "No such file",
     ("report", "dangling"): "No such file",
-    ("noise", "nothing"): "no such file is there",
-    ("noise", "dangling"): "no such file is there",
+    ("noise", "nothing"): "there is no such file",
+    ("noise", "dangling"): "there is no such file",
 }
 
 
-@pytest.mark.parametrize("stands", NON_REGULAR_FILES)
+@pytest.mark.parametrize("entry", NON_REGULAR_FILES)
 @pytest.mark.parametrize("reader", SPECIAL_FILE_READERS)
-def test_what_is_no_file_is_refused_before_it_is_read(reader: str, stands: str, world: Path) -> None:
+def test_a_path_that_is_not_a_file_raises_before_reading(reader: str, entry: str, world: Path) -> None:
     argv, extension = SPECIAL_FILE_READERS[reader]
-    make, words = NON_REGULAR_FILES[stands]
+    make, words = NON_REGULAR_FILES[entry]
     make(world / f"bad{extension}")
-    said = OTHER_MESSAGES.get((reader, stands), words)
+    said = OTHER_MESSAGES.get((reader, entry), words)
     assert_refused([f"bad{extension}" if word == "FILE" else word for word in argv.split()], f"bad{extension}", said)
 
 
@@ -111,7 +111,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("reader", SPECIAL_FILE_READERS)
-def test_names_that_no_file_can_have(reader: str, name: str, world: Path) -> None:
+def test_invalid_file_names_raise(reader: str, name: str, world: Path) -> None:
     argv, extension = SPECIAL_FILE_READERS[reader]
     stem, words = NAMES[name]
     assert_refused([stem + extension if word == "FILE" else word for word in argv.split()], words)
@@ -121,12 +121,12 @@ def test_names_that_no_file_can_have(reader: str, name: str, world: Path) -> Non
     ("name", "words"),
     [
         ("x" * 300, "are too long for a file name"),
-        ("x\0y", "holds a NUL character"),
+        ("x\0y", "cannot contain a NUL character"),
         (os.fsdecode(b"\xff\xfe"), "the name is not UTF-8"),
     ],
     ids=["long", "nul", "not UTF-8"],
 )
-def test_python_is_told_of_such_names_too(name: str, words: str) -> None:
+def test_invalid_file_names_raise_in_the_python_api(name: str, words: str) -> None:
     with pytest.raises(NearfarError, match=words):
         list(read_columns(f"{name}.tsv", ("text",)))
 
@@ -151,12 +151,12 @@ CONTENTS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "blank jsonl": ("jsonl", b"\n \n", ("bad.jsonl is empty",)),
     "empty parquet": ("parquet", b"", ("bad.parquet cannot be read as Parquet",)),
     "empty gz": ("tsv.gz", b"", ("bad.tsv.gz is empty",)),
-    "packed nothing": ("tsv.gz", gzip.compress(b""), ("bad.tsv.gz is empty",)),
-    "header alone": ("tsv", HEADER, ("bad.tsv: no labelled rows",)),
+    "gzipped empty file": ("tsv.gz", gzip.compress(b""), ("bad.tsv.gz is empty",)),
+    "only a header": ("tsv", HEADER, ("bad.tsv: no labelled rows",)),
     "no header": ("tsv", ROW, ("no column 'premise'", "a dog, a cat, neutral")),
     "comma for tab": ("tsv", (HEADER + ROW).replace(b"\t", b","), ("no column 'premise'",)),
-    "doubled column": ("tsv", b"premise\tpremise\thypothesis\tlabel\n", ("2 columns named 'premise'",)),
-    "no parquet": ("parquet", b"PAR1" * 40, ("cannot be read as Parquet",)),
+    "duplicate column": ("tsv", b"premise\tpremise\thypothesis\tlabel\n", ("2 columns named 'premise'",)),
+    "not parquet": ("parquet", b"PAR1" * 40, ("cannot be read as Parquet",)),
     "too few fields": ("tsv", HEADER + ROW + b"a dog\n", ("bad.tsv, line 3: 1 fields",)),
     "too many fields": ("tsv", HEADER + ROW + b"a\tb\tc\td\n", ("bad.tsv, line 3: 4 fields",)),
     "latin-1": ("tsv", HEADER + "a d\xf6g\ta cat\tneutral\n".encode("latin-1"), ("line 2: not UTF-8", "0xf6")),
@@ -165,30 +165,42 @@ CONTENTS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
     "utf-16": ("tsv", HEADER.decode().encode("utf-16"), ("line 1: not UTF-8", "It is UTF-16. Save the file as UTF-8")),
     "utf-16 in csv": ("csv", HEADER.decode().encode("utf-16"), ("It is UTF-16",)),
     "utf-16 in jsonl": ("jsonl", JSON.decode().encode("utf-16"), ("It is UTF-16",)),
-    "utf-16 without mark": ("tsv", HEADER.decode().encode("utf-16-le"), ("holds NUL bytes, as UTF-16 does",)),
-    "utf-32": ("tsv", HEADER.decode().encode("utf-32-le"), ("holds NUL bytes",)),
-    "packed, not said": ("tsv", gzip.compress(HEADER), ("line 1: not UTF-8", "It is gzipped: end its name in .gz")),
-    "said, not packed": ("tsv.gz", HEADER, ("bad.tsv.gz cannot be read: Not a gzipped file",)),
-    "packed, cut": ("tsv.gz", gzip.compress(HEADER + ROW)[:-6], ("bad.tsv.gz cannot be read: Compressed file ended",)),
-    "packed, flipped": (
+    "utf-16 without mark": ("tsv", HEADER.decode().encode("utf-16-le"), ("contains NUL bytes, as UTF-16 does",)),
+    "utf-32": ("tsv", HEADER.decode().encode("utf-32-le"), ("contains NUL bytes",)),
+    "gzipped without .gz": ("tsv", gzip.compress(HEADER), ("line 1: not UTF-8", "It is gzipped: add .gz to its name")),
+    ".gz but not gzipped": ("tsv.gz", HEADER, ("bad.tsv.gz cannot be read: Not a gzipped file",)),
+    "gzipped, truncated": (
+        "tsv.gz",
+        gzip.compress(HEADER + ROW)[:-6],
+        ("bad.tsv.gz cannot be read: Compressed file ended",),
+    ),
+    "gzipped, corrupted": (
         "tsv.gz",
         gzip.compress(HEADER * 9)[:20] + b"\xff" * 9,
         ("bad.tsv.gz",),
     ),
     "a spreadsheet": ("csv", b"PK\x03\x04\x14\x00\xff\xfe\n", ("It is a ZIP archive, as spreadsheets are",)),
-    "old Mac line ends": ("csv", b"premise,hypothesis,label\ra,b,neutral\r", ("a carriage return stands alone",)),
+    "old Mac line ends": (
+        "csv",
+        b"premise,hypothesis,label\ra,b,neutral\r",
+        ("a carriage return without a line feed",),
+    ),
     "open quote": ("csv", b'premise,hypothesis,label\na,b,"neutral\n', ("bad.csv, line 2: not well-formed CSV",)),
     "text after quote": ("csv", b'premise,hypothesis,label\n"a"x,b,c\n', ("line 2: not well-formed CSV",)),
-    "a cut object": ("jsonl", JSON + JSON[:20], ("bad.jsonl, line 2: not a JSON object",)),
+    "a truncated object": ("jsonl", JSON + JSON[:20], ("bad.jsonl, line 2: not a JSON object",)),
     "a list": ("jsonl", b"[" + JSON.strip() + b"]\n", ("line 1: a JSON list, not an object",)),
-    "a printed list": ("json", b"[\n" + JSON + b"]\n", ("line 1: not a JSON object", "one object per line")),
+    "a pretty-printed list": ("json", b"[\n" + JSON + b"]\n", ("line 1: not a JSON object", "one object per line")),
     "a number": ("jsonl", b"3\n", ("line 1: a JSON int, not an object",)),
     "null": ("jsonl", b"null\n", ("line 1: a JSON NoneType, not an object",)),
     "deep nesting": ("jsonl", b'{"premise": ' + b"[" * 10**5 + b"\n", ("line 1: not a JSON object: it is nested",)),
     "deep text": ("jsonl", b'{"premise": ' + b"[" * 400 + b"]" * 400 + JSON[19:], ("line 1: column 'premise' holds",)),
     "5000 digits": ("jsonl", JSON.replace(b"1", b"1" * 5000), ("line 1: not a JSON object",)),
     "400 digits": ("jsonl", JSON.replace(b"1", b"1" * 400), ("line 1: unknown label 1111",)),
-    "half a pair": ("jsonl", JSON.replace(b"a dog", b"\\ud800"), ("line 1: column 'premise' holds half a surrogate",)),
+    "half a surrogate pair": (
+        "jsonl",
+        JSON.replace(b"a dog", b"\\ud800"),
+        ("line 1: column 'premise' holds half a surrogate",),
+    ),
     "a number for text": ("jsonl", JSON.replace(b'"a dog"', b"3"), ("line 1: column 'premise' holds 3 (int)",)),
     "a list for text": ("jsonl", JSON.replace(b'"a dog"', b'["a"]'), ("holds ['a'] (list), not text",)),
     "null for text": ("jsonl", JSON.replace(b'"a dog"', b"null"), ("holds None (NoneType), not text",)),
@@ -206,7 +218,7 @@ CONTENTS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", CONTENTS)
-def test_content_that_is_no_table(case: str, world: Path) -> None:
+def test_invalid_content_raises(case: str, world: Path) -> None:
     extension, content, mentions = CONTENTS[case]
     name = f"bad.{extension}" if extension else "bad"
     Path(name).write_bytes(content)
@@ -214,19 +226,19 @@ def test_content_that_is_no_table(case: str, world: Path) -> None:
     assert len(said) < 2000
 
 
-def test_columns_are_not_listed_without_end(world: Path) -> None:
+def test_the_list_of_columns_is_limited(world: Path) -> None:
     Path("bad.tsv").write_text("\t".join(f"c{n}" for n in range(10**6)) + "\n")
     assert len(assert_refused(argv_of("scl", "bad.tsv"), "no column 'premise'", "c0, c1", "...")) < 1000
 
 
-def test_a_line_without_an_end(world: Path) -> None:
+def test_a_line_without_line_end_raises(world: Path) -> None:
     with open("bad.tsv", "wb") as file:
-        file.truncate(files.MAX_LINE_BYTES + 100)  # NUL bytes that take no room on the disk
+        file.truncate(files.MAX_LINE_BYTES + 100)  # a sparse file of NUL bytes
     assert_refused(argv_of("scl", "bad.tsv"), "bad.tsv, line 1: the line is longer than 64 MiB")
 
 
 @pytest.mark.parametrize("extension", ["tsv", "csv", "jsonl", "json.gz", "tsv.gz", "csv.gz", "txt", "txt.gz"])
-def test_a_line_of_the_limit(extension: str, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_at_the_limit_is_read(extension: str, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_LINE_BYTES", 1000)
     content = b"text,text,text\n" + b"x" * 2000 + b"\n"
     Path(f"bad.{extension}").write_bytes(gzip.compress(content) if extension.endswith("gz") else content)
@@ -236,7 +248,7 @@ def test_a_line_of_the_limit(extension: str, world: Path, monkeypatch: pytest.Mo
 
 
 def test_a_long_text_in_csv_is_read(world: Path) -> None:
-    """Python's own reader stops at 131,072 characters."""
+    """Python's default limit is 131,072 characters."""
     Path("long.csv").write_text("text\n" + "x" * 200_000 + "\n")
     ((_, (text,)),) = files.read_file(Path("long.csv"), ["text"])
     assert text == "x" * 200_000
@@ -263,7 +275,7 @@ PARQUET: dict[str, tuple[str, Callable[[], pa.Array], tuple[str, ...]]] = {
     "structs": ("premise", lambda: pa.array([{"a": 1}, {"a": 2}]), ("row 1: column 'premise' holds {'a': 1} (dict)",)),
     "numbers": ("premise", lambda: pa.array([1.5, 2.5]), ("row 1: column 'premise' holds 1.5 (float)",)),
     "null": ("premise", lambda: pa.array(["a", None]), ("row 2: column 'premise' holds None",)),
-    "nothing but null": ("premise", lambda: pa.nulls(2), ("row 1: column 'premise' holds None",)),
+    "only null": ("premise", lambda: pa.nulls(2), ("row 1: column 'premise' holds None",)),
     "a dictionary": (
         "label",
         lambda: pa.array(["neutral", "maybe"]).dictionary_encode(),
@@ -279,7 +291,7 @@ PARQUET: dict[str, tuple[str, Callable[[], pa.Array], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", PARQUET)
-def test_parquet_of_other_types(case: str, world: Path) -> None:
+def test_parquet_columns_of_other_types_raise(case: str, world: Path) -> None:
     name, column, mentions = PARQUET[case]
     _parquet(name, column())
     assert_refused(argv_of("scl", "bad.parquet"), *mentions)
@@ -292,7 +304,7 @@ def test_parquet_without_rows(world: Path) -> None:
 
 
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 0.99])
-def test_parquet_that_is_cut(kept: float, world: Path) -> None:
+def test_truncated_parquet_raises(kept: float, world: Path) -> None:
     write_rows(Path("bad.parquet"), rows_of("nli"))
     content = Path("bad.parquet").read_bytes()
     Path("bad.parquet").write_bytes(content[: int(kept * len(content))])
@@ -300,8 +312,8 @@ def test_parquet_that_is_cut(kept: float, world: Path) -> None:
 
 
 @pytest.mark.parametrize("place", range(0, 100, 10))
-def test_parquet_that_is_damaged(place: int, world: Path) -> None:
-    """Where a changed byte does no harm the rows are as they were, and the encoder is what is missing."""
+def test_damaged_parquet_raises(place: int, world: Path) -> None:
+    """If a changed byte has no effect, the rows are read, and the error is the missing encoder."""
     write_rows(Path("bad.parquet"), rows_of("nli"))
     content = bytearray(Path("bad.parquet").read_bytes())
     for offset in range(8):
@@ -317,7 +329,7 @@ def test_parquet_with_broken_class_names(world: Path) -> None:
     table = pa.table({name: [row[name] for row in rows] for name in rows[0]})
     info = json.dumps({"info": {"features": {"label": {"names": 3, "_type": "Nonsense"}}}})
     pq.write_table(table.replace_schema_metadata({"huggingface": info}), "bad.parquet")
-    assert_refused(argv_of("scl", "bad.parquet"), "bad.parquet: the names of its classes")
+    assert_refused(argv_of("scl", "bad.parquet"), "bad.parquet: the class names")
 
 
 def _damage(name: str) -> Callable[[Path], None]:
@@ -359,7 +371,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", SAVED)
-def test_folders_of_datasets_that_are_damaged(case: str, saved: Path, world: Path) -> None:
+def test_damaged_folders_of_datasets_raise(case: str, saved: Path, world: Path) -> None:
     import shutil
 
     shutil.copytree(saved, "bad")
@@ -374,15 +386,15 @@ def test_folders_of_datasets_that_are_damaged(case: str, saved: Path, world: Pat
         (" ", "must not be empty"),
         ("none", "none: neither a file nor a named data set"),
         ("nil.tsv", "Did you mean 'nli.tsv'?"),
-        ("nowhere/nli.tsv", "nor the folder nowhere"),
+        ("nowhere/nli.tsv", "the folder nowhere does not exist"),
         ("snli", "NEARFAR_DATA is not set"),
         ("snli:nowhere", "has no such split"),
         ("snli:", "after the colon, name each split once"),
         ("nli.tsv:train", "a file has no splits"),
         ("microworld:nowhere", "microworld has no split 'nowhere'"),
         ("hub:x", "a hub data set is named owner/name"),
-        ("~nobody_of_this_name/nli.tsv", "Write the folder in full"),
+        ("~nobody_of_this_name/nli.tsv", "Write the full path"),
     ],
 )
-def test_specs(spec: str, mention: str, world: Path) -> None:
+def test_invalid_specs_raise(spec: str, mention: str, world: Path) -> None:
     assert_refused(argv_of("scl", spec), mention)

@@ -287,13 +287,13 @@ def test_folders_that_cannot_be_written(user_files: Path, row: str, monkeypatch:
     Path("closed").mkdir()
     real = os.access
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path).name != "closed" and real(path, mode))
-    assert_refused([*command.split(), f"closed/{name}"], f"--output closed/{name}: the folder closed cannot be written")
+    assert_refused([*command.split(), f"closed/{name}"], f"--output closed/{name}: the folder closed is not writable")
 
 
 @pytest.mark.parametrize("row", ["predict", "encode"])
 def test_folders_that_are_not_there(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
-    assert_refused([*command.split(), f"none/{name}"], f"--output none/{name}: there is no folder none")
+    assert_refused([*command.split(), f"none/{name}"], f"--output none/{name}: the folder none does not exist")
     assert not Path("none").exists()
 
 

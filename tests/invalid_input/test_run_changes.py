@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from nearfar import disk
-from nearfar.disk import folder_lock
+from nearfar.disk import apply_umask, flush, folder_lock, locking, write_text, writing
+from nearfar.types import NearfarError
 from tests.encode_helpers import Killed
 from tests.invalid_input.cli_runner import assert_refused, drop_repeated_flags, run_cli
 from tests.invalid_input.conftest import FINETUNE, TRAIN
@@ -189,7 +189,7 @@ def test_a_process_that_was_killed_holds_no_lock(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"in\n"
-        with pytest.raises(disk.NearfarError, match="another process is using it now"), folder_lock(tmp_path):
+        with pytest.raises(NearfarError, match="another process is using it now"), folder_lock(tmp_path):
             pass
         process.kill()
         process.wait()
@@ -221,16 +221,16 @@ class Msvcrt:
 
 
 def test_a_lock_without_fcntl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(disk, "_fcntl", None)
-    monkeypatch.setattr(disk, "_msvcrt", Msvcrt)
+    monkeypatch.setattr(locking, "_fcntl", None)
+    monkeypatch.setattr(locking, "_msvcrt", Msvcrt)
     folder = tmp_path / "run"
     with folder_lock(folder):
         assert [file.name for file in folder.iterdir()] == [".lock"]
-        with pytest.raises(disk.NearfarError, match="run: another process is using it now"), folder_lock(folder):
+        with pytest.raises(NearfarError, match="run: another process is using it now"), folder_lock(folder):
             pass
         (folder / "file").touch()
     assert [file.name for file in folder.iterdir()] == ["file"]
-    monkeypatch.setattr(disk, "_msvcrt", None)
+    monkeypatch.setattr(locking, "_msvcrt", None)
     with folder_lock(folder), folder_lock(folder):  # a system without locks
         pass
 
@@ -253,10 +253,10 @@ def test_folders_that_cannot_be_opened_are_not_flushed(tmp_path: Path, monkeypat
             raise PermissionError(13, "Permission denied", str(path))
         return real(path, flags)
 
-    monkeypatch.setattr(disk, "_CAN_OPEN_FOLDERS", False)
+    monkeypatch.setattr(writing, "_CAN_OPEN_FOLDERS", False)
     monkeypatch.setattr(os, "open", opening)
-    disk.write_text(tmp_path / "file", "text")
-    disk.flush(tmp_path)
+    write_text(tmp_path / "file", "text")
+    flush(tmp_path)
     assert (tmp_path / "file").read_text() == "text"
     assert set(opened) == {tmp_path / "file", tmp_path / "file.new"}
 
@@ -369,7 +369,7 @@ def test_other_bits_and_links_stay(tmp_path: Path) -> None:
     (folder / "link").symlink_to(tmp_path / "outside")
     before = os.umask(0o027)
     try:
-        disk.apply_umask(folder)
+        apply_umask(folder)
     finally:
         os.umask(before)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o2750

@@ -15,7 +15,7 @@ from nearfar.data.label_counts import label_summary
 from nearfar.data.labelled import infer_reader
 from nearfar.data.nli import load_nli
 from nearfar.data.rows import load_labelled, load_scored
-from nearfar.data.sources import MISSING
+from nearfar.data.sources import MISSING_VALUES
 from nearfar.data.sts import load_pairs
 from nearfar.data.transfer import load_labelled_task
 from nearfar.types import NearfarError
@@ -87,14 +87,14 @@ def test_numbers_of_parquet_are_scores(world: Path) -> None:
 LABEL_READERS = ("supcon-text", "finetune", "evaluate", "validation", "test")
 
 
-@pytest.mark.parametrize("label", MISSING)
+@pytest.mark.parametrize("label", MISSING_VALUES)
 @pytest.mark.parametrize("reader", LABEL_READERS)
 def test_labels_that_stand_for_missing_values(reader: str, label: str, world: Path) -> None:
-    extension = FORMATS[MISSING.index(label) % len(FORMATS)]
+    extension = FORMATS[MISSING_VALUES.index(label) % len(FORMATS)]
     rows = rows_of("labelled")
     rows[5]["label"] = label
     write_rows(Path(f"bad.{extension}"), rows)
-    words = "which stands for a missing value" if label else "column 'label' is empty"
+    words = "which marks a missing value" if label else "column 'label' is empty"
     assert_refused(argv_of(reader, f"bad.{extension}"), f"bad.{extension}, {row_location(5, extension)}: ", words)
 
 
@@ -103,8 +103,8 @@ def test_labels_that_stand_for_missing_values(reader: str, label: str, world: Pa
     [
         ("null", "is empty"),
         ("NaN", "is empty"),
-        ("0.5", "Numbers with fractions are scores"),
-        ('"0.5"', "Numbers with fractions are scores"),
+        ("0.5", "numbers with fractions are scores"),
+        ('"0.5"', "numbers with fractions are scores"),
         ("Infinity", "A label is a string or an integer"),
         ('["warm"]', "A label is a string or an integer"),
         ('{"a": "warm"}', "A label is a string or an integer"),
@@ -230,4 +230,6 @@ def test_many_labels_take_few_lines() -> None:
 @pytest.mark.parametrize("reader", ["validation", "test"])
 def test_a_label_that_training_lacks_names_the_nearest(reader: str, world: Path) -> None:
     Path("bad.tsv").write_text("text\tlabel\na dog\twarm\na cat\tclod\n")
-    assert_refused(argv_of(reader, "bad.tsv"), "bad.tsv, line 3: the label 'clod' is none of", "Did you mean 'cold'?")
+    assert_refused(
+        argv_of(reader, "bad.tsv"), "bad.tsv, line 3: the label 'clod' is not one of", "Did you mean 'cold'?"
+    )

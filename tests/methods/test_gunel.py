@@ -20,7 +20,7 @@ from nearfar.training.gradients import Gradients, seed_rng
 from nearfar.training.optimiser import adamw
 from nearfar.training.processes import Processes
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.encoder.tiny_pairs import items, save_tiny_for_pairs
 from tests.methods.table_encoder import Table
 

@@ -7,7 +7,7 @@ from nearfar.data.batching import NliBatches
 from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
 from nearfar.methods.liao.method import Pairs, augment, augmented_pairs, sbert, scl
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
-from tests import references
+from tests import reference_objectives as references
 from tests.methods.table_encoder import Table, descend
 
 DIM = 6

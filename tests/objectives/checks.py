@@ -1,11 +1,11 @@
-"""Random vectors for the objectives' tests, the comparison of an objective with its loops, and what it takes."""
+"""Helpers of the objectives' tests: random vectors and masks, comparison with reference loops, tensor sizes."""
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class LargestTensor(TorchDispatchMode):
-    """The number of elements of the largest tensor that any operation makes."""
+    """Records the number of elements of the largest tensor that any operation creates."""
 
     def __init__(self):
         super().__init__()
@@ -20,22 +20,22 @@ class LargestTensor(TorchDispatchMode):
 
 
 def vectors(*shape, seed=0):
-    """Float64 normal numbers."""
+    """Return float64 samples of the standard normal distribution."""
     return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
 
 
 def some_mask(rows, columns, seed=0):
-    """True and False in about equal parts, without regard to the diagonal."""
+    """Return a random mask, True with probability one half, also on the diagonal."""
     return torch.rand(rows, columns, generator=torch.Generator().manual_seed(seed)) < 0.5
 
 
 def assert_same(objective, loops, *inputs, trivial=False):
-    """Both give the same values, and the same gradients, which are not zero unless there is nothing to learn."""
+    """Assert equal values and equal gradients; the gradients are non-zero unless ``trivial``."""
     ours = [tensor.clone().requires_grad_() for tensor in inputs]
     theirs = [tensor.clone().requires_grad_() for tensor in inputs]
     value, expected = objective(*ours), loops(*theirs)
     torch.testing.assert_close(value, expected, rtol=1e-10, atol=1e-10)
-    # Weights that differ, so that values in another order would have other gradients.
+    # Unequal weights, so that losses in another order would have other gradients.
     weights = 1 + torch.arange(expected.numel(), dtype=torch.float64).view(expected.shape)
     (value * weights).sum().backward()
     (expected * weights).sum().backward()

@@ -1,4 +1,4 @@
-"""What holds of every objective that compares by cosine: symmetries, precision, and finite values throughout."""
+"""Properties of all cosine objectives: invariances, precision, and finite values."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ def unequal(labels):
     return labels[:, None] != labels
 
 
-# Each takes x [batch, 3, dim], labels [batch] and a temperature. Masks are made of labels, to permute with them.
+# Arguments of each: x [batch, 3, dim], labels [batch], temperature. Masks depend on the labels, to permute with them.
 OBJECTIVES = {
     "info_nce": lambda x, y, t: info_nce(x[:, 0], x[:, 1], temperature=t),
     "info_nce, masked": lambda x, y, t: info_nce(x[:, 0], x[:, 1], temperature=t, mask=unequal(y)),
@@ -64,8 +64,8 @@ def test_scaling_any_one_vector_changes_nothing(name, count, seed, scale):
 
 
 @objectives
-def test_every_vector_counts(name):
-    # Without this the symmetries above would hold of a constant.
+def test_every_vector_affects_the_loss(name):
+    # Otherwise a constant loss would pass the tests above.
     x, labels = batch(7)
     x.requires_grad_()
     OBJECTIVES[name](x, labels, 0.3).sum().backward()

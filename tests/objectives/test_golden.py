@@ -1,4 +1,4 @@
-"""The values that the papers' formulas, or their authors' code, give on stored inputs."""
+"""Golden values: the results of the papers' formulas, or of the authors' code, on stored inputs."""
 
 import json
 
@@ -12,7 +12,7 @@ pytestmark = pytest.mark.realdata
 
 @pytest.fixture(scope="module")
 def golden(nearfar_data):
-    """Values stored beside the data folder: inputs, and what each objective must give on them."""
+    """Values stored next to the data folder: inputs, and the expected loss of each objective."""
     path = nearfar_data.resolve().parent / "golden" / "objectives.json"
     if not path.exists():
         pytest.skip(f"no golden values at {path}")
@@ -21,7 +21,7 @@ def golden(nearfar_data):
 
 @pytest.fixture(autouse=True, params=[2**22, 3], ids=["whole", "in blocks"])
 def block(request, monkeypatch):
-    """Both ways of computing the objectives."""
+    """Compute the objectives from full matrices and in blocks."""
     monkeypatch.setattr(_contrast_targets, "BLOCK", request.param)
 
 

@@ -1,4 +1,4 @@
-"""InfoNCE and NT-Xent: against loops, in closed form, with masks and hard negatives, and their mistakes."""
+"""InfoNCE and NT-Xent: against reference loops, in closed form, with masks, hard negatives, invalid arguments."""
 
 import inspect
 from math import exp, log
@@ -8,7 +8,7 @@ import torch
 
 from nearfar.objectives import info_nce, nt_xent
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, some_mask, vectors
 
 counts = pytest.mark.parametrize("count", [1, 2, 7])
@@ -16,14 +16,14 @@ temperatures = pytest.mark.parametrize("temperature", [1.0, 0.1])
 masked = pytest.mark.parametrize("masked", [False, True])
 
 
-# --- the same values and gradients as other code ---
+# --- values and gradients against references ---
 
 
 @counts
 @temperatures
 @masked
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_without_negatives_it_equals_the_loops(count, temperature, similarity, masked):
+def test_without_negatives_it_matches_the_reference(count, temperature, similarity, masked):
     mask = some_mask(count, count) if masked else None
     anchors, positives = 0.5 * vectors(2, count, 5)
     assert_same(
@@ -39,7 +39,7 @@ def test_without_negatives_it_equals_the_loops(count, temperature, similarity, m
 @temperatures
 @masked
 @pytest.mark.parametrize("weight", [0.0, 1.5, -0.7])
-def test_with_a_hard_negative_each_it_equals_the_loops(count, temperature, weight, masked):
+def test_with_a_hard_negative_each_it_matches_the_reference(count, temperature, weight, masked):
     mask = some_mask(count, 2 * count, seed=3) if masked else None
     assert_same(
         lambda *x: info_nce(*x, temperature=temperature, hard_negative_weight=weight, mask=mask),
@@ -49,7 +49,7 @@ def test_with_a_hard_negative_each_it_equals_the_loops(count, temperature, weigh
 
 
 @pytest.mark.parametrize("negatives", [1, 9])
-def test_any_number_of_negatives_equals_the_loops(negatives):
+def test_any_number_of_negatives_matches_the_reference(negatives):
     anchors, positives = vectors(2, 4, 5)
     mask = some_mask(4, 4 + negatives)
     assert_same(
@@ -64,7 +64,7 @@ def test_any_number_of_negatives_equals_the_loops(negatives):
 @counts
 @temperatures
 @masked
-def test_nt_xent_equals_the_loops(count, temperature, masked):
+def test_nt_xent_matches_the_reference(count, temperature, masked):
     mask = some_mask(count, count) if masked else None
     assert_same(
         lambda *x: nt_xent(*x, temperature=temperature, mask=mask),
@@ -94,7 +94,7 @@ def test_nt_xent_gradients_match_finite_differences():
 
 @counts
 @temperatures
-def test_equal_embeddings_cost_log_of_the_candidates(count, temperature):
+def test_equal_embeddings_give_log_of_the_candidates(count, temperature):
     same = torch.ones(count, 3, dtype=torch.float64)
     assert info_nce(same, same, temperature=temperature).tolist() == pytest.approx([log(count)] * count)
     assert info_nce(same, same, same, temperature=temperature).tolist() == pytest.approx([log(2 * count)] * count)
@@ -115,7 +115,7 @@ def test_equal_positives_with_all_else_orthogonal(count, temperature):
     assert value.tolist() == pytest.approx([log(1 + (2 * count - 2) * e)] * 2 * count)
 
 
-def test_the_weight_multiplies_the_own_hard_negative_alone():
+def test_the_weight_applies_only_to_the_own_hard_negative():
     same = torch.ones(4, 3, dtype=torch.float64)
     value = info_nce(same, same, same, hard_negative_weight=log(5))
     assert value.tolist() == pytest.approx([log(4 + 3 + 5)] * 4)
@@ -132,7 +132,7 @@ def test_temperature_divides_the_dot_product():
 # --- masks ---
 
 
-def test_a_full_mask_is_no_mask():
+def test_an_all_true_mask_changes_nothing():
     anchors, positives, negatives = vectors(3, 5, 4)
     full = torch.ones(5, 10, dtype=torch.bool)
     masked = info_nce(anchors, positives, negatives, mask=full)
@@ -141,7 +141,7 @@ def test_a_full_mask_is_no_mask():
     torch.testing.assert_close(masked, nt_xent(anchors, positives, temperature=0.1), rtol=0, atol=0)
 
 
-def test_leaving_out_equals_deleting():
+def test_masking_equals_deleting():
     anchors, positives, negatives = vectors(3, 5, 4)
     kept = torch.ones(5, 10, dtype=torch.bool)
     kept[:, [7, 9]] = False
@@ -154,7 +154,7 @@ def test_leaving_out_equals_deleting():
     torch.testing.assert_close(masked[[0, 1, 2, 3, 5, 6, 7, 8]], alone)
 
 
-def test_what_is_left_out_has_no_gradient():
+def test_masked_candidates_have_no_gradient():
     anchors, positives = (x.requires_grad_() for x in vectors(2, 4, 3).unbind())
     kept = torch.ones(4, 4, dtype=torch.bool)
     kept[0, 2] = False
@@ -163,7 +163,7 @@ def test_what_is_left_out_has_no_gradient():
     assert positives.grad[1].abs().max() > 0
 
 
-def test_an_anchor_left_with_its_positive_has_nothing_to_learn():
+def test_an_anchor_with_all_negatives_masked_has_zero_loss():
     anchors, positives, negatives = (x.requires_grad_() for x in vectors(3, 4, 3).unbind())
     kept = torch.zeros(4, 8, dtype=torch.bool)
     kept[1, 6] = True
@@ -177,7 +177,7 @@ def test_an_anchor_left_with_its_positive_has_nothing_to_learn():
     assert anchors.grad[1].abs().max() > 0
 
 
-def test_nt_xent_with_nothing_kept_is_zero():
+def test_nt_xent_with_all_candidates_masked_is_zero():
     first, second = (x.requires_grad_() for x in vectors(2, 3, 3).unbind())
     value = nt_xent(first, second, temperature=0.1, mask=torch.zeros(3, 3, dtype=torch.bool))
     value.sum().backward()
@@ -185,7 +185,7 @@ def test_nt_xent_with_nothing_kept_is_zero():
     assert first.grad.abs().max() == 0
 
 
-def test_no_rows_give_no_values_but_a_graph():
+def test_an_empty_batch_gives_an_empty_loss_with_a_graph():
     empty = torch.zeros(0, 3, requires_grad=True)
     value = torch.cat([info_nce(empty, empty), nt_xent(empty, empty, temperature=0.1)])
     value.sum().backward()
@@ -193,7 +193,7 @@ def test_no_rows_give_no_values_but_a_graph():
     assert empty.grad.shape == (0, 3)
 
 
-# --- mistakes ---
+# --- invalid arguments ---
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("nan"), float("inf")])
@@ -204,7 +204,7 @@ def test_a_temperature_must_be_positive(temperature):
             objective(x, x, temperature=temperature)
 
 
-def test_an_unknown_similarity_is_refused():
+def test_an_unknown_similarity_raises():
     with pytest.raises(NearfarError, match="similarity must be one of dot, cosine, not 'euclid'"):
         inspect.unwrap(info_nce)(torch.ones(2, 3), torch.ones(2, 3), similarity="euclid")
 
@@ -224,8 +224,8 @@ def test_a_weight_needs_a_negative_for_each_anchor(negatives, weight, message):
         info_nce(x, x, None if negatives is None else torch.ones(negatives, 3), hard_negative_weight=weight)
 
 
-def test_shapes_that_do_not_match_are_refused():
-    # The functions under their annotations, for where a run checks shapes through those.
+def test_mismatched_shapes_raise():
+    # Unwrapped, because with jaxtyping checks on the annotations would raise first.
     x, info, nt = torch.ones(4, 3), inspect.unwrap(info_nce), inspect.unwrap(nt_xent)
     with pytest.raises(NearfarError, match=r"anchors \(4, 3\) and positives \(2, 3\) must have the same shape"):
         info(x, x[:2])

@@ -1,4 +1,4 @@
-"""Masked language modelling: against loops, in closed form, and on extreme inputs."""
+"""Masked language modelling: against reference loops, in closed form, and on extreme inputs."""
 
 import inspect
 from math import exp, log
@@ -8,13 +8,13 @@ import torch
 
 from nearfar.objectives import masked_lm
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, vectors
 
 
 @pytest.mark.parametrize("scale", [1.0, 5.0])
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_equals_the_loops(count, scale):
+def test_matches_the_reference(count, scale):
     tokens = torch.randint(11, (count,), generator=torch.Generator().manual_seed(0))
     assert_same(lambda x: masked_lm(x, tokens), lambda x: references.masked_lm(x, tokens), scale * vectors(count, 11))
 
@@ -47,7 +47,7 @@ def test_huge_logits_stay_finite():
     assert logits.grad.tolist() == [[1, -1, 0]]
 
 
-def test_nothing_masked_gives_no_values_but_a_graph():
+def test_no_masked_tokens_give_an_empty_loss_with_a_graph():
     logits = torch.zeros(0, 9, requires_grad=True)
     value = masked_lm(logits, torch.zeros(0, dtype=torch.long))
     value.sum().backward()
@@ -55,11 +55,11 @@ def test_nothing_masked_gives_no_values_but_a_graph():
 
 
 @pytest.mark.parametrize("token", [-100, -1, 9])
-def test_tokens_outside_the_vocabulary_are_refused(token):
-    with pytest.raises(NearfarError, match=rf"tokens must lie in 0\.\.8, found .*{token}"):
+def test_tokens_outside_the_vocabulary_raise(token):
+    with pytest.raises(NearfarError, match=rf"tokens must be in 0\.\.8, found .*{token}"):
         masked_lm(torch.zeros(2, 9), torch.tensor([4, token]))
 
 
-def test_shapes_that_do_not_match_are_refused():
+def test_mismatched_shapes_raise():
     with pytest.raises(NearfarError, match=r"logits \(2, 9\) must be \[masked, vocabulary\], for tokens \(3,\)"):
         inspect.unwrap(masked_lm)(torch.zeros(2, 9), torch.zeros(3, dtype=torch.long))

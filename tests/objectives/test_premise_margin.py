@@ -1,4 +1,4 @@
-"""Premise-anchored SCL with a margin of false negatives: which hypotheses it leaves out, and what that changes."""
+"""Premise-anchored SCL with a false-negative margin: the excluded hypotheses and their gradients."""
 
 import inspect
 
@@ -7,7 +7,7 @@ import torch
 
 from nearfar.objectives import premise_scl
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, vectors
 
 IDS = torch.tensor([0, 0, 0, 1, 1, 2, 2, 3])
@@ -17,7 +17,7 @@ LABELS = torch.tensor([ENTAILMENT, ENTAILMENT, NEUTRAL, ENTAILMENT, CONTRADICTIO
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
 @pytest.mark.parametrize("margin", [-0.1, 0.0, 0.2])
-def test_equals_the_loops(margin, temperature, similarity):
+def test_matches_the_reference(margin, temperature, similarity):
     premises, hypotheses = vectors(2, 8, 5)
     settings = {"temperature": temperature, "similarity": similarity}
     assert_same(
@@ -32,7 +32,7 @@ def test_equals_the_loops(margin, temperature, similarity):
     assert (value < whole).any()
 
 
-def test_a_wide_margin_leaves_nothing_out():
+def test_a_wide_margin_excludes_nothing():
     premises, hypotheses = vectors(2, 8, 5)
     value = premise_scl(premises, hypotheses, IDS, LABELS, similarity="cosine", false_negative_margin=2.0)
     assert torch.equal(value, premise_scl(premises, hypotheses, IDS, LABELS, similarity="cosine"))
@@ -49,7 +49,7 @@ def test_the_bound_is_the_most_similar_positive():
         torch.testing.assert_close(value, deleted)
 
 
-def test_what_is_left_out_has_no_gradient():
+def test_masked_candidates_have_no_gradient():
     ids, labels = torch.tensor([0, 1, 1]), torch.tensor([ENTAILMENT, NEUTRAL, CONTRADICTION])
     premises = torch.tensor([[1.0, 0.0]]).repeat(3, 1)
     hypotheses = torch.tensor([[1.0, 1.0], [1.0, 0.1], [0.0, 1.0]], requires_grad=True)
@@ -60,7 +60,7 @@ def test_what_is_left_out_has_no_gradient():
 
 
 @pytest.mark.parametrize("count", [0, 3])
-def test_no_anchor_gives_no_values_but_a_graph(count):
+def test_a_batch_without_anchors_gives_an_empty_loss_with_a_graph(count):
     premises = torch.randn(count, 3, requires_grad=True)
     ids, labels = torch.arange(count), torch.full((count,), NEUTRAL)
     value = premise_scl(premises, torch.randn(count, 3), ids, labels, false_negative_margin=0.1)

@@ -1,4 +1,4 @@
-"""Premise-anchored SCL: against loops and golden values, in closed form, under symmetries, and on extreme inputs."""
+"""Premise-anchored SCL: against loops and golden values, closed forms, symmetries, and extreme inputs."""
 
 import inspect
 import json
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from nearfar.objectives import premise_scl, premise_sets
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError
-from tests import references
+from tests import reference_objectives as references
 
 
 def batch(count, dim=5, seed=0, scale=1.0):
@@ -28,13 +28,13 @@ def tensors(ids, labels):
     return torch.tensor(ids), torch.tensor(labels)
 
 
-# --- the same values and gradients as other code ---
+# --- values and gradients against references ---
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
 @pytest.mark.parametrize("temperature", [1.0, 0.3])
 @pytest.mark.parametrize("count", [1, 2, 7, 12])
-def test_equals_the_loops_in_value_and_gradient(count, temperature, similarity):
+def test_matches_the_reference_in_value_and_gradient(count, temperature, similarity):
     premises, hypotheses, ids, labels = batch(count, scale=0.5)
     ours = [tensor.clone().requires_grad_() for tensor in (premises, hypotheses)]
     loops = [tensor.clone().requires_grad_() for tensor in (premises, hypotheses)]
@@ -49,7 +49,7 @@ def test_equals_the_loops_in_value_and_gradient(count, temperature, similarity):
         torch.testing.assert_close(one.grad, other.grad, rtol=1e-9, atol=1e-11)
 
 
-def test_known_false_negatives_equal_the_loops():
+def test_known_false_negatives_matches_the_reference():
     premises, hypotheses, ids, labels = batch(12)
     # Few texts, so that many hypotheses equal a premise or one another.
     texts = torch.randint(7, (12,), generator=torch.Generator().manual_seed(1))
@@ -61,7 +61,7 @@ def test_known_false_negatives_equal_the_loops():
 
 @pytest.mark.parametrize(("hard_negatives", "labels_kept"), [("contradiction", (2,)), ("none", ())])
 @pytest.mark.parametrize("texts", [None, 7])
-def test_fewer_hard_negatives_equal_the_loops(hard_negatives, labels_kept, texts):
+def test_fewer_hard_negatives_matches_the_reference(hard_negatives, labels_kept, texts):
     premises, hypotheses, ids, labels = batch(14)
     if texts is not None:
         texts = torch.randint(texts, (14,), generator=torch.Generator().manual_seed(1))
@@ -83,7 +83,7 @@ def test_gradients_match_finite_differences(similarity):
 
 @pytest.mark.realdata
 def test_gives_the_values_of_the_authors_code(nearfar_data):
-    """Values stored beside the data folder: inputs, and the mean over anchors that the authors' loop gives on them."""
+    """Values stored next to the data folder: inputs, and the mean over anchors of the authors' loop."""
     path = nearfar_data.resolve().parent / "golden" / "objectives.json"
     if not path.exists():
         pytest.skip(f"no golden values at {path}")
@@ -100,14 +100,14 @@ def test_gives_the_values_of_the_authors_code(nearfar_data):
 
 
 @pytest.mark.parametrize("similarity", ["dot", "cosine"])
-def test_equal_embeddings_cost_log_of_the_candidates(similarity):
+def test_equal_embeddings_give_log_of_the_candidates(similarity):
     _, _, ids, labels = batch(9)
     same = torch.full((9, 4), 0.5, dtype=torch.float64)
     value = premise_scl(same, same, ids, labels, similarity=similarity)
     assert value.tolist() == pytest.approx([log(9)] * int((labels == ENTAILMENT).sum()))
 
 
-def test_capped_equal_embeddings_cost_log_of_the_kept_candidates():
+def test_capped_equal_embeddings_give_log_of_the_kept_candidates():
     ids, labels = tensors([0] * 4 + [1] * 5, [ENTAILMENT] * 4 + [NEUTRAL] * 5)
     same = torch.ones(9, 2)
     for positives, negatives, kept in [(2, None, 2 + 5), (None, 3, 4 + 3), (3, 1, 3 + 1), (9, 9, 9)]:
@@ -127,7 +127,7 @@ def test_equal_positives_with_all_else_orthogonal(temperature):
     assert value.tolist() == pytest.approx([log(2 + 4 * e), log(2 + 4 * e), log(1 + 5 * e)])
 
 
-def test_an_anchor_without_negatives_has_nothing_to_learn():
+def test_an_anchor_without_negatives_has_zero_loss():
     premises = torch.randn(1, 3, requires_grad=True)
     value = premise_scl(premises, torch.randn(1, 3), *tensors([0], [ENTAILMENT]))
     value.sum().backward()
@@ -152,7 +152,7 @@ similarities = st.sampled_from(["dot", "cosine"])
 
 @given(counts, seeds, similarities)
 @settings(max_examples=25, deadline=None)
-def test_values_follow_a_permutation_of_the_pairs(count, seed, similarity):
+def test_permuting_the_pairs_permutes_the_losses(count, seed, similarity):
     premises, hypotheses, ids, labels = batch(count, seed=seed)
     order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
     value = torch.full((count,), -1.0, dtype=torch.float64)
@@ -174,7 +174,7 @@ def test_rotating_all_vectors_changes_nothing(count, seed, similarity):
 
 @given(counts, seeds)
 @settings(max_examples=25, deadline=None)
-def test_scaling_each_vector_leaves_the_cosine_objective(count, seed):
+def test_scaling_a_vector_does_not_change_the_cosine_objective(count, seed):
     premises, hypotheses, ids, labels = batch(count, seed=seed)
     lengths = 0.1 + 10 * torch.rand(2, count, 1, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     torch.testing.assert_close(
@@ -185,7 +185,7 @@ def test_scaling_each_vector_leaves_the_cosine_objective(count, seed):
 
 @given(counts, seeds)
 @settings(max_examples=25, deadline=None)
-def test_ids_are_names_only(count, seed):
+def test_renumbering_the_ids_changes_nothing(count, seed):
     premises, hypotheses, ids, labels = batch(count, seed=seed)
     texts = torch.randint(4, (count,), generator=torch.Generator().manual_seed(seed))
     torch.testing.assert_close(
@@ -197,7 +197,7 @@ def test_ids_are_names_only(count, seed):
 # --- known false negatives and caps ---
 
 
-def test_leaving_out_by_ids_equals_deleting_the_pairs():
+def test_excluding_by_ids_equals_deleting_the_pairs():
     premises, hypotheses, _, _ = batch(6)
     ids, labels = tensors([0, 0, 1, 1, 2, 2], [ENTAILMENT, NEUTRAL, NEUTRAL, CONTRADICTION, NEUTRAL, NEUTRAL])
     texts = torch.tensor([5, 6, 0, 7, 5, 8])  # pair 2's hypothesis is premise 0; pair 4's is what premise 0 entails
@@ -217,7 +217,7 @@ def test_a_false_negative_has_no_gradient():
     assert hypotheses.grad[2].abs().min() > 0
 
 
-def test_the_same_generator_state_draws_the_same():
+def test_the_same_generator_state_gives_the_same_sample():
     premises, hypotheses, ids, labels = batch(12)
 
     def value(seed):
@@ -295,7 +295,7 @@ def test_a_zero_vector_has_cosine_0_and_no_gradient():
 
 @pytest.mark.parametrize("count", [0, 4])
 @pytest.mark.parametrize("caps", [{}, {"max_positives": 2, "max_negatives": 2}])
-def test_no_anchor_gives_no_values_but_a_graph(count, caps):
+def test_a_batch_without_anchors_gives_an_empty_loss_with_a_graph(count, caps):
     premises = torch.randn(count, 3, requires_grad=True)
     ids, labels = torch.arange(count), torch.full((count,), NEUTRAL)
     value = premise_scl(premises, torch.randn(count, 3), ids, labels, hypothesis_ids=ids + count, **caps)
@@ -304,7 +304,7 @@ def test_no_anchor_gives_no_values_but_a_graph(count, caps):
     assert torch.equal(premises.grad, torch.zeros(count, 3))
 
 
-# --- mistakes ---
+# --- invalid arguments ---
 
 
 @pytest.mark.parametrize(
@@ -319,22 +319,22 @@ def test_no_anchor_gives_no_values_but_a_graph(count, caps):
         ({"hard_negatives": "neutral"}, "hard_negatives must be one of all, contradiction, none, not 'neutral'"),
     ],
 )
-def test_impossible_settings_are_refused(setting, message):
+def test_invalid_settings_raise(setting, message):
     with pytest.raises(NearfarError, match=message):
         inspect.unwrap(premise_scl)(*batch(5), **setting)
 
 
 @pytest.mark.parametrize("label", [-1, 3])
-def test_unknown_labels_are_refused(label):
+def test_unknown_labels_raise(label):
     premises, hypotheses, ids, labels = batch(5)
     labels[2] = label
-    with pytest.raises(NearfarError, match=f"labels must lie in 0..2 .*found .*{label}"):
+    with pytest.raises(NearfarError, match=f"labels must be in 0..2 .*found .*{label}"):
         premise_scl(premises, hypotheses, ids, labels)
 
 
-def test_shapes_that_do_not_match_are_refused():
+def test_mismatched_shapes_raise():
     premises, hypotheses, ids, labels = batch(5)
-    # The functions under their annotations, for where a run checks shapes through those.
+    # Unwrapped, because with jaxtyping checks on the annotations would raise first.
     unchecked, unchecked_sets = inspect.unwrap(premise_scl), inspect.unwrap(premise_sets)
     with pytest.raises(NearfarError, match=r"premises \(5, 5\) and hypotheses \(4, 5\)"):
         unchecked(premises, hypotheses[:4], ids, labels)

@@ -1,4 +1,4 @@
-"""Anchors, positives and negatives of a batch: which they are, and how the capped ones are drawn."""
+"""Anchors, positives and negatives of a batch, and the sampling of capped sets."""
 
 import pytest
 import torch
@@ -11,13 +11,13 @@ def tensors(ids, labels):
     return torch.tensor(ids), torch.tensor(labels)
 
 
-def test_a_hypothesis_labelled_both_ways_is_no_negative_of_its_premise():
+def test_a_hypothesis_with_both_labels_is_not_a_negative_of_its_premise():
     ids, labels = tensors([0, 0, 1], [ENTAILMENT, CONTRADICTION, NEUTRAL])
     sets = premise_sets(ids, labels, hypothesis_ids=torch.tensor([5, 5, 6]))
     assert sets.negatives.tolist() == [[False, False, True]]
 
 
-def test_texts_are_told_apart_by_anchor():
+def test_known_positives_are_specific_to_the_anchor():
     # Hypothesis 5 is entailed by premise 0 alone, so for premise 1 it stays a negative.
     ids, labels = tensors([0, 1, 2], [ENTAILMENT, ENTAILMENT, NEUTRAL])
     sets = premise_sets(ids, labels, hypothesis_ids=torch.tensor([5, 6, 5]))
@@ -28,14 +28,14 @@ def test_texts_are_told_apart_by_anchor():
 
 @pytest.mark.parametrize(("hard_negatives", "own"), [("all", [1, 1]), ("contradiction", [0, 1]), ("none", [0, 0])])
 @pytest.mark.parametrize("cap", [None, 9])
-def test_hard_negatives_are_those_of_the_own_premise_alone(hard_negatives, own, cap):
+def test_hard_negatives_restricts_only_the_own_premise(hard_negatives, own, cap):
     ids, labels = tensors([0, 0, 0, 1, 1], [ENTAILMENT, NEUTRAL, CONTRADICTION, NEUTRAL, CONTRADICTION])
     sets = premise_sets(ids, labels, hard_negatives=hard_negatives, max_negatives=cap)
     assert sets.positives.int().tolist() == [[1, 0, 0, 0, 0]]
     assert sets.negatives.int().tolist() == [[0, *own, 1, 1]]
 
 
-def test_each_negative_is_drawn_equally_often_and_never_twice():
+def test_negatives_are_sampled_uniformly_without_replacement():
     negatives, kept, trials = 10, 3, 400
     # 400 anchors of one premise that share their ten negatives are 400 independent draws.
     ids, labels = tensors([0] * trials + [1] * negatives, [ENTAILMENT] * trials + [NEUTRAL] * negatives)
@@ -49,7 +49,7 @@ def test_each_negative_is_drawn_equally_often_and_never_twice():
     assert len(drawn.unique(dim=0)) > 60  # of 120 possible sets
 
 
-def test_the_own_hypothesis_is_always_kept_and_the_other_positives_are_drawn_equally_often():
+def test_the_own_hypothesis_is_kept_and_other_positives_are_sampled_uniformly():
     count, kept = 200, 51
     ids, labels = tensors([0] * count, [ENTAILMENT] * count)
     sets = premise_sets(ids, labels, max_positives=kept, generator=torch.Generator().manual_seed(0))
@@ -60,14 +60,14 @@ def test_the_own_hypothesis_is_always_kept_and_the_other_positives_are_drawn_equ
     assert ((sets.positives.sum(dim=0) - 1 - (count - 1) * share).abs() < 5 * spread).all()
 
 
-def test_positives_that_were_not_drawn_are_no_negatives():
+def test_positives_that_were_not_sampled_are_not_negatives():
     ids, labels = tensors([0, 0, 0, 1], [ENTAILMENT, ENTAILMENT, ENTAILMENT, NEUTRAL])
     sets = premise_sets(ids, labels, max_positives=1)
     assert sets.positives.int().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0]]
     assert sets.negatives.int().tolist() == [[0, 0, 0, 1]] * 3
 
 
-def test_known_false_negatives_are_never_drawn():
+def test_known_false_negatives_are_never_sampled():
     ids, labels = tensors([0, 1, 1, 1], [ENTAILMENT, NEUTRAL, NEUTRAL, NEUTRAL])
     for seed in range(20):
         generator = torch.Generator().manual_seed(seed)

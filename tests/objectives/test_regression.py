@@ -1,4 +1,4 @@
-"""Learning from scores: against loops, in closed form, and its mistakes."""
+"""Regression on scored pairs: against reference loops, in closed form, and invalid arguments."""
 
 import inspect
 
@@ -7,7 +7,7 @@ import torch
 
 from nearfar.objectives import cosine_regression, regression_features
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, vectors
 
 
@@ -16,7 +16,7 @@ def targets(count):
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_cosine_regression_equals_the_loops(count):
+def test_cosine_regression_matches_the_reference(count):
     y = targets(count)
     assert_same(
         lambda *x: cosine_regression(*x, y), lambda *x: references.cosine_regression(*x, y), *vectors(2, count, 5)
@@ -24,7 +24,7 @@ def test_cosine_regression_equals_the_loops(count):
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_features_equal_the_loops(count):
+def test_features_matches_the_reference(count):
     assert_same(regression_features, references.regression_features, *vectors(2, count, 4))
 
 
@@ -42,12 +42,12 @@ def test_closed_forms():
     assert cosine_regression(u, u.flip(1), y).tolist() == pytest.approx([0.25, 4, 1])
 
 
-def test_features_do_not_tell_the_two_texts_apart():
+def test_features_are_symmetric_in_the_two_texts():
     u, v = vectors(2, 5, 4)
     assert torch.equal(regression_features(u, v), regression_features(v, u))
 
 
-def test_targets_take_the_precision_of_the_vectors():
+def test_targets_are_cast_to_the_dtype_of_the_vectors():
     u, v = vectors(2, 3, 4)
     assert cosine_regression(u.float(), v.float(), targets(3)).dtype == torch.float32
     assert cosine_regression(u, v, targets(3).float()).dtype == torch.float64
@@ -59,20 +59,20 @@ def test_equal_vectors_have_finite_gradients():
     assert u.grad.isfinite().all()
 
 
-def test_no_pairs_give_no_values():
+def test_an_empty_batch_gives_an_empty_loss():
     empty = torch.zeros(0, 4)
     assert cosine_regression(empty, empty, torch.zeros(0)).shape == (0,)
     assert regression_features(empty, empty).shape == (0, 8)
 
 
 @pytest.mark.parametrize("target", [1.01, -2.0, 5.0, float("nan")])
-def test_targets_beyond_a_cosine_are_refused(target):
+def test_targets_outside_the_cosine_range_raise(target):
     u = torch.ones(2, 3)
-    with pytest.raises(NearfarError, match=r"targets must lie in -1\.\.1 as cosines do, found"):
+    with pytest.raises(NearfarError, match=r"targets must be in -1\.\.1, as cosines are, found"):
         cosine_regression(u, u, torch.tensor([0.5, target]))
 
 
-def test_shapes_that_do_not_match_are_refused():
+def test_mismatched_shapes_raise():
     u, y = torch.ones(2, 3), torch.zeros(2)
     unchecked, features = inspect.unwrap(cosine_regression), inspect.unwrap(regression_features)
     with pytest.raises(NearfarError, match=r"first \(2, 3\) and second \(1, 3\)"):

@@ -1,4 +1,4 @@
-"""Self-guided contrastive learning and the parameters' drift: against loops, in closed form, with masks."""
+"""Self-guided contrastive learning and the parameters' drift: against reference loops, in closed form, with masks."""
 
 import inspect
 from math import exp, log
@@ -9,7 +9,7 @@ from torch import nn
 
 from nearfar.objectives import nt_xent, parameter_drift, self_guided
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, some_mask, vectors
 
 LOOPS = {
@@ -25,20 +25,20 @@ variants = pytest.mark.parametrize("variant", VARIANTS)
 
 
 def inputs(variant, count, layers=3, dim=5):
-    """c and h of the form that the variant takes."""
+    """Return c and h in the shapes of the variant."""
     return vectors(count, dim), vectors(count, layers, dim, seed=1) if variant == "opt3" else vectors(
         count, dim, seed=1
     )
 
 
-# --- the same values and gradients as other code ---
+# --- values and gradients against references ---
 
 
 @variants
 @counts
 @temperatures
 @pytest.mark.parametrize("masked", [False, True])
-def test_equals_the_loops(variant, count, temperature, masked):
+def test_matches_the_reference(variant, count, temperature, masked):
     mask = some_mask(count, count) if masked else None
     assert_same(
         lambda c, h: self_guided(c, h, temperature=temperature, variant=variant, mask=mask),
@@ -73,7 +73,7 @@ def test_one_layer_of_opt3_is_opt2():
 @counts
 @temperatures
 @pytest.mark.parametrize("layers", [1, 4])
-def test_equal_embeddings_cost_log_of_the_candidates(count, temperature, layers):
+def test_equal_embeddings_give_log_of_the_candidates(count, temperature, layers):
     c, h = torch.ones(count, 3, dtype=torch.float64), torch.ones(count, layers, 3, dtype=torch.float64)
     candidates = {"sg": 2 * count - 1, "opt1": 2 * count - 1, "opt2": count, "opt3": 1 + layers * (count - 1)}
     for variant, number in candidates.items():
@@ -108,7 +108,7 @@ def test_opt3_is_a_mean_over_layers_that_see_the_same_negatives():
 
 
 @variants
-def test_leaving_a_sentence_out_equals_deleting_it(variant):
+def test_masking_a_sentence_equals_deleting_it(variant):
     c, h = inputs(variant, 5)
     mask = torch.ones(5, 5, dtype=torch.bool)
     mask[:4, 4] = False
@@ -119,18 +119,18 @@ def test_leaving_a_sentence_out_equals_deleting_it(variant):
 
 
 @variants
-def test_a_full_mask_is_no_mask(variant):
+def test_an_all_true_mask_changes_nothing(variant):
     c, h = inputs(variant, 5)
     masked = self_guided(c, h, temperature=0.2, variant=variant, mask=torch.ones(5, 5, dtype=torch.bool))
     assert torch.equal(masked, self_guided(c, h, temperature=0.2, variant=variant))
 
 
 @variants
-def test_a_sentence_left_alone_has_nothing_to_learn(variant):
+def test_a_sentence_with_all_others_masked_has_zero_loss(variant):
     c, h = (x.requires_grad_() for x in inputs(variant, 4))
     mask = torch.zeros(4, 4, dtype=torch.bool)
     mask[1, 2] = True
-    with torch.autograd.set_detect_anomaly(mode=True, check_nan=True):  # no NaN on the way, either
+    with torch.autograd.set_detect_anomaly(mode=True, check_nan=True):  # no intermediate NaN either
         value = self_guided(c, h, temperature=0.1, variant=variant, mask=mask)
         value.sum().backward()
     values = value.view(-1, 4)
@@ -143,7 +143,7 @@ def test_a_sentence_left_alone_has_nothing_to_learn(variant):
 
 
 @variants
-def test_no_sentences_give_no_values_but_a_graph(variant):
+def test_an_empty_batch_gives_an_empty_loss_with_a_graph(variant):
     c, h = (x.requires_grad_() for x in inputs(variant, 0))
     value = self_guided(c, h, temperature=0.1, variant=variant)
     value.sum().backward()
@@ -159,7 +159,7 @@ def small(seed):
     return nn.Sequential(nn.Linear(3, 2), nn.LayerNorm(2)).double()
 
 
-def test_drift_equals_the_loops():
+def test_drift_matches_the_reference():
     module, other, reference = small(0), small(0), small(1)
     value = parameter_drift(module, reference)
     expected = references.parameter_drift(dict(other.named_parameters()), dict(reference.named_parameters()))
@@ -172,11 +172,11 @@ def test_drift_equals_the_loops():
     assert all(parameter.grad is None for parameter in reference.parameters())
 
 
-def test_no_drift_from_oneself():
+def test_drift_of_a_module_from_itself_is_zero():
     assert parameter_drift(small(0), small(0)).item() == 0
 
 
-def test_drift_adds_up_over_frozen_parameters_too():
+def test_drift_includes_frozen_parameters():
     module, reference = small(0), small(0)
     with torch.no_grad():
         module[0].bias.add_(3.0)
@@ -193,16 +193,16 @@ def test_drift_of_half_precision_is_computed_in_float32():
     assert value.item() == 64 * 64 * 64  # beyond float16
 
 
-def test_drift_between_modules_of_other_forms_is_refused():
+def test_drift_between_different_architectures_raises():
     with pytest.raises(NearfarError, match="only the module has bias"):
         parameter_drift(nn.Linear(2, 2), nn.Linear(2, 2, bias=False))
     with pytest.raises(NearfarError, match="only the reference has bias"):
         parameter_drift(nn.Linear(2, 2, bias=False), nn.Linear(2, 2))
     with pytest.raises(NearfarError, match=r"weight is \(2, 3\) in the module but \(2, 1\) in the reference"):
-        parameter_drift(nn.Linear(3, 2), nn.Linear(1, 2))  # which would broadcast
+        parameter_drift(nn.Linear(3, 2), nn.Linear(1, 2))  # shapes that would broadcast
 
 
-# --- mistakes ---
+# --- invalid arguments ---
 
 
 @variants
@@ -212,13 +212,13 @@ def test_a_temperature_must_be_positive(variant, temperature):
         self_guided(*inputs(variant, 2), temperature=temperature, variant=variant)
 
 
-def test_an_unknown_variant_is_refused():
+def test_an_unknown_variant_raises():
     with pytest.raises(NearfarError, match="variant must be one of sg, opt1, opt2, opt3, not 'opt4'"):
         inspect.unwrap(self_guided)(*inputs("sg", 2), temperature=0.1, variant="opt4")
 
 
 @variants
-def test_views_of_the_wrong_rank_are_refused(variant):
+def test_views_of_the_wrong_rank_raise(variant):
     c, wrong = inputs("sg" if variant == "opt3" else "opt3", 4)
     form = r"\[batch, layers, dim\]" if variant == "opt3" else r"\[batch, dim\]"
     with pytest.raises(NearfarError, match=f"variant {variant} compares cls .* with views {form}, but cls is .4, 5"):
@@ -226,7 +226,7 @@ def test_views_of_the_wrong_rank_are_refused(variant):
 
 
 @variants
-def test_shapes_that_do_not_match_are_refused(variant):
+def test_mismatched_shapes_raise(variant):
     c, h = inputs(variant, 4)
     unchecked = inspect.unwrap(self_guided)
     for cls, views in [(c[:3], h), (c[:, :2], h), (c[0], h[0])]:
@@ -236,6 +236,6 @@ def test_shapes_that_do_not_match_are_refused(variant):
         unchecked(c, h, temperature=0.1, variant=variant, mask=torch.ones(4, 8, dtype=torch.bool))
 
 
-def test_no_layers_are_refused():
+def test_views_without_layers_raise():
     with pytest.raises(NearfarError, match=r"views \(4, 0, 5\)"):
         self_guided(vectors(4, 5), vectors(4, 0, 5), temperature=0.1, variant="opt3")

@@ -1,4 +1,4 @@
-"""Supervised contrastive learning: against loops, in closed form, and without positives."""
+"""Supervised contrastive learning: against reference loops, in closed form, and without positives."""
 
 import inspect
 from math import exp, log
@@ -8,13 +8,13 @@ import torch
 
 from nearfar.objectives import supcon
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 from tests.objectives.checks import assert_same, vectors
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 @pytest.mark.parametrize("labels", [[4, 4], [0, 1, 0, 2, 1, 0, 3], [0] * 7])
-def test_equals_the_loops(labels, temperature):
+def test_matches_the_reference(labels, temperature):
     labels = torch.tensor(labels)
     assert_same(
         lambda z: supcon(z, labels, temperature=temperature),
@@ -32,7 +32,7 @@ def test_gradients_match_finite_differences():
 
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 @pytest.mark.parametrize("count", [2, 7])
-def test_one_class_costs_log_of_the_others(count, temperature):
+def test_one_class_gives_log_of_the_others(count, temperature):
     # Equal or orthogonal, all others are alike.
     for z in (torch.ones(count, 3, dtype=torch.float64), torch.eye(count, dtype=torch.float64)):
         value = supcon(z, torch.zeros(count, dtype=torch.long), temperature=temperature)
@@ -40,7 +40,7 @@ def test_one_class_costs_log_of_the_others(count, temperature):
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
-def test_classes_that_are_points_at_right_angles(temperature):
+def test_orthogonal_classes_of_equal_vectors(temperature):
     labels = torch.tensor([0, 1, 0, 1, 0])
     value = supcon(torch.eye(2, dtype=torch.float64)[labels], labels, temperature=temperature)
     # -log( e^(1/t) / (p e^(1/t) + n) ) = log(p + n e^(-1/t)), with p positives and n of the other class
@@ -49,7 +49,7 @@ def test_classes_that_are_points_at_right_angles(temperature):
     assert value.tolist() == pytest.approx([three, two, three, two, three])
 
 
-def test_one_without_another_of_its_label_is_no_anchor_but_a_candidate():
+def test_a_single_example_of_a_label_is_a_candidate_but_not_an_anchor():
     z = vectors(4, 3).requires_grad_()
     value = supcon(z, torch.tensor([0, 5, 0, 0]), temperature=0.5)
     value.sum().backward()
@@ -58,7 +58,7 @@ def test_one_without_another_of_its_label_is_no_anchor_but_a_candidate():
 
 
 @pytest.mark.parametrize("count", [0, 1, 4])
-def test_no_positives_give_no_values_but_a_graph(count):
+def test_a_batch_without_positives_gives_an_empty_loss_with_a_graph(count):
     z = torch.randn(count, 3, requires_grad=True)
     value = supcon(z, torch.arange(count), temperature=0.1)
     assert value.shape == (0,)
@@ -66,7 +66,7 @@ def test_no_positives_give_no_values_but_a_graph(count):
     assert torch.equal(z.grad, torch.zeros(count, 3))
 
 
-def test_labels_are_names_only():
+def test_renumbering_the_labels_changes_nothing():
     z, labels = vectors(6, 3), torch.tensor([0, 1, 2, 0, 1, 0])
     torch.testing.assert_close(supcon(z, 100 - 7 * labels, temperature=0.1), supcon(z, labels, temperature=0.1))
 
@@ -77,7 +77,7 @@ def test_a_temperature_must_be_positive(temperature):
         supcon(torch.ones(2, 3), torch.zeros(2, dtype=torch.long), temperature=temperature)
 
 
-def test_shapes_that_do_not_match_are_refused():
+def test_mismatched_shapes_raise():
     unchecked = inspect.unwrap(supcon)
     with pytest.raises(NearfarError, match=r"embeddings \(4, 3\) .* one label each, but labels are \(3,\)"):
         unchecked(torch.ones(4, 3), torch.zeros(3, dtype=torch.long), temperature=0.1)

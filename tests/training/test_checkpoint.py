@@ -128,7 +128,7 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # the kernel refuses any byte beyond
     try:
-        with pytest.raises(NearfarError, match=r"checkpoint: cannot be written \(.*What was saved before is untouched"):
+        with pytest.raises(NearfarError, match=r"checkpoint: cannot be written \(.*The previous version is unchanged"):
             checkpoints.save(Progress(step=2), modules, optimiser)
         with pytest.raises(NearfarError, match=r"best.safetensors: cannot be written"):
             checkpoints.save_best(modules)

@@ -1,1 +1,1 @@
-"""Text -> vectors without our training: averaged word vectors, whitening, SBERT-WK, BERT-flow, USE."""
+"""Baseline encoders, which nearfar does not train: averaged word vectors, whitening, SBERT-WK, BERT-flow, USE."""

@@ -1,21 +1,22 @@
-"""BERT-flow (Li et al. 2020): a Glow between an encoder and the normal distribution; z is the new embedding.
+"""BERT-flow (Li et al. 2020): a Glow maps embeddings to a standard normal distribution; its output z is the embedding.
 
-The flow is fitted by maximum likelihood to the embeddings of unlabelled texts, the encoder stays as it is:
-minimise -log p(x) / (dim log 2), bits per dimension. "Target" in the paper is to fit on the texts of the task itself,
-train, dev and test, "NLI" on those of SNLI and MNLI; which it was is for the caller to say.
+The flow is fitted by maximum likelihood to the embeddings of unlabelled texts; the encoder is frozen. The loss is
+-log p(x) / (dim log 2), bits per dimension. In the paper, "target" fits on the texts of the task itself (train, dev and
+test), "NLI" on those of SNLI and MNLI; here the caller chooses the texts.
 
-As the authors ran it (bohanli/BERT-flow, ``run_siamese.py``, ``optimization_bert_flow.py``, read at commit 9f79ed1):
-one epoch over shuffled pairs; 32 pairs, so 64 texts, a step, an incomplete last step dropped; the loss is the *sum* of
-the means over first and over second texts, twice the mean over both, which only clipping and Adam's epsilon notice;
-gradients clipped at norm 1; BERT's Adam, with weight decay 0.01 on *every* weight (none of the flow's names matches
-their exceptions), epsilon 1e-6 and no bias correction, so that steps are 3 to 6.6 times larger at first and still 2
-times after 300; the rate stays at 1e-3, without warm-up or decay; embeddings are not normalised before the flow.
+Training follows the authors' code (bohanli/BERT-flow, ``run_siamese.py``, ``optimization_bert_flow.py``, at commit
+9f79ed1): one epoch over shuffled pairs; 32 pairs, that is 64 texts, per step, an incomplete last step dropped; the loss
+is the *sum* of the means over first and over second texts, twice the mean over both, which affects only clipping and
+Adam's epsilon; gradients clipped at norm 1; BERT's Adam, with weight decay 0.01 on *every* weight (none of the flow's
+parameter names matches their exceptions), epsilon 1e-6 and no bias correction, so that steps are 3 to 6.6 times larger
+at first and still 2 times larger after 300 steps; a constant learning rate of 1e-3, without warm-up or decay;
+embeddings are not normalised before the flow.
 
-What differs here: ``encode`` is called once, where their encoder ran anew each epoch and with dropout (an ``encode``
-that drops out gives their way for one epoch), and texts are dealt singly, not in pairs. What their commands embed,
-the mean of the first and the last transformer layer over all tokens, and their maximum length, 64, are the encoder's
-to set. Actnorm is initialised from data, see :func:`fit_glow`. Not checked: their TensorFlow code was read, not run;
-their released models were not compared; settings are the code's, not looked up in the paper.
+Differences: ``encode`` is called once; their encoder runs again in each epoch and with dropout (an ``encode`` with
+dropout is equivalent for one epoch). Texts are sampled singly, not in pairs. Their embedding, the mean of the first
+and the last transformer layer over all tokens, and their maximum length, 64, are settings of the encoder here. Actnorm
+is initialised from data, see :func:`fit_glow`. Not verified: their TensorFlow code was read, not run; their released
+models were not compared; settings are from the code, not from the paper.
 """
 
 import json
@@ -46,12 +47,12 @@ CHUNK = 4096
 
 @dataclass(frozen=True)
 class Flow:
-    """Texts -> z of their embeddings, an :data:`nearfar.types.Encode` like any other; compare z by cosine."""
+    """Maps texts to the z of their embeddings; an :data:`nearfar.types.Encode`. Compare z by cosine."""
 
     encode: Encode
     glow: Glow
     losses: tuple[float, ...]
-    """Mean bits per dimension over the steps of each epoch; below zero is common, as densities may exceed 1."""
+    """Mean bits per dimension over the steps of each epoch; often negative, because densities may exceed 1."""
 
     @classmethod
     def fit(
@@ -68,12 +69,12 @@ class Flow:
         seed: int = 0,
         progress: bool = False,
     ) -> "Flow":
-        """Fit a flow to the embeddings of ``texts``, each as often as it is among them; see :func:`fit_glow`.
+        """Fit a flow to the embeddings of ``texts``; repeated texts count repeatedly. See :func:`fit_glow`.
 
-        All embeddings are held at once: 4 dim bytes a text, 3.4 GB for both sides of NLI at 768 dimensions.
+        All embeddings are in memory: 4 dim bytes per text, 3.4 GB for both sides of NLI at 768 dimensions.
 
         Raises:
-            NearfarError: ``encode`` does not return one finite vector per text, or what :func:`fit_glow` refuses.
+            NearfarError: ``encode`` does not return one finite vector per text, or as :func:`fit_glow`.
         """
         glow, losses = fit_glow(
             _embed(encode, texts),
@@ -90,62 +91,62 @@ class Flow:
 
     @torch.inference_mode()
     def __call__(self, texts: Sequence[str]) -> Float[np.ndarray, "texts dim"]:
-        """The embeddings as float32 [texts, dim], not normalised.
+        """Return the embeddings as float32 [texts, dim], not normalised.
 
         Raises:
-            NearfarError: ``encode`` returns anything but one finite vector per text, as wide as the flow.
+            NearfarError: ``encode`` does not return one finite vector of the flow's dimension per text.
         """
         embeddings = _embed(self.encode, texts)
         if embeddings.shape[1] != self.glow.dim:
             raise NearfarError(
-                f"the encoder gives {embeddings.shape[1]} dimensions, but the flow was fitted on {self.glow.dim}; give "
-                "it the encoder that it was fitted with."
+                f"the encoder has {embeddings.shape[1]} dimensions, but the flow was fitted on {self.glow.dim}; use "
+                "the encoder that it was fitted with."
             )
         chunks = torch.from_numpy(embeddings).split(CHUNK)
         return torch.cat([self.glow(chunk)[0] for chunk in chunks]).numpy()
 
     def save(self, folder: str | Path) -> None:
-        """Write ``flow.safetensors`` into ``folder``, the flow's sizes as JSON in its header; not the encoder.
+        """Write ``flow.safetensors`` to ``folder``, with the flow's sizes as JSON in its header; without the encoder.
 
-        It is one file so that a kill leaves the flow that was there before whole.
+        The file is replaced atomically: an interrupted save leaves the previous flow intact.
 
         Raises:
             NearfarError: the disk is full or cannot be written.
         """
-        place = Path(folder) / FILE
-        fresh = place.with_name(FILE + ".new")
+        file = Path(folder) / FILE
+        temporary = file.with_name(FILE + ".new")
         glow = self.glow
         sizes = {"dim": glow.dim, "levels": len(glow.levels), "depth": glow.depth, "width": glow.width}
         header = json.dumps({"sizes": sizes, "losses": self.losses})
-        with disk_errors(place):
+        with disk_errors(file):
             try:
-                place.parent.mkdir(parents=True, exist_ok=True)
-                save_file(glow.state_dict(), fresh, metadata={"flow": header})
-                flush(fresh)
-                fresh.replace(place)
+                file.parent.mkdir(parents=True, exist_ok=True)
+                save_file(glow.state_dict(), temporary, metadata={"flow": header})
+                flush(temporary)
+                temporary.replace(file)
             except (OSError, SafetensorError):
-                fresh.unlink(missing_ok=True)
+                temporary.unlink(missing_ok=True)
                 raise
 
     @classmethod
     def load(cls, folder: str | Path, encode: Encode) -> "Flow":
-        """Open what :meth:`save` wrote; ``encode`` is the encoder that the flow was fitted with.
+        """Load a flow written by :meth:`save`; ``encode`` is the encoder that the flow was fitted with.
 
         Raises:
-            NearfarError: no such file, or one that is damaged or no flow.
+            NearfarError: no such file, or one that is damaged or not a flow.
         """
-        place = Path(folder) / FILE
-        if not place.is_file():
-            raise NearfarError(f"{folder}: holds no {FILE}, so no flow was saved there.")
+        path = Path(folder) / FILE
+        if not path.is_file():
+            raise NearfarError(f"{folder}: has no {FILE}, so no flow was saved there.")
         try:
-            with safe_open(place, framework="pt") as file:
+            with safe_open(path, framework="pt") as file:
                 header: dict[str, Any] = json.loads((file.metadata() or {})["flow"])
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a dict
             glow = Glow(**header["sizes"])
             glow.load_state_dict(tensors)
             return cls(encode, glow.eval(), tuple(header["losses"]))
         except (SafetensorError, OSError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise NearfarError(f"{place}: is damaged or no saved flow ({error}). Fit and save it again.") from error
+            raise NearfarError(f"{path}: is damaged or not a saved flow ({error}). Fit and save it again.") from error
 
 
 def fit_glow(
@@ -160,32 +161,32 @@ def fit_glow(
     seed: int = 0,
     progress: bool = False,
 ) -> tuple[Glow, tuple[float, ...]]:
-    """Fit a Glow to embeddings [texts, dim] as the module's head says; also the mean loss of each epoch.
+    """Fit a Glow to embeddings [texts, dim] (see the module docstring); return it and the mean loss of each epoch.
 
-    Rows are shuffled anew each epoch, and those that fill no batch left out of it. A seed gives the same weights on
-    the same machine, whatever torch's global generator has done, and leaves that as it was.
+    Rows are shuffled in each epoch; an incomplete last batch is dropped. A seed gives the same weights on the same
+    machine, independent of torch's global generator, whose state is restored.
 
-    ``data_init``: before the first step, actnorm is fitted to the first batch, as Kingma & Dhariwal 2018 (section 3.1)
-    say and as the authors' code means to: but it leaves that to a session hook (``GlowInitHook``) which
-    ``run_siamese.py`` imports and never hands to its estimator. ``False`` is what thus ran: actnorm starts from
-    TensorFlow's default, Glorot-uniform, and has to learn the embeddings' mean and scale by gradient. The
-    re-implementation UKPLab/pytorch-bertflow initialises from data, and was reported to reproduce the results.
+    ``data_init``: before the first step, actnorm is fitted to the first batch, as in Kingma & Dhariwal 2018 (section
+    3.1). The authors' code intends this too, but leaves it to a session hook (``GlowInitHook``) that ``run_siamese.py``
+    imports and never passes to its estimator. ``False`` reproduces what it actually runs: actnorm starts from
+    TensorFlow's default, Glorot-uniform, and learns the embeddings' mean and scale by gradient. The re-implementation
+    UKPLab/pytorch-bertflow initialises from data, and was reported to reproduce the results.
 
     Raises:
-        NearfarError: embeddings that are no matrix, hold a NaN or infinity, are all equal, or have fewer dimensions
-            than the levels need; more texts in a batch than there are; a number out of its range; a loss that is no
-            longer finite.
+        NearfarError: embeddings that are not a matrix, contain a NaN or infinity, are all equal, or have fewer
+            dimensions than the levels need; a batch larger than the number of texts; a setting out of its range; a
+            loss that is not finite.
     """
     matrix = _matrix(embeddings)
     rows, dim = matrix.shape
     if rows < 2:
-        raise NearfarError(f"a flow is fitted to 2 texts or more, and there is {rows}.")
+        raise NearfarError(f"a flow needs at least 2 texts to fit on, not {rows}.")
     if not 2 <= batch_size <= rows:
         raise NearfarError(f"batch_size is {batch_size}, but must be from 2 to the number of texts, {rows}.")
     if not (epochs >= 1 and 0 < learning_rate < math.inf and clip > 0 and 0 <= weight_decay < math.inf):
         raise NearfarError(
-            f"epochs {epochs} must be 1 or more, learning_rate {learning_rate} and clip {clip} above 0, "
-            f"weight_decay {weight_decay} 0 or more."
+            f"epochs {epochs} must be at least 1, learning_rate {learning_rate} and clip {clip} above 0, "
+            f"weight_decay {weight_decay} at least 0."
         )
     if not np.ptp(matrix, axis=0).any():
         raise NearfarError(f"all {rows} embeddings are equal, so there is no distribution to fit a flow to.")
@@ -225,9 +226,10 @@ def fit_glow(
 def _without_bias_correction(
     optimiser: torch.optim.Optimizer, step: int, *, learning_rate: float, weight_decay: float
 ) -> None:
-    """Set the groups so that torch's next step is BERT's: w -= learning_rate (m / (sqrt(v) + 1e-6) + weight_decay w).
+    """Set the parameter groups so that torch's next step is that of BERT's Adam, without bias correction.
 
-    torch takes rate m / (1 - beta1^t) / (sqrt(v) / c + eps) with c = sqrt(1 - beta2^t), and rate * decay off w.
+    BERT: w -= learning_rate (m / (sqrt(v) + 1e-6) + weight_decay w). torch: w -= rate m / (1 - beta1^t) /
+    (sqrt(v) / c + eps) + rate decay w, with c = sqrt(1 - beta2^t).
     """
     correction = math.sqrt(1 - BETAS[1] ** step)
     factor = (1 - BETAS[0] ** step) / correction
@@ -239,7 +241,7 @@ def _without_bias_correction(
 def _embed(encode: Encode, texts: Sequence[str]) -> NDArray[np.float32]:
     embeddings = _matrix(encode(list(texts)))
     if len(embeddings) != len(texts):
-        raise NearfarError(f"the encoder gave {len(embeddings)} vectors for {len(texts)} texts.")
+        raise NearfarError(f"the encoder returned {len(embeddings)} vectors for {len(texts)} texts.")
     return embeddings
 
 

@@ -1,4 +1,4 @@
-"""Averaged word vectors: a text is the mean of its known words' vectors (GloVe, word2vec, fastText text files)."""
+"""Averaged word vectors: the mean of the vectors of a text's known words (GloVe, word2vec, fastText text files)."""
 
 import math
 import re
@@ -18,18 +18,18 @@ _PARTS = re.compile(r"\w+(?=n['’]t\b)|n['’]t\b|['’](?:s|m|d|re|ve|ll)\b|\w
 
 
 class Glove:
-    """Word vectors [words, dim] and the average of them; called like an encode function, gives float32 [texts, dim].
+    """Averages word vectors [words, dim]; called like an encode function, returns float32 [texts, dim].
 
     The baseline "Avg. GloVe embeddings" of Reimers & Gurevych 2019 (Table 1) and of SentEval's bag of words (Conneau &
-    Kiela 2018, section 4): every known token counts once each time it occurs, stop words and punctuation included;
-    unknown ones are skipped; vectors are not normalised. A text is split at white space, and a piece that has no vector
-    of its own is split once more into words and punctuation marks. A token without a vector is looked up in lower case;
-    where no word of the file has a capital, everything is lower-cased to begin with.
+    Kiela 2018, section 4): each occurrence of a known token counts once, including stop words and punctuation; unknown
+    tokens are skipped; vectors are not normalised. A text is split at white space; a token without a vector is split
+    further into words and punctuation marks. A token without a vector is looked up in lower case; if no word of the
+    file has upper-case letters, all texts are lower-cased first.
 
     Args:
         words: word -> row of ``vectors``.
         vectors: float32 [words, dim].
-        title: what to call it in warnings.
+        title: the name of the vectors in warnings.
     """
 
     def __init__(self, words: dict[str, int], vectors: NDArray[np.float32], *, title: str = "the word vectors") -> None:
@@ -38,20 +38,20 @@ class Glove:
 
     @classmethod
     def from_file(cls, path: str | Path, *, words: Collection[str] | None = None) -> "Glove":
-        """Read ``word v1 v2 ...`` lines, also gzipped (.gz); a first line ``count dim`` (fastText) is checked.
+        """Read lines ``word v1 v2 ...``, also gzipped (.gz); a first line ``count dim`` (fastText) is checked.
 
-        Numbers are separated by single spaces. A word may itself hold spaces, as a few of glove.840B do, so long as its
-        last piece is no number. Of a word that comes twice the first counts.
+        Numbers are separated by single spaces. A word may contain spaces, as a few in glove.840B do, if its last part
+        is not a number. Of a repeated word, the first line counts.
 
         Args:
-            path: the file; read once, 4 * dim bytes a word are kept.
-            words: keep no others, to save memory and time. Give each in the spellings that should be found; lines of
-                other words are not looked at but for their word.
+            path: the file; needs 4 * dim bytes of memory per word.
+            words: keep only these words, to save memory and time. Spell each as it should be found; the numbers of
+                other words are not parsed.
 
         Raises:
             NearfarError: no such file, a damaged one, not UTF-8, a line with too few or too many numbers or with
-                something that is no finite number (each with file and line), fewer or more lines than the first line
-                says, no vectors.
+                a value that is not a finite number (each with file and line), a number of lines other than in the
+                first line, no vectors.
         """
         path = Path(path).expanduser()
         kept = None if words is None else frozenset(words)
@@ -68,7 +68,7 @@ class Glove:
                     continue
                 dim = len(fields) - 1
                 if not dim:
-                    raise NearfarError(f"{where}: holds no numbers. A line is a word and its vector: word v1 v2 ...")
+                    raise NearfarError(f"{where}: has no numbers. A line is a word and its vector: word v1 v2 ...")
             lines += 1
             word, *values = line.rsplit(" ", dim)
             if word in rows or (kept is not None and word not in kept):
@@ -76,18 +76,18 @@ class Glove:
             numbers.extend(_parse(word, values, dim, where))
             rows[word] = len(rows)
         if not lines:
-            raise NearfarError(f"{path}: holds no vectors. A line is a word and its vector: word v1 v2 ...")
+            raise NearfarError(f"{path}: has no vectors. A line is a word and its vector: word v1 v2 ...")
         if declared not in (None, lines):
             raise NearfarError(
-                f"{path}: the first line says {declared} vectors, and there are {lines}. Fetch the file again, or "
-                "remove the first line if you cut the file yourself."
+                f"{path}: the first line says {declared} vectors, but the file has {lines}. Download it again, or "
+                "remove the first line if you shortened the file yourself."
             )
         if not rows:
-            raise NearfarError(f"{path}: has none of the {len(kept or ())} words asked for among its {lines}.")
+            raise NearfarError(f"{path}: has none of the {len(kept or ())} requested words among its {lines}.")
         return cls(rows, np.frombuffer(numbers, dtype=np.float32).reshape(len(rows), dim), title=str(path))
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One vector a text; a text without a known word gets the zero vector, and a warning counts those."""
+        """Return one vector per text; a text without known words gets the zero vector, and a warning counts these."""
         averages = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
         tokens = unknown = empty = 0
         for number, text in enumerate(texts):
@@ -101,14 +101,14 @@ class Glove:
                 empty += 1
         if empty:
             warnings.warn(
-                f"{empty} of {len(texts)} texts have no word in {self.title} and get the zero vector; of all tokens, "
-                f"{100 * unknown / max(tokens, 1):.1f}% are not in it.",
+                f"{empty} of {len(texts)} texts have no word in {self.title} and get the zero vector; "
+                f"{100 * unknown / max(tokens, 1):.1f}% of all tokens are unknown.",
                 stacklevel=2,
             )
         return averages
 
     def _rows(self, text: str) -> Iterator[int | None]:
-        """Row of each token's vector, None where it has none."""
+        """Yield the row of each token's vector, or None for an unknown token."""
         for piece in (text.lower() if self.lower else text).split():
             if (row := self._row(piece)) is not None:
                 yield row
@@ -126,8 +126,8 @@ def _has_capital(word: str) -> bool:
 
 def _parse(word: str, values: list[str], dim: int, where: Location) -> list[float]:
     if len(values) != dim or _is_number(word.rpartition(" ")[2] if " " in word else ""):
-        there = len(f"{word} {' '.join(values)}".split(" ")) - 1
-        raise NearfarError(f"{where}: {there} numbers, where the lines before (or the first one) say {dim}.")
+        count = len(f"{word} {' '.join(values)}".split(" ")) - 1
+        raise NearfarError(f"{where}: {count} numbers, but the first line has or declares {dim}.")
     try:
         numbers = [float(value) for value in values]
     except ValueError:

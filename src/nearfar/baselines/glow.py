@@ -1,12 +1,12 @@
-"""The invertible network of BERT-flow: Glow (Kingma & Dhariwal 2018) on vectors, in the shape Li et al. 2020 gave it.
+"""The invertible network of BERT-flow: Glow (Kingma & Dhariwal 2018) on vectors, as configured by Li et al. 2020.
 
-One step is actnorm, then all channels in reverse order, then an additive coupling. A level is ``depth`` steps. After
-each level but the last, the second half of the channels is done and goes into z; the first half goes on:
+One step is actnorm, a reversal of the channels, and an additive coupling. A level is ``depth`` steps. After each level
+but the last, the second half of the channels is factored out into z; the first half goes through the next level:
 
     z = [second half of level 1; second half of level 2; ...; all of the last level],   z ~ N(0, I),
     log p(x) = log N(z; 0, I) + sum over steps and channels of log s,
 
-as of all parts only the scales s of actnorm change volumes. So det dz/dx is the same for every x.
+because only the scales s of actnorm change volume. So det dz/dx is the same for every x.
 """
 
 import math
@@ -19,11 +19,11 @@ from torch import Tensor, nn
 from nearfar.types import NearfarError
 
 SCALE_FACTOR = 3.0
-"""What is learnt is log s / 3, so that Adam moves log s three times as fast (tensor2tensor's ``logscale_factor``)."""
+"""The parameter is log s / 3, so that Adam changes log s three times as fast (tensor2tensor's ``logscale_factor``)."""
 
 
 class ActNorm(nn.Module):
-    """y = s (x + b), for each channel; starts with Glorot-uniform b and log s / 3 until :meth:`fit` sees data."""
+    """y = s (x + b) for each channel; b and log s / 3 are Glorot-uniform unless :meth:`fit` initialises them."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class ActNorm(nn.Module):
     def fit(self, x: Float[Tensor, "texts channels"]) -> None:
         """Set b and s so that the output for ``x`` has mean 0 and variance 1 in each channel.
 
-        In a channel that is constant but for rounding s is 1: the authors' 1e6, three steps in a row, has no end.
+        In a channel that is constant up to rounding, s is 1: the authors' 1e6 would overflow after three steps.
         """
         mean = x.mean(dim=0)
         deviation = (x - mean).square().mean(dim=0).sqrt()
@@ -48,20 +48,20 @@ class ActNorm(nn.Module):
         return (x + self.bias) * (SCALE_FACTOR * self.log_scale).exp()
 
     def inverse(self, y: Float[Tensor, "texts channels"]) -> Float[Tensor, "texts channels"]:
-        """The x of a y."""
+        """Return the x of a y."""
         return y * (-SCALE_FACTOR * self.log_scale).exp() - self.bias
 
     def log_determinant(self) -> Float[Tensor, ""]:
-        """The log of the volume that a unit cube becomes: the sum of log s."""
+        """Return log |det dy/dx|, the sum of log s."""
         return SCALE_FACTOR * self.log_scale.sum()
 
 
 class Coupling(nn.Module):
     """[x1; x2] -> [x1; x2 + m(x1)], with m = linear, actnorm, ReLU, linear, actnorm, ReLU, linear times exp(3 g).
 
-    x1 is the first half of the channels, the larger one if they are odd. On a 1x1 image all convolutions are linear
-    layers. The first two have no bias (actnorm has it) and start from N(0, 0.05^2); the last one and g start at 0, so
-    that a new coupling changes nothing.
+    x1 is the first half of the channels, the larger half if their number is odd. On a 1x1 image all convolutions are
+    linear layers. The first two have no bias (actnorm has one) and are initialised from N(0, 0.05^2); the last one and
+    g are initialised to 0, so that a new coupling is the identity.
     """
 
     def __init__(self, channels: int, width: int) -> None:
@@ -87,7 +87,7 @@ class Coupling(nn.Module):
         return torch.cat([kept, rest + self.shift(kept)], dim=-1)
 
     def inverse(self, y: Float[Tensor, "texts channels"]) -> Float[Tensor, "texts channels"]:
-        """Take the shift away."""
+        """Subtract the shift."""
         kept, rest = y.split(halves(y.shape[-1]), dim=-1)
         return torch.cat([kept, rest - self.shift(kept)], dim=-1)
 
@@ -100,27 +100,27 @@ class Step(nn.Module):
         self.norm, self.coupling = ActNorm(channels), Coupling(channels, width)
 
     def forward(self, x: Float[Tensor, "texts channels"]) -> Float[Tensor, "texts channels"]:
-        """One step towards z."""
+        """Apply the step."""
         return self.coupling(self.norm(x).flip(-1))
 
     def inverse(self, y: Float[Tensor, "texts channels"]) -> Float[Tensor, "texts channels"]:
-        """One step back."""
+        """Invert the step."""
         return self.norm.inverse(self.coupling.inverse(y).flip(-1))
 
 
 class Glow(nn.Module):
-    """An invertible map x -> z of ``dim`` numbers, and the density that it gives x if z is standard normal.
+    """An invertible map x -> z of ``dim`` numbers, and the density of x if z is standard normal.
 
-    As the authors configured it (bohanli/BERT-flow, ``config_l3_d3_w32.json``, ``glow_ops_1x1.py``, read at commit
-    9f79ed1): 3 levels of 3 steps, couplings 32 wide, additive, with ReLU and no dropout; a fixed reversal where Glow
-    learns a matrix; a standard normal prior at every level, not one that depends on the other half; no squeeze, as
-    there is no image; z of all levels as the embedding. Their file took ``dim`` divisible by 2^levels for granted;
-    here an odd number of channels is halved with the larger half first, whatever the level.
+    As the authors configured it (bohanli/BERT-flow, ``config_l3_d3_w32.json``, ``glow_ops_1x1.py``, at commit 9f79ed1):
+    3 levels of 3 steps; additive couplings of width 32, with ReLU and without dropout; a fixed reversal instead of
+    Glow's learned matrix; an unconditional standard normal prior at every level; no squeeze, as there is no image; z of
+    all levels as the embedding. Their code assumes that ``dim`` is divisible by 2^levels; here an odd number of
+    channels is split with the larger half first, at any level.
 
-    Weights start as their files say, drawn by torch's global generator. Call :meth:`initialise` with a batch before
-    training: see :func:`nearfar.baselines.flow.fit_glow` on why theirs did not.
+    Weights are initialised as in their code, by torch's global generator. Call :meth:`initialise` with a batch before
+    training: see :func:`nearfar.baselines.flow.fit_glow` for why their code does not.
 
-    Raises NearfarError if a number is below 1, or for so many levels that the last is left with a single channel.
+    Raises NearfarError if a number is below 1, or if there are so many levels that the last has a single channel.
 
     >>> x = torch.randn(50, 12)
     >>> glow = Glow(12)
@@ -134,16 +134,16 @@ class Glow(nn.Module):
         super().__init__()
         for name, value in (("dim", dim), ("levels", levels), ("depth", depth), ("width", width)):
             if value < 1:
-                raise NearfarError(f"{name} of a flow is {value}, but must be 1 or more.")
+                raise NearfarError(f"{name} of a flow is {value}, but must be at least 1.")
         channels = list(_channels(dim, levels))
         if channels[-1] < 2:
             raise NearfarError(
-                f"a flow of {levels} levels over {dim} dimensions leaves its last level one channel, with nothing to "
-                "couple; choose fewer levels."
+                f"the last level of a flow of {levels} levels over {dim} dimensions would have one channel, too few "
+                "for a coupling; choose fewer levels."
             )
         self.dim, self.depth, self.width = dim, depth, width
         self.factored_out = [halves(count)[1] for count in channels[:-1]] + channels[-1:]
-        """How many channels each level gives to z."""
+        """Number of channels that each level factors out into z."""
         self.levels = nn.ModuleList(nn.Sequential(*(Step(count, width) for _ in range(depth))) for count in channels)
 
     def forward(self, x: Float[Tensor, "texts dim"]) -> tuple[Float[Tensor, "texts dim"], Float[Tensor, " texts"]]:
@@ -158,7 +158,7 @@ class Glow(nn.Module):
         return z, log_normal + self.log_determinant()
 
     def inverse(self, z: Float[Tensor, "texts dim"]) -> Float[Tensor, "texts dim"]:
-        """The x of a z."""
+        """Return the x of a z."""
         parts = z.split(self.factored_out, dim=-1)
         x = parts[-1][..., :0]
         for level, part in zip(reversed(self.levels), reversed(parts), strict=True):
@@ -168,11 +168,11 @@ class Glow(nn.Module):
         return x
 
     def log_determinant(self) -> Float[Tensor, ""]:
-        """The log of \\|det dz/dx\\|, equal for all x."""
+        """Return log \\|det dz/dx\\|, equal for all x."""
         return torch.stack([step.norm.log_determinant() for level in self.levels for step in _steps(level)]).sum()
 
     def initialise(self, x: Float[Tensor, "texts dim"]) -> None:
-        """Fit each actnorm to what this batch is when it comes there, those inside couplings too."""
+        """Fit each actnorm, also those inside couplings, to its input for this batch."""
         norms = [module for module in self.modules() if isinstance(module, ActNorm)]
         hooks = [norm.register_forward_pre_hook(lambda norm, inputs: norm.fit(*inputs)) for norm in norms]
         try:
@@ -184,7 +184,7 @@ class Glow(nn.Module):
 
 
 def halves(channels: int) -> tuple[int, int]:
-    """The two halves, the first one larger if the number is odd."""
+    """Return the sizes of the two halves; the first one is larger if the number is odd."""
     return channels - channels // 2, channels // 2
 
 
@@ -193,7 +193,7 @@ def _steps(level: nn.Module) -> list[Step]:
 
 
 def _channels(dim: int, levels: int) -> Iterator[int]:
-    """How many channels each level works on."""
+    """Yield the number of channels of each level."""
     for _ in range(levels):
         yield dim
         dim, _ = halves(dim)

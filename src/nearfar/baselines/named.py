@@ -1,23 +1,22 @@
-"""Baselines by name, as ``nearfar evaluate`` takes them beside model folders.
+"""Baselines by name, for ``nearfar evaluate``.
 
 ===========================  ==========================================================================================
 ``glove:FILE``               averaged word vectors of a text file (:mod:`nearfar.baselines.glove`)
 ``use``, ``use:PATH``        the Universal Sentence Encoder, published or unpacked (:mod:`nearfar.baselines.use`)
 ``wk:MODEL``                 SBERT-WK of a model's layers (:mod:`nearfar.baselines.sbert_wk`)
-``whitening:MODEL``          BERT-whitening fitted anew on the texts of each task, those that are evaluated, "target" in
-                             the papers: this is *transductive*, since the test set's texts, though not its scores, are
-                             used
+``whitening:MODEL``          BERT-whitening fitted on the evaluated texts of each task ("target" in the papers). This is
+                             *transductive*: it uses the texts of the test set, though not its scores
 ``whitening:MODEL@TEXTS``    the same fitted on other sentences (:mod:`nearfar.baselines.whitening`)
-``flow:MODEL``               BERT-flow fitted on the texts of each task; transductive likewise
+``flow:MODEL``               BERT-flow fitted on the texts of each task; also transductive
 ``flow:MODEL@TEXTS``         the same fitted on other sentences (:mod:`nearfar.baselines.flow`)
-``flow:MODEL@FOLDER``        a flow that was saved in a folder
+``flow:MODEL@FOLDER``        a saved flow
 ===========================  ==========================================================================================
 
-MODEL is a model folder, a training run's folder or a hub name. TEXTS is what :func:`nearfar.data.rows.load_sentences`
-reads: a file of one sentence a line, or a data set by name, as in ``whitening:bert-base-uncased@snli``. Settings of a
-baseline's own follow its name: ``whitening:MODEL@TEXTS,pooling=first_last,dimensions=256`` (:data:`OPTIONS`).
+MODEL is a model folder, a run folder or a hub name. TEXTS is a source for :func:`nearfar.data.rows.load_sentences`: a
+file with one sentence per line, or a named data set, as in ``whitening:bert-base-uncased@snli``. Settings of a baseline
+follow its name: ``whitening:MODEL@TEXTS,pooling=first_last,dimensions=256`` (:data:`OPTIONS`).
 
-A named baseline wins over a folder of the same name; write ``./use`` for the folder.
+A baseline has precedence over a folder of the same name; write ``./use`` for the folder.
 """
 
 import re
@@ -36,7 +35,7 @@ BASELINES: Mapping[str, str] = {
     "whitening": "whitening:MODEL or whitening:MODEL@TEXTS",
     "flow": "flow:MODEL or flow:MODEL@TEXTS",
 }
-"""Name -> how it is written."""
+"""Name -> syntax."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {
     "glove": (),
     "use": (),
@@ -44,14 +43,14 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
     "whitening": ("pooling", "dimensions"),
     "flow": ("pooling",),
 }
-"""Name -> the settings that may follow, as ``,name=value``."""
+"""Name -> its settings, written as ``,name=value``."""
 FITTED = ("whitening", "flow")
-_PREFIX = re.compile(r"[a-z][a-z0-9_-]+:.")  # two characters or more: C: is a disk
+_PREFIX = re.compile(r"[a-z][a-z0-9_-]+:.")  # at least two characters: C: is a drive
 _OPTION = re.compile(r",(\w+)=([^,=]*)$")
 
 
 class Spec(NamedTuple):
-    """A spec's parts: ``whitening:MODEL@TEXTS,pooling=cls``."""
+    """The parts of a spec such as ``whitening:MODEL@TEXTS,pooling=cls``."""
 
     name: str
     source: str
@@ -61,10 +60,10 @@ class Spec(NamedTuple):
 
 
 def is_baseline(spec: str) -> bool:
-    """Whether ``spec`` is meant as a baseline, rightly spelled or not; it costs no torch.
+    """Whether ``spec`` means a baseline, even if misspelt; imports no torch.
 
-    True of each name in :data:`BASELINES`, alone or before a colon, and of any other word before a colon, for which
-    :func:`open_baseline` has a hint, unless there is a file or folder of that name.
+    True for each name in :data:`BASELINES`, alone or before a colon, and for any other word before a colon, for which
+    :func:`open_baseline` suggests a name, unless there is a file or folder of that name.
     """
     if spec == "use" or (spec.partition(":")[0] in BASELINES and ":" in spec):
         return True
@@ -75,20 +74,20 @@ def parse_spec(spec: str) -> Spec:
     """Split a spec into its parts.
 
     Raises:
-        NearfarError: no such baseline or setting (with the nearest one), a setting that comes twice, or a part missing.
+        NearfarError: an unknown baseline or setting (with a suggestion), a repeated setting, or a missing part.
     """
     name, _, source = spec.partition(":")
     if name not in BASELINES:
         near = get_close_matches(name, BASELINES, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise NearfarError(f"{spec}: no baseline is called {name!r}.{hint} There are: {', '.join(BASELINES.values())}.")
+        raise NearfarError(f"{spec}: unknown baseline {name!r}.{hint} Known: {', '.join(BASELINES.values())}.")
     options: dict[str, str] = {}
     texts = None
-    if not Path(source).expanduser().exists():  # else commas and at-signs are the path's own
+    if not Path(source).expanduser().exists():  # else commas and at-signs belong to the path
         while found := _OPTION.search(source):
             source = source[: found.start()]
             if found[1] in options:
-                raise NearfarError(f"{spec}: names {found[1]} twice.")
+                raise NearfarError(f"{spec}: {found[1]} is set twice.")
             options[found[1]] = found[2]
         if name in FITTED:
             source, at, after = source.rpartition("@") if "@" in source else (source, "", "")
@@ -97,15 +96,15 @@ def parse_spec(spec: str) -> Spec:
         if option not in OPTIONS[name]:
             near = get_close_matches(option, OPTIONS[name], n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
-            there = f"It has: {', '.join(OPTIONS[name])}." if OPTIONS[name] else "It has none."
-            raise NearfarError(f"{spec}: {name} has no setting {option!r}.{hint} {there}")
+            known = f"It has: {', '.join(OPTIONS[name])}." if OPTIONS[name] else "It has no settings."
+            raise NearfarError(f"{spec}: {name} has no setting {option!r}.{hint} {known}")
     if (not source and name != "use") or texts == "":
-        raise NearfarError(f"{spec}: is not whole. Write {BASELINES[name]}.")
+        raise NearfarError(f"{spec}: is incomplete. Write {BASELINES[name]}.")
     return Spec(name, source, texts, options)
 
 
 def is_transductive(spec: str) -> bool:
-    """Whether it is fitted on the very texts of each task; raises as :func:`parse_spec`."""
+    """Whether the baseline is fitted on the evaluated texts; raises as :func:`parse_spec`."""
     parts = parse_spec(spec)
     return parts.name in FITTED and parts.texts is None
 
@@ -121,27 +120,27 @@ def open_baseline(
     seed: int = 0,
     progress: bool = False,
 ) -> Encode:
-    """The encode function that ``spec`` names (see the module), fitted where it needs to be.
+    """Return the encode function of ``spec`` (see the module docstring), fitted if necessary.
 
     Args:
         spec: a baseline by name.
-        per_call: what ``whitening:MODEL`` and ``flow:MODEL`` need, and others do not heed: that the function fits anew,
-            in each call, on the texts of that call. It keeps the model's embeddings, so that none is computed twice.
-        pooling: of the model, as for :meth:`nearfar.Encoder.from_pretrained`; the spec may name it instead.
-        max_length: tokens kept of a text, likewise.
-        device: where the model computes, likewise.
+        per_call: required by ``whitening:MODEL`` and ``flow:MODEL``, ignored by others: fit in each call on the texts
+            of that call. The model's embeddings are cached, so that none is computed twice.
+        pooling: pooling of the model, as in :meth:`nearfar.Encoder.from_pretrained`; the spec may set it instead.
+        max_length: maximum number of tokens, as in :meth:`nearfar.Encoder.from_pretrained`.
+        device: device of the model, as in :meth:`nearfar.Encoder.from_pretrained`.
         bf16: run the model in bfloat16.
-        seed: of the fitting of a flow.
+        seed: seed for fitting a flow.
         progress: show progress bars.
 
     Raises:
-        NearfarError: what :func:`parse_spec` refuses, a setting that the baseline cannot use or that is given twice
-            with different values, nothing to fit on, or what opening and fitting refuse.
+        NearfarError: as :func:`parse_spec`; a setting that the baseline cannot use or that is given twice with
+            different values, no texts to fit on, or an error of loading or fitting.
     """
     name, source, texts, options = parse_spec(spec)
     if name in ("glove", "use"):
-        given = {"pooling": pooling, "max_length": max_length, "device": device, "precision": bf16 or None}
-        for setting, value in given.items():
+        settings = {"pooling": pooling, "max_length": max_length, "device": device, "precision": bf16 or None}
+        for setting, value in settings.items():
             if value is not None:
                 raise NearfarError(f"{setting} is a setting of an encoder; {spec} has none.")
         if name == "glove":
@@ -152,13 +151,13 @@ def open_baseline(
 
         return Use(source) if source else Use()
     if name == "wk" and pooling is not None:
-        raise NearfarError(f"pooling {pooling!r}: {spec} is a pooling of its own; leave it out.")
+        raise NearfarError(f"pooling {pooling!r}: {spec} has its own pooling; remove the setting.")
     if pooling is not None and options.get("pooling", pooling) != pooling:
         raise NearfarError(f"{spec} and pooling {pooling!r} contradict each other; name one.")
     numbers = {key: _parse_int(spec, key, value) for key, value in options.items() if key != "pooling"}
     if name in FITTED and texts is None and not per_call:
         raise NearfarError(
-            f"{spec}: is fitted on the texts of a task, and there is none here. Name sentences to fit on: "
+            f"{spec}: is fitted on the texts of a task, but there is no task here. Name sentences to fit on: "
             f"{name}:MODEL@TEXTS."
         )
     from nearfar.encoder.encoder import Encoder
@@ -208,4 +207,4 @@ def _parse_int(spec: str, key: str, value: str) -> int:
     try:
         return int(value)
     except ValueError:
-        raise NearfarError(f"{spec}: {key} is {value!r}, and must be a whole number.") from None
+        raise NearfarError(f"{spec}: {key} is {value!r}, but must be an integer.") from None

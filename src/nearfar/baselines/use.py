@@ -1,4 +1,4 @@
-"""The Universal Sentence Encoder (Cer et al. 2018), run by TensorFlow Hub where that is installed."""
+"""The Universal Sentence Encoder (Cer et al. 2018), run by TensorFlow Hub if that is installed."""
 
 import importlib
 import importlib.util
@@ -20,22 +20,22 @@ TEXTS_AT_ONCE = 256
 
 
 class Use:
-    """The published encoder; called like an encode function, gives float32 [texts, 512].
+    """The published encoder; called like an encode function, returns float32 [texts, 512].
 
     Args:
-        url_or_path: a TensorFlow Hub address, or a folder with the unpacked model (saved_model.pb and variables).
+        url_or_path: a TensorFlow Hub URL, or a folder with the unpacked model (saved_model.pb and variables).
 
     Raises:
-        NearfarError: TensorFlow Hub is not installed, or the model cannot be loaded; it says what to do.
+        NearfarError: TensorFlow Hub is not installed, or the model cannot be loaded; the message says what to do.
     """
 
     def __init__(self, url_or_path: str = PUBLISHED) -> None:
         try:
             hub: Any = importlib.import_module("tensorflow_hub")
             if importlib.util.find_spec("tensorflow_text"):
-                importlib.import_module("tensorflow_text")  # registers what the multilingual models are made of
+                importlib.import_module("tensorflow_text")  # registers the operations of the multilingual models
         except ImportError as error:
-            raise NearfarError(f"{INSTALL} What is missing: {error}.") from error
+            raise NearfarError(f"{INSTALL} Missing: {error}.") from error
         try:
             self._model = hub.load(url_or_path)
         except (OSError, ValueError, RuntimeError) as error:
@@ -45,6 +45,6 @@ class Use:
             ) from error
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """One vector a text."""
+        """Return one vector per text."""
         parts = [list(texts[start : start + TEXTS_AT_ONCE]) for start in range(0, len(texts), TEXTS_AT_ONCE)]
         return np.concatenate([np.asarray(self._model(part), dtype=np.float32) for part in parts or [[]]])

@@ -1,12 +1,12 @@
-"""BERT-whitening: embeddings moved and stretched so that over given texts they have mean 0 and covariance I.
+"""BERT-whitening: an affine map after which the embeddings of the fitted texts have mean 0 and covariance I.
 
 Su et al. 2021, "Whitening Sentence Representations for Better Semantics and Faster Retrieval", section 3, Algorithm 1:
-with mu and Sigma = U diag(lambda) U^T the mean and the covariance of the embeddings x of the given texts, lambda in
+with mu and Sigma = U diag(lambda) U^T the mean and the covariance of the embeddings x of the fitted texts, lambda in
 descending order,
 
-    whitened(x) = (x - mu) U diag(1 / sqrt(lambda)), of which the first k dimensions may be kept (256 in the paper).
+    whitened(x) = (x - mu) U diag(1 / sqrt(lambda)), optionally only the first k dimensions (256 in the paper).
 
-The covariance divides by the number of texts less one, as the authors' code does; cosines are the same either way.
+The covariance is divided by the number of texts minus one, as in the authors' code; cosines do not depend on this.
 """
 
 import warnings
@@ -18,19 +18,19 @@ from numpy.typing import NDArray
 from nearfar.types import Encode, NearfarError
 
 NO_VARIANCE = 1e-12
-"""A direction varies if its variance is above this share of the largest mean square of a dimension. Below it, at a
-standard deviation of 1e-6, there is little but the rounding of float32 embeddings."""
-ROWS_AT_ONCE = 4096  # turned to float64 at a time while the covariance is summed
+"""Minimum variance of a direction, relative to the largest mean square of a dimension. Smaller variances, at a standard
+deviation of 1e-6, are mostly rounding of float32 embeddings."""
+ROWS_AT_ONCE = 4096  # converted to float64 at a time for the covariance
 
 
 class Whitening:
-    """An encode function with whitened vectors; called like one, gives float32 [texts, kept dimensions].
+    """Whitens the vectors of an encode function; called like one, returns float32 [texts, kept dimensions].
 
-    Its published rows are fitted either on the texts of the evaluated task ("target") or on NLI sentences. Fitting on
-    the task's own texts is transductive: it uses no scores, but the whole test set's texts at once.
+    The published rows are fitted either on the texts of the evaluated task ("target") or on NLI sentences. Fitting on
+    the task's own texts is transductive: it uses no scores, but all texts of the test set.
 
     Args:
-        encode: what is whitened.
+        encode: the encode function.
         mean: mu, float64 [dim].
         kernel: U diag(1 / sqrt(lambda)), float64 [dim, kept].
     """
@@ -40,18 +40,19 @@ class Whitening:
 
     @classmethod
     def fit(cls, encode: Encode, texts: Sequence[str], *, dimensions: int | None = None) -> "Whitening":
-        """Whitening of ``encode`` by its embeddings of ``texts``; a text that comes twice counts twice.
+        """Fit the whitening of ``encode`` on its embeddings of ``texts``; repeated texts count repeatedly.
 
-        A direction in which the embeddings do not vary has no finite scale and is dropped: ``kernel.shape[1]`` are
-        left. Behind a LayerNorm there is always one, since all that it puts out obeys the same linear equation: BERT's
-        last layer, pooled by ``cls`` or ``mean``, varies in 767 of 768 directions, and whitening the 768th would blow
-        rounding errors up to variance 1. If there are no more texts than dimensions, more are dropped, with a warning:
-        the whitened vectors of those texts then all have the same cosine with one another, and say nothing.
+        A direction in which the embeddings do not vary has no finite scale and is dropped; ``kernel.shape[1]``
+        directions remain. After a LayerNorm there is always one such direction, because its outputs satisfy a linear
+        equation: BERT's last layer, pooled by ``cls`` or ``mean``, varies in 767 of 768 directions, and whitening the
+        768th would scale rounding errors to variance 1. With no more texts than dimensions, more directions are
+        dropped, with a warning: all whitened vectors of those texts then have the same cosine with each other, which
+        is meaningless.
 
         Args:
             encode: texts -> [texts, dim].
             texts: two or more.
-            dimensions: keep so many, those of the largest variance; all by default.
+            dimensions: number of dimensions to keep, those with the largest variance; by default all.
 
         Raises:
             NearfarError: fewer than two texts, embeddings that are all equal or not finite, more dimensions than vary.
@@ -74,25 +75,25 @@ class Whitening:
         if dimensions is not None and not 1 <= dimensions <= rank:
             raise NearfarError(
                 f"dimensions {dimensions}: the embeddings of {len(texts)} texts vary in {rank} of {dim} directions; "
-                f"take 1 to {rank}" + (", or fit on more texts." if rank < dim else ".")
+                f"choose 1 to {rank}" + (", or fit on more texts." if rank < dim else ".")
             )
         if len(texts) <= dim and dimensions is None:
             warnings.warn(
                 f"whitening: the embeddings of {len(texts)} texts vary in {rank} of {dim} directions; the others are "
-                "dropped. Fit on more texts than dimensions, by far.",
+                "dropped. Fit on many more texts than dimensions.",
                 stacklevel=2,
             )
         kept = dimensions or rank
         return cls(encode, mean, directions[:, :kept] / np.sqrt(values[:kept]))
 
     def __call__(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Whitened vectors, in the order of ``texts``."""
+        """Return the whitened vectors, in the order of ``texts``."""
         vectors = np.asarray(self.encode(texts), dtype=np.float64)
         return ((vectors - self.mean) @ self.kernel).astype(np.float32)
 
 
 def _moments(vectors: NDArray[np.floating]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean [dim] and covariance [dim, dim] in float64, without a float64 copy of all vectors."""
+    """Return mean [dim] and covariance [dim, dim] in float64, without a float64 copy of all vectors."""
     mean = vectors.mean(axis=0, dtype=np.float64)
     covariance = np.zeros((len(mean), len(mean)))
     for start in range(0, len(vectors), ROWS_AT_ONCE):

@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 from nearfar.commands.evaluate import evaluate
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import CompareConfig
+from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.paths import as_path, check_file, is_file, is_folder, status
-from nearfar.data.transfer import NAMES
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.comparison import compare_pairwise, compare_runs
 from nearfar.evaluation.paired import EvaluationRun, shared_tasks
@@ -137,7 +137,7 @@ def _evaluate(
     """Evaluate a model in the same way as the evaluations that it is compared with."""
     transfer = next((run.result.transfer for run in opened_runs if run.result.transfer), None)
     probe = {"protocol": transfer.protocol, "nhid": transfer.nhid, "folds": transfer.folds} if transfer else {}
-    labelled = [task for task in tasks or () if transfer and task in transfer.tasks and task not in NAMES]
+    labelled = [task for task in tasks or () if transfer and task in transfer.tasks and task not in PROBE_TASKS]
     named = None if tasks is None else [task for task in tasks if task not in labelled]
     result = evaluate(model, tasks=named, labelled=labelled, **probe, resamples=0, progress=progress)
     return EvaluationRun(result.model, result)

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.baselines.caching import CachedEncode
 from nearfar.baselines.named import is_baseline, is_transductive, open_baseline, parse_spec
-from nearfar.config import STS_TASKS, TRANSFER_TASKS
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import EvaluateConfig
+from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
 from nearfar.data.sts import load_task
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.results import EvaluationResult, TransferResults, check_output, provenance
@@ -27,11 +27,6 @@ if TYPE_CHECKING:
     from nearfar.evaluation.transfer import TransferEvaluation
 
 _SPLITS = {"train", "dev", "test"}
-SUITES: Mapping[str, tuple[str, ...]] = {
-    "sts": STS_TASKS,
-    "transfer": TRANSFER_TASKS,
-    "all": (*STS_TASKS, *TRANSFER_TASKS),
-}
 
 
 @accepts_settings(EvaluateConfig)
@@ -76,7 +71,7 @@ def evaluate(
         file = check_output(config.output, inputs=(model, *spec_parts, *named), overwrite=config.overwrite)
     if isinstance(model, str) and is_baseline(model):
         parse_spec(model)  # an invalid spec is reported before anything is read
-    suite = SUITES[config.suite or "sts"] if config.suite or not named else ()
+    suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
     similarity, transfer, unavailable = _load(suite, config)
     name = config.name or str(getattr(model, "__qualname__", type(model).__name__) if callable(model) else model)
     if not callable(model) and (folder := model_of_run(Path(model))) != Path(model):
@@ -186,7 +181,7 @@ def _load(
     suite: Sequence[str], config: EvaluateConfig
 ) -> tuple[dict[str, Subsets], "dict[str, TransferTask]", dict[str, str]]:
     """Similarity tasks, transfer tasks, and the tasks of the suite that cannot be loaded, with the reason."""
-    from nearfar.data.transfer import NAMES, load_labelled_task, load_transfer
+    from nearfar.data.transfer import load_labelled_task, load_transfer
 
     tasks = config.tasks or ()
     for spec in config.labelled:
@@ -199,7 +194,7 @@ def _load(
         try:
             if task in config.labelled:
                 transfer[task] = load_labelled_task(task)
-            elif task in NAMES and task not in config.pairs:
+            elif task in PROBE_TASKS and task not in config.pairs:
                 transfer[task] = load_transfer(task)
             else:
                 similarity[task] = _merge_splits(load_task(task))

@@ -11,7 +11,7 @@ import numpy as np
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import PredictConfig
 from nearfar.data.files import MissingColumnError, is_plain_text, read_lines
-from nearfar.data.sources import read_columns, text_field, tidied
+from nearfar.data.sources import normalize_whitespace, read_columns, text_field
 from nearfar.disk import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs, write_text
 from nearfar.encoder.device import check_device
 from nearfar.encoder.precision import check_precision
@@ -28,8 +28,9 @@ def predict(model: str | Path, config: PredictConfig, *, progress: bool = True) 
     Settings can be given by name: ``predict("run", input="texts.txt", output="labels.tsv")``; see
     :class:`nearfar.PredictConfig`. The input is a text file with one text per line, where a blank line is an empty text
     so that row i belongs to line i; or a table with one or two ``text_columns``, where an empty field is an error.
-    Texts are normalised as :func:`nearfar.data.sources.tidied` does. The output has the columns of the texts, then
-    ``label`` and ``p_LABEL`` for each label; for a regression model, ``score``. It is written completely or not at all.
+    White space is normalised (:func:`nearfar.data.sources.normalize_whitespace`). The output has the columns of the
+    texts, then ``label`` and ``p_LABEL`` for each label; for a regression model, ``score``. It is written
+    completely or not at all.
 
     Args:
         model: the run folder of a fine-tuned classifier, a model folder, or ``owner/name`` on the Hugging Face Hub.
@@ -70,7 +71,7 @@ def _read(source: str | Path, columns: tuple[str, ...]) -> tuple[tuple[str, ...]
     if is_plain_text(Path(source)):
         if columns:
             raise NearfarError(f"--text-columns {' '.join(columns)}: {source} has one text per line, and no columns.")
-        return ("text",), [(tidied(line),) for _, line in read_lines(Path(source), keep_blank=True)]
+        return ("text",), [(normalize_whitespace(line),) for _, line in read_lines(Path(source), keep_blank=True)]
     names = columns or _default_columns(source)
     items = [
         tuple(text_field(value, name, where) for name, value in zip(names, values, strict=True))

@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
     from nearfar.config.values import Settings, flag, format_value
     from nearfar.config.verbs import (
-        STS_TASKS,
-        TRANSFER_TASKS,
         BackTranslateConfig,
         CompareConfig,
         DemoConfig,
@@ -49,7 +47,7 @@ _EXPORTS_BY_MODULE = {
     "config.finetune": "FinetuneConfig FinetuneStudyConfig split_list",
     "config.training": "RunConfig TrainConfig parse_seeds",
     "config.values": "Settings flag format_value",
-    "config.verbs": "STS_TASKS TRANSFER_TASKS BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
+    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
     "EvaluateConfig GeometryConfig PredictConfig ReportConfig",
     "registry": "FINETUNE FINETUNE_STUDY METHODS",
 }
@@ -61,8 +59,6 @@ __all__ = [
     "FINETUNE",
     "FINETUNE_STUDY",
     "METHODS",
-    "STS_TASKS",
-    "TRANSFER_TASKS",
     "AugmentConfig",
     "BackTranslateConfig",
     "BtConfig",

@@ -27,21 +27,6 @@ from nearfar.config.bounds import (
 from nearfar.config.values import Settings
 from nearfar.types import Precision
 
-STS_TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr", "sickr-full")
-TRANSFER_TASKS = (
-    "mr",
-    "cr",
-    "subj",
-    "mpqa",
-    "sst2",
-    "sst5",
-    "trec",
-    "mrpc",
-    "sick-e",
-    "sickr-learned",
-    "stsb-learned",
-)
-
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(Settings):

@@ -1,1 +1,1 @@
-"""Text on disk, on the hub or generated -> rows -> batches. No model."""
+"""Read text from disk or the hub, or generate it; turn rows into batches. Imports no model."""

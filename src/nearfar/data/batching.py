@@ -1,4 +1,4 @@
-"""Rows -> batches: in a seeded order that can be taken up at any step, each distinct sentence named once."""
+"""Rows -> batches, in a seeded order that can be resumed at any step; each distinct sentence of a batch occurs once."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ Order: TypeAlias = Literal["premise", "file", "rows"]
 
 @dataclass(frozen=True)
 class NliBatch:
-    """Pairs of a batch, as indices into its distinct sentences; two texts are equal exactly if their indices are."""
+    """Pairs of a batch, as indices into its distinct sentences; equal texts have equal indices."""
 
     sentences: list[str]
     """The distinct texts, in order of first appearance."""
@@ -26,22 +26,22 @@ class NliBatch:
     labels: list[int]
     """Label of each pair."""
     rows: list[int]
-    """Where each pair stands in the rows that the batches were made of."""
+    """Index of each pair in ``NliBatches.rows``."""
 
 
 @dataclass(frozen=True)
 class NliBatches:
-    """The batches of every epoch, a pure function of the fields below and the epoch's number.
+    """The batches of every epoch, a pure function of the fields below and the epoch number.
 
     Orders:
 
-    - ``premise``: all rows with the same premise text, wherever they stand, share a batch. Premises are shuffled
-      anew each epoch and fill one batch after the other up to ``batch_size`` rows; a premise that does not fit starts
-      the next. One with more than ``batch_size`` rows is a batch by itself, and counted in :attr:`oversized`.
-    - ``file``: the rows as they stand, never shuffled, cut every ``batch_size`` rows (the authors' code of Liao 2021).
-    - ``rows``: rows shuffled anew each epoch, whatever their premise.
+    - ``premise``: all rows with the same premise text share a batch. Premises are shuffled each epoch and fill one
+      batch after the other up to ``batch_size`` rows; a premise that does not fit starts the next batch. A premise with
+      more than ``batch_size`` rows is a batch by itself, and is counted in :attr:`oversized`.
+    - ``file``: the rows in their given order, never shuffled, in batches of ``batch_size`` (the code of Liao 2021).
+    - ``rows``: rows shuffled each epoch, regardless of their premise.
 
-    No row is left out: the last batch may be small.
+    No row is dropped: the last batch may be smaller.
 
     Raises NearfarError for no rows, a batch size below 1 or above the number of rows, and an unknown order.
 
@@ -68,23 +68,23 @@ class NliBatches:
             )
 
     def steps(self, epoch: int) -> int:
-        """How many batches this epoch has; with order ``premise`` it may differ a little from epoch to epoch."""
+        """Return the number of batches of this epoch; with order ``premise`` it varies slightly between epochs."""
         return len(self._plan(epoch)) if self.order == "premise" else -(-len(self.rows) // self.batch_size)
 
     def total_steps(self, epochs: int) -> int:
-        """How many batches epochs 0 .. ``epochs`` - 1 have together, exactly."""
+        """Return the exact number of batches of epochs 0 .. ``epochs`` - 1 in total."""
         if self.order != "premise":
             return epochs * self.steps(0)
         return sum(self.steps(epoch) for epoch in range(epochs))
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[NliBatch]:
-        """Yield the batches of one epoch, from step ``start`` of it on."""
+        """Yield the batches of one epoch, starting at its step ``start``."""
         for rows in self._plan(epoch)[start:]:
             yield self._batch(rows)
 
     @cached_property
     def premises(self) -> list[list[int]]:
-        """The rows of each distinct premise text, premises and rows in order of appearance."""
+        """The row indices of each distinct premise text, premises and rows in order of appearance."""
         groups: dict[str, list[int]] = {}
         for number, row in enumerate(self.rows):
             groups.setdefault(row.premise, []).append(number)
@@ -92,12 +92,12 @@ class NliBatches:
 
     @property
     def oversized(self) -> int:
-        """How many premises have more rows than a batch holds (order ``premise`` only)."""
+        """Number of premises with more than ``batch_size`` rows (order ``premise`` only)."""
         return sum(len(group) > self.batch_size for group in self.premises) if self.order == "premise" else 0
 
     def _plan(self, epoch: int) -> list[list[int]]:
-        """Row numbers of each batch of the epoch."""
-        # Seeded by text: random.Random hashes it with SHA-512, so neighbouring seeds and epochs share nothing.
+        """Return the row indices of each batch of the epoch."""
+        # A string seed is hashed with SHA-512, so the streams of neighbouring seeds and epochs are independent.
         shuffle = random.Random(f"{self.seed} {epoch}").shuffle
         if self.order == "premise":
             groups = self.premises.copy()
@@ -118,7 +118,7 @@ class NliBatches:
 
 
 def _fill(groups: list[list[int]], batch_size: int) -> list[list[int]]:
-    """Join consecutive groups as long as they fit; a group is never cut."""
+    """Join consecutive groups while they fit into a batch; a group is never split."""
     batches: list[list[int]] = []
     for group in groups:
         if batches and len(batches[-1]) + len(group) <= batch_size:
@@ -130,33 +130,33 @@ def _fill(groups: list[list[int]], batch_size: int) -> list[list[int]]:
 
 @dataclass(frozen=True)
 class TextBatch:
-    """Rows of a batch, as indices into its distinct sentences; two texts are equal exactly if their indices are."""
+    """Rows of a batch, as indices into its distinct sentences; equal texts have equal indices."""
 
     sentences: list[str]
     """The distinct texts, in order of first appearance."""
     columns: tuple[list[int], ...]
     """For each column (text; or anchor, positive, negative), the index in ``sentences`` of each row's text."""
     targets: list[float]
-    """Label or score of each row; empty if the rows have none."""
+    """Label or score of each row; empty without targets."""
     rows: list[int]
-    """Where each row stands in the texts that the batches were made of."""
+    """Index of each row in ``TextBatches.texts``."""
 
 
 @dataclass(frozen=True)
 class TextBatches:
-    """The batches of every epoch, a pure function of the fields below and the epoch's number.
+    """The batches of every epoch, a pure function of the fields below and the epoch number.
 
     ``texts`` are rows of one text each, or pairs, or triplets; ``targets`` their labels or scores. Rows are shuffled
-    anew each epoch and cut every ``batch_size`` rows, no row left out. A rest of fewer than ``min_batch_size`` rows
-    joins the batch before it: a row alone has nothing to be contrasted with. Regression, which contrasts nothing, may
-    set 1.
+    each epoch and split into batches of ``batch_size``; no row is dropped. A remainder of fewer than
+    ``min_batch_size`` rows joins the previous batch, because a contrastive loss needs other rows. Regression may set
+    ``min_batch_size`` to 1.
 
-    With ``balanced`` the targets are labels, and each batch holds as many texts of each class as fit evenly
-    (:mod:`nearfar.data.balancing`); an epoch then has as many batches as the rows would fill, but a large class may be
-    seen in part and a small one repeatedly. Rows that repeat a text of their class count once.
+    With ``balanced`` the targets are labels, and each batch holds the same number of texts of each class
+    (:mod:`nearfar.data.balancing`). An epoch has as many batches as without it, but some rows of a large class may not
+    occur, and those of a small class repeatedly. Rows that repeat a text of their class count once.
 
     Raises NearfarError for no rows, a batch size below ``min_batch_size`` or above the number of rows, a number of
-    targets that is not that of the rows; and with ``balanced`` as :func:`nearfar.data.balancing.check_classes` says.
+    targets other than that of the rows; and with ``balanced`` as :func:`nearfar.data.balancing.check_classes` does.
 
     >>> rows = [("a", "b"), ("c", "b"), ("d", "a"), ("e", "f"), ("g", "h")]
     >>> [len(batch.rows) for batch in TextBatches(rows, batch_size=2).epoch(0)]
@@ -177,10 +177,12 @@ class TextBatches:
             raise NearfarError("there are no rows to train on")
         if len(self.texts) < self.min_batch_size:
             raise NearfarError(
-                f"there is 1 row to train on, but contrast needs other rows: {self.min_batch_size} or more"
+                f"there is 1 row to train on, but a contrastive loss needs at least {self.min_batch_size}"
             )
         if not self.min_batch_size <= self.batch_size <= len(self.texts):
-            why = "" if self.batch_size >= self.min_batch_size else " (contrast needs other rows in the batch)"
+            why = (
+                "" if self.batch_size >= self.min_batch_size else " (a contrastive loss needs other rows in the batch)"
+            )
             raise NearfarError(
                 f"--batch-size is {self.batch_size}, but must be from {self.min_batch_size} to the number of rows, "
                 f"{len(self.texts)}{why}"
@@ -190,28 +192,28 @@ class TextBatches:
         if self.balanced:
             check_classes(self.classes, self.texts, self.batch_size)
 
-    def steps(self, epoch: int) -> int:  # noqa: ARG002, the same question that other batches are asked
-        """How many batches this epoch has: as many as any other."""
+    def steps(self, epoch: int) -> int:  # noqa: ARG002, the interface of NliBatches
+        """Return the number of batches per epoch, the same for all epochs."""
         full, rest = divmod(len(self.texts), self.batch_size)
         return full + (rest > 0 if self.balanced else rest >= self.min_batch_size)
 
     def total_steps(self, epochs: int) -> int:
-        """How many batches epochs 0 .. ``epochs`` - 1 have together, exactly."""
+        """Return the exact number of batches of epochs 0 .. ``epochs`` - 1 in total."""
         return epochs * self.steps(0)
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[TextBatch]:
-        """Yield the batches of one epoch, from step ``start`` of it on."""
+        """Yield the batches of one epoch, starting at its step ``start``."""
         for rows in self._plan(epoch)[start:]:
             yield self._batch(rows)
 
     @cached_property
     def classes(self) -> dict[float, list[int]]:
-        """Label -> the first row of each distinct text of that class, labels and rows in order of appearance."""
+        """Label -> the first row index of each distinct text with that label, in order of appearance."""
         return {} if self.targets is None else distinct_by_class(self.texts, self.targets)
 
     def _plan(self, epoch: int) -> list[list[int]]:
-        """Row numbers of each batch of the epoch."""
-        generator = random.Random(f"{self.seed} {epoch}")  # by text, for the reason given above
+        """Return the row indices of each batch of the epoch."""
+        generator = random.Random(f"{self.seed} {epoch}")  # a string, as in NliBatches
         if self.balanced:
             return sample_balanced_batches(self.classes, self.batch_size, self.steps(epoch), generator)
         rows = list(range(len(self.texts)))

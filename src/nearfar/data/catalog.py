@@ -1,18 +1,19 @@
-"""Where each named data set lives: a local data folder first, else the hub; never another set in its place.
+"""Find the tables of a data set: in the local data folder first, then on the hub. No set is substituted for another.
 
-A data set is named by a *spec*:
+A *spec* names a data set:
 
 ==============================  ====================================================================================
-``snli``, ``sts12``             a named set; alone, the split or subsets that people mean by it (:data:`CATALOG`)
+``snli``, ``sts12``             a named set (:data:`nearfar.data.named_sets.CATALOG`) with its default splits
 ``snli:dev``, ``snli:dev+test`` some of its splits, or subsets (``sts12:MSRpar``)
 ``mr``, ``wiki``                a named set that is one file, without splits
 ``path/to/rows.tsv``            a file, or a folder written by ``datasets``' ``save_to_disk`` (``folder:validation``)
-``hub:owner/name:train``        a hub data set, ``hub:owner/name/config:train`` where it has several configs; ``hub:``
-                                may be left out where no file has that name
+``hub:owner/name:train``        a hub data set; ``hub:owner/name/config:train`` if it has several configs. ``hub:``
+                                may be omitted if no file has that name
 ==============================  ====================================================================================
 
-The local folder is what the environment variable ``NEARFAR_DATA`` names: it has ``nli/SNLI/dev.tsv``,
-``sts/STS12/MSRpar.tsv`` and so on. A named set wins over a file of the same name; write ``./snli`` for the file.
+The environment variable ``NEARFAR_DATA`` names the local data folder, with ``nli/SNLI/dev.tsv``,
+``sts/STS12/MSRpar.tsv`` and so on. A named set has precedence over a file of the same name; write ``./snli`` for the
+file.
 """
 
 import os
@@ -22,29 +23,30 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from nearfar.data import files, hub
-from nearfar.data.named_sets import CATALOG, MIXTURES, NamedSet
-from nearfar.data.paths import as_path, is_file, is_folder, no_such_file, status
+from nearfar.data.catalog_types import NamedSet
+from nearfar.data.named_sets import CATALOG, MIXTURES
+from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
 from nearfar.data.sources import Table, open_table
 from nearfar.types import NearfarError
 
 
 @dataclass(frozen=True)
 class NamedTable:
-    """One table that a spec names: ``name`` is its split, its subset or its file's stem."""
+    """One table of a spec; ``name`` is its split, its subset, or the stem of its file name."""
 
     name: str
     table: Table
     scale: tuple[float, float] | None = None
     sentences: tuple[str, ...] | None = None
-    """The columns that hold its sentences, where it is a named set."""
+    """The columns that hold its sentences; None if it is not a named set."""
 
 
 def find(spec: str) -> list[NamedTable]:
-    """Return the tables that ``spec`` names (module docstring), each split or subset in the order asked for.
+    """Return the tables of ``spec`` (module docstring), splits or subsets in the requested order.
 
     Raises:
-        NearfarError: a table is in none of its places. The message names each place tried, what is there, and what
-            to do.
+        NearfarError: a table was not found. The message names each location searched, the splits available there, and
+            what to do.
 
     """
     name = spec.partition(":")[0]
@@ -56,7 +58,7 @@ def find(spec: str) -> list[NamedTable]:
 
 
 def parse(spec: str) -> tuple[str, tuple[str, ...]]:
-    """Split ``name:split+split`` into the name and its splits (none where the name stands alone)."""
+    """Parse ``name:split+split`` into the name and its splits (none without a colon)."""
     name, colon, rest = spec.partition(":")
     return name, _splits(rest, spec) if colon else ()
 
@@ -68,23 +70,23 @@ def _splits(names: str, spec: str) -> tuple[str, ...]:
     return splits
 
 
-def check_splits(name: str, asked: Sequence[str], there: Sequence[str]) -> None:
-    """Raise unless each split asked for is there."""
-    for split in asked:
-        if split not in there:
-            raise NearfarError(f"{name} has no split {split!r}. It has: {', '.join(there)}.")
+def check_splits(name: str, requested: Sequence[str], available: Sequence[str]) -> None:
+    """Raise NearfarError unless each requested split is available."""
+    for split in requested:
+        if split not in available:
+            raise NearfarError(f"{name} has no split {split!r}. It has: {', '.join(available)}.")
 
 
-def _find_named(name: str, asked: tuple[str, ...]) -> list[NamedTable]:
+def _find_named(name: str, requested: tuple[str, ...]) -> list[NamedTable]:
     entry = CATALOG[name]
     if entry.files:
-        check_splits(name, asked, list(entry.files))
-    splits = asked or entry.splits
+        check_splits(name, requested, list(entry.files))
+    splits = requested or entry.splits
     root = os.environ.get("NEARFAR_DATA")
     folder = as_path(root) / entry.folder if root else None
     paths = {split: folder / _file_name(entry, split) for split in splits} if folder else {}
     local = {split: path for split, path in paths.items() if is_file(path)}
-    if "all" in entry.hub_splits and not asked and len(local) < len(splits):
+    if "all" in entry.hub_splits and not requested and len(local) < len(splits):
         return [_find_on_hub(name, "all", folder, missing=[split for split in splits if split not in local])]
     return [
         NamedTable(split, open_table(local[split]), entry.scale, entry.sentences)
@@ -101,24 +103,24 @@ def _file_name(entry: NamedSet, split: str) -> str:
 def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequence[str]) -> NamedTable:
     entry = CATALOG[name]
     if entry.hub is None:
-        tried = entry.advice if split in entry.splits else "No hub copy of that split is known."
+        on_hub = entry.advice if split in entry.splits else "No hub copy of that split is known."
     elif split not in entry.hub_splits:
-        tried = f"The hub data set {entry.hub} has no such split; it has: {', '.join(entry.hub_splits)}."
+        on_hub = f"The hub data set {entry.hub} has no such split; it has: {', '.join(entry.hub_splits)}."
     else:
         try:
             table = _rename(open_table(f"hub:{entry.hub}", split=entry.hub_splits[split]), entry)
             return NamedTable(split, table, entry.scale, entry.sentences)
         except NearfarError as error:
-            tried = f"{error} Go online once to fetch it into the cache, or set NEARFAR_DATA to a folder that has it."
+            on_hub = f"{error} Go online once to download it, or set NEARFAR_DATA to a folder that has it."
     if folder is None:
         local, instead = "NEARFAR_DATA is not set, so no local folder was searched.", ""
     else:
-        there = [] if entry.files else sorted(path.stem for path in folder.glob("*.tsv"))
+        available = [] if entry.files else sorted(path.stem for path in folder.glob("*.tsv"))
         names = ", ".join(str(folder / _file_name(entry, split)) for split in missing)
-        local = f"Not there: {names}{'' if is_folder(folder) else ' (nor the folder)'}."
-        instead = f" What is there: {name}:{'+'.join(there)}." if there else ""
+        local = f"Missing: {names}{'' if is_folder(folder) else ' (the folder does not exist)'}."
+        instead = f" Available: {name}:{'+'.join(available)}." if available else ""
     title = name if list(missing) == ["all"] else f"{name}:{'+'.join(missing)}"
-    raise NearfarError(f"{title} was not found.\n  {local}{instead}\n  {tried}")
+    raise NearfarError(f"{title} was not found.\n  {local}{instead}\n  {on_hub}")
 
 
 def _rename(table: Table, entry: NamedSet) -> Table:
@@ -129,14 +131,14 @@ def _rename(table: Table, entry: NamedSet) -> Table:
 
 def _find_unnamed(spec: str) -> list[NamedTable]:
     if not spec.strip():
-        raise NearfarError("An empty name names no data set; name a file or a data set.")
+        raise NearfarError("The name of the data set is empty; name a file or a data set.")
     path = as_path(spec)
     if status(path) is not None:
         return [NamedTable(files.stem(path), open_table(path))]
-    head, colon, rest = spec.rpartition(":")  # the last colon: a path may have others
+    head, colon, rest = spec.rpartition(":")  # the last colon: a path may contain others
     if colon and head and status(as_path(head)) is not None:
         return _open_splits(head, _splits(rest, spec))
-    name, colon, rest = spec.removeprefix("hub:").partition(":")  # the first colon: train[:1000] has another
+    name, colon, rest = spec.removeprefix("hub:").partition(":")  # the first colon: train[:1000] contains another
     splits = _splits(rest, spec) if colon else ()
     if spec.startswith("hub:"):
         return _open_splits(f"hub:{name}", splits)
@@ -154,15 +156,15 @@ def _open_splits(source: str, splits: tuple[str, ...]) -> list[NamedTable]:
 
 
 def _check_hub_name(name: str) -> None:
-    # A mistyped path or name is a mistake to report at once, not a question to the hub.
+    # Report a mistyped path or name at once, without asking the hub.
     path = Path(name)
     known = files.is_known(path) or files.is_plain_text(path)
     if path.name == name and not known:
         close = get_close_matches(name, [other for other in (*CATALOG, *MIXTURES) if other != name], n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise NearfarError(
-            f"{name}: neither a file nor a named data set.{hint} Named: {', '.join([*CATALOG, *MIXTURES])} and "
-            "microworld; a hub data set is owner/name."
+            f"{name}: neither a file nor a named data set.{hint} Named data sets: {', '.join([*CATALOG, *MIXTURES])} "
+            "and microworld; a hub data set is owner/name."
         )
     if known or is_folder(path.parent) or not hub.NAME.fullmatch(name):
-        raise no_such_file(path)
+        raise missing_file_error(path)

@@ -1,4 +1,4 @@
-"""Data to fine-tune classifiers on: tasks of GLUE, reviews, and one's own labelled texts, each in three parts.
+"""Data for fine-tuning classifiers: GLUE tasks, reviews, and own labelled texts, each split into train, dev and test.
 
 ========  ======================================  ==========================================================
 task      rows; labels, or scores                 train; test
@@ -15,106 +15,41 @@ amazon2   text; negative, positive                reviews with 1-2 and 4-5 stars
 yelp2     text; negative, positive                reviews with 1-2 and 4-5 stars; a fifth of them
 ========  ======================================  ==========================================================
 
-GLUE keeps the labels of its test sets to itself. As in Gunel et al. (2021), its *validation* set is the test set here,
-and 500 training rows with the label distribution of the training set are the validation set; scores on GLUE's
-leaderboard are others. A train split other than ``train`` stands after a colon: ``mnli:train_20k_nyu``. Reviews with 3
-stars are left out, as they were from the polarity sets of Zhang et al. (2015); the labelled *sentences* of
-``sentiment-labelled:yelp``, picked for being clear, are no substitute for reviews, so that ``yelp2`` holds out its own.
+GLUE does not publish the labels of its test sets. As in Gunel et al. (2021), its *validation* set is the test set here,
+and the validation set is a stratified sample of 500 training rows; scores are not comparable with GLUE's leaderboard.
+Another training split is named after a colon: ``mnli:train_20k_nyu``. Reviews with 3 stars are dropped, as in the
+polarity sets of Zhang et al. (2015). The labelled *sentences* of ``sentiment-labelled:yelp`` were selected for being
+clear and do not represent reviews, so ``yelp2`` holds out its own test set.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
 
+from nearfar.data.catalog_types import FinetuningTask, Metric
 from nearfar.data.label_counts import label_summary
 from nearfar.data.labelled import Reader, Split, infer_reader
-from nearfar.data.nli import UNLABELLED
+from nearfar.data.named_sets import FINETUNING_TASKS
 from nearfar.data.sampling import hold_out
-from nearfar.types import LABEL_NAMES, NearfarError
-
-Metric: TypeAlias = Literal["accuracy", "matthews", "accuracy_f1", "pearson_spearman"]
+from nearfar.types import NearfarError
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClassificationTask:
-    """A task to fine-tune for and to test on."""
+    """A fine-tuning task: its training, validation and test rows."""
 
     name: str
     train: Split
     validation: Split
     test: Split
     label_names: tuple[str, ...]
-    """The name of each label's number; empty where targets are scores."""
+    """The label names in the order of their numbers; empty for a task with scores."""
     metric: Metric
-    """``accuracy_f1``: F1 of the label numbered 1, as in GLUE."""
+    """``accuracy_f1``: F1 of the label with number 1, as in GLUE."""
     sources: tuple[str, ...]
-    """What train, validation and test are, for people to read."""
+    """One description each of train, validation and test, for display."""
     labels: tuple[str, ...] = ()
-    """Labels with their counts, before rows are held out, and which are rare (:mod:`nearfar.data.label_counts`)."""
-
-
-class _TaskDefinition(NamedTuple):
-    source: str
-    """Set in the catalog."""
-    test: str | None
-    """Spec in the catalog; None: a fifth of train."""
-    columns: tuple[str, ...]
-    label_names: tuple[str, ...]
-    metric: Metric = "accuracy"
-    label_aliases: Mapping[str, str | None] | None = None
-    """Label as it is written, besides by name -> its name; None: left out. By default, the numbers of the labels."""
-    note: str = "GLUE's validation set, as the labels of its test set are not published"
-    validation: str | None = None
-    label_column: str = "label"
-
-    def reader(self, name: str) -> Reader:
-        numbers: dict[str, int | None] = {label: number for number, label in enumerate(self.label_names)}
-        if self.label_aliases is None:
-            numbers |= {str(number): number for number in range(len(self.label_names))}
-        else:
-            numbers |= {
-                written: None if label is None else numbers[label] for written, label in self.label_aliases.items()
-            }
-        return Reader(
-            columns=self.columns,
-            label_column=self.label_column,
-            label_names=self.label_names,
-            labels=numbers,
-            label_source=f"those of {name}",
-        )
-
-
-_TEXT, _PAIR = ("text",), ("sentence1", "sentence2")
-_SENTIMENT = ("negative", "positive")
-_ENTAILMENT = ("entailment", "not_entailment")  # in GLUE's order, as all labels here
-_STARS = {"1": "negative", "2": "negative", "3": None, "4": "positive", "5": "positive"}
-_NLI = {str(number): name for number, name in enumerate(LABEL_NAMES)} | {mark: None for mark in UNLABELLED if mark}
-_MRPC = "the official test set, whose labels are published; GLUE's validation set is a part of train"
-_MATCHED = "GLUE's matched validation set, as the labels of its test sets are not published"
-_TASKS: Mapping[str, _TaskDefinition] = {
-    "sst2": _TaskDefinition("sst2-glue", "sst2-glue:dev", _TEXT, _SENTIMENT),
-    "cola": _TaskDefinition("cola", "cola:dev", _TEXT, ("unacceptable", "acceptable"), "matthews"),
-    "mrpc": _TaskDefinition("mrpc", "mrpc:test", _PAIR, ("different", "paraphrase"), "accuracy_f1", note=_MRPC),
-    "rte": _TaskDefinition("rte", "rte:dev", _PAIR, _ENTAILMENT),
-    "qnli": _TaskDefinition("qnli", "qnli:dev", ("question", "sentence"), _ENTAILMENT),
-    "mnli": _TaskDefinition(
-        "mnli", "mnli:dev_matched", ("premise", "hypothesis"), LABEL_NAMES, label_aliases=_NLI, note=_MATCHED
-    ),
-    "stsb": _TaskDefinition(
-        "stsb",
-        "stsb:test",
-        _PAIR,
-        (),
-        "pearson_spearman",
-        note="the official test set",
-        validation="stsb:dev",
-        label_column="score",
-    ),
-    "amazon2": _TaskDefinition("amazon5", "amazon5:test", _TEXT, _SENTIMENT, label_aliases=_STARS, note=""),
-    "yelp2": _TaskDefinition("yelp5", None, _TEXT, _SENTIMENT, label_aliases=_STARS, note=""),
-}
-TASKS = tuple(_TASKS)
+    """Label counts before rows are held out, and warnings about rare labels (:mod:`nearfar.data.label_counts`)."""
 
 
 def load_classification(
@@ -128,40 +63,39 @@ def load_classification(
     label_column: str = "label",
     limit: int | None = None,
 ) -> ClassificationTask:
-    """Return a task by its name (module docstring), or one's own data: a file or hub data set, named as in the catalog.
+    """Return a task by name (module docstring), or own data: a file or hub data set (:mod:`nearfar.data.catalog`).
 
-    One's own data has the columns ``text`` and ``label``, or ``sentence1``, ``sentence2`` and ``label``, or those that
-    ``text_columns`` (one or two) and ``label_column`` name. Labels are strings or integers, numbered by value where all
-    are integers, else as text. They are *scores*, to be predicted by regression, where one has a fraction (``3.5``).
-    ``microworld`` gives its generated sentences by kind of activity.
+    Own data has the columns ``text`` and ``label``, or ``sentence1``, ``sentence2`` and ``label``, or the columns in
+    ``text_columns`` (one or two) and ``label_column``. Labels are strings or integers; they are numbered in numeric
+    order if all are integers, else in text order. If any label has a fraction (``3.5``), they are *scores*, for
+    regression. ``microworld`` is the generated sentences, labelled by kind of activity.
 
-    ``validation`` and ``test`` name other data for these parts, with the same columns and labels. Where there is none
+    ``validation`` and ``test`` name other data for these splits, with the same columns and labels. Without them,
 
-    - for test, a fifth of the training rows is held out, by ``seed``, labels in their proportions; that of ``yelp2`` is
-      the same whatever the seed;
-    - for validation, ``validation_rows`` of those that are left are drawn likewise; where fewer than twice as many are
-      left, a tenth of them.
+    - test: a stratified fifth of the training rows is held out, by ``seed`` (for ``yelp2`` independent of the seed);
+    - validation: ``validation_rows`` of the remaining rows are held out in the same way, or a tenth of them if fewer
+      than twice as many remain.
 
-    A label's only row stays in train. ``limit`` then keeps the first so many training rows: validation and test do not
-    depend on it. Texts are tidied as :func:`nearfar.data.sources.text_field` says.
+    The only row of a label stays in train. ``limit`` then keeps the first rows of train; validation and test do not
+    depend on it. White space is normalised as in :func:`nearfar.data.sources.text_field`.
 
     Raises:
-        NearfarError: data that cannot be found or read, columns that it does not have; an empty text, a label that the
-            task or the training data does not have, a score that is no number or off the scale (each with file and
-            line); a part without rows, a label without a training row, labels or scores that are all equal; data named
-            for training and for another part.
+        NearfarError: data that cannot be found or read, missing columns; an empty text, a label that is not in the
+            task or in the training data, a score that is not a number or is off the scale (each with file and line);
+            a split without rows, a label without a training row, labels or scores that are all equal; the same data
+            for train and another split.
     """
     _check_counts(validation_rows, limit)
     name, _, split = name_or_file.partition(":")
-    named, spec = _TASKS.get(name), name_or_file
+    named, spec = FINETUNING_TASKS.get(name), name_or_file
     if named is None:
         reader = infer_reader(spec, text_columns, label_column)
         metric: Metric = "accuracy" if reader.label_names else "pearson_spearman"
         test_note, test_seed = "", seed
     else:
         if text_columns is not None or label_column != "label":
-            raise NearfarError(f"{name} knows its own columns; name none.")
-        reader, metric = named.reader(name), named.metric
+            raise NearfarError(f"{name} is a named task with fixed columns; remove the column settings.")
+        reader, metric = _reader(name, named), named.metric
         spec = f"{named.source}:{split or 'train'}"
         test_note, test_seed = f" ({named.note})" if named.note and not test else "", 0
         test, validation = test or named.test, validation or named.validation
@@ -171,22 +105,22 @@ def load_classification(
         ("validation", validation, "test", test),
     ):
         if first is not None and first == second:
-            raise NearfarError(f"{first} is named for {one} and for {other}; name other data for one of them.")
+            raise NearfarError(f"{first} is named both for {one} and for {other}; name other data for one of them.")
 
     train, title = reader.read(spec)
     counts = Counter(int(target) for target in train.targets) if reader.label_names else Counter()
     labels = label_summary({name: counts[number] for number, name in enumerate(reader.label_names)}) if counts else []
-    stratified = ", labels in their proportions" if reader.label_names else ""
+    stratified = ", stratified by label" if reader.label_names else ""
     if test is None:
-        train, tested = _take_out(train, max(1, len(train.texts) // 5), f"{test_seed} test", title, reader)
+        train, tested = _hold_out_rows(train, max(1, len(train.texts) // 5), f"{test_seed} test", title, reader)
         tested_title = f"a fifth of train, drawn by seed {test_seed}{stratified}"
     else:
         tested, tested_title = reader.read(test)
     if validation is None:
         rows = len(train.texts)
         count = validation_rows if rows >= 2 * validation_rows else max(1, rows // 10)
-        train, validated = _take_out(train, count, f"{seed} validation", title, reader)
-        tenth = f" (a tenth, as {rows:,} rows are too few for {validation_rows:,})" if count < validation_rows else ""
+        train, validated = _hold_out_rows(train, count, f"{seed} validation", title, reader)
+        tenth = f" (a tenth: {rows:,} rows are too few for {validation_rows:,})" if count < validation_rows else ""
         validated_title = f"of train, drawn by seed {seed}{stratified}{tenth}"
     else:
         validated, validated_title = reader.read(validation)
@@ -209,39 +143,55 @@ def load_classification(
     )
 
 
+def _reader(name: str, task: FinetuningTask) -> Reader:
+    """Return the reader of a named task; ``name`` is the task's, for error messages."""
+    numbers: dict[str, int | None] = {label: number for number, label in enumerate(task.label_names)}
+    if task.label_aliases is None:
+        numbers |= {str(number): number for number in range(len(task.label_names))}
+    else:
+        numbers |= {alias: None if label is None else numbers[label] for alias, label in task.label_aliases.items()}
+    return Reader(
+        columns=task.columns,
+        label_column=task.label_column,
+        label_names=task.label_names,
+        labels=numbers,
+        label_source=f"those of {name}",
+    )
+
+
 def _check_counts(validation_rows: int, limit: int | None) -> None:
-    for number, what in ((validation_rows, "The number of validation rows"), (limit, "The limit of training rows")):
+    for number, what in ((validation_rows, "The number of validation rows"), (limit, "The limit on training rows")):
         if number is not None and number < 1:
             raise NearfarError(f"{what} is {number}, but must be at least 1.")
 
 
-def _take_out(rows: Split, count: int, seed: str, title: str, reader: Reader) -> tuple[Split, Split]:
-    """Return the rows that stay and those that are taken out, both in their order."""
+def _hold_out_rows(rows: Split, count: int, seed: str, title: str, reader: Reader) -> tuple[Split, Split]:
+    """Return the remaining rows and the held-out rows, both in their original order."""
     strata = [int(target) for target in rows.targets] if reader.label_names else [0] * len(rows.targets)
-    out = set(hold_out(strata, count, seed=seed))
-    if not out:
+    held_out = set(hold_out(strata, count, seed=seed))
+    if not held_out:
         part = seed.rpartition(" ")[2]
         raise NearfarError(f"{title}: too few rows to hold some out for {part}; name other data for {part}.")
-    stay = [place for place in range(len(strata)) if place not in out]
-    return _pick(rows, stay), _pick(rows, sorted(out))
+    remaining = [index for index in range(len(strata)) if index not in held_out]
+    return _pick(rows, remaining), _pick(rows, sorted(held_out))
 
 
-def _pick(rows: Split, places: Sequence[int]) -> Split:
-    return Split([rows.texts[place] for place in places], [rows.targets[place] for place in places])
+def _pick(rows: Split, indices: Sequence[int]) -> Split:
+    return Split([rows.texts[index] for index in indices], [rows.targets[index] for index in indices])
 
 
 def _check_train(train: Split, title: str, reader: Reader, limit: int | None) -> None:
-    there = set(train.targets)
-    more = "" if limit is None else f" Only {limit} training rows are kept: keep more, or draw a sample."
+    targets = set(train.targets)
+    more = "" if limit is None else f" Only the first {limit} training rows are kept: keep more, or draw a sample."
     for number, name in enumerate(reader.label_names):
-        if number not in there:
+        if number not in targets:
             raise NearfarError(f"{title}: no training row has the label {name!r}.{more}")
-    if len(there) < 2:
+    if len(targets) < 2:
         score = train.targets[0]
         raise NearfarError(f"{title}: every score is {score:g}; there is nothing to learn from equal scores.{more}")
 
 
 def _part_summary(part: str, title: str, rows: Split, train: set[tuple[str, ...]]) -> str:
     count = f"{len(rows.texts):,} rows"
-    again = sum(texts in train for texts in rows.texts)
-    return f"{part}: {title}: {count}" + (f", {again:,} of them with texts that train has too" if again else "")
+    overlap = sum(texts in train for texts in rows.texts)
+    return f"{part}: {title}: {count}" + (f", {overlap:,} of them with texts that are also in train" if overlap else "")

@@ -1,7 +1,7 @@
-"""One file of rows, read by column name: TSV, CSV, JSON lines (each also gzipped) or Parquet; or of lines: plain text.
+"""Read one file: rows by column name from TSV, CSV, JSON lines (each also gzipped) or Parquet; lines of plain text.
 
-TSV has *no quoting* (a ``"`` is an ordinary character, no field holds a tab or a line break); CSV has the standard
-quoting, so that a record may span lines and is known by its first. Lines that are wholly blank are skipped.
+TSV has *no quoting* (a ``"`` is an ordinary character, no field contains a tab or a line break). CSV has the standard
+quoting, so that a record may span lines; errors name its first line. Blank lines are skipped.
 """
 
 import csv
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     import pyarrow
 
 MAX_LINE_BYTES = 2**26
-"""Bytes that a line may have. A file without line ends, or a small one that unpacks without end, stops here."""
+"""Maximum bytes per line, against files without line ends and decompression bombs."""
 _NOT_TEXT = (
     (b"\xff\xfe", "It is UTF-16. "),
     (b"\xfe\xff", "It is UTF-16. "),
-    (b"\x1f\x8b", "It is gzipped: end its name in .gz, or unpack it. "),
+    (b"\x1f\x8b", "It is gzipped: add .gz to its name, or unpack it. "),
     (b"PK\x03\x04", "It is a ZIP archive, as spreadsheets are. "),
 )
-"""How files begin that are taken for text."""
+"""First bytes of files that are often mistaken for text, and a hint."""
 
 
 class MissingColumnError(NearfarError):
-    """A table has no column of the name asked for."""
+    """A table does not have the requested column."""
 
 
 class Location(NamedTuple):
-    """Where a row stands, counted from 1: a line of a text file, or a row of a Parquet file or data set."""
+    """The position of a row, counted from 1: a line of a text file, or a row of a Parquet file or data set."""
 
     source: str
     number: int
@@ -46,35 +46,34 @@ class Location(NamedTuple):
 
 
 Rows: TypeAlias = Iterator[tuple[Location, tuple[object, ...]]]
-"""Rows as they are asked for: where each stands, and its values in the order of the columns asked for."""
+"""The location of each row, and its values in the order of the requested columns."""
 
 
 def read_file(path: Path, columns: Sequence[str]) -> Rows:
-    """Yield the ``columns`` of each row of ``path``; the extension says the format (see :data:`EXTENSIONS`).
+    """Yield the ``columns`` of each row of ``path``; the extension determines the format (see :data:`EXTENSIONS`).
 
-    Text files yield strings (JSON lines: whatever JSON holds); Parquet yields Python values, and the names of classes
-    where ``datasets`` wrote the file and its features name them.
+    Text files yield strings (JSON lines: JSON values). Parquet yields Python values, and class names if ``datasets``
+    wrote the file and its features declare them.
 
     Raises:
-        NearfarError: no such file or no regular one, unknown extension, an empty or damaged file, text that is not
-            UTF-8, a line above :data:`MAX_LINE_BYTES`, a missing or doubled column, a line that has too many or too few
-            fields or is not a JSON object. It names file and line.
+        NearfarError: a missing or not regular file, an unknown extension, an empty or damaged file, text that is not
+            UTF-8, a line longer than :data:`MAX_LINE_BYTES`, a missing or duplicate column, a line with too many or too
+            few fields, or one that is not a JSON object. The message names file and line.
 
     """
     check_file(path)
     reader = _READERS.get(_extension(path))
     if reader is None:
-        raise NearfarError(f"{path}: unknown extension. Files of rows end in {', '.join(EXTENSIONS)}.")
+        raise NearfarError(f"{path}: unknown extension. Files with columns end in {', '.join(EXTENSIONS)}.")
     return reader(path, columns)
 
 
 def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[tuple[Location, str]]:
-    """Yield the lines of a plain text file (:data:`PLAIN_TEXT`) without their line ends; blank ones if ``keep_blank``.
+    """Yield the lines of a plain text file (:data:`PLAIN_TEXT`) without line ends; blank ones only if ``keep_blank``.
 
     Raises:
-        NearfarError: no such file or no regular one, a damaged one, a line above :data:`MAX_LINE_BYTES`, or text that
-        is not
-            UTF-8; it names file and line.
+        NearfarError: a missing, not regular or damaged file, a line longer than :data:`MAX_LINE_BYTES`, or text that
+            is not UTF-8. The message names file and line.
 
     """
     check_file(path)
@@ -84,30 +83,33 @@ def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[tuple[Locati
 
 
 def is_plain_text(path: Path) -> bool:
-    """Whether :func:`read_lines` is the one to read ``path``."""
+    """Whether ``path`` has an extension of plain text, for :func:`read_lines`."""
     return _extension(path) in PLAIN_TEXT
 
 
 def is_known(path: Path) -> bool:
-    """Whether the extension of ``path`` is one that :func:`read_file` reads."""
+    """Whether ``path`` has an extension that :func:`read_file` reads."""
     return _extension(path) in _READERS
 
 
 def stem(path: Path) -> str:
-    """Return the file name without the extension of its format: ``dev`` for ``sets/dev.tsv.gz``."""
+    """Return the file name without its format extension: ``dev`` for ``sets/dev.tsv.gz``."""
     return path.name[: -len(_extension(path))] if is_known(path) else path.name
 
 
 def column_indices(names: Sequence[str], columns: Sequence[str], where: object) -> list[int]:
-    """Return the index of each of ``columns`` in ``names``; an error at ``where`` lists the names there."""
+    """Return the index of each of ``columns`` in ``names``.
+
+    Raises MissingColumnError for a missing column, NearfarError for a duplicate one; ``where`` begins the message.
+    """
     for column in columns:
         if (count := names.count(column)) != 1:
-            there = ", ".join(_printable(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
+            existing = ", ".join(_printable(name) for name in names[:20]) + (", ..." if len(names) > 20 else "")
             problem = f"{count} columns named" if count else "no column"
             kind = NearfarError if count else MissingColumnError
             raise kind(
-                f"{where}: {problem} {column!r}. The columns there: {there}.{nearest(column, names)} "
-                "Rename it, or say which column to read instead."
+                f"{where}: {problem} {column!r}. Its columns: {existing}.{nearest(column, names)} "
+                "Rename the column, or name another one to read."
             )
     return [names.index(column) for column in columns]
 
@@ -122,14 +124,14 @@ def _extension(path: Path) -> str:
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    # Split on \n alone and decode line by line, so that an error names the line, and a stray \r stays in its field.
+    # Split only at \n and decode line by line, so that an error names the line, and a stray \r stays in its field.
     try:
         with gzip.open(path) if _extension(path).endswith(".gz") else path.open("rb") as file:
             for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
                 if len(line) > MAX_LINE_BYTES:
                     raise NearfarError(
                         f"{Location(str(path), number)}: the line is longer than {MAX_LINE_BYTES / 2**20:g} MiB. "
-                        "Write one row per line, and split longer texts."
+                        "Write one row per line, and split long texts."
                     )
                 try:
                     yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -150,10 +152,9 @@ def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
 
 
 def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
-    # strict: a quote that never closes would otherwise swallow the rest of the file in silence.
-    csv.field_size_limit(
-        MAX_LINE_BYTES
-    )  # of this process; Python's own limit, 131,072 characters, is below long documents
+    # Applies to the whole process. Python's default, 131,072 characters, is too low for long documents.
+    csv.field_size_limit(MAX_LINE_BYTES)
+    # strict: an unclosed quote would otherwise silently swallow the rest of the file.
     reader = csv.reader((line for _, line in _lines(path)), strict=True)
     start = 1
     try:
@@ -162,7 +163,7 @@ def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
                 yield start, fields
             start = reader.line_num + 1
     except csv.Error as error:
-        why = "a carriage return stands alone in it" if "new-line character" in str(error) else str(error)
+        why = "it has a carriage return without a line feed" if "new-line character" in str(error) else str(error)
         raise NearfarError(f"{Location(str(path), start)}: not well-formed CSV: {why}.") from None
 
 
@@ -174,12 +175,12 @@ def _read_delimited(
     if not header:
         raise NearfarError(f"{path} is empty; its first line should name the columns.")
     if any("\0" in name for name in header):
-        raise NearfarError(f"{path} holds NUL bytes, as UTF-16 does. Save the file as UTF-8.")
+        raise NearfarError(f"{path} contains NUL bytes, as UTF-16 does. Save the file as UTF-8.")
     indices = column_indices(header, columns, Location(str(path), number))
     for number, fields in records:
         where = Location(str(path), number)
         if len(fields) != len(header):
-            raise NearfarError(f"{where}: {len(fields)} fields, where the header names {len(header)} columns.")
+            raise NearfarError(f"{where}: {len(fields)} fields, but the header has {len(header)} columns.")
         yield where, tuple(fields[index] for index in indices)
 
 
@@ -224,21 +225,21 @@ def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:
                     number += 1
                     yield Location(str(path), number, "row"), name_classes(values, class_names)
     except (pyarrow.ArrowException, OSError, ValueError, TypeError, LookupError, OverflowError) as error:
-        raise NearfarError(f"{path} cannot be read as Parquet: {error}.") from None  # its readers raise all of these
+        raise NearfarError(f"{path} cannot be read as Parquet: {error}.") from None  # pyarrow raises all of these
 
 
 def _values(path: Path, batch: "pyarrow.RecordBatch", column: str, before: int) -> list[Any]:
-    """A batch's values of a column; an error names the row, of which ``before`` were read."""
+    """Return a batch's values of a column; an error names the row. ``before`` is the number of rows already read."""
     try:
         return list(batch.column(column).to_pylist())
     except UnicodeDecodeError:
-        for place, value in enumerate(batch.column(column), before + 1):
+        for number, value in enumerate(batch.column(column), before + 1):
             try:
                 value.as_py()
             except UnicodeDecodeError as error:
                 raise NearfarError(
-                    f"{Location(str(path), place, 'row')}: column {column!r} is not UTF-8 (byte {error.start + 1} is "
-                    f"0x{error.object[error.start]:02x}). Write the file with text in UTF-8."
+                    f"{Location(str(path), number, 'row')}: column {column!r} is not UTF-8 (byte {error.start + 1} is "
+                    f"0x{error.object[error.start]:02x}). Write the text as UTF-8."
                 ) from None
         raise
 
@@ -251,14 +252,14 @@ def _class_names(path: Path, schema: "pyarrow.Schema", columns: Sequence[str]) -
     try:
         features = datasets.Features.from_arrow_schema(schema)
         return [getattr(features[column], "names", None) for column in columns]
-    except Exception as error:  # datasets raises whatever its parts raise
+    except Exception as error:  # datasets passes on the exceptions of all libraries below it
         raise NearfarError(
-            f"{path}: the names of its classes, which datasets wrote, cannot be read ({shown(error)}). Write it anew."
+            f"{path}: the class names that datasets wrote cannot be read ({shown(error)}). Write the file again."
         ) from None
 
 
 def name_classes(values: tuple[object, ...], class_names: Sequence[Sequence[str] | None]) -> tuple[object, ...]:
-    """Replace class indices by their names where a data set declares them; -1, a missing class, stays."""
+    """Replace class indices by the class names that a data set declares; -1, a missing class, is kept."""
     return tuple(
         names[value] if names and isinstance(value, int) and 0 <= value < len(names) else value
         for value, names in zip(values, class_names, strict=True)
@@ -278,4 +279,4 @@ _READERS: dict[str, Callable[[Path, Sequence[str]], Rows]] = {
 }
 EXTENSIONS = tuple(_READERS)
 PLAIN_TEXT = (".txt", ".txt.gz")
-"""Extensions of files that have one text a line, and no columns."""
+"""Extensions of files with one text per line and no columns."""

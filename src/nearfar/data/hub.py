@@ -1,4 +1,4 @@
-"""Data sets of the ``datasets`` library: from the hub, or from a folder that ``save_to_disk`` wrote."""
+"""Data sets of the ``datasets`` library: from the hub, or from a folder written by ``save_to_disk``."""
 
 import re
 from collections.abc import Sequence
@@ -6,24 +6,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.data.files import Location, Rows, column_indices, name_classes
-from nearfar.data.paths import is_file, is_folder, names_in
+from nearfar.data.paths import is_file, is_folder, list_names
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from datasets import Dataset, DatasetDict
 
 NAME = re.compile(r"([\w.-]+/[\w.-]+)(?:/([\w.-]+))?")
-"""How a hub data set is named: ``owner/name``, or ``owner/name/config`` where it has several."""
+"""The name of a hub data set: ``owner/name``, or ``owner/name/config`` if it has several configs."""
 
-PATIENCE = 10.0
-"""Seconds that the hub has for its first answer; ``datasets`` alone retries an unreachable one for half a minute."""
+TIMEOUT = 10.0
+"""Seconds to wait for the hub's first answer; ``datasets`` alone retries an unreachable hub for half a minute."""
 
 
 def load_hub(name: str, *, split: str | None = None) -> "Dataset":
-    """Return a split of the hub data set ``owner/name[/config]``, from the local cache where the hub is out of reach.
+    """Return a split of the hub data set ``owner/name[/config]``, from the local cache if the hub is unreachable.
 
-    ``split`` is a split's name or any expression of ``datasets`` (``train[:1000]``); it may be left out where there is
-    only one.
+    ``split`` is the name of a split or a slice expression of ``datasets`` (``train[:1000]``); it may be omitted if
+    there is only one split.
 
     Raises:
         NearfarError: the hub is unreachable and nothing is cached, or it has no such data set, config or split.
@@ -36,38 +36,40 @@ def load_hub(name: str, *, split: str | None = None) -> "Dataset":
         raise NearfarError(f"hub:{name}: a hub data set is named owner/name, or owner/name/config.")
     repository, config = match.groups()
     if is_folder(Path(repository)):
-        # load_dataset would read that folder, whatever it holds.
-        raise NearfarError(f"hub:{name}: the folder {repository} in the working directory hides it; work elsewhere.")
+        # load_dataset would read that folder instead.
+        raise NearfarError(
+            f"hub:{name}: the folder {repository} in the working directory hides it; change the working directory."
+        )
     try:
         _check_reachable(repository)
         return _choose(datasets.load_dataset(repository, config, split=split), split, f"hub:{name}")
     except NearfarError:
         raise
-    except Exception as error:  # datasets raises whatever its parts raise; for us each means the same
+    except Exception as error:  # datasets passes on the exceptions of all libraries below it
         raise NearfarError(f"hub:{name}: {type(error).__name__}: {_first_line(error)}.") from error
 
 
 def load_folder(path: Path, *, split: str | None = None) -> "Dataset":
-    """Return the data set, or the split of a dictionary of them, that ``save_to_disk`` wrote to the folder ``path``."""
+    """Return the data set, or one split of a data set dictionary, that ``save_to_disk`` wrote to ``path``."""
     import datasets
 
     if not any(is_file(path / marker) for marker in ("state.json", "dataset_dict.json")):
-        there = names_in(path)[:12]
+        files = list_names(path)[:12]
         raise NearfarError(
-            f"{path} is a folder, not saved by datasets' save_to_disk. Name one file of rows in it, such as: "
-            f"{', '.join(there) or 'it is empty'}."
+            f"{path} is a folder that was not written by datasets' save_to_disk. Name one of its files: "
+            f"{', '.join(files) or 'it is empty'}."
         )
     try:
         data = datasets.load_from_disk(str(path))
     except Exception as error:  # as above
         raise NearfarError(f"{path} cannot be read: {type(error).__name__}: {_first_line(error)}.") from error
     if split is not None and isinstance(data, datasets.Dataset):
-        raise NearfarError(f"{path} holds one data set without splits; leave out {split!r}.")
+        raise NearfarError(f"{path} is a single data set without splits; remove {split!r}.")
     return _choose(data, split, str(path))
 
 
 def read_dataset(dataset: "Dataset", columns: Sequence[str], *, title: str) -> Rows:
-    """Yield the ``columns`` of each row; class indices come as the class names that the data set declares."""
+    """Yield the ``columns`` of each row; class indices are replaced by the class names that the data set declares."""
     column_indices(dataset.column_names, columns, title)
     class_names = [getattr(dataset.features[column], "names", None) for column in columns]
     number = 0
@@ -92,12 +94,12 @@ def _check_reachable(repository: str) -> None:
     from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
     try:
-        HfApi().dataset_info(repository, timeout=PATIENCE)
+        HfApi().dataset_info(repository, timeout=TIMEOUT)
     except (HfHubHTTPError, OfflineModeIsEnabled):
-        pass  # an answer at once, of which load_dataset makes the best
+        pass  # the hub answered, or is disabled; load_dataset handles both
     except Exception as error:
         if not (Path(datasets.config.HF_DATASETS_CACHE) / repository.replace("/", "___")).is_dir():
-            raise NearfarError(f"hub:{repository}: out of reach ({_first_line(error)}), and not cached.") from error
+            raise NearfarError(f"hub:{repository}: unreachable ({_first_line(error)}), and not cached.") from error
 
 
 def _choose(data: "Dataset | DatasetDict", split: str | None, title: str) -> "Dataset":
@@ -108,8 +110,8 @@ def _choose(data: "Dataset | DatasetDict", split: str | None, title: str) -> "Da
     if split is None and len(data) == 1:
         return next(iter(data.values()))
     if split is None or split not in data:
-        asked = "has several splits" if split is None else f"has no split {split!r}"
-        raise NearfarError(f"{title} {asked}. Say which: {', '.join(f'{title}:{name}' for name in data)}.")
+        problem = "has several splits" if split is None else f"has no split {split!r}"
+        raise NearfarError(f"{title} {problem}. Name one: {', '.join(f'{title}:{name}' for name in data)}.")
     return data[split]
 
 

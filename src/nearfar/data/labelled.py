@@ -1,4 +1,4 @@
-"""Labelled or scored rows of one or two texts: one reader for all parts of a task, so that all have its labels."""
+"""Read labelled or scored rows of one or two texts: one reader for all splits of a task, so that they share labels."""
 
 import math
 from collections import Counter
@@ -10,12 +10,12 @@ from typing import NamedTuple
 from nearfar.data.catalog import NamedTable, find
 from nearfar.data.files import Location, MissingColumnError
 from nearfar.data.paths import nearest, shown
-from nearfar.data.sources import Table, as_number, in_label_order, label_field, text_field
+from nearfar.data.sources import Table, label_field, parse_number, sort_labels, text_field
 from nearfar.types import NearfarError
 
 
 class Split(NamedTuple):
-    """Rows: each one's one or two texts, and its label's number or its score."""
+    """Rows of a split: the one or two texts of each, and its label number or score."""
 
     texts: list[tuple[str, ...]]
     targets: list[int] | list[float]
@@ -23,24 +23,24 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Reader:
-    """Which columns to read, and what is written in that of the labels."""
+    """Reads rows: which columns, and how labels are written."""
 
     columns: tuple[str, ...]
     """One or two columns of text."""
     label_column: str
     label_names: tuple[str, ...]
-    """The name of each label's number; empty where targets are scores."""
+    """The label names in the order of their numbers; empty if targets are scores."""
     labels: Mapping[str, int | None]
-    """Label as it is written -> its number; None: the row is left out."""
+    """Label as it is written -> its number; None drops the row."""
     label_source: str
-    """Says in messages whose labels these are."""
+    """Where the labels are from, for error messages."""
 
     def read(self, spec: str) -> tuple[Split, str]:
-        """Return the rows of the tables that ``spec`` names (:func:`resolve_tables`), and where they are, in words.
+        """Return the rows of the tables of ``spec`` (:func:`resolve_tables`), and a description of their location.
 
         Raises:
             NearfarError: tables that cannot be found or read, an empty or non-string text, an unknown label, a score
-                that is no number or off the scale of a named set (each with file and line), no rows.
+                that is not a number or is off the scale of a named set (each with file and line), no rows.
         """
         texts: list[tuple[str, ...]] = []
         targets: list[float] = []
@@ -65,15 +65,15 @@ class Reader:
         if label not in self.labels:
             known = ", ".join(list(self.labels)[:20]) + (", ..." if len(self.labels) > 20 else "")
             hint = nearest(label, list(self.labels))
-            raise NearfarError(f"{where}: the label {shown(label)} is none of {self.label_source}: {known}.{hint}")
+            raise NearfarError(f"{where}: the label {shown(label)} is not one of {self.label_source}: {known}.{hint}")
         return self.labels[label]
 
     def _score(self, value: object, where: Location, scale: tuple[float, float] | None) -> float:
-        score = as_number(value)
+        score = parse_number(value)
         if math.isnan(score):
             raise NearfarError(
-                f"{where}: column {self.label_column!r} holds {shown(value)}, not a number as the other scores are. "
-                "Correct it, or remove the row."
+                f"{where}: column {self.label_column!r} holds {shown(value)}, but scores must be numbers. Correct it, "
+                "or remove the row."
             )
         if scale is not None and not scale[0] <= score <= scale[1]:
             raise NearfarError(f"{where}: score {score:g} is outside {scale[0]:g} to {scale[1]:g}.")
@@ -81,14 +81,14 @@ class Reader:
 
 
 def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: str) -> Reader:
-    """Return the reader of one's own data, its labels being those of the training data ``spec``.
+    """Return the reader of own data, with the labels of the training data ``spec``.
 
-    ``text_columns``, where not given, are ``text`` or, without that, ``sentence1`` and ``sentence2``. One label that is
-    a number with a fraction makes all of them scores.
+    ``text_columns`` default to ``text`` or, without that column, to ``sentence1`` and ``sentence2``. If any label is a
+    number with a fraction, all of them are scores.
 
     Raises:
-        NearfarError: not one or two text columns, columns that are not there, labels of which some have fractions and
-            some are no numbers, a label that is empty or neither string nor number (with file and line), no rows.
+        NearfarError: not one or two text columns, missing columns, some labels with fractions and some that are not
+            numbers, a label that is empty or neither string nor number (with file and line), no rows.
     """
     tables = resolve_tables(spec)
     columns = _default_columns(tables, label_column) if text_columns is None else tuple(text_columns)
@@ -97,18 +97,18 @@ def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: st
     read = [(where, value) for found in tables for where, (value,) in found.table.rows((label_column,))]
     title = _title(tables)
     if not read:
-        raise NearfarError(f"{title}: no rows, only the names of the columns.")
-    fractions = ((where, value) for where, value in read if not as_number(value).is_integer())
-    fraction = next(((where, value) for where, value in fractions if not math.isnan(as_number(value))), None)
+        raise NearfarError(f"{title}: no rows, only a header.")
+    fractions = ((where, value) for where, value in read if not parse_number(value).is_integer())
+    fraction = next(((where, value) for where, value in fractions if not math.isnan(parse_number(value))), None)
     if fraction is not None:
         for where, value in read:
-            if math.isnan(as_number(value)):
+            if math.isnan(parse_number(value)):
                 raise NearfarError(
-                    f"{where}: column {label_column!r} holds {shown(value)}, not a number. Labels of which one has a "
-                    f"fraction, as {fraction[1]} ({fraction[0]}), are scores, and all must be numbers."
+                    f"{where}: column {label_column!r} holds {shown(value)}, not a number. If one label has a "
+                    f"fraction, as {fraction[1]} ({fraction[0]}), all are scores and must be numbers."
                 )
         return Reader(columns=columns, label_column=label_column, label_names=(), labels={}, label_source="")
-    names = in_label_order({label_field(value, label_column, where) for where, value in read})
+    names = sort_labels({label_field(value, label_column, where) for where, value in read})
     if len(names) < 2:
         raise NearfarError(f"{title}: every row has the label {names[0]!r}; there must be at least two labels.")
     return Reader(
@@ -121,7 +121,7 @@ def infer_reader(spec: str, text_columns: Sequence[str] | None, label_column: st
 
 
 def resolve_tables(spec: str) -> list[NamedTable]:
-    """Return the tables that ``spec`` names; ``microworld`` is its generated sentences by kind of activity."""
+    """Return the tables of ``spec``; ``microworld`` is the generated sentences, labelled by kind of activity."""
     return [_microworld()] if spec == "microworld" else find(spec)
 
 

@@ -1,4 +1,4 @@
-"""The texts of a source one after the other, however many: counted and fingerprinted once, handed out in blocks."""
+"""Stream the texts of a source of any size: count and fingerprint them once, then yield them in blocks."""
 
 import hashlib
 from collections.abc import Iterable, Iterator
@@ -11,26 +11,26 @@ from nearfar.data.paths import as_path, is_folder, status
 from nearfar.data.sources import read_columns, text_field
 from nearfar.types import NearfarError
 
-CHARACTERS = 2**22
-"""A block of long texts ends before it has more than these, so that memory does not grow with the texts' length."""
+MAX_BLOCK_CHARACTERS = 2**22
+"""Maximum characters per block, so that memory does not grow with the length of the texts."""
 
 
 class SourceChangedError(NearfarError):
-    """A source gives other texts than it gave when it was surveyed."""
+    """The texts of a source changed between the first and the second pass."""
 
 
 class SourceSummary(NamedTuple):
-    """What is known of a source once it has been gone through."""
+    """Number and fingerprint of the texts of a source."""
 
     texts: int
     digest: str
-    """Fingerprint of the texts in their order."""
+    """Fingerprint of the texts, in order."""
     empty: bool
-    """Whether no text has a character."""
+    """Whether all texts are empty."""
 
 
 class Block(NamedTuple):
-    """Neighbouring texts; the first is number ``start`` of the source, counted from 0."""
+    """Consecutive texts; the first has the index ``start`` in the source, counted from 0."""
 
     start: int
     texts: list[str]
@@ -39,12 +39,12 @@ class Block(NamedTuple):
 def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
     """Yield the texts of ``source``, in order, one at a time.
 
-    Without ``column`` they are the lines of a text file, gzipped where its name ends in .gz: as they stand, without
-    their line ends, a blank line being a text too. With ``column`` they are that column of any table that
-    :mod:`nearfar.data.sources` reads, tidied as :func:`~nearfar.data.sources.text_field` does.
+    Without ``column`` they are the lines of a text file (gzipped if its name ends in .gz), unchanged, without line
+    ends, including blank lines. With ``column`` they are that column of any table that :mod:`nearfar.data.sources`
+    reads, with white space normalised as in :func:`~nearfar.data.sources.text_field`.
 
     Raises:
-        NearfarError: the source or the column cannot be found or read, a line is not UTF-8, a field is empty or no
+        NearfarError: the source or the column cannot be found or read, a line is not UTF-8, a field is empty or not
             text (each with file and line), or a table without ``column``.
     """
     if column is not None:
@@ -53,15 +53,15 @@ def read_texts(source: str | Path, column: str | None = None) -> Iterator[str]:
         return
     path = as_path(source)
     if str(source).startswith("hub:") or is_folder(path) or is_known(path):
-        raise NearfarError(f"{source}: is a table; say with --column which column holds the texts.")
+        raise NearfarError(f"{source}: is a table; name the column of the texts with --column.")
     if status(path) is None:
-        raise NearfarError(f"{source}: cannot be read: there is no such file.")
+        raise NearfarError(f"{source}: cannot be read: no such file.")
     for _, line in read_lines(path, keep_blank=True):
         yield line
 
 
 def summarise_source(texts: Iterable[str]) -> SourceSummary:
-    """Count and fingerprint texts by going through them, which finds what is wrong with any of them, too."""
+    """Count and fingerprint texts; reading all of them also raises the error of any faulty one."""
     counter = _Fingerprint()
     for text in texts:
         counter.add(text)
@@ -69,21 +69,21 @@ def summarise_source(texts: Iterable[str]) -> SourceSummary:
 
 
 def verify_unchanged(texts: Iterable[str], summary: SourceSummary, source: object) -> Iterator[str]:
-    """The same texts, watched; what has come behind them since is left out.
+    """Yield the texts and check them against their summary; texts appended since are ignored.
 
     Raises:
-        SourceChangedError: at the end: they are not those that were surveyed.
+        SourceChangedError: after the last text, if the texts differ from those summarised.
     """
     counter = _Fingerprint()
     for text in islice(texts, summary.texts):
         counter.add(text)
         yield text
     if counter.summary() != summary:
-        raise SourceChangedError(f"{source}: was changed while it was read. Start again, once it stays as it is.")
+        raise SourceChangedError(f"{source}: changed while it was read. Start again when it no longer changes.")
 
 
-def blocks(texts: Iterable[str], *, size: int, characters: int = CHARACTERS) -> Iterator[Block]:
-    """Texts in blocks of ``size``, or fewer where they have more than ``characters`` together; one at least."""
+def blocks(texts: Iterable[str], *, size: int, characters: int = MAX_BLOCK_CHARACTERS) -> Iterator[Block]:
+    """Split texts into blocks of ``size``, or fewer if they exceed ``characters`` in total; at least one per block."""
     start, block, length = 0, list[str](), 0
     for text in texts:
         if block and (len(block) == size or length + len(text) > characters):
@@ -103,7 +103,7 @@ class _Fingerprint:
         self.texts += 1
         self._empty = self._empty and not text
         self._digest.update(text.encode())
-        self._digest.update(b"\n")  # which no text contains
+        self._digest.update(b"\n")  # a separator: no text contains it
 
     def summary(self) -> SourceSummary:
         return SourceSummary(self.texts, self._digest.hexdigest()[:16], self._empty)

@@ -1,33 +1,18 @@
-"""The data sets that have a name here: their files in the local data folder, and their copies on the hub.
+"""The one table of named data: each data set's files and hub copy, and the tasks that are defined on the sets.
 
-How they are found is in :mod:`nearfar.data.catalog`.
+A new data set is a row of :data:`CATALOG`; to probe or to fine-tune on it, also a row of :data:`PROBE_TASKS` or
+:data:`FINETUNING_TASKS`. Everything else reads these tables: loading (:mod:`nearfar.data.catalog`), the suites of
+``nearfar evaluate``, ``nearfar finetune``, ``nearfar env`` and the lists in error messages.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
+from nearfar.data.catalog_types import FinetuningTask, NamedSet, ProbeTask
+from nearfar.types import LABEL_NAMES
 
-@dataclass(frozen=True, kw_only=True)
-class NamedSet:
-    """A data set that has a name here: where it is, and what its name alone means."""
-
-    folder: str
-    """Under the local data folder; it has one TSV for each split or subset, or :attr:`files`."""
-    splits: tuple[str, ...]
-    """The splits (or subsets, where an STS set has several) that the name alone means."""
-    hub: str | None = None
-    hub_splits: Mapping[str, str] = field(default_factory=dict)
-    """Split here -> split there. The split ``all``, where there is one, holds all of ``splits``, not told apart."""
-    scale: tuple[float, float] | None = None
-    """Lowest and highest gold score."""
-    advice: str = ""
-    files: Mapping[str, str] = field(default_factory=dict)
-    """Split -> file, of a set whose files are not named by their splits; it then has no others."""
-    sentences: tuple[str, ...] = ("text",)
-    """The columns that hold the sentences of the set, when no more than sentences is asked for."""
-    hub_columns: Mapping[str, str] = field(default_factory=dict)
-    """Column of the hub's copy -> its name in the files here, where the two differ."""
-
+UNLABELLED = ("", "-", "-1")
+"""How NLI sets mark a row whose annotators disagreed: SNLI's files by ``-``, its hub copy by -1, others by nothing."""
 
 _SEMEVAL_SCALE = (0.0, 5.0)
 _PAIR = ("sentence1", "sentence2")
@@ -37,27 +22,26 @@ _NO_SICK_TEST = (
     "sentence1 and sentence2."
 )
 _NO_LABELLED = (
-    "No hub copy is known here. Save it as the file above, or name another file or hub data set: any with the columns "
-    "text and label will do."
+    "No hub copy is known. Save it as the file above, or name another file or hub data set with the columns text and "
+    "label."
 )
 _NO_PAIRS = (
-    "No hub copy is known here. Save it as the file above, with the columns label (1: paraphrase), sentence1 and "
-    "sentence2."
+    "No hub copy is known. Save it as the file above, with the columns label (1: paraphrase), sentence1 and sentence2."
 )
-_NO_TEXT = "It is on no hub. Name a file of your own instead, with one sentence a line."
+_NO_TEXT = "It has no hub copy. Name a file of your own instead, with one sentence per line."
 _NO_WIKI1M = (
-    "It is not fetched from the hub, where it is one file among others of princeton-nlp/datasets-for-simcse: download "
-    "wiki1m_for_simcse.txt from there once, and save it as the file above or name the file itself."
+    "It is not downloaded from the hub, where it is one of the files of princeton-nlp/datasets-for-simcse: download "
+    "wiki1m_for_simcse.txt from there once, and save it as the file above, or name that file."
 )
-_NO_FLICKR8K = "No hub copy is known here. Save the captions as the file above, with the columns image and caption."
+_NO_FLICKR8K = "No hub copy is known. Save the captions as the file above, with the columns image and caption."
 _NO_REVIEWS = (
-    "The hub's copies are larger, and not this sample. Save yours as the file above, or name another file or hub data "
-    "set: any with the columns text and label will do."
+    "The copies on the hub are larger, and not this sample. Save yours as the file above, or name another file or hub "
+    "data set with the columns text and label."
 )
 
 
 STS17_TRACKS = {"ar-ar": "1", "ar-en": "2", "es-es": "3", "es-en": "4a", "en-en": "5"}
-"""SemEval-2017 Task 1: languages of the two sentences, and the number of the track."""
+"""SemEval-2017 Task 1: languages of the two sentences -> number of the track."""
 _NO_STS17 = (
     "SemEval-2017 Task 1 publishes it (STS2017.eval and STS2017.gs): save a track as the file above, with the columns "
     "score, sentence1 and sentence2; or name two languages of a hub copy, as in "
@@ -77,11 +61,12 @@ def _semeval(year: int, *subsets: str) -> NamedSet:
         hub_splits={"all": "test"},
         scale=_SEMEVAL_SCALE,
         sentences=_PAIR,
+        in_sts_suite=True,
     )
 
 
 def _glue(folder: str, config: str, *sentences: str, hub_columns: Mapping[str, str] | None = None) -> NamedSet:
-    # The hub's test splits are left out: GLUE keeps their labels to itself, and -1 stands in their place.
+    # The hub's test splits are omitted: GLUE does not publish their labels, and the hub has -1 instead.
     return NamedSet(
         folder=f"glue/{folder}",
         splits=("train",),
@@ -92,10 +77,15 @@ def _glue(folder: str, config: str, *sentences: str, hub_columns: Mapping[str, s
     )
 
 
-def _one_file(path: str, advice: str, *sentences: str) -> NamedSet:
+def _one_file(path: str, advice: str, sentences: str = "text", captions_by: str | None = None) -> NamedSet:
     folder, _, name = path.rpartition("/")
     return NamedSet(
-        folder=folder, splits=("all",), files={"all": name}, advice=advice, sentences=sentences or ("text",)
+        folder=folder,
+        splits=("all",),
+        files={"all": name},
+        advice=advice,
+        sentences=(sentences,),
+        captions_by=captions_by,
     )
 
 
@@ -106,8 +96,9 @@ _STSB = NamedSet(
     hub_splits={"train": "train", "dev": "validation", "test": "test"},
     scale=_SEMEVAL_SCALE,
     sentences=_PAIR,
+    in_sts_suite=True,
 )
-CATALOG: Mapping[str, NamedSet] = {
+CATALOG: dict[str, NamedSet] = {
     "snli": NamedSet(
         folder="nli/SNLI",
         splits=("train",),
@@ -127,7 +118,7 @@ CATALOG: Mapping[str, NamedSet] = {
         sentences=("premise", "hypothesis"),
     ),
     "sts12": _semeval(12, "MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
-    "sts13": _semeval(13, "FNWN", "headlines", "OnWN"),  # SMT is left out, as in SentEval: its licence forbids copies
+    "sts13": _semeval(13, "FNWN", "headlines", "OnWN"),  # without SMT, as in SentEval: its licence forbids copies
     "sts14": _semeval(14, "deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
     "sts15": _semeval(15, "answers-forums", "answers-students", "belief", "headlines", "images"),
     "sts16": _semeval(16, "answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
@@ -148,8 +139,17 @@ CATALOG: Mapping[str, NamedSet] = {
         sentences=_PAIR,
     ),
     "stsb": _STSB,
-    "stsb-text": replace(_STSB, splits=("train", "dev", "test")),  # the text that Kim et al. 2021 train on
-    "sickr": NamedSet(folder="sts/SICK", splits=("test",), scale=(1.0, 5.0), advice=_NO_SICK_TEST, sentences=_PAIR),
+    "stsb-text": replace(
+        _STSB, splits=("train", "dev", "test"), in_sts_suite=False
+    ),  # the text that Kim et al. 2021 train on
+    "sickr": NamedSet(
+        folder="sts/SICK",
+        splits=("test",),
+        scale=(1.0, 5.0),
+        advice=_NO_SICK_TEST,
+        sentences=_PAIR,
+        in_sts_suite=True,
+    ),
     "sickr-full": NamedSet(
         folder="sts/SICK",
         splits=("train", "dev", "test"),
@@ -157,6 +157,7 @@ CATALOG: Mapping[str, NamedSet] = {
         hub_splits={"all": "test"},
         scale=(1.0, 5.0),
         sentences=_PAIR,
+        in_sts_suite=True,
     ),
     "trec": NamedSet(folder="senteval/TREC", splits=("train",), advice=_NO_LABELLED),
     "sst2": NamedSet(folder="senteval/SST2", splits=("train",), advice=_NO_LABELLED),
@@ -165,14 +166,14 @@ CATALOG: Mapping[str, NamedSet] = {
     "cola": _glue("CoLA", "cola", "text", hub_columns={"sentence": "text"}),
     "rte": _glue("RTE", "rte", *_PAIR),
     "qnli": _glue("QNLI", "qnli", "question", "sentence"),
-    "sst2-glue": replace(  # trains on phrases, as SentEval does; SentEval's SST-2 is sst2
+    "sst2-glue": replace(  # trains on phrases; sst2 has SentEval's sentences
         _glue("", "sst2", "text", hub_columns={"sentence": "text"}),
         folder="",
         files={"train": "senteval/SST2/train_phrases.tsv", "dev": "glue/SST-2/dev.tsv"},
     ),
     "amazon5": NamedSet(folder="transfer/amazon5", splits=("train",), advice=_NO_REVIEWS),
     "yelp5": NamedSet(folder="transfer/yelp5", splits=("train",), advice=_NO_REVIEWS),
-    "sentiment-labelled": NamedSet(  # Kotzias et al. 2015: a thousand sentences of each
+    "sentiment-labelled": NamedSet(  # Kotzias et al. 2015, 1,000 sentences per subset
         folder="transfer/sentiment_labelled", splits=("amazon_cells", "yelp", "imdb"), advice=_NO_LABELLED
     ),
     "mr": _one_file("senteval/MR.tsv", _NO_LABELLED),
@@ -182,6 +183,65 @@ CATALOG: Mapping[str, NamedSet] = {
     "sentences": _one_file("text/sentences.txt.gz", _NO_TEXT),
     "wiki": _one_file("text/wiki.txt", _NO_TEXT),
     "wiki1m": _one_file("text/wiki1m_for_simcse.txt", _NO_WIKI1M),
-    "flickr8k": _one_file("text/flickr8k_captions.tsv", _NO_FLICKR8K, "caption"),
+    "flickr8k": _one_file("text/flickr8k_captions.tsv", _NO_FLICKR8K, "caption", captions_by="image"),
 }
 MIXTURES: Mapping[str, tuple[str, ...]] = {"snli+mnli": ("snli", "mnli")}
+"""Name -> the sets that it means together."""
+
+_BINARY = ("0", "1")
+_TREC = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+PROBE_TASKS: dict[str, ProbeTask] = {
+    "mr": ProbeTask("mr", _BINARY),
+    "cr": ProbeTask("cr", _BINARY),
+    "subj": ProbeTask("subj", _BINARY),
+    "mpqa": ProbeTask("mpqa", _BINARY),
+    "sst2": ProbeTask("sst2:train+dev+test", _BINARY),
+    "sst2-phrases": ProbeTask("sst2:train_phrases+dev+test", _BINARY, in_suite=False),  # ten times the rows of sst2
+    "sst5": ProbeTask("sst5:train+dev+test", ("0", "1", "2", "3", "4")),
+    "trec": ProbeTask("trec:train+test", _TREC),
+    "mrpc": ProbeTask("mrpc:train+test", _BINARY, _PAIR),
+    "sick-e": ProbeTask("sickr:train+dev+test", ("CONTRADICTION", "NEUTRAL", "ENTAILMENT"), _PAIR),
+    "sickr-learned": ProbeTask("sickr:train+dev+test"),
+    "stsb-learned": ProbeTask("stsb:train+dev+test"),
+}
+
+_TEXT = ("text",)
+_SENTIMENT = ("negative", "positive")
+_ENTAILMENT = ("entailment", "not_entailment")  # in GLUE's order, as all labels of GLUE tasks
+_STARS = {"1": "negative", "2": "negative", "3": None, "4": "positive", "5": "positive"}
+_NLI = {str(number): name for number, name in enumerate(LABEL_NAMES)} | {mark: None for mark in UNLABELLED if mark}
+_MRPC = "the official test set, whose labels are published; GLUE's validation set is a part of train"
+_MATCHED = "GLUE's matched validation set, as the labels of its test sets are not published"
+FINETUNING_TASKS: dict[str, FinetuningTask] = {
+    "sst2": FinetuningTask("sst2-glue", "sst2-glue:dev", _TEXT, _SENTIMENT),
+    "cola": FinetuningTask("cola", "cola:dev", _TEXT, ("unacceptable", "acceptable"), "matthews"),
+    "mrpc": FinetuningTask("mrpc", "mrpc:test", _PAIR, ("different", "paraphrase"), "accuracy_f1", note=_MRPC),
+    "rte": FinetuningTask("rte", "rte:dev", _PAIR, _ENTAILMENT),
+    "qnli": FinetuningTask("qnli", "qnli:dev", ("question", "sentence"), _ENTAILMENT),
+    "mnli": FinetuningTask(
+        "mnli", "mnli:dev_matched", ("premise", "hypothesis"), LABEL_NAMES, label_aliases=_NLI, note=_MATCHED
+    ),
+    "stsb": FinetuningTask(
+        "stsb",
+        "stsb:test",
+        _PAIR,
+        (),
+        "pearson_spearman",
+        note="the official test set",
+        validation="stsb:dev",
+        label_column="score",
+    ),
+    "amazon2": FinetuningTask("amazon5", "amazon5:test", _TEXT, _SENTIMENT, label_aliases=_STARS, note=""),
+    "yelp2": FinetuningTask("yelp5", None, _TEXT, _SENTIMENT, label_aliases=_STARS, note=""),
+}
+
+
+def suite_tasks(suite: str) -> tuple[str, ...]:
+    """Return the names of a suite's tasks: ``sts``, ``transfer``, or ``all`` for both, in the order of the tables.
+
+    >>> suite_tasks("sts")
+    ('sts12', 'sts13', 'sts14', 'sts15', 'sts16', 'stsb', 'sickr', 'sickr-full')
+    """
+    sts = tuple(name for name, entry in CATALOG.items() if entry.in_sts_suite) if suite != "transfer" else ()
+    transfer = tuple(name for name, task in PROBE_TASKS.items() if task.in_suite) if suite != "sts" else ()
+    return (*sts, *transfer)

@@ -1,4 +1,4 @@
-"""Natural language inference rows: premise, hypothesis, label, from any source that the catalog can find."""
+"""Read natural language inference rows (premise, hypothesis, label) from any source that the catalog can find."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -7,27 +7,25 @@ from numbers import Number
 
 from nearfar.data.catalog import check_splits, find, parse
 from nearfar.data.files import Location
+from nearfar.data.named_sets import UNLABELLED
 from nearfar.data.paths import shown
-from nearfar.data.sources import as_number, text_field, tidied
+from nearfar.data.sources import normalize_whitespace, parse_number, text_field
 from nearfar.types import LABEL_NAMES, NearfarError, NliRow
-
-UNLABELLED = ("", "-", "-1")
-"""How sets mark a row whose annotators did not agree: SNLI's files by ``-``, its hub copy by -1, others by nothing."""
 
 
 @dataclass(frozen=True)
 class NliData:
-    """Labelled rows in the order of their sources, and the account of what was read."""
+    """Labelled rows in the order of their sources, and statistics of what was read."""
 
     rows: list[NliRow]
     dropped: int
-    """Rows left out because they have no label (:data:`UNLABELLED`)."""
+    """Number of rows dropped because they have no label (:data:`nearfar.data.named_sets.UNLABELLED`)."""
     counts: Mapping[str, int]
-    """Rows of each label, by its name."""
+    """Label name -> number of rows."""
     sources: tuple[str, ...]
-    """Where each table was found and how many rows it gave, for people to read."""
+    """The location of each table and its number of rows, for display."""
     repaired: int
-    """Fields of ``rows`` whose control characters or irregular white space became single spaces."""
+    """Number of fields whose control characters or irregular white space were replaced by single spaces."""
 
 
 def load_nli(
@@ -38,11 +36,12 @@ def load_nli(
     label_column: str = "label",
     label_order: Sequence[str] | None = None,
 ) -> NliData:
-    """Read the tables that ``specs`` name (see :mod:`nearfar.data.catalog`), one after the other.
+    """Read the tables of ``specs`` (see :mod:`nearfar.data.catalog`), one after the other.
 
-    A label is entailment, neutral or contradiction, in any case, or the integer 0, 1 or 2. Integers mean these three in
-    this order, as in SNLI and MultiNLI on the hub, unless ``label_order`` lists the names in another. Data sets that
-    name their own classes are read by those names. ``microworld`` and ``microworld:test`` are the generated world.
+    A label is entailment, neutral or contradiction, in upper or lower case, or the integer 0, 1 or 2. Integers mean
+    these three in this order, as in SNLI and MultiNLI on the hub, unless ``label_order`` lists the names in another
+    order. Data sets that declare class names are read by those names. ``microworld`` and ``microworld:test`` are the
+    generated corpus.
 
     Raises:
         NearfarError: a source cannot be found or read, an unknown label, an empty or non-string text (each with file
@@ -86,22 +85,28 @@ def load_nli(
 def _known_labels(label_order: Sequence[str]) -> dict[str, int]:
     order = [name.lower() for name in label_order]
     if sorted(order) != sorted(LABEL_NAMES):
-        raise NearfarError(f"label_order {list(label_order)} should list {', '.join(LABEL_NAMES)}, each once.")
+        raise NearfarError(f"label_order {list(label_order)} must list {', '.join(LABEL_NAMES)}, each once.")
     names = {name: label for label, name in enumerate(LABEL_NAMES)}
     return names | {str(integer): names[name] for integer, name in enumerate(order)}
 
 
 def _label(value: object, known: Mapping[str, int], where: Location) -> int | None:
-    text = "" if value is None else tidied(str(value)).lower() if isinstance(value, str | Number) else shown(value)
-    if (number := as_number(value)).is_integer():
-        text = str(int(number))  # 1, 1.0 and "1.0" alike: a column of integers with gaps becomes one of floats
+    text = (
+        ""
+        if value is None
+        else normalize_whitespace(str(value)).lower()
+        if isinstance(value, str | Number)
+        else shown(value)
+    )
+    if (number := parse_number(value)).is_integer():
+        text = str(int(number))  # 1, 1.0 and "1.0" are equal: an integer column with missing values becomes floats
     if text in UNLABELLED:
         return None
     if text not in known:
         integers = ", ".join(f"{key} as {LABEL_NAMES[label]}" for key, label in known.items() if key.isdigit())
         raise NearfarError(
-            f"{where}: unknown label {shown(value)}. Known: {', '.join(LABEL_NAMES)}; and integers, as label_order "
-            f"says or else as in SNLI: {integers}. '-', -1 and empty mark a row without a label, which is dropped."
+            f"{where}: unknown label {shown(value)}. Known: {', '.join(LABEL_NAMES)}; and integers, by label_order or "
+            f"else as in SNLI: {integers}. '-', -1 and empty mark a row without a label, which is dropped."
         )
     return known[text]
 

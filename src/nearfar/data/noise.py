@@ -1,10 +1,9 @@
-"""Noise in texts, for studies of noisy training data: drawn here, or translations there and back from a file.
+"""Text noise for studies of noisy training data: random noise, or back-translations from a file.
 
-Gunel et al. (2021, Table 3) make training sets noisy by translation to German and back, sampled at a temperature: the
+Gunel et al. (2021, Table 3) make training sets noisy by back-translation through German, sampled at a temperature: the
 higher, the noisier. ``nearfar back-translate`` writes such a file, and :func:`load_translations` reads it.
-:func:`add_noise` needs no model; its kinds are those of word dropout (Iyyer et al. 2015), of random swaps (Wei & Zou
-2019, EDA) and of synthetic misspellings (Belinkov & Bisk 2018). They are a noise of their own: results on them are not
-to be compared with those on translations.
+:func:`add_noise` needs no model; its kinds are word dropout (Iyyer et al. 2015), random swaps (Wei & Zou 2019, EDA) and
+synthetic misspellings (Belinkov & Bisk 2018). Results with them are not comparable with results on back-translations.
 """
 
 import random
@@ -20,41 +19,41 @@ Kind: TypeAlias = Literal["word-dropout", "word-swap", "characters"]
 
 
 def add_noise(texts: Sequence[str], kind: Kind, rate: float, *, seed: int) -> list[str]:
-    """Return the texts with noise of one kind, 0 <= ``rate`` <= 1; at 0 they come back as they are.
+    """Return the texts with noise of one kind, 0 <= ``rate`` <= 1; at rate 0 they are unchanged.
 
-    - ``word-dropout``: each word (what stands between white space) is dropped with probability ``rate``; if that would
-      be all of them, one stays, by lot;
-    - ``word-swap``: from left to right, each pair of neighbouring words changes places with probability ``rate``; a
-      word that was moved is not moved again, so that at rate 1 the words change places two by two;
-    - ``characters``: with probability ``rate``, each character that is not white space is, with equal chances, left
-      out, preceded by a random letter of a to z, replaced by another one, or exchanged for the next character of its
-      word (not at a word's end; both are then done with). The letter is a capital where the character is one. A text
-      of which nothing would be left is returned as it is.
+    - ``word-dropout``: each word (separated by white space) is dropped with probability ``rate``; if all would be
+      dropped, a random one is kept;
+    - ``word-swap``: from left to right, each pair of adjacent words is swapped with probability ``rate``; a word is
+      swapped at most once, so at rate 1 the words are swapped in disjoint pairs;
+    - ``characters``: each character that is not white space is changed with probability ``rate``; the changes are
+      equally likely: delete it, insert a random letter a to z before it, replace it by another letter, or swap it with
+      the next character of its word (not at the end of a word; both characters are then done). The letter is upper
+      case if the character is. A text that would become empty is returned unchanged.
 
-    Noise of any ``rate`` above 0 leaves one space between words. What becomes of a text depends on it, the kind, the
-    rate and the seed, not on its place or on other texts: a text that comes twice is changed in the same way.
+    At any ``rate`` above 0, words are separated by single spaces. The result for a text depends on the text, the kind,
+    the rate and the seed, not on its position or on other texts: equal texts get equal noise.
 
-    Raises NearfarError for an unknown kind or a rate that is not from 0 to 1.
+    Raises NearfarError for an unknown kind or a rate outside 0 to 1.
 
     >>> add_noise(["one two three four five"], "word-swap", 1, seed=0)
     ['two one four three five']
     """
     if kind not in get_args(Kind):
-        raise NearfarError(f"{kind}: no such kind of noise. There are: {', '.join(get_args(Kind))}.")
+        raise NearfarError(f"{kind}: no such kind of noise. Choose one of {', '.join(get_args(Kind))}.")
     if not 0 <= rate <= 1:
-        raise NearfarError(f"The rate of noise is {rate:g}, but must be from 0 to 1.")
+        raise NearfarError(f"The noise rate is {rate:g}, but must be from 0 to 1.")
     if rate == 0:
         return list(texts)
-    # Seeded by text: random.Random hashes it with SHA-512, so neighbouring seeds share nothing.
+    # A string seed is hashed with SHA-512, so the streams of neighbouring seeds are independent.
     return [_KINDS[kind](text, rate, random.Random(f"{seed} {kind} {float(rate)} {text}")) for text in texts]
 
 
 def load_translations(file: str | Path) -> dict[str, str]:
-    """Return sentence -> translation, out of the columns of these names of a file by ``nearfar back-translate``.
+    """Return sentence -> translation, from the columns with these names of a file by ``nearfar back-translate``.
 
-    Texts are tidied as :func:`nearfar.data.sources.text_field` says, as those of every loader are. Looking up a
-    sentence that the file lacks raises NearfarError: there may be sentences whose translation came out empty, and
-    whether to leave them out or to keep them as they are is the caller's to decide (``sentence in translations``).
+    White space is normalised as in :func:`nearfar.data.sources.text_field`. Looking up a sentence that is not in the
+    file raises NearfarError. Some sentences may be missing because their translation was empty; the caller decides
+    whether to drop them or to keep them unchanged (``sentence in translations``).
 
     Raises:
         NearfarError: no such file or column, a malformed row or empty text (with file and line), two translations of
@@ -65,15 +64,15 @@ def load_translations(file: str | Path) -> dict[str, str]:
     for where, values in read_columns(file, columns):
         sentence, translation = (text_field(value, name, where) for value, name in zip(values, columns, strict=True))
         if translations.get(sentence, translation) != translation:
-            raise NearfarError(f"{where}: a second translation of {sentence!r}. Leave one for each sentence.")
+            raise NearfarError(f"{where}: a second translation of {sentence!r}. Keep one per sentence.")
         translations[sentence] = translation
     if not translations:
-        raise NearfarError(f"{file}: no translations, only the names of the columns.")
+        raise NearfarError(f"{file}: no translations, only a header.")
     return translations
 
 
 class _Translations(dict[str, str]):
-    """A dictionary that names the sentence that it lacks, and its file."""
+    """A dictionary whose error for a missing sentence names the sentence and the file."""
 
     def __init__(self, file: Path) -> None:
         super().__init__()
@@ -81,8 +80,8 @@ class _Translations(dict[str, str]):
 
     def __missing__(self, sentence: str) -> str:
         raise NearfarError(
-            f"{self._file}: no translation of {sentence!r}. Make the file from these sentences with nearfar "
-            "back-translate; where that is so, its translation came out empty, and the sentence is to be left out."
+            f"{self._file}: no translation of {sentence!r}. Create the file from these sentences with nearfar "
+            "back-translate; if it was, the translation was empty: remove the sentence."
         )
 
 
@@ -131,7 +130,7 @@ def _misspell_word(word: str, rate: float, generator: random.Random) -> str:
 
 
 def _letter(character: str, generator: random.Random) -> str:
-    """Return a random letter that is not ``character``, a capital where that is one."""
+    """Return a random letter other than ``character``, upper case if ``character`` is."""
     letter = generator.choice([letter for letter in ascii_lowercase if letter != character.lower()])
     return letter.upper() if character.isupper() else letter
 

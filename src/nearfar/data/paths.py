@@ -1,4 +1,4 @@
-"""Names of files: what each stands for, told before anything is opened. Nothing here reads a byte of a file."""
+"""Check paths before they are opened: existence, kind of file, suggestions for misspelt names. Opens no file."""
 
 import errno
 import os
@@ -15,24 +15,24 @@ _KINDS = (
     (stat.S_ISCHR, "a device"),
     (stat.S_ISBLK, "a device"),
 )
-_CANDIDATES = 1000
-"""So many names are searched for a near one: difflib takes seconds for a million."""
+_MAX_CANDIDATES = 1000
+"""Maximum number of names to search for a suggestion: difflib takes seconds for a million."""
 
 
 def as_path(name: str | Path) -> Path:
     """Return the path of a name, with ``~`` resolved.
 
-    Raises NearfarError for the home of an unknown user and for a name that is no text.
+    Raises NearfarError for the home of an unknown user and for a name that is not UTF-8.
     """
-    check_name(name)
+    check_encodable(name)
     try:
         return Path(name).expanduser()
     except RuntimeError as error:
-        raise NearfarError(f"{name}: {error} Write the folder in full.") from None
+        raise NearfarError(f"{name}: {error} Write the full path.") from None
 
 
-def check_name(name: str | Path) -> None:
-    """Raise NearfarError for a name that is not UTF-8, which could not be written into a result."""
+def check_encodable(name: str | Path) -> None:
+    """Raise NearfarError for a name that is not UTF-8: it could not be written to a result file."""
     try:
         str(name).encode()
     except UnicodeEncodeError:
@@ -40,16 +40,16 @@ def check_name(name: str | Path) -> None:
 
 
 def status(path: Path) -> os.stat_result | None:
-    """Return what the system says of ``path``, links followed, or None where nothing is there.
+    """Return the file status of ``path``, following links, or None if it does not exist.
 
-    Raises NearfarError for a name that no file can have, and where the system refuses to look.
+    Raises NearfarError for an invalid file name, and if the system denies access.
     """
     try:
         return path.stat()
     except (FileNotFoundError, NotADirectoryError):
         return None
     except ValueError:
-        raise NearfarError(f"{str(path)!r}: the name holds a NUL character, which no file name can.") from None
+        raise NearfarError(f"{str(path)!r}: a file name cannot contain a NUL character.") from None
     except OSError as error:
         if error.errno == errno.ENAMETOOLONG:
             name = str(path)
@@ -72,38 +72,37 @@ def is_folder(path: Path) -> bool:
 
 
 def check_file(path: Path) -> None:
-    """Refuse what is no regular file: a pipe or a device may never end, and can be read only once.
+    """Raise unless ``path`` is a regular file: a pipe or a device may never end, and can be read only once.
 
     Raises:
-        NearfarError: nothing of that name, a folder, a pipe (``<(...)`` and ``/dev/stdin`` are pipes), a socket or a
-            device.
+        NearfarError: no such file, a folder, a pipe (``<(...)`` and ``/dev/stdin`` are pipes), a socket or a device.
     """
-    check_name(path)
+    check_encodable(path)
     found = status(path)
     if found is None:
-        raise no_such_file(path)
+        raise missing_file_error(path)
     if stat.S_ISDIR(found.st_mode):
         raise NearfarError(f"{path}: is a folder. Name a file.")
     for is_kind, kind in _KINDS:
         if is_kind(found.st_mode):
             raise NearfarError(
-                f"{path}: is {kind}, not a regular file. Files are read more than once: write the content to a file "
-                "first, and name that."
+                f"{path}: is {kind}, not a regular file. Input is read more than once: write the content to a file "
+                "first, and name that file."
             )
 
 
-def no_such_file(path: Path) -> NearfarError:
-    """Return the error for a missing file; it names the nearest file in that folder, or says that there is none."""
+def missing_file_error(path: Path) -> NearfarError:
+    """Return the error for a missing file, which suggests a file with a similar name in the same folder."""
     if not is_folder(path.parent):
-        return NearfarError(f"{path}: no such file, nor the folder {path.parent}.")
-    names = names_in(path.parent)
+        return NearfarError(f"{path}: no such file; the folder {path.parent} does not exist.")
+    names = list_names(path.parent)
     if path.name in names:
-        return NearfarError(f"{path}: is a link to a file that is not there.")
+        return NearfarError(f"{path}: is a link to a file that does not exist.")
     return NearfarError(f"{path}: no such file.{nearest(path.name, names)}")
 
 
-def names_in(folder: Path) -> list[str]:
-    """Return the names in a folder, sorted; none where it cannot be listed."""
+def list_names(folder: Path) -> list[str]:
+    """Return the names in a folder, sorted; an empty list if it cannot be listed."""
     try:
         return sorted(os.listdir(folder))
     except OSError:
@@ -111,14 +110,14 @@ def names_in(folder: Path) -> list[str]:
 
 
 def nearest(name: str, names: Sequence[str]) -> str:
-    """Return a question that offers the nearest of ``names``, to be put behind a message, or nothing."""
-    others = [other for other in names[:_CANDIDATES] if other != name]
+    """Return a question that suggests the most similar of ``names``, to end a message with, or an empty string."""
+    others = [other for other in names[:_MAX_CANDIDATES] if other != name]
     close = get_close_matches(name[:200], others, n=1)
     return f" Did you mean {close[0]!r}?" if close else ""
 
 
 def shown(value: object, *, most: int = 80) -> str:
-    """Return ``value`` as it is written in code, cut where it is long, for messages.
+    """Return the repr of ``value`` for messages, truncated to ``most`` characters.
 
     >>> shown("tab\\t"), shown([0] * 100, most=10)
     ("'tab\\\\t'", '[0, 0, 0, ...')

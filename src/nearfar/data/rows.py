@@ -1,8 +1,8 @@
-"""Rows of texts: sentences, labelled texts and scored pairs, from any source that the catalog can find.
+"""Read sentences, labelled texts and scored pairs from any source that the catalog can find.
 
-Pairs and triplets are read by :mod:`nearfar.data.triplets`. Every loader reads the tables that its ``specs`` name (see
-:mod:`nearfar.data.catalog`), one after the other, tidies texts as :func:`nearfar.data.sources.text_field` says, and
-with ``limit`` stops at the first so many rows, in the order of the files.
+:mod:`nearfar.data.triplets` reads pairs and triplets. Every loader reads the tables of its ``specs`` (see
+:mod:`nearfar.data.catalog`) one after the other, normalises white space as in
+:func:`nearfar.data.sources.text_field`, and stops after ``limit`` rows, in the order of the files.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from nearfar.data.catalog import NamedTable, check_splits, find, parse
 from nearfar.data.files import is_plain_text, read_lines
 from nearfar.data.nli import load_nli
-from nearfar.data.sources import in_label_order, label_field, text_field
+from nearfar.data.sources import label_field, sort_labels, text_field
 from nearfar.data.sts import load_task
 from nearfar.types import NearfarError, ScoredPair
 
@@ -23,40 +23,40 @@ _MICROWORLD_SCALE = (0.0, 5.0)
 
 @dataclass(frozen=True)
 class TextData:
-    """Rows in the order of their sources, and the account of what was read."""
+    """Rows in the order of their sources, and statistics of what was read."""
 
     rows: list[tuple[str, ...]]
     """One text (sentences, labelled), two (pairs) or three (anchor, positive, negative)."""
     targets: list[float] | list[int] | None
-    """Label number or score (0 to 1) of each row; None where rows have neither."""
+    """Label number or score (0 to 1) of each row; None without labels or scores."""
     sources: tuple[str, ...]
-    """Where each table was found and how many rows it gave, for people to read."""
+    """The location of each table and its number of rows, for display."""
     repaired: int
-    """Fields whose control characters or irregular white space became single spaces."""
+    """Number of fields whose control characters or irregular white space were replaced by single spaces."""
     dropped: int
-    """Rows left out: repeated sentences, pairs and triplets, and those that have one text twice."""
+    """Number of rows dropped: repeated sentences, pairs and triplets, and rows with the same text twice."""
     label_names: tuple[str, ...] = ()
-    """The name of each label number."""
+    """The label names in the order of their numbers."""
 
 
 class Entry(NamedTuple):
-    """A row as it is read."""
+    """One row of a table."""
 
     texts: tuple[str, ...]
     target: str | float = ""
     repaired: int = 0
-    """How many of its fields were tidied."""
+    """Number of its fields whose white space was normalised."""
 
 
 class RowCollector:
-    """The rows of several tables, as they are gathered: repetitions dropped, cut at a limit, all of it counted.
+    """Collects the rows of several tables: drops repetitions, stops at a limit, and counts both.
 
-    ``kind`` names the rows in messages. Without ``distinct`` rows are kept however often they come.
+    ``kind`` names the rows in messages. Without ``distinct``, repeated rows are kept.
     """
 
     def __init__(self, kind: str, limit: int | None, *, distinct: bool = True) -> None:
         if limit is not None and limit < 2:
-            raise NearfarError(f"The number of {kind} is limited to {limit}, but must be at least 2.")
+            raise NearfarError(f"The limit on {kind} is {limit}, but must be at least 2.")
         self._kind, self._limit, self._distinct = kind, limit, distinct
         self._seen: set[tuple[str, ...]] = set()
         self._sources: list[str] = []
@@ -65,7 +65,7 @@ class RowCollector:
         self.targets: list[str | float] = []
 
     def add(self, title: str, entries: Iterable[Entry], note: str = "") -> None:
-        """Add the rows of a table, unless there are enough already. ``note`` ends what is said of it."""
+        """Add the rows of a table, unless the limit is reached. ``note`` ends its description."""
         if self._is_full():
             return
         before, dropped = len(self.rows), self._dropped
@@ -81,17 +81,17 @@ class RowCollector:
                 break
         if (len(self.rows), self._dropped) == (before, dropped):
             raise NearfarError(f"{title}: no {self._kind}.")
-        left_out = f", {self._dropped - dropped} more dropped (repetitions)" if self._distinct else ""
-        self._sources.append(f"{title}: {len(self.rows) - before} {self._kind}{left_out}{note}")
+        duplicates = f", {self._dropped - dropped} more dropped (repetitions)" if self._distinct else ""
+        self._sources.append(f"{title}: {len(self.rows) - before} {self._kind}{duplicates}{note}")
 
     def texts(self, targets: list[float] | list[int] | None = None, label_names: Sequence[str] = ()) -> TextData:
-        """Return all that was gathered; an error if there is nothing, or nothing to tell apart."""
+        """Return the collected rows; raises NearfarError if there are none, or if all texts are equal."""
         if not self._sources:
             raise NearfarError(f"No source of {self._kind} was named; name at least one.")
         distinct = {text for row in self.rows[:1000] for text in row}
         if len(distinct) < 2 and len({text for row in self.rows for text in row}) < 2:
             text = f" ({next(iter(distinct))!r})" if distinct else ""
-            raise NearfarError(f"All {self._kind} are equal{text}: there is nothing to tell apart. {self._sources[0]}.")
+            raise NearfarError(f"All {self._kind} are equal{text}: there is nothing to learn. {self._sources[0]}.")
         return TextData(self.rows, targets, tuple(self._sources), self.repaired, self._dropped, tuple(label_names))
 
     def _is_full(self) -> bool:
@@ -99,16 +99,16 @@ class RowCollector:
 
 
 def as_specs(specs: str | Sequence[str]) -> Sequence[str]:
-    """Return ``specs`` as a list, of one where it is one."""
+    """Return ``specs`` as a list; a string becomes a list of one."""
     return [specs] if isinstance(specs, str) else specs
 
 
 def load_sentences(specs: str | Sequence[str], *, column: str = "text", limit: int | None = None) -> TextData:
-    """Read sentences: plain text files (``.txt``, ``.txt.gz``: one a line), or tables with the column ``column``.
+    """Read sentences: plain text files (``.txt``, ``.txt.gz``: one per line), or tables with the column ``column``.
 
-    A named set knows its own columns: ``snli`` gives premises and hypotheses, ``stsb-text`` both sentences of every
+    A named set defines its own columns: ``snli`` has premises and hypotheses, ``stsb-text`` both sentences of every
     STS-B row (the 17,256 that Kim et al. 2021 train on), ``microworld`` those of its generated NLI rows. ``wiki1m``
-    is the million Wikipedia sentences of Gao et al. 2021. A sentence that was read before is dropped.
+    is the million Wikipedia sentences of Gao et al. 2021. Repeated sentences are dropped.
 
     Raises:
         NearfarError: a source cannot be found or read, an empty or non-string text (with file and line), a source
@@ -122,7 +122,7 @@ def load_sentences(specs: str | Sequence[str], *, column: str = "text", limit: i
             collector.add(f"{spec}, generated", (Entry((text,)) for text in texts))
             continue
         for found in find(spec):
-            note = ". It is evaluation text: scores on it are transductive" if _is_evaluation(found) else ""
+            note = ". It is evaluation text: scores on it will be transductive" if _is_evaluation(found) else ""
             collector.add(found.table.title, _sentences(found, column), note)
     return collector.texts()
 
@@ -130,15 +130,16 @@ def load_sentences(specs: str | Sequence[str], *, column: str = "text", limit: i
 def load_labelled(
     specs: str | Sequence[str], *, text_column: str = "text", label_column: str = "label", limit: int | None = None
 ) -> TextData:
-    """Read texts with labels: ``trec``, ``sst2``, ``sst5``, ``mr``, ``cr``, ``subj``, ``mpqa``, or one's own tables.
+    """Read labelled texts: a named set with labels (``trec``, ``sst2``, ``mr``, ...), or own tables.
 
-    Labels are strings or integers, and are numbered in their order: by value where all are integers, else as text.
-    ``microworld`` gives its generated sentences by kind of activity. Rows that recur are kept, as in the sets' counts.
+    Labels are strings or integers; they are numbered in numeric order if all are integers, else in text order.
+    ``microworld`` is the generated sentences, labelled by kind of activity. Repeated rows are kept, as in the published
+    counts of the sets.
 
     Raises:
         NearfarError: a source cannot be found or read; a text that is empty or not a string, a label that is empty or
             neither string nor integer (each with file and line); a source without a row, texts that are all equal, a
-            single label, a label with a single text (contrast needs two), a ``limit`` below 2.
+            single label, a label with a single text (contrastive losses need two), a ``limit`` below 2.
 
     """
     collector = RowCollector("labelled texts", limit, distinct=False)
@@ -149,7 +150,7 @@ def load_labelled(
         for found in find(spec):
             collector.add(found.table.title, _labelled(found, text_column, label_column))
     labels = [str(target) for target in collector.targets]
-    texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in in_label_order(set(labels))}
+    texts_of: dict[str, set[tuple[str, ...]]] = {name: set() for name in sort_labels(set(labels))}
     for row, label in zip(collector.rows, labels, strict=True):
         texts_of[label].add(row)
     numbers = {name: number for number, name in enumerate(texts_of)}
@@ -159,8 +160,8 @@ def load_labelled(
     for name, texts in texts_of.items():
         if len(texts) < 2:
             raise NearfarError(
-                f"The label {name!r} has a single text, {min(texts)[0]!r}; contrast needs two of each label. "
-                "Add another, or remove that one."
+                f"The label {name!r} has a single text, {min(texts)[0]!r}; contrastive losses need two texts per "
+                "label. Add another, or remove that one."
             )
     return loaded
 
@@ -171,17 +172,17 @@ def load_scored(
     columns: Sequence[str] = ("sentence1", "sentence2", "score"),
     limit: int | None = None,
 ) -> TextData:
-    """Read scored pairs to train on, by :func:`nearfar.data.sts.load_task`, with scores scaled to 0..1.
+    """Read scored pairs for training, by :func:`nearfar.data.sts.load_task`, with scores rescaled to 0..1.
 
-    The scale of a named set (``stsb:train``, ``sickr:train``) is known; that of one's own is taken to reach from the
-    lowest to the highest score read from the spec, and is noted in ``sources``. Pairs that recur are kept.
+    The scale of a named set (``stsb:train``, ``sickr:train``) is in the catalog. For own data it is the range from the
+    lowest to the highest score in the spec, and is noted in ``sources``. Repeated pairs are kept.
 
     Raises:
         NearfarError: as ``load_task``; also for scores or texts that are all equal and for a ``limit`` below 2.
 
     """
     if len(columns) != 3:
-        raise NearfarError(f"Scored pairs have three columns: two texts and a score, not {', '.join(columns)}.")
+        raise NearfarError(f"Scored pairs need three columns, two texts and a score, not {', '.join(columns)}.")
     first, second, score = columns
     collector = RowCollector("scored pairs", limit, distinct=False)
     for spec in as_specs(specs):
@@ -192,15 +193,13 @@ def load_scored(
         low, high = scale or (min(scores), max(scores))
         if low == high:
             raise NearfarError(f"{spec}: every score is {low:g}; there is nothing to learn from equal scores.")
-        note = "" if scale else f", whose scores of {low:g} to {high:g} became 0 to 1"
+        note = "" if scale else f", scores of {low:g} to {high:g} rescaled to 0 to 1"
         for found, pairs in zip_longest(tables, task.values()):
             if found is None:
                 entries = (Entry((pair.first, pair.second), (pair.score - low) / (high - low)) for pair in pairs)
                 collector.add(f"{spec}, generated", entries)
                 continue
-            warning = (
-                ". They are for evaluation: scores on them say nothing afterwards" if _is_evaluation(found) else ""
-            )
+            warning = ". They are evaluation pairs: scores on them will be meaningless" if _is_evaluation(found) else ""
             collector.add(found.table.title, _scored(found, pairs, (first, second), low, high), note + warning)
     return collector.texts([float(target) for target in collector.targets])
 
@@ -210,7 +209,7 @@ def _is_microworld(spec: str) -> bool:
 
 
 def _is_evaluation(found: NamedTable) -> bool:
-    return found.scale is not None and found.name != "train"  # only sets of STS tasks have a scale
+    return found.scale is not None and found.name != "train"  # only STS sets have a scale
 
 
 def _sentences(found: NamedTable, column: str) -> Iterator[Entry]:
@@ -236,10 +235,10 @@ def _labelled(found: NamedTable, text_column: str, label_column: str) -> Iterato
 def _scored(
     found: NamedTable, pairs: Sequence[ScoredPair], columns: tuple[str, str], low: float, high: float
 ) -> Iterator[Entry]:
-    # The pairs once more as they stand in the table, to count what load_task tidied.
-    for pair, (_, as_read) in zip(pairs, found.table.rows(columns), strict=True):
+    # Read the raw pairs again, to count the fields that load_task normalised.
+    for pair, (_, raw) in zip(pairs, found.table.rows(columns), strict=True):
         texts = (pair.first, pair.second)
-        repaired = sum(text != value for text, value in zip(texts, as_read, strict=True))
+        repaired = sum(text != value for text, value in zip(texts, raw, strict=True))
         yield Entry(texts, (pair.score - low) / (high - low), repaired)
 
 

@@ -1,4 +1,4 @@
-"""Samples of labelled rows: few-shot training sets, and parts held out for validation and test."""
+"""Sample labelled rows: few-shot training sets, and rows held out for validation and test."""
 
 import random
 from collections.abc import Sequence
@@ -9,18 +9,19 @@ from nearfar.types import NearfarError
 def draw(
     targets: Sequence[int], count: int, *, balanced: bool, seed: int, label_names: Sequence[str] = ()
 ) -> list[int]:
-    """Return the numbers of ``count`` rows, drawn without replacement, in ascending order: a few-shot sample.
+    """Return the indices of ``count`` rows, drawn without replacement, in ascending order: a few-shot sample.
 
-    With ``balanced`` each label has as many rows as any other, or one more, by lot, where ``count`` is no multiple of
-    the number of labels. Otherwise labels have their proportions in ``targets`` (:func:`largest_remainder`), and at
-    least one row each. Gunel et al. (2021) draw samples of 20, 100 and 1,000 rows for their few-shot results, ten of
-    each size, and 20 rows of each of two labels for those of Table 7.
+    With ``balanced`` all labels have the same number of rows; if ``count`` is not a multiple of the number of labels,
+    randomly chosen labels have one more. Otherwise labels keep their proportions in ``targets``
+    (:func:`largest_remainder`), with at least one row each. Gunel et al. (2021) draw ten samples each of 20, 100 and
+    1,000 rows for their few-shot results, and 20 rows of each of two labels for those of Table 7.
 
-    The sample is a function of the arguments alone; neighbouring seeds share nothing. ``label_names`` are for messages.
+    The sample is a function of the arguments; neighbouring seeds give independent samples. ``label_names`` are for
+    messages.
 
     Raises:
-        NearfarError: ``count`` is below the number of labels or above that of the rows, or a label has too few rows for
-            its share of a balanced sample.
+        NearfarError: ``count`` is below the number of labels or above the number of rows, or a label has too few rows
+            for its share of a balanced sample.
 
     >>> targets = [0, 0, 0, 0, 0, 0, 1, 1, 1]
     >>> [sum(targets[row] for row in draw(targets, 6, balanced=balanced, seed=1)) for balanced in (True, False)]
@@ -35,24 +36,24 @@ def draw(
     generator = _generator(seed)
     sizes = [len(rows) for rows in rows_of.values()]
     shares = largest_remainder([1 for _ in sizes] if balanced else sizes, count, generator)
-    for place, (label, rows) in enumerate(rows_of.items()):
-        if shares[place] == 0:
+    for index, (label, rows) in enumerate(rows_of.items()):
+        if shares[index] == 0:
             shares[shares.index(max(shares))] -= 1
-            shares[place] = 1
-        if shares[place] > len(rows):
+            shares[index] = 1
+        if shares[index] > len(rows):
             name = repr(label_names[label]) if label_names else str(label)
             raise NearfarError(
-                f"The label {name} has {len(rows)} rows, of which a balanced sample of {count} takes {shares[place]}. "
-                "Draw fewer, or in the proportions of the labels."
+                f"The label {name} has {len(rows)} rows, but a balanced sample of {count} needs {shares[index]}. "
+                "Draw fewer rows, or keep the proportions of the labels."
             )
     return _sample(list(rows_of.values()), shares, generator)
 
 
 def hold_out(targets: Sequence[int], count: int, *, seed: int | str) -> list[int]:
-    """Return the numbers of ``count`` rows to hold out, in ascending order, labels in their proportions.
+    """Return the indices of ``count`` rows to hold out, in ascending order, stratified by label.
 
-    A label with a single row keeps it, and at most half of all other rows are held out, so that each label is left with
-    one at least. What is held out may lack a rare label. Returns no row where no label has two.
+    The only row of a label is never held out, and at most half of all other rows are, so that each label keeps at least
+    one. The held-out rows may lack a rare label. Returns an empty list if no label has two rows.
     """
     groups = [rows for rows in _rows_of(targets).values() if len(rows) > 1]
     sizes = [len(rows) for rows in groups]
@@ -61,20 +62,20 @@ def hold_out(targets: Sequence[int], count: int, *, seed: int | str) -> list[int
 
 
 def largest_remainder(sizes: Sequence[int], count: int, generator: random.Random) -> list[int]:
-    """Return whole numbers that add up to ``count`` and are as near as can be to the proportions of ``sizes``.
+    """Apportion ``count`` in proportion to ``sizes`` by the largest remainder method; the shares add up to ``count``.
 
-    Each share is count x size / sum of sizes, rounded down; what is left over goes, one each, to the largest fractions,
-    equal ones by lot. While ``count`` is not above the sum, no share is above its size.
+    Each share is count x size / sum of sizes, rounded down; the rest goes, one each, to the largest fractions, with
+    ties broken at random. If ``count`` is at most the sum, no share exceeds its size.
 
     >>> largest_remainder([60, 30, 11], 10, random.Random("1"))
     [6, 3, 1]
     """
     total = sum(sizes)
     shares = [count * size // total for size in sizes]
-    lots = generator.sample(range(len(sizes)), len(sizes))
-    by_fraction = sorted(lots, key=lambda place: count * sizes[place] % total, reverse=True)  # stable: lots break ties
-    for place in by_fraction[: count - sum(shares)]:
-        shares[place] += 1
+    order = generator.sample(range(len(sizes)), len(sizes))  # the sort is stable, so this order breaks ties
+    by_fraction = sorted(order, key=lambda index: count * sizes[index] % total, reverse=True)
+    for index in by_fraction[: count - sum(shares)]:
+        shares[index] += 1
     return shares
 
 
@@ -90,5 +91,5 @@ def _sample(groups: Sequence[Sequence[int]], shares: Sequence[int], generator: r
 
 
 def _generator(seed: int | str) -> random.Random:
-    # Seeded by text: random.Random hashes it with SHA-512, so neighbouring seeds share nothing.
+    # A string seed is hashed with SHA-512, so the streams of neighbouring seeds are independent.
     return random.Random(f"{seed}")

@@ -1,4 +1,4 @@
-"""The one door to rows: columns by name, from a file, a saved ``datasets`` folder or a hub data set."""
+"""Read columns by name from a file, a saved ``datasets`` folder or a hub data set; check texts, labels and numbers."""
 
 import math
 import re
@@ -19,20 +19,36 @@ if TYPE_CHECKING:
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # Unicode category Cc
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
-_WHOLE = re.compile(r"-?\d{1,300}\.0*", re.ASCII)
-MISSING = ("", "nan", "NaN", "-nan", "-NaN", "null", "NULL", "None", "NA", "N/A", "n/a", "<NA>", "#N/A", "#NA", "NaT")
-"""Labels that pandas writes for, or reads as, a missing value. ``none`` and ``NONE`` are not among them."""
+_INTEGER = re.compile(r"-?\d{1,300}\.0*", re.ASCII)
+MISSING_VALUES = (
+    "",
+    "nan",
+    "NaN",
+    "-nan",
+    "-NaN",
+    "null",
+    "NULL",
+    "None",
+    "NA",
+    "N/A",
+    "n/a",
+    "<NA>",
+    "#N/A",
+    "#NA",
+    "NaT",
+)
+"""Labels that pandas writes or reads as a missing value. ``none`` and ``NONE`` are not among them."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that can be read by column name, any number of times; ``title`` says where they are."""
+    """Rows that can be read by column name, repeatedly; ``title`` describes their location."""
 
     title: str
     data: "Path | Dataset"
 
     def rows(self, columns: Sequence[str]) -> Rows:
-        """Yield where each row stands and its values of ``columns``; for errors see :func:`read_columns`."""
+        """Yield the location of each row and its values of ``columns``; for errors see :func:`read_columns`."""
         if isinstance(self.data, Path):
             return read_file(self.data, columns)
         return read_dataset(self.data, columns, title=self.title)
@@ -47,109 +63,109 @@ def open_table(source: str | Path, *, split: str | None = None) -> Table:
     if is_folder(path):
         return Table(str(path) if split is None else f"{path}:{split}", load_folder(path, split=split))
     if split is not None:
-        raise NearfarError(f"{path}: a file has no splits; leave out {split!r}.")
+        raise NearfarError(f"{path}: a file has no splits; remove {split!r}.")
     return Table(str(path), path)
 
 
 def read_columns(source: str | Path, columns: Sequence[str], *, split: str | None = None) -> Rows:
     """Yield ``(location, values)`` for each row of ``source``, values in the order of ``columns``; rows are streamed.
 
-    ``source`` is a ``.tsv``, ``.csv``, ``.jsonl``, ``.json`` (one object per line) or ``.parquet`` file, the text ones
+    ``source`` is a ``.tsv``, ``.csv``, ``.jsonl``, ``.json`` (one object per line) or ``.parquet`` file, text formats
     also with ``.gz``; a folder written by ``datasets``' ``save_to_disk``; or ``hub:owner/name[/config]``. For data sets
     by name see :mod:`nearfar.data.catalog`.
 
     Raises:
-        NearfarError: the source cannot be found or read, or a row is malformed; the message names file and line. What
-            is wrong with a row is raised when the row is reached.
+        NearfarError: the source cannot be found or read, or a row is malformed; the message names file and line. The
+            error of a row is raised when the row is reached.
 
     """
     return open_table(source, split=split).rows(columns)
 
 
-def tidied(text: str) -> str:
-    """Each run of white space and control characters as one space, and none at the ends; all else as it is."""
+def normalize_whitespace(text: str) -> str:
+    """Replace each run of white space and control characters by one space, and strip the ends."""
     return " ".join(_CONTROL.sub(" ", text).split())
 
 
 def text_field(value: object, column: str, where: Location) -> str:
-    """Return ``value`` as the text that the library works on.
+    """Return ``value`` as text with normalised white space.
 
-    Each run of white space and control characters becomes one space, and none stays at the ends; everything else,
-    emoji and their joiners included, is kept. Callers that count repairs compare with ``value``.
+    Each run of white space and control characters becomes one space, and the ends are stripped; everything else,
+    including emoji and their joiners, is kept. Callers that count changed fields compare the result with ``value``.
 
     Raises:
-        NearfarError: ``value`` is not a string, is empty (after the above), or is not valid Unicode.
+        NearfarError: ``value`` is not a string, is empty (after normalisation), or is not valid Unicode.
 
     """
     if not isinstance(value, str):
         raise NearfarError(f"{where}: column {column!r} holds {shown(value)} ({type(value).__name__}), not text.")
-    text = tidied(value)
+    text = normalize_whitespace(value)
     if not text:
         raise NearfarError(f"{where}: column {column!r} is empty. Fill it in, or remove the row.")
     if _SURROGATE.search(text):
         raise NearfarError(
-            f"{where}: column {column!r} holds half a surrogate pair, which is no character: {shown(text)}."
+            f"{where}: column {column!r} holds half a surrogate pair, which is not a character: {shown(text)}."
         )
     return text
 
 
-def as_number(value: object) -> float:
-    """Return the finite number that ``value`` is or is written as, or NaN; a boolean is no number.
+def parse_number(value: object) -> float:
+    """Return ``value``, a number or a string, as a finite float, or NaN if it is not one; a boolean is not a number.
 
-    >>> as_number("3.0"), as_number(3), as_number(True), as_number("1_000"), as_number("inf")
+    >>> parse_number("3.0"), parse_number(3), parse_number(True), parse_number("1_000"), parse_number("inf")
     (3.0, 3.0, nan, nan, nan)
     """
     if not isinstance(value, str | Number):
         return math.nan
     try:
         written = str(value)
-    except ValueError:  # an integer of thousands of digits
+    except ValueError:  # an integer with thousands of digits
         return math.nan
     number = float(written) if _NUMBER.fullmatch(written) else math.nan
     return number if math.isfinite(number) else math.nan
 
 
 def label_field(value: object, column: str, where: Location) -> str:
-    """Return a label's name, by one rule for all formats: the same label is the same name, however it is written.
+    """Return the name of a label, by the same rule for all file formats.
 
-    A string has single spaces. An integer is its digits, and ``1``, ``1.0``, ``"1"`` and ``"1.0"`` are one label. A
-    boolean is ``true`` or ``false``, and so are these words in any case.
+    White space in a string is normalised. An integer is its digits; ``1``, ``1.0``, ``"1"`` and ``"1.0"`` are the same
+    label. A boolean is ``true`` or ``false``, and so are these words in upper or lower case.
 
     Raises:
-        NearfarError: what stands for a missing value (:data:`MISSING`), a number with a fraction, another type, or
-            text that is not valid Unicode; it names place and column.
+        NearfarError: a missing value (:data:`MISSING_VALUES`), a number with a fraction, another type, or text that is
+            not valid Unicode; the message names location and column.
     """
     if value is None or (isinstance(value, Number) and str(value).lower() == "nan"):
         value = ""
     if not isinstance(value, str | Number):
         raise NearfarError(f"{where}: column {column!r} holds {shown(value)}. A label is a string or an integer.")
-    name = tidied(value) if isinstance(value, str) else str(value)
+    name = normalize_whitespace(value) if isinstance(value, str) else str(value)
     if not name:
         raise NearfarError(f"{where}: column {column!r} is empty. Fill in a label, or remove the row.")
-    if name in MISSING:
+    if name in MISSING_VALUES:
         raise NearfarError(
-            f"{where}: column {column!r} holds {name!r}, which stands for a missing value. Fill in a label, or remove "
-            "the row; if it names a class, write that name otherwise, such as 'none'."
+            f"{where}: column {column!r} holds {name!r}, which marks a missing value. Fill in a label, or remove the "
+            "row; if it is the name of a class, rename the class, for example to 'none'."
         )
     if _SURROGATE.search(name):
-        raise NearfarError(f"{where}: column {column!r} holds half a surrogate pair, which is no character.")
+        raise NearfarError(f"{where}: column {column!r} holds half a surrogate pair, which is not a character.")
     if name.lower() in ("true", "false"):
         return name.lower()
-    if _WHOLE.fullmatch(name):
+    if _INTEGER.fullmatch(name):
         return str(int(name.partition(".")[0]))
-    number = as_number(name)
+    number = parse_number(name)
     if isinstance(value, Number) and number.is_integer():
         return name if name.lstrip("-").isdigit() else str(int(number))
     if isinstance(value, Number) or ("." in name and not math.isnan(number)):
         raise NearfarError(
-            f"{where}: column {column!r} holds {shown(value)}. A label is a string or an integer. Numbers with "
+            f"{where}: column {column!r} holds {shown(value)}. A label is a string or an integer; numbers with "
             "fractions are scores."
         )
     return name
 
 
-def in_label_order(names: Collection[str]) -> list[str]:
-    """Integers by value, everything else as text."""
+def sort_labels(names: Collection[str]) -> list[str]:
+    """Sort labels in numeric order if all are integers, else in text order."""
     try:
         return sorted(names, key=lambda name: (int(name), name))
     except ValueError:

@@ -1,4 +1,4 @@
-"""Scored pairs: the tasks of semantic textual similarity, and one's own files of the same shape."""
+"""Read scored pairs: the tasks of semantic textual similarity (STS), and own files with the same columns."""
 
 import math
 from itertools import chain
@@ -7,7 +7,7 @@ from nearfar.data.catalog import NamedTable, check_splits, find, parse
 from nearfar.data.files import Location
 from nearfar.data.named_sets import CATALOG
 from nearfar.data.paths import shown
-from nearfar.data.sources import as_number, text_field
+from nearfar.data.sources import parse_number, text_field
 from nearfar.types import NearfarError, ScoredPair
 
 
@@ -19,24 +19,24 @@ def load_task(
     score: str = "score",
     scale: tuple[float, float] | None = None,
 ) -> dict[str, list[ScoredPair]]:
-    """Return the pairs of each subset of a task, by the subset's name.
+    """Return subset name -> pairs of the subset.
 
     ``spec`` (see :mod:`nearfar.data.catalog`) is
 
-    - ``sts12`` to ``sts16``: the SemEval test sets, by their official subsets. The hub's copies do not tell subsets
-      apart: found there, a task has the one subset ``all``, so that its subset aggregates say nothing;
+    - ``sts12`` to ``sts16``: the SemEval test sets, by their official subsets. The hub copies do not distinguish
+      subsets: from the hub, a task has a single subset ``all``, and its subset aggregates are meaningless;
     - ``stsb`` (the test split), ``stsb:dev``, ``stsb:train``;
-    - ``sickr``, the official 4,927 test pairs, or ``sickr-full``, all 9,927, as MTEB counts. The two give different
-      numbers; always say which. Scores are 1 to 5, elsewhere 0 to 5;
+    - ``sickr``, the official 4,927 test pairs, or ``sickr-full``, all 9,927, as in MTEB. The two give different
+      scores; always say which. Scores are 1 to 5, elsewhere 0 to 5;
     - ``microworld`` (its test pairs) or ``microworld:dev``, generated, 0 to 5;
     - a path or hub data set with columns ``first``, ``second``, ``score``: one subset, named by the file or split.
 
-    ``scale`` is the lowest and highest score that a row may have; a named set knows its own. Scores are returned as
-    they are. Texts are tidied as :func:`nearfar.data.sources.text_field` says.
+    ``scale`` is the lowest and highest valid score; a named set defines its own. Scores are returned unchanged. White
+    space is normalised as in :func:`nearfar.data.sources.text_field`.
 
     Raises:
         NearfarError: a source cannot be found or read; a text that is empty or not a string, a score that is not a
-            number or off the scale (each with file and line); a subset without a pair.
+            number or is off the scale (each with file and line); a subset without a pair.
 
     """
     if spec.partition(":")[0] == "microworld":
@@ -52,12 +52,12 @@ def load_pairs(
     score: str = "score",
     scale: tuple[float, float] | None = None,
 ) -> list[ScoredPair]:
-    """Return the pairs of all subsets of :func:`load_task`, one subset after the other."""
+    """Return the pairs of all subsets of :func:`load_task`, concatenated."""
     return list(chain(*load_task(spec, first=first, second=second, score=score, scale=scale).values()))
 
 
 def known_scale(spec: str) -> tuple[float, float] | None:
-    """Return the lowest and highest score of a named set, or None of one's own data."""
+    """Return the lowest and highest score of a named set, or None for own data."""
     name = spec.partition(":")[0]
     if name == "microworld":
         return 0.0, 5.0
@@ -72,12 +72,12 @@ def _read_pairs(
         for where, (left, right, gold) in found.table.rows((first, second, score))
     ]
     if not pairs:
-        raise NearfarError(f"{found.table.title}: no pairs, only the names of the columns.")
+        raise NearfarError(f"{found.table.title}: no pairs, only a header.")
     return pairs
 
 
 def _score(value: object, column: str, where: Location, scale: tuple[float, float] | None) -> float:
-    number = as_number(value)
+    number = parse_number(value)
     if math.isnan(number):
         raise NearfarError(
             f"{where}: column {column!r} holds {shown(value)}, not a number. Remove pairs without a score."

@@ -1,17 +1,18 @@
-"""Pairs and triplets: of one's own, of an image's captions, and out of NLI rows. See :mod:`nearfar.data.rows`."""
+"""Read pairs and triplets: from tables, from captions of the same image, and from NLI rows."""
 
 from collections.abc import Iterator, Sequence
 from itertools import cycle, groupby
 
 from nearfar.data.catalog import NamedTable, find
 from nearfar.data.files import MissingColumnError
+from nearfar.data.named_sets import CATALOG
 from nearfar.data.nli import load_nli
 from nearfar.data.rows import Entry, RowCollector, TextData, as_specs
 from nearfar.data.sources import Table, text_field
 from nearfar.types import CONTRADICTION, ENTAILMENT, NearfarError, NliRow
 
 SIMCSE_COLUMNS = ("sent0", "sent1", "hard_neg")
-"""How the triplets that Gao et al. 2021 publish name their columns."""
+"""Column names of the triplets published by Gao et al. 2021."""
 
 
 def load_tuples(
@@ -19,14 +20,14 @@ def load_tuples(
 ) -> TextData:
     """Read pairs (two ``columns``) or triplets (three: anchor, positive, negative) from tables.
 
-    Any two columns whose texts belong together are pairs: a sentence and its translation back from another language,
-    a question and its answer. Two named sets give pairs:
+    Any two columns of related texts are pairs: a sentence and its back-translation, a question and its answer. Some
+    named sets are pairs:
 
-    - ``flickr8k``: captions of one image, by five people, in the order of the file: the first with the second, the
-      third with the fourth; the odd one is left over, so that no caption comes twice;
-    - ``microworld``, ``microworld:test``: premises and what they entail, generated.
+    - captions of the same image (``flickr8k``, five per image), in the order of the file: the first with the second,
+      the third with the fourth; an odd last one is dropped, so that no caption occurs twice;
+    - ``microworld``, ``microworld:test``: generated premises with entailed hypotheses.
 
-    A row that was read before is dropped, and so is one that has a text twice, which says nothing.
+    Repeated rows are dropped, and so are rows with the same text twice.
 
     Raises:
         NearfarError: a source cannot be found or read, a missing column, an empty or non-string text (with file and
@@ -41,14 +42,18 @@ def load_tuples(
     collector = RowCollector("pairs" if len(columns) == 2 else "triplets", limit)
     for spec in as_specs(specs):
         name = spec.partition(":")[0]
-        if name in ("flickr8k", "microworld") and len(columns) == 3:
-            raise NearfarError(f"{name} gives pairs, and no negative for them: name two columns only.")
+        captions_by = CATALOG[name].captions_by if name in CATALOG else None
+        if (captions_by or name == "microworld") and len(columns) == 3:
+            raise NearfarError(f"{name} has pairs, without negatives: name two columns.")
         if name == "microworld":
             rows = (row for row in load_nli(spec).rows if row.label == ENTAILMENT)
             collector.add(f"{spec}, generated", (Entry((row.premise, row.hypothesis)) for row in rows))
             continue
         for found in find(spec):
-            entries = _captions(found.table) if name == "flickr8k" else _tuples(found.table, columns)
+            if captions_by:
+                entries = _captions(found.table, captions_by, *CATALOG[name].sentences)
+            else:
+                entries = _tuples(found.table, columns)
             collector.add(found.table.title, entries)
     return collector.texts()
 
@@ -65,22 +70,23 @@ def load_triplets(
 ) -> TextData:
     """Read triplets: from tables that have ``columns`` or :data:`SIMCSE_COLUMNS`, else by :func:`nli_triplets`.
 
-    The latter takes NLI rows as :func:`nearfar.data.nli.load_nli` reads them (``snli``, ``snli+mnli``, ``microworld``,
-    one's own), each spec by itself. Repetitions are dropped as in :func:`load_tuples`.
+    NLI rows are read by :func:`nearfar.data.nli.load_nli` (``snli``, ``snli+mnli``, ``microworld``, own data), each
+    spec separately. Repetitions are dropped as in :func:`load_tuples`.
 
     Raises:
-        NearfarError: as ``load_tuples`` and ``load_nli``; also for a table that has neither the columns of triplets nor
-            those of NLI rows, and for NLI rows that give no triplet.
+        NearfarError: as ``load_tuples`` and ``load_nli``; also for a table with neither the columns of triplets nor
+            those of NLI rows, and for NLI rows without a triplet.
 
     """
     nli_columns = (premise_column, hypothesis_column, label_column)
     collector = RowCollector("triplets", limit)
     for spec in as_specs(specs):
         tables = [] if spec.partition(":")[0] == "microworld" else find(spec)
-        there = _first_there(tables[0], [tuple(columns), SIMCSE_COLUMNS, nli_columns]) if tables else nli_columns
-        if there != nli_columns:
+        choices = [tuple(columns), SIMCSE_COLUMNS, nli_columns]
+        available = _first_available_columns(tables[0], choices) if tables else nli_columns
+        if available != nli_columns:
             for found in tables:
-                collector.add(found.table.title, _tuples(found.table, there))
+                collector.add(found.table.title, _tuples(found.table, available))
             continue
         nli = load_nli(
             spec,
@@ -96,10 +102,10 @@ def load_triplets(
 
 
 def nli_triplets(rows: Sequence[NliRow]) -> list[tuple[str, str, str]]:
-    """Return (premise, entailed, contradicted) for every entailment whose premise has a contradiction as well.
+    """Return (premise, entailed, contradicted) for every entailment whose premise also has a contradiction.
 
-    The entailed hypotheses of a premise text, in the order of ``rows``, take its contradicted ones in turn, from the
-    first again when they are used up. SimCSE's 275,601 triplets are of this form (Gao et al. 2021, section 4.1).
+    The entailed hypotheses of a premise text, in the order of ``rows``, are combined with its contradicted ones in
+    turn, cyclically. SimCSE's 275,601 triplets have this form (Gao et al. 2021, section 4.1).
 
     >>> nli_triplets([NliRow("p", "a", 0), NliRow("p", "x", 2), NliRow("p", "b", 0), NliRow("q", "c", 0)])
     [('p', 'a', 'x'), ('p', 'b', 'x')]
@@ -122,7 +128,7 @@ def nli_triplets(rows: Sequence[NliRow]) -> list[tuple[str, str, str]]:
     ]
     if not triplets:
         raise NearfarError(
-            f"None of the {len(entailed)} premises with an entailment has a contradiction too; a triplet needs both."
+            f"None of the {len(entailed)} premises with an entailment also has a contradiction; a triplet needs both."
         )
     return triplets
 
@@ -133,14 +139,15 @@ def _tuples(table: Table, columns: Sequence[str]) -> Iterator[Entry]:
         yield Entry(texts, repaired=sum(text != value for text, value in zip(texts, values, strict=True)))
 
 
-def _captions(table: Table) -> Iterator[Entry]:
-    for _, of_image in groupby(table.rows(("image", "caption")), key=lambda row: row[1][0]):
-        captions = [(text_field(caption, "caption", where), caption) for where, (_, caption) in of_image]
-        for (first, first_read), (second, second_read) in zip(captions[::2], captions[1::2], strict=False):
-            yield Entry((first, second), repaired=(first != first_read) + (second != second_read))
+def _captions(table: Table, image_column: str, caption_column: str) -> Iterator[Entry]:
+    """Pair the captions of each image: consecutive rows, first with second, third with fourth."""
+    for _, rows in groupby(table.rows((image_column, caption_column)), key=lambda row: row[1][0]):
+        captions = [(text_field(caption, caption_column, where), caption) for where, (_, caption) in rows]
+        for (first, first_raw), (second, second_raw) in zip(captions[::2], captions[1::2], strict=False):
+            yield Entry((first, second), repaired=(first != first_raw) + (second != second_raw))
 
 
-def _first_there(found: NamedTable, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+def _first_available_columns(found: NamedTable, choices: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
     """Return the first of ``choices`` whose columns are all in the table."""
     for columns in choices:
         try:

@@ -1,26 +1,27 @@
 """Vectors -> per-anchor losses: pure functions of tensors, without a model and without distribution.
 
-Each returns one value per pair or per anchor; the caller takes the mean, because only the caller knows what else
-belongs to it.
+Each returns one loss per pair or per anchor. The caller takes the mean, because only the caller knows the global batch
+(several processes, several micro-batches).
 """
 
-from nearfar.objectives._contrast_targets import row_blocks
-from nearfar.objectives._info_nce import info_nce, nt_xent
-from nearfar.objectives._masked_lm import masked_lm
-from nearfar.objectives._masks import below_positive, distinct_rows
-from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_scl, premise_sets
-from nearfar.objectives._regression import cosine_regression, regression_features
-from nearfar.objectives._row_masks import (
+from nearfar.objectives._candidate_masks import (
     RowMask,
     all_row_masks,
+    below_positive,
     below_positive_row_mask,
     distinct_row_mask,
+    distinct_rows,
     masked_fraction,
     not_known_positive_row_mask,
 )
+from nearfar.objectives._contrast_targets import row_blocks
+from nearfar.objectives._info_nce import info_nce, nt_xent
+from nearfar.objectives._masked_lm import masked_lm
+from nearfar.objectives._nli_softmax import nli_softmax, nli_softmax_features
+from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_scl, premise_sets
+from nearfar.objectives._regression import cosine_regression, regression_features
 from nearfar.objectives._self_guided import SelfGuidedVariant, parameter_drift, self_guided
 from nearfar.objectives._similarity import Similarity
-from nearfar.objectives._softmax import nli_softmax, nli_softmax_features
 from nearfar.objectives._supcon import supcon
 
 __all__ = [

@@ -1,12 +1,12 @@
-"""Positives against all candidates, for one anchor after another: what most contrastive objectives are made of."""
+"""The contrastive loss that most objectives share: the positives of each anchor against all its candidates."""
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from nearfar.objectives._blocked_contrast import StreamConfig, StreamedContrast
 from nearfar.objectives._contrast_targets import ContrastTargets, TargetsFn, fits_in_one_block
 from nearfar.objectives._similarity import Similarity, masked_nll, prepare_pair
-from nearfar.objectives._streamed import StreamConfig, StreamedContrast
 
 
 def contrast(
@@ -18,17 +18,17 @@ def contrast(
     similarity: Similarity,
     mean_reduction: bool = True,
 ) -> Float[Tensor, " anchors"]:
-    """l_i = log sum_{k in C} exp(x_ik) - 1/|P| sum_{j in P} x_ij, the second term only where there are positives.
+    """Return l_i = log sum_{k in C} exp(x_ik) - 1/|P| sum_{j in P} x_ij; without positives only the first term.
 
-    x_ik is s(a_i, c_k) / t, plus the weight if k is the anchor's own negative. Computed in float32 or better, under
-    autocast too.
+    The logit x_ik is s(a_i, c_k) / t, plus the hard-negative weight if k is the anchor's own negative. Computed in
+    float32 or better, also under autocast.
 
-    Where the logits are more than :data:`nearfar.objectives._contrast_targets.BLOCK`, those of some anchors are
-    computed at a time, and none are kept: memory grows with the number of vectors, not with its square. With
-    ``mean_reduction`` the gradient of the values' sum is computed along with them, for a loss that is their mean or
-    another multiple of it; that takes as many products of matrices as the whole does. Values of unequal weight have
-    their right gradient too, but their logits are then computed again, as all are without ``mean_reduction``. In blocks
-    there is no second derivative: NearfarError if one is asked for.
+    If there are more logits than :data:`nearfar.objectives._contrast_targets.BLOCK`, they are computed in blocks of
+    anchors and not kept: memory is linear, not quadratic, in the number of vectors. ``mean_reduction`` says that the
+    loss is the mean of the values, or another multiple of their sum: the gradient of the sum is then computed in the
+    forward pass, with as many matrix products as without blocks. A loss that weights the values differently still gets
+    the correct gradient, but its logits are recomputed in the backward pass, as they are without ``mean_reduction``.
+    Blocks have no second derivative; asking for one raises NearfarError.
     """
     # Autocast would round the products to bfloat16: three digits, and raw dot products reach hundreds.
     with torch.autocast(anchors.device.type, enabled=False):
@@ -43,12 +43,12 @@ def contrast(
 
 
 def _dense_contrast(logits: Float[Tensor, "anchors candidates"], targets: ContrastTargets) -> Float[Tensor, " anchors"]:
-    """The values from a whole matrix, for autograd."""
+    """Compute the losses from the full matrix of logits, differentiable by autograd."""
     positives, candidate_mask, self_column, own_negatives, weight = targets
     if own_negatives is not None:
         column = own_negatives[:, None]
         logits = logits.scatter_add(1, column, logits.new_full(column.shape, weight))
-    # Not -inf: the logarithm of nothing at all would have a NaN gradient.
+    # Not -inf: a row in which every logit is masked would have a NaN gradient.
     least = torch.finfo(logits.dtype).min
     if candidate_mask is not None:
         if positives is not None and positives.dtype != torch.bool:

@@ -1,4 +1,4 @@
-"""Who some anchors of a batch are compared with, and how many of them at a time."""
+"""The positives and candidates of a block of anchors, and the size of a block."""
 
 from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
@@ -8,38 +8,38 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 BLOCK = 2**22
-"""Logits that are held at a time, 16 MiB in float32. A matrix of no more than that, 2,048 x 2,048, is computed whole.
+"""Maximum number of logits in memory, 16 MiB in float32. A matrix up to this size, 2,048 x 2,048, is not split.
 
-Up to there blocks would save a few dozen MiB. Much smaller ones take longer, as each adds to the gradients of all
-candidates; larger ones are no faster.
+Below this size, blocks would save only a few dozen MiB. Much smaller blocks are slower, because each one adds to the
+gradients of all candidates; larger blocks are not faster.
 """
 
 
 class ContrastTargets(NamedTuple):
-    """Who some anchors are compared with."""
+    """The positives and candidates of a block of anchors."""
 
     positives: Int[Tensor, " anchors"] | Bool[Tensor, "anchors candidates"] | None
-    """P: the column of each anchor's one positive, or where its positives are."""
+    """P: the column of each anchor's single positive, or a mask of its positives; None for no positives."""
     candidate_mask: Bool[Tensor, "anchors candidates"] | None = None
-    """C: what stands in each anchor's denominator; None for all. A column named in ``positives`` always does."""
+    """C: the candidates in each anchor's denominator; None for all. A column in ``positives`` is always included."""
     self_column: Int[Tensor, " anchors"] | None = None
-    """The column of the anchor self_column, which is never in C."""
+    """The column of the anchor itself, which is never in C."""
     own_negatives: Int[Tensor, " anchors"] | None = None
-    """The column of each anchor's own hard negative, to whose logit ``weight`` is added."""
+    """The column of each anchor's own hard negative; ``weight`` is added to its logit."""
     weight: float = 0.0
 
 
 TargetsFn: TypeAlias = Callable[[Tensor], ContrastTargets]
-"""Numbers of some anchors [rows] -> who they are compared with. Asked again, it must say the same."""
+"""Indices of anchors [rows] -> their targets. It is called again for gradients, and must return the same targets."""
 
 
 def fits_in_one_block(anchors: int, candidates: int) -> bool:
-    """Whether all logits are held at a time."""
+    """Whether the full matrix of logits fits in one block."""
     return anchors * candidates <= BLOCK
 
 
 def row_blocks(anchors: int, candidates: int, *, device: torch.device | None = None) -> tuple[Tensor, ...]:
-    """The numbers 0 .. anchors - 1, as many at a time as have a block of logits, one at least.
+    """Split the anchor indices 0 .. anchors - 1 into blocks of at most BLOCK logits, each of at least one anchor.
 
     >>> [len(rows) for rows in row_blocks(5, 2**21)]
     [2, 2, 1]

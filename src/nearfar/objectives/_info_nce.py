@@ -1,4 +1,4 @@
-"""InfoNCE: find an anchor's own positive among the batch's, and NT-Xent, the same with two views of every text."""
+"""InfoNCE: identify an anchor's positive among in-batch negatives; NT-Xent: the same with two views of each text."""
 
 import math
 
@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nearfar.objectives._candidate_masks import RowMask, mask_rows
 from nearfar.objectives._contrast import contrast
 from nearfar.objectives._contrast_targets import ContrastTargets
-from nearfar.objectives._row_masks import RowMask, mask_rows
 from nearfar.objectives._similarity import (
     Similarity,
     check_mask,
@@ -34,22 +34,22 @@ def info_nce(
     l_i = -log[ exp(s(a_i, p_i) / t) / ( sum_j exp(s(a_i, p_j) / t) + sum_j alpha^[i = j] exp(s(a_i, n_j) / t) ) ]
 
     with s the similarity, t the temperature and log alpha the ``hard_negative_weight``, which is added to the logit of
-    the anchor's own negative (row i of both) and, unless 0, needs as many negatives as anchors. Without ``negatives``
-    the second sum is not there.
+    the anchor's own negative (row i of both). Unless it is 0, there must be as many negatives as anchors. Without
+    ``negatives`` the second sum is omitted.
 
-    ``mask`` says which candidates, the positives and then the negatives, may stand in an anchor's denominator; the
-    anchor's own positive always does. An anchor that keeps nothing else has loss 0. It is a matrix or a function that
-    makes some rows of it at a time, a :data:`RowMask`: in large batches the similarities themselves are computed some
-    rows at a time, and a matrix would then be the largest thing in memory.
+    ``mask`` selects the candidates, the positives and then the negatives, in each anchor's denominator; the anchor's
+    own positive is always included. An anchor without other candidates has loss 0. The mask is a matrix, or a
+    :data:`RowMask`, a function that returns blocks of its rows: large batches compute their similarities in row
+    blocks, and a full matrix would then be the largest tensor in memory.
 
-    ``similarity`` is the cosine, which is 0 to a zero vector, or the raw dot product. float16 and bfloat16 vectors are
-    compared in float32, under autocast too, and give float32 values; others give their own dtype.
+    ``similarity`` is the cosine (0 for a zero vector) or the raw dot product. float16 and bfloat16 vectors are
+    compared in float32, also under autocast, and give float32 losses; other dtypes are kept.
 
     Raises NearfarError for a temperature that is not positive, an unknown similarity, a weight that is not finite or
-    has no negatives to weigh, and shapes that do not match.
+    that is set without negatives, and shapes that do not match.
 
-    Source: Gao et al. 2021 (SimCSE), the unsupervised objective, without negatives, and the supervised one, with a
-    hard negative for each anchor; alpha is from its appendix on hard negatives. The mask is ours.
+    Source: Gao et al. 2021 (SimCSE), the unsupervised objective, without negatives, and the supervised one, with one
+    hard negative per anchor; alpha is from its appendix on hard negatives. The mask is nearfar's addition.
 
     >>> same = torch.ones(4, 2)
     >>> info_nce(same, same)  # log 4, the candidates
@@ -70,7 +70,7 @@ def info_nce(
     if hard_negative_weight and (negatives is None or len(negatives) != batch):
         given = "none" if negatives is None else len(negatives)
         raise NearfarError(
-            f"hard_negative_weight {hard_negative_weight} weighs each anchor's own negative, "
+            f"hard_negative_weight {hard_negative_weight} applies to each anchor's own negative, "
             f"so {batch} anchors need {batch} negatives, but there are {given}"
         )
     candidates = positives if negatives is None else torch.cat([positives, negatives])
@@ -99,15 +99,15 @@ def nt_xent(
 
     l(x) = -log[ exp(cos(x, x+) / t) / sum_{y in X, y != x} exp(cos(x, y) / t) ]
 
-    with X the 2 batch vectors of both views, x+ the other view of x and t the temperature. The values of the first
-    views come first, then those of the second, ``2 * batch`` in all.
+    with X the 2 batch vectors of both views, x+ the other view of x and t the temperature. The losses of the first
+    views come first, then those of the second, ``2 * batch`` in total.
 
-    ``mask`` False at [i, j] leaves both vectors of row j out of the denominators of both vectors of row i; a vector's
-    own positive always stays. Precision, and masks for large batches, are those of :func:`info_nce`.
+    ``mask`` False at [i, j] excludes both vectors of row j from the denominators of both vectors of row i; a vector's
+    own positive is always kept. Precision, and masks for large batches, are as in :func:`info_nce`.
 
     Raises NearfarError for a temperature that is not positive and shapes that do not match.
 
-    Source: Chen et al. 2020, eq. 1; Kim et al. 2021, the base loss of section 3.1. The mask is ours.
+    Source: Chen et al. 2020, eq. 1; Kim et al. 2021, the base loss of section 3.1. The mask is nearfar's addition.
 
     >>> same = torch.ones(2, 3)
     >>> nt_xent(same, same, temperature=0.1)  # log 3, all vectors but the anchor
@@ -121,7 +121,7 @@ def nt_xent(
 
     def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
         kept = mask_rows(mask, rows % batch, batch)
-        # Among [second; first], row i of [first; second] finds its positive in column i, itself half the columns on.
+        # Row i of [first; second] has its positive in column i of [second; first], and itself in column i + batch.
         return ContrastTargets(
             positives=rows,
             candidate_mask=None if kept is None else kept.repeat(1, 2),

@@ -1,4 +1,4 @@
-"""Premise-anchored supervised contrastive learning: which hypotheses are near a premise, which far, and the loss."""
+"""Premise-anchored supervised contrastive learning: each premise's positives and negatives, and the loss."""
 
 import math
 from typing import Literal, NamedTuple, TypeAlias, get_args
@@ -7,25 +7,25 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from nearfar.objectives._candidate_masks import RowMask, not_known_positive_row_mask
 from nearfar.objectives._contrast import contrast
 from nearfar.objectives._contrast_targets import ContrastTargets, row_blocks
-from nearfar.objectives._row_masks import RowMask, not_known_positive_row_mask
 from nearfar.objectives._similarity import Similarity, check_similarity, check_temperature, similarities
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError
 
 HardNegatives: TypeAlias = Literal["all", "contradiction", "none"]
-"""Which of its own premise's hypotheses an anchor is pushed away from: neutral and contradicted ones, or fewer."""
+"""Which hypotheses of the anchor's own premise are negatives: neutral and contradicted, only contradicted, or none."""
 
 
 class PremiseSets(NamedTuple):
-    """Who is compared with whom: P(i) and N(i) of Liao 2021, section 3, for every anchor i of a batch."""
+    """The positives P(i) and negatives N(i) of every anchor i of a batch (Liao 2021, section 3)."""
 
     anchors: Int[Tensor, " anchors"]
-    """The entailment pairs, as indices into the batch's pairs, in their order."""
+    """Indices of the entailment pairs among the batch's pairs, ascending."""
     positives: Bool[Tensor, "anchors pairs"]
-    """P(i): the hypotheses that the anchor's premise entails, its own among them."""
+    """P(i): the hypotheses that the anchor's premise entails, including the pair's own."""
     negatives: Bool[Tensor, "anchors pairs"]
-    """N(i): the hypotheses that the anchor is pushed away from."""
+    """N(i): the negatives of the anchor."""
 
 
 def premise_sets(
@@ -41,15 +41,15 @@ def premise_sets(
     """Find the anchors of a batch of NLI pairs, and the positives and negatives of each.
 
     Every entailment pair is an anchor. Its positives are all entailed hypotheses of the same premise, its negatives all
-    other hypotheses of the batch: the neutral and contradicted ones of its premise, and those of other premises. Of
-    the first, ``hard_negatives`` may leave only the contradicted ones, or none.
+    other hypotheses of the batch: the neutral and contradicted hypotheses of its premise, and those of other premises.
+    ``hard_negatives`` restricts the negatives of its own premise to the contradicted ones, or to none.
 
-    ``hypothesis_ids`` number the texts in the id space of ``premise_ids``. Where given, a hypothesis whose text is that
-    of the anchor's premise or of one of its positives is known not to be a negative, and is left out.
+    ``hypothesis_ids`` are text ids that share their id space with ``premise_ids``. If given, a hypothesis with the same
+    text as the anchor's premise or as one of its positives is excluded from the negatives.
 
-    ``max_positives`` and ``max_negatives`` cap each anchor's sets by drawing without replacement from ``generator``
-    (on the device of the ids; torch's global one if None). The pair's own hypothesis is always kept, and counts
-    towards ``max_positives``. A positive that was not drawn does not become a negative.
+    ``max_positives`` and ``max_negatives`` cap each anchor's sets by sampling without replacement with ``generator``
+    (on the device of the ids; torch's global generator if None). The pair's own hypothesis is always kept, and counts
+    towards ``max_positives``. A positive that is not sampled does not become a negative.
 
     Raises NearfarError for an unknown ``hard_negatives``, a cap below 1, a label outside 0..2, and lengths that do not
     match.
@@ -88,24 +88,24 @@ def premise_scl(
 
     l_i = -1/|P(i)| sum_{j in P(i)} log[ exp(s_ij / t) / sum_{k in P(i) u N(i)} exp(s_ik / t) ]
 
-    with s_ij the similarity of premise i and hypothesis j, t the temperature, and P and N as :func:`premise_sets`
-    finds them; the arguments that the two share are explained there. One value for each entailment pair, in the pairs'
-    order; none, though still attached to the graph, if there is no such pair.
+    with s_ij the similarity of premise i and hypothesis j, t the temperature, and P and N as in :func:`premise_sets`,
+    which documents the arguments that both functions share. Returns one loss per entailment pair, in the order of the
+    pairs. Without such a pair the result is empty but still attached to the graph.
 
-    ``similarity`` is the raw dot product, as in the paper, or the cosine, which is 0 to a zero vector. float16 and
-    bfloat16 vectors are compared in float32, under autocast too, and give float32 values; others give their own dtype.
+    ``similarity`` is the raw dot product, as in the paper, or the cosine (0 for a zero vector). float16 and bfloat16
+    vectors are compared in float32, also under autocast, and give float32 losses; other dtypes are kept.
 
-    With ``false_negative_margin``, a hypothesis that is nearer to the premise than the most similar of its positives
-    by more than the margin, s_ik > max_{j in P(i)} s_ij + margin, is taken for an entailment that nobody marked, and
-    is left out of N(i), after the caps. The margin is in units of the similarity, before the temperature; which
-    hypotheses are left out has no gradient.
+    With ``false_negative_margin``, a hypothesis whose similarity to the premise exceeds that of the most similar
+    positive by more than the margin, s_ik > max_{j in P(i)} s_ij + margin, is treated as an unlabelled entailment and
+    excluded from N(i), after the caps. The margin is in units of the similarity, before the temperature; the selection
+    has no gradient.
 
     Raises NearfarError for a temperature that is not positive, an unknown similarity, a margin that is not finite,
-    shapes that do not match, and whatever :func:`premise_sets` refuses.
+    shapes that do not match, and as :func:`premise_sets` does.
 
-    Source: Liao 2021, eq. 2. The positives cap counts the pair's own hypothesis, as the authors' code does. Leaving
-    out negatives is ours; without ``hypothesis_ids``, ``hard_negatives`` and ``false_negative_margin`` the sets are the
-    paper's.
+    Source: Liao 2021, eq. 2. The positives cap counts the pair's own hypothesis, as the authors' code does. Excluding
+    negatives is nearfar's addition; with the defaults of ``hypothesis_ids``, ``hard_negatives`` and
+    ``false_negative_margin`` the sets are the paper's.
 
     >>> same = torch.ones(4, 2)
     >>> premise_scl(same, same, torch.tensor([7, 7, 7, 9]), torch.tensor([0, 2, 0, 1]))  # log 4, the candidates
@@ -138,9 +138,9 @@ def premise_scl(
 
 
 class _PremiseSetSampler:
-    """P and N of a batch's anchors, for some at a time: those of all are a matrix as large as their similarities.
+    """P and N of a batch's anchors, in row blocks: the full masks are as large as the matrix of similarities.
 
-    What the caps leave is drawn at once, and kept as the places of those drawn.
+    With caps, all sets are sampled on construction and stored as column indices.
     """
 
     def __init__(
@@ -172,15 +172,15 @@ class _PremiseSetSampler:
             self._drawn = [None if cap is None else torch.cat(each) for cap, each in zip(caps, drawn, strict=True)]
 
     def rows(self, rows: Int[Tensor, " anchors"]) -> tuple[Tensor, Tensor]:
-        """P and N of these anchors, each bool [anchors, pairs]."""
-        sets = self._all(rows)
+        """Return P and N of these anchors, each bool [anchors, pairs]."""
+        sets = self._uncapped(rows)
         for number, drawn in enumerate(self._drawn):
             if drawn is not None:
                 sets[number] = _mask(drawn[rows], len(self.entailed))
         return sets[0], sets[1]
 
-    def _all(self, rows: Int[Tensor, " anchors"]) -> list[Tensor]:
-        """Without caps."""
+    def _uncapped(self, rows: Int[Tensor, " anchors"]) -> list[Tensor]:
+        """Return P and N before the caps."""
         own = self.premise_ids[self.anchors[rows], None] == self.premise_ids
         positives = own & self.entailed
         negatives = ~positives if self._not_known_positive is None else self._not_known_positive(rows)
@@ -189,11 +189,11 @@ class _PremiseSetSampler:
     def _draw(
         self, rows: Int[Tensor, " anchors"], caps: tuple[int | None, int | None], generator: torch.Generator | None
     ) -> list[Tensor]:
-        """The places of these anchors' members, at most as many as the caps; of none where there is no cap."""
+        """Sample the members of these anchors' sets, as column indices (``rows`` itself for a set without a cap)."""
         always = (self.anchors[rows], None)
         return [
             rows if cap is None else _draw(members, cap, generator, always=own)
-            for members, cap, own in zip(self._all(rows), caps, always, strict=True)
+            for members, cap, own in zip(self._uncapped(rows), caps, always, strict=True)
         ]
 
 
@@ -213,15 +213,15 @@ def _check(
             raise NearfarError(f"{name} must be at least 1, or None for all, not {cap}")
     if premise_ids.shape != labels.shape or (hypothesis_ids is not None and hypothesis_ids.shape != labels.shape):
         shapes = [None if ids is None else tuple(ids.shape) for ids in (premise_ids, labels, hypothesis_ids)]
-        raise NearfarError("premise_ids {}, labels {} and hypothesis_ids {} must have as many pairs".format(*shapes))
+        raise NearfarError("premise_ids {}, labels {} and hypothesis_ids {} must have the same length".format(*shapes))
     if ((labels < 0) | (labels >= len(LABEL_NAMES))).any():
-        raise NearfarError(f"labels must lie in 0..2 {LABEL_NAMES}, found {labels.min()}..{labels.max()}")
+        raise NearfarError(f"labels must be in 0..2 {LABEL_NAMES}, found {labels.min()}..{labels.max()}")
 
 
 def _likely_false_negatives(
     similar: Float[Tensor, "anchors pairs"], positives: Bool[Tensor, "anchors pairs"], margin: float
 ) -> Bool[Tensor, "anchors pairs"]:
-    """Whether a hypothesis is nearer to the anchor than the nearest of its positives, by more than the margin."""
+    """Return where a hypothesis is more similar to the anchor than its most similar positive, by over the margin."""
     if not len(similar):
         return torch.zeros_like(positives)
     nearest = similar.masked_fill(~positives, -math.inf).amax(dim=1, keepdim=True)
@@ -235,9 +235,9 @@ def _draw(
     *,
     always: Int[Tensor, " anchors"] | None = None,
 ) -> Int[Tensor, "anchors places"]:
-    """Places of at most ``count`` members of each row, drawn without replacement after the one in ``always``.
+    """Sample at most ``count`` members of each row without replacement, the one in ``always`` first.
 
-    Where a row has fewer, the number of columns stands for the rest.
+    Returns column indices; a row with fewer members is padded with the number of columns.
     """
     keys = torch.rand(members.shape, generator=generator, device=members.device)
     if always is not None:
@@ -248,6 +248,6 @@ def _draw(
 
 
 def _mask(places: Int[Tensor, "anchors places"], pairs: int) -> Bool[Tensor, "anchors pairs"]:
-    """True at these places, of which ``pairs`` is none."""
+    """Return a mask that is True at these column indices; the index ``pairs`` is padding."""
     mask = torch.zeros(len(places), pairs + 1, dtype=torch.bool, device=places.device)
     return mask.scatter_(1, places, value=True)[:, :pairs]

@@ -1,4 +1,4 @@
-"""Learn from scores: the cosine of a pair against its score, and what a regression head reads of a pair."""
+"""Regression on scored pairs: squared error of the cosine, and the input features of a regression head."""
 
 import torch
 from jaxtyping import Float
@@ -13,8 +13,8 @@ def cosine_regression(
 ) -> Float[Tensor, " pairs"]:
     """Squared error of each pair's cosine: l_i = (cos(u_i, v_i) - y_i)^2.
 
-    A zero vector has cosine 0 to everything, and no gradient. Vectors in float16 and bfloat16 are compared in float32,
-    and give float32 values; others give their own dtype.
+    A zero vector has cosine 0 with every vector, and no gradient. float16 and bfloat16 vectors are compared in float32
+    and give float32 losses; other dtypes are kept.
 
     Raises NearfarError for a target outside -1..1 and for shapes that do not match.
 
@@ -27,8 +27,8 @@ def cosine_regression(
     check_same_shape("first second", first, second)
     if targets.shape != first.shape[:1]:
         raise NearfarError(f"targets {tuple(targets.shape)} must be one for each of the {len(first)} pairs")
-    if not (targets.abs() <= 1).all():  # so written, NaN is refused as well
-        raise NearfarError(f"targets must lie in -1..1 as cosines do, found {targets.min()}..{targets.max()}")
+    if not (targets.abs() <= 1).all():  # this form also rejects NaN
+        raise NearfarError(f"targets must be in -1..1, as cosines are, found {targets.min()}..{targets.max()}")
     cosines = row_similarities(first, second, "cosine")
     return (cosines - targets.to(cosines.dtype)).square()
 
@@ -36,7 +36,7 @@ def cosine_regression(
 def regression_features(
     first: Float[Tensor, "pairs dim"], second: Float[Tensor, "pairs dim"]
 ) -> Float[Tensor, "pairs features"]:
-    """What the head of a regression reads: [|u - v|; u * v], of width 2 dim. It does not tell the two apart.
+    """Input features of a regression head: [|u - v|; u * v], of width 2 dim; symmetric in u and v.
 
     Raises NearfarError if the two do not have the same shape.
 

@@ -1,4 +1,4 @@
-"""Self-guided contrastive learning: a sentence's vector against what the layers of a frozen clone say of it."""
+"""Self-guided contrastive learning: a sentence's vector against the views of it from a frozen clone's layers."""
 
 from typing import Literal, TypeAlias, get_args
 
@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from nearfar.objectives._candidate_masks import RowMask, mask_rows
 from nearfar.objectives._contrast import contrast
 from nearfar.objectives._contrast_targets import ContrastTargets
 from nearfar.objectives._info_nce import info_nce, nt_xent
-from nearfar.objectives._row_masks import RowMask, mask_rows
 from nearfar.objectives._similarity import check_mask, check_temperature, prepare_pair
 from nearfar.types import NearfarError
 
@@ -25,28 +25,27 @@ def self_guided(
     variant: SelfGuidedVariant,
     mask: Bool[Tensor, "batch batch"] | RowMask | None = None,
 ) -> Float[Tensor, " values"]:
-    """Pull each sentence's vector towards its own views and away from what belongs to the batch's other sentences.
+    """Pull each sentence's vector towards its own views, and away from the vectors and views of other sentences.
 
-    With phi(u, v) = exp(cos(u, v) / t), c_i the vector of sentence i, h_i its view, h_{i,k} its views layer by layer:
+    With phi(u, v) = exp(cos(u, v) / t), c_i the vector of sentence i, h_i its view, h_{i,k} its view at layer k:
 
-    - sg: NT-Xent of the vectors c and the views h (:func:`nt_xent`), two values for each sentence
+    - sg: NT-Xent of the vectors c and the views h (:func:`nt_xent`), two losses per sentence
     - opt1: l_i = -log[ phi(c_i, h_i) / ( sum_{j != i} phi(c_i, c_j) + sum_j phi(c_i, h_j) ) ]
     - opt2: l_i = -log[ phi(c_i, h_i) / sum_j phi(c_i, h_j) ]
     - opt3: l_{i,k} = -log[ phi(c_i, h_{i,k}) / ( phi(c_i, h_{i,k}) + sum_{m != i} sum_n phi(c_i, h_{m,n}) ) ],
       and l_i its mean over k
 
-    ``cls`` and ``views`` have been through the projection head. ``views`` is [batch, layers, dim] for opt3 and
-    [batch, dim] for the others. Values are [2 * batch] for sg, those of ``cls`` first, and [batch] otherwise.
+    ``cls`` and ``views`` are outputs of the projection head. ``views`` is [batch, layers, dim] for opt3 and
+    [batch, dim] for the others. The result is [2 * batch] for sg, the losses of ``cls`` first, else [batch].
 
-    ``mask`` False at [i, j] leaves all that belongs to sentence j, its vector and its views, out of the denominators
-    of sentence i; a sentence's own positives always stay. Precision, and masks for large batches, are those of
-    :func:`info_nce`.
+    ``mask`` False at [i, j] excludes the vector and the views of sentence j from the denominators of sentence i; a
+    sentence's own positives are always kept. Precision, and masks for large batches, are as in :func:`info_nce`.
 
     Raises NearfarError for a temperature that is not positive, an unknown variant, and shapes that do not match the
     variant or one another.
 
     Source: Kim et al. 2021, sections 3.1 (sg) and 3.2 (the others; Table 5 compares them). opt2 keeps all negatives
-    of the formula, of which the authors' code leaves one out. The mask is ours.
+    of the formula; the authors' code omits one of them. The mask is nearfar's addition.
 
     >>> cls = torch.eye(3)
     >>> views = cls[:, None].expand(3, 2, 3)  # two layers
@@ -83,10 +82,10 @@ def self_guided(
 
 
 def parameter_drift(module: nn.Module, reference: nn.Module) -> Float[Tensor, ""]:
-    """How far a module has gone from another of the same form: sum of (theta - theta')^2 over all parameters.
+    """Squared distance between two modules' parameters: sum of (theta - theta')^2 over all parameters.
 
-    ``reference`` is a constant: gradients reach ``module`` alone. float16 and bfloat16 parameters are compared in
-    float32. Raises NearfarError unless both have the same parameters, by name and shape.
+    ``reference`` is constant: only ``module`` gets a gradient. float16 and bfloat16 parameters are compared in float32.
+    Raises NearfarError unless both modules have the same parameter names and shapes.
 
     Source: Kim et al. 2021, section 3.1, the regulariser ||theta_F - theta_T||_2^2.
 
@@ -117,7 +116,7 @@ def _all_layers(
     temperature: float,
     mask: Bool[Tensor, "batch batch"] | RowMask | None,
 ) -> Float[Tensor, " batch"]:
-    """opt3. A sentence's own other layers are not compared with it."""
+    """Compute opt3. A sentence's views at its other layers are not among its negatives."""
     batch, layers = views.shape[:2]
     one, other = prepare_pair(cls, views.flatten(0, 1), "cosine")
     own = (one[:, None] * other.unflatten(0, (batch, layers))).sum(dim=2) / temperature
@@ -129,5 +128,5 @@ def _all_layers(
         return ContrastTargets(positives=None, candidate_mask=others.repeat_interleave(layers, dim=1))
 
     negatives = contrast(one, other, targets_fn, temperature=temperature, similarity="dot", mean_reduction=False)
-    # -log(e^own / (e^own + e^negatives)) = log(1 + e^(negatives - own)), to full precision however far apart they are.
+    # -log(e^own / (e^own + e^negatives)) = log(1 + e^(negatives - own)), in full precision at any distance.
     return torch.logaddexp(negatives[:, None] - own, torch.zeros_like(own)).mean(dim=1)

@@ -1,4 +1,4 @@
-"""What the contrastive objectives share: how alike vectors are, the shares that the losses are made of, and checks."""
+"""Shared by the contrastive objectives: similarities of vectors, masked negative log-likelihood, argument checks."""
 
 import math
 from typing import Literal, TypeAlias, get_args
@@ -16,7 +16,7 @@ Similarity: TypeAlias = Literal["dot", "cosine"]
 def similarities(
     anchors: Float[Tensor, "anchors dim"], candidates: Float[Tensor, "candidates dim"], similarity: Similarity
 ) -> Float[Tensor, "anchors candidates"]:
-    """Similarity of every anchor with every candidate, in float32 or better."""
+    """Return the similarity of every anchor with every candidate, in float32 or better."""
     anchors, candidates = prepare_pair(anchors, candidates, similarity)
     # Autocast would round the products to bfloat16: three digits, and raw dot products reach hundreds.
     with torch.autocast(anchors.device.type, enabled=False):
@@ -26,7 +26,7 @@ def similarities(
 def row_similarities(
     first: Float[Tensor, "batch dim"], second: Float[Tensor, "batch dim"], similarity: Similarity
 ) -> Float[Tensor, " batch"]:
-    """Similarity of each row of one with the same row of the other, in float32 or better."""
+    """Return the similarity of each row of ``first`` with the same row of ``second``, in float32 or better."""
     first, second = prepare_pair(first, second, similarity)
     return (first * second).sum(dim=1)
 
@@ -34,20 +34,20 @@ def row_similarities(
 def prepare_pair(
     first: Float[Tensor, "anchors dim"], second: Float[Tensor, "candidates dim"], similarity: Similarity
 ) -> tuple[Float[Tensor, "anchors dim"], Float[Tensor, "candidates dim"]]:
-    """Both in one precision, float32 or better, and of length 1 where only their directions count."""
+    """Convert both to one dtype, float32 or better, and for the cosine to length 1."""
     exact = compute_dtype(first, second)
     return prepare_vectors(first, exact, similarity), prepare_vectors(second, exact, similarity)
 
 
 def compute_dtype(first: Tensor, second: Tensor) -> torch.dtype:
-    """The precision in which both are compared, float32 or better."""
+    """Return the dtype in which both are compared, float32 or better."""
     return torch.promote_types(torch.promote_types(first.dtype, second.dtype), torch.float32)
 
 
 def prepare_vectors(
     vectors: Float[Tensor, "vectors dim"], exact: torch.dtype, similarity: Similarity
 ) -> Float[Tensor, "vectors dim"]:
-    """Vectors whose dot products are the similarities."""
+    """Return vectors whose dot products are the similarities."""
     return l2_normalize(vectors.to(exact)) if similarity == "cosine" else vectors.to(exact)
 
 
@@ -66,9 +66,9 @@ def masked_nll(
     """-1/|P| sum_{j in P} log( exp(x_j) / sum_{k in C} exp(x_k) ) of each anchor, P within C; C is all if None."""
     if candidates is not None:
         logits = logits.masked_fill(~candidates, -math.inf)
-    log_shares = logits.log_softmax(dim=1)
-    # Selected by where, not multiplied by the mask: -inf times 0 would be NaN.
-    return -torch.where(positives, log_shares, 0.0).sum(dim=1) / positives.sum(dim=1)
+    log_probs = logits.log_softmax(dim=1)
+    # torch.where, not a product with the mask: -inf times 0 would be NaN.
+    return -torch.where(positives, log_probs, 0.0).sum(dim=1) / positives.sum(dim=1)
 
 
 def check_temperature(temperature: float) -> None:
@@ -84,7 +84,7 @@ def check_similarity(similarity: str) -> None:
 
 
 def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:
-    """Raise NearfarError unless both are matrices of the same shape. ``names``, as "anchors positives", are theirs."""
+    """Raise NearfarError unless both are matrices of one shape. ``names`` are the two names, as "anchors positives"."""
     if first.ndim != 2 or first.shape != second.shape:
         one, other = names.split()
         raise NearfarError(

@@ -1,4 +1,4 @@
-"""Supervised contrastive learning for fine-tuning: examples of one label come together."""
+"""Supervised contrastive learning for fine-tuning: examples with the same label are positives."""
 
 from jaxtyping import Float, Int
 from torch import Tensor
@@ -12,16 +12,16 @@ from nearfar.types import NearfarError
 def supcon(
     embeddings: Float[Tensor, "batch dim"], labels: Int[Tensor, " batch"], *, temperature: float
 ) -> Float[Tensor, " anchors"]:
-    """Pull each example towards the batch's others of its label and away from the rest.
+    """Pull each example towards the batch's other examples of its label, and away from the rest.
 
     l_i = -1/(N_{y_i} - 1) sum_{j != i, y_j = y_i} log[ exp(cos(z_i, z_j) / t) / sum_{k != i} exp(cos(z_i, z_k) / t) ]
 
-    with N_y the number of examples of label y and t the temperature; the embeddings are scaled to length 1 here. One
-    value for each example that has another of its label, in the batch's order; none, though still attached to the
-    graph, if there is no such example. The paper adds these values up.
+    with N_y the number of examples of label y and t the temperature; the embeddings are scaled to length 1 here.
+    Returns one loss per example that has another of its label, in the batch's order. Without such an example the
+    result is empty but still attached to the graph. The paper sums these losses.
 
-    float16 and bfloat16 vectors are compared in float32, under autocast too, and give float32 values; others give
-    their own dtype. A zero vector has cosine 0 to everything, and no gradient.
+    float16 and bfloat16 vectors are compared in float32, also under autocast, and give float32 losses; other dtypes
+    are kept. A zero vector has cosine 0 with every vector, and no gradient.
 
     Raises NearfarError for a temperature that is not positive and shapes that do not match.
 
@@ -44,7 +44,8 @@ def supcon(
 
     def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
         self_column = anchors[rows]
-        alike = labels[self_column, None] == labels
-        return ContrastTargets(positives=alike.scatter_(1, self_column[:, None], value=False), self_column=self_column)
+        same_label = labels[self_column, None] == labels
+        positives = same_label.scatter_(1, self_column[:, None], value=False)
+        return ContrastTargets(positives=positives, self_column=self_column)
 
     return contrast(embeddings[anchors], embeddings, targets_fn, temperature=temperature, similarity="cosine")

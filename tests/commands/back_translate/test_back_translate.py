@@ -265,7 +265,7 @@ def test_files_of_other_programs(fake, tmp_path):
     with pytest.raises(NearfarError, match="was not written by nearfar back-translate"):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     (tmp_path / "bt.tsv.json").write_text("{")
-    with pytest.raises(NearfarError, match="is not a whole JSON file"):
+    with pytest.raises(NearfarError, match="is not a complete JSON file"):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     assert mine.read_text() == "precious\n"
 

@@ -104,7 +104,7 @@ def test_cut_texts_are_counted_over_all_runs(world: Path) -> None:
 def test_a_source_that_changes_while_it_is_read(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
     monkeypatch.setattr(command, "read_texts", lambda *_: iter(reads.pop(0)))
-    with pytest.raises(NearfarError, match=r"x\.txt: was changed while it was read. Start again") as error:
+    with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read. Start again") as error:
         encoded()
     assert "--resume" not in str(error.value)
     assert not Path("x.npy").exists()
@@ -204,14 +204,14 @@ def test_mistakes(world: Path) -> None:
     Path("x.tsv").write_text("said\na dog\n")
     Path("bad.txt").write_bytes(b"a dog\n" * 20 + b"\xff\n")
     refuse(r"--output x\.txt2: must end in \.npy or \.parquet", output="x.txt2")
-    refuse(r"--output nowhere/x\.npy: there is no folder nowhere", output="nowhere/x.npy")
+    refuse(r"--output nowhere/x\.npy: the folder nowhere does not exist", output="nowhere/x.npy")
     refuse(r"--with-texts: --output x\.npy can only hold embeddings", with_texts=True)
     refuse(r"encode\(\): processes = 0: must be at least 1", processes=0)
     refuse(r"block 0: must be at least 1", block=0)
     refuse(r"nowhere\.txt: cannot be read", source="nowhere.txt")
     refuse(r"blank\.txt: holds no texts", source="blank.txt")
     refuse(r"empty\.txt: holds no texts", source="empty.txt")
-    refuse(r"x\.tsv: is a table; say with --column", source="x.tsv")
+    refuse(r"x\.tsv: is a table; name the column", source="x.tsv")
     refuse(r"no column 'sayd'", source="x.tsv", column="sayd")
     refuse(r"bad\.txt, line 21: not UTF-8", source="bad.txt")  # before anything is encoded
     refuse(r"max_length 100", max_length=100)

@@ -418,7 +418,7 @@ def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: Finetun
         assert not Path(config.output).exists()
 
     strange = write(tmp_path / "strange.tsv", [*separable(4), ("a bird", "bird")])
-    refuse(r"strange\.tsv, line 6: the label 'bird' is none of the labels of .*train\.tsv: fruit, pet", test=strange)
+    refuse(r"strange\.tsv, line 6: the label 'bird' is not one of the labels of .*train\.tsv: fruit, pet", test=strange)
     refuse(r"strange\.tsv, line 6: the label 'bird'", validation=strange)
     one = write(tmp_path / "one.tsv", separable(20, labels=("pet",)))
     refuse("every row has the label 'pet'; there must be at least two labels", task=one)
@@ -429,7 +429,7 @@ def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: Finetun
     refuse(r"nowhere\.tsv", task=str(tmp_path / "nowhere.tsv"))
     refuse("no column 'gold'", label_column="gold")
     refuse("no column 'answer'", text_columns=("text", "answer"))
-    refuse("is named for training and for test", test=config.task)
+    refuse("is named both for training and for test", test=config.task)
     refuse("no such model folder", model=str(tmp_path / "nowhere"))
     refuse("max_length 100: must be from 3 to", max_length=100)
     refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and there is no such", noise="word-drop")

@@ -14,7 +14,7 @@ from nearfar.commands.geometry.command import geometry
 from nearfar.evaluation.results import GeometryResult, PlottedTexts
 from nearfar.evaluation.tables.geometry import geometry_markdown
 from nearfar.types import ScoredPair
-from tests.tiny import save_tiny, sentences, write_pairs
+from tests.tiny import make_workspace, save_tiny, write_labelled, write_pairs
 
 pytestmark = pytest.mark.long
 
@@ -24,18 +24,11 @@ def letters(texts):
     return np.array([[text.count(chr(97 + n)) for n in range(26)] for text in texts], dtype=np.float32)
 
 
-def write_labelled(file: Path, labels: list[str]) -> Path:
-    lines = [f"{label}\t{text} {n}" for n, (label, text) in enumerate(zip(labels, sentences(len(labels)), strict=True))]
-    file.write_text("label\ttext\n" + "\n".join(lines) + "\n", encoding="utf-8")
-    return file
-
-
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with two tiny encoders, scored pairs and labelled texts; the working directory. No other data."""
-    save_tiny(tmp_path / "tiny")
+    make_workspace(tmp_path)
     save_tiny(tmp_path / "other", seed=1)
-    write_pairs(tmp_path / "pairs.tsv")
     write_pairs(tmp_path / "task.tsv", seed=8)
     write_labelled(tmp_path / "labelled.tsv", ["bad", "good", "good"] * 4)
     monkeypatch.chdir(tmp_path)

@@ -275,7 +275,7 @@ def test_a_folder_of_several_settings_is_several_sides(world: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("f.json", "{", r"f\.json: is not a whole JSON file"),
+        ("f.json", "{", r"f\.json: is not a complete JSON file"),
         ("f.json", "[1]", r"f\.json: is not a result file of nearfar"),
         ("f.json", '{"kind": "dog"}', r"f\.json: has no known kind of result \(kind 'dog'\)"),
         (

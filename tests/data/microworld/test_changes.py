@@ -16,7 +16,7 @@ ACTIONS = {action.name: action for action in TRAIN.actions}
 BOTH = pytest.mark.parametrize("lexicon", [TRAIN, TEST], ids=["train", "test"])
 
 ALWAYS = {
-    # each frame that one of these leads to has the label, whatever it is applied to
+    # each frame that one of these produces has the label, for any input
     ENTAILMENT: (
         changes.widen_noun,
         changes.widen_action,
@@ -54,7 +54,7 @@ def test_a_change_of_an_affirmed_frame_gives_its_label(label: int, lexicon: Lexi
 
 
 @BOTH
-def test_every_change_is_used_and_what_it_leads_to_makes_sense(lexicon: Lexicon) -> None:
+def test_every_change_is_used_and_produces_plausible_frames(lexicon: Lexicon) -> None:
     rng = Random(1)
     for label, weights in changes.AFFIRMED.items():
         used = set()
@@ -78,7 +78,7 @@ def test_roles_are_swapped_only_where_it_makes_sense() -> None:
 
 
 def test_no_change_gives_none() -> None:
-    # nothing can be added to a denied frame that already has its place, so nothing further is entailed
+    # nothing can be added to a negated frame that already has a place, so nothing more is entailed
     place = next(place for place in TRAIN.places if place.name == "in the park")
     frame = Frame(action=ACTIONS["sing"], agent=Entity(NOUNS["boy"]), place=place, negated=True)
     assert changes.apply(ENTAILMENT, frame, TRAIN, Random(0)) is None

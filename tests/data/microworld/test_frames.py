@@ -51,7 +51,7 @@ def told(frame: Frame, **changes: object) -> Frame:
         (told(SLEEP, action=ACTIONS["jog"]), told(SLEEP, action=ACTIONS["run"]), ENTAILMENT, NEUTRAL),
         (SLEEP, told(SLEEP, action=ACTIONS["run"]), CONTRADICTION, CONTRADICTION),
         (SLEEP, told(SLEEP, negated=True), CONTRADICTION, CONTRADICTION),
-        # a denial follows from a contrary; from a denial follows nothing of what is done instead
+        # a contrary entails the negation; the negation does not entail the contrary
         (SLEEP, told(SLEEP, action=ACTIONS["run"], negated=True), ENTAILMENT, NEUTRAL),
         # "it does not sleep" entails "it does not sleep in the park", not the other way round
         (told(SLEEP, negated=True), told(SLEEP, negated=True, place=PLACES["in the park"]), ENTAILMENT, NEUTRAL),
@@ -63,7 +63,7 @@ def test_relations(premise: Frame, hypothesis: Frame, forth: int, back: int) -> 
     assert relation(hypothesis, premise) == back
 
 
-def test_what_two_do_mutually_may_be_told_from_either_side() -> None:
+def test_mutual_actions_are_symmetric() -> None:
     talk = Frame(action=ACTIONS["talk with"], agent=entity("man"), patient=entity("woman"))
     swapped = replace(talk, agent=talk.patient or talk.agent, patient=talk.agent)
     assert relation(talk, swapped) == ENTAILMENT

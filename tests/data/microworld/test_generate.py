@@ -12,7 +12,7 @@ from scipy.stats import spearmanr
 from nearfar.data.microworld import Microworld, generate
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError
 
-# Words of both vocabularies that carry no content of their own.
+# Function words of both vocabularies.
 FUNCTION_WORDS = set("a after an and are at being by from in is not of on the to up with".split())
 DIGEST = """
 import hashlib
@@ -94,7 +94,7 @@ def test_no_row_contradicts_another(world: Microworld) -> None:
     assert all(premise != hypothesis for premise, hypothesis in rows)
 
 
-def test_a_denial_alone_does_not_give_the_label_away(world: Microworld) -> None:
+def test_negation_alone_does_not_predict_the_label(world: Microworld) -> None:
     denied = Counter(row.label for row in world.nli if {"not"} & words(row.hypothesis))
     assert 0.3 < denied[CONTRADICTION] / denied.total() < 0.7
 
@@ -118,7 +118,7 @@ def test_no_development_sentence_is_trained_on(world: Microworld) -> None:
     assert not pair_sentences(world.sts_dev) & training_sentences(world)
 
 
-def test_scores_spread_and_words_are_a_poor_guide(world: Microworld) -> None:
+def test_scores_vary_and_word_overlap_predicts_them_poorly(world: Microworld) -> None:
     for pairs in (world.sts_dev, world.sts_test):
         scores = [pair.score for pair in pairs]
         shared = [
@@ -127,7 +127,7 @@ def test_scores_spread_and_words_are_a_poor_guide(world: Microworld) -> None:
         assert spearmanr(shared, scores).statistic < 0.4
         for low, high in ((0, 1), (1, 2), (2, 3), (3.5, 4.5), (4.9, 5)):
             assert sum(low <= score <= high for score in scores) > 0.05 * len(scores)
-        # many words shared though the meaning differs, few though it is the same
+        # high overlap with different meaning, low overlap with the same meaning
         assert any(overlap > 0.8 and score < 2.5 for overlap, score in zip(shared, scores, strict=True))
         assert any(overlap < 0.4 and score == 5.0 for overlap, score in zip(shared, scores, strict=True))
 
@@ -177,8 +177,8 @@ def test_a_folder_that_cannot_be_written(world: Microworld, tmp_path: Path) -> N
         world.write(tmp_path)
 
 
-def test_the_default_world_is_the_one_that_results_were_made_with(world: Microworld) -> None:
-    # a change of vocabulary, templates or drawing changes every number that was reported on this world
+def test_the_default_corpus_has_not_changed(world: Microworld) -> None:
+    # a change of vocabulary, templates or sampling would invalidate all reported results on this corpus
     assert (
         hashlib.sha256(repr((world.nli, world.sts_dev, world.sts_test)).encode()).hexdigest()[:16] == "368ceba4da79a280"
     )

@@ -31,7 +31,7 @@ def test_what_excludes_an_action_excludes_its_kinds() -> None:
 
 
 @BOTH
-def test_a_lexicon_names_only_what_it_has(lexicon: Lexicon) -> None:
+def test_a_lexicon_refers_only_to_existing_names(lexicon: Lexicon) -> None:
     nouns = {noun.name for noun in lexicon.nouns}
     places = {place.name for place in lexicon.places}
     actions = [act.name for act in lexicon.actions]

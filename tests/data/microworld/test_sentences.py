@@ -18,7 +18,7 @@ def sayings(frame: Frame, style=TRAIN_STYLE) -> set[str]:
     return {realise(frame, TRAIN, style, rng) for _ in range(600)}
 
 
-def test_all_ways_to_say_an_intransitive() -> None:
+def test_all_sentences_of_an_intransitive() -> None:
     assert sayings(Frame(action=ACTIONS["jump"], agent=Entity(NOUNS["sheep"], 2))) == {
         sentence.replace("jump", verb)
         for verb in ("jump", "leap")
@@ -34,7 +34,7 @@ def test_all_ways_to_say_an_intransitive() -> None:
     }
 
 
-def test_a_denial_speaks_of_definite_things() -> None:
+def test_negated_sentences_are_definite() -> None:
     frame = Frame(action=ACTIONS["bite"], agent=DOG, patient=Entity(NOUNS["sheep"], SOME), negated=True)
     assert sayings(frame) == {
         "The dog is not biting the sheep.",

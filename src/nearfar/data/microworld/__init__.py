@@ -1,9 +1,9 @@
 """A generated corpus of a small English world: inference rows, scored pairs, labelled sentences and plain text.
 
-A sentence says a meaning frame (``frames``) through a template (``sentences``), in the words of a lexicon
+A sentence expresses a semantic frame (``frames``) by a template (``sentences``), with the words of a lexicon
 (``training_words`` or ``held_out_words``). Labels and scores are computed from the frames, never from the words. The
-test sets have a vocabulary of their own and templates that occur nowhere else, so that only what was learnt about
-meaning carries over: that the passive means the same, that a denial or swapped roles do not.
+test sets have their own vocabulary and templates, so that only knowledge of meaning generalises: that the passive has
+the same meaning, and that negation or swapped roles do not.
 """
 
 from nearfar.data.microworld.generate import Microworld, generate

@@ -1,4 +1,4 @@
-"""Changes of a frame, sorted by what they do to its meaning: each lists all frames that it can lead to."""
+"""Changes of a frame, grouped by their effect on its meaning. Each change yields all frames that it can produce."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -13,17 +13,17 @@ from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL
 Change: TypeAlias = Callable[[Frame, Lexicon], Iterator[Frame]]
 
 
-def apply(label: int, frame: Frame, lexicon: Lexicon, rng: Random, *, told: Frame | None = None) -> Frame | None:
-    """A changed frame that stands in the relation ``label`` to ``frame``; None where no change leads to one.
+def apply(label: int, frame: Frame, lexicon: Lexicon, rng: Random, *, entailed: Frame | None = None) -> Frame | None:
+    """Return a changed frame with the relation ``label`` to ``frame``, or None if no change produces one.
 
-    ``told``, a frame that follows from ``frame``, is what is changed in its stead.
+    If ``entailed``, a frame that follows from ``frame``, is given, it is changed instead.
     """
     weights = (DENIED if frame.negated else AFFIRMED)[label]
-    # a random order in which a change of weight w comes before one of weight 1 with probability w / (w + 1)
+    # A random order in which a change of weight w precedes one of weight 1 with probability w / (w + 1).
     for change in sorted(weights, key=lambda change: rng.expovariate(weights[change])):
         frames = [
             changed
-            for changed in change(told or frame, lexicon)
+            for changed in change(entailed or frame, lexicon)
             if is_plausible(changed, lexicon) and relation(frame, changed) == label
         ]
         if frames:
@@ -31,7 +31,7 @@ def apply(label: int, frame: Frame, lexicon: Lexicon, rng: Random, *, told: Fram
     return None
 
 
-# Less is said: what is left follows from what was said.
+# The result says less: it is entailed.
 
 
 def widen_noun(frame: Frame, _: Lexicon) -> Iterator[Frame]:
@@ -78,7 +78,7 @@ def deny_contrary(frame: Frame, lexicon: Lexicon) -> Iterator[Frame]:
     yield from (replace(changed, negated=not frame.negated) for changed in contrary_action(frame, lexicon))
 
 
-# More is said, or something else that may be the case as well.
+# The result says more, or something that may or may not also be true: it is neutral.
 
 
 def narrow_noun(frame: Frame, lexicon: Lexicon) -> Iterator[Frame]:
@@ -114,11 +114,11 @@ def name_number(frame: Frame, lexicon: Lexicon) -> Iterator[Frame]:
             yield from (_with(frame, role, count=number) for number in lexicon.numbers)
 
 
-# Something is said that can't be the case as well.
+# The result cannot also be true: it is a contradiction.
 
 
 def negate(frame: Frame, _: Lexicon) -> Iterator[Frame]:
-    """Running -> not running, and back."""
+    """Running -> not running, and the reverse."""
     yield replace(frame, negated=not frame.negated)
 
 
@@ -169,12 +169,12 @@ def contrary_action(frame: Frame, lexicon: Lexicon) -> Iterator[Frame]:
 
 
 def _with(frame: Frame, role: str, **values: Any) -> Frame:
-    """The frame with another noun, count or attribute in a role."""
+    """Return the frame with another noun, count or attribute in a role."""
     return _recast(frame, **{role: replace(frame.roles[role], **values)})
 
 
 def _recast(frame: Frame, **entities: Any) -> Frame:
-    """The frame with other entities in these roles."""
+    """Return the frame with other entities in these roles."""
     return replace(frame, **entities)
 
 
@@ -188,7 +188,7 @@ AFFIRMED: dict[int, dict[Change, float]] = {
         forget_place: 1,
         forget_patient: 2,
         deny_contrary: 0.4,
-        swap_roles: 4,  # of what two do mutually
+        swap_roles: 4,  # of a mutual action
     },
     NEUTRAL: {narrow_noun: 3, narrow_action: 4, add_attribute: 1, add_place: 1, name_number: 2},
     CONTRADICTION: {
@@ -201,11 +201,11 @@ AFFIRMED: dict[int, dict[Change, float]] = {
         contrary_action: 2,
     },
 }
-"""The changes of an affirmed frame that give a hypothesis of each label, and how eagerly each is tried."""
+"""The changes of an affirmed frame that produce a hypothesis of each label, with their weights."""
 
 DENIED: dict[int, dict[Change, float]] = {
     ENTAILMENT: {add_place: 1},
     NEUTRAL: {forget_place: 1, deny_contrary: 1},
     CONTRADICTION: {negate: 1},
 }
-"""The changes of a denied frame; fewer, since "the animal is not asleep" says little about the dog."""
+"""The changes of a negated frame; fewer, because "the animal is not asleep" says little about the dog."""

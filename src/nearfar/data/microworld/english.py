@@ -1,4 +1,4 @@
-"""English inflection, as far as the small world needs it: plurals, articles and verb forms."""
+"""The English inflection that the generated sentences need: plurals, articles and verb forms."""
 
 import re
 
@@ -53,7 +53,7 @@ def plural(noun: str) -> str:
 
 
 def with_article(phrase: str) -> str:
-    """Put ``a`` or ``an`` before a phrase; the letter tells, since no word here is spelt against its sound."""
+    """Put ``a`` or ``an`` before a phrase, by its first letter; the lexicons have no words such as "hour"."""
     return ("an " if phrase[0] in "aeiou" else "a ") + phrase
 
 

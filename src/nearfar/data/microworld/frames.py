@@ -1,4 +1,4 @@
-"""What a sentence means: a frame of roles; whether one frame follows from another, and how much two have in common."""
+"""The meaning of a sentence as a frame of roles, the entailment relation of two frames, and their similarity."""
 
 from dataclasses import dataclass, replace
 from itertools import product
@@ -6,12 +6,12 @@ from itertools import product
 from nearfar.data.microworld.lexicon import Action, Concept
 from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL
 
-SOME = 0  # a count: more than one, unknown how many
+SOME = 0  # a count: an unknown number above one
 
 
 @dataclass(frozen=True)
 class Entity:
-    """Who or what takes a role: ``count`` of them (or :data:`SOME`), perhaps with an attribute."""
+    """The participant in a role: ``count`` of a noun (or :data:`SOME`), possibly with an attribute."""
 
     noun: Concept
     count: int = 1
@@ -20,7 +20,7 @@ class Entity:
 
 @dataclass(frozen=True, kw_only=True)
 class Frame:
-    """One scene: an action, who takes its roles, and where; ``negated`` says that this is not what happens."""
+    """One scene: an action, the participants in its roles, and a place; ``negated`` if it does not happen."""
 
     action: Action
     agent: Entity
@@ -31,20 +31,21 @@ class Frame:
 
     @property
     def roles(self) -> dict[str, Entity]:
-        """The roles that are filled, and by whom."""
+        """Role -> participant, for the roles that are filled."""
         roles = {"agent": self.agent, "patient": self.patient, "recipient": self.recipient}
         return {role: entity for role, entity in roles.items() if entity}
 
 
 def relation(premise: Frame, hypothesis: Frame) -> int:
-    """Label of a hypothesis, given that both speak of one and the same event (the reading of SNLI).
+    """Return the label of a hypothesis, assuming that both describe the same event (as in SNLI).
 
-    Affirmed frames are compared role by role. The hypothesis' value of a role is entailed where it is the premise's
-    or a wider one, or is left open; neutral where it tells more; and contradicts the premise where both can't hold (dog
-    and cat, red and blue, two and four, park and kitchen, push and pull). The frame takes the worst of its roles.
+    Affirmed frames are compared role by role. The hypothesis' value of a role is entailed if it equals the premise's,
+    is more general, or is missing; neutral if it is more specific; a contradiction if both cannot be true (dog and cat,
+    red and blue, two and four, park and kitchen, push and pull). The frame has the worst label of its roles.
 
-    A denial is entailed by what contradicts the frame denied, and contradicts what entails it. A denied premise
-    entails the denial of what would have entailed it, and contradicts its affirmation.
+    A negated hypothesis is entailed by a premise that contradicts the negated frame, and contradicts a premise that
+    entails it. A negated premise entails the negation of a frame that would have entailed it, and contradicts that
+    frame.
     """
     if premise.negated:
         follows = relation(replace(hypothesis, negated=False), replace(premise, negated=False)) == ENTAILMENT
@@ -55,18 +56,18 @@ def relation(premise: Frame, hypothesis: Frame) -> int:
 
 
 def similarity(first: Frame, second: Frame) -> float:
-    """Graded similarity of two frames, 0 (nothing shared) to 5 (the same meaning); symmetric.
+    """Return the graded similarity of two frames, 0 (nothing in common) to 5 (the same meaning); symmetric.
 
-    ``5 * c * sum_role(weight * role_similarity) / sum_role(weight)`` over the roles that either frame has, with weight
-    4 for the action and 2 for agent, patient, recipient and place.
+    ``5 * c * sum_role(weight * role_similarity) / sum_role(weight)`` over the roles of either frame, with weight 4 for
+    the action and 2 for agent, patient, recipient and place.
 
-    - ``c`` is 0.6 where one frame contradicts the other (see :func:`relation`), else 1.
-    - Concepts: 1 the same, 0.6 one is a kind of the other, 0.25 both of one kind (dog and cat), 0 otherwise.
-    - Actions likewise; 0.25 for a shared topic or for contraries; 0 where only one of the frames is denied.
-    - Entities: the likeness of the nouns, times 0.6 for different counts (0.8 if one is "some"), times 0.5 for
+    - ``c`` is 0.6 if one frame contradicts the other (see :func:`relation`), else 1.
+    - Concepts: 1 if equal, 0.6 if one is a kind of the other, 0.25 if both are of the same kind (dog and cat), else 0.
+    - Actions: the same; 0.25 for a shared topic or for contraries; 0 if only one of the frames is negated.
+    - Entities: the similarity of the nouns, times 0.6 for different counts (0.8 if one is "some"), times 0.5 for
       attributes that exclude each other and 0.75 for an attribute that only one has.
-    - A role that only one frame fills counts 0.5. Someone who takes part in both frames in different roles counts
-      half in each, if that is more than the two who share the role count.
+    - A role that only one frame fills counts 0.5. A participant that has different roles in the two frames counts half
+      in each, if that is more than the similarity of the two participants in the role.
     """
     total = shared = 0.0
     for weight, role_similarity in _role_similarities(first, second):
@@ -80,14 +81,14 @@ _DENIAL = {ENTAILMENT: CONTRADICTION, NEUTRAL: NEUTRAL, CONTRADICTION: ENTAILMEN
 
 
 def _equivalent_frames(frame: Frame) -> tuple[Frame, ...]:
-    """The frames that say the same: "A talks with B" is also "B talks with A"."""
+    """Return the frames with the same meaning: "A talks with B" is also "B talks with A"."""
     if frame.action.mutual and frame.patient:
         return frame, replace(frame, agent=frame.patient, patient=frame.agent)
     return (frame,)
 
 
 def _compare(premise: Frame, hypothesis: Frame) -> int:
-    """The worst label of any role; labels are ordered from entailment to contradiction."""
+    """Return the worst label of any role; labels are ordered from entailment to contradiction."""
     return max(
         _action_label(premise.action, hypothesis.action),
         _entity_label(premise.agent, hypothesis.agent),
@@ -133,17 +134,17 @@ def _count_label(premise: int, hypothesis: int) -> int:
 
 def _attribute_label(premise: Concept | None, hypothesis: Concept | None) -> int:
     if premise and hypothesis and premise.parent != hypothesis.parent:
-        return NEUTRAL  # big and red: another scale
+        return NEUTRAL  # big and red: attributes of different kinds
     return _concept_label(premise, hypothesis)
 
 
 def _role_similarities(first: Frame, second: Frame) -> list[tuple[int, float]]:
-    """Weight and likeness of each role that either frame fills."""
-    tellings = [_told_likenesses(*both) for both in product(_equivalent_frames(first), _equivalent_frames(second))]
-    return max(tellings, key=lambda parts: sum(weight * role_similarity for weight, role_similarity in parts))
+    """Return weight and similarity of each role of either frame, maximised over equivalent frames."""
+    choices = [_frame_similarities(*both) for both in product(_equivalent_frames(first), _equivalent_frames(second))]
+    return max(choices, key=lambda parts: sum(weight * role_similarity for weight, role_similarity in parts))
 
 
-def _told_likenesses(first: Frame, second: Frame) -> list[tuple[int, float]]:
+def _frame_similarities(first: Frame, second: Frame) -> list[tuple[int, float]]:
     parts = [(4, _action_similarity(first, second))]
     for role in ("agent", "patient", "recipient"):
         mine, theirs = first.roles.get(role), second.roles.get(role)

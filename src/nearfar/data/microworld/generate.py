@@ -1,4 +1,4 @@
-"""Draw a whole microworld: rows, scored pairs, labelled sentences and text; write it as files."""
+"""Generate the corpus (NLI rows, scored pairs, labelled sentences and text) and write it as files."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NEUTRAL, Nearf
 
 @dataclass(frozen=True)
 class Microworld:
-    """A generated corpus; scores are 0 to 5, labels of ``labelled`` name the kind of activity.
+    """A generated corpus; scores are 0 to 5, the labels of ``labelled`` are kinds of activity.
 
     ``nli``, ``sts_dev``, ``labelled`` and ``text`` share a vocabulary, but no sentence of ``sts_dev`` occurs in the
     others. ``nli_test`` and ``sts_test`` share no content word with them.
@@ -33,14 +33,14 @@ class Microworld:
     text: list[str]
 
     def write(self, folder: str | PathLike[str]) -> None:
-        """Write the parts under ``folder``, laid out as the data folder that ``NEARFAR_DATA`` names.
+        """Write the parts to ``folder``, in the layout of the folder ``NEARFAR_DATA``.
 
-        Tab-separated with a header: ``nli/microworld/train.tsv`` and ``test.tsv`` (premise, hypothesis, label by name),
+        Tab-separated with a header: ``nli/microworld/train.tsv`` and ``test.tsv`` (premise, hypothesis, label name),
         ``sts/microworld/dev.tsv`` and ``test.tsv`` (score, sentence1, sentence2), ``labelled.tsv`` (label, text); and
-        ``text.txt``, one sentence a line.
+        ``text.txt``, one sentence per line.
 
         Raises:
-            NearfarError: a file can't be written.
+            NearfarError: a file cannot be written.
 
         """
         folder = Path(folder)
@@ -66,12 +66,12 @@ def generate(
 ) -> Microworld:
     """Generate a microworld: a pure function of its arguments, the same on every machine and Python version.
 
-    ``premises`` and ``test_premises`` have three to five hypotheses each, a few only one or two. Each part draws from
-    its own stream of random numbers, so that the size of one changes no other (but that of ``dev_pairs``, whose
-    sentences are kept out of the training parts).
+    Each of the ``premises`` and ``test_premises`` has three to five hypotheses, a few only one or two. Each part has
+    its own random stream, so that its size does not affect the other parts (except ``dev_pairs``, whose sentences are
+    excluded from the training parts).
     """
-    train = _Corner(TRAIN, TRAIN_STYLE)
-    test = _Corner(TEST, TEST_STYLE)
+    train = _Generator(TRAIN, TRAIN_STYLE)
+    test = _Generator(TEST, TEST_STYLE)
     sts_dev = train.pairs(dev_pairs, Random(f"{seed} sts dev"))
     held_out = {sentence for pair in sts_dev for sentence in (pair.first, pair.second)}
     return Microworld(
@@ -84,8 +84,8 @@ def generate(
     )
 
 
-# Weights of the ways in which a scored pair's second frame comes from its first: labels of the changes applied in
-# turn, or None for another scene.
+# How the second frame of a scored pair is made from the first: labels of the changes applied in turn, or None for
+# another scene; with weights.
 _PAIRINGS: dict[tuple[int, ...] | None, int] = {
     (): 20,
     (ENTAILMENT,): 10,
@@ -101,8 +101,8 @@ _PAIRINGS: dict[tuple[int, ...] | None, int] = {
 
 
 @dataclass(frozen=True)
-class _Corner:
-    """A part of the world: what it speaks of, and how."""
+class _Generator:
+    """Generates sentences, rows and pairs with one lexicon and one style."""
 
     lexicon: Lexicon
     style: Style
@@ -111,17 +111,17 @@ class _Corner:
         return realise(frame, self.lexicon, self.style, rng)
 
     def say_contrasting(self, sentence: str, frame: Frame, other: Frame, rng: Random) -> str:
-        """Say ``other`` beside a sentence that says ``frame``, so that shared words are a poor guide to shared meaning.
+        """Return a sentence for ``other`` whose word overlap with ``sentence`` (for ``frame``) misleads.
 
-        Of four ways to say it, mostly the one with the most words in common if the frames contradict each other, and
-        with the fewest if not.
+        Of four candidates it is mostly the one with the highest overlap if the frames contradict each other, and with
+        the lowest otherwise.
         """
-        alike = rng.random() < (0.7 if relation(frame, other) == CONTRADICTION else 0.3)
-        ways = sorted((self.say(other, rng) for _ in range(4)), key=lambda way: _overlap(way, sentence))
-        return ways[-1] if alike else ways[0]
+        high_overlap = rng.random() < (0.7 if relation(frame, other) == CONTRADICTION else 0.3)
+        candidates = sorted((self.say(other, rng) for _ in range(4)), key=lambda one: _overlap(one, sentence))
+        return candidates[-1] if high_overlap else candidates[0]
 
     def sentences(self, count: int, rng: Random, held_out: set[str]) -> list[tuple[str, str]]:
-        """Distinct sentences with the topics of their actions."""
+        """Return distinct sentences with the topics of their actions."""
         found: dict[str, str] = {}
         while len(found) < count:
             frame = draw_frame(self.lexicon, rng)
@@ -131,7 +131,7 @@ class _Corner:
         return list(found.items())
 
     def rows(self, premises: int, rng: Random, held_out: set[str]) -> list[NliRow]:
-        """Rows of distinct premises, each followed by its hypotheses: of every label that a change leads to."""
+        """Return rows of distinct premises, grouped by premise, with a hypothesis of each label that can be made."""
         rows: dict[str, list[NliRow]] = {}
         while len(rows) < premises:
             frame = draw_frame(self.lexicon, rng)
@@ -143,7 +143,7 @@ class _Corner:
         return [row for found in rows.values() for row in found]
 
     def hypotheses(self, frame: Frame, premise: str, rng: Random, held_out: set[str]) -> list[NliRow]:
-        """Rows of one premise: of each label that a change leads to, sometimes two entailments or contradictions."""
+        """Return the rows of one premise: one per label that can be made, sometimes two entailments, contradictions."""
         labels = [ENTAILMENT, NEUTRAL, CONTRADICTION]
         labels += [label for label in (ENTAILMENT, CONTRADICTION) if rng.random() < 0.3]
         rows: dict[str, NliRow] = {}
@@ -156,20 +156,20 @@ class _Corner:
         return list(rows.values())
 
     def hypothesis(self, frame: Frame, label: int, rng: Random) -> Frame | None:
-        """A frame in this relation to ``frame``: the same for a third of the entailments, else one to three changes."""
+        """Return a frame with this relation to ``frame``: the same for a third of the entailments, else changed."""
         if label == ENTAILMENT and rng.random() < 0.35:
             return frame
         if label == CONTRADICTION and rng.random() < 0.3:
             other = self.other_scene(frame, rng)
             if relation(_uncounted(frame), _uncounted(other)) == CONTRADICTION:
                 return other
-        told = frame
+        entailed = frame
         while rng.random() < 0.3:
-            told = changes.apply(ENTAILMENT, frame, self.lexicon, rng, told=told) or told
-        return changes.apply(label, frame, self.lexicon, rng, told=told)
+            entailed = changes.apply(ENTAILMENT, frame, self.lexicon, rng, entailed=entailed) or entailed
+        return changes.apply(label, frame, self.lexicon, rng, entailed=entailed)
 
     def pairs(self, count: int, rng: Random) -> list[ScoredPair]:
-        """Distinct scored pairs of every pairing."""
+        """Return distinct scored pairs, drawn from the pairings."""
         pairs: dict[tuple[str, str], ScoredPair] = {}
         while len(pairs) < count:
             first = draw_frame(self.lexicon, rng)
@@ -185,14 +185,14 @@ class _Corner:
         return list(pairs.values())
 
     def changed(self, frame: Frame, labels: Iterable[int], rng: Random) -> Frame | None:
-        """The frame after changes of these labels, one after the other."""
+        """Return the frame after changes with these labels, applied in turn."""
         result: Frame | None = frame
         for label in labels:
             result = result and changes.apply(label, result, self.lexicon, rng)
         return result
 
     def other_scene(self, frame: Frame, rng: Random) -> Frame:
-        """Another scene with the same action, with the same agent, or neither."""
+        """Return another scene with the same action, with the same agent, or with neither."""
         same = rng.choice(("action", "agent", "neither"))
         return draw_frame(
             self.lexicon,
@@ -203,13 +203,13 @@ class _Corner:
 
 
 def _uncounted(frame: Frame) -> Frame:
-    """The frame with one of each: in another scene, "a man" might be one of the two men of this one."""
+    """Return the frame with all counts 1: in another scene, "a man" might be one of the two men of this one."""
     single: dict[str, Any] = {role: replace(entity, count=1) for role, entity in frame.roles.items()}
     return replace(frame, **single)
 
 
 def _overlap(first: str, second: str) -> float:
-    """Shared words as a part of all words of two sentences."""
+    """Return the Jaccard overlap of the words of two sentences."""
     one, other = set(first.lower().strip(".").split()), set(second.lower().strip(".").split())
     return len(one & other) / len(one | other)
 

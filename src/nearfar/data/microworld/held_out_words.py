@@ -1,4 +1,4 @@
-"""What test sentences speak of: no content word of the training sentences is among them."""
+"""The lexicon of test sentences; it shares no content word with the training sentences."""
 
 from nearfar.data.microworld.lexicon import Lexicon, action, read_concepts
 

@@ -1,4 +1,4 @@
-"""What a lexicon of the small world is made of: concepts and actions, and the tables that they are read from."""
+"""The lexicon of the generated corpus: concepts and actions, and the parser of their tables."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -6,7 +6,7 @@ from functools import cached_property
 
 @dataclass(frozen=True, eq=False)
 class Concept:
-    """A noun, an attribute or a place: words of one meaning, and the wider concept that it falls under.
+    """A noun, an attribute or a place: synonyms, and the parent concept.
 
     ``fits`` lists the kinds of noun that an attribute may describe.
     """
@@ -17,12 +17,12 @@ class Concept:
 
     @property
     def name(self) -> str:
-        """The first word; a name in brackets is a kind that no sentence speaks of."""
+        """The first word; a name in parentheses is a kind that does not occur in sentences."""
         return self.words[0]
 
     @property
     def spoken(self) -> bool:
-        """Whether sentences may use it."""
+        """Whether it may occur in sentences."""
         return not self.name.startswith("(")
 
     @cached_property
@@ -31,7 +31,7 @@ class Concept:
         return (self, *(self.parent.lineage if self.parent else ()))
 
     def is_a(self, *kinds: str) -> bool:
-        """Whether it is one of these kinds or falls under one of them."""
+        """Whether it is one of these kinds or a descendant of one."""
         return not self._kinds.isdisjoint(kinds)
 
     @cached_property
@@ -41,20 +41,20 @@ class Concept:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Action:
-    """Verbs of one meaning, who can do it to what, and how it relates to other actions.
+    """Synonymous verbs, the kinds of noun in each role, and relations to other actions.
 
     Attributes:
-        words: verbs of this meaning in base form, the first naming the action; later words of a verb stay as they are.
-        active: further verbs of this meaning that make no good passive.
-        converse: verbs that tell the same event from the other side: A leads B, B follows A; A sells x to B, B buys
-            x from A.
+        words: verbs in base form; the first is the name of the action. Only the first word of a verb is inflected.
+        active: further synonyms that are not used in the passive.
+        converse: verbs for the same event from the other participant's side: A leads B, B follows A; A sells x to B, B
+            buys x from A.
         topic: the kind of activity.
-        agents, patients, recipients: kinds of noun that can take each role; no patients for an intransitive.
-        places: kinds of place where it happens; none means anywhere on dry land.
+        agents, patients, recipients: kinds of noun for each role; an intransitive verb has no patients.
+        places: kinds of place where it can happen; empty for anywhere on dry land.
         kind_of: a more general action: jogging is running.
-        contraries: actions that the same agent cannot be doing at the same time.
-        mutual: "A does it with B" says the same as "B does it with A"; the verbs end in "with".
-        object_optional: "A is eating" is said as well as "A is eating an apple".
+        contraries: actions that the same agent cannot do at the same time.
+        mutual: "A does it with B" has the same meaning as "B does it with A"; the verbs end in "with".
+        object_optional: the object can be omitted: "A is eating", "A is eating an apple".
 
     """
 
@@ -77,17 +77,17 @@ class Action:
         return self.words[0]
 
     def excludes(self, other: "Action") -> bool:
-        """Whether nobody can be doing both at once; what excludes sleeping excludes snoring."""
+        """Whether both cannot happen at once with one agent; an action that excludes sleeping also excludes snoring."""
         one, two = {self.name, self.kind_of}, {other.name, other.kind_of}
         return not (two.isdisjoint(self.contraries) and one.isdisjoint(other.contraries))
 
 
 @dataclass(frozen=True, eq=False)
 class Lexicon:
-    """All that can be spoken of in one part of the world.
+    """The vocabulary of the training or test sentences.
 
     ``numbers`` maps the exact counts that occur to their words; ``some`` is the word for an unknown plural count;
-    ``outdoor_kinds`` are kinds of noun that are not found inside a building.
+    ``outdoor_kinds`` are kinds of noun that do not occur inside a building.
     """
 
     nouns: tuple[Concept, ...]
@@ -100,10 +100,10 @@ class Lexicon:
 
 
 def read_concepts(table: str) -> tuple[Concept, ...]:
-    """Read a table of concepts: one a line, synonyms after commas, indented under its wider concept.
+    """Parse a table of concepts: one per line, synonyms separated by commas, indented under the parent concept.
 
-    A name in brackets is a kind without a word of its own; what follows a colon are the kinds of noun that an
-    attribute fits.
+    A name in parentheses is a kind without a word of its own. After a colon come the kinds of noun that an attribute
+    fits.
 
     >>> [(concept.words, concept.is_a("animal")) for concept in read_concepts('''
     ... animal
@@ -139,7 +139,7 @@ def action(
     mutual: bool = False,
     object_optional: bool = False,
 ) -> Action:
-    """An :class:`Action` from lists written with commas."""
+    """Return an :class:`Action` from comma-separated lists."""
     return Action(
         topic=topic,
         words=_list(words),

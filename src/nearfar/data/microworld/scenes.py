@@ -1,4 +1,4 @@
-"""Which frames make sense in the small world, and how one is drawn."""
+"""Plausibility of frames, and random sampling of plausible ones."""
 
 from functools import cache
 from random import Random
@@ -8,14 +8,14 @@ from nearfar.data.microworld.lexicon import Action, Concept, Lexicon
 
 
 def is_plausible(frame: Frame, lexicon: Lexicon) -> bool:
-    """Whether the participants can take their roles, the attributes fit, and the place is one where it happens."""
+    """Whether participants fit their roles, attributes fit their nouns, and the action can happen at the place."""
     action = frame.action
     kinds = {"agent": action.agents, "patient": action.patients, "recipient": action.recipients}
     entities = list(frame.roles.values())
     if not all(is_compatible(entity.noun, kinds[role], lexicon) for role, entity in frame.roles.items()):
         return False
     if any(one is not other and one.noun in other.noun.lineage for one in entities for other in entities):
-        return False  # "a man is hugging a person" leaves open who is who
+        return False  # "a man is hugging a person" is ambiguous
     if not all(is_compatible(one.noun, one.attribute.fits, lexicon) for one in entities if one.attribute):
         return False
     return frame.place is None or _happens_at(action, frame.place, entities, lexicon)
@@ -23,19 +23,19 @@ def is_plausible(frame: Frame, lexicon: Lexicon) -> bool:
 
 @cache
 def is_compatible(noun: Concept, kinds: tuple[str, ...], lexicon: Lexicon) -> bool:
-    """Whether a noun is of one of these kinds, or is so general that it may be: an animal could be a dog."""
+    """Whether a noun is of one of these kinds, or general enough to include one: an animal could be a dog."""
     return any(noun in known.lineage for known in lexicon.nouns if known.is_a(*kinds))
 
 
 def draw_frame(lexicon: Lexicon, rng: Random, *, action: Action | None = None, agent: Entity | None = None) -> Frame:
-    """Draw a frame that makes sense; ``action`` or ``agent`` fix that part of it."""
+    """Draw a plausible frame; ``action`` or ``agent`` fix that part of it."""
     while True:
-        done = action or rng.choice(lexicon.actions)
+        drawn = action or rng.choice(lexicon.actions)
         frame = Frame(
-            action=done,
-            agent=agent or _draw_entity(done.agents, lexicon, rng, plural=0.25),
-            patient=_draw_entity(done.patients, lexicon, rng, plural=0.2) if done.patients else None,
-            recipient=_draw_entity(done.recipients, lexicon, rng, plural=0.1) if done.recipients else None,
+            action=drawn,
+            agent=agent or _draw_entity(drawn.agents, lexicon, rng, plural=0.25),
+            patient=_draw_entity(drawn.patients, lexicon, rng, plural=0.2) if drawn.patients else None,
+            recipient=_draw_entity(drawn.recipients, lexicon, rng, plural=0.1) if drawn.recipients else None,
             place=rng.choice([place for place in lexicon.places if place.spoken]) if rng.random() < 0.5 else None,
             negated=rng.random() < 0.12,
         )

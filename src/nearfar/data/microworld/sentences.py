@@ -1,4 +1,4 @@
-"""From a frame to a sentence that says it: a choice of words, of voice, and of sentence template."""
+"""Generate a sentence for a frame: choose words, voice, and sentence template."""
 
 from dataclasses import dataclass, replace
 from random import Random
@@ -10,10 +10,10 @@ from nearfar.data.microworld.lexicon import Lexicon
 
 @dataclass(frozen=True)
 class Style:
-    """Sentence templates for affirmed and denied frames, and how it is said that two do something mutually.
+    """Sentence templates for affirmed and negated frames, and the phrase for a mutual action.
 
-    Templates name the ``subject`` (``a_subject`` where it must be indefinite), what it ``is`` ``doing``, ``does`` or
-    ``does_not``, and the ``place``.
+    The fields of a template are ``subject`` (``a_subject`` if it must be indefinite), ``is``, ``doing``, ``does``,
+    ``does_not`` and ``place``.
     """
 
     affirmed: tuple[str, ...]
@@ -54,7 +54,7 @@ TEST_STYLE = Style(
 
 @dataclass(frozen=True)
 class _Clause:
-    """A subject and what it does, in three verb forms."""
+    """A subject and its predicate in three verb forms."""
 
     subject: tuple[Entity, ...]
     plural: bool
@@ -64,7 +64,7 @@ class _Clause:
 
 
 def realise(frame: Frame, lexicon: Lexicon, style: Style, rng: Random) -> str:
-    """Say a frame in one of the many ways that the lexicon and the style allow."""
+    """Return a random sentence for a frame, with the words of the lexicon and the templates of the style."""
     realiser = _Realiser(lexicon, style, rng, definite=frame.negated or rng.random() < 0.35)
     clause = rng.choice(realiser.clauses(frame))
     templates = style.denied if frame.negated else style.affirmed
@@ -83,9 +83,9 @@ def realise(frame: Frame, lexicon: Lexicon, style: Style, rng: Random) -> str:
 
 @dataclass(frozen=True)
 class _Realiser:
-    """Finds the words of one sentence, in which it speaks of "the dog" or of "a dog" throughout.
+    """Chooses the words of one sentence, with definite ("the dog") or indefinite ("a dog") articles throughout.
 
-    What is denied is always of "the" dog: "a dog is not running" could mean another one.
+    Negated sentences are always definite: "a dog is not running" could refer to another dog.
     """
 
     lexicon: Lexicon
@@ -94,10 +94,10 @@ class _Realiser:
     definite: bool
 
     def clauses(self, frame: Frame) -> list[_Clause]:
-        """The clauses that tell a frame: active, passive, from the other side, or with both as the subject."""
+        """Return the clauses for a frame: active, passive, with a converse verb, or with a joint subject."""
         action, patient, recipient = frame.action, frame.patient, frame.recipient
         if patient is None:
-            # of "cook, prepare" only the first verb does without its object
+            # of "cook, prepare" only the first verb can omit its object
             verbs = action.words[:1] if action.patients else action.words + action.active
             return [_active(self.rng.choice(verbs), frame.agent)]
         by_whom, what, to_whom = (self.phrase(one) if one else "" for one in (frame.agent, patient, recipient))
@@ -112,12 +112,12 @@ class _Realiser:
             to_and_by = f"to {to_whom} by {by_whom}"
         clauses = [_active(f"{verb} {objects}", frame.agent), _passive(passive_verb, patient, to_and_by)]
         if action.converse:
-            told = self.rng.choice(action.converse) + (f" {what} from {by_whom}" if recipient else f" {by_whom}")
-            clauses.append(_active(told, recipient or patient))
+            converse = self.rng.choice(action.converse) + (f" {what} from {by_whom}" if recipient else f" {by_whom}")
+            clauses.append(_active(converse, recipient or patient))
         return clauses
 
     def phrase(self, entity: Entity) -> str:
-        """The noun phrase of an entity: "the two black dogs", "an old man", "some apples"."""
+        """Return the noun phrase of an entity: "the two black dogs", "an old man", "some apples"."""
         noun = self.rng.choice(entity.noun.words)
         attribute = self.rng.choice(entity.attribute.words) + " " if entity.attribute else ""
         number = self.lexicon.numbers[entity.count] + " " if entity.count in self.lexicon.numbers else ""
@@ -147,7 +147,7 @@ def _is_plural(*subject: Entity) -> bool:
 
 
 def _template_fits(template: str, frame: Frame, clause: _Clause) -> bool:
-    """Whether a template can say this: a fronted place needs one, and "there is" a single subject."""
+    """Whether a template fits: an initial place needs a place, and "there is" a single subject."""
     if template.startswith("{place}"):
         return frame.place is not None
     return "a_subject" not in template or len(clause.subject) == 1

@@ -1,4 +1,4 @@
-"""What training and development sentences speak of."""
+"""The lexicon of training and development sentences."""
 
 from nearfar.data.microworld.lexicon import Lexicon, action, read_concepts
 

@@ -1,4 +1,4 @@
-"""The pair classifier's features and cross-entropy: against loops, in closed form, and on extreme inputs."""
+"""The pair classifier's features and cross-entropy: against reference loops, in closed form, and on extreme inputs."""
 
 import inspect
 from math import log
@@ -8,7 +8,7 @@ import torch
 
 from nearfar.objectives import nli_softmax, nli_softmax_features
 from nearfar.types import NearfarError
-from tests import references
+from tests import reference_objectives as references
 
 
 def pairs(count, dim=4, classes=3, seed=0):
@@ -19,13 +19,13 @@ def pairs(count, dim=4, classes=3, seed=0):
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_features_equal_the_loops(count):
+def test_features_matches_the_reference(count):
     u, v, _, _ = pairs(count)
     torch.testing.assert_close(nli_softmax_features(u, v), references.nli_softmax_features(u, v), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_cross_entropy_equals_the_loops_in_value_and_gradient(count):
+def test_cross_entropy_matches_the_reference_in_value_and_gradient(count):
     _, _, logits, labels = pairs(count)
     ours, loops = logits.clone().requires_grad_(), logits.clone().requires_grad_()
     value, expected = nli_softmax(ours, labels), references.nli_softmax(loops, labels)
@@ -36,7 +36,7 @@ def test_cross_entropy_equals_the_loops_in_value_and_gradient(count):
     torch.testing.assert_close(ours.grad, loops.grad, rtol=1e-10, atol=1e-12)
 
 
-def test_equal_logits_cost_log_of_the_classes():
+def test_equal_logits_give_log_of_the_classes():
     torch.testing.assert_close(nli_softmax(torch.zeros(2, 5), torch.tensor([0, 4])), torch.full((2,), log(5)))
 
 
@@ -75,20 +75,20 @@ def test_huge_logits_stay_finite():
     assert logits.grad.tolist() == [[1, -1, 0]]
 
 
-def test_no_pairs_give_no_values():
+def test_an_empty_batch_gives_an_empty_loss():
     assert nli_softmax(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long)).shape == (0,)
     assert nli_softmax_features(torch.zeros(0, 4), torch.zeros(0, 4)).shape == (0, 12)
 
 
 @pytest.mark.parametrize("label", [-1, 3])
-def test_unknown_labels_are_refused(label):
-    with pytest.raises(NearfarError, match=r"labels must lie in 0\.\.2"):
+def test_unknown_labels_raise(label):
+    with pytest.raises(NearfarError, match=r"labels must be in 0\.\.2"):
         nli_softmax(torch.zeros(2, 3), torch.tensor([0, label]))
 
 
-def test_shapes_that_do_not_match_are_refused():
-    # The functions under their annotations, for where a run checks shapes through those.
+def test_mismatched_shapes_raise():
+    # Unwrapped, because with jaxtyping checks on the annotations would raise first.
     with pytest.raises(NearfarError, match="same shape"):
         inspect.unwrap(nli_softmax_features)(torch.zeros(2, 3), torch.zeros(2, 4))
-    with pytest.raises(NearfarError, match="as many pairs"):
+    with pytest.raises(NearfarError, match="as many rows"):
         inspect.unwrap(nli_softmax)(torch.zeros(2, 3), torch.zeros(3, dtype=torch.long))

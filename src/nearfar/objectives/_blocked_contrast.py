@@ -1,4 +1,4 @@
-"""The contrast of many anchors with many candidates in blocks, so that their matrix of logits is never there."""
+"""The contrastive loss of large batches in blocks of anchors, without ever storing the full matrix of logits."""
 
 from typing import Any, NamedTuple
 
@@ -12,17 +12,17 @@ from nearfar.objectives._similarity import Similarity, compute_dtype, prepare_ve
 from nearfar.types import NearfarError
 
 _SCALE_CHUNK = 1024
-"""Vectors that are scaled at a time, of which there are copies meanwhile."""
+"""Number of vectors that are scaled at a time; each chunk is copied temporarily."""
 
 
 class StreamConfig(NamedTuple):
-    """What is asked for."""
+    """The settings of a blocked contrastive loss."""
 
     targets_fn: TargetsFn
     temperature: float
     similarity: Similarity
     precompute_grad: bool
-    """Compute the gradient of the values' sum with the values, while their logits are there."""
+    """Compute the gradient of the sum of the losses in the forward pass, while their logits are in memory."""
 
 
 class StreamedContrast(torch.autograd.Function):
@@ -35,7 +35,7 @@ class StreamedContrast(torch.autograd.Function):
         candidates: Float[Tensor, "candidates dim"],
         config: StreamConfig,
     ) -> Float[Tensor, " anchors"]:
-        """The values; keeps the inputs and, if computed ahead, a gradient of the size of each."""
+        """Return the losses; saves the inputs and, if precomputed, a gradient of the size of each."""
         one, other, _ = ctx.needs_input_grad
         values, *gradients = _streamed_pass(
             anchors, candidates, config, needs_grad=(one and config.precompute_grad, other and config.precompute_grad)
@@ -48,13 +48,13 @@ class StreamedContrast(torch.autograd.Function):
     def backward(
         ctx: Any, grad_output: Float[Tensor, " anchors"]
     ) -> tuple[Float[Tensor, "anchors dim"] | None, Float[Tensor, "candidates dim"] | None, None]:
-        """What grad_output makes of the gradient ahead; or, if they differ, the logits again."""
+        """Scale the precomputed gradients by grad_output, or recompute the logits if grad_output is not constant."""
         anchors, candidates, grad_anchors, grad_candidates = ctx.saved_tensors
-        if torch.is_grad_enabled():  # which create_graph=True asks for
+        if torch.is_grad_enabled():  # set by create_graph=True
             raise NearfarError(
                 f"create_graph=True: a loss of {len(anchors)} anchors and {len(candidates)} candidates is computed in "
-                f"blocks and has no second derivative; up to {_contrast_targets.BLOCK} similarities it has one, so "
-                "take a smaller batch"
+                f"blocks and has no second derivative. Use a smaller batch, of at most {_contrast_targets.BLOCK} "
+                "similarities"
             )
         config: StreamConfig = ctx.config
         one, other, _ = ctx.needs_input_grad
@@ -87,10 +87,10 @@ def _streamed_pass(
     needs_grad: tuple[bool, bool],
     grad_output: Float[Tensor, " anchors"] | None = None,
 ) -> tuple[Float[Tensor, " anchors"], Float[Tensor, "anchors dim"] | None, Float[Tensor, "candidates dim"] | None]:
-    """All values and, where ``needs_grad``, the gradients of their sum, weighted by grad_output if that is given.
+    """Return the losses and, if ``needs_grad``, the gradients of their sum, weighted by grad_output if it is given.
 
-    Vectors are scaled here, a few at a time: autograd would keep several copies of all of them. The matrices of a block
-    have the same place each time: glibc before 2.38 leaves holes where large tensors were.
+    Vectors are scaled here in chunks: autograd would keep several copies of all of them. All blocks share the same
+    buffers: glibc before 2.38 fragments the heap when large tensors are freed and allocated again.
     """
     exact = compute_dtype(anchors, candidates)
     others = torch.cat([prepare_vectors(chunk, exact, config.similarity) for chunk in candidates.split(_SCALE_CHUNK)])
@@ -125,7 +125,7 @@ def _streamed_pass(
 def _scaled(
     vectors: Float[Tensor, "vectors dim"], similarity: Similarity, temperature: float
 ) -> tuple[Float[Tensor, "vectors dim"], Float[Tensor, "vectors dim"]]:
-    """Vectors to take the gradient of, and as they are compared."""
+    """Return the leaf tensor for the gradient, and the vectors as they are compared."""
     with torch.enable_grad():
         leaf = vectors.detach().requires_grad_()
         return leaf, prepare_vectors(leaf, vectors.dtype, similarity) / temperature
@@ -134,7 +134,7 @@ def _scaled(
 def _log_softmax(
     logits: Float[Tensor, "anchors candidates"], targets: ContrastTargets, *, out: Float[Tensor, "anchors candidates"]
 ) -> None:
-    """Log-softmax over what is kept. Changes the logits in place: weights are added, what is not kept is least."""
+    """Log-softmax over the kept candidates. Changes the logits in place: adds weights, masks the other candidates."""
     if targets.own_negatives is not None:
         logits[torch.arange(len(logits), device=logits.device), targets.own_negatives] += targets.weight
     least, positives = torch.finfo(logits.dtype).min, targets.positives
@@ -154,12 +154,12 @@ def _values(
     log_probs: Float[Tensor, "anchors candidates"],
     targets: ContrastTargets,
 ) -> Float[Tensor, " anchors"]:
-    """-1/|P| sum_{j in P} of the log-shares; the log-sum-exp of the logits without positives."""
+    """Return -1/|P| sum_{j in P} log p_j; without positives, the log-sum-exp of the logits."""
     positives = targets.positives
     if positives is None:
         return logits.amax(dim=1) - log_probs.amax(dim=1)
     if positives.dtype == torch.bool:
-        # Selected by where, not multiplied by the mask: -inf times 0 would be NaN. The logits have had their use.
+        # torch.where, not a product with the mask: -inf times 0 would be NaN. The logits are no longer needed.
         total = torch.where(positives, log_probs, log_probs.new_zeros(()), out=logits).sum(dim=1)
         return -total / logits.copy_(positives).sum(dim=1)  # the sum of a bool tensor would make a copy in int64
     return -log_probs.gather(1, positives[:, None]).squeeze(1)
@@ -171,7 +171,10 @@ def _logit_grad(
     *,
     workspace: Float[Tensor, "anchors candidates"],
 ) -> Float[Tensor, "anchors candidates"]:
-    """Of each value by each logit: the softmax over what is kept, less 1/|P| at each positive. In place."""
+    """Return the gradient of each loss by each logit: softmax over the kept candidates, minus 1/|P| at each positive.
+
+    Overwrites ``log_probs``.
+    """
     grad_logits, positives = log_probs.exp_(), targets.positives
     if positives is not None and positives.dtype == torch.bool:
         workspace.copy_(positives)

@@ -1,4 +1,4 @@
-"""Objectives in blocks of anchors: equal to the whole matrix on every option, in memory that grows with the batch."""
+"""Objectives in blocks of anchors: equal to the full matrix with every option, with memory linear in the batch size."""
 
 import pytest
 import torch
@@ -18,9 +18,9 @@ from tests.objectives.checks import LargestTensor, some_mask, vectors
 
 COUNT, DIM = 11, 5
 SQUARE, WIDE = some_mask(COUNT, COUNT), some_mask(COUNT, 2 * COUNT, seed=1)
-LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 3, 3, 0, 1, 4])  # 2 and 4 come once
+LABELS = torch.tensor([0, 1, 0, 2, 1, 0, 3, 3, 0, 1, 4])  # labels 2 and 4 occur once
 PREMISES, NLI = torch.tensor([[7, 7, 7, 8, 8, 8, 9, 9, 9, 6, 6], [0, 0, 2, 0, 0, 1, 0, 0, 0, 2, 1]])
-HYPOTHESES = torch.tensor([1, 2, 3, 2, 8, 4, 5, 7, 2, 1, 5])  # some texts again, or a premise's
+HYPOTHESES = torch.tensor([1, 2, 3, 2, 8, 4, 5, 7, 2, 1, 5])  # repeats texts, and texts of premises
 
 
 def by_rows(mask):
@@ -35,7 +35,7 @@ def of_premises(a, p, t, **settings):
     return premise_scl(a, p, PREMISES, NLI, temperature=t, similarity="cosine", **settings)
 
 
-# Each takes three matrices and a temperature.
+# Arguments of each: three matrices and a temperature.
 OPTIONS = {
     "info_nce": lambda a, p, n, t: info_nce(a, p, temperature=t),
     "dot": lambda a, p, n, t: info_nce(a, p, n, temperature=t, similarity="dot"),
@@ -71,19 +71,19 @@ options = pytest.mark.parametrize("name", OPTIONS)
 
 @pytest.fixture
 def blocks(monkeypatch):
-    """Sets how many logits a block has. Odd numbers, so that the batch is no multiple of it."""
+    """Return a function that sets the number of logits per block, one that does not divide the batch."""
     return lambda size: monkeypatch.setattr(_contrast_targets, "BLOCK", size)
 
 
 def dense_and_streamed(blocks, loss, *inputs, block=70, mean=False):
-    """Values and gradients of both ways; they have been different ways."""
+    """Return losses and gradients of the full matrix and of blocks; asserts that the two used different code."""
     found = []
     for size in (2**40, block):
         blocks(size)
         leaves = [x.detach().clone().requires_grad_() for x in inputs]
         value = loss(*leaves)
         assert ("StreamedContrast" in graph(value)) == (size == block)
-        # Weights that differ show values in another order; a mean's gradient is computed in another way.
+        # Unequal weights detect losses in another order; the gradient of a mean uses other code.
         (value.mean() if mean else (value * (1 + torch.arange(len(value)))).sum()).backward()
         found.append((value.detach(), [leaf.grad for leaf in leaves if leaf.grad is not None]))
     assert len(found[0][1]) == len(found[1][1]) > 0
@@ -91,7 +91,7 @@ def dense_and_streamed(blocks, loss, *inputs, block=70, mean=False):
 
 
 def graph(value):
-    """The names of the nodes between a value and its inputs, in one text."""
+    """Return the names of the autograd nodes between a value and its inputs, as one string."""
     seen, left = set(), [value.grad_fn]
     while left:
         node = left.pop()
@@ -101,12 +101,12 @@ def graph(value):
     return " ".join(node.name() for node in seen)
 
 
-# --- the same as the whole ---
+# --- blocks against the full matrix ---
 
 
 @options
 @pytest.mark.parametrize(("temperature", "block", "mean"), [(0.05, 70, True), (1.0, 1, False), (50.0, 70, False)])
-def test_blocks_equal_the_whole(name, temperature, block, mean, blocks):
+def test_blocks_match_the_full_matrix(name, temperature, block, mean, blocks):
     loss = OPTIONS[name]
     whole, streamed = dense_and_streamed(
         blocks, lambda *x: loss(*x, temperature), *vectors(3, COUNT, DIM), block=block, mean=mean
@@ -120,7 +120,7 @@ def test_blocks_equal_the_whole(name, temperature, block, mean, blocks):
 @options
 @pytest.mark.parametrize("temperature", [1e-4, 0.05])
 @pytest.mark.parametrize("scale", [1e-15, 1.0, 1e15])
-def test_extremes_are_finite_and_as_exact_as_the_whole(name, temperature, scale, blocks):
+def test_extreme_inputs_are_finite_and_as_exact_as_the_full_matrix(name, temperature, scale, blocks):
     x = scale * vectors(3, COUNT, DIM).float() if name != "dot" else vectors(3, COUNT, DIM).float()
     x[0, 0], x[1, 1], x[2, 2] = 0, 0, 0  # zero vectors
     x[1, 3], x[1, 4], x[0, 5] = x[0, 3], -x[0, 4], x[0, 6]
@@ -135,7 +135,7 @@ def test_extremes_are_finite_and_as_exact_as_the_whole(name, temperature, scale,
 
 @pytest.mark.parametrize("temperature", [0.05, 0.5])
 def test_in_float32_gradients_agree_to_five_digits(temperature, blocks):
-    """Vectors of a trained encoder's kind: positives near, so that most softmaxes are next to 0 or 1."""
+    """With vectors as of a trained encoder: positives are close, so most softmax probabilities are near 0 or 1."""
     anchors, noise, negatives = vectors(3, 300, 64).float()
     labels = torch.arange(300) // 3
     for loss in (
@@ -185,7 +185,7 @@ def test_gradients_match_finite_differences(name, blocks):
     assert torch.autograd.gradcheck(lambda *x: OPTIONS[name](*x, 0.5), x, fast_mode=True)
 
 
-def test_one_side_may_need_no_gradient(blocks):
+def test_only_one_input_may_require_a_gradient(blocks):
     blocks(70)
     anchors, positives, _ = vectors(3, COUNT, DIM)
     both = [anchors.clone().requires_grad_(), positives.clone().requires_grad_()]
@@ -201,7 +201,7 @@ def test_one_side_may_need_no_gradient(blocks):
 
 
 @pytest.mark.parametrize("negatives", [False, True])
-def test_an_anchor_left_with_its_positive_has_nothing_to_learn(negatives, blocks):
+def test_an_anchor_with_all_negatives_masked_has_zero_loss(negatives, blocks):
     blocks(70)
     x = [matrix.requires_grad_() for matrix in vectors(3, COUNT, DIM).unbind()][: 2 + negatives]
     kept = torch.zeros(COUNT, COUNT * (1 + negatives), dtype=torch.bool)
@@ -215,7 +215,7 @@ def test_an_anchor_left_with_its_positive_has_nothing_to_learn(negatives, blocks
 
 
 @pytest.mark.parametrize(("weigh", "times"), [(torch.mean, 1), (lambda value: value[1:].sum(), 2)])
-def test_the_gradient_of_a_mean_needs_no_second_look(weigh, times, blocks):
+def test_the_gradient_of_a_mean_is_precomputed(weigh, times, blocks):
     blocks(70)
     asked = []
 
@@ -232,7 +232,7 @@ def test_the_gradient_of_a_mean_needs_no_second_look(weigh, times, blocks):
 
 
 @pytest.mark.parametrize("weigh", [torch.mean, lambda value: value[1:].sum()])
-def test_the_gradient_can_be_taken_twice(weigh, blocks):
+def test_backward_can_run_twice(weigh, blocks):
     blocks(70)
     x = [matrix.requires_grad_() for matrix in vectors(3, COUNT, DIM).unbind()]
     value = weigh(info_nce(*x, hard_negative_weight=0.5))
@@ -241,22 +241,22 @@ def test_the_gradient_can_be_taken_twice(weigh, blocks):
     torch.testing.assert_close(torch.autograd.grad(value, x), once, rtol=0, atol=0)
 
 
-# --- what it can't do ---
+# --- unsupported ---
 
 
-def test_a_second_derivative_is_refused(blocks):
+def test_a_second_derivative_raises(blocks):
     x = vectors(COUNT, DIM).requires_grad_()
-    assert torch.autograd.gradgradcheck(lambda x: supcon(x, LABELS, temperature=0.5), x)  # of the whole there is one
+    assert torch.autograd.gradgradcheck(lambda x: supcon(x, LABELS, temperature=0.5), x)  # the full matrix has one
     blocks(70)
     value = supcon(x, LABELS, temperature=0.5).sum()
     with pytest.raises(
         NearfarError,
-        match=r"create_graph=True: a loss of 9 anchors and 11 candidates .* no second derivative.* up to 70",
+        match=r"create_graph=True: a loss of 9 anchors and 11 candidates .* no second derivative.* at most 70",
     ):
         torch.autograd.grad(value, x, create_graph=True)
 
 
-def test_a_mask_by_rows_must_have_the_rows_shape():
+def test_a_row_mask_of_the_wrong_shape_raises():
     x = vectors(COUNT, DIM)
     with pytest.raises(NearfarError, match=r"mask must be a bool tensor of shape \(11, 11\), .* of shape \(11, 22\)"):
         info_nce(x, x, mask=by_rows(WIDE))
@@ -268,12 +268,12 @@ def test_a_mask_by_rows_must_have_the_rows_shape():
 
 
 def memory(loss, count):
-    """Elements of the largest tensor made on the way there and back, and of all that is kept in between."""
+    """Return the elements of the largest tensor in forward and backward, and of all tensors saved in between."""
     kept = {}
 
     def keep(tensor):
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage  # held, so that no other has its place
+        kept[storage.data_ptr()] = storage  # referenced, so that its address is not reused
         return tensor
 
     x = [matrix.requires_grad_() for matrix in vectors(3, count, 4).float()]
@@ -304,7 +304,7 @@ def twice(mask):
 
 
 @pytest.mark.parametrize("name", LARGE)
-def test_memory_grows_with_the_batch_and_not_with_its_square(name, blocks):
+def test_memory_is_linear_in_the_batch_size(name, blocks):
     block, counts = 2**10, (128, 256)
     blocks(block)
     (largest, kept), (larger, twice_kept) = (memory(LARGE[name], count) for count in counts)
@@ -312,5 +312,5 @@ def test_memory_grows_with_the_batch_and_not_with_its_square(name, blocks):
     assert twice_kept <= 2.1 * kept
     blocks(2**40)
     largest, kept = memory(LARGE[name], counts[0])
-    assert largest >= counts[0] ** 2  # so that the test can fail
+    assert largest >= counts[0] ** 2  # the full matrix would be detected
     assert kept >= counts[0] ** 2

@@ -1,7 +1,7 @@
-"""Every objective again, as plain loops over numbers in the papers' notation, to test the fast ones against.
+"""Reference implementations of every objective, as plain loops over scalars in the papers' notation.
 
-Slow and short on purpose. They take the same tensors, but compute with one scalar at a time, so that gradients can be
-compared as well.
+They are slow and short, and take the same tensors, but compute with one scalar at a time, so that gradients can be
+compared too.
 """
 
 import math
@@ -43,7 +43,7 @@ def premise_scl(
     margin: float | None = None,
     hard: tuple[int, ...] = (1, 2),
 ) -> list[Tensor]:
-    """Liao 2021, eq. 2, a value for each entailment pair; without the texts that ``hypothesis_ids`` show to be near.
+    """Liao 2021, eq. 2, one loss per entailment pair; without the texts that ``hypothesis_ids`` mark as positives.
 
     With a margin, also without those that are nearer than the nearest positive by more than it. Of the premise's own
     hypotheses those with labels in ``hard`` are negatives.
@@ -77,7 +77,7 @@ def info_nce(
     similarity: str = "cosine",
     mask: Tensor | None = None,
 ) -> Tensor:
-    """SimCSE, with or without hard negatives (Gao et al. 2021); alpha weighs h_minus_i for h_i."""
+    """SimCSE, with or without hard negatives (Gao et al. 2021); alpha is the weight of h_minus_i for anchor h_i."""
     losses = []
     for i in range(len(h)):
         numerator = torch.exp(_similarity(h[i], h_plus[i], similarity) / temperature)
@@ -113,7 +113,7 @@ def nt_xent(first: Tensor, second: Tensor, temperature: float, mask: Tensor | No
 
 
 def supcon(z: Tensor, labels: Tensor, temperature: float) -> list[Tensor]:
-    """Gunel et al. 2021, the SCL loss, a value for each example with another of its label."""
+    """Gunel et al. 2021, the SCL loss, one value per example that has another of its label."""
     y = labels.tolist()
     losses = []
     for i in range(len(y)):
@@ -151,7 +151,7 @@ def sg_opt2(c: Tensor, h: Tensor, temperature: float, mask: Tensor | None = None
 
 
 def sg_opt3(c: Tensor, h: Tensor, temperature: float, mask: Tensor | None = None) -> Tensor:
-    """Kim et al. 2021, section 3.2 (SG-OPT): each layer's view a positive of its own, h_{i,k}; mean over the layers."""
+    """Kim et al. 2021, section 3.2 (SG-OPT): each layer's view h_{i,k} is a positive; mean over the layers."""
     b, layers = h.shape[:2]
     losses = []
     for i in range(b):
@@ -163,7 +163,7 @@ def sg_opt3(c: Tensor, h: Tensor, temperature: float, mask: Tensor | None = None
 
 
 def parameter_drift(theta_t: dict[str, Tensor], theta_f: dict[str, Tensor]) -> Tensor:
-    """||theta_F - theta_T||_2^2, number by number (Kim et al. 2021, section 3.1)."""
+    """||theta_F - theta_T||_2^2, parameter by parameter (Kim et al. 2021, section 3.1)."""
     terms = [
         (t - f.detach()) ** 2
         for name in theta_t
@@ -173,7 +173,7 @@ def parameter_drift(theta_t: dict[str, Tensor], theta_f: dict[str, Tensor]) -> T
 
 
 def masked_lm(logits: Tensor, tokens: Tensor) -> Tensor:
-    """-log p(w) of each hidden word (Devlin et al. 2019, section 3.1)."""
+    """-log p(w) of each masked token (Devlin et al. 2019, section 3.1)."""
     return nli_softmax(logits, tokens)
 
 
@@ -192,7 +192,7 @@ def regression_features(u: Tensor, v: Tensor) -> Tensor:
 
 
 def below_positive(a: Tensor, p: Tensor, x: Tensor, margin: float, similarity: str = "cosine") -> list[list[bool]]:
-    """Whether candidate k is no nearer to anchor i than its positive, plus the margin."""
+    """Whether candidate k is at most as similar to anchor i as its positive, plus the margin."""
     return [
         [
             _similarity(a[i], x[k], similarity).item() <= _similarity(a[i], p[i], similarity).item() + margin
@@ -203,7 +203,7 @@ def below_positive(a: Tensor, p: Tensor, x: Tensor, margin: float, similarity: s
 
 
 def distinct_rows(*ids: Tensor) -> list[list[bool]]:
-    """Whether two rows have no text in common."""
+    """Whether two rows share no text."""
     rows = [set(row) for row in zip(*(column.tolist() for column in ids), strict=True)]
     return [[not (one & other) for other in rows] for one in rows]
 

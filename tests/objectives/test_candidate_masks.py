@@ -1,20 +1,111 @@
-"""Masks of likely positives: against loops, at work in an objective, and their mistakes."""
+"""Candidate masks: row blocks against full masks and reference loops, use in an objective, invalid arguments."""
 
 import inspect
 
 import pytest
 import torch
 
-from nearfar.objectives import below_positive, below_positive_row_mask, distinct_row_mask, distinct_rows, info_nce
+from nearfar.objectives import (
+    all_row_masks,
+    below_positive,
+    below_positive_row_mask,
+    distinct_row_mask,
+    distinct_rows,
+    info_nce,
+    masked_fraction,
+    not_known_positive_row_mask,
+)
 from nearfar.types import NearfarError
-from tests import references
-from tests.objectives.checks import vectors
+from tests import reference_objectives as references
+from tests.objectives.checks import some_mask, vectors
+
+SOME = torch.tensor([5, 0, 5, 3])
+
+
+def ids(count, texts, seed=0):
+    return torch.randint(texts, (count,), generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("similarity", ["cosine", "dot"])
+def test_row_mask_of_below_positive_matches_the_full_mask(similarity):
+    anchors, positives = vectors(2, 7, 5)
+    candidates = vectors(9, 5, seed=1)
+    whole = below_positive(anchors, positives, candidates, margin=0.1, similarity=similarity)
+    mask = below_positive_row_mask(anchors, positives, candidates, margin=0.1, similarity=similarity)
+    assert whole.any() != whole.all()
+    assert torch.equal(mask(SOME), whole[SOME])
+
+
+def test_row_mask_of_distinct_rows_matches_the_full_mask():
+    columns = [ids(9, 12, seed) for seed in range(3)]
+    whole = distinct_rows(*columns)
+    assert whole.any() != whole.all()
+    assert torch.equal(distinct_row_mask(*columns)(SOME), whole[SOME])
+
+
+def not_known_positive_by_loops(anchors, positives, candidates):
+    """Reference: whether a candidate's text is not a known positive of the anchor."""
+    rows = list(zip(anchors.tolist(), positives.tolist(), strict=True))
+    near = [{anchor} | {positive for other, positive in rows if other == anchor} for anchor, _ in rows]
+    return [[text not in texts for text in candidates.tolist()] for texts in near]
+
+
+@pytest.mark.parametrize(("count", "texts"), [(1, 1), (1, 3), (7, 2), (9, 9), (13, 30)])
+def test_not_known_positive_matches_the_reference(count, texts):
+    for seed in range(5):
+        anchors, positives, candidates = (ids(n, texts, 3 * seed + i) for i, n in enumerate((count, count, 8)))
+        mask = not_known_positive_row_mask(anchors, positives, candidates)
+        expected = not_known_positive_by_loops(anchors, positives, candidates)
+        assert mask(torch.arange(count)).tolist() == expected
+        rows = torch.tensor([count - 1, 0, count // 2, 0])
+        assert mask(rows).tolist() == [expected[row] for row in rows]
+
+
+def test_not_known_positive_with_empty_inputs():
+    none = torch.zeros(0, dtype=torch.long)
+    assert not_known_positive_row_mask(none, none, none)(none).shape == (0, 0)
+    assert not_known_positive_row_mask(torch.tensor([3]), torch.tensor([0]), none)(torch.tensor([0])).shape == (1, 0)
+    assert not_known_positive_row_mask(torch.tensor([3]), torch.tensor([0]), torch.tensor([2]))(
+        torch.tensor([0])
+    ).tolist() == [[True]]
+
+
+def test_all_row_masks_is_the_logical_and():
+    one, other = some_mask(7, 9), some_mask(7, 9, seed=1)
+    mask = all_row_masks(lambda rows: one[rows], lambda rows: other[rows])
+    expected = [[bool(one[i, k] and other[i, k]) for k in range(9)] for i in SOME]
+    assert mask(SOME).tolist() == expected
+
+
+def test_masked_fraction_counts_known_negatives_only():
+    known, mask = some_mask(7, 9), some_mask(7, 9, seed=1)
+    pairs = [(i, k) for i in range(7) for k in range(9) if known[i, k]]
+    expected = sum(not mask[i, k] for i, k in pairs) / len(pairs)
+    cpu = torch.device("cpu")
+    found = masked_fraction(lambda rows: mask[rows], lambda rows: known[rows], 7, 9, device=cpu)
+    assert 0 < found < 1
+    assert found.item() == pytest.approx(expected)
+    nothing = torch.zeros(7, 9, dtype=torch.bool)
+    assert masked_fraction(lambda rows: mask[rows], lambda rows: nothing[rows], 7, 9, device=cpu).item() == 0
+
+
+def test_distinct_rows_match_the_reference_loops():
+    columns = [ids(6, 8, seed) for seed in range(2)]
+    assert distinct_row_mask(*columns)(torch.arange(6)).tolist() == references.distinct_rows(*columns)
+
+
+def test_invalid_text_ids_raise():
+    texts = torch.tensor([0, 1])
+    with pytest.raises(NearfarError, match=r"text ids must be 0 or more, found -1"):
+        not_known_positive_row_mask(texts, texts, torch.tensor([-1]))
+    with pytest.raises(NearfarError, match=r"anchors \(2,\) and positives \(1,\) must have the same length"):
+        inspect.unwrap(not_known_positive_row_mask)(texts, texts[:1], texts)
 
 
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
 @pytest.mark.parametrize("margin", [-0.2, 0.0, 0.3])
 @pytest.mark.parametrize("count", [1, 2, 7])
-def test_below_positive_equals_the_loops(count, margin, similarity):
+def test_below_positive_matches_the_reference(count, margin, similarity):
     anchors, positives = vectors(2, count, 5)
     candidates = vectors(9, 5, seed=1)
     mask = below_positive(anchors, positives, candidates, margin=margin, similarity=similarity)
@@ -31,7 +122,7 @@ def test_the_margin_is_added_to_the_positive():
 
 @pytest.mark.parametrize("scale", [1e-2, 1.0, 30.0])
 @pytest.mark.parametrize("similarity", ["cosine", "dot"])
-def test_rounding_does_not_set_a_positive_above_itself(similarity, scale):
+def test_rounding_does_not_mask_the_positive_itself(similarity, scale):
     anchors, positives = (scale * vectors(2, 64, 384)).float()
     candidates = torch.cat([positives, vectors(9, 384, seed=1).float(), positives])
     kept = below_positive(anchors, positives, candidates, margin=0.0, similarity=similarity)
@@ -56,7 +147,7 @@ def test_half_precision_is_compared_in_float32():
         assert torch.equal(below_positive(anchors, positives, candidates, margin=1.0, similarity="dot"), exact)
 
 
-def test_a_near_candidate_is_not_pushed_away():
+def test_a_masked_candidate_gets_no_gradient():
     anchors, positives = vectors(2, 4, 5)
     positives = positives.clone()
     positives[2] = anchors[0]  # another row's positive that equals this anchor
@@ -68,7 +159,7 @@ def test_a_near_candidate_is_not_pushed_away():
     assert positives.grad[0].abs().max() > 0
 
 
-def test_distinct_rows_equal_the_loops():
+def test_distinct_rows_matches_the_reference():
     generator = torch.Generator().manual_seed(0)
     for columns, count in [(1, 1), (1, 7), (2, 7), (3, 9)]:
         ids = torch.randint(12, (columns, count), generator=generator).unbind()
@@ -85,7 +176,7 @@ def test_rows_are_matched_across_columns():
     assert distinct_rows(anchors).int().tolist() == (1 - torch.eye(4, dtype=torch.int)).tolist()
 
 
-def test_duplicate_texts_are_no_negatives_of_each_other():
+def test_duplicate_texts_are_not_negatives_of_each_other():
     anchors, positives = vectors(2, 4, 5)
     anchors[3] = anchors[0]
     mask = distinct_rows(torch.tensor([0, 1, 2, 0]), torch.tensor([3, 4, 5, 6]))
@@ -95,7 +186,7 @@ def test_duplicate_texts_are_no_negatives_of_each_other():
     assert masked[0] < info_nce(anchors, positives, temperature=0.1)[0]
 
 
-def test_impossible_settings_are_refused():
+def test_invalid_settings_raise():
     x = torch.ones(2, 3)
     for margin in (float("nan"), float("inf")):
         with pytest.raises(NearfarError, match=f"margin must be a finite number, not {margin}"):
@@ -104,7 +195,7 @@ def test_impossible_settings_are_refused():
         inspect.unwrap(below_positive_row_mask)(x, x, x, margin=0.1, similarity="euclid")
 
 
-def test_shapes_that_do_not_match_are_refused():
+def test_mismatched_shapes_raise():
     x, ids = torch.ones(2, 3), torch.arange(4)
     unchecked = inspect.unwrap(below_positive_row_mask)
     with pytest.raises(NearfarError, match=r"anchors \(2, 3\) and positives \(1, 3\)"):

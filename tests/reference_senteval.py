@@ -1,6 +1,6 @@
-"""SentEval's transfer protocol again (Conneau & Kiela 2018), one classifier, one fold and one penalty at a time.
+"""Reference implementation of SentEval's transfer protocol (Conneau & Kiela 2018), with plain loops over folds.
 
-Slow and short on purpose: torch's own layers, losses, gradients and Adam; scikit-learn's folds; a loop for all else.
+It is slow and short: torch's layers, losses, gradients and Adam; scikit-learn's folds; loops for everything else.
 Tasks are arrays of features and labels. Accuracies are x 100.
 """
 
@@ -17,7 +17,7 @@ PENALTIES = (1e-5, 1e-4, 1e-3, 1e-2)
 
 
 class Classifier:
-    """One linear layer, or two with a sigmoid between; everything that is random comes from one seed."""
+    """One linear layer, or two with a sigmoid between; all randomness comes from one seed."""
 
     def __init__(self, dim, classes, penalty, *, nhid=0, seed=SEED):
         torch.manual_seed(seed)
@@ -40,7 +40,7 @@ class Classifier:
             self.steps += 1
 
     def fit(self, x, y, check_x, check_y):
-        """Four epochs to a check; the sixth check in all that does not improve is the last one."""
+        """Evaluate every four epochs; stop at the sixth evaluation without improvement."""
         epochs, misses, best = 0, 0, -1.0
         while epochs <= 200:
             for _ in range(4):
@@ -57,7 +57,7 @@ class Classifier:
         return best
 
     def fit_held_out(self, x, y):
-        """Stop by a random twentieth of the rows."""
+        """Early stopping on a random twentieth of the rows."""
         order = self.draws.permutation(len(x))
         held, left = order[: int(0.05 * len(x))], order[int(0.05 * len(x)) :]
         return self.fit(x[left], y[left], x[held], y[held])
@@ -71,13 +71,13 @@ class Classifier:
 
 
 def best_of(scores):
-    """The first of the best, where scores are rounded to two decimals."""
+    """Return the first of the best, with scores rounded to two decimals."""
     rounded = [round(100 * score, 2) for score in scores]
     return rounded.index(max(rounded)), max(rounded)
 
 
 def inner_kfold(x, y, *, folds, nhid=0):
-    """Test accuracy, dev accuracy, predictions and penalties of one pool."""
+    """Return test accuracy, dev accuracy, predictions and penalties of a cross-validated task."""
     classes, predicted = y.max() + 1, np.full(len(y), -1)
     tested, developed, chosen = [], [], []
     for train, test in StratifiedKFold(folds, shuffle=True, random_state=SEED).split(x, y):
@@ -101,7 +101,7 @@ def inner_kfold(x, y, *, folds, nhid=0):
 
 
 def kfold(x, y, test_x, test_y, *, folds, nhid=0):
-    """The same of a training and a test set."""
+    """Return the same for a training and a test set."""
     classes, scores = y.max() + 1, []
     for penalty in PENALTIES:
         each = []
@@ -117,7 +117,7 @@ def kfold(x, y, test_x, test_y, *, folds, nhid=0):
 
 
 def split(x, y, dev_x, dev_y, test_x, test_y, *, nhid=0):
-    """The same of a training, a development and a test set."""
+    """Return the same for a training, a dev and a test set."""
     scores = []
     for penalty in PENALTIES:
         one = Classifier(x.shape[1], y.max() + 1, penalty, nhid=nhid)
@@ -130,7 +130,7 @@ def split(x, y, dev_x, dev_y, test_x, test_y, *, nhid=0):
 
 
 def soft_labels(scores, classes=5):
-    """A score between two whole numbers is shared by the two nearest of the classes 1, 2, ... (Tai et al. 2015)."""
+    """Distribute each score over the two nearest of the classes 1, 2, ... (Tai et al. 2015)."""
     shares = np.zeros((len(scores), classes), dtype=np.float32)
     for row, score in zip(shares, scores, strict=True):
         below = int(np.floor(score))
@@ -142,7 +142,7 @@ def soft_labels(scores, classes=5):
 
 
 def relatedness(x, scores, dev_x, dev_scores, test_x, *, epochs=50, most=1000):
-    """Predicted scores of test, and the best Pearson on dev."""
+    """Return the predicted scores of test, and the best Pearson on dev."""
     one = Classifier(x.shape[1], 5, 0.0)
     wanted, grades = soft_labels(scores), np.arange(1, 6)
 

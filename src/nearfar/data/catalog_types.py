@@ -1,0 +1,67 @@
+"""The rows of the tables in :mod:`nearfar.data.named_sets`: a data set, a probe task, a fine-tuning task."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, TypeAlias
+
+Metric: TypeAlias = Literal["accuracy", "matthews", "accuracy_f1", "pearson_spearman"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedSet:
+    """A data set with a name: where its files are, and what the name alone means."""
+
+    folder: str
+    """Folder in the local data folder, with one TSV file per split or subset, or with :attr:`files`."""
+    splits: tuple[str, ...]
+    """The splits that the name alone means; for an STS set with several subsets, these."""
+    hub: str | None = None
+    """The hub data set with the same rows, ``owner/name`` or ``owner/name/config``."""
+    hub_splits: Mapping[str, str] = field(default_factory=dict)
+    """Split here -> split on the hub. A split ``all`` holds the rows of all ``splits`` without distinction."""
+    scale: tuple[float, float] | None = None
+    """Lowest and highest gold score; only STS sets have one."""
+    advice: str = ""
+    """What to do if the files are missing; the end of the error message."""
+    files: Mapping[str, str] = field(default_factory=dict)
+    """Split -> file name, for a set whose files are not named by split; such a set has no other splits."""
+    sentences: tuple[str, ...] = ("text",)
+    """The columns that hold sentences, for loaders that need only sentences."""
+    hub_columns: Mapping[str, str] = field(default_factory=dict)
+    """Column of the hub copy -> column of the local files, where they differ."""
+    in_sts_suite: bool = False
+    """Whether ``nearfar evaluate --suite sts`` includes it."""
+    captions_by: str | None = None
+    """Column with the image of a caption. Pairs are captions of the same image, in consecutive rows."""
+
+
+class ProbeTask(NamedTuple):
+    """A transfer task of ``nearfar evaluate``: a classifier or regression trained on frozen embeddings."""
+
+    spec: str
+    """Name in :data:`nearfar.data.named_sets.CATALOG` with its splits: all; train, test; or train, dev, test."""
+    labels: tuple[str, ...] = ()
+    """The labels in the order of their numbers; empty for a task with scores (learned relatedness)."""
+    columns: tuple[str, ...] = ("text",)
+    in_suite: bool = True
+    """Whether ``nearfar evaluate --suite transfer`` includes it."""
+
+
+class FinetuningTask(NamedTuple):
+    """A task of ``nearfar finetune``."""
+
+    source: str
+    """Name in :data:`nearfar.data.named_sets.CATALOG`; its split ``train`` is trained on."""
+    test: str | None
+    """Spec of the test rows; None holds out a fifth of the training rows."""
+    columns: tuple[str, ...]
+    label_names: tuple[str, ...]
+    """The labels in the order of their numbers; empty for a task with scores."""
+    metric: Metric = "accuracy"
+    """``accuracy_f1``: F1 of the label with number 1, as in GLUE."""
+    label_aliases: Mapping[str, str | None] | None = None
+    """Label in the data, in addition to the names -> name; None drops the row. By default the numbers are aliases."""
+    note: str = "GLUE's validation set, as the labels of its test set are not published"
+    validation: str | None = None
+    """Spec of the validation rows; None holds out training rows."""
+    label_column: str = "label"

@@ -1,0 +1,23 @@
+"""Files and folders: atomic writes, reads with clear errors, locks, and checks of output paths."""
+
+from nearfar.disk.checks import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs
+from nearfar.disk.locking import LOCK, folder_lock
+from nearfar.disk.model_folder import model_of_run
+from nearfar.disk.reading import read_json, read_text
+from nearfar.disk.writing import apply_umask, disk_errors, flush, write_text
+
+__all__ = [
+    "LOCK",
+    "apply_umask",
+    "check_output_path",
+    "disk_errors",
+    "flush",
+    "folder_lock",
+    "model_of_run",
+    "path_errors",
+    "read_json",
+    "read_text",
+    "refuse_existing",
+    "refuse_overwriting_inputs",
+    "write_text",
+]

@@ -1,0 +1,76 @@
+"""Check output paths before a command starts its work."""
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from errno import EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS
+from pathlib import Path
+
+from nearfar.types import NearfarError
+
+_PATH_ERRNOS = {EACCES, EISDIR, ELOOP, ENAMETOOLONG, ENOTDIR, EPERM, EROFS}
+
+
+@contextmanager
+def path_errors() -> Iterator[None]:
+    """Turn an operating system error about a path (name too long, no permission) into a :class:`NearfarError`.
+
+    It can also decorate a function that takes paths.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _PATH_ERRNOS or error.filename is None:
+            raise
+        name = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else str(error.filename)
+        shown = name if len(name) <= 160 else f"{name[:80]}...{name[-40:]}"
+        way = "choose a shorter one" if error.errno == ENAMETOOLONG else "check its permissions, or choose another"
+        raise NearfarError(f"{shown}: this path cannot be used ({error.strerror}); {way}.") from error
+
+
+@path_errors()
+def check_output_path(file: Path, *, flag: str = "--output") -> None:
+    """Raise an error now if an output file could not be written at the end of a long computation.
+
+    Raises:
+        NearfarError: it is a folder, its name is too long, or its folder is missing, a file or not writable.
+    """
+    if file.is_dir():
+        raise NearfarError(f"{flag} {file}: is a folder; name a file.")
+    if not file.parent.exists():
+        raise NearfarError(f"{flag} {file}: the folder {file.parent} does not exist.")
+    if not file.parent.is_dir():
+        raise NearfarError(f"{flag} {file}: {file.parent} is a file, not a folder.")
+    if not os.access(file.parent, os.W_OK):
+        raise NearfarError(f"{flag} {file}: the folder {file.parent} is not writable; choose another folder.")
+    file.with_name(file.name + ".partial").exists()  # the longest temporary name; raises if it is too long
+
+
+@path_errors()
+def refuse_overwriting_inputs(output: Path, inputs: Iterable[object], *, flag: str = "--output") -> None:
+    """Raise an error if the output is one of the inputs, under whatever name or link.
+
+    ``inputs`` that are not paths or do not exist are ignored.
+
+    Raises:
+        NearfarError: the output would overwrite an input.
+    """
+    outputs = [path for path in (output, output.with_name(output.name + ".new")) if path.exists()]
+    for value in inputs:
+        if not outputs or not isinstance(value, str | Path):
+            continue
+        source = Path(value).expanduser()
+        if source.is_file() and any(path.samefile(source) for path in outputs):
+            raise NearfarError(f"{flag} {output}: would overwrite the input {value}; choose another {flag}.")
+
+
+@path_errors()
+def refuse_existing(files: Iterable[Path], *, overwrite: bool, what: str = "exists") -> None:
+    """Raise an error if a file exists and ``overwrite`` is False.
+
+    Raises:
+        NearfarError: one of the files exists.
+    """
+    for file in files:
+        if not overwrite and os.path.lexists(file):
+            raise NearfarError(f"--output {file}: {what}; replace it by --overwrite, or choose another --output.")

@@ -1,0 +1,32 @@
+"""Find the model folder inside a run folder."""
+
+from pathlib import Path
+
+from nearfar.disk.checks import path_errors
+from nearfar.types import NearfarError
+
+
+@path_errors()
+def model_of_run(folder: Path) -> Path:
+    """Return the model folder of a finished run; any other folder is returned unchanged.
+
+    Raises:
+        NearfarError: the folder is an unfinished run, a run whose model is missing, or a group of runs.
+    """
+    if any((folder / name).is_file() for name in ("config.json", "modules.json")):
+        return folder
+    if (folder / "run.json").is_file():
+        if not (folder / "model").is_dir():
+            raise NearfarError(f"{folder}: is a finished run, but its folder model is missing; train it again.")
+        return folder / "model"
+    seeds = sorted(one.name for one in folder.glob("seed-*") if (one / "config.toml").is_file())
+    if seeds:
+        kind = (
+            "a group of runs" if (folder / "group.json").is_file() else "a group that is not finished (no group.json)"
+        )
+        raise NearfarError(f"{folder}: is {kind}; name one of its runs, such as {folder / seeds[0]}.")
+    if (folder / "config.toml").is_file() and any(
+        (folder / name).exists() for name in ("inputs.json", "metrics.jsonl")
+    ):
+        raise NearfarError(f"{folder}: is a run that is not finished (no run.json); finish it by --resume.")
+    return folder

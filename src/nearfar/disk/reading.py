@@ -1,0 +1,52 @@
+"""Read nearfar's own text and JSON files, with one clear error for each way a file can be unusable."""
+
+import json
+import math
+import stat
+from pathlib import Path
+from typing import Any
+
+from nearfar.types import NearfarError
+
+_MAX_NUMBER = 1e100
+
+
+def read_text(file: Path) -> str:
+    """Return the text of a file that nearfar wrote.
+
+    Raises:
+        NearfarError: it is missing, is not a regular file, cannot be read, or is not UTF-8.
+    """
+    try:
+        mode = file.stat().st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            kind = "a pipe" if stat.S_ISFIFO(mode) else "a socket" if stat.S_ISSOCK(mode) else "a device"
+            raise NearfarError(f"{file}: is {kind}, not a regular file.")
+        return file.read_text(encoding="utf-8")
+    except OSError as error:
+        raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error
+    except UnicodeDecodeError as error:
+        raise NearfarError(f"{file}: is damaged: byte {error.start} is not UTF-8 text.") from error
+
+
+def read_json(file: Path, *, otherwise: str = "") -> Any:
+    """Return the content of a JSON file that nearfar wrote.
+
+    ``otherwise`` ends the error message: what to do about a damaged file.
+
+    Raises:
+        NearfarError: as :func:`read_text`, or it is not complete JSON, or it holds a number that is not finite or is
+            above 1e100 in absolute value.
+    """
+    text = read_text(file)
+    try:
+        return json.loads(text, parse_float=_number, parse_int=_number, parse_constant=_number)
+    except (ValueError, RecursionError) as error:
+        raise NearfarError(f"{file}: is not a complete JSON file ({error}). {otherwise}".rstrip()) from error
+
+
+def _number(text: str) -> int | float:
+    """Parse a JSON number; ValueError if it is not finite or so large that it would overflow later."""
+    if not math.isfinite(number := float(text)) or abs(number) > _MAX_NUMBER:
+        raise ValueError(f"{text[:20]} is not finite, or too large")
+    return int(text) if text.lstrip("-").isdecimal() else number

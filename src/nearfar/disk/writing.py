@@ -1,0 +1,86 @@
+"""Write files atomically: a file is replaced as a whole or left as it was, and is flushed to the disk."""
+
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from nearfar.types import NearfarError
+
+_CAN_OPEN_FOLDERS = os.name != "nt"  # Windows cannot open a folder, and so cannot flush one
+
+
+@contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """Turn a failed write (disk full, no permission) into a :class:`NearfarError` that names ``path``."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (OSError, SafetensorError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise NearfarError(
+            f"{path}: cannot be written ({reason}). The previous version is unchanged; free some space, or choose "
+            "another path."
+        ) from error
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a text file atomically: to a temporary file next to it, which then replaces it.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written.
+    """
+    temporary = file.with_name(file.name + ".new")
+    with disk_errors(file):
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            flush(temporary)
+            temporary.replace(file)
+        except OSError:
+            with suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def flush(path: Path) -> None:
+    """Wait until a file, or each file of a folder, is on the disk, and the folder entries too."""
+    for part in (*(path.iterdir() if path.is_dir() else ()), path, path.parent):
+        if not _CAN_OPEN_FOLDERS and part.is_dir():
+            continue
+        descriptor = os.open(part, os.O_RDONLY if _CAN_OPEN_FOLDERS else os.O_RDWR)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def apply_umask(path: Path) -> None:
+    """Set the permissions of a file, or of a folder and its contents, to what the process's umask allows.
+
+    Libraries that write through a temporary file leave files that only the owner can read.
+    """
+    if os.name == "nt":
+        return
+    umask = _umask()
+    paths = [str(path)]
+    for folder, folders, files in os.walk(path):
+        paths += [os.path.join(folder, name) for name in (*folders, *files)]
+    for name in paths:
+        mode = os.lstat(name).st_mode
+        if stat.S_ISLNK(mode):
+            continue
+        wanted = (0o777 if stat.S_ISDIR(mode) else 0o666) & ~umask
+        if stat.S_IMODE(mode) & 0o777 != wanted:
+            os.chmod(name, (stat.S_IMODE(mode) & ~0o777) | wanted)
+
+
+def _umask() -> int:
+    """Return the process's umask, from /proc where possible: setting it to read it races with other threads."""
+    with suppress(OSError, ValueError, IndexError):
+        status = Path("/proc/self/status").read_text(encoding="ascii", errors="replace")
+        return int(status.partition("\nUmask:")[2].split()[0], 8)
+    umask = os.umask(0o022)
+    os.umask(umask)
+    return umask

@@ -1,0 +1,79 @@
+"""Adding a data set: a row of each table is enough to load it, evaluate on it, fine-tune on it and list it."""
+
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nearfar
+from nearfar.commands.env import _data as describe_data
+from nearfar.data.catalog_types import FinetuningTask, NamedSet, ProbeTask
+from nearfar.data.classification import load_classification
+from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, PROBE_TASKS, suite_tasks
+from nearfar.data.rows import load_sentences
+from tests.data.files import error_of, write_lines
+from tests.tiny import sentences
+
+
+def embed(texts: list[str]) -> np.ndarray:
+    """A deterministic random vector per text."""
+    return np.stack([np.random.default_rng(zlib.crc32(text.encode())).standard_normal(8) for text in texts])
+
+
+@pytest.fixture
+def toy_pairs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A set of scored pairs in the local data folder, with a row in the catalog."""
+    texts = sentences(40, seed=3, longest=6)
+    rows = [f"{number % 5}\t{texts[number]}\t{texts[number + 1]}" for number in range(30)]
+    write_lines(folder / "sts/toy/test.tsv", "score\tsentence1\tsentence2", *rows)
+    entry = NamedSet(
+        folder="sts/toy",
+        splits=("test",),
+        scale=(0.0, 5.0),
+        sentences=("sentence1", "sentence2"),
+        advice="Ask for it.",
+        in_sts_suite=True,
+    )
+    monkeypatch.setitem(CATALOG, "toy-sts", entry)
+    return texts
+
+
+@pytest.fixture
+def toy_labels(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A labelled set with a row in each table."""
+    texts = sentences(60, seed=4, longest=6)
+    rows = [f"{('no', 'yes')[number % 2]}\t{text} {number}" for number, text in enumerate(texts)]
+    write_lines(folder / "toy/train.tsv", "label\ttext", *rows[:40])
+    write_lines(folder / "toy/test.tsv", "label\ttext", *rows[40:])
+    monkeypatch.setitem(CATALOG, "toy", NamedSet(folder="toy", splits=("train",)))
+    monkeypatch.setitem(PROBE_TASKS, "toy", ProbeTask("toy:train+test", ("no", "yes")))
+    monkeypatch.setitem(FINETUNING_TASKS, "toy", FinetuningTask("toy", "toy:test", ("text",), ("no", "yes"), note=""))
+
+
+def test_a_set_of_scored_pairs_needs_one_row(toy_pairs: list[str], folder: Path) -> None:
+    result = nearfar.evaluate(embed, suite="sts", resamples=0, progress=False)
+    assert list(result.tasks) == ["toy-sts"]
+    assert list(result.unavailable) == [name for name in suite_tasks("sts") if name != "toy-sts"]
+    assert result.tasks["toy-sts"].pairs == 30
+    assert {text for (text,) in load_sentences("toy-sts").rows} == set(toy_pairs[:31])
+    assert "toy-sts" in describe_data()["whole"]  # type: ignore[operator]
+    assert "Did you mean 'toy-sts'?" in error_of(load_sentences, "toy-stss")
+    assert "No hub copy of that split is known." in error_of(load_sentences, "toy-sts:dev")
+    (folder / "sts/toy/test.tsv").unlink()
+    assert error_of(load_sentences, "toy-sts").endswith("Ask for it.")
+
+
+def test_a_labelled_set_needs_a_row_per_use(toy_labels: None) -> None:
+    result = nearfar.evaluate(embed, tasks=["toy"], protocol="exact", resamples=0, progress=False)
+    assert result.transfer.tasks["toy"].rows == 20
+    assert suite_tasks("transfer")[-1] == "toy"
+    task = load_classification("toy")
+    assert (task.label_names, len(task.test.texts), len(task.train.texts)) == (("no", "yes"), 20, 36)
+
+
+def test_the_tables_refer_to_sets_that_exist() -> None:
+    specs = [task.spec for task in PROBE_TASKS.values()]
+    specs += [spec for task in FINETUNING_TASKS.values() for spec in (task.source, task.test, task.validation) if spec]
+    assert {spec.partition(":")[0] for spec in specs} <= set(CATALOG)
+    assert len(suite_tasks("all")) == len(set(suite_tasks("all")))
