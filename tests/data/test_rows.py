@@ -19,7 +19,7 @@ def test_a_plain_text_file_has_one_sentence_per_line(tmp_path):
     data = load_sentences(path)
     assert data.rows == [('first "one"',), ("second one",), ("last",)]
     assert (data.repaired, data.dropped, data.targets, data.label_names) == (1, 1, None, ())
-    assert data.sources == (f"{path}: 3 sentences, 1 more dropped (repetitions)",)
+    assert data.sources == (f"{path}: 3 sentences, 1 duplicates dropped",)
     with gzip.open(tmp_path / "a.txt.gz", "wb") as file:
         file.write((tmp_path / "a.txt").read_bytes())
     assert load_sentences(str(tmp_path / "a.txt.gz")).rows == data.rows
@@ -33,9 +33,9 @@ def test_sentences_of_tables_and_several_sources(tmp_path):
     assert data.rows == [("one",), ("two",), ("three",), ("four",)]
     assert data.dropped == 1
     assert [source.rpartition(": ")[2] for source in data.sources] == [
-        "2 sentences, 0 more dropped (repetitions)",
-        "1 sentences, 1 more dropped (repetitions)",
-        "1 sentences, 0 more dropped (repetitions)",
+        "2 sentences, 0 duplicates dropped",
+        "1 sentences, 1 duplicates dropped",
+        "1 sentences, 0 duplicates dropped",
     ]
     assert sentences(table, column="n") == ["1", "2"]
 

@@ -18,7 +18,7 @@ def test_pairs_and_triplets_of_a_table(tmp_path):
     data = load_tuples(path, columns=("anchor", "positive", "negative"))
     assert data.rows == [("a", "p p", "n"), ("b", "q", "n")]
     assert (data.repaired, data.dropped, data.targets) == (1, 0, None)
-    assert data.sources == (f"{path}: 2 triplets, 0 more dropped (repetitions)",)
+    assert data.sources == (f"{path}: 2 triplets, 0 duplicates dropped",)
 
 
 def test_repeated_and_uninformative_rows_are_dropped(tmp_path):
@@ -96,9 +96,9 @@ def test_the_columns_of_a_table_determine_how_it_is_read(tmp_path):
     assert data.rows == [("p", "e", "c"), ("p", "f", "c"), ("a", "b", "c"), ("s", "t", "u")]
     assert data.dropped == 1  # q entails itself
     assert data.sources == (
-        f"{nli} ({nli}: 6 rows, 1 more without a label dropped): 2 triplets, 1 more dropped (repetitions)",
-        f"{own}: 1 triplets, 0 more dropped (repetitions)",
-        f"{simcse}: 1 triplets, 0 more dropped (repetitions)",
+        f"{nli} ({nli}: 6 rows, 1 more without a label dropped): 2 triplets, 1 duplicates dropped",
+        f"{own}: 1 triplets, 0 duplicates dropped",
+        f"{simcse}: 1 triplets, 0 duplicates dropped",
     )
     assert load_triplets([nli, own], limit=2).rows == data.rows[:2]
 

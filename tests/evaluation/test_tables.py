@@ -137,7 +137,7 @@ def test_a_comparison_in_markdown(comparison):
     assert "## Spearman x 100 (wmean): first A (mean of 2 runs), second B" in lines
     assert "| one | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 | 0.0200 | 0.3000 | 0.2500 | first better |" in lines
     assert "| two | 71.00 | 69.50 | -1.50 [-2.75, -0.25] | 0.0100 | 0.0200 | 0.3000 | 0.2500 | second better |" in lines
-    assert any(line.startswith("| three | 71.00") and line.endswith("| not separable |") for line in lines)
+    assert any(line.startswith("| three | 71.00") and line.endswith("| not significant |") for line in lines)
     assert "| four | 50.00 | undefined |  |  |  |  |  | undefined |" in lines
     assert "| average | 71.00 | 69.50 | +1.50 [+0.25, +2.75] | 0.0100 |  | 0.3000 | 0.2500 | first better |" in lines
     assert "average: mean over one, two." in lines

@@ -188,7 +188,10 @@ def test_labels_are_listed_and_rare_ones_pointed_at_before_training(world: Path)
     Path("mine.tsv").write_text("\n".join([*lines, "red dog\twram"]) + "\n")
     answer = run_cli("finetune mine.tsv --model tiny --batch-size 8 --max-steps 1 --output new".split())
     assert answer.status == 0
-    listed, pointed = "labels: cold 30, warm 30, wram 1\n", "label 'wram' has 1 row of 61: a misspelling of 'warm'?\n"
+    listed, pointed = (
+        "labels: cold (30), warm (30), wram (1)\n",
+        "label 'wram' has 1 row of 61: a misspelling of 'warm'?\n",
+    )
     assert listed in answer.out
     assert pointed in answer.out
     assert answer.out.index(listed) < answer.out.index(pointed) < answer.out.index("step 0")
@@ -197,7 +200,7 @@ def test_labels_are_listed_and_rare_ones_pointed_at_before_training(world: Path)
 
 def test_labels_of_contrastive_training_are_listed_too(world: Path) -> None:
     facts = prepare(SupconTextConfig(model="tiny", data=("labelled.tsv",), output="new", batch_size=8)).facts
-    assert "labels: cold 30, warm 30" in facts
+    assert "labels: cold (30), warm (30)" in facts
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_an_unfinished_run(config: SclConfig) -> None:
     assert {path.name for path in folder.iterdir()} >= {"config.toml", "second.toml", "inputs.json"}
     assert read_input_fingerprints(folder) == {"data": "0123"}
     assert check_folder(config, resume=True) == "unfinished"
-    with pytest.raises(NearfarError, match=r"holds this run, unfinished\. Continue it with --resume"):
+    with pytest.raises(NearfarError, match=r"already holds this run, unfinished\. Continue it with --resume"):
         check_folder(config, resume=False)
     moved = replace(config, output=f"{config.output}/../run")  # the same folder, written in another way
     assert check_folder(moved, resume=True) == "unfinished"
@@ -84,7 +84,7 @@ def test_a_finished_run(config: SclConfig) -> None:
     path = start(config)
     (path / "run.json").write_text(json.dumps({"config": {"seed": 1}, "inputs": {"data": "0123"}}))
     assert check_folder(config, resume=True) == "finished"
-    with pytest.raises(NearfarError, match="holds this run, finished; its model is"):
+    with pytest.raises(NearfarError, match="already holds this run, and it is finished; its model is"):
         check_folder(config, resume=False)
     (path / "inputs.json").unlink()
     assert read_input_fingerprints(path) == {"data": "0123"}

@@ -15,10 +15,10 @@ def label_summary(counts: Mapping[str, int]) -> list[str]:
     frequent label, if there is one.
 
     >>> label_summary({"cold": 210, "warm": 189, "wram": 1})
-    ['labels: cold 210, warm 189, wram 1', "label 'wram' has 1 row of 400: a misspelling of 'warm'?"]
+    ['labels: cold (210), warm (189), wram (1)', "label 'wram' has 1 row of 400: a misspelling of 'warm'?"]
     """
     total = sum(counts.values())
-    listed = ", ".join(f"{name} {count:,}" for name, count in list(counts.items())[:_MAX_LABELS])
+    listed = ", ".join(f"{name} ({count:,})" for name, count in list(counts.items())[:_MAX_LABELS])
     more = f" and {len(counts) - _MAX_LABELS:,} more labels" if len(counts) > _MAX_LABELS else ""
     rare = [name for name, count in counts.items() if 10 * count * len(counts) <= total]
     frequent = [name for name in counts if name not in set(rare)]

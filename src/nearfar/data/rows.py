@@ -81,7 +81,7 @@ class RowCollector:
                 break
         if (len(self.rows), self._dropped) == (before, dropped):
             raise NearfarError(f"{title}: no {self._kind}.")
-        duplicates = f", {self._dropped - dropped} more dropped (repetitions)" if self._distinct else ""
+        duplicates = f", {self._dropped - dropped} duplicates dropped" if self._distinct else ""
         self._sources.append(f"{title}: {len(self.rows) - before} {self._kind}{duplicates}{note}")
 
     def texts(self, targets: list[float] | list[int] | None = None, label_names: Sequence[str] = ()) -> TextData:

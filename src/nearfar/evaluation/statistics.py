@@ -165,7 +165,7 @@ def permutation_test(differences: ArrayLike, *, resamples: int, seed: int | Sequ
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's step-down correction, in the given order: below 0.05 means separable with a 5% family-wise error."""
+    """Holm's step-down correction, in the given order: below 0.05 means significant with a 5% family-wise error."""
     p = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p, kind="stable")
     steps = np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1))

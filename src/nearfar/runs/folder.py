@@ -195,10 +195,12 @@ def check_folder(
         if not resume:
             tables = folder / info_file.replace(".json", ".md")
             where = f"its model is {folder / 'model'}" if info_file == RUN_INFO else f"its tables are in {tables}"
-            raise NearfarError(f"{folder}: holds this {what}, finished; {where}.")
+            raise NearfarError(f"{folder}: already holds this {what}, and it is finished; {where}.")
         return "finished"
     if not resume:
-        raise NearfarError(f"{folder}: holds this {what}, unfinished. Continue it with --resume, or remove the folder.")
+        raise NearfarError(
+            f"{folder}: already holds this {what}, unfinished. Continue it with --resume, or remove the folder."
+        )
     return "unfinished"
 
 

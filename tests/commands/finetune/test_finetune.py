@@ -435,7 +435,7 @@ def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: Finetun
     refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and there is no such", noise="word-drop")
     scores = write(tmp_path / "scores.tsv", [(text, f"{number}.5") for number, (text, _) in enumerate(separable(20))])
     changes = {"task": scores, "validation": None, "test": None}
-    refuse("--sample-size samples rows by label, but these rows have scores", **changes, sample_size=4)
+    refuse("--sample-size and --few-shot sample rows by label, but these rows have scores", **changes, sample_size=4)
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_existing_run_folders(config: FinetuneConfig, tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match="no run to resume"):
         finetune(config, resume=True)
     done = finetune(config)
-    with pytest.raises(NearfarError, match="holds this run, finished"):
+    with pytest.raises(NearfarError, match="already holds this run, and it is finished"):
         finetune(config)
     assert finetune(config, resume=True) == done
     with pytest.raises(NearfarError, match=r"other settings \(--sample-size, --scl-weight, --text-columns\)"):

@@ -137,10 +137,10 @@ def test_marks_are_those_of_a_comparison_of_the_same_files(world: Path) -> None:
     assert re.fullmatch(r"-?\d+\.\d\d \[.*\]", scores["bad"])
     test = verdicts[0, 2]
     shown = f"by {test.difference:.2f} [{test.low:.2f}, {test.high:.2f}], p {test.p_holm:.4f}"
-    assert f"It is better than bad ({shown})." in page.text
-    assert "It is not separable from near (" in page.text
+    assert f"It is significantly better than bad ({shown})." in page.text
+    assert "It is not significantly different from near (" in page.text
     page = made("bad.json", "good.json", "near.json", resamples=500)
-    assert "It is better than bad (" in page.text
+    assert "It is significantly better than bad (" in page.text
 
 
 def test_when_a_comparison_is_computed(world: Path) -> None:

@@ -270,7 +270,7 @@ def test_run_folders_in_the_way(config: SclConfig, tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match="already exists and holds no run"):
         train(replace(config, output=str(tmp_path / "mine")))
     done = train(config)
-    with pytest.raises(NearfarError, match="holds this run, finished"):
+    with pytest.raises(NearfarError, match="already holds this run, and it is finished"):
         train(config)
     assert train(config, resume=True) == done
     with pytest.raises(NearfarError, match=r"other settings \(--batch-size, --seed\)"):

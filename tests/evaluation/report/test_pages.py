@@ -178,7 +178,7 @@ def test_the_sections_and_what_is_missing(html: str) -> None:
 def test_the_summary_in_words(inputs: ReportInputs, markdown: str) -> None:
     lines = ParsedPage(to_html(compose(inputs, title="t"))).text
     assert f"Similarity, task one (Spearman × 100, all): the best of 2 is {EVIL} with 70.00 [68.8, 72.0]." in lines
-    assert "It is better than other (by 10.00 [9.00, 11.00], p 0.0200)." in lines
+    assert "It is significantly better than other (by 10.00 [9.00, 11.00], p 0.0200)." in lines
     assert "Transfer, task mr (accuracy × 100, protocol senteval): the best of 2 is other with 90.00" in lines
     assert "Not tested against it:" in lines
     assert "5 training runs, 4 of them finished." in lines

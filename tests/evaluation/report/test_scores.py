@@ -53,7 +53,7 @@ def test_scores_intervals_and_the_best() -> None:
     assert "average of these 2: mean over one, two." in table.notes
 
 
-def test_what_is_not_separable_from_the_best_is_marked_by_a_comparison() -> None:
+def test_what_is_not_significantly_different_from_the_best_is_marked_by_a_comparison() -> None:
     rows = {"one": row_of(69.0, 70.126, separable=False), "two": row_of(61.0, 60.0, separable=True)}
     average = {"tasks": ["two", "one"]} | row_of(65.0, 65.063, separable=False)
     given = comparison(B, A, rows, overall=average)  # the other way round

@@ -78,7 +78,10 @@ def _settings(config: FinetuneStudyConfig, single: FinetuneConfig) -> Iterator[t
                     try:
                         one = replace(one, noise=name or noise, noise_rate=float(rate) if name else one.noise_rate)
                     except ValueError:
-                        raise NearfarError(f"--noises {noise}: must be KIND:RATE, as in word-dropout:0.1.") from None
+                        raise NearfarError(
+                            f"--noises {noise}: must be KIND:RATE, as in word-dropout:0.1, or the name of a file of "
+                            "back-translations, as in bt.tsv."
+                        ) from None
                 if one.noise != "none":
                     parts.append(noise or f"{one.noise}:{one.noise_rate:g}")
                 if config.batch_sizes:

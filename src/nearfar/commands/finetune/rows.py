@@ -41,7 +41,9 @@ def draw_sample(config: FinetuneConfig, task: "ClassificationTask") -> "Classifi
         return task
     texts, targets = task.train
     if not task.label_names:
-        raise NearfarError("--sample-size samples rows by label, but these rows have scores; use --limit.")
+        raise NearfarError(
+            "--sample-size and --few-shot sample rows by label, but these rows have scores; use --limit."
+        )
     rows = draw(
         [int(target) for target in targets],
         config.sample_size,

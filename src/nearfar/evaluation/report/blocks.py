@@ -14,7 +14,7 @@ class Cell(NamedTuple):
     detail: str = ""
     """An interval or a standard deviation, in a smaller font after the text."""
     mark: Literal["", "best", "near"] = ""
-    """``best``: the best of its column; ``near``: not separable from the best."""
+    """``best``: the best of its column; ``near``: not significantly different from the best."""
     shade: float | None = None
     """Strength of the background colour, from 0 to 1."""
 

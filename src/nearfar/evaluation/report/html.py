@@ -19,7 +19,7 @@ from nearfar.evaluation.report.blocks import (
 from nearfar.evaluation.report.charts import legend, svg
 from nearfar.evaluation.report.style import STYLE
 
-_MARKS = {"best": ("*", "the best"), "near": ("=", "not separable from the best")}
+_MARKS = {"best": ("*", "the best"), "near": ("=", "not significantly different from the best")}
 _LONG = ' class="long"'
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 """Content security policy: the page loads nothing and runs nothing."""

@@ -173,8 +173,8 @@ def _legend(grid: Sequence[RankedColumn], tests: dict[tuple[int, int, int], Pair
         )
     ]
     return [
-        "* the best of its column; = not separable from it: p, corrected (Holm) where there are several tests, is "
-        f"{SIGNIFICANCE_LEVEL} or more.",
+        "* the best of its column; = not significantly different from it: p, corrected (Holm) where there are several "
+        f"tests, is {SIGNIFICANCE_LEVEL} or more.",
         *([f"Not all scores were tested against the best in: {', '.join(untested)}."] * bool(untested)),
     ]
 

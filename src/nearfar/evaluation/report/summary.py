@@ -36,7 +36,7 @@ def _headline(
     significance: SignificanceLookup,
     what: tuple[str, str],
 ) -> str:
-    """The best side on the average that most sides have, and the sides that are not separable from it."""
+    """The best side on the average that most sides have, and the sides that are not significantly different from it."""
     grid = [rank_column(sides, indices, column) for column in columns]
     chosen = max(
         grid,
@@ -57,11 +57,11 @@ def _headline(
     tests = {other: significance.test(chosen.column, best, other, chosen.scores) for other in others}
     parts = (
         (
-            "It is better than",
+            "It is significantly better than",
             [_format_test(sides[n], test) for n, test in tests.items() if test and test.separable],
         ),
         (
-            "It is not separable from",
+            "It is not significantly different from",
             [_format_test(sides[n], test) for n, test in tests.items() if test and test.separable is False],
         ),
         ("Not tested against it:", [sides[n].name for n, test in tests.items() if not test]),

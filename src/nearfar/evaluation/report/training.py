@@ -96,7 +96,10 @@ def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
     devs = dict.fromkeys(f"{run.metric} × 100 on {run.dev}" for run in runs)
     notes = [
         f"before and best: {', or '.join(devs)}.",
-        *(["all, the finished: runs that differ only in the seed; mean ± standard deviation."] * bool(spread)),
+        *(
+            ["Rows of several runs: mean ± standard deviation over the finished runs, which differ only in the seed."]
+            * bool(spread)
+        ),
     ]
     return Table("Training runs", header, rows, notes)
 

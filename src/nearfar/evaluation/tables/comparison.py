@@ -23,7 +23,7 @@ def comparison_table(comparison: ComparisonResult | PairwiseResult) -> Table:
     """A comparison on screen.
 
     Two sides: both scores, their difference, its interval and p, and the verdict, per task. Several sides: a column
-    for each, the best one of each task marked, and those that are not separable from it.
+    for each, the best one of each task marked, and those that are not significantly different from it.
     """
     if isinstance(comparison, PairwiseResult):
         return rich_table(pairwise_grid(comparison))
@@ -76,8 +76,8 @@ def pairwise_grid(result: PairwiseResult) -> Grid:
     average_rows = [_pairwise_row(name, _average_tests(pairs, keys[name])) for name in averages]
     config = result.config
     notes = [
-        f"* the best; = not separable from it: p, corrected (Holm) over tasks and pairs of sides, is {config.level} "
-        "or more. All pairs of sides use the same resamples.",
+        "* the best; = not significantly different from it: p, corrected (Holm) over tasks and pairs of sides, is "
+        f"{config.level} or more. All pairs of sides use the same resamples.",
         *(f"{name}: mean over {', '.join(average.tasks)}." for name, average in averages.items()),
         *_not_compared(result),
     ]
@@ -116,7 +116,7 @@ def verdict(row: PairedTest) -> str:
     if row.difference is None:
         return "undefined"
     if not row.separable:
-        return "not separable"
+        return "not significant"
     return "first better" if row.difference > 0 else "second better"
 
 
@@ -146,7 +146,7 @@ def _comparison_notes(comparison: ComparisonResult, *, seeds: bool) -> list[str]
     notes = [
         f"Interval and p: paired bootstrap over pairs, {config.resamples} resamples, the same for both sides; "
         "they generalise to other pairs. p (Holm) is corrected for the number of tasks; "
-        f"separable: p (Holm), or for an average p, below {config.level}.",
+        f"significant: p (Holm), or for an average p, below {config.level}.",
         *([f"p of accuracies: {' or '.join(row_tests)}."] * bool(row_tests)),
         *(f"{name}: mean over {', '.join(row.tasks)}." for name, row in averages.items()),
     ]

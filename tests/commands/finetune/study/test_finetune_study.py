@@ -201,7 +201,7 @@ def test_rows_with_scores_have_one_variant(config: FinetuneStudyConfig, runs: Ru
     for change in ({"scl_weights": "0.1"}, {"scl_model": "other"}):
         with pytest.raises(NearfarError, match="SCL needs labels, but these rows have scores"):
             finetune_study(replace(scored, output=f"{config.output}-2", batch_sizes=None, **change))
-    with pytest.raises(NearfarError, match="--sample-size samples rows by label"):
+    with pytest.raises(NearfarError, match="--sample-size and --few-shot sample rows by label"):
         finetune_study(replace(scored, output=f"{config.output}-2", few_shot="4"))
     assert len(runs.configs) == 4
 
@@ -263,7 +263,9 @@ def test_other_settings_are_refused(config: FinetuneStudyConfig, runs: Runs) -> 
 def test_a_finished_study_does_not_start_again(config: FinetuneStudyConfig, runs: Runs) -> None:
     study = finetune_study(config)
     runs.configs.clear()
-    with pytest.raises(NearfarError, match=r"holds this study, finished; its tables are in .*study\.md"):
+    with pytest.raises(
+        NearfarError, match=r"already holds this study, and it is finished; its tables are in .*study\.md"
+    ):
         finetune_study(config)
     with pytest.raises(NearfarError, match="with other settings"):
         finetune_study(replace(config, epochs=9))
