@@ -9,7 +9,7 @@ from nearfar.methods.settings import TextColumn
 
 @dataclass(frozen=True, kw_only=True)
 class SupconTextConfig(TextColumn, TrainConfig):
-    """supcon-text: texts of one label are near, others far (the loss of Gunel et al. 2021, for sentence encoders)."""
+    """supcon-text: supervised contrastive loss over the labels of texts (the loss of Gunel et al. 2021)."""
 
     data: tuple[File, ...] = ()
     """Labelled texts: files with the columns below, or trec, sst2, sst5, mr, cr, subj, mpqa."""

@@ -47,7 +47,7 @@ class GuidedConfig(KimConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SgConfig(TextColumn, GuidedConfig):
-    """sg: [CLS] is pulled towards a frozen copy's layers, one drawn a sentence, by NT-Xent (Kim et al. 2021)."""
+    """sg: NT-Xent between [CLS] and a random layer of a frozen copy (Kim et al. 2021)."""
 
     data: tuple[File, ...] = ("stsb-text",)
     """Sentences: text files with one a line, tables, or stsb-text (the paper's), wiki1m, wiki, microworld."""
@@ -65,7 +65,7 @@ class SgOpt2Config(SgConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SgOptConfig(SgConfig):
-    """sg-opt: sg-opt2 with every layer of the frozen copy as a positive, none drawn (Kim et al. 2021, SG-OPT)."""
+    """sg-opt: sg-opt2 with all layers of the frozen copy as positives (Kim et al. 2021, SG-OPT)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,4 +87,4 @@ class BtConfig(TranslationRows, KimConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class BtSgOptConfig(TranslationRows, GuidedConfig):
-    """bt+sg-opt: SG-OPT with the sentence in the trained copy, its back-translation in the frozen (Kim et al. 2021)."""
+    """bt+sg-opt: sg-opt where the frozen copy reads the back-translation (Kim et al. 2021, section 6)."""

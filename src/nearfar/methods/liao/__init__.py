@@ -48,7 +48,7 @@ class SclConfig(MarginSettings, SbertConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class AugmentConfig(SbertConfig):
-    """augment: scl's pairs as extra labelled rows for cross-entropy alone (the 3p3n and allpalln rows of Liao 2021)."""
+    """augment: cross-entropy with the pairs of scl as extra rows (3p3n- and allpalln-Augment of Liao 2021)."""
 
     max_positives: Cap = 3
     """Maximum number of positives of an anchor, the entailed hypotheses of its premise; or all (allpalln)."""

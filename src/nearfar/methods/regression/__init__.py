@@ -9,7 +9,7 @@ from nearfar.config.training import TrainConfig
 
 @dataclass(frozen=True, kw_only=True)
 class RegressionConfig(TrainConfig):
-    """regression: the cosine of two texts, or a head on both, is fitted to a score."""
+    """regression: squared error between a score and the cosine of two texts, or a linear head on them."""
 
     data: tuple[File, ...] = ("stsb:train",)
     """Scored pairs: stsb:train, sickr:train, or files with the columns below."""

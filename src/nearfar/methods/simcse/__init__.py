@@ -49,7 +49,7 @@ class SimcseConfig(InfoNceSettings):
 
 @dataclass(frozen=True, kw_only=True)
 class SimcseUnsupConfig(TextColumn, SimcseConfig):
-    """simcse-unsup: a sentence's positive is itself under other dropout, the batch its negatives (Gao et al. 2021)."""
+    """simcse-unsup: InfoNCE; the positive is the same sentence with another dropout mask (Gao et al. 2021)."""
 
     data: tuple[File, ...] = ("wiki1m",)
     """Sentences: text files with one a line, tables, or wiki1m, wiki, sentences, stsb-text, microworld."""
@@ -57,7 +57,7 @@ class SimcseUnsupConfig(TextColumn, SimcseConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class SimcseSupConfig(HardNegativeSettings, SimcseConfig):
-    """simcse-sup: entailment pulled near, its contradiction a hard negative for the whole batch (Gao et al. 2021)."""
+    """simcse-sup: InfoNCE with entailments as positives, contradictions as hard negatives (Gao et al. 2021)."""
 
     data: tuple[File, ...] = ("snli+mnli",)
     """NLI rows, to build triplets of, or files of triplets (anchor, positive, negative or sent0, sent1, hard_neg)."""
@@ -71,7 +71,7 @@ class SimcseSupConfig(HardNegativeSettings, SimcseConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class InfoNceConfig(HardNegativeSettings, InfoNceSettings):
-    """info-nce: pairs or triplets of your own, with the rest of the batch as negatives."""
+    """info-nce: InfoNCE on your own pairs or triplets, with the other rows of the batch as negatives."""
 
     data: tuple[File, ...] = ()
     """Files with the columns below, or flickr8k (captions of one photo), microworld."""

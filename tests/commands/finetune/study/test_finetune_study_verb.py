@@ -35,7 +35,10 @@ pytestmark = pytest.mark.long
         ({"few_shot": "4,9999"}, "A sample of 9999 rows cannot be drawn"),
         ({"few_shot": "4,30"}, "The label 'cat' has 14 rows, but a balanced sample of 30 needs 15"),
         ({"noises": "none,word-dropot:0.1"}, "--noise word-dropot: is none of word-dropout, word-swap, characters"),
-        ({"noises": "word-dropout:abc"}, "--noises word-dropout:abc: must be KIND:RATE, as in word-dropout:0.1, or the name of a file"),
+        (
+            {"noises": "word-dropout:abc"},
+            "--noises word-dropout:abc: must be KIND:RATE, as in word-dropout:0.1, or the name of a file",
+        ),
         ({"noises": "word-dropout:2"}, "--noise-rate 2.0: must be between 0 and 1"),
         ({"noises": "nowhere.tsv"}, "--noise nowhere.tsv: .* there is no such file"),
         ({"noises": "none,none"}, "give each setting once"),
