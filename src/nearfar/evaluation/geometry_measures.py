@@ -199,7 +199,7 @@ def _unit_rows(embeddings: ArrayLike, *, at_least: int, what: str = "embeddings"
     if x.ndim != 2 or x.shape[1] == 0:
         raise NearfarError(f"{what}: of shape {x.shape}; the geometry of a space needs [texts, dim].")
     if len(x) < at_least:
-        raise NearfarError(f"{what}: {len(x)}, but this measure needs {at_least} or more.")
+        raise NearfarError(f"{what}: {len(x)} given, but this measure needs {at_least} or more.")
     broken = np.flatnonzero(~np.isfinite(x).all(axis=1))
     if broken.size:
         raise NearfarError(f"{what}: {broken.size} of {len(x)} hold NaN or infinity, the first is row {broken[0]}.")
