@@ -17,7 +17,6 @@ from pathlib import Path
 from common import HERE, SEEDS, nearfar, results_of, table
 
 from nearfar.disk import write_text
-from nearfar.evaluation.finetune_summary import score_summary
 from nearfar.evaluation.results import EvaluationResult, ScoreSummary, StudyResult
 
 RESULTS = results_of("finetune")
@@ -192,7 +191,7 @@ def _regression() -> list[str]:
 
 
 def _format_values(values: Sequence[float]) -> str:
-    return _spread(score_summary(values))
+    return _spread(ScoreSummary.from_values(values))
 
 
 def _spread(spread: ScoreSummary) -> str:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from nearfar.data.transfer import Rows, TransferTask
+from nearfar.data.labelled import Split
+from nearfar.data.transfer import TransferTask
 from nearfar.evaluation.transfer import evaluate_transfer
 
 DIM = 40
@@ -30,7 +31,7 @@ def texts_of(rows, classes=2, *, seed=0):
 
 def split_of(rows, classes=2, *, seed=0):
     texts, labels = texts_of(rows, classes, seed=seed)
-    return Rows([(text,) for text in texts], labels)
+    return Split([(text,) for text in texts], labels)
 
 
 def task(*sizes, classes=2, seed=0, name="mine", source=None):
@@ -48,7 +49,7 @@ def pairs(*sizes, scored=False, seed=0):
         second, b = texts_of(size, seed=20 * seed + 2 * k + 51)
         same = [x == y for x, y in zip(a, b, strict=True)]
         targets = [2 + 3 * x - n % 10 / 10 for n, x in enumerate(same)] if scored else [int(x) for x in same]
-        splits[split] = Rows(list(zip(first, second, strict=True)), targets)
+        splits[split] = Split(list(zip(first, second, strict=True)), targets)
     return TransferTask(name="pairs", splits=splits, label_names=() if scored else ("0", "1"))
 
 

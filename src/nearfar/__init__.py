@@ -55,11 +55,15 @@ if TYPE_CHECKING:
     )
     from nearfar.encoder.classifier import Classifier
     from nearfar.encoder.encoder import Encoder
+    from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, load_result
     from nearfar.registry import register_method
 
 _MODULES = {
     "Classifier": "encoder.classifier",
+    "ComparisonResult": "evaluation.results",
     "Encoder": "encoder.encoder",
+    "EvaluationResult": "evaluation.results",
+    "PairwiseResult": "evaluation.results",
     "back_translate": "commands.back_translate.command",
     "compare": "commands.compare",
     "demo": "commands.demo",
@@ -69,6 +73,7 @@ _MODULES = {
     "finetune": "commands.finetune.command",
     "finetune_study": "commands.finetune.study",
     "geometry": "commands.geometry.command",
+    "load_result": "evaluation.results",
     "predict": "commands.predict",
     "register_method": "registry",
     "report": "commands.report.command",
@@ -83,16 +88,19 @@ __all__ = [
     "BtSgOptConfig",
     "Classifier",
     "CompareConfig",
+    "ComparisonResult",
     "DemoConfig",
     "EncodeConfig",
     "Encoder",
     "EnvConfig",
     "EvaluateConfig",
+    "EvaluationResult",
     "FinetuneConfig",
     "FinetuneStudyConfig",
     "GeometryConfig",
     "InfoNceConfig",
     "NearfarError",
+    "PairwiseResult",
     "PredictConfig",
     "RegressionConfig",
     "ReportConfig",
@@ -115,6 +123,7 @@ __all__ = [
     "finetune",
     "finetune_study",
     "geometry",
+    "load_result",
     "predict",
     "register_method",
     "report",

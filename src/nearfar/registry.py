@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from nearfar.config.training import RunConfig, TrainConfig
 
 NAME = re.compile(r"[a-z0-9][a-z0-9+._-]*")
-"""What a method may be called."""
+"""The pattern of method names."""
 ENTRY_POINTS = "nearfar.methods"
 """The entry-point group; the name of an entry is the method's, its value a :class:`MethodEntry`."""
 
@@ -74,7 +74,7 @@ def _entry(paper: str, config: str, reader: str, builder: str, *, min_rows: int 
 
 FINETUNE = "scl-finetune"
 FINETUNE_STUDY = "scl-finetune-study"
-"""The methods of ``nearfar finetune``: one run, and a study of many."""
+"""The methods of ``nearfar finetune``: one run, and a study of many runs."""
 _BUILT_IN: dict[str, MethodEntry] = {
     "sbert": _entry("liao", "SbertConfig", "read_rows", "build_sbert", min_rows=1),
     "scl": _entry("liao", "SclConfig", "read_rows", "build_scl", min_rows=1),
@@ -116,9 +116,10 @@ def register_method(
     """Add a method: ``nearfar.train(name, ...)``, ``nearfar train name`` and ``method = "name"`` in TOML then find it.
 
     Args:
-        name: of the method, in lower case letters, digits and the signs ``-``, ``+``, ``_`` and ``.``.
+        name: the method's name: lower case letters, digits and the signs ``-``, ``+``, ``_`` and ``.``.
         config: the class of its settings, a frozen keyword-only dataclass derived from
-            :class:`nearfar.config.TrainConfig`, which no other method uses. The text below a field is its help.
+            :class:`nearfar.config.TrainConfig`; each method has a class of its own. The docstring below a field is its
+            help text.
         read_rows: ``read_rows(config)`` reads the rows (:mod:`nearfar.data.rows` has functions for the usual ones). A
             function, or its place as ``package.module:name``.
         build: ``build(config, context, rows)`` returns a :class:`nearfar.methods.BuiltMethod`. A function or its place.
@@ -131,7 +132,8 @@ def register_method(
         toy = "toy_package:ENTRY"  # a nearfar.registry.MethodEntry
 
     Raises:
-        NearfarError: the name or the config class is in use, or is not one.
+        NearfarError: the name is invalid or in use; ``config`` is not a class derived from ``TrainConfig``, or belongs
+            to another method.
     """
     _register(name, MethodEntry(config=config, read_rows=read_rows, build=build, min_rows=min_rows))
 

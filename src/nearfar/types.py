@@ -4,9 +4,12 @@ Axes, as they appear in signatures such as ``Float[Tensor, "pairs dim"]``:
 
 =============  ==========================================================
 batch          texts in a batch, in the caller's order
+texts          texts of any number, or of a group of texts of one length
 tokens         all tokens of a batch, concatenated without padding
 layers         hidden layers; layer 0 is the embedding layer
 dim            width of a hidden state or an embedding
+heads          attention heads
+head_dim       width of an attention head
 pairs          rows (premise, hypothesis) of an NLI batch
 anchors        rows of an objective that has one value per anchor
 candidates     vectors that an anchor is compared with

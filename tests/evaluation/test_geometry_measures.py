@@ -189,7 +189,7 @@ def test_what_has_no_geometry(measure):
         measure([[1.0, 0.0], [0.0, 1.0], [math.nan, 1.0]])
     with pytest.raises(NearfarError, match="NaN or infinity"):
         measure([[1.0, math.inf], [0.0, 1.0]])
-    with pytest.raises(NearfarError, match=r"0 of them"):
+    with pytest.raises(NearfarError, match=r"0 given"):
         measure(np.zeros((0, 4)))
     with pytest.raises(NearfarError, match=r"\[texts, dim\]"):
         measure([1.0, 2.0])
@@ -205,7 +205,7 @@ def test_one_text():
 def test_positives_that_do_not_pair():
     with pytest.raises(NearfarError, match=r"\(2, 3\) embeddings on one side and \(1, 3\)"):
         alignment(rows(2, 3), rows(1, 3))
-    with pytest.raises(NearfarError, match="positive pairs: 0 of them"):
+    with pytest.raises(NearfarError, match="positive pairs: 0 given"):
         alignment(np.zeros((0, 3)), np.zeros((0, 3)))
     with pytest.raises(NearfarError, match="pairs 0"):
         uniformity(rows(2, 3), pairs=0)

@@ -5,7 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from nearfar.data.transfer import Rows, TransferTask
+from nearfar.data.labelled import Split
+from nearfar.data.transfer import TransferTask
 from nearfar.evaluation.results import EvaluationResult, TransferResults
 from nearfar.evaluation.transfer import evaluate_transfer
 from nearfar.types import NearfarError
@@ -127,7 +128,7 @@ def refuse(texts):
     ],
 )
 def test_ones_own_data_that_cannot_be_probed_is_refused_before_encoding(labels, problem):
-    rows = Rows([(f"a{k}",) for k in range(len(labels))], labels)
+    rows = Split([(f"a{k}",) for k in range(len(labels))], labels)
     own = TransferTask(name="mine", splits={"all": rows}, label_names=("u", "v"), source="mine.tsv")
     with pytest.raises(NearfarError) as caught:
         evaluate_transfer(refuse, {"mr": task(60), "mine": own})
@@ -135,9 +136,9 @@ def test_ones_own_data_that_cannot_be_probed_is_refused_before_encoding(labels, 
 
 
 def test_a_named_set_that_cannot_be_probed_says_why_and_the_others_are_reported():
-    rows = Rows([(f"a{k}",) for k in range(20)], [0] * 20)
+    rows = Split([(f"a{k}",) for k in range(20)], [0] * 20)
     few = TransferTask(name="few", splits={"all": rows}, label_names=("u", "v"))
-    empty = TransferTask(name="none", splits={name: Rows([], []) for name in ("train", "dev", "test")})
+    empty = TransferTask(name="none", splits={name: Split([], []) for name in ("train", "dev", "test")})
     result = evaluate_transfer(
         vectors, {"few": few, "none": empty, "mine": task(60)}, protocol="exact", **FAST_SETTINGS
     )

@@ -1,1 +1,1 @@
-"""One module or package a command: it puts the libraries together, and holds nothing that two commands need."""
+"""One module or package for each command. Code that several commands need is in the other packages."""

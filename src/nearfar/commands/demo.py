@@ -180,7 +180,6 @@ def _search(query: str, encoders: "dict[str, Encoder]") -> list[str]:
 
 
 def _write_report(folder: Path, scores: Grid, differences: Grid, found: list[str], provenance: dict[str, Any]) -> None:
-
     lines = ["# Before and after training", "", (__doc__ or "").split("\n\n")[1].replace("\n", " ").strip()]
     for title, header, rows in (scores, differences):
         lines += ["", f"## {title}", ""]

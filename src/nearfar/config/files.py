@@ -82,7 +82,7 @@ def method_of(config: RunConfig) -> str:
     """The name of the method whose settings ``config`` holds, as a config file has it.
 
     Raises:
-        NearfarError: the class of ``config`` belongs to no method, or to several.
+        NearfarError: the class of ``config`` belongs to no method.
     """
     name = name_of(type(config))
     if name is None:

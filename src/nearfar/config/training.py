@@ -106,7 +106,7 @@ class TrainConfig(RunConfig):
     """Dev set, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2."""
 
 
-SEEDS = 1000
+MAX_SEEDS = 1000
 """Maximum number of runs in a group."""
 
 
@@ -120,8 +120,8 @@ def parse_seeds(given: str) -> tuple[int, ...]:
     parts = [part.strip() for part in given.split(",")]
     if not all(part.isdecimal() for part in parts):
         raise NearfarError(f"--seeds {format_text(given)}: write whole numbers with commas between, as in 1,2,3.")
-    if len(parts) > SEEDS:
-        raise NearfarError(f"--seeds {format_text(given)}: must be at most {SEEDS:,} seeds.")
+    if len(parts) > MAX_SEEDS:
+        raise NearfarError(f"--seeds {format_text(given)}: must be at most {MAX_SEEDS:,} seeds.")
     try:
         seeds = tuple(kind.from_text(part) for part in parts)
     except InvalidValueError as error:

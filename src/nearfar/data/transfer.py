@@ -21,10 +21,10 @@ trains on the 6,920 sentences, in a tenth of the time. The 4 and 3 empty texts o
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import NamedTuple
 
 from nearfar.data.catalog import NamedTable, find
 from nearfar.data.files import Location, MissingColumnError
+from nearfar.data.labelled import Split
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.sources import label_field, sort_labels, text_field
 from nearfar.data.sts import load_task
@@ -33,19 +33,12 @@ from nearfar.types import NearfarError
 PAIR = ("sentence1", "sentence2")
 
 
-class Rows(NamedTuple):
-    """Rows of a split: the one or two texts of each, and its label number or score."""
-
-    texts: list[tuple[str, ...]]
-    targets: list[int] | list[float]
-
-
 @dataclass(frozen=True, kw_only=True)
 class TransferTask:
     """A task for probing; its splits are ``all`` (cross-validated), or ``train``, ``test`` and possibly ``dev``."""
 
     name: str
-    splits: Mapping[str, Rows]
+    splits: Mapping[str, Split]
     label_names: tuple[str, ...] = ()
     """The label names in the order of their numbers; empty if targets are scores."""
     source: str | None = None
@@ -77,15 +70,15 @@ def load_transfer(name: str) -> TransferTask:
     task = PROBE_TASKS[name]
     if not task.labels:
         splits = {
-            split: Rows([(pair.first, pair.second) for pair in pairs], [pair.score for pair in pairs])
+            split: Split([(pair.first, pair.second) for pair in pairs], [pair.score for pair in pairs])
             for split, pairs in load_task(task.spec).items()
         }
         return TransferTask(name=name, splits=splits)
     number = {label: index for index, label in enumerate(task.labels)}
     tables = find(task.spec)
-    read: dict[str, Rows] = {}
+    read: dict[str, Split] = {}
     for split, found in zip(_SPLITS[len(tables)], tables, strict=True):
-        rows = Rows([], [])
+        rows = Split([], [])
         for where, texts, label in _labelled(found, task.columns):
             if label not in number:
                 raise NearfarError(
@@ -120,7 +113,7 @@ def load_labelled_task(spec: str) -> TransferTask:
         raise NearfarError(f"{title}: no rows, only a header.")
     names = sort_labels({label for _, label in rows})
     number = {label: index for index, label in enumerate(names)}
-    pool = Rows([texts for texts, _ in rows], [number[label] for _, label in rows])
+    pool = Split([texts for texts, _ in rows], [number[label] for _, label in rows])
     return TransferTask(name=name, splits={"all": pool}, label_names=tuple(names), source=title)
 
 

@@ -62,18 +62,18 @@ def precision_record(precision: Resolved, device: "str | torch.device | None" = 
     return EMULATED if precision == "bf16" and not is_native(device) else precision
 
 
-def resumed_precision(begun: str, device: "str | torch.device | None" = None, *, what: str) -> Resolved:
+def resumed_precision(recorded: str, device: "str | torch.device | None" = None, *, what: str) -> Resolved:
     """The precision in which ``what`` resumes, given the :func:`precision_record` of its start.
 
     Raises:
         NearfarError: it was started in native bfloat16, which the device does not have.
     """
-    if begun == "bf16" and not is_native(device):
+    if recorded == "bf16" and not is_native(device):
         raise NearfarError(
             f"{what} was started in bf16, which this machine does not compute natively. Resume it on a machine with "
             "native bfloat16, or start again with --precision fp32 and another --output."
         )
-    return resolve("fp32" if begun == "fp32" else "bf16", device)
+    return resolve("fp32" if recorded == "fp32" else "bf16", device)
 
 
 @cache

@@ -1,1 +1,1 @@
-"""Encode -> numbers: similarity tasks and the statistics that say what the numbers mean."""
+"""Evaluation: scores of embeddings, tests of differences between scores, result files, tables and reports."""

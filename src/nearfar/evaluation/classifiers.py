@@ -1,13 +1,14 @@
 """SentEval's small classifiers (Conneau & Kiela 2018), many of them trained together in one batch.
 
 A probing protocol fits hundreds of one-layer classifiers on different rows of one embedding matrix. Here a *job* is one
-set of training rows with its rows to stop by, and a grid of L2 penalties: its classifiers see the same minibatches, as
-they have the same seed. Some jobs at a time sit in *slots* and step together; when a job is done, the next one takes
-its slot. Only minibatches are copied from the matrix, and so many slots are filled as keep them in the cache.
+set of training rows, its rows for early stopping, and a grid of L2 penalties. The classifiers of a job have the same
+seed, so they see the same minibatches. Several jobs are trained at a time, each in a *slot*, and step together; when a
+job is done, the next one takes its slot. Only minibatches are copied from the matrix; the number of slots is chosen so
+that these copies fit into the processor's cache.
 
-Axes, beside those of :mod:`nearfar.types`: ``rows`` of the matrix, ``slots``, ``grid`` (penalties of a job),
-``hidden`` (units, or the classes where there is no hidden layer). Gradients are written out, as there are two layers
-at most; the last column of a weight is its bias.
+Axes, in addition to those of :mod:`nearfar.types`: ``rows`` of the matrix, ``slots``, ``grid`` (penalties of a job),
+``hidden`` (units, or the classes where there is no hidden layer). Gradients are computed by formula, because there are
+at most two layers; the last column of a weight is its bias.
 """
 
 from collections import deque
@@ -78,13 +79,13 @@ def train(
 
     Args:
         features: [rows, dim], float32.
-        targets: what the probabilities should be [rows, classes], float32.
-        jobs: all with equally many penalties.
-        score: judges a check.
+        targets: target probabilities [rows, classes], float32.
+        jobs: the jobs; all have the same number of penalties.
+        score: scores the outputs of a check.
         loss: the loss.
-        nhid: hidden units; 0 for none.
-        seed: of the weights.
-        schedule: how long to train.
+        nhid: number of hidden units; 0 for none.
+        seed: seed of the initial weights.
+        schedule: when training stops.
 
     Returns:
         One for each job, in their order.
@@ -143,7 +144,7 @@ class _Slot:
 
 
 def _start(dim: int, nhid: int, classes: int, seed: int) -> list[Tensor]:
-    """The initial weights of the layers as in torch, [1, units, inputs + 1] each."""
+    """The initial weights of the layers, [1, units, inputs + 1] each, as torch initialises them."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         layers = [torch.nn.Linear(dim, nhid), torch.nn.Linear(nhid, classes)] if nhid else []

@@ -33,7 +33,7 @@ _CHUNK = 2**15  # numbers in a block of multiplicities; a block stays in the pro
 def weighted_spearman(gold: Floats, systems: Floats) -> Correlate:
     """Spearman's rank correlation, ties by average ranks: Pearson's correlation of the ranks.
 
-    Ranks are held as 2 rank - (n + 1), whole numbers around 0, so that all sums are exact up to some 10^5 pairs.
+    Ranks are stored as 2 rank - (n + 1), integers centred on 0, so that all sums are exact up to about 10^5 pairs.
     """
     gold_ties = _TieGroups.of(gold)
     by_system = []
@@ -126,7 +126,7 @@ def bootstrap_scores(
     """:func:`scores` on bootstrap resamples, each of them the same for all systems.
 
     Pairs are drawn with replacement within their subset, so that each subset keeps its size and ``mean`` and
-    ``wmean`` mean the same on every resample. Without ``per_subset`` only ``all`` is there, at half the cost.
+    ``wmean`` mean the same on every resample. Without ``per_subset`` only ``all`` is computed, at half the cost.
 
     Raises:
         NearfarError: negative ``resamples`` or ``seed``.

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from statistics import mean, median, stdev
+from statistics import mean, median
 
 from nearfar.evaluation.results import (
     ScoreSummary,
@@ -47,15 +47,9 @@ def _summarise_variant(runs: Sequence[StudyRun]) -> VariantSummary:
         samples=len(runs),
         validation=mean(run.validation for run in runs),
         updates_per_second=median(run.updates_per_second for run in runs),
-        test={metric: score_summary([run.test[metric] for run in runs]) for metric in runs[0].test},
-        top3={metric: score_summary([run.test[metric] for run in best]) for metric in runs[0].test},
+        test={metric: ScoreSummary.from_values([run.test[metric] for run in runs]) for metric in runs[0].test},
+        top3={metric: ScoreSummary.from_values([run.test[metric] for run in best]) for metric in runs[0].test},
     )
-
-
-def score_summary(values: Sequence[float]) -> ScoreSummary:
-    """Mean, standard deviation, minimum and maximum of one value or more."""
-    sd = stdev(values) if len(values) > 1 else None
-    return ScoreSummary(mean=mean(values), sd=sd, min=min(values), max=max(values))
 
 
 def _difference(before: Sequence[StudyRun], after: Sequence[StudyRun]) -> VariantDifference | None:

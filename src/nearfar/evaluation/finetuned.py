@@ -8,17 +8,16 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from nearfar.data.catalog_types import Metric
 from nearfar.evaluation.probes import Probe, ProbeResult
 from nearfar.evaluation.results import ClassificationScores, Estimate, PenaltyGrid, RelatednessScores
 from nearfar.evaluation.transfer_scores import classification, estimate, relatedness
 from nearfar.types import NearfarError
 
-Metric = Literal["accuracy", "matthews", "accuracy_f1", "pearson_spearman"]
 PRIMARY = {"accuracy": "accuracy", "matthews": "matthews", "accuracy_f1": "accuracy", "pearson_spearman": "pearson"}
 """Metric of a task -> its main metric, by which steps and settings are chosen."""
 

@@ -1,7 +1,8 @@
 """Geometry of an embedding space: alignment, uniformity, mean cosine, effective rank, isotropy, singular values.
 
-All of them look at directions only: each embedding is divided by its length first. A zero vector has no direction and
-stays zero, so that its cosine with anything is 0, as in :mod:`nearfar.evaluation.sts`. And a word when it collapses.
+All measures depend on directions only: each embedding is divided by its length first. A zero vector has no direction
+and stays zero, so that its cosine with every vector is 0, as in :mod:`nearfar.evaluation.sts`. For a collapsed space
+:func:`collapse_warning` gives a warning.
 """
 
 import math
@@ -13,8 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 from nearfar.types import NearfarError
 
 PAIRS = 20_000
+"""Default number of pairs in the sample for uniformity."""
 COLLAPSED_COSINE = 0.95
 COLLAPSED_RANK = 5.0
+FLOAT32_RESOLUTION = 1e-6
+"""Relative singular values below this are rounding errors of float32 embeddings."""
 
 
 def alignment(first: ArrayLike, second: ArrayLike) -> float:
@@ -44,12 +48,12 @@ def uniformity(embeddings: ArrayLike, *, seed: int = 0, pairs: int = PAIRS) -> f
 
     0 where all rows are equal, -4 where all are orthogonal; lower is more even (Wang & Isola 2020, section 4.1, with
     t = 2; Gao et al. 2021, section 7). A pair is two different rows; rows should be distinct texts, since a text that
-    comes twice counts as two texts that the encoder confuses.
+    occurs twice counts as two texts that the encoder confuses.
 
     Args:
         embeddings: [texts, dim].
-        seed: of the sample.
-        pairs: so many are drawn, with replacement, where there are more of them; else all are used.
+        seed: seed of the sample.
+        pairs: number of pairs to draw, with replacement; if there are no more than this, all are used.
 
     Raises:
         NearfarError: fewer than two texts, fewer than one pair, or a NaN or infinity.
@@ -116,8 +120,8 @@ def isotropy(embeddings: ArrayLike) -> float:
     ``min Z(c) / max Z(c)`` over the eigenvectors c of ``W^T W``, with ``Z(c) = sum of exp(c . w)`` over the rows w of W
     [texts, dim] (Mu & Viswanath 2018; Z is that of Arora et al. 2016). They measure word vectors as they are; here rows
     are l2-normalised first, since the length of a sentence's vector says nothing to a cosine. The sign of an
-    eigenvector is arbitrary, so both c and -c are taken, or the number would depend on the linear algebra library. All
-    rows equal is exp(-2) = 0.135, the least there is. All rows zero is 1.
+    eigenvector is arbitrary, so both c and -c are taken; otherwise the result would depend on the linear algebra
+    library. If all rows are equal it is exp(-2) = 0.135, the minimum; if all rows are zero it is 1.
 
     Raises:
         NearfarError: no texts, or a NaN or infinity.
@@ -135,9 +139,9 @@ def isotropy(embeddings: ArrayLike) -> float:
 def spectrum(embeddings: ArrayLike) -> NDArray[np.float64]:
     """The singular values of [texts, dim] divided by the largest, descending: min(texts, dim) values.
 
-    What contrastive learning flattens (Gao et al. 2021, section 5). Rows are l2-normalised and, as there and as in
-    :func:`effective_rank`, not centred: the one direction that a narrow cone of texts shares is the first value. All
-    rows zero is all zeros.
+    Contrastive learning flattens this spectrum (Gao et al. 2021, section 5). Rows are l2-normalised and, as there and
+    in :func:`effective_rank`, not centred: the direction that all texts of a narrow cone share is the first value. If
+    all rows are zero, all values are 0.
 
     Raises:
         NearfarError: no texts, or a NaN or infinity.
@@ -156,11 +160,11 @@ def geometry(
     """The measures that a training run reports, by name.
 
     ``alignment`` only with ``positives``, the embeddings of the two sides [pairs, dim]. ``embeddings`` [texts, dim]
-    are of distinct texts, some hundreds of them: the effective rank is never above their number. ``seed`` is of
-    uniformity's sample.
+    are of distinct texts, a few hundred or more: the effective rank is at most their number. ``seed`` is the seed of
+    the sample for uniformity.
 
     Raises:
-        NearfarError: what these measures refuse.
+        NearfarError: as the single measures.
     """
     measures = {} if positives is None else {"alignment": alignment(*positives)}
     return measures | {
@@ -173,7 +177,7 @@ def geometry(
 def collapse_warning(measures: Mapping[str, float]) -> str | None:
     """A warning if the space has collapsed (mean cosine above 0.95 or effective rank below 5), else None.
 
-    ``measures`` are those of :func:`geometry`; one that is missing or NaN says nothing.
+    ``measures`` are those of :func:`geometry`; a missing or NaN measure is ignored.
     """
     found = []
     if (cosine := measures.get("mean_cosine", math.nan)) > COLLAPSED_COSINE:
@@ -195,7 +199,7 @@ def _unit_rows(embeddings: ArrayLike, *, at_least: int, what: str = "embeddings"
     if x.ndim != 2 or x.shape[1] == 0:
         raise NearfarError(f"{what}: of shape {x.shape}; the geometry of a space needs [texts, dim].")
     if len(x) < at_least:
-        raise NearfarError(f"{what}: {len(x)} of them, where this measure needs {at_least} or more.")
+        raise NearfarError(f"{what}: {len(x)} given, but this measure needs {at_least} or more.")
     broken = np.flatnonzero(~np.isfinite(x).all(axis=1))
     if broken.size:
         raise NearfarError(f"{what}: {broken.size} of {len(x)} hold NaN or infinity, the first is row {broken[0]}.")

@@ -5,12 +5,12 @@ The objective is scikit-learn's, for a fit on the rows T with inverse penalty C:
     C sum_{i in T} -log p(y_i | x_i) + 1/2 ||W||^2        (the bias b is not penalised)
 
 where p is the softmax of W x + b, or for two classes the sigmoid of w . x + b with one vector w. It is strictly convex
-in W, so that what is found does not depend on how. All fits take part in the same two matrix products with all rows,
-those outside T counting for nothing.
+in W, so the solution does not depend on the solver. All fits share the same two matrix products over all rows; rows
+outside T have weight 0.
 
 The solver is L-BFGS in the coordinates of the principal axes of the rows, where ``C h n lambda + 1`` bounds the
-curvature along each axis (Böhning 1992; h is 1/4 for two classes, 1/2 for more): that is its first guess of the inverse
-Hessian, and it makes the number of steps depend little on how the embeddings are scaled.
+curvature along each axis (Böhning 1992; h is 1/4 for two classes, 1/2 for more). The inverse of this bound is the
+initial estimate of the inverse Hessian, so the number of steps depends little on the scale of the embeddings.
 """
 
 from collections.abc import Sequence
@@ -41,9 +41,9 @@ def fit(features: NDArray[np.floating], labels: NDArray[np.intp], jobs: Sequence
 
     Args:
         features: [rows, dim].
-        labels: of each row, 0 to ``classes - 1`` [rows].
-        jobs: what to fit.
-        classes: two, which have one unit (the logit of the second), or more, which have one each.
+        labels: label of each row, 0 to ``classes - 1`` [rows].
+        jobs: the fits.
+        classes: number of classes; two classes have one unit (the logit of the second), more have one unit each.
     """
     matrix = torch.as_tensor(np.asarray(features, dtype=np.float64))
     centre = matrix.mean(dim=0)

@@ -10,9 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.disk import disk_errors
+from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 
-FLOAT32_RESOLUTION = 1e-6
-"""Relative singular values below this are rounding errors of float32 embeddings."""
 _COLUMNS = {"cls": "CLS", "mean_without_cls": "mean,\nno CLS"}
 
 
@@ -38,8 +37,7 @@ def training_curves(metrics: Mapping[str, Path], file: Path) -> None:
 def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:
     """The singular spectrum of each encoder, a line for each: :func:`nearfar.evaluation.geometry_measures.spectrum`.
 
-    On logarithmic axes, where the first few values, which differ most, have room, and where a flatter line is a more
-    even space.
+    The axes are logarithmic, because the first few values differ most. A flatter line is a more even space.
     """
     figure = _figure(7, 5)
     axes = figure.subplots()

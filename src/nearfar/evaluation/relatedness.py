@@ -57,13 +57,13 @@ def fit_relatedness(
     stops at the fourth evaluation without improvement, or after 1000 epochs; the best weights are kept.
 
     Args:
-        features: of all pairs (see :func:`pair_features`) [pairs, 2 dim].
-        scores: of all pairs [pairs].
+        features: features of all pairs (see :func:`pair_features`) [pairs, 2 dim].
+        scores: scores of all pairs [pairs].
         train_rows: rows to fit on.
-        dev_rows: rows to stop by.
+        dev_rows: rows for early stopping.
         test_rows: rows to predict.
-        seed: of weights and minibatches.
-        schedule: how long to train.
+        seed: seed of weights and minibatches.
+        schedule: when training stops.
 
     Returns:
         Predictions, and the best correlation on dev; None where it was never defined, as all predictions are equal.

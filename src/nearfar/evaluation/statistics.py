@@ -57,8 +57,8 @@ def paired_bootstrap(
     """Test Spearman(gold, first) - Spearman(gold, second) by resampling pairs, the same ones for both sides.
 
     ``first`` and ``second`` are [pairs], or [seeds, pairs] with any number of seeds, whose correlations are averaged
-    on each resample. ``sizes`` splits the pairs into subsets (default: one). The p (see :func:`bootstrap_test`) speaks
-    of other pairs, not of other training runs; for those see :func:`t_test_over_seeds`.
+    on each resample. ``sizes`` splits the pairs into subsets (default: one). The p (see :func:`bootstrap_test`)
+    generalises to other pairs, not to other training runs; for those see :func:`t_test_over_seeds`.
     """
     gold = np.asarray(gold, dtype=np.float64)
     a, b = (np.atleast_2d(np.asarray(side, dtype=np.float64)) for side in (first, second))
@@ -106,7 +106,7 @@ def t_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> D
 def rank_test_over_seeds(first: ArrayLike, second: ArrayLike, *, paired: bool) -> tuple[float, str] | None:
     """A rank test over seeds: p and its name. Unlike :func:`t_test_over_seeds` it assumes no normal distribution.
 
-    Wilcoxon's signed-rank test on paired runs, else his rank-sum test (Mann & Whitney). n paired runs can't give a p
+    Wilcoxon's signed-rank test on paired runs, else the rank-sum test (Mann & Whitney). n paired runs cannot give a p
     below 2^(1-n): three of them 0.25, six 0.03. None where a side has fewer than two runs, or no pair differs.
     """
     a, b = np.asarray(first, dtype=np.float64), np.asarray(second, dtype=np.float64)

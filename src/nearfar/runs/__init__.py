@@ -1,1 +1,1 @@
-"""A training run on disk and in time: its folder, its precision, its execution. Shared by train and finetune."""
+"""Training runs, shared by train and finetune: their folders, records, precision and execution."""

@@ -224,7 +224,7 @@ def _describe_rows(parts: "Sequence[LossPart]", *, show: int = 16) -> str:
 
 
 def _replace(folder: Path, save: Callable[[Path], None]) -> None:
-
+    """Replace the folder by what ``save`` writes."""
     fresh = folder.with_name("model.new")
     with disk_errors(folder):
         shutil.rmtree(fresh, ignore_errors=True)

@@ -12,8 +12,9 @@ from rich.console import Console
 from nearfar.cli import main
 from nearfar.commands.evaluate import evaluate_group
 from nearfar.commands.train.command import train
-from nearfar.commands.train.group import ScoreSummary, train_group
+from nearfar.commands.train.group import train_group
 from nearfar.config import parse_seeds
+from nearfar.evaluation.results import ScoreSummary
 from nearfar.evaluation.tables.evaluation import spread_table
 from nearfar.runs.group import runs_of
 from nearfar.types import NearfarError
@@ -53,7 +54,7 @@ def test_resume_keeps_what_is_done_and_adds_what_is_not(folder: Path, tmp_path: 
     one = settings(folder, tmp_path / "group")
     train_group(one, (1,))
     before = (tmp_path / "group" / "seed-1" / "run.json").read_text()
-    with pytest.raises(NearfarError, match=r"is in the way\. Go on with it by --resume"):
+    with pytest.raises(NearfarError, match=r"is in the way\. Continue it with --resume"):
         train_group(one, (1, 2))
     with pytest.raises(NearfarError, match=r"other settings \(--temperature\)"):
         train_group(settings(folder, tmp_path / "group", temperature=0.5), (1, 2), resume=True)

@@ -14,19 +14,20 @@ if TYPE_CHECKING:
     from nearfar.data.classification import ClassificationTask
 
 METRICS = ("accuracy", "f1", "matthews", "pearson", "spearman")
-PRIMARY_METRIC = {"matthews": "matthews"}
-"""Metric of a task -> the metric that comes first, if it is not the first of :data:`METRICS` that exists."""
+"""The order of metrics in a line, after the task's main metric."""
 
 
 def summarise_run(one: "PlannedRun", found: "FinetuneResult", task: "ClassificationTask") -> StudyRun:
     """The line of one finished run; scores are x 100."""
+    from nearfar.evaluation.finetuned import PRIMARY
+
     assert found.result.transfer is not None
     entry = found.result.transfer.tasks[task.name]
     if isinstance(entry, ClassificationScores):
         validation = entry.dev_accuracy if entry.dev_matthews is None else entry.dev_matthews
     else:
         validation = entry.dev_pearson
-    order = sorted(METRICS, key=lambda metric: metric != PRIMARY_METRIC.get(task.metric))
+    order = sorted(METRICS, key=lambda metric: metric != PRIMARY[task.metric])
     return StudyRun(
         setting=one.setting,
         variant=one.variant,

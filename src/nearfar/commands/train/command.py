@@ -1,6 +1,6 @@
 """One training run: config -> prepared run (:mod:`nearfar.commands.train.prepare`) -> :mod:`nearfar.runs.execute`.
 
-``nearfar train`` calls it, and so can a notebook. ``model/`` in the run folder is a sentence-transformers folder.
+``nearfar train`` calls it, and so can a notebook; ``model/`` in the run folder is a sentence-transformers folder.
 """
 
 import os
@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from nearfar.commands.train.prepare import load_dev_pairs, prepare, read_training_data
 from nearfar.commands.train.settings import resolve_config
-from nearfar.config import TrainConfig
-from nearfar.config import dump_toml as to_toml
+from nearfar.config import TrainConfig, dump_toml
 from nearfar.disk import path_errors
 from nearfar.runs import folder as run_folder
 from nearfar.runs.execute import Job, execute, join_processes
@@ -89,7 +88,7 @@ def train(
                 f"{run_dir.path}: this run is already finished; nothing to do.", markup=False, highlight=False
             )
             return done
-        settings = _settings(config)
+        settings_files = _settings_files(config)
         config = replace(config, precision=resolve_run_precision(config, run_dir, processes, device))
         pairs = load_dev_pairs(config)
         run_dir.verify_input(f"--evaluate-on {config.evaluate_on}", lambda: fingerprint_rows(pairs))
@@ -111,7 +110,7 @@ def train(
             evaluate=_evaluation(prepared.encoder, pairs, config, console),
             metric="spearman",
             evaluated_on="the dev pairs",
-            settings=settings,
+            settings=settings_files,
             save=save,
             run_info=lambda _: {"dev": config.evaluate_on},
         )
@@ -180,13 +179,13 @@ def _evaluation(
     return evaluate_and_explain
 
 
-def _settings(config: TrainConfig) -> dict[str, str]:
+def _settings_files(config: TrainConfig) -> dict[str, str]:
     """The files with the run's settings: config.toml, and second.toml if there is a second objective."""
     from nearfar.commands.train.second_objective import SHARED_SETTINGS, second_objective_config
 
     second = second_objective_config(config)
-    settings = {"config.toml": to_toml(config)}
-    return settings | ({} if second is None else {"second.toml": to_toml(second, without=SHARED_SETTINGS)})
+    files = {"config.toml": dump_toml(config)}
+    return files | ({} if second is None else {"second.toml": dump_toml(second, without=SHARED_SETTINGS)})
 
 
 def check_folder(config: TrainConfig, *, resume: bool) -> run_folder.State:

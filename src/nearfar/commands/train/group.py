@@ -5,17 +5,16 @@
 group's folder.
 """
 
-import json
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean, stdev
 from typing import TYPE_CHECKING
 
 from nearfar.commands.train.command import TrainResult, check_folder, load_train_result, train
 from nearfar.config import TrainConfig
-from nearfar.disk import LOCK, folder_lock, path_errors, write_text
+from nearfar.disk import LOCK, folder_lock, path_errors
+from nearfar.evaluation.results import GroupResult, ScoreSummary
 from nearfar.runs.execute import join_processes
 from nearfar.runs.folder import is_empty
 from nearfar.runs.group import FILE, is_run_name
@@ -24,22 +23,6 @@ from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-
-@dataclass(frozen=True)
-class ScoreSummary:
-    """Mean and spread of a score over runs."""
-
-    mean: float
-    sd: float | None
-    """The sample standard deviation (n - 1); None for a single run."""
-    min: float
-    max: float
-
-    @classmethod
-    def from_values(cls, values: Sequence[float]) -> "ScoreSummary":
-        """The summary of one or more values."""
-        return cls(mean(values), stdev(values) if len(values) > 1 else None, min(values), max(values))
 
 
 @dataclass(frozen=True)
@@ -93,7 +76,7 @@ def train_group(
         runs: dict[int, TrainResult] = {}
         for seed, one in configs.items():
             done = states[seed] == "finished"
-            main_console.print(f"seed {seed}{': done before' if done else ''}", highlight=False)
+            main_console.print(f"seed {seed}{': already finished' if done else ''}", highlight=False)
             others = [Path(other.output) for other in configs.values() if other is not one]
             runs[seed] = (
                 processes.broadcast_from_first(lambda one=one: load_train_result(one))  # type: ignore[misc]
@@ -105,11 +88,15 @@ def train_group(
             ScoreSummary.from_values([run.start_score for run in runs.values()]),
             ScoreSummary.from_values([run.best_score for run in runs.values()]),
         )
-        record = {"schema": 1, "kind": "group", "dev": config.evaluate_on, "seeds": list(seeds)}
-        record |= {"runs": [Path(one.output).name for one in configs.values()]}
-        record |= {"best_scores": [run.best_score for run in runs.values()]}
-        record |= {"start": asdict(group.start), "best": asdict(group.best)}
-        processes.broadcast_from_first(lambda: write_text(folder / FILE, json.dumps(record, indent=1) + "\n"))
+        result = GroupResult(
+            dev=config.evaluate_on,
+            seeds=list(seeds),
+            runs=[Path(one.output).name for one in configs.values()],
+            best_scores=[run.best_score for run in runs.values()],
+            start=group.start,
+            best=group.best,
+        )
+        processes.broadcast_from_first(lambda: result.save(folder / FILE))
         if set(states.values()) == {"finished"}:
             main_console.print(
                 f"{folder}: this group is already finished; nothing to do.", markup=False, highlight=False
@@ -136,9 +123,9 @@ def _check_group(folder: Path, *, resume: bool) -> None:
         raise NearfarError(f"{folder}: is in the way; choose another --output.")
     if resume and not folder.exists():
         raise NearfarError(f"{folder}: there is no group to resume.")
-    begun = [entry for entry in folder.iterdir() if not _is_leftover(entry)] if folder.exists() else []
-    if begun and not resume:
-        raise NearfarError(f"{folder}: is in the way. Go on with it by --resume, or choose another --output.")
+    found = [entry for entry in folder.iterdir() if not _is_leftover(entry)] if folder.exists() else []
+    if found and not resume:
+        raise NearfarError(f"{folder}: is in the way. Continue it with --resume, or choose another --output.")
     if (folder / CONFIG).exists():
         raise NearfarError(f"{folder}: holds a single run; choose another --output.")
 
@@ -150,8 +137,8 @@ def _is_leftover(entry: Path) -> bool:
 
 def _state(config: TrainConfig) -> str:
     """The state of one run of the group; raises its errors now, before the first run is trained."""
-    begun = Path(config.output, CONFIG).exists()
-    state = check_folder(config, resume=begun)
+    started = Path(config.output, CONFIG).exists()
+    state = check_folder(config, resume=started)
     if state == "finished":
         load_train_result(config)
     return state

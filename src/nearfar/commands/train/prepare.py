@@ -37,7 +37,7 @@ class TrainingData(NamedTuple):
         """The texts, and labels or scores, that are used; by the name of their source in messages."""
         from nearfar.commands.train.second_objective import second_objective_config
 
-        named = [(f"--data {' '.join(getattr(config, 'data', ()))}", self.first, config.limit)]
+        named = [(f"--data {' '.join(config.data)}", self.first, config.limit)]
         if self.second is not None and (second := second_objective_config(config)) is not None:
             named.append((f"the data of --second {config.second}", self.second, second.limit))
         return {what: (rows.rows[:limit], getattr(rows, "targets", None) or ()) for what, rows, limit in named}
@@ -97,7 +97,7 @@ def prepare(
     from nearfar.training.processes import Processes
 
     second = second_objective_config(config)
-    pooling = getattr(config, "pooling", None)
+    pooling = config.pooling
     encoder = Encoder.from_pretrained(
         config.model,
         pooling=None if pooling == "own" else pooling,

@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from itertools import chain
 
+from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 from nearfar.evaluation.report.blocks import Block, Cell, Chart, Figure, Line, Paragraph, Section, Table
 from nearfar.evaluation.results import GeometryResult, ModelGeometry
 from nearfar.evaluation.tables.geometry import geometry_grid
-
-FLOAT32_RESOLUTION = 1e-6
-"""Relative singular values below this are rounding errors of float32 embeddings."""
 
 
 def geometry_blocks(geometries: Sequence[tuple[str, GeometryResult]]) -> list[Block]:

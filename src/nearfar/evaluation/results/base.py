@@ -1,8 +1,10 @@
 """What all result files share: a format version, a kind, provenance, and how they are read and written."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any, ClassVar, Literal, Self
 
 from nearfar.disk import read_json, write_text
@@ -36,6 +38,12 @@ class ScoreSummary(Record):
     """The sample standard deviation (n - 1); null for a single run."""
     min: float
     max: float
+
+    @classmethod
+    def from_values(cls, values: Sequence[float]) -> Self:
+        """The summary of one or more scores."""
+        sd = stdev(values) if len(values) > 1 else None
+        return cls(mean=mean(values), sd=sd, min=min(values), max=max(values))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -138,17 +138,26 @@ class ComparisonResult(Result):
     """What ``nearfar compare FIRST SECOND`` writes."""
 
     WHAT: ClassVar[str] = "a result file of nearfar compare"
+    """What the file is, in error messages."""
 
     kind: Literal["comparison"] = "comparison"
+    """The kind of the file."""
     first: ComparedSide
+    """The first side; differences are first minus second."""
     second: ComparedSide
+    """The second side."""
     config: ComparisonSettings
+    """How the sides were compared."""
     provenance: Provenance = field(default_factory=Provenance)
+    """Date, command, commit, package versions and hardware."""
     not_compared: list[str]
     """Tasks that not all runs have."""
     tasks: dict[str, TaskTest]
+    """The test on each task, by its name."""
     overall: AverageTest | None
+    """The test on the average over similarity tasks."""
     overall_transfer: AverageTest | None = None
+    """The test on the average over classification tasks."""
 
     @property
     def sides(self) -> list[ComparedSide]:
@@ -169,13 +178,20 @@ class PairwiseResult(Result):
     """
 
     WHAT: ClassVar[str] = "a result file of nearfar compare"
+    """What the file is, in error messages."""
 
     kind: Literal["comparisons"] = "comparisons"
+    """The kind of the file."""
     sides: list[ComparedSide]
+    """All sides."""
     config: ComparisonSettings
+    """How the sides were compared."""
     provenance: Provenance = field(default_factory=Provenance)
+    """Date, command, commit, package versions and hardware."""
     not_compared: list[str]
+    """Tasks that not all runs have."""
     comparisons: list[PairTests]
+    """The tests of each pair of sides, in the order (0, 1), (0, 2) ... (1, 2) ..."""
 
     def between(self, tests: PairTests) -> ComparisonResult:
         """The comparison of two of the sides, with their entry of ``comparisons``."""

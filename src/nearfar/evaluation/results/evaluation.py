@@ -234,23 +234,28 @@ class EvaluationResult(Result):
     """What ``nearfar evaluate`` and ``nearfar finetune`` write."""
 
     WHAT: ClassVar[str] = "a result file of nearfar evaluate"
+    """What the file is, in error messages."""
 
     kind: Literal["evaluation", "sts"] = "evaluation"
-    """``sts`` in older files."""
+    """The kind of the file; ``sts`` in older files."""
     model: str
     """Name or folder."""
     config: dict[str, Any]
     """The settings that affect the numbers, and ``training_seed`` and ``transductive``."""
     provenance: Provenance = field(default_factory=Provenance)
+    """Date, command, commit, package versions and hardware."""
     unavailable: dict[str, str] = field(default_factory=dict)
     """Task -> why it has no score."""
     averages: dict[str, SimilarityAverage] = field(default_factory=dict)
+    """Means over similarity tasks, by name."""
     tasks: dict[str, SimilarityScores]
+    """Scores on each similarity task, by its name."""
     texts: int | None = None
     """Number of distinct texts that were encoded."""
     dim: int | None = None
     """Width of an embedding."""
     transfer: TransferResults | None = field(default=None, metadata=OMITTED)
+    """Scores on transfer tasks, or on the task of a fine-tuned classifier."""
 
     @property
     def training_seed(self) -> int | None:

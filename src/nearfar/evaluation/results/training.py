@@ -1,5 +1,6 @@
-"""Training runs as reports read them: run.json, lines of metrics.jsonl, and group.json of several seeds."""
+"""Records of training runs: run.json and metrics.jsonl as reports read them, and group.json of several seeds."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
@@ -101,5 +102,10 @@ class GroupResult(Result):
     """Names of the run folders."""
     best_scores: list[float] = field(default_factory=list)
     start: ScoreSummary | None = None
-    """Over runs, before training."""
+    """Scores before training, over runs."""
     best: ScoreSummary | None = None
+    """Best scores, over runs."""
+
+    def to_json(self) -> str:
+        """The text of group.json."""
+        return json.dumps(self.to_dict(), indent=1) + "\n"
