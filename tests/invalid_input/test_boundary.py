@@ -110,7 +110,7 @@ def test_infinite_recursion_is_a_bug(raise_in_command: Raise) -> None:
 
 def test_each_bug_has_its_own_log(raise_in_command: Raise, folder: Path) -> None:
     raise_in_command(RuntimeError("again"))
-    assert len({log_path(run_cli(COMMAND)) for _ in range(3)}) == len(list(folder.glob("nearfar-fault-*.log"))) == 3
+    assert len({log_path(run_cli(COMMAND)) for _ in range(3)}) == len(list(folder.glob("nearfar-bug-*.log"))) == 3
 
 
 def test_every_process_of_a_group_fails(raise_in_command: Raise, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -87,7 +87,7 @@ def _write_fault_log(error: Exception, argv: Sequence[str]) -> str:
     lines += ["", *traceback.format_exception(error)]
     text = "\n".join(lines)
     try:
-        number, log = tempfile.mkstemp(prefix="nearfar-fault-", suffix=".log")
+        number, log = tempfile.mkstemp(prefix="nearfar-bug-", suffix=".log")
         with open(number, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
     except OSError:
