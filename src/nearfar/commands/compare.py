@@ -15,7 +15,7 @@ from nearfar.evaluation.comparison import compare_pairwise, compare_runs
 from nearfar.evaluation.paired import EvaluationRun, shared_tasks
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
 from nearfar.evaluation.tables.files import save_with_tables
-from nearfar.runs.group import FILE, runs_of
+from nearfar.runs.group import GROUP_FILE, runs_of
 from nearfar.types import Encode, NearfarError
 
 ComparisonInput: TypeAlias = "str | Path | Encode | EvaluationResult | Mapping[str, Any] | Sequence[ComparisonInput]"
@@ -96,7 +96,7 @@ def _expand_runs(side: ComparisonInput) -> list[Any]:
         folder = as_path(side)
         if status(folder) is not None and not is_folder(folder):
             check_file(folder)
-        if is_folder(folder) and not is_file(folder / FILE):
+        if is_folder(folder) and not is_file(folder / GROUP_FILE):
             model_of_run(folder)  # raises for an unfinished run
         if runs := runs_of(folder):
             return list(runs)

@@ -18,7 +18,7 @@ from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.results import EvaluationResult, TransferResults, check_output, provenance
 from nearfar.evaluation.sts import SimilarityEvaluation, Subsets, evaluate_sts
 from nearfar.evaluation.tables.files import save_with_tables
-from nearfar.runs.group import FILE, runs_of
+from nearfar.runs.group import GROUP_FILE, runs_of
 from nearfar.runs.records import read_run_info
 from nearfar.types import Encode, NearfarError, Precision
 
@@ -164,7 +164,7 @@ def evaluate_group(folder: str | Path, config: EvaluateConfig, *, progress: bool
     """
     runs = runs_of(folder)
     if runs is None:
-        raise NearfarError(f"{folder}: is not a finished group of runs (no {FILE}).")
+        raise NearfarError(f"{folder}: is not a finished group of runs (no {GROUP_FILE}).")
     if config.output is not None and config.output.endswith(".json"):
         raise NearfarError(f"--output {config.output}: a group has one result per run; name a folder for them.")
     files = [None if config.output is None else str(Path(config.output) / f"{run.name}.json") for run in runs]

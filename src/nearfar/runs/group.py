@@ -10,7 +10,7 @@ from nearfar.data.paths import is_file
 from nearfar.disk import path_errors, read_json
 from nearfar.types import NearfarError
 
-FILE = "group.json"
+GROUP_FILE = "group.json"
 
 
 @path_errors()
@@ -20,7 +20,7 @@ def runs_of(folder: str | Path) -> list[Path] | None:
     Raises:
         NearfarError: its file cannot be read or is damaged.
     """
-    file = Path(folder) / FILE
+    file = Path(folder) / GROUP_FILE
     if not is_file(file):
         return None
     again = "Resume the group with nearfar train --resume to write the file again."

@@ -17,7 +17,7 @@ from nearfar.disk import LOCK, folder_lock, path_errors
 from nearfar.evaluation.results import GroupResult, ScoreSummary
 from nearfar.runs.execute import join_processes
 from nearfar.runs.folder import is_empty
-from nearfar.runs.group import FILE, is_run_name
+from nearfar.runs.group import GROUP_FILE, is_run_name
 from nearfar.runs.records import CONFIG
 from nearfar.types import NearfarError
 
@@ -96,7 +96,7 @@ def train_group(
             start=group.start,
             best=group.best,
         )
-        processes.broadcast_from_first(lambda: result.save(folder / FILE))
+        processes.broadcast_from_first(lambda: result.save(folder / GROUP_FILE))
         if set(states.values()) == {"finished"}:
             main_console.print(
                 f"{folder}: this group is already finished; nothing to do.", markup=False, highlight=False
@@ -132,7 +132,7 @@ def _check_group(folder: Path, *, resume: bool) -> None:
 
 def _is_leftover(entry: Path) -> bool:
     """Whether a group that was killed before its first run may have left ``entry``."""
-    return entry.name in (LOCK, f"{FILE}.new") or (is_run_name(entry.name) and is_empty(entry))
+    return entry.name in (LOCK, f"{GROUP_FILE}.new") or (is_run_name(entry.name) and is_empty(entry))
 
 
 def _state(config: TrainConfig) -> str:
