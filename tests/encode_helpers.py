@@ -14,7 +14,7 @@ BLOCK = 5
 
 
 class Killed(BaseException):
-    """Stands for the end of the process."""
+    """Simulates the end of the process."""
 
 
 def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -1,4 +1,4 @@
-"""A small run of every method, on rows and an encoder made on the spot."""
+"""A small run of every method, on generated rows and a tiny encoder."""
 
 import random
 from pathlib import Path

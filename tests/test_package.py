@@ -78,7 +78,7 @@ def test_the_source_distribution_builds_the_package_and_has_no_tests(dist: Path,
     assert not [name for name in names if name.startswith("tests")]
 
 
-def test_the_version_is_the_package_s(dist: Path, metadata: Message) -> None:
+def test_the_version_equals_that_of_the_package(dist: Path, metadata: Message) -> None:
     assert metadata["Version"] == nearfar.__version__
     assert all(f"nearfar-{nearfar.__version__}" in path.name for path in dist.iterdir())
 

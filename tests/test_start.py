@@ -75,7 +75,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_verb_is_here() -> None:
+def test_every_verb_has_a_case() -> None:
     assert {command.split()[0] for chain in CHAINS for command, _ in chain} == set(VERBS)
 
 

@@ -13,7 +13,7 @@ from nearfar.types import NearfarError
 
 
 def cone(rows: int, dim: int = 16, *, seed: int = 0) -> np.ndarray:
-    """Return anisotropic Gaussian vectors far from 0, with cosines near 1 as of an untuned BERT."""
+    """Return anisotropic Gaussian vectors far from 0, with cosines near 1, like those of an untuned BERT."""
     draw = np.random.default_rng(seed)
     mixing = np.random.default_rng(99).normal(size=(dim, dim)) * np.geomspace(2, 0.05, dim)
     return (3 + draw.normal(size=(rows, dim)) @ mixing.T).astype(np.float32)

@@ -86,7 +86,7 @@ def test_help_of_a_method_loads_only_its_own_settings() -> None:
 
 
 def run(code: str) -> str:
-    """The output of a new process that runs ``code``."""
+    """Return the output of a new process that runs ``code``."""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -224,7 +224,7 @@ def test_an_interrupted_finetune_says_how_to_resume(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_config_file_is_the_flags(world: Path, method: str) -> None:
+def test_a_config_file_equals_the_flags(world: Path, method: str) -> None:
     config = METHODS[method](output="run", learning_rate=1e-3, seed=5, patience=2)
     (world / "run.toml").write_text(dump_toml(config))
     kind, values = load_toml("run.toml")
@@ -283,7 +283,7 @@ def test_flags_override_the_file(world: Path, capsys: pytest.CaptureFixture[str]
         ("predict tiny --input nowhere.txt --output x.tsv", "nowhere.txt: no such file"),
     ],
 )
-def test_mistakes_are_one_message_without_a_traceback(
+def test_errors_are_one_message_without_a_traceback(
     world: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (world / "empty.txt").write_text("")
@@ -296,7 +296,7 @@ def test_mistakes_are_one_message_without_a_traceback(
     assert "Traceback" not in captured.err
 
 
-def test_unknown_flags_name_the_nearest(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_flag_suggests_the_nearest(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "scl", "--output", "run", "--temprature", "0.1"]) == 2
     assert "no flag is called '--temprature'. Did you mean '--temperature'?" in capsys.readouterr().err
 
@@ -316,14 +316,14 @@ def test_unknown_flags_name_the_nearest(world: Path, capsys: pytest.CaptureFixtu
         ("method = ", "cannot be read as TOML"),
     ],
 )
-def test_mistakes_in_a_config_file(world: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_in_a_config_file(world: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     (world / "run.toml").write_text(text)
     assert main(["train", "run.toml"]) == 2
     assert f"run.toml: {message}" in capsys.readouterr().err
 
 
 @pytest.mark.filterwarnings("default")  # as on the command line; in tests, warnings are errors
-def test_long_texts_are_one_warning(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_long_texts_give_one_warning(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (world / "long.txt").write_text("a dog runs by the river\na dog\n")
     assert main("encode tiny --input long.txt --output x.npy --max-length 5".split()) == 0
     assert "warning: 1 of 2 distinct texts are longer than 5 tokens and were truncated." in capsys.readouterr().err

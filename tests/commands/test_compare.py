@@ -1,4 +1,4 @@
-"""Comparisons of whatever a side may be: functions, result files, folders of them, lists."""
+"""Comparisons of all kinds of sides: functions, result files, folders of result files, lists."""
 
 import json
 

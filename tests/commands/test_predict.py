@@ -79,7 +79,7 @@ def test_lines_of_a_text_file(model: str, suffix: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
-def test_blank_lines_have_rows_too(model: str, suffix: str, tmp_path: Path) -> None:
+def test_blank_lines_get_rows_too(model: str, suffix: str, tmp_path: Path) -> None:
     lines = ["a dog", "", "the cat", " \x0b ", "\x00", "a red ball", ""]
     (tmp_path / "texts.txt").write_bytes("\r\n".join([*lines, ""]).encode())
     output = tmp_path / f"labels{suffix}"
@@ -130,7 +130,7 @@ def test_scores_of_a_regression(tmp_path: Path) -> None:
         np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
-def test_settings_reach_the_classifier(model: str, tmp_path: Path) -> None:
+def test_settings_are_passed_to_the_classifier(model: str, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a dog runs by the river and the house is red\na dog\n")
     outputs = {}
     for name, settings in (("plain", {}), ("short", {"max_length": 4}), ("bf16", {"precision": "bf16"})):

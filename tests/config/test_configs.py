@@ -1,4 +1,4 @@
-"""Every shipped config loads, is what its file name says, and makes a run; defaults are the papers'."""
+"""Every shipped config loads, matches its file name, and can start a run; defaults equal those of the papers."""
 
 import re
 from dataclasses import fields, replace
@@ -57,7 +57,7 @@ WORDS = {
     "supcon-text": ("label  ", "positives of each other; negatives: "),
     "regression": ("score 0.",),
 }
-"""How a batch is told, where it is not by anchor, positive and negative."""
+"""Words in the description of a batch, for methods without anchor, positive and negative."""
 
 
 def loaded(file: Path) -> TrainConfig:
@@ -66,7 +66,7 @@ def loaded(file: Path) -> TrainConfig:
 
 
 def named(file: Path) -> str:
-    """The method that a file's name says: sg-opt in kim-sg-opt-as-coded, though sg is in it too."""
+    """The method in a file name: sg-opt for kim-sg-opt-as-coded, although the name contains sg too."""
     return max((name for name in METHODS if name in file.stem), key=len)
 
 
@@ -74,7 +74,7 @@ def test_every_method_has_a_config() -> None:
     assert {method_of(loaded(file)) for file in RUNS} == set(METHODS)
 
 
-def test_a_config_s_method_is_that_of_its_file(tmp_path: Path) -> None:
+def test_the_method_of_a_config_matches_its_file_name(tmp_path: Path) -> None:
     kinds = {**METHODS, FINETUNE: FinetuneConfig, FINETUNE_STUDY: FinetuneStudyConfig}
     for name, kind in kinds.items():
         config = kind(output="x")
@@ -98,7 +98,7 @@ def test_a_config_loads_and_survives_a_round_trip(file: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("file", FIRSTS, ids=lambda file: file.stem)
-def test_a_second_objective_is_found_from_the_root(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_objective_is_found_relative_to_the_root(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     config = loaded(file)
     second = second_objective_config(config)
@@ -149,7 +149,7 @@ def values(config: TrainConfig, *names: str) -> tuple[object, ...]:
 OPTIMISER = ("batch_size", "epochs", "learning_rate", "warmup", "weight_decay", "schedule", "max_grad_norm")
 
 
-def test_defaults_are_the_paper_s() -> None:
+def test_defaults_equal_the_papers() -> None:
     config = SclConfig(output="x")
     assert (config.batch_size, config.epochs, config.learning_rate, config.warmup) == (64, 1, 2e-5, 0.1)
     assert (config.scl_weight, config.temperature, config.similarity) == (0.3, 1.0, "dot")
@@ -158,7 +158,7 @@ def test_defaults_are_the_paper_s() -> None:
     assert (AugmentConfig(output="x").max_positives, AugmentConfig(output="x").max_negatives) == (3, 3)
 
 
-def test_defaults_are_gao_s() -> None:
+def test_defaults_equal_those_of_gao() -> None:
     unsup, sup = SimcseUnsupConfig(output="x"), SimcseSupConfig(output="x")
     assert values(unsup, *OPTIMISER) == (64, 1, 3e-5, 0.0, 0.0, "linear", 1.0)
     assert values(sup, *OPTIMISER) == (512, 3, 5e-5, 0.0, 0.0, "linear", 1.0)
@@ -171,7 +171,7 @@ def test_defaults_are_gao_s() -> None:
     assert sup.hard_negative_weight == 0.0  # log alpha, alpha 1
 
 
-def test_defaults_are_kim_s() -> None:
+def test_defaults_equal_those_of_kim() -> None:
     guided = ("freeze_embeddings", "temperature", "drift_weight", "projection", "beta2", "pooling")
     for config in (SgOptConfig(output="x"), BtConfig(output="x"), BtSgOptConfig(output="x")):
         assert values(config, *OPTIMISER) == (16, 1, 5e-5, 0.1, 0.0, "linear", 1.0)
@@ -181,7 +181,7 @@ def test_defaults_are_kim_s() -> None:
     assert values(config, "data", "views", "view_pooling", "guide_dropout") == (("stsb-text",), "all", "max", False)
 
 
-def test_defaults_are_gunel_s_and_the_review_s() -> None:
+def test_defaults_equal_those_of_gunel_and_the_review() -> None:
     assert SupconTextConfig(output="x").temperature == 0.3
     config = RegressionConfig(output="x")
     assert values(config, "batch_size", "epochs", "learning_rate", "data") == (16, 10, 2e-5, ("stsb:train",))
@@ -190,7 +190,7 @@ def test_defaults_are_gunel_s_and_the_review_s() -> None:
     assert round(review.warmup * 10 * -(-5749 // 16)) == 214  # STS-B's rows
 
 
-def test_as_coded_differs_from_the_paper_where_it_says_so() -> None:
+def test_as_coded_differs_from_the_paper_only_in_the_documented_settings() -> None:
     paper, code = (loaded(ROOT / "configs" / f"kim-sg-opt{name}.toml") for name in ("", "-as-coded"))
     differ = {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)}
     assert differ == {"view_pooling", "guide_dropout", "weight_decay"}
@@ -198,7 +198,7 @@ def test_as_coded_differs_from_the_paper_where_it_says_so() -> None:
     assert {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)} == {"evaluate_every"}
 
 
-def test_fine_tuning_defaults_are_gunel_s() -> None:
+def test_fine_tuning_defaults_equal_those_of_gunel() -> None:
     config = FinetuneConfig(output="x")
     assert values(config, "scl_weight", "temperature", "dropout") == (0.9, 0.3, None)
     assert values(config, "batch_size", "learning_rate", "weight_decay") == (16, 1e-5, 0.0)
@@ -228,7 +228,7 @@ def test_settings_of_fine_tuning_survive_a_round_trip(changes: dict[str, object]
     assert dump_toml(again) == dump_toml(config)
 
 
-def test_a_method_is_found_among_those_of_both_commands(tmp_path: Path) -> None:
+def test_methods_of_both_commands_are_found(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     assert FINETUNE not in METHODS
     file.write_text('method = "scl-finetun"')
@@ -269,8 +269,8 @@ def made(kind: type[Settings], **changes: object) -> Settings:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_setting_has_bounds_and_refuses_what_is_not_of_its_kind(kind: type[Settings]) -> None:
-    """A field that is added with a bare type fails here."""
+def test_every_setting_has_bounds_and_refuses_other_types(kind: type[Settings]) -> None:
+    """A new field whose type has no bounds fails here."""
     for name, known in field_types(kind).items():
         flagged = re.escape(flag(name))
         if known.scalar in (int, float):
@@ -316,14 +316,14 @@ def test_every_setting_has_bounds_and_refuses_what_is_not_of_its_kind(kind: type
         ),
     ],
 )
-def test_values_are_checked_as_a_config_is_made(changes: dict[str, object], message: str) -> None:
+def test_values_are_checked_when_a_config_is_created(changes: dict[str, object], message: str) -> None:
     with pytest.raises(NearfarError, match=re.escape(message)):
         SclConfig(**{"output": "x", **changes})  # type: ignore[arg-type]
     with pytest.raises(NearfarError, match=re.escape(message)):
         replace(SclConfig(output="x"), **changes)  # type: ignore[arg-type]
 
 
-def test_what_is_like_a_value_becomes_one() -> None:
+def test_equivalent_values_are_converted() -> None:
     config = SclConfig(
         output=Path("runs") / "x",  # type: ignore[arg-type]
         data=["snli", "mnli"],  # type: ignore[arg-type]
@@ -336,23 +336,23 @@ def test_what_is_like_a_value_becomes_one() -> None:
     assert [type(value) for value in (config.temperature, config.epochs)] == [float, int]
 
 
-def test_a_file_s_numbers_are_as_exact_as_python_s(tmp_path: Path) -> None:
+def test_numbers_in_a_file_are_exact(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('method = "scl"\noutput = "x"\nlearning_rate = 1\nmax_positives = 2\npooling = "none"\n')
     kind, read = load_toml(file)
     config = build(kind, read, source=file)
     assert config == SclConfig(output="x", learning_rate=1.0, max_positives=2, pooling=None)
-    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())  # as editors of Windows write it
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())  # with the byte order mark of Windows editors
     assert build(*load_toml(file), source=file) == config
 
 
-def test_no_name_is_offered_in_place_of_itself() -> None:
+def test_the_given_name_is_not_suggested() -> None:
     assert "Did you mean" not in unknown_name_message("scl", {"scl": 1, "other": 2}, what="method")
     assert unknown_name_message("scl", {"scl": 1, "scl2": 2}, what="method").endswith("Did you mean 'scl2'?")
     assert unknown_name_message(" SCL", METHODS, what="method").endswith("Did you mean 'scl'?")
 
 
-def test_many_epochs_cost_nothing_where_few_steps_are_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_epochs_are_not_iterated_when_max_steps_is_small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
     steps = NliBatches.steps
 

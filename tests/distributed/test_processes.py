@@ -47,7 +47,7 @@ def work(rank: int, size: int, folder: Path, rows: int) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{folder / f'meet{size}'}", rank=rank, world_size=size)
     if size == 2:
         processes_module.SPARSE_MIN_ROWS = (
-            16  # below the tiny vocabulary's size, so that both ways of reduction are used
+            16  # below the size of the tiny vocabulary, so that both kinds of reduction are used
         )
     found = every_gradient(folder, Processes(), rows, micro_batch=3 if size == 2 else None)
     torch.save(found, folder / f"found{size}-{rank}.pt")
@@ -64,7 +64,7 @@ def work(rank: int, size: int, folder: Path, rows: int) -> None:
 @pytest.mark.parametrize("size", [2, 3])
 def test_several_processes_equal_one(size: int, tmp_path: Path) -> None:
     rows = 6 * size
-    # of 25 rows the last batch has 1 (joined to the one before) or 7 where rows are batched one by one
+    # with 25 rows, the last batch has 1 (which joins the previous one) or 7 where rows are batched one by one
     folder = write_data(tmp_path, rows=25)
     expected = every_gradient(folder, Processes(), rows, micro_batch=None)
     multiprocessing.spawn(work, args=(size, folder, rows), nprocs=size)

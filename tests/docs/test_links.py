@@ -1,4 +1,4 @@
-"""Links between pages lead somewhere, to a heading that is there."""
+"""Links between pages have an existing page and heading as target."""
 
 import re
 from pathlib import Path

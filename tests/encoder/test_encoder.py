@@ -76,7 +76,7 @@ def test_hidden_returns_the_last_layer_in_the_callers_order(architecture: str, t
     torch.testing.assert_close(together, one_by_one, atol=1e-5, rtol=0)
     pooled = torch.stack([states.mean(0) for states in together.split([*map(len, ids)])])
     torch.testing.assert_close(pooled, encoder(ids), atol=1e-5, rtol=0)
-    together[0].square()[:5].sum().backward()  # the gradient of the first text's tokens only
+    together[0].square()[:5].sum().backward()  # only the first text's tokens have a gradient
     learned = encoder.backbone.get_input_embeddings().weight.grad.abs().amax(1).nonzero().flatten().tolist()
     assert learned == sorted(set(ids[0]))
 

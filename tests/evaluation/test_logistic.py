@@ -1,4 +1,4 @@
-"""Logistic regression against scikit-learn's, and against the condition that defines its solution."""
+"""Logistic regression against scikit-learn, and against the optimality condition of its solution."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ def problem(rows, dim, classes, *, scale=1.0, seed=0):
 
 @pytest.mark.parametrize(("classes", "rows", "dim"), [(2, 120, 9), (3, 150, 8), (4, 60, 70)])
 @pytest.mark.parametrize("scale", [0.05, 1.0])
-def test_it_is_scikit_learns(classes, rows, dim, scale):
+def test_solution_equals_scikit_learn(classes, rows, dim, scale):
     x, y = problem(rows, dim, classes, scale=scale)
     parts = [np.arange(rows), np.random.default_rng(1).permutation(rows)[: rows * 4 // 5]]
     fitted = fit(x, y, [Job(part, GRID) for part in parts], classes=classes)
@@ -56,7 +56,7 @@ def test_the_gradient_is_zero_at_the_solution(classes):
     assert weights.grad.abs().max() < 1e-5
 
 
-def test_fits_do_not_depend_on_their_company(monkeypatch):
+def test_fits_do_not_depend_on_other_jobs(monkeypatch):
     x, y = problem(90, 5, 3)
     jobs = [Job(np.delete(np.arange(90), np.arange(k, 90, 7)), GRID) for k in range(7)]
     together = torch.cat(fit(x, y, jobs, classes=3))
@@ -78,7 +78,7 @@ def test_constant_rows_give_the_majority_and_ties_the_lower_class():
     assert predict(torch.zeros(1, 3, 5).double(), x[:1]) == 0
 
 
-def test_separable_rows_of_any_scale_are_told_apart():
+def test_separable_rows_of_any_scale_are_classified_correctly():
     x, y = problem(200, 20, 2)
     x[:, 0] += 20 * y
     for scale in (1.0, 1e3):

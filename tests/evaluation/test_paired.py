@@ -18,7 +18,7 @@ GOLD = np.random.default_rng(9).integers(0, 3, ROWS)
 def probed(
     share: float, seed: int, *, noise: float = 1.0, protocol: str = "senteval", training_seed=None
 ) -> EvaluationRun:
-    """An evaluation whose probe has about that share of its rows right, and a regression with so much noise."""
+    """An evaluation whose probe is correct on about ``share`` of its rows, and a regression with ``noise``."""
     rng = np.random.default_rng(seed)
     predicted = np.where(rng.random(ROWS) < share, GOLD, (GOLD + 1) % 3)
     scores = np.linspace(1, 5, 80)
@@ -39,7 +39,7 @@ def correct_rows(run: EvaluationRun) -> np.ndarray:
     return np.equal(held.gold, held.predicted)
 
 
-def test_two_probes_are_mcnemars():
+def test_two_probes_are_compared_by_mcnemar():
     first, second = probed(0.9, 1), probed(0.75, 2)
     comparison = compare_runs([first], [second], resamples=2000)
     row = comparison.tasks["mr"]
@@ -55,7 +55,7 @@ def test_two_probes_are_mcnemars():
     assert comparison.overall_transfer.separable is True
 
 
-def test_several_seeds_are_permuted_and_ranked():
+def test_several_seeds_are_compared_by_permutation_and_ranks():
     first = [probed(0.85, n, training_seed=n) for n in (1, 2, 3)]
     second = [probed(0.8, n + 10, training_seed=n) for n in (1, 2, 3)]
     row = compare_runs(first, second, resamples=500).tasks["mr"]
@@ -87,7 +87,7 @@ def test_other_protocols_or_rows_are_refused():
 
 
 @pytest.mark.parametrize("task", ["mr", "learned"])
-def test_a_probe_without_a_result_is_told(task):
+def test_a_probe_without_a_result_is_reported(task):
     broken = probed(0.8, 2)
     nothing = Estimate(None, None, None, "NaN in 'x'")
     tasks = broken.result.transfer.tasks
@@ -102,7 +102,7 @@ def test_a_probe_without_a_result_is_told(task):
     assert rows["learned" if task == "mr" else "mr"].p is not None
 
 
-def test_of_three_sides_each_two_are_compared_and_corrected_together():
+def test_three_sides_are_compared_pairwise_and_corrected_together():
     sides = [[probed(share, n)] for n, share in enumerate((0.9, 0.88, 0.6))]
     several = compare_pairwise(sides, resamples=300)
     assert [one.pair for one in several.comparisons] == [[0, 1], [0, 2], [1, 2]]

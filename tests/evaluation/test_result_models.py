@@ -42,7 +42,7 @@ def three_way_comparison() -> dict[str, Any]:
 
 
 def changed(value: dict[str, Any], place: str, to: Any) -> dict[str, Any]:
-    """A copy with another value at a place such as ``a.0.b``; no value where it is ``...``."""
+    """Return a copy with another value at a path such as ``a.0.b``; ``...`` removes the value."""
     value = copy.deepcopy(value)
     inner: Any = value
     *path, last = [int(part) if part.isdecimal() else part for part in place.split(".")]
@@ -55,7 +55,7 @@ def changed(value: dict[str, Any], place: str, to: Any) -> dict[str, Any]:
     return value
 
 
-def test_complete_files_are_read_and_give_the_same_content_again() -> None:
+def test_complete_files_survive_a_round_trip() -> None:
     whole = evaluation("A", {"one": 1.0, "two": None}) | {"transfer": transfer({"mr": None, "mrpc": 50.0})}
     for content in (
         whole,
@@ -72,7 +72,7 @@ def test_complete_files_are_read_and_give_the_same_content_again() -> None:
 @pytest.mark.parametrize(
     "file", COMMITTED, ids=[str(file.relative_to(ROOT / "studies" / "results")) for file in COMMITTED]
 )
-def test_every_committed_file_is_read_and_gives_the_same_content_again(file: Path) -> None:
+def test_every_committed_file_survives_a_round_trip(file: Path) -> None:
     content = json.loads(file.read_text(encoding="utf-8"))
     if "kind" not in content:
         record = TrainingRecord.from_dict(content, source=file)
@@ -85,7 +85,7 @@ def test_every_committed_file_is_read_and_gives_the_same_content_again(file: Pat
         assert read.to_json() == file.read_text(encoding="utf-8")
 
 
-def test_committed_files_are_of_several_kinds() -> None:
+def test_committed_files_have_several_kinds() -> None:
     kinds = [json.loads(file.read_text(encoding="utf-8")).get("kind") for file in COMMITTED]
     assert len(kinds) > 200
     assert set(kinds) == {"evaluation", "sts", "comparison", "finetune-study", None}
@@ -172,7 +172,7 @@ def test_damaged_comparisons(place: str, to: Any, message: str) -> None:
         ComparisonResult.from_dict(changed(comparison(SIDES[0], SIDES[1], {"one": ROW}), place, to), source="f")
 
 
-def test_comparisons_must_be_of_each_pair_of_sides_and_the_same_tasks() -> None:
+def test_comparisons_must_cover_each_pair_of_sides_and_the_same_tasks() -> None:
     whole = three_way_comparison()
     with pytest.raises(NearfarError, match=r"f: .*: comparisons does not hold one comparison for each pair of sides"):
         PairwiseResult.from_dict(changed(whole, "comparisons", whole["comparisons"][:2]), source="f")
@@ -205,7 +205,7 @@ def test_long_values_are_shortened_and_the_outermost_object_has_no_path() -> Non
         TrainingStep.from_dict([], source="f")
 
 
-def test_keys_that_are_left_out_and_keys_that_are_null() -> None:
+def test_missing_keys_and_null_keys() -> None:
     assert Provenance().to_dict() == {"commit": None}
     row = TaskTest(first=None, second=1, difference=None, low=None, high=None, p=None, separable=None, seeds=None)
     assert list(row.to_dict()) == [

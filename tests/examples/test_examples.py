@@ -1,4 +1,4 @@
-"""The examples do what they say on generated data: each is short, uses the public API alone, and runs."""
+"""The examples are short, use only the public API, and run on generated data."""
 
 import ast
 import inspect

@@ -1,4 +1,4 @@
-"""The outcomes that ``make test-gpu`` writes."""
+"""The outcome file of ``make test-gpu``."""
 
 import json
 from pathlib import Path

@@ -38,9 +38,9 @@ def work(rank: int, size: int, folder: Path, device: str, methods: tuple[str, ..
 
 
 def work_alone(rank: int, *given) -> None:
-    """In a process of its own."""
+    """Runs in its own process."""
     torch.set_num_threads(1)
-    processes_module.SPARSE_MIN_ROWS = 16  # so that the tiny vocabulary's rows are reduced separately too
+    processes_module.SPARSE_MIN_ROWS = 16  # so that rows of the tiny vocabulary are reduced separately too
     work(rank, *given)
 
 

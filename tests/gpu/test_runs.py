@@ -60,7 +60,9 @@ def test_a_run_equals_the_one_on_the_cpu(device: str, method: str, folder: Path,
         for name in right.keys() & {"loss", "gradient_norm", "learning_rate", "spearman"}:
             assert line[name] == pytest.approx(right[name], rel=5e-3, abs=1e-6), name
     for name, right in right_weights.items():
-        if not name.endswith("key.bias"):  # its gradient is only rounding, which AdamW scales up like any other
+        if not name.endswith(
+            "key.bias"
+        ):  # its gradient is only rounding, which AdamW scales up like any other gradient
             assert float((weights[name] - right).abs().max()) <= 2e-4, name
 
 

@@ -52,7 +52,7 @@ def _classifier(folder: Path, device: str, *, processes: int, **settings: Any) -
 
 
 def step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
-    """Computed by the library, in micro-batches if ``micro_batch`` is given."""
+    """Return the step computed by the library, in micro-batches if ``micro_batch`` is given."""
     parts, total = _first_batch(run), 0.0
     processes = Processes()
     for number, (objective, batch, weight) in enumerate(parts):
@@ -83,7 +83,7 @@ def plain_step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: 
 def assert_close(found: Step, expected: Step, *, tolerance: float) -> None:
     """Assert that losses and the gradient of each parameter agree within a relative ``tolerance``.
 
-    A gradient that is 0 but for rounding, as a key's bias has it, is held to a hundredth of that of the largest one.
+    A gradient that is 0 up to rounding, such as a key's bias, is compared on a hundredth of the largest gradient.
     """
     assert abs(found.loss - expected.loss) <= tolerance * abs(expected.loss), f"loss {found.loss}, not {expected.loss}"
     assert found.gradients.keys() == expected.gradients.keys()

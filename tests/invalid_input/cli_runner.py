@@ -44,7 +44,7 @@ def assert_refused(argv: list[str], *mentions: str) -> str:
     assert answer.status == 2, f"exit status {answer.status}, not 2\n{said}"
     assert "Traceback" not in said, said
     assert BUG_MESSAGE not in said, said
-    flat = " ".join(said.replace("│", " ").split())  # the flag parser draws boxes
+    flat = " ".join(said.replace("│", " ").split())  # the flag parser prints boxes
     for words in mentions:
         assert words in flat, f"{words!r} is not in:\n{said}"
     return said

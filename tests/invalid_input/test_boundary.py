@@ -78,7 +78,7 @@ def log_path(answer: CliResult) -> Path:
         (OSError("nameless"), "OSError (nameless)"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "UnicodeDecodeError"),
         (RecursionError("maximum recursion depth exceeded"), "RecursionError"),
-        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "BrokenPipeError"),  # of a worker, not of the output
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "BrokenPipeError"),  # an error of a worker, not of the output
         (RuntimeError("[bold]not[/wrong] markup"), "[bold]not[/wrong] markup"),
         (RuntimeError("long " * 1000), "long long long"),
         (RuntimeError("\udcff"), "RuntimeError"),

@@ -109,7 +109,7 @@ FAILING_RUNS: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 @pytest.mark.parametrize("words", [["--dry-run"], []], ids=["dry", "run"])
 @pytest.mark.parametrize("case", FAILING_RUNS)
-def test_what_stops_a_run_stops_a_dry_run(case: str, words: list[str], world: Path) -> None:
+def test_errors_of_a_run_are_errors_of_a_dry_run(case: str, words: list[str], world: Path) -> None:
     prepare, flags, mention = FAILING_RUNS[case]
     Path("two.tsv").write_text("a\tb\n" + "".join(f"a dog {n}\ta cat {n}\n" for n in range(3)))
     prepare(world)
@@ -137,7 +137,7 @@ def _dry_run_output(*flags: str) -> str:
     return answer.out
 
 
-def test_counts_come_last_and_a_batch_shows_three_anchors(world: Path) -> None:
+def test_counts_are_printed_last_and_a_batch_shows_three_anchors(world: Path) -> None:
     short, long = _dry_run_output("--batch-size", "60"), _dry_run_output("--batch-size", "60", "--verbose")
     counts = short[short.rindex("nli.tsv: ") :]
     assert counts == long[long.rindex("nli.tsv: ") :]
@@ -173,7 +173,7 @@ def test_several_seeds(world: Path) -> None:
         ("1,2", _file, "new: is in the way"),
     ],
 )
-def test_seeds_that_stop_a_group_stop_a_dry_run(
+def test_invalid_seeds_of_a_group_are_errors_of_a_dry_run(
     seeds: str, prepare: Callable[[Path], object], mention: str, world: Path
 ) -> None:
     prepare(world)
@@ -248,7 +248,7 @@ def test_a_run_with_a_batch_that_shrank_resumes(world: Path) -> None:
         ("bt", "sentence\ttranslation\na dog\ta cat\n", "there is 1 row in one.tsv; bt contrasts rows"),
     ],
 )
-def test_data_without_rows_to_contrast(method: str, content: str, mention: str, world: Path) -> None:
+def test_data_without_negatives_is_refused(method: str, content: str, mention: str, world: Path) -> None:
     Path("one.tsv").write_text(content)
     argv = ["train", method, *"--model tiny --data one.tsv --evaluate-on pairs.tsv --output new".split()]
     for words in ([], ["--dry-run"], ["--batch-size", "1"]):

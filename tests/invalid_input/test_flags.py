@@ -1,4 +1,4 @@
-"""Flags: each error names its flag, comes before a model or file is opened, and leaves no files."""
+"""Flags: each error names its flag, is raised before a model or file is opened, and leaves no files."""
 
 import os
 import subprocess

@@ -25,7 +25,7 @@ TRAIN = "--output new --model tiny --evaluate-on pairs.tsv --batch-size 2 --max-
         ("bt", "one.tsv", "sentence\ttranslation\na dog\ta cat\n"),
     ],
 )
-def test_a_single_row_is_named_as_the_cause(world: Path, method: str, name: str, text: str) -> None:
+def test_the_error_names_a_single_row_as_the_cause(world: Path, method: str, name: str, text: str) -> None:
     (world / name).write_text(text)
     said = assert_refused(["train", method, "--data", name, *TRAIN], "there is 1 row in one.tsv")
     assert "from 2 to 1" not in said
@@ -53,7 +53,9 @@ class Collapsing:
         return (self.draws.normal(size=shape) if self.well >= 0 else np.ones(shape)).astype(np.float32)
 
 
-def test_weights_that_collapse_are_not_blamed_on_the_dev_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_collapsed_weights_does_not_blame_the_dev_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "pairs.tsv")
     config = SclConfig(output="x", evaluate_on="pairs.tsv")

@@ -94,7 +94,7 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, An
         return {form: (root / form, results_of(form, root / form)) for form in FILES}
 
 
-def test_no_file_is_left_out(intact: dict[str, tuple[Path, Any]]) -> None:
+def test_every_file_is_mutated(intact: dict[str, tuple[Path, Any]]) -> None:
     for form, files in FILES.items():
         found = {str(file.relative_to(intact[form][0])) for file in intact[form][0].rglob("*") if file.is_file()}
         beside = {*MODULE_FILES, "2_Pooling/config.json"} if form in ("layers", "words") else set()
@@ -168,7 +168,7 @@ def test_an_unreadable_folder(intact: dict[str, tuple[Path, Any]], monkeypatch: 
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors", "modules.json"])
-def test_a_folder_in_the_place_of_a_file(intact: dict[str, tuple[Path, Any]], file: str, tmp_path: Path) -> None:
+def test_a_folder_with_the_name_of_a_file(intact: dict[str, tuple[Path, Any]], file: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(intact["modules"][0], tmp_path / "model"))
     (folder / file).unlink()
     (folder / file).mkdir()
@@ -207,7 +207,7 @@ def test_a_name_that_is_too_long(world: Path) -> None:
     assert_refused(["encode", "/" + "x" * 300, *ENCODE], "has a name of over 255 bytes")
 
 
-def test_a_pipe_beside_the_files_is_not_waited_for(world: Path) -> None:
+def test_a_pipe_next_to_the_files_does_not_block(world: Path) -> None:
     os.mkfifo(world / "tiny" / "notes.txt")
     assert run_cli(["encode", "tiny", *ENCODE]).status == 0
     for name in ("config.json", "tokenizer.json", "model.safetensors", "sentence_bert_config.json"):

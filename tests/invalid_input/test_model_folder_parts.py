@@ -183,7 +183,7 @@ def test_modules_without_their_list(models: Path, tmp_path: Path) -> None:
             (folder / name).unlink()
 
 
-def test_positions_reserved_for_padding_do_not_count(tmp_path: Path) -> None:
+def test_positions_reserved_for_padding_are_not_usable(tmp_path: Path) -> None:
     """RoBERTa reserves its first positions: a text of 65 tokens would exceed the table."""
     folder = save_tiny(tmp_path / "roberta", "roberta")
     edit(folder / "tokenizer_config.json", {"model_max_length": REMOVED})

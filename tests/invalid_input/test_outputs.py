@@ -134,7 +134,7 @@ def test_a_result_of_nearfar_is_replaced(user_files: Path, row: str) -> None:
 
 
 @pytest.mark.parametrize("row", ["predict", "encode", "encode parquet"])
-def test_another_output_is_not(user_files: Path, row: str) -> None:
+def test_other_outputs_are_not_replaced(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     assert run_cli([*command.split(), name]).status == 0
     assert_refused([*command.split(), name], f"--output {name}: exists; replace it by --overwrite")
@@ -291,20 +291,20 @@ def test_folders_that_cannot_be_written(user_files: Path, row: str, monkeypatch:
 
 
 @pytest.mark.parametrize("row", ["predict", "encode"])
-def test_folders_that_are_not_there(user_files: Path, row: str) -> None:
+def test_missing_folders_are_named(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     assert_refused([*command.split(), f"none/{name}"], f"--output none/{name}: the folder none does not exist")
     assert not Path("none").exists()
 
 
 @pytest.mark.parametrize("row", ["evaluate", "compare", "report"])
-def test_folders_of_results_are_made(user_files: Path, row: str) -> None:
+def test_folders_of_results_are_created(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     assert run_cli([*command.split(), f"deep/er/{name}"]).status == 0
     assert Path(f"deep/er/{name}").is_file()
 
 
-# --- a run's folder stands for its model ---
+# --- a run folder as a model ---
 
 RUN_AS_MODEL = {
     "encode": "encode run --input texts.txt --output v.npy",
@@ -336,7 +336,7 @@ def test_a_run_without_a_model(user_files: Path, row: str) -> None:
     assert_refused(RUN_AS_MODEL[row].split(), f"{folder}: is a finished run, but its folder model is missing")
 
 
-def test_importing_disk_is_light() -> None:
+def test_importing_disk_loads_nothing_heavy() -> None:
     code = "import sys, nearfar.disk; assert not {'torch', 'transformers', 'numpy', 'safetensors'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -100,7 +100,7 @@ PRECISION_CASES = [([], True, "bf16"), ([], False, "fp32"), (["--precision", "fp
 
 @pytest.mark.parametrize(("flags", "native", "expected"), PRECISION_CASES)
 @pytest.mark.parametrize("verb", ["train", "finetune"])
-def test_a_run_says_what_it_computed_in(
+def test_a_run_records_its_precision(
     verb: str, flags: list[str], native: bool, expected: str, used_precisions: set[str], world: Path, monkeypatch
 ) -> None:
     machine(monkeypatch, native=native)
@@ -113,7 +113,7 @@ def test_a_run_says_what_it_computed_in(
         assert read("new/result.json")["config"]["precision"] == expected
 
 
-def test_a_report_tells_apart_what_auto_was(world: Path, monkeypatch) -> None:
+def test_a_report_distinguishes_the_precisions_of_auto(world: Path, monkeypatch) -> None:
     machine(monkeypatch, native=True)
     run_ok(TRAINED)
     run_ok("report run new --output r.html".split())  # both with auto in config.toml
@@ -123,7 +123,7 @@ def test_a_report_tells_apart_what_auto_was(world: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(("native", "expected"), [(True, "bf16"), (False, "fp32")])
-def test_a_study_says_what_it_computed_in(
+def test_a_study_records_its_precision(
     native: bool, expected: str, used_precisions: set[str], world: Path, monkeypatch
 ) -> None:
     machine(monkeypatch, native=native)
@@ -142,7 +142,7 @@ def test_a_study_says_what_it_computed_in(
         (["--precision", "bf16"], True, "bf16"),
     ],
 )
-def test_evaluation_stays_in_fp32_by_default(
+def test_evaluation_uses_fp32_by_default(
     flags: list[str], native: bool, expected: str, used_precisions: set[str], world: Path, monkeypatch
 ) -> None:
     machine(monkeypatch, native=native)
@@ -151,7 +151,7 @@ def test_evaluation_stays_in_fp32_by_default(
     assert used_precisions == {expected}
 
 
-def test_geometry_stays_in_fp32(used_precisions: set[str], world: Path, monkeypatch) -> None:
+def test_geometry_uses_fp32(used_precisions: set[str], world: Path, monkeypatch) -> None:
     machine(monkeypatch, native=True)
     encode, _ = _open("tiny", progress=False)
     encode(["a dog"])
@@ -159,7 +159,7 @@ def test_geometry_stays_in_fp32(used_precisions: set[str], world: Path, monkeypa
 
 
 @pytest.mark.parametrize("verb", sorted({*VERBS} - {"group"}))
-def test_bf16_is_never_silent_where_it_is_emulated(verb: str, world: Path, monkeypatch) -> None:
+def test_emulated_bf16_always_warns(verb: str, world: Path, monkeypatch) -> None:
     machine(monkeypatch, native=False)
     assert run_ok([*VERBS[verb], "--precision", "bf16"]).count(WARNING) == 1
     files = {"train": "new/run.json", "finetune": "new/result.json", "study": "new/study.json", "evaluate": "e.json"}
@@ -234,7 +234,7 @@ def test_bf16_runs_of_earlier_versions_are_refused_where_it_is_emulated(runs: Pa
 
 
 @pytest.mark.parametrize("asked", ["fp32", "bf16"])
-def test_another_precision_is_another_setting(asked: str, runs: Path) -> None:
+def test_another_precision_counts_as_another_setting(asked: str, runs: Path) -> None:
     assert_refused([*STOPPED, "--resume", "--precision", asked], "stopped", "other settings (--precision)")
 
 

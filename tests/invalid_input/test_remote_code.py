@@ -47,7 +47,7 @@ def set_config_and_model_code(folder: Path) -> None:
 
 @pytest.fixture(scope="module")
 def saved(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Whole models: ``plain``, ``modules`` (with a Dense and a Normalize), ``classifier``, ``translator``."""
+    """Valid models: ``plain``, ``modules`` (with a Dense and a Normalize), ``classifier``, ``translator``."""
     folder = tmp_path_factory.mktemp("models")
     shutil.copytree(valid_world / "tiny", folder / "plain")
     shutil.copytree(valid_world / "classifier" / "model", folder / "classifier")
@@ -61,7 +61,7 @@ def saved(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def evil(saved: Path, world: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Copies a model to the folder ``evil``, with code next to its files; the code is also importable."""
+    """Copies a model to the folder ``evil``, with custom code next to its files; the code is also importable."""
 
     def prompt(*_: object) -> str:
         raise AssertionError("a question was asked on the terminal")

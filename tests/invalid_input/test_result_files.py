@@ -1,4 +1,4 @@
-"""Result files that are damaged, place by place: compare and report refuse in one sentence that names the file."""
+"""Result files damaged at each position: compare and report refuse in one sentence that names the file."""
 
 import copy
 import json
@@ -17,7 +17,7 @@ NAN, INFINITY = float("nan"), float("inf")
 
 @pytest.fixture(scope="module")
 def valid_results(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small files of every kind: an evaluation, a classifier's, comparisons of two and three, a geometry, a run's."""
+    """Small files of every kind: an evaluation, a fine-tuning, comparisons of two and three, a geometry, a run."""
     folder = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -32,7 +32,7 @@ def valid_results(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def changed(value: Any, place: str, new: object) -> Any:
-    """A copy of a JSON value with another value at ``a/b/0``."""
+    """Return a copy of a JSON value with another value at a path such as ``a/b/0``."""
     value = copy.deepcopy(value)
     *outer, last = [int(key) if key.isdecimal() else key for key in place.split("/")]
     inside = value
@@ -47,7 +47,7 @@ def changed(value: Any, place: str, new: object) -> Any:
 
 TASK = "tasks/pairs.tsv"
 TUNED = "transfer/tasks/labelled.tsv"
-BOTH = [  # file, place, its new value, what the message names beside the file
+BOTH = [  # file, path of a value, its new value, words in the message besides the file
     ("scores.json", "schema", True, "schema True"),
     ("scores.json", "schema", 2, "schema 2"),
     ("scores.json", "schema", [], "schema []"),
@@ -197,7 +197,7 @@ def test_a_damaged_result_is_named(
     assert not Path("r.html").exists()
 
 
-def test_the_files_are_good_without_a_change(valid_results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_unchanged_files_are_valid(valid_results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(valid_results)
     names = ["scores.json", "tuned.json", "two.json", "three.json", "space.json", "record.json"]
     answer = run_cli(["report", *names, "--output", "all.html"])

@@ -145,7 +145,7 @@ def test_a_run_of_an_earlier_version_resumes_with_a_warning(runs: Path, argv: li
     ],
     ids=["train", "finetune", "group", "study"],
 )
-def test_a_finished_run_says_so(runs: Path, argv: list[str], what: str) -> None:
+def test_resuming_a_finished_run_reports_it(runs: Path, argv: list[str], what: str) -> None:
     folder = Path(argv[argv.index("--output") + 1])
     names = {"metrics.jsonl", "run.json", "result.json", "cells.jsonl", "study.json", "model.safetensors"}
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.name in names}
@@ -274,7 +274,7 @@ PARTIAL_RUN_FOLDERS = {
 
 @pytest.mark.parametrize("resume", [False, True], ids=["anew", "resume"])
 @pytest.mark.parametrize("left", PARTIAL_RUN_FOLDERS)
-def test_leftovers_of_a_killed_run_do_not_matter(runs: Path, left: str, resume: bool) -> None:
+def test_leftover_files_of_a_killed_run_have_no_effect(runs: Path, left: str, resume: bool) -> None:
     Path("half").mkdir()
     for name in PARTIAL_RUN_FOLDERS[left]:
         Path("half", name).write_text('{"--model', encoding="utf-8")
@@ -286,7 +286,7 @@ def test_leftovers_of_a_killed_run_do_not_matter(runs: Path, left: str, resume: 
 
 @pytest.mark.parametrize("resume", [False, True], ids=["anew", "resume"])
 @pytest.mark.parametrize("left", [(), ("group.json.new",), ("seed-1/config.toml.new",), ("seed-1/inputs.json",)])
-def test_leftovers_of_a_killed_group_do_not_matter(runs: Path, left: tuple[str, ...], resume: bool) -> None:
+def test_leftover_files_of_a_killed_group_have_no_effect(runs: Path, left: tuple[str, ...], resume: bool) -> None:
     Path("half/seed-1" if left and "/" in left[0] else "half").mkdir(parents=True)
     for name in left:
         Path("half", name).write_text("{", encoding="utf-8")
@@ -296,7 +296,7 @@ def test_leftovers_of_a_killed_group_do_not_matter(runs: Path, left: tuple[str, 
 
 
 @pytest.mark.parametrize("resume", [False, True], ids=["anew", "resume"])
-def test_leftovers_of_a_killed_study_do_not_matter(runs: Path, resume: bool) -> None:
+def test_leftover_files_of_a_killed_study_have_no_effect(runs: Path, resume: bool) -> None:
     Path("half").mkdir()
     Path("half/config.toml.new").write_text("method", encoding="utf-8")
     answer = run_cli([*STOPPED_STUDY[:-2], "half", *["--resume"] * resume])
@@ -360,7 +360,7 @@ def test_a_checkpoint_has_the_permissions_of_the_umask(runs: Path) -> None:
         assert mode == (0o777 if name.endswith("checkpoint") else 0o666) & ~before, name
 
 
-def test_other_bits_and_links_stay(tmp_path: Path) -> None:
+def test_other_permission_bits_and_links_are_kept(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("")
     (tmp_path / "outside").chmod(0o600)
     folder = tmp_path / "shared"
@@ -417,7 +417,7 @@ def test_files_that_cannot_be_read_are_named(runs: Path, row: str, monkeypatch: 
 @pytest.mark.parametrize(
     "argv", [[*TRAIN, "--output", "closed/run"], [*GROUP[:-1], "closed/run"]], ids=["run", "group"]
 )
-def test_a_folder_that_cannot_be_made(runs: Path, argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_created(runs: Path, argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def mkdir(self: Path, *_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(self))
 

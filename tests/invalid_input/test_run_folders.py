@@ -101,7 +101,7 @@ ROWS = [
     (command, file, how)
     for command, file in READ
     for how in (WEIGHT_DAMAGES if file.endswith(".safetensors") else TEXT_DAMAGES)
-    if command != "compare classifier" or how not in GONE  # the outcome depends on the hub
+    if command != "compare classifier" or how not in GONE  # the result depends on the hub
 ]
 
 

@@ -1,4 +1,4 @@
-"""Scores and labels: what is none, what is one by the same rule in every format, and what looks like a mistake."""
+"""Scores and labels: invalid values, the same rules in every format, and labels that look like errors."""
 
 import json
 from pathlib import Path
@@ -57,7 +57,7 @@ def test_no_score_in_json(reader: str, score: str, world: Path) -> None:
 
 @pytest.mark.parametrize("value", [3, 3.0, "3", "3.0", " 3.0 ", "3.00", "30e-1", "+3", "3."])
 @pytest.mark.parametrize("extension", FORMATS)
-def test_a_score_is_read_alike_in_every_format(extension: str, value: Any, world: Path) -> None:
+def test_a_score_is_read_equally_from_every_format(extension: str, value: Any, world: Path) -> None:
     rows = rows_of("scored")
     for row in rows:
         row["score"] = value if row is rows[0] else float(row["score"]) if isinstance(value, float) else row["score"]
@@ -138,7 +138,7 @@ SAME = {
 
 
 @pytest.mark.parametrize(("name", "written"), [(name, value) for name, values in SAME.items() for value in values])
-def test_a_label_is_the_same_however_it_is_written(name: str, written: Any, world: Path) -> None:
+def test_a_label_is_equal_in_every_spelling(name: str, written: Any, world: Path) -> None:
     rows = [{"text": f"a dog {n}", "label": "other" if n % 2 else written} for n in range(12)]
     files = []
     for extension in FORMATS:
@@ -168,7 +168,7 @@ def test_training_and_test_rows_of_other_formats_have_the_same_labels(world: Pat
 
 @pytest.mark.parametrize("label", [0, 0.0, "0", "0.0", "Entailment", " ENTAILMENT "])
 @pytest.mark.parametrize("extension", FORMATS)
-def test_a_label_of_nli_is_the_same_however_it_is_written(extension: str, label: Any, world: Path) -> None:
+def test_a_label_of_nli_is_equal_in_every_spelling(extension: str, label: Any, world: Path) -> None:
     rows = rows_of("nli")[:2]
     write_rows(Path(f"a.{extension}"), [{**row, "label": label} for row in rows])
     assert [row.label for row in load_nli(f"a.{extension}").rows] == [0, 0]
@@ -183,7 +183,7 @@ def test_a_row_of_nli_without_label(extension: str, label: Any, world: Path) -> 
         load_nli(f"a.{extension}")
 
 
-def test_labels_are_listed_and_rare_ones_pointed_at_before_training(world: Path) -> None:
+def test_labels_are_listed_and_rare_ones_reported_before_training(world: Path) -> None:
     lines = Path("labelled.tsv").read_text().splitlines()
     Path("mine.tsv").write_text("\n".join([*lines, "red dog\twram"]) + "\n")
     answer = run_cli("finetune mine.tsv --model tiny --batch-size 8 --max-steps 1 --output new".split())
@@ -216,7 +216,7 @@ def test_labels_of_contrastive_training_are_listed_too(world: Path) -> None:
         ({"a": 100, "b": 5}, ["label 'b' has 5 rows of 105"]),
     ],
 )
-def test_which_labels_are_pointed_at(counts: dict[str, int], facts: list[str]) -> None:
+def test_which_labels_are_reported(counts: dict[str, int], facts: list[str]) -> None:
     assert label_summary(counts)[1:] == facts
 
 

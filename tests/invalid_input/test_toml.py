@@ -1,4 +1,4 @@
-"""Config files: each error names the file and the key, and comes before a model or data is opened."""
+"""Config files: each error names the file and the key, and is raised before a model or data is opened."""
 
 import os
 import sys

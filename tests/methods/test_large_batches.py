@@ -1,4 +1,4 @@
-"""Methods in large batches: the loss, its terms and its gradient in blocks are those of the whole, in less memory."""
+"""Large batches: loss, terms and gradient computed in blocks equal those of the full matrix, in less memory."""
 
 import random
 
@@ -19,7 +19,7 @@ DIM, ROWS, BLOCK = 4, 128, 2**10
 
 
 def rows(width):
-    """Rows of texts of which some come again."""
+    """Rows of texts, some of which repeat."""
     draw = random.Random(width)
     return [tuple(f"{place} {draw.randrange(3 * ROWS)}" for place in "abc"[:width]) for _ in range(ROWS)]
 
@@ -71,7 +71,7 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_blocks_give_the_loss_of_the_whole_without_its_matrix(name, monkeypatch):
+def test_blocks_give_the_loss_of_the_full_matrix_in_less_memory(name, monkeypatch):
     torch.manual_seed(0)
     method = METHODS[name]()
     (batch,) = method.batches.epoch(0)

@@ -148,7 +148,7 @@ def test_python_trains_it_and_resumes_to_the_same_bits(toy: None, folder: Path) 
     assert weights("stopped") == weights("whole")
 
 
-def test_a_file_names_it_and_it_can_be_a_second_objective(toy: None, folder: Path) -> None:
+def test_a_file_can_name_it_also_as_second_objective(toy: None, folder: Path) -> None:
     Path("toy.toml").write_text('method = "toy"\ndata = ["texts.txt"]\nsharpness = 0.5\n')
     assert load_toml("toy.toml")[0] is ToyConfig
     assert method_of(ToyConfig(output="x")) == "toy"

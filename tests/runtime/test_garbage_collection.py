@@ -20,8 +20,8 @@ def collecting() -> Iterator[None]:
     gc.set_threshold(*threshold)
 
 
-def test_nothing_is_collected_inside_and_everything_can_be_collected_afterwards() -> None:
-    """Runs in a process of its own, because ``gc.collect`` does nothing while another thread collects."""
+def test_the_collector_is_paused_inside_and_restored_afterwards() -> None:
+    """Runs in its own process, because ``gc.collect`` does nothing while another thread collects."""
     code = """if True:
         import gc, weakref
         from nearfar.runtime import garbage_collection
@@ -64,7 +64,7 @@ def test_a_collector_that_is_off_stays_off() -> None:
     assert not gc.isenabled()
 
 
-def test_what_the_program_froze_stays_frozen() -> None:
+def test_objects_frozen_by_the_program_stay_frozen() -> None:
     kept: list[object] = [[]]
     gc.freeze()
     with garbage_collection.paused():
@@ -74,7 +74,7 @@ def test_what_the_program_froze_stays_frozen() -> None:
 
 
 def said(call: str) -> list[str]:
-    """State seen by exit handlers: they are called last to first, so that the first one runs after nearfar's."""
+    """Return the state seen by exit handlers, which run last to first: the first one runs after that of nearfar."""
     code = f"""if True:
         import atexit, gc, sys
         from nearfar import cli

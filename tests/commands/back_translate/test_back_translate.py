@@ -49,7 +49,7 @@ def note_of(file):
     return json.loads((file.parent / f"{file.name}.json").read_text(encoding="utf-8"))
 
 
-def test_each_sentence_goes_there_and_back(models, tmp_path):
+def test_each_sentence_is_translated_forth_and_back(models, tmp_path):
     texts = [*TEXTS[:9], TEXTS[0], f"  {TEXTS[1]}\t"]
     file = back_translate(texts, tmp_path / "new" / "bt.tsv", **models, beams=2, batch_size=4)
     there, back = (load_translator(models[way], max_length=8) for way in ("forward", "backward"))
@@ -107,13 +107,13 @@ def test_sampling(models, tmp_path):
 
 
 def test_batches_are_sampled_by_different_numbers(models, tmp_path):
-    texts = [f"a dog runs {'x' * n}" for n in range(12)]  # unknown words are one token: all inputs are equal
+    texts = [f"a dog runs {'x' * n}" for n in range(12)]  # unknown words become the same token, so all inputs are equal
     file = back_translate(texts, tmp_path / "bt.tsv", **models, batch_size=1, temperature=9.0)
     assert len({row[2] for row in rows_of(file)}) > 8
 
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 9.0}])
-def test_a_killed_run_ends_with_the_same_bytes(models, tmp_path, settings):
+def test_a_resumed_run_gives_the_same_bytes(models, tmp_path, settings):
     texts, settings = TEXTS[:20], {**models, **settings, "batch_size": 1}
     whole = back_translate(texts, tmp_path / "whole.tsv", **settings).read_bytes()
     file = tmp_path / "bt.tsv"

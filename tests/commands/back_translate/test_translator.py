@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("architecture", ["t5", "bart", "marian"])
-def test_a_batch_is_beam_searched_as_each_text_alone(architecture, tmp_path):
+def test_batched_beam_search_equals_each_text_alone(architecture, tmp_path):
     save_tiny_seq2seq(tmp_path, architecture=architecture)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
@@ -46,7 +46,7 @@ def test_a_batch_is_beam_searched_as_each_text_alone(architecture, tmp_path):
     assert all(expected)
 
 
-def test_sampling_is_from_the_whole_softmax_at_the_temperature(tmp_path):
+def test_sampling_uses_the_full_softmax_at_the_temperature(tmp_path):
     save_tiny_seq2seq(tmp_path, scale=1.0)
     translator = load_translator(tmp_path, max_length=3)
     translator.model.generation_config.update(top_k=2, top_p=0.3)  # must be overridden
@@ -156,13 +156,13 @@ def test_a_multilingual_model_needs_a_target_language(folder, monkeypatch, force
         load_translator(folder, max_length=9)
 
 
-def test_weights_have_a_digest(folder, tmp_path):
+def test_the_fingerprint_covers_the_weights(folder, tmp_path):
     assert weights_digest(folder) == weights_digest(folder)
     assert weights_digest(folder) != weights_digest(save_tiny_seq2seq(tmp_path, seed=5))
 
 
 class Hub:
-    """Stands for the hub and its cache: which revisions of one model have safetensors."""
+    """A mock of the hub and its cache: which revisions of one model have safetensors."""
 
     def __init__(self, root, *, cached=(), online=None, proposals=()):
         self.root, self.cached, self.online, self.proposals = root, dict(cached), online, proposals
@@ -209,20 +209,20 @@ CONVERSION = SimpleNamespace(title="Adding `safetensors` variant of this model",
 OTHER = SimpleNamespace(title="Add a model card", git_reference="refs/pr/3")
 
 
-def test_a_folder_is_taken_as_it_is(folder):
+def test_a_local_folder_is_used_unchanged(folder):
     assert locate_translator(folder) == folder
     assert locate_translator(str(folder)) == folder
 
 
 @pytest.mark.parametrize("name", ["/nowhere/model", "./model", "a/b/c", "model"])
-def test_what_is_neither_folder_nor_hub_name(name, hub):
+def test_a_name_that_is_neither_folder_nor_hub_name_raises(name, hub):
     asked = hub().asked
     with pytest.raises(NearfarError, match="no such model folder"):
         locate_translator(name)
     assert not asked
 
 
-def test_the_cache_comes_before_the_hub(hub):
+def test_the_cache_has_precedence_over_the_hub(hub):
     there = hub(cached={"main": True})
     assert locate_translator("some/model").name == "main"
     assert not there.asked

@@ -30,7 +30,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     "settings", [{}, {"normalize": True}, {"pooling": "cls"}, {"precision": "bf16"}, {"dtype": "float16"}]
 )
-def test_the_embeddings_are_those_of_encode(world: Path, settings: dict[str, Any]) -> None:
+def test_embeddings_equal_those_of_encode(world: Path, settings: dict[str, Any]) -> None:
     encoded(**settings)
     found = np.load("x.npy")
     encoder = Encoder.from_pretrained("tiny", pooling=settings.get("pooling"))
@@ -44,7 +44,7 @@ def test_the_embeddings_are_those_of_encode(world: Path, settings: dict[str, Any
     assert sorted(os.listdir()) == ["tiny", "x.npy", "x.txt"]
 
 
-def test_one_block_has_the_bytes_of_encode_and_save(world: Path) -> None:
+def test_one_block_equals_encode_and_save_in_bytes(world: Path) -> None:
     assert encode("tiny", input="x.txt", output="x.npy", progress=False) == (len(TEXTS), 32)
     np.save("y.npy", Encoder.from_pretrained("tiny").encode(TEXTS))
     assert Path("x.npy").read_bytes() == Path("y.npy").read_bytes()
@@ -94,14 +94,14 @@ def test_each_distinct_text_of_a_block_is_encoded_once(world: Path, monkeypatch:
     np.testing.assert_allclose(vectors, np.tile(vectors[:2], (6, 1)), atol=1e-6)
 
 
-def test_cut_texts_are_counted_over_all_runs(world: Path) -> None:
+def test_truncated_texts_are_counted_over_all_runs(world: Path) -> None:
     Path("y.txt").write_text("a dog runs by the river\na dog\na cat\nthe dog runs by a river\na dog\na dog\n")
     stopped(blocks=1, source="y.txt", block=2, max_length=5)
     with pytest.warns(UserWarning, match="2 of 5 distinct texts are longer than 5 tokens and were truncated"):
         encoded(source="y.txt", block=2, max_length=5, resume=True)
 
 
-def test_a_source_that_changes_while_it_is_read(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_changes_while_being_read_raises(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
     monkeypatch.setattr(command, "read_texts", lambda *_: iter(reads.pop(0)))
     with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read. Start again") as error:
@@ -120,10 +120,10 @@ def test_two_processes_give_the_same_bytes_as_one(world: Path) -> None:
     np.testing.assert_allclose(np.load("x.npy"), np.load("y.npy"), atol=1e-6, rtol=0)
     assert len(expected) == Path("x.npy").stat().st_size
     again = {"block": 100, "overwrite": True}
-    assert encoded(processes=8, **again) == encoded("y.npy", **again)  # a block belongs to one process
+    assert encoded(processes=8, **again) == encoded("y.npy", **again)  # each block is encoded by one process
 
 
-def test_a_dead_process_loses_nothing(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_block_is_lost_when_a_process_dies(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded("y.npy")
 
     def dying(blocks: Iterator[Any], *_: object, **__: object) -> Iterator[Any]:

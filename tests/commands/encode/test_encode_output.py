@@ -1,4 +1,4 @@
-"""The unfinished output: interrupted at any moment, a run ends with the same bytes, and no finished block is lost."""
+"""Unfinished output: a run interrupted at any step resumes to the same bytes, and no finished block is lost."""
 
 import errno
 import json
@@ -49,7 +49,7 @@ def kill_at(step: int, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("output", ["x.npy", "x.parquet"])
-def test_killed_at_any_moment_it_ends_with_the_same_bytes(
+def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
     world: Path, output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = Encoder.from_pretrained("tiny")
@@ -79,7 +79,7 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
         else:
             assert sorted(os.listdir()) == sorted(["tiny", output, "x.txt"])
         steps += 1
-    assert steps > 2 * (2 * 3 + 5)  # two for each block, and those before and after the blocks
+    assert steps > 2 * (2 * 3 + 5)  # two for each block, and the ones before and after the blocks
 
 
 def test_over_several_resumes_each_block_is_encoded_once(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_the_files_of_an_interrupted_run_are_not_overwritten(world: Path) -> Non
     refuse(r"--precision was fp32, is bf16( emulated)?; --dtype was", precision="bf16", dtype="float16", resume=True)
     refuse(r"--max-length was 62, is 9", max_length=9, resume=True)
     refuse(r"--block was 5, is 4", block=4, resume=True)
-    shutil.copytree("tiny", "copy")  # the same model in another folder, with its own pooling given
+    shutil.copytree("tiny", "copy")  # the same model in another folder, with its pooling given as a flag
     encode("copy", input="x.txt", output="x.npy", block=BLOCK, pooling="mean", resume=True, progress=False)
     with pytest.raises(NearfarError, match=r"x\.npy: is finished, there is nothing to resume"):
         encoded(resume=True)
@@ -135,7 +135,7 @@ def test_the_files_of_an_interrupted_run_are_not_overwritten(world: Path) -> Non
     assert encoded(overwrite=True) == Path("x.npy").read_bytes()  # encoded again
 
 
-def test_two_runs_do_not_write_one_output(world: Path) -> None:
+def test_two_runs_cannot_write_the_same_output(world: Path) -> None:
     with output_lock(Path("x.npy")), pytest.raises(NearfarError, match=r"x\.npy: another process is using it now"):
         encoded()
     assert not Path("x.npy.partial").exists()
@@ -164,7 +164,7 @@ def test_a_full_disk_is_reported_before_and_during_the_run(world: Path, monkeypa
         assert not Path("x.npy.partial").exists()
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 3000, 3000))
         encoded()
-        with pytest.raises(NearfarError, match=r"x\.parquet: needs about"):  # needs the space twice
+        with pytest.raises(NearfarError, match=r"x\.parquet: needs about"):  # the output is written twice
             encoded("x.parquet")
     Path("x.npy").unlink()
     with monkeypatch.context() as patch:

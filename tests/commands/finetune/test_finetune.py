@@ -189,15 +189,19 @@ def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig
     assert kept["last"][2] == metrics(str(tmp_path / "last"))[-1]["accuracy"]
 
 
-def test_another_seed_is_another_run_of_the_same_rows(
+def test_another_seed_trains_another_model_on_the_same_rows(
     config: FinetuneConfig, finished_run: tuple[FinetuneConfig, FinetuneResult]
 ) -> None:
     config = replace(config, seed=2, epochs=1)
     other, before = finetune(config), finished_run[1]
-    assert metrics(config.output)[1]["ce"] != metrics(finished_run[0].output)[1]["ce"]  # another head, another order
+    assert (
+        metrics(config.output)[1]["ce"] != metrics(finished_run[0].output)[1]["ce"]
+    )  # another head and another order of rows
     assert entry_of(other.result).digest == entry_of(before.result).digest
     found = compare(*(Path(run) / "result.json" for run in (config.output, finished_run[0].output)), resamples=50)
-    assert compare(config.output, finished_run[0].output, resamples=50).tasks == found.tasks  # a run is its result
+    assert (
+        compare(config.output, finished_run[0].output, resamples=50).tasks == found.tasks
+    )  # a run folder can be read as its result
     assert list(found.tasks) == [config.task]
     assert (found.first.training_seeds, found.second.training_seeds) == ([2], [1])
 
@@ -250,7 +254,9 @@ def test_a_resumed_run_ends_bit_identical(
     assert (done.best_step, done.start_score) == (finished_run[1].best_step, finished_run[1].start_score)
 
 
-def test_ctrl_c_while_the_last_step_is_saved_counts(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_the_last_step_is_saved_interrupts_the_run(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     config = replace(config, epochs=1)
     save = Checkpoints.save
@@ -411,7 +417,7 @@ def test_translations_replace_training_texts(config: FinetuneConfig, tmp_path: P
 # --- errors ---
 
 
-def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: FinetuneConfig, tmp_path: Path) -> None:
+def test_invalid_training_data_is_refused_and_leaves_no_files(config: FinetuneConfig, tmp_path: Path) -> None:
     def refuse(match: str, **changes: object) -> None:
         with pytest.raises(NearfarError, match=match):
             finetune(replace(config, **changes))  # type: ignore[arg-type]

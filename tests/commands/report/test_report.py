@@ -1,4 +1,4 @@
-"""The report from folders to pages: what may be named, what is missing, what is damaged."""
+"""The report from folders to pages: accepted inputs, missing parts, and damaged files."""
 
 import json
 import re
@@ -34,7 +34,7 @@ TASKS = {"one": 70.0, "two": 60.0}
 
 @pytest.fixture
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory: a run, a group, results of two settings and of a single model, and a geometry."""
+    """The working directory, with a run, a group, results of two settings and of a single model, and a geometry."""
     monkeypatch.chdir(tmp_path)
     write_run(Path("runs/alone"), seed=5)
     write_group(Path("runs/group"))
@@ -71,7 +71,7 @@ def write_group(folder: Path) -> None:
 
 
 def made(*what: str, **settings: Any) -> ParsedPage:
-    """The page, read."""
+    """Return the parsed page."""
     report(what, output="out.html", **{"resamples": 200, "progress": False} | settings)
     return ParsedPage(Path("out.html").read_text(encoding="utf-8"))
 
@@ -110,7 +110,7 @@ def test_the_same_files_give_the_same_page_to_the_byte(world: Path) -> None:
 
 
 def noisy(noise: float, seed: int = 0):
-    """Encodes texts that end in a score, so that pairs have cosines near it."""
+    """An encoder of texts that end in a score, with cosines of pairs near this score."""
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         rng = np.random.default_rng(seed)
@@ -121,7 +121,7 @@ def noisy(noise: float, seed: int = 0):
     return encode
 
 
-def test_marks_are_those_of_a_comparison_of_the_same_files(world: Path) -> None:
+def test_marks_match_a_comparison_of_the_same_files(world: Path) -> None:
     gold = np.random.default_rng(0).integers(0, 11, 120) / 2
     rows = [f"{score}\tleft {n}\tright {n} {score}" for n, score in enumerate(gold)]
     Path("p.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
@@ -160,7 +160,7 @@ def test_when_a_comparison_is_computed(world: Path) -> None:
         made("base.json", compare="yes")
 
 
-def test_sides_that_cannot_be_compared_are_shown_all_the_same(world: Path) -> None:
+def test_sides_that_cannot_be_compared_are_still_shown(world: Path) -> None:
     other = evaluation("other", {"one": 99.0})
     other["tasks"]["one"]["subsets"]["only"]["digest"] = "e"
     write_json(Path("other.json"), other)
@@ -170,7 +170,7 @@ def test_sides_that_cannot_be_compared_are_shown_all_the_same(world: Path) -> No
         made("base.json", "other.json", compare="yes")
 
 
-def test_what_is_missing_is_noted(world: Path) -> None:
+def test_missing_parts_are_noted(world: Path) -> None:
     write_run(Path("r/going"), seed=1, finished=False)
     with Path("r/going/metrics.jsonl").open("a") as stream:
         stream.write('{"step": 11, "lo')
@@ -198,7 +198,7 @@ def test_what_is_missing_is_noted(world: Path) -> None:
 
 
 def test_a_model_has_one_name(world: Path) -> None:
-    """Its run, its evaluations and its geometry are told under the run's name; the title says it once."""
+    """Run, evaluations and geometry are shown under the name of the run; the title has it once."""
     for place in ("results", "again"):
         write_json(Path(f"{place}/alone.json"), evaluation("runs/alone", TASKS, seed=5))
     write_json(Path("results/group.json"), evaluation("./runs/group/seed-1/model", TASKS, seed=1))
@@ -218,7 +218,7 @@ def test_a_model_has_one_name(world: Path) -> None:
     assert list(table_of(page, "model"))[1:] == ["alone (results/alone.json)", "alone (again/alone.json)"]
 
 
-def test_what_was_fine_tuned(world: Path) -> None:
+def test_fine_tuned_models_are_shown(world: Path) -> None:
     rows = [f"{('red', 'blue')[n % 2]} dog {'a ' * (n % 7)}\t{('warm', 'cold')[n % 2]}" for n in range(60)]
     Path("mine.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
     shared = {"model": str(save_tiny_for_pairs(Path("tiny"))), "task": "mine.tsv", "validation_rows": 10}
@@ -230,7 +230,7 @@ def test_what_was_fine_tuned(world: Path) -> None:
     assert "Accuracy × 100 of fine-tuned classifiers" in page.text
     assert "Fine-tuned, task mine.tsv (accuracy × 100): " in page.text
     scores = table_of(page, "model")
-    assert list(scores) == ["model", "both", "ce"]  # as their runs are called
+    assert list(scores) == ["model", "both", "ce"]  # named like their runs
     entry = done.result.transfer.tasks["mine.tsv"]
     assert scores["ce"][0].startswith(f"{entry.accuracy.score:.2f} ")
     trained = table_of(page, "run")
@@ -243,18 +243,18 @@ def test_what_was_fine_tuned(world: Path) -> None:
     assert not [row for table in page.tables for row in table if "probes" in " ".join(row)]
 
     record = Path("tuned/ce/run.json").rename("copied.run.json")
-    page = made("tuned/ce", "copied.run.json")  # unfinished; and of another the account alone
+    page = made("tuned/ce", "copied.run.json")  # one without a model, and one with only its record
     assert "before and best: Accuracy × 100 on mine.tsv, validation." in page.text
     assert record.exists()
 
 
-def test_everything_is_there_once(world: Path) -> None:
+def test_every_input_is_shown_once(world: Path) -> None:
     page = made("runs/group", "runs/group/seed-1", "runs/group/../group", "runs/group/seed-2/run.json", "base.json")
     assert list(table_of(page, "run"))[1:] == ["group/seed-1", "group/seed-2", "group, all 2"]
     assert len(page.tables[0]) == 2
 
 
-def test_results_of_one_name_say_which_file_they_are_from(world: Path) -> None:
+def test_results_with_the_same_name_show_their_file(world: Path) -> None:
     write_json(Path("again.json"), evaluation("base", TASKS))
     assert [row[0] for row in made("base.json", "again.json").tables[0][1:]] == [
         "base (base.json)",
@@ -262,7 +262,7 @@ def test_results_of_one_name_say_which_file_they_are_from(world: Path) -> None:
     ]
 
 
-def test_a_folder_of_several_settings_is_several_sides(world: Path) -> None:
+def test_a_folder_with_several_settings_gives_several_sides(world: Path) -> None:
     for seed in (1, 2):
         write_json(Path(f"results/sbert-{seed}.json"), evaluation(f"sbert-{seed}", TASKS, seed=seed))
     page = made("results")
@@ -300,7 +300,7 @@ def test_a_folder_of_several_settings_is_several_sides(world: Path) -> None:
         ("empty/readme.txt", "", "empty: holds no run, no group of runs and no result files"),
     ],
 )
-def test_what_is_damaged_or_unknown_is_named(world: Path, name: str, text: str, message: str) -> None:
+def test_damaged_or_unknown_files_are_named(world: Path, name: str, text: str, message: str) -> None:
     file = Path(name)
     file.parent.mkdir(exist_ok=True)
     file.write_text(text, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Every setting of every method reaches what it sets, and what no run can use is refused before anything is written."""
+"""Every setting of every method has its effect, and unusable settings are refused before anything is written."""
 
 import json
 import math
@@ -84,7 +84,7 @@ SHARED = {field.name for field in fields(TrainConfig)}
 
 
 def another_value(kind: type[TrainConfig], name: str) -> Any:
-    """A value of a setting that is not its default."""
+    """Return a value of a setting other than its default."""
     known, default = field_types(kind)[name], getattr(kind, name)
     if known.choices:
         return next(choice for choice in known.choices if choice != default)
@@ -97,7 +97,7 @@ def another_value(kind: type[TrainConfig], name: str) -> Any:
 
 
 def changes(method: str) -> dict[str, Any]:
-    """Each setting of a method that changes the loss, with a value that is not its default."""
+    """Each setting of a method that changes the loss, with a value other than its default."""
     named = CHANGES.get(method, {})
     own = [name for name in field_types(METHODS[method]) if name not in SHARED | ELSEWHERE | named.keys()]
     return {**{name: another_value(METHODS[method], name) for name in own if not name.endswith("_column")}, **named}
@@ -110,18 +110,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     more = [
         f"{premise}\tmore of {premise}\tentailment" for premise in dict.fromkeys(row.split("\t")[0] for row in rows)
     ]
-    (where / "entailed.tsv").write_text("\n".join([header, *rows, *more]) + "\n")  # two entailments a premise
+    (where / "entailed.tsv").write_text("\n".join([header, *rows, *more]) + "\n")  # two entailments per premise
     return where
 
 
 @pytest.fixture(scope="module")
 def defaults() -> dict[str, list[float]]:
-    """Losses by the settings of a run, so that each is made once."""
+    """A cache of losses by the settings of a run."""
     return {}
 
 
 def losses(run: PreparedRun) -> list[float]:
-    """Of three batches, with dropout, and with all weights a little moved, so that there is a drift."""
+    """Losses of three batches, with dropout and slightly changed weights, so that the drift is not 0."""
     found = []
     run.encoder.train()
     draw = torch.Generator().manual_seed(0)
@@ -137,7 +137,7 @@ def losses(run: PreparedRun) -> list[float]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_setting_of_a_method_is_tried(method: str) -> None:
+def test_every_setting_of_a_method_is_tested(method: str) -> None:
     own = {field.name for field in fields(METHODS[method])} - SHARED
     assert {name for name in own if not name.endswith("_column")} <= changes(method).keys() | ELSEWHERE
     assert own
@@ -146,7 +146,7 @@ def test_every_setting_of_a_method_is_tried(method: str) -> None:
 
 
 @pytest.mark.parametrize(("method", "name"), [(method, name) for method in METHODS for name in changes(method)])
-def test_a_setting_reaches_the_loss(method: str, name: str, folder: Path, defaults: dict[str, list[float]]) -> None:
+def test_a_setting_changes_the_loss(method: str, name: str, folder: Path, defaults: dict[str, list[float]]) -> None:
     start = {"data": (str(folder / "entailed.tsv"),)} if name in CAPS else {}
     key = f"{method} {start}"
     if key not in defaults:
@@ -157,7 +157,7 @@ def test_a_setting_reaches_the_loss(method: str, name: str, folder: Path, defaul
     assert after != pytest.approx(defaults[key], rel=1e-4)
 
 
-def test_settings_that_are_not_the_losses(folder: Path) -> None:
+def test_settings_outside_the_loss(folder: Path) -> None:
     tiny = str(folder / "tiny")
     plain = losses(prepare(config("sg", folder, model=tiny)))
     assert losses(prepare(config("sg", folder, model=tiny, keep_views=True))) == pytest.approx(plain, rel=1e-5)
@@ -167,7 +167,7 @@ def test_settings_that_are_not_the_losses(folder: Path) -> None:
             for freeze in (True, False)
         )
         assert all(free)
-        assert kept.count(False) == 5  # words, places, types; LayerNorm has two
+        assert kept.count(False) == 5  # embeddings of words, positions and types; two parameters of LayerNorm
     few, many = (
         prepare(config("simcse-unsup", folder, mlm_weight=1.0, mlm_probability=share)).mixture for share in (0.1, 0.9)
     )
@@ -190,7 +190,7 @@ def test_settings_that_are_not_the_losses(folder: Path) -> None:
         ("regression", {"first_column": "sentence1", "second_column": "sentence2", "score_column": "score"}),
     ],
 )
-def test_columns_of_other_names(method: str, columns: dict[str, str], folder: Path, tmp_path: Path) -> None:
+def test_columns_with_other_names(method: str, columns: dict[str, str], folder: Path, tmp_path: Path) -> None:
     settings = config(method, folder)
     data = Path(settings.data[0])  # type: ignore[attr-defined]
     header, *rows = data.read_text().splitlines()
@@ -222,7 +222,7 @@ def test_limit_seed_and_batch_size(method: str, folder: Path) -> None:
     rows = [batch.rows for ((_, batch, _),) in run.mixture.epoch(0)]
     assert {row for batch in rows for row in batch} <= set(range(20))
     assert sum(map(len, rows)) >= 18
-    assert max(map(len, rows)) <= 7  # a row that would be alone joins the batch before
+    assert max(map(len, rows)) <= 7  # a single remaining row joins the previous batch
     other = prepare(config(method, folder, limit=20, batch_size=6, seed=5))
     assert [batch.rows for ((_, batch, _),) in other.mixture.epoch(0)] != rows
 
@@ -242,7 +242,7 @@ def test_a_second_objective_has_the_runs_settings_and_its_own(folder: Path, tmp_
     assert by_file == METHODS["supcon-text"](output=str(folder / "run"), **expected)
 
 
-def test_second_objectives_that_are_none(folder: Path, tmp_path: Path) -> None:
+def test_invalid_second_objectives_are_refused(folder: Path, tmp_path: Path) -> None:
     def refuse(match: str, name: str) -> None:
         with pytest.raises(NearfarError, match=match):
             second_objective_config(config("sg", folder, second=name))
@@ -270,7 +270,7 @@ def test_second_objectives_that_are_none(folder: Path, tmp_path: Path) -> None:
 
 
 class Refusals:
-    """Runs that must not begin."""
+    """Asserts that runs are refused before they start."""
 
     def __init__(self, folder: Path, place: Path) -> None:
         self.folder, self.place = folder, place
@@ -282,7 +282,7 @@ class Refusals:
     def __call__(self, match: str, method: str, **settings: Any) -> None:
         with pytest.raises(NearfarError, match=match):
             train(config(method, self.folder, output=str(self.place / "run"), **settings))
-        assert not (self.place / "run").exists()  # nothing is left behind
+        assert not (self.place / "run").exists()  # no files are left
 
 
 @pytest.fixture
@@ -290,7 +290,7 @@ def refuse(folder: Path, tmp_path: Path) -> Refusals:
     return Refusals(folder, tmp_path)
 
 
-def test_rows_that_are_too_few_or_too_alike(refuse: Refusals) -> None:
+def test_too_few_or_too_similar_rows_are_refused(refuse: Refusals) -> None:
     pairs = refuse.write("pairs.tsv", "anchor\tpositive\n" + "".join(f"a {n}\tb {n}\n" for n in range(12)))
     refuse(r"pairs.tsv: triplets need the columns anchor, positive, negative; or", "simcse-sup", data=pairs)
     rare = "".join(f"{'ab'[n % 2]}\ttext {n}\n" for n in range(12)) + "rare\tthe only one\n"
@@ -305,7 +305,7 @@ def test_rows_that_are_too_few_or_too_alike(refuse: Refusals) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_texts_that_are_all_equal(method: str, refuse: Refusals) -> None:
+def test_equal_texts_are_refused(method: str, refuse: Refusals) -> None:
     if method in ("simcse-unsup", "sg", "sg-opt1", "sg-opt2", "sg-opt"):
         refuse("All sentences are equal", method, data=refuse.write("equal.txt", "same\n" * 12))
         return
@@ -326,12 +326,12 @@ def test_sbert_on_equal_texts(refuse: Refusals) -> None:
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in ("sbert", "scl", "augment", "regression")])
-def test_a_row_alone_has_nothing_to_be_contrasted_with(method: str, refuse: Refusals) -> None:
+def test_a_single_row_is_refused_for_lack_of_negatives(method: str, refuse: Refusals) -> None:
     refuse(r"--batch-size is 1, but must be from 2", method, batch_size=1)
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "supcon-text"])
-def test_a_batch_of_more_rows_than_there_are(method: str, refuse: Refusals) -> None:
+def test_a_batch_larger_than_the_data_is_refused(method: str, refuse: Refusals) -> None:
     refuse(r"--batch-size 10: there are 5 rows in .*\(--limit 5\)\. Set it from \d to 5\.", method, limit=5)
 
 
@@ -375,7 +375,7 @@ def re_escape(text: str) -> str:
     return text.replace("+", r"\+")
 
 
-def test_hard_negatives_that_are_not_there(refuse: Refusals) -> None:
+def test_missing_hard_negatives_are_refused(refuse: Refusals) -> None:
     refuse(
         "--hard-negative-weight is 1.0, but the rows have", "info-nce", negative_column=None, hard_negative_weight=1.0
     )
@@ -393,7 +393,7 @@ def test_masked_words_without_a_mask_token(refuse: Refusals) -> None:
     refuse(r"--mlm-probability 0\.0: must be in \(0, 1\)", "simcse-unsup", mlm_weight=0.1, mlm_probability=0.0)
 
 
-def test_an_encoder_that_is_narrower_than_its_layers(refuse: Refusals) -> None:
+def test_an_encoder_narrower_than_its_layers_is_refused(refuse: Refusals) -> None:
     encoder = Encoder.from_pretrained(refuse.folder / "noisy")
     encoder.tail.append(st.Dense(32, 16))
     encoder.save_pretrained(refuse.place / "narrow")
@@ -401,13 +401,13 @@ def test_an_encoder_that_is_narrower_than_its_layers(refuse: Refusals) -> None:
         refuse(
             "a Dense module makes its embeddings 16 wide, its layers are 32", method, model=str(refuse.place / "narrow")
         )
-    run = prepare(config("bt", refuse.folder, model=str(refuse.place / "narrow")))  # compares no layers
+    run = prepare(config("bt", refuse.folder, model=str(refuse.place / "narrow")))  # this variant compares no layers
     ((method, batch, _),) = next(run.mixture.epoch(0))
     loss, _ = Gradients(1, Processes()).accumulate(method, batch, weight=1.0, key=(0,))
     assert math.isfinite(float(loss.total.detach()))
 
 
-def test_dev_pairs_that_can_not_choose(refuse: Refusals) -> None:
+def test_dev_pairs_that_cannot_rank_checkpoints_are_refused(refuse: Refusals) -> None:
     header = "score\tsentence1\tsentence2\n"
     for name, rows, reason in (
         ("flat", "3\ta dog\ta cat\n3\ta man\ta bird\n" * 3, "all gold scores are equal"),

@@ -102,7 +102,7 @@ def test_similarities_follow_the_formula(first: Frame, second: Frame, expected: 
     assert similarity(first, second) == pytest.approx(expected, abs=1e-3)
 
 
-def test_any_two_frames() -> None:
+def test_similarity_and_relation_are_symmetric_and_consistent() -> None:
     rng = Random(0)
     frames = [draw_frame(TRAIN, rng) for _ in range(120)]
     for first in frames:

@@ -55,7 +55,7 @@ def test_sizes(world: Microworld) -> None:
 
 
 @pytest.mark.long
-def test_the_same_in_another_process_whatever_its_hash_seed() -> None:
+def test_output_does_not_depend_on_the_hash_seed_of_the_process() -> None:
     digests = {
         subprocess.run(
             [sys.executable, "-c", DIGEST],
@@ -99,7 +99,7 @@ def test_negation_alone_does_not_predict_the_label(world: Microworld) -> None:
     assert 0.3 < denied[CONTRADICTION] / denied.total() < 0.7
 
 
-def test_the_test_sets_share_no_content_word_with_anything_else(world: Microworld) -> None:
+def test_the_test_sets_share_no_content_word_with_other_sets(world: Microworld) -> None:
     seen = set().union(*map(words, training_sentences(world) | pair_sentences(world.sts_dev)))
     held_out = set().union(*map(words, held_out_sentences(world)))
     assert seen & held_out <= FUNCTION_WORDS
@@ -107,7 +107,7 @@ def test_the_test_sets_share_no_content_word_with_anything_else(world: Microworl
     assert len(held_out) > 350
 
 
-def test_the_test_sets_have_templates_that_occur_nowhere_else(world: Microworld) -> None:
+def test_the_test_sets_have_their_own_templates(world: Microworld) -> None:
     mark = re.compile(r"can be seen|^Here |^It is |n't |^(In|On|At|Outside|Inside)\b[^,]*, ")
     assert not any(mark.search(text) for text in training_sentences(world) | pair_sentences(world.sts_dev))
     held_out = held_out_sentences(world)
@@ -146,7 +146,7 @@ def test_the_sentences_are_english(world: Microworld) -> None:
         assert not faults.search(text), text
 
 
-def test_labelled_sentences_name_kinds_of_activity(world: Microworld) -> None:
+def test_labels_are_kinds_of_activity(world: Microworld) -> None:
     counts = Counter(label for _, label in world.labelled)
     assert {"food", "music", "motion", "rest"} <= set(counts)
     assert len(counts) >= 8

@@ -17,7 +17,7 @@ def test_a_table_is_read_by_its_indentation() -> None:
     assert (car.parent, car.fits) == (None, ("toy", "big thing"))
 
 
-def test_what_excludes_an_action_excludes_its_kinds() -> None:
+def test_contraries_of_an_action_exclude_its_subtypes() -> None:
     doze = action("rest", "doze", "person")
     snore = action("rest", "snore", "person", kind_of="doze")
     fly = action("motion", "fly", "person", contraries="doze")
@@ -27,7 +27,7 @@ def test_what_excludes_an_action_excludes_its_kinds() -> None:
     assert fly.excludes(snore)
     assert snore.excludes(fly)
     assert not fly.excludes(hum)
-    assert not hum.excludes(snore)  # neither has a contrary of the other's
+    assert not hum.excludes(snore)  # neither is a contrary of the other
 
 
 @BOTH

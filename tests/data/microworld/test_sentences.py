@@ -64,7 +64,7 @@ def test_giving_has_a_recipient_in_every_voice() -> None:
     assert all("girl" in sentence and "boy" in sentence and "doll" in sentence for sentence in said)
 
 
-def test_mutual_actions_have_both_as_subject() -> None:
+def test_mutual_actions_have_both_participants_as_subject() -> None:
     frame = Frame(action=ACTIONS["talk with"], agent=BOY, patient=GIRL)
     assert "A boy and a girl are talking together." in sayings(frame)
     assert "A boy is speaking with a girl." in sayings(frame)

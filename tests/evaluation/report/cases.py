@@ -1,4 +1,4 @@
-"""Small results of every kind, as the content of their files, for the tests of reports; and a reader of pages."""
+"""Small results of every kind, as file content, for the tests of reports; and a parser of pages."""
 
 from html.parser import HTMLParser
 from typing import Any
@@ -26,7 +26,7 @@ def estimate(score: float | None, reason: str = "why") -> dict[str, Any]:
 
 
 def all_aggregates(score: float | None) -> dict[str, Any]:
-    """All pairs, then the two averages of subsets, which are one and two points lower."""
+    """The score of all pairs, and the two averages of subsets, one and two points lower."""
     lower = {kind: None if score is None else score - n for n, kind in enumerate(("all", "mean", "wmean"))}
     return {kind: estimate(value) for kind, value in lower.items()}
 
@@ -160,7 +160,7 @@ def training_run(name: str, *, seed: int = 1, finished: bool = True, **changes: 
 
 
 class ParsedPage(HTMLParser):
-    """What a page holds: tags with their attributes, tables as rows of cells, headings, and all text."""
+    """A parsed page: tags with their attributes, tables as rows of cells, headings, and all text."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 # --- planned runs ---
 
 
-def test_few_shot_samples_hold_every_setting_by_both_variants(config: FinetuneStudyConfig) -> None:
+def test_few_shot_samples_have_every_setting_with_both_variants(config: FinetuneStudyConfig) -> None:
     assert keys(config) == [
         ("4 rows, balanced", "CE", 1),
         ("4 rows, balanced", "CE+SCL", 1),
@@ -65,7 +65,7 @@ def test_axes_are_crossed(config: FinetuneStudyConfig) -> None:
     ]
 
 
-def test_a_grid_is_of_one_setting(config: FinetuneStudyConfig) -> None:
+def test_a_grid_has_one_setting(config: FinetuneStudyConfig) -> None:
     grid = replace(config, few_shot="8", scl_weights="0.1,0.5,1", temperatures="0.1,0.3", samples=1)
     cells = plan_runs(grid)
     assert [(cell.config.scl_weight, cell.config.temperature) for cell in cells] == list(
@@ -79,17 +79,17 @@ def test_a_grid_is_of_one_setting(config: FinetuneStudyConfig) -> None:
     ]
 
 
-def test_all_rows_by_seeds_alone(config: FinetuneStudyConfig) -> None:
+def test_samples_of_all_rows_differ_in_the_seed(config: FinetuneStudyConfig) -> None:
     cells = plan_runs(replace(config, few_shot=None, samples=None, scl_model="other"))
     assert {cell.setting for cell in cells} == {"all rows"}
     assert [cell.sample for cell in cells] == [sample for sample in range(1, 11) for _ in range(2)]  # the paper's ten
 
 
-def test_without_a_weight_there_is_cross_entropy_alone(config: FinetuneStudyConfig) -> None:
+def test_without_a_weight_only_cross_entropy_is_planned(config: FinetuneStudyConfig) -> None:
     assert {cell.variant for cell in plan_runs(replace(config, scl_weight=0.0))} == {"CE"}
 
 
-def test_both_variants_differ_in_the_loss_alone(config: FinetuneStudyConfig, runs: Runs) -> None:
+def test_both_variants_differ_only_in_the_loss(config: FinetuneStudyConfig, runs: Runs) -> None:
     finetune_study(replace(config, noises="none,word-swap:0.5"))
     assert len(runs.configs) == 16
     pairs = list(zip(runs.configs[::2], runs.configs[1::2], strict=True))
@@ -105,7 +105,7 @@ def test_both_variants_differ_in_the_loss_alone(config: FinetuneStudyConfig, run
     assert len(by_sample) == len(set(by_sample.values())) == 8
 
 
-def test_both_variants_start_from_one_head_and_see_the_same_batches(config: FinetuneStudyConfig, runs: Runs) -> None:
+def test_both_variants_have_the_same_initial_head_and_batches(config: FinetuneStudyConfig, runs: Runs) -> None:
     finetune_study(replace(config, batch_sizes="3"))
     heads, batches = [], []
     for one, task in zip(runs.configs, runs.tasks, strict=True):
@@ -114,7 +114,7 @@ def test_both_variants_start_from_one_head_and_see_the_same_batches(config: Fine
         job = make_job(one, task, classifier)
         batches.append([parts[0][1].rows for epoch in range(3) for parts in job.mixture.epoch(epoch)])
     assert all(torch.equal(heads[place], heads[place + 1]) for place in range(0, 8, 2))
-    assert not torch.equal(heads[0], heads[4])  # another sample, another head
+    assert not torch.equal(heads[0], heads[4])  # another sample has another head
     assert batches[::2] == batches[1::2]
     assert len(batches[0]) == 6
     assert batches[0] != batches[4]
@@ -143,7 +143,7 @@ def test_output_files(config: FinetuneStudyConfig, runs: Runs) -> None:
         "setting": "8 rows, balanced",
         "variant": "CE+SCL",
         "sample": 1,
-        "validation": 41.0,  # of the kept weights, not the best score
+        "validation": 41.0,  # score of the kept weights, not the best score
         "test": {"accuracy": 62.0, "matthews": 0.0},
         "best_step": 4,
         "steps": 8,
@@ -152,7 +152,7 @@ def test_output_files(config: FinetuneStudyConfig, runs: Runs) -> None:
         "digest": "0",
         "commit": "abc",
     }
-    assert study.config == asdict(config) | {"precision": "fp32"}  # what auto is here
+    assert study.config == asdict(config) | {"precision": "fp32"}  # auto resolves to this
     assert study.chosen is None
     assert study.title.endswith("train.tsv: CE, CE+SCL")
     (first, second) = study.settings
@@ -164,7 +164,7 @@ def test_output_files(config: FinetuneStudyConfig, runs: Runs) -> None:
     assert all(fact in page for fact in study.facts)
 
 
-def test_a_grid_is_chosen_by_validation_and_plotted(
+def test_the_best_grid_cell_is_chosen_by_validation_and_plotted(
     config: FinetuneStudyConfig, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[dict[str, Any]] = []
@@ -180,7 +180,9 @@ def test_a_grid_is_chosen_by_validation_and_plotted(
     assert study.chosen == ["4 rows, balanced", "lambda 0.9, temperature 0.1"]
     assert study.title.endswith("train.tsv: lambda and temperature")
     means = {name: held.test["accuracy"].mean for name, held in study.settings[0].variants.items()}
-    assert means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())  # test rows have no say
+    assert (
+        means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())
+    )  # test rows have no effect on the choice
     assert "Best on the validation rows: lambda 0.9, temperature 0.1." in Path(config.output, "study.md").read_text()
     assert Path(config.output, "grid.png").read_bytes().startswith(b"\x89PNG")
     assert drawn[0]["scores"] == [[pytest.approx(100 * w - 10 * t) for t in (0.3, 0.1, 0.5)] for w in (0.1, 0.9)]
@@ -268,7 +270,7 @@ def test_a_finished_study_does_not_start_again(config: FinetuneStudyConfig, runs
     with pytest.raises(NearfarError, match="with other settings"):
         finetune_study(replace(config, epochs=9))
     Path(config.output, "study.md").unlink()
-    assert finetune_study(config, resume=True).settings == study.settings  # summed up anew
+    assert finetune_study(config, resume=True).settings == study.settings  # the tables are computed again
     assert Path(config.output, "study.md").exists()
     assert not runs.configs
     with pytest.raises(NearfarError, match="there is no study to resume"):

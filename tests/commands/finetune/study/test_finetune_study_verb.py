@@ -44,7 +44,7 @@ pytestmark = pytest.mark.long
         ({"few_shot": None, "scl_weights": "0.1,1.5"}, "--scl-weight 1.5: must be between 0 and 1"),
     ],
 )
-def test_a_mistake_is_found_before_the_first_run(
+def test_errors_are_found_before_the_first_run(
     config: FinetuneStudyConfig, runs: Runs, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     write(tmp_path / "train.tsv", 0, seed=1, shares=(14, 26))
@@ -54,7 +54,7 @@ def test_a_mistake_is_found_before_the_first_run(
     assert not Path(config.output).exists()
 
 
-def test_a_row_of_any_sample_without_a_translation_is_found_before_the_first_run(
+def test_missing_translations_of_any_sample_are_found_before_the_first_run(
     config: FinetuneStudyConfig, runs: Runs, tmp_path: Path
 ) -> None:
     tasks = [load_task(replace(config.single, sample_size=4, sample_seed=seed)) for seed in (1, 2)]
@@ -98,7 +98,7 @@ def test_a_row_of_any_sample_without_a_translation_is_found_before_the_first_run
         ({"noise": "characters", "noises": "none"}, "--noise and --noises exclude each other"),
     ],
 )
-def test_a_mistake_is_found_before_anything_is_read(
+def test_errors_are_found_before_any_file_is_read(
     config: FinetuneStudyConfig, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(NearfarError, match=message):
@@ -128,7 +128,7 @@ def test_several_processes_are_refused(
         {"scl_model": "other"},
     ],
 )
-def test_each_study_flag_makes_a_study(flags: dict[str, Any], tmp_path: Path) -> None:
+def test_each_study_flag_selects_a_study(flags: dict[str, Any], tmp_path: Path) -> None:
     plain = FinetuneStudyConfig(output="x", task="rte", epochs=7, text_columns=("a", "b"), sample_size=None)
     assert not plain.is_study
     config = replace(plain, **flags)
@@ -159,7 +159,7 @@ def test_main_from_flags_to_tables(config: FinetuneStudyConfig, capsys: pytest.C
     study = StudyResult.load(Path(config.output, "study.json"))
     assert [(cell.setting, cell.variant, cell.sample) for cell in study.cells] == keys(config)
     steps = {cell.setting: cell.steps for cell in study.cells}
-    assert steps == {"4 rows, balanced": 4, "8 rows, balanced": 4}  # a sample smaller than a batch is one
+    assert steps == {"4 rows, balanced": 4, "8 rows, balanced": 4}  # a sample smaller than a batch is one batch
     for row in study.settings:
         for held in row.variants.values():
             assert held.samples == 2
@@ -169,7 +169,7 @@ def test_main_from_flags_to_tables(config: FinetuneStudyConfig, capsys: pytest.C
     assert "finished" in capsys.readouterr().err
 
 
-def test_a_run_is_the_same_in_a_study_and_alone(config: FinetuneStudyConfig) -> None:
+def test_a_run_of_a_study_equals_a_single_run(config: FinetuneStudyConfig) -> None:
     study = finetune_study(replace(config, samples=1, few_shot="8"))
     for cell, one in zip(study.cells, plan_runs(replace(config, samples=1, few_shot="8")), strict=True):
         alone = single_runs.finetune(replace(one.config, output=f"{config.output}-{cell.variant}"))
