@@ -144,7 +144,7 @@ def soft_labels(scores, classes=5):
 def relatedness(x, scores, dev_x, dev_scores, test_x, *, epochs=50, most=1000):
     """Return the predicted scores of test, and the best Pearson on dev."""
     one = Classifier(x.shape[1], 5, 0.0)
-    wanted, grades = soft_labels(scores), np.arange(1, 6)
+    targets, grades = soft_labels(scores), np.arange(1, 6)
 
     def predict(some):
         with torch.no_grad():
@@ -157,7 +157,7 @@ def relatedness(x, scores, dev_x, dev_scores, test_x, *, epochs=50, most=1000):
             for start in range(0, len(x), 64):
                 some = order[start : start + 64]
                 found = torch.softmax(one.model(torch.tensor(x[some])), dim=1)
-                loss = nn.functional.mse_loss(found, torch.tensor(wanted[some]))
+                loss = nn.functional.mse_loss(found, torch.tensor(targets[some]))
                 one.optimiser.zero_grad()
                 loss.backward()
                 one.optimiser.step()

@@ -34,9 +34,9 @@ COMMANDS = {
 
 def run(code: str) -> str:
     """Return the output of ``code`` in a new process."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def test_import_loads_nothing_heavy() -> None:

@@ -71,8 +71,8 @@ def test_settings_of_methods_import_only_settings(file: Path) -> None:
 
 def test_configs_and_the_registry_load_no_torch() -> None:
     code = "import sys, nearfar.config as c; kinds = [*c.METHODS.values()]; print(len(kinds), 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    number, torch = done.stdout.split()
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    number, torch = completed.stdout.split()
     assert int(number) >= len(SETTINGS) > 4
     assert torch == "False"
 

@@ -181,14 +181,14 @@ def test_a_file_that_is_not_a_flow_raises(tmp_path):
         Flow.load(tmp_path, encode)
     flow = Flow.fit(encode, TEXTS)
     flow.save(tmp_path)
-    whole = (tmp_path / FILE).read_bytes()
+    content = (tmp_path / FILE).read_bytes()
     for damaged in (
         b"",
-        whole[:-10],
-        whole.replace(b'\\"depth\\": 3', b'\\"depth\\": 2'),
-        whole.replace(b"flow", b"glow", 1),
+        content[:-10],
+        content.replace(b'\\"depth\\": 3', b'\\"depth\\": 2'),
+        content.replace(b"flow", b"glow", 1),
     ):
-        assert damaged != whole
+        assert damaged != content
         (tmp_path / FILE).write_bytes(damaged)
         with pytest.raises(NearfarError, match="is damaged or not a saved flow"):
             Flow.load(tmp_path, encode)

@@ -26,7 +26,7 @@ def random_glow(dim: int, *, seed: int = 0, **sizes: int) -> Glow:
 
 def by_hand(glow: Glow, x: np.ndarray) -> tuple[list[float], float]:
     """Z of one text and the log of the volume, as plain loops over the 1x1 convolutions of the authors' code."""
-    log_volume, done = 0.0, []
+    log_volume, finished = 0.0, []
     for number, level in enumerate(glow.levels):
         for step in level:
             norm, net = step.norm, step.coupling
@@ -43,8 +43,8 @@ def by_hand(glow: Glow, x: np.ndarray) -> tuple[list[float], float]:
             x[half:] += h * np.exp(3 * net.last_log_scale.detach().numpy())
         if number < len(glow.levels) - 1:
             half = (len(x) + 1) // 2
-            done, x = [*done, *x[half:]], x[:half]
-    return [*done, *x], log_volume
+            finished, x = [*finished, *x[half:]], x[:half]
+    return [*finished, *x], log_volume
 
 
 def zipped(values: np.ndarray, norm: ActNorm) -> list[tuple[float, float, float]]:

@@ -93,13 +93,13 @@ def test_no_names_and_no_secrets(
     monkeypatch.setenv("HF_ENDPOINT", "http://anneliese:geheim@127.0.0.1:1/hub")
     for flags in (["--json"], []):
         assert main(["env", *flags]) == 0
-        said = capsys.readouterr()
-        assert "anneliese" not in said.out + said.err
-        assert "geheim" not in said.out + said.err
-        assert "~/sets" in said.out
-        assert "/scratch/<user>/sets" in said.out
-        assert "CXX is ~/bin/c++, but there is no such program" in said.out
-        assert "http://127.0.0.1:1/hub" in said.out
+        output = capsys.readouterr()
+        assert "anneliese" not in output.out + output.err
+        assert "geheim" not in output.out + output.err
+        assert "~/sets" in output.out
+        assert "/scratch/<user>/sets" in output.out
+        assert "CXX is ~/bin/c++, but there is no such program" in output.out
+        assert "http://127.0.0.1:1/hub" in output.out
 
 
 @pytest.mark.parametrize("home", ["", "/", None])
@@ -196,11 +196,11 @@ def test_a_hub_that_does_not_respond(monkeypatch: pytest.MonkeyPatch, capsys: py
 
 
 def test_a_name_lookup_that_never_ends(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    done = threading.Event()
+    released = threading.Event()
     monkeypatch.setattr(env, "TIMEOUT", 0.05)
-    monkeypatch.setattr(env, "_probe_url", lambda _: done.wait() and {})
+    monkeypatch.setattr(env, "_probe_url", lambda _: released.wait() and {})
     hub = env_report(capsys)["hub"]
-    done.set()
+    released.set()
     assert hub["reachable"] is False
     assert hub["answer"] == "none within 0.1 s"
 

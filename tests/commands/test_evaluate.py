@@ -70,9 +70,9 @@ def test_a_missing_named_task_raises(monkeypatch, tmp_path):
         evaluate(letters, tasks=[str(tmp_path / "nowhere.tsv")], progress=False)
 
 
-def some_tasks(*there):
+def some_tasks(*available):
     def load_task(name):
-        if name not in there:
+        if name not in available:
             raise NearfarError(f"{name} is nowhere.")
         texts = ["ab", "abc", "cd", "xyz", name]
         return {"one": [ScoredPair("ab", text, float(score)) for score, text in enumerate(texts)]}
@@ -119,15 +119,15 @@ def labelled_file(tmp_path):
 
 
 def test_only_own_pairs_and_labelled_texts_are_scored(pairs_file, labelled_file, tmp_path):
-    asked = []
+    encoded = []
 
     def counting(texts):
-        asked.extend(texts)
+        encoded.extend(texts)
         return letters(texts)
 
     settings = {"protocol": "exact", "folds": 3, "resamples": 20, "progress": False}
     result = evaluate(counting, pairs=[pairs_file], labelled=[labelled_file], output=tmp_path / "r.json", **settings)
-    assert len(asked) == len(set(asked)) == result.texts
+    assert len(encoded) == len(set(encoded)) == result.texts
     assert list(result.tasks) == [pairs_file]
     assert list(result.transfer.tasks) == [labelled_file]
     probed = result.transfer.tasks[labelled_file]
@@ -135,9 +135,9 @@ def test_only_own_pairs_and_labelled_texts_are_scored(pairs_file, labelled_file,
     assert probed.accuracy.score > 90
     assert EvaluationResult.load(tmp_path / "r.json") == result
     assert "labelled.tsv | 120 | accuracy |" in (tmp_path / "r.md").read_text()
-    alone = evaluate(letters, labelled=labelled_file, **settings)
-    assert alone.tasks == {}
-    assert alone.transfer.tasks == result.transfer.tasks
+    separate = evaluate(letters, labelled=labelled_file, **settings)
+    assert separate.tasks == {}
+    assert separate.transfer.tasks == result.transfer.tasks
     with pytest.raises(NearfarError, match="both as scored pairs and as labelled"):
         evaluate(letters, tasks=[labelled_file], labelled=[labelled_file], progress=False)
 
@@ -178,9 +178,9 @@ def test_a_baseline_is_evaluated_by_its_name(pairs_file, tmp_path):
         f"{n % 6}\t{first}\t{second}" for n, (first, second) in enumerate(zip(texts[::2], texts[1::2], strict=True))
     ]
     (tmp_path / "tiny.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *lines]) + "\n", encoding="utf-8")
-    asked = {"tasks": str(tmp_path / "tiny.tsv"), "resamples": 0, "progress": False}
-    plain = evaluate(str(tmp_path / "tiny"), **asked)
-    fitted = evaluate(f"whitening:{tmp_path / 'tiny'}", **asked)
+    settings = {"tasks": str(tmp_path / "tiny.tsv"), "resamples": 0, "progress": False}
+    plain = evaluate(str(tmp_path / "tiny"), **settings)
+    fitted = evaluate(f"whitening:{tmp_path / 'tiny'}", **settings)
     assert fitted.config["transductive"] is True
     assert fitted.tasks != plain.tasks
 
@@ -196,12 +196,12 @@ def test_a_baseline_fitted_on_a_task_does_not_depend_on_other_tasks(pairs_file, 
             "\n".join(["score\tsentence1\tsentence2", *lines]) + "\n", encoding="utf-8"
         )
     many, few = (str(tmp_path / f"{name}.tsv") for name in ("many", "few"))
-    asked = {"resamples": 0, "progress": False}
+    settings = {"resamples": 0, "progress": False}
     for baseline in ("whitening", "flow"):
         spec = f"{baseline}:{tmp_path / 'tiny'}"
-        alone = evaluate(spec, tasks=[many], **asked)
-        together = evaluate(spec, tasks=[few, many], **asked)
-        assert together.tasks[many] == alone.tasks[many]
+        separate = evaluate(spec, tasks=[many], **settings)
+        together = evaluate(spec, tasks=[few, many], **settings)
+        assert together.tasks[many] == separate.tasks[many]
     assert list(together.tasks) == [many]  # a flow's batch has 64 texts
     assert "batch_size is 64" in together.unavailable[few]
 

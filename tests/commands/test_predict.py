@@ -60,8 +60,8 @@ def assert_labelled(file: Path, expected: np.ndarray, **texts: list[str]) -> Non
     rows = read(file)
     names = ["p_no", "p_may be", "p_yes"]
     assert list(rows[0]) == [*texts, "label", *names]
-    for column, given in texts.items():
-        assert [row[column] for row in rows] == given
+    for column, values in texts.items():
+        assert [row[column] for row in rows] == values
     shares = np.array([[float(row[name]) for name in names] for row in rows])
     assert np.abs(shares.sum(axis=1) - 1).max() < 2e-6
     assert np.ptp(shares, axis=0).max() > 0.2

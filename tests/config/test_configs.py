@@ -133,12 +133,12 @@ def test_a_config_shows_its_batches(
         expected += [f"and 0.1 times {named(second)}:", "    positive  "]
 
     assert main(["train", str(file), "--output", "run", *flags, "--dry-run"]) == 0
-    told = capsys.readouterr().out
-    assert all(f"\nbatch {number}\n" in told for number in (1, 2, 3))
+    output = capsys.readouterr().out
+    assert all(f"\nbatch {number}\n" in output for number in (1, 2, 3))
     for word in expected:
-        assert word in told, word
+        assert word in output, word
     fields = {field for line in (folder / DATA[method]).read_text().splitlines() for field in line.split("\t")}
-    assert any(f"  {field}" in told for field in fields if " " in field)  # texts, not labels or scores
+    assert any(f"  {field}" in output for field in fields if " " in field)  # texts, not labels or scores
     assert not Path("run").exists()
 
 
@@ -353,15 +353,15 @@ def test_the_given_name_is_not_suggested() -> None:
 
 
 def test_many_epochs_are_not_iterated_when_max_steps_is_small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+    epochs_iterated: list[int] = []
     steps = NliBatches.steps
 
     def counted(batches: NliBatches, epoch: int) -> int:
-        asked.append(epoch)
+        epochs_iterated.append(epoch)
         return steps(batches, epoch)
 
     monkeypatch.setattr(NliBatches, "steps", counted)
     monkeypatch.chdir(folder)
     flags = "--output x --model tiny --data nli.tsv --evaluate-on dev.tsv --batch-size 10 --dry-run".split()
     assert main(["train", "scl", *flags, *"--epochs 100000 --max-steps 20 --accumulate 2".split()]) == 0
-    assert len(asked) < 10
+    assert len(epochs_iterated) < 10

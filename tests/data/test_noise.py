@@ -26,15 +26,15 @@ def test_rate_zero_changes_nothing(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_noise_of_a_text_does_not_depend_on_other_texts(kind):
     texts = [f"{LONG} {number}" for number in range(3)]
-    there = add_noise(texts, kind, 0.3, seed=1)
-    assert there == add_noise(texts[::-1], kind, 0.3, seed=1)[::-1]
-    assert there[1:2] == add_noise(texts[1:2], kind, 0.3, seed=1)
-    assert add_noise([texts[0]] * 2, kind, 0.3, seed=1) == [there[0]] * 2
-    assert noisy(texts[0], kind, 0.3, seed=2) != there[0] != noisy(texts[0], kind, 0.30001, seed=1)
+    noisy_texts = add_noise(texts, kind, 0.3, seed=1)
+    assert noisy_texts == add_noise(texts[::-1], kind, 0.3, seed=1)[::-1]
+    assert noisy_texts[1:2] == add_noise(texts[1:2], kind, 0.3, seed=1)
+    assert add_noise([texts[0]] * 2, kind, 0.3, seed=1) == [noisy_texts[0]] * 2
+    assert noisy(texts[0], kind, 0.3, seed=2) != noisy_texts[0] != noisy(texts[0], kind, 0.30001, seed=1)
     # and is independent of the noise of other texts
-    gone = [set(WORDS) - set(text.split()) for text in there]
+    changed = [set(WORDS) - set(text.split()) for text in noisy_texts]
     if kind == "word-dropout":
-        assert 50 < len(gone[0] & gone[1]) < 130  # 0.3 x 0.3 x 1000 = 90 expected
+        assert 50 < len(changed[0] & changed[1]) < 130  # 0.3 x 0.3 x 1000 = 90 expected
 
 
 def test_words_are_dropped_at_the_rate():

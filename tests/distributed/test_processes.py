@@ -51,8 +51,8 @@ def work(rank: int, size: int, folder: Path, rows: int) -> None:
         )
     found = every_gradient(folder, Processes(), rows, micro_batch=3 if size == 2 else None)
     torch.save(found, folder / f"found{size}-{rank}.pt")
-    told = Processes().broadcast_from_first(lambda: "hello" if rank == 0 else "never computed")
-    assert told == "hello"
+    received = Processes().broadcast_from_first(lambda: "hello" if rank == 0 else "never computed")
+    assert received == "hello"
     assert Processes().any_process(rank == size - 1)
     distributed.barrier()
     group = weakref.ref(distributed.group.WORLD)

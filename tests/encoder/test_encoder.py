@@ -159,12 +159,12 @@ def test_each_distinct_text_is_encoded_once(folder: Path, monkeypatch: pytest.Mo
 def test_batches_stay_within_the_token_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder.from_pretrained(folder)
     texts = sentences(40)
-    whole = encoder.encode(texts)
+    expected = encoder.encode(texts)
     seen: list[int] = []
     forward = Encoder.forward
     monkeypatch.setattr(encoder_module, "TOKENS_PER_BATCH", 30)
     monkeypatch.setattr(Encoder, "forward", lambda self, ids: seen.append(sum(map(len, ids))) or forward(self, ids))
-    assert np.abs(encoder.encode(texts) - whole).max() < 1e-5
+    assert np.abs(encoder.encode(texts) - expected).max() < 1e-5
     assert max(seen) <= 30
     assert len(seen) > 5
 

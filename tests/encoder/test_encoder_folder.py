@@ -26,8 +26,8 @@ def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
         Encoder.from_pretrained(damaged)
 
     damaged = copy()
-    whole = (damaged / "model.safetensors").read_bytes()
-    (damaged / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    content = (damaged / "model.safetensors").read_bytes()
+    (damaged / "model.safetensors").write_bytes(content[: len(content) // 2])
     with pytest.raises(NearfarError, match="truncated or damaged"):
         Encoder.from_pretrained(damaged)
 

@@ -62,9 +62,9 @@ def test_without_the_check_vectors_are_returned_unchanged(folder: Path) -> None:
 
 
 def test_a_long_text_is_shortened_in_the_message() -> None:
-    said = str(NotFiniteError(7, "word " * 500))
-    assert said.startswith("text 7 (counted from 0), 'word word")
-    assert len(said) < 300
+    message = str(NotFiniteError(7, "word " * 500))
+    assert message.startswith("text 7 (counted from 0), 'word word")
+    assert len(message) < 300
 
 
 def test_layers_name_the_text(folder: Path) -> None:

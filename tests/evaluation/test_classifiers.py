@@ -39,17 +39,17 @@ def test_classifiers_trained_together_equal_classifiers_trained_alone(nhid):
     trained = train(torch.as_tensor(x), targets, jobs, score=increasing_score(), nhid=nhid, schedule=SHORT)
     for job, found in zip(jobs, trained, strict=True):
         for number, penalty in enumerate(job.penalties):
-            alone = Classifier(x.shape[1], 3, penalty, nhid=nhid)
-            before = [parameter.detach().clone() for parameter in alone.model.parameters()]
+            single = Classifier(x.shape[1], 3, penalty, nhid=nhid)
+            before = [parameter.detach().clone() for parameter in single.model.parameters()]
             for _ in range(6):
-                alone.epoch(x[job.train], y[job.train])
-            after = [parameter.detach() for parameter in alone.model.parameters()]
+                single.epoch(x[job.train], y[job.train])
+            after = [parameter.detach() for parameter in single.model.parameters()]
             assert min((a - b).abs().max() for a, b in zip(after, before, strict=True)) > 1e-3
             layers = [layer for weight in found.weights for layer in (weight[number, :, :-1], weight[number, :, -1])]
             for ours, theirs in zip(layers, after, strict=True):
                 torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
             logits = outputs([weight[number : number + 1] for weight in found.weights], torch.as_tensor(x))[0].T
-            torch.testing.assert_close(logits, alone.model(torch.as_tensor(x)).detach(), atol=1e-4, rtol=0)
+            torch.testing.assert_close(logits, single.model(torch.as_tensor(x)).detach(), atol=1e-4, rtol=0)
 
 
 def test_the_penalty_has_an_effect_and_the_global_generator_is_unchanged():
@@ -69,17 +69,21 @@ def checks(scores, *, schedule):
     """Give one classifier these scores; return the number used, the best, and the check whose weights were kept."""
     x, y = problem(20)
     targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
-    said, states = [], []
+    more_needed, states = [], []
 
     def score(rows, logits):
         states.append(logits.clone())
-        said.append(scores[len(said)])
-        return np.array([said[-1]])
+        more_needed.append(scores[len(more_needed)])
+        return np.array([more_needed[-1]])
 
     job = Job(np.arange(20), np.arange(20), (0.0,), np.random.RandomState(0))
     (found,) = train(torch.as_tensor(x), targets, [job], score=score, schedule=schedule)
     kept = outputs(found.weights, torch.as_tensor(x))
-    return len(said), found.scores[0], [number for number, state in enumerate(states) if torch.equal(state, kept)]
+    return (
+        len(more_needed),
+        found.scores[0],
+        [number for number, state in enumerate(states) if torch.equal(state, kept)],
+    )
 
 
 def test_misses_are_counted_in_total_and_the_best_weights_are_returned():

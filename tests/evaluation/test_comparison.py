@@ -79,8 +79,8 @@ def test_overall_is_the_average_without_counting_sick_twice():
     rows = [comparison.tasks[name] for name in names]
     width = np.sqrt(np.sum([(row.high - row.low) ** 2 for row in rows])) / 3
     assert overall.high - overall.low == pytest.approx(width, rel=0.25)
-    alone = {name: DATA[name] for name in ("stsb", "sickr-full")}
-    comparison = compare_runs([run(1.0, data=alone)], [run(2.0, data=alone)], resamples=10)
+    averaged = {name: DATA[name] for name in ("stsb", "sickr-full")}
+    comparison = compare_runs([run(1.0, data=averaged)], [run(2.0, data=averaged)], resamples=10)
     assert comparison.overall.tasks == ["stsb", "sickr-full"]
 
 

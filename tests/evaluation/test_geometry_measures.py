@@ -118,9 +118,9 @@ def test_zero_vectors_have_cosine_zero():
     assert mean_cosine(x) == pytest.approx(1 / 3)
     assert alignment(x[:1], x[1:2]) == pytest.approx(1)
     assert effective_rank(x) == pytest.approx(1)
-    nothing = np.zeros((4, 3))
-    assert geometry(nothing) == {"uniformity": 0.0, "mean_cosine": 0.0, "effective_rank": 0.0}
-    assert "collapsed" in collapse_warning(geometry(nothing))
+    zeros = np.zeros((4, 3))
+    assert geometry(zeros) == {"uniformity": 0.0, "mean_cosine": 0.0, "effective_rank": 0.0}
+    assert "collapsed" in collapse_warning(geometry(zeros))
 
 
 def rotate(x, *, seed=3):
@@ -178,9 +178,9 @@ def test_the_spectrum_is_of_the_uncentred_cosine_matrix():
 
 
 def test_zero_vectors_and_equal_vectors():
-    nothing, equal = np.zeros((4, 3)), np.tile([[0.3, -1.2, 0.7]], (9, 1))
-    assert isotropy(nothing) == 1
-    assert spectrum(nothing).tolist() == [0, 0, 0]
+    zeros, equal = np.zeros((4, 3)), np.tile([[0.3, -1.2, 0.7]], (9, 1))
+    assert isotropy(zeros) == 1
+    assert spectrum(zeros).tolist() == [0, 0, 0]
     assert isotropy(equal) == pytest.approx(math.exp(-2))
     assert spectrum(equal).tolist() == pytest.approx([1, 0, 0], abs=1e-12)
 

@@ -62,9 +62,9 @@ def test_fits_do_not_depend_on_other_jobs(monkeypatch):
     together = torch.cat(fit(x, y, jobs, classes=3))
     monkeypatch.setattr(logistic, "_MAX_WEIGHTS", 1)
     monkeypatch.setattr(logistic, "_BLOCK", 1)
-    alone = torch.cat(fit(x, y, jobs, classes=3))
+    one_by_one = torch.cat(fit(x, y, jobs, classes=3))
     assert (together[:3] - together[3:6]).abs().max() > 1e-3  # folds differ
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+    torch.testing.assert_close(together, one_by_one, atol=1e-5, rtol=0)
 
 
 def test_constant_rows_give_the_majority_and_ties_the_lower_class():

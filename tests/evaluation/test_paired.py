@@ -89,12 +89,12 @@ def test_other_protocols_or_rows_are_refused():
 @pytest.mark.parametrize("task", ["mr", "learned"])
 def test_a_probe_without_a_result_is_reported(task):
     broken = probed(0.8, 2)
-    nothing = Estimate(None, None, None, "NaN in 'x'")
+    undefined = Estimate(None, None, None, "NaN in 'x'")
     tasks = broken.result.transfer.tasks
     if task == "mr":
-        tasks[task] = replace(tasks[task], accuracy=nothing, gold=[], predicted=[])
+        tasks[task] = replace(tasks[task], accuracy=undefined, gold=[], predicted=[])
     else:
-        tasks[task] = replace(tasks[task], spearman=nothing, gold=[], predicted_e6=[])
+        tasks[task] = replace(tasks[task], spearman=undefined, gold=[], predicted_e6=[])
     rows = compare_runs([probed(0.8, 1)], [broken], resamples=50).tasks
     assert rows[task].reason == "undefined for 0.8-2.json: NaN in 'x'"
     assert rows[task].p is None
@@ -107,10 +107,10 @@ def test_three_sides_are_compared_pairwise_and_corrected_together():
     several = compare_pairwise(sides, resamples=300)
     assert [one.pair for one in several.comparisons] == [[0, 1], [0, 2], [1, 2]]
     assert [side.name for side in several.sides] == ["m0.9", "m0.88", "m0.6"]
-    alone = compare_runs(sides[0], sides[2], resamples=300).tasks["mr"]
+    pairwise = compare_runs(sides[0], sides[2], resamples=300).tasks["mr"]
     rows = [one.tasks[task] for one in several.comparisons for task in ("mr", "learned")]
     corrected = holm([row.p for row in rows])
     assert [row.p_holm for row in rows] == pytest.approx(corrected, abs=1e-6)
-    assert several.comparisons[1].tasks["mr"].p == alone.p
+    assert several.comparisons[1].tasks["mr"].p == pairwise.p
     assert several.comparisons[1].tasks["mr"].separable is True
     assert several.comparisons[0].tasks["mr"].separable is False

@@ -28,10 +28,10 @@ def figures(monkeypatch):
     return seen
 
 
-def clusters(count, *, apart=20.0, seed=0):
+def clusters(count, *, distance=20.0, seed=0):
     """Return two clusters of directions, one after the other."""
     rng = np.random.default_rng(seed)
-    centres = np.repeat(rng.normal(size=(2, 16)) * apart, count, axis=0)
+    centres = np.repeat(rng.normal(size=(2, 16)) * distance, count, axis=0)
     return (centres + rng.normal(size=centres.shape)).astype(np.float32)
 
 

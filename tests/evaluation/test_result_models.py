@@ -56,9 +56,9 @@ def changed(value: dict[str, Any], place: str, to: Any) -> dict[str, Any]:
 
 
 def test_complete_files_survive_a_round_trip() -> None:
-    whole = evaluation("A", {"one": 1.0, "two": None}) | {"transfer": transfer({"mr": None, "mrpc": 50.0})}
+    complete = evaluation("A", {"one": 1.0, "two": None}) | {"transfer": transfer({"mr": None, "mrpc": 50.0})}
     for content in (
-        whole,
+        complete,
         geometry("A", "B"),
         comparison(SIDES[0], SIDES[1], {"one": ROW}),
         three_way_comparison(),
@@ -149,9 +149,9 @@ def test_another_kind_of_file_is_refused() -> None:
     ],
 )
 def test_damaged_evaluations(place: str, to: Any, message: str) -> None:
-    whole = evaluation("A", {"one": 1.0}) | {"transfer": transfer({"mr": 50.0})}
+    complete = evaluation("A", {"one": 1.0}) | {"transfer": transfer({"mr": 50.0})}
     with pytest.raises(NearfarError, match=f"^f: is damaged, or was written by another version of nearfar: {message}"):
-        EvaluationResult.from_dict(changed(whole, place, to), source="f")
+        EvaluationResult.from_dict(changed(complete, place, to), source="f")
 
 
 @pytest.mark.parametrize(
@@ -173,11 +173,11 @@ def test_damaged_comparisons(place: str, to: Any, message: str) -> None:
 
 
 def test_comparisons_must_cover_each_pair_of_sides_and_the_same_tasks() -> None:
-    whole = three_way_comparison()
+    complete = three_way_comparison()
     with pytest.raises(NearfarError, match=r"f: .*: comparisons does not hold one comparison for each pair of sides"):
-        PairwiseResult.from_dict(changed(whole, "comparisons", whole["comparisons"][:2]), source="f")
+        PairwiseResult.from_dict(changed(complete, "comparisons", complete["comparisons"][:2]), source="f")
     with pytest.raises(NearfarError, match=r"f: .*: comparisons does not hold the same tasks for each pair of sides"):
-        PairwiseResult.from_dict(changed(whole, "comparisons.1.tasks", {"two": ROW}), source="f")
+        PairwiseResult.from_dict(changed(complete, "comparisons.1.tasks", {"two": ROW}), source="f")
 
 
 def test_damaged_geometries_studies_groups_and_records() -> None:

@@ -77,9 +77,9 @@ def test_every_distinct_text_is_encoded_once_in_one_call():
 
 def test_intervals_depend_on_the_seed_and_not_on_other_tasks():
     task, other = {"a": subset(30)}, {"b": subset(40, seed=1)}
-    alone = evaluate_sts(angles, {"mine": task}, resamples=50).tasks["mine"]
-    assert evaluate_sts(angles, {"other": other, "mine": task}, resamples=50).tasks["mine"] == alone
-    assert evaluate_sts(angles, {"mine": task}, resamples=50, seed=1).tasks["mine"] != alone
+    separate = evaluate_sts(angles, {"mine": task}, resamples=50).tasks["mine"]
+    assert evaluate_sts(angles, {"other": other, "mine": task}, resamples=50).tasks["mine"] == separate
+    assert evaluate_sts(angles, {"mine": task}, resamples=50, seed=1).tasks["mine"] != separate
 
 
 def test_averages_over_the_seven_tasks():

@@ -58,10 +58,10 @@ def test_every_distinct_text_is_encoded_once_in_one_call():
 
     both = {"one": task(60), "two": task(60, 40), "three": task(60, 40, 40, seed=3)}
     result = evaluate_transfer(encode, both, **FAST_SETTINGS)
-    wanted = {text for one in both.values() for rows in one.splits.values() for row in rows.texts for text in row}
+    distinct = {text for one in both.values() for rows in one.splits.values() for row in rows.texts for text in row}
     assert len(calls) == 1
-    assert sorted(calls[0]) == sorted(wanted)
-    assert (result.texts, result.dim) == (len(wanted), DIM)
+    assert sorted(calls[0]) == sorted(distinct)
+    assert (result.texts, result.dim) == (len(distinct), DIM)
     assert result.tasks["one"] == evaluate_transfer(vectors, {"one": both["one"]}, **FAST_SETTINGS).tasks["one"]
 
 
@@ -146,8 +146,8 @@ def test_an_invalid_named_set_is_reported_with_its_reason_and_the_others_are_sco
     assert entries["none"].spearman.reason == "no pairs in train"
     assert entries["mine"].accuracy.score > 60
     assert result.texts == 60
-    alone = evaluate_transfer(refuse, {"few": few}, **FAST_SETTINGS)
-    assert (alone.texts, alone.dim) == (0, None)
+    separate = evaluate_transfer(refuse, {"few": few}, **FAST_SETTINGS)
+    assert (separate.texts, separate.dim) == (0, None)
 
 
 @pytest.mark.parametrize(

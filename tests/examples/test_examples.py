@@ -112,9 +112,9 @@ def test_two_processes(folder: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*torchrun, str(FOLDER / "two_processes.py"), "pairs.tsv", "scored.tsv", "tiny", "run"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("2 processes") == 1
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.count("2 processes") == 1
     assert json.loads((folder / "run" / "run.json").read_text())["processes"] == 2
 
 

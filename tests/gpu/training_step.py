@@ -37,16 +37,16 @@ def prepared(
         overrides |= {"max_positives": "all", "max_negatives": "all"}  # random choices depend on the device
     if soft and getattr(METHODS[name], "temperature", 1.0) < 0.5:
         overrides |= {"temperature": 0.5}  # a lower one multiplies rounding
-    given = {"model": str(folder / "tiny"), "device": device, "precision": "fp32", **overrides, **settings}
-    return prepare(config(name, folder, **given), processes=processes)
+    values = {"model": str(folder / "tiny"), "device": device, "precision": "fp32", **overrides, **settings}
+    return prepare(config(name, folder, **values), processes=processes)
 
 
 def _classifier(folder: Path, device: str, *, processes: int, **settings: Any) -> Job:
     """Cross-entropy and SCL on labelled texts."""
     parts = {name: str(folder / f"{name}.tsv") for name in ("validation", "test")}
-    given = {"model": str(folder / "tiny"), "precision": "fp32", "batch_size": 10, **settings}
-    given |= {"dropout": 0.0 if given["model"].endswith("tiny") else 0.3}
-    config = FinetuneConfig(output="unused", task=str(folder / "labelled.tsv"), scl_weight=0.5, **parts, **given)
+    values = {"model": str(folder / "tiny"), "precision": "fp32", "batch_size": 10, **settings}
+    values |= {"dropout": 0.0 if values["model"].endswith("tiny") else 0.3}
+    config = FinetuneConfig(output="unused", task=str(folder / "labelled.tsv"), scl_weight=0.5, **parts, **values)
     task = load_task(config)
     return make_job(config, task, open_classifier(config, task, device=device), processes=processes)
 

@@ -25,20 +25,20 @@ TRAIN = "--output new --model tiny --evaluate-on pairs.tsv --batch-size 2 --max-
         ("bt", "one.tsv", "sentence\ttranslation\na dog\ta cat\n"),
     ],
 )
-def test_the_error_names_a_single_row_as_the_cause(world: Path, method: str, name: str, text: str) -> None:
-    (world / name).write_text(text)
-    said = assert_refused(["train", method, "--data", name, *TRAIN], "there is 1 row in one.tsv")
-    assert "from 2 to 1" not in said
-    assert not (world / "new").exists()
+def test_the_error_names_a_single_row_as_the_cause(workspace: Path, method: str, name: str, text: str) -> None:
+    (workspace / name).write_text(text)
+    output = assert_refused(["train", method, "--data", name, *TRAIN], "there is 1 row in one.tsv")
+    assert "from 2 to 1" not in output
+    assert not (workspace / "new").exists()
 
 
-def test_a_name_is_not_suggested_for_itself(world: Path) -> None:
-    (world / "gone.tsv").symlink_to("nowhere")
-    said = assert_refused(["train", "scl", "--data", "gone.tsv", *TRAIN], "gone.tsv")
-    assert "Did you mean 'gone.tsv'" not in said
-    (world / "twice.tsv").write_text("premise\tlabel\tlabel\thypothesis\na\t0\t0\tb\n")
-    said = assert_refused(["train", "scl", "--data", "twice.tsv", *TRAIN], "2 columns named 'label'")
-    assert "Did you mean 'label'" not in said
+def test_a_name_is_not_suggested_for_itself(workspace: Path) -> None:
+    (workspace / "gone.tsv").symlink_to("nowhere")
+    output = assert_refused(["train", "scl", "--data", "gone.tsv", *TRAIN], "gone.tsv")
+    assert "Did you mean 'gone.tsv'" not in output
+    (workspace / "twice.tsv").write_text("premise\tlabel\tlabel\thypothesis\na\t0\t0\tb\n")
+    output = assert_refused(["train", "scl", "--data", "twice.tsv", *TRAIN], "2 columns named 'label'")
+    assert "Did you mean 'label'" not in output
 
 
 class Collapsing:

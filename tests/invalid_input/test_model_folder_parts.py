@@ -153,8 +153,8 @@ def test_weights_in_several_files(models: Path, tmp_path: Path) -> None:
     assert len(shards) > 2
     expected = Encoder.from_pretrained(models / "plain").encode(sentences(5))
     assert (Encoder.from_pretrained(folder).encode(sentences(5)) == expected).all()
-    whole = (folder / shards[1]).read_bytes()
-    (folder / shards[1]).write_bytes(whole[: len(whole) // 2])
+    content = (folder / shards[1]).read_bytes()
+    (folder / shards[1]).write_bytes(content[: len(content) // 2])
     assert_load_refused(lambda: Encoder.from_pretrained(folder), folder, (shards[1], "truncated or damaged"))
     (folder / "model.safetensors.index.json").unlink()
     assert_load_refused(
@@ -217,10 +217,10 @@ SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
 
 @pytest.mark.parametrize("row", SPOILT)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_by_command(world: Path, command: str, row: str) -> None:
+def test_by_command(workspace: Path, command: str, row: str) -> None:
     spoil, mention = SPOILT[row]
     if command == "predict":
-        shutil.rmtree(world / "tiny")
-        (world / "classifier" / "model").rename(world / "tiny")
-    spoil(world / "tiny")
+        shutil.rmtree(workspace / "tiny")
+        (workspace / "classifier" / "model").rename(workspace / "tiny")
+    spoil(workspace / "tiny")
     assert_refused(COMMANDS[command].split(), mention)

@@ -25,7 +25,7 @@ TO_FILE = {
 
 
 @pytest.fixture
-def user_files(world: Path) -> Path:
+def user_files(workspace: Path) -> Path:
     """A folder with a user's files, also as Parquet."""
     import pyarrow
     import pyarrow.parquet
@@ -40,7 +40,7 @@ def user_files(world: Path) -> Path:
         f'{{"score": {score}, "sentence1": "{first}", "sentence2": "{second}"}}\n' for score, first, second in lines
     )
     Path("scored.json").write_text("".join(rows), encoding="utf-8")
-    return world
+    return workspace
 
 
 def same(file: str) -> str:
@@ -117,11 +117,11 @@ def test_the_markdown_of_a_result_may_be_an_input(user_files: Path, overwrite: b
 def test_other_files_are_replaced_only_with_overwrite(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     Path(name).write_text("a thesis", encoding="utf-8")
-    said = assert_refused([*command.split(), name], f"--output {name}: ", "replace it by --overwrite")
-    assert "Writing" not in said
+    output = assert_refused([*command.split(), name], f"--output {name}: ", "replace it by --overwrite")
+    assert "Writing" not in output
     assert Path(name).read_text(encoding="utf-8") == "a thesis"
-    answer = run_cli([*command.split(), name, "--overwrite"])
-    assert answer.status == 0, answer.err
+    result = run_cli([*command.split(), name, "--overwrite"])
+    assert result.status == 0, result.err
     assert Path(name).read_bytes()[:8] != b"a thesis"
 
 
@@ -129,8 +129,8 @@ def test_other_files_are_replaced_only_with_overwrite(user_files: Path, row: str
 def test_a_result_of_nearfar_is_replaced(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     for _ in range(2):
-        answer = run_cli([*command.split(), name])
-        assert answer.status == 0, answer.err
+        result = run_cli([*command.split(), name])
+        assert result.status == 0, result.err
 
 
 @pytest.mark.parametrize("row", ["predict", "encode", "encode parquet"])
@@ -259,9 +259,9 @@ TOO_LONG = {
 
 @pytest.mark.parametrize("row", TOO_LONG)
 def test_paths_that_are_too_long(user_files: Path, row: str) -> None:
-    said = assert_refused(TOO_LONG[row], "xxx", "has a name of over 2", "choose a shorter one")
+    output = assert_refused(TOO_LONG[row], "xxx", "has a name of over 2", "choose a shorter one")
     assert not Path("new").exists()
-    assert len(said) < 1500
+    assert len(output) < 1500
 
 
 @pytest.mark.parametrize("row", TO_FILE)
@@ -319,8 +319,8 @@ RUN_AS_MODEL = {
 
 @pytest.mark.parametrize("row", RUN_AS_MODEL)
 def test_a_run_s_folder_is_its_model(user_files: Path, row: str) -> None:
-    answer = run_cli(RUN_AS_MODEL[row].split())
-    assert answer.status == 0, answer.err
+    result = run_cli(RUN_AS_MODEL[row].split())
+    assert result.status == 0, result.err
     if row == "encode":
         assert run_cli("encode run/model --input texts.txt --output w.npy".split()).status == 0
         assert Path("v.npy").read_bytes() == Path("w.npy").read_bytes()

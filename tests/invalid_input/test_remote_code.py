@@ -46,11 +46,11 @@ def set_config_and_model_code(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def saved(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Valid models: ``plain``, ``modules`` (with a Dense and a Normalize), ``classifier``, ``translator``."""
     folder = tmp_path_factory.mktemp("models")
-    shutil.copytree(valid_world / "tiny", folder / "plain")
-    shutil.copytree(valid_world / "classifier" / "model", folder / "classifier")
+    shutil.copytree(valid_workspace / "tiny", folder / "plain")
+    shutil.copytree(valid_workspace / "classifier" / "model", folder / "classifier")
     save_tiny_seq2seq(folder / "translator")
     encoder = Encoder.from_pretrained(folder / "plain")
     encoder.add_dense()
@@ -60,7 +60,7 @@ def saved(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def evil(saved: Path, world: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+def evil(saved: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
     """Copies a model to the folder ``evil``, with custom code next to its files; the code is also importable."""
 
     def prompt(*_: object) -> str:
@@ -68,14 +68,14 @@ def evil(saved: Path, world: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[
 
     monkeypatch.setattr(builtins, "input", prompt)
     monkeypatch.setattr("sys.stdin", io.StringIO("yes\n" * 20))
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(world / "cache"))
-    monkeypatch.syspath_prepend(str(world / "evil"))
-    shutil.copytree(saved / "translator", world / "translator")
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(workspace / "cache"))
+    monkeypatch.syspath_prepend(str(workspace / "evil"))
+    shutil.copytree(saved / "translator", workspace / "translator")
 
     def make(kind: str) -> Path:
-        shutil.copytree(saved / kind, world / "evil")
-        (world / "evil" / "evil.py").write_text(CODE.format(marker=str(world / "RAN")))
-        return world / "evil"
+        shutil.copytree(saved / kind, workspace / "evil")
+        (workspace / "evil" / "evil.py").write_text(CODE.format(marker=str(workspace / "RAN")))
+        return workspace / "evil"
 
     return make
 
@@ -105,7 +105,7 @@ OPENED_AS = {"plain": "AutoModel", "classifier": "AutoModelForSequenceClassifica
 
 @pytest.mark.parametrize("what", ["an unknown type", "the model", "the tokenizer"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_by_command(evil: Callable[[str], Path], world: Path, command: str, what: str) -> None:
+def test_by_command(evil: Callable[[str], Path], workspace: Path, command: str, what: str) -> None:
     kind, argv = COMMANDS[command]
     folder = evil(kind)
     if what == "an unknown type":
@@ -118,7 +118,7 @@ def test_by_command(evil: Callable[[str], Path], world: Path, command: str, what
     file = "tokenizer_config.json" if what == "the tokenizer" else "config.json"
     output = "" if "--output" in argv or argv.startswith("evaluate") else " --output out.tsv"
     assert_refused((argv + output).split(), f"evil/{file}: {OWN}", NEVER)
-    assert not (world / "RAN").exists()
+    assert not (workspace / "RAN").exists()
 
 
 REFUSED: dict[str, tuple[str, Callable[[Path], None], tuple[str, ...]]] = {
@@ -208,14 +208,14 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("row", REFUSED)
-def test_by_kind_of_code(evil: Callable[[str], Path], world: Path, row: str) -> None:
+def test_by_kind_of_code(evil: Callable[[str], Path], workspace: Path, row: str) -> None:
     kind, spoil, mentions = REFUSED[row]
     spoil(evil(kind))
     assert_refused(ENCODE.split(), *mentions)
-    assert not (world / "RAN").exists()
+    assert not (workspace / "RAN").exists()
 
 
-def test_a_class_that_transformers_has_is_taken_from_transformers(evil: Callable[[str], Path], world: Path) -> None:
+def test_a_class_that_transformers_has_is_taken_from_transformers(evil: Callable[[str], Path], workspace: Path) -> None:
     expected = Encoder.from_pretrained("tiny").encode(["a dog"])
     known = {"AutoConfig": "evil.BertConfig", "AutoModel": "evil.BertModel", "AutoModelForMaskedLM": "evil.EvilModel"}
     edit_json(evil("plain") / "config.json", auto_map=known)
@@ -224,7 +224,7 @@ def test_a_class_that_transformers_has_is_taken_from_transformers(evil: Callable
     assert (encoder.encode(["a dog"]) == expected).all()
     encoder.save_pretrained("again")
     assert "auto_map" not in json.loads(Path("again/config.json").read_text())
-    assert not (world / "RAN").exists()
+    assert not (workspace / "RAN").exists()
 
 
 @pytest.mark.parametrize("kind", ["models.Pooling", "models.pooling.Pooling", "sentence_transformer.modules.Pooling"])
@@ -233,20 +233,20 @@ def test_other_module_names_are_supported(evil: Callable[[str], Path], kind: str
     assert Encoder.from_pretrained("evil").pooling == "mean"
 
 
-def test_symlinks_may_point_outside_the_folder(evil: Callable[[str], Path], world: Path) -> None:
+def test_symlinks_may_point_outside_the_folder(evil: Callable[[str], Path], workspace: Path) -> None:
     folder = evil("modules")
-    (folder / "1_Pooling").rename(world / "elsewhere")
-    (folder / "1_Pooling").symlink_to(world / "elsewhere")
+    (folder / "1_Pooling").rename(workspace / "elsewhere")
+    (folder / "1_Pooling").symlink_to(workspace / "elsewhere")
     assert Encoder.from_pretrained("evil").pooling == "mean"
 
 
-def test_the_code_would_run(evil: Callable[[str], Path], world: Path) -> None:
+def test_the_code_would_run(evil: Callable[[str], Path], workspace: Path) -> None:
     """Otherwise the tests above would prove nothing."""
     from transformers import AutoModel
 
     set_config_and_model_code(evil("plain"))
     with pytest.raises(NearfarError, match=OWN):
         Encoder.from_pretrained("evil")
-    assert not (world / "RAN").exists()
+    assert not (workspace / "RAN").exists()
     AutoModel.from_pretrained("evil", trust_remote_code=True)
-    assert (world / "RAN").exists()
+    assert (workspace / "RAN").exists()

@@ -16,18 +16,18 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 @pytest.fixture(scope="module")
-def valid_results(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def valid_results(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Small files of every kind: an evaluation, a fine-tuning, comparisons of two and three, a geometry, a run."""
     folder = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        shutil.copy(valid_world / "result.json", "scores.json")
-        shutil.copy(valid_world / "classifier/result.json", "tuned.json")
-        shutil.copy(valid_world / "run/run.json", "record.json")
+        shutil.copy(valid_workspace / "result.json", "scores.json")
+        shutil.copy(valid_workspace / "classifier/result.json", "tuned.json")
+        shutil.copy(valid_workspace / "run/run.json", "record.json")
         Path("space.json").write_text(json.dumps(geometry("base")), encoding="utf-8")
         for sides, output in ((2, "two.json"), (3, "three.json")):
-            answer = run_cli(["compare", *["scores.json"] * sides, "--resamples", "9", "--output", output])
-            assert answer.status == 0, answer.err
+            result = run_cli(["compare", *["scores.json"] * sides, "--resamples", "9", "--output", output])
+            assert result.status == 0, result.err
     return folder
 
 
@@ -188,9 +188,9 @@ def test_a_damaged_result_is_named(
     named: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    whole = json.loads((valid_results / file).read_text(encoding="utf-8"))
-    Path(file).write_text(json.dumps(whole), encoding="utf-8")
-    Path("damaged.json").write_text(json.dumps(changed(whole, place, new)), encoding="utf-8")
+    content = json.loads((valid_results / file).read_text(encoding="utf-8"))
+    Path(file).write_text(json.dumps(content), encoding="utf-8")
+    Path("damaged.json").write_text(json.dumps(changed(content, place, new)), encoding="utf-8")
     if command.startswith("report") and (place, new) == ("kind", "geometry"):
         named = "config lacks 'positive_above'"
     assert_refused(command.format("damaged.json").split(), "damaged.json", named)
@@ -200,8 +200,8 @@ def test_a_damaged_result_is_named(
 def test_the_unchanged_files_are_valid(valid_results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(valid_results)
     names = ["scores.json", "tuned.json", "two.json", "three.json", "space.json", "record.json"]
-    answer = run_cli(["report", *names, "--output", "all.html"])
-    assert answer.status == 0, answer.err
+    result = run_cli(["report", *names, "--output", "all.html"])
+    assert result.status == 0, result.err
 
 
 def test_files_without_a_version_are_read(valid_results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def valid_runs(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_runs(tmp_path_factory.mktemp("runs"), valid_world)
+def valid_runs(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_runs(tmp_path_factory.mktemp("runs"), valid_workspace)
 
 
 @pytest.fixture
@@ -128,10 +128,10 @@ def test_a_group_has_one_set_of_inputs(runs: Path) -> None:
 @pytest.mark.parametrize("argv", [[*STOPPED, "--resume"], [*STOPPED_FINETUNE, "--resume"]], ids=["train", "finetune"])
 def test_a_run_of_an_earlier_version_resumes_with_a_warning(runs: Path, argv: list[str]) -> None:
     (Path(argv[-2]) / "inputs.json").unlink()
-    answer = run_cli(argv)
-    assert answer.status == 0, answer.err
-    assert answer.err.count("warning: ") == 1
-    assert f"warning: {argv[-2]}: this run has no inputs.json" in answer.err
+    result = run_cli(argv)
+    assert result.status == 0, result.err
+    assert result.err.count("warning: ") == 1
+    assert f"warning: {argv[-2]}: this run has no inputs.json" in result.err
     assert json.loads((Path(argv[-2]) / "run.json").read_text(encoding="utf-8"))["inputs"]["--model tiny"]
 
 
@@ -150,9 +150,9 @@ def test_resuming_a_finished_run_reports_it(runs: Path, argv: list[str], what: s
     names = {"metrics.jsonl", "run.json", "result.json", "cells.jsonl", "study.json", "model.safetensors"}
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.name in names}
     assert before
-    answer = run_cli(argv)
-    assert answer.status == 0, answer.err
-    assert what in answer.out
+    result = run_cli(argv)
+    assert result.status == 0, result.err
+    assert what in result.out
     assert {file: file.read_bytes() for file in before} == before
 
 
@@ -278,8 +278,8 @@ def test_leftover_files_of_a_killed_run_have_no_effect(runs: Path, left: str, re
     Path("half").mkdir()
     for name in PARTIAL_RUN_FOLDERS[left]:
         Path("half", name).write_text('{"--model', encoding="utf-8")
-    answer = run_cli(drop_repeated_flags([*TRAIN, "--max-steps", "1", "--output", "half", *["--resume"] * resume]))
-    assert answer.status == 0, answer.err
+    result = run_cli(drop_repeated_flags([*TRAIN, "--max-steps", "1", "--output", "half", *["--resume"] * resume]))
+    assert result.status == 0, result.err
     assert Path("half/model").is_dir()
     assert not list(Path("half").glob("*.new"))
 
@@ -290,8 +290,8 @@ def test_leftover_files_of_a_killed_group_have_no_effect(runs: Path, left: tuple
     Path("half/seed-1" if left and "/" in left[0] else "half").mkdir(parents=True)
     for name in left:
         Path("half", name).write_text("{", encoding="utf-8")
-    answer = run_cli([*GROUP[:-1], "half", *["--resume"] * resume])
-    assert answer.status == 0, answer.err
+    result = run_cli([*GROUP[:-1], "half", *["--resume"] * resume])
+    assert result.status == 0, result.err
     assert json.loads(Path("half/group.json").read_text(encoding="utf-8"))["seeds"] == [1, 2]
 
 
@@ -299,8 +299,8 @@ def test_leftover_files_of_a_killed_group_have_no_effect(runs: Path, left: tuple
 def test_leftover_files_of_a_killed_study_have_no_effect(runs: Path, resume: bool) -> None:
     Path("half").mkdir()
     Path("half/config.toml.new").write_text("method", encoding="utf-8")
-    answer = run_cli([*STOPPED_STUDY[:-2], "half", *["--resume"] * resume])
-    assert answer.status == 0, answer.err
+    result = run_cli([*STOPPED_STUDY[:-2], "half", *["--resume"] * resume])
+    assert result.status == 0, result.err
     assert Path("half/study.md").is_file()
 
 
@@ -410,8 +410,8 @@ def test_files_that_cannot_be_read_are_named(runs: Path, row: str, monkeypatch: 
 
     monkeypatch.setattr(Path, "open", opening)
     monkeypatch.setattr(Path, "read_text", reading)
-    said = assert_refused(argv, file, "Permission denied")
-    assert "damaged" not in said
+    output = assert_refused(argv, file, "Permission denied")
+    assert "damaged" not in output
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def valid_runs(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_runs(tmp_path_factory.mktemp("runs"), valid_world)
+def valid_runs(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_runs(tmp_path_factory.mktemp("runs"), valid_workspace)
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def runs(valid_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",
-    "cut": lambda whole: whole[: 2 * len(whole) // 3],
-    "cut early": lambda whole: whole[:10],
+    "cut": lambda content: content[: 2 * len(content) // 3],
+    "cut early": lambda content: content[:10],
     "list": lambda _: b"[]",
     "number": lambda _: b"7\n",
     "deep": lambda _: b"[" * 100_000,
@@ -109,16 +109,16 @@ ROWS = [
 @pytest.mark.parametrize(("command", "file", "how"), ROWS)
 def test_a_damaged_file_is_named(runs: Path, command: str, file: str, how: str) -> None:
     place = runs / file
-    whole = place.read_bytes()
+    content = place.read_bytes()
     place.unlink()
     if how == "folder":
         place.mkdir()
     elif how != "missing":
-        place.write_bytes(DAMAGE[how](whole))
+        place.write_bytes(DAMAGE[how](content))
     if how in READ[command, file]:
-        answer = run_cli(COMMANDS[command])
-        assert answer.status == 0, answer.err
-        assert BUG_MESSAGE not in answer.err
+        result = run_cli(COMMANDS[command])
+        assert result.status == 0, result.err
+        assert BUG_MESSAGE not in result.err
     else:
-        said = assert_refused(COMMANDS[command], Path(file).name, Path(file).parts[0])
-        assert "is already finished" not in said
+        output = assert_refused(COMMANDS[command], Path(file).name, Path(file).parts[0])
+        assert "is already finished" not in output

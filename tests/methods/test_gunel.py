@@ -102,7 +102,7 @@ def test_golden_values(nearfar_data):
         batches = TextBatches(rows, len(rows), targets=labels, min_batch_size=1)
         method = scl_finetune(
             FinetuneConfig(output="x", scl_weight=1.0, temperature=case["temperature"]),
-            lambda asked, states=states, rows=rows: states[[rows.index(item) for item in asked]],
+            lambda requested, states=states, rows=rows: states[[rows.index(item) for item in requested]],
             head,
             batches,
             label_names=names,
@@ -132,40 +132,44 @@ def test_a_batch_without_a_positive_has_only_cross_entropy(rows):
 # --- only cross-entropy, bit for bit ---
 
 
-def plain_cross_entropy(half: TrainingClassifier, batches: TextBatches) -> Method:
+def plain_cross_entropy(training: TrainingClassifier, batches: TextBatches) -> Method:
     """Fine-tuning without the contrastive loss."""
 
     def extract_items(batch: TextBatch) -> list[tuple[str, ...]]:
         return [batches.texts[row] for row in batch.rows]
 
     def loss_fn(batch: TextBatch, rows: torch.Tensor) -> Loss:
-        return Loss(functional.cross_entropy(half.head(rows), torch.tensor(batch.targets)), {})
+        return Loss(functional.cross_entropy(training.head(rows), torch.tensor(batch.targets)), {})
 
-    return Method("ce", batches, extract_items, half.states, loss_fn, lambda _: [], half.head)
+    return Method("ce", batches, extract_items, training.states, loss_fn, lambda _: [], training.head)
 
 
 def twenty_steps(folder: Path, scl_weight: float | None) -> tuple[list[float], dict[str, torch.Tensor]]:
     """Return losses and final weights; of plain cross-entropy if ``scl_weight`` is None."""
     seed_rng(3)
     classifier = Classifier.from_pretrained(folder, label_names=NAMES)
-    half = TrainingClassifier(classifier, max_length=None, bf16=False)
+    training = TrainingClassifier(classifier, max_length=None, bf16=False)
     texts = items(24)[1::2]
-    half.read(texts)
+    training.read(texts)
     batches = TextBatches(texts, 5, 3, [number % 3 for number in range(len(texts))], min_batch_size=1)
     method = (
-        plain_cross_entropy(half, batches)
+        plain_cross_entropy(training, batches)
         if scl_weight is None
         else scl_finetune(
-            FinetuneConfig(output="x", scl_weight=scl_weight), half.states, half.head, batches, label_names=NAMES
+            FinetuneConfig(output="x", scl_weight=scl_weight),
+            training.states,
+            training.head,
+            batches,
+            label_names=NAMES,
         )
     )
     rates = {"learning_rate": 1e-3, "head_learning_rate": 1e-2, "weight_decay": 0.1, "beta2": 0.98}
-    optimiser = adamw(classifier.backbone, [half.head], **rates)
+    optimiser = adamw(classifier.backbone, [training.head], **rates)
     gradients, losses = Gradients(3, Processes()), []
     every = (batch for epoch in range(20) for batch in batches.epoch(epoch))
     for step, batch in zip(range(20), every, strict=False):
         classifier.backbone.train()
-        half.head.train()
+        training.head.train()
         losses.append(gradients.accumulate_mean([((method, batch, 1.0),)], step=step)[0]["loss"])
         optimiser.step()
         optimiser.zero_grad()
@@ -192,12 +196,12 @@ def test_weight_0_trains_like_the_loss_of_transformers(tmp_path):
     seed_rng(0)
     classifier = Classifier.from_pretrained(save_tiny_for_pairs(tmp_path / "tiny", dropout=0.0), label_names=NAMES)
     classifier.save_pretrained(tmp_path / "saved")
-    half = TrainingClassifier(classifier, max_length=None, bf16=False)
+    training = TrainingClassifier(classifier, max_length=None, bf16=False)
     texts = items(24)[1::2]
-    half.read(texts)
+    training.read(texts)
     batches = TextBatches(texts, 6, 0, [number % 3 for number in range(12)])
     config = FinetuneConfig(output="x", scl_weight=0.0)
-    method = scl_finetune(config, half.states, half.head, batches, label_names=NAMES)
+    method = scl_finetune(config, training.states, training.head, batches, label_names=NAMES)
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", attn_implementation="eager").train()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "saved")
     optimisers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (classifier.model, theirs)]

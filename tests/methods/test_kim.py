@@ -156,8 +156,8 @@ def test_views_get_no_gradient_and_the_head_gets_one_through_them(variant):
     assert all(weights.grad.norm() > 1e-3 for weights in setting.method.head.parameters())
     # The head has a gradient from the views too: with c_i detached, it is not 0.
     rows = setting.method.represent(setting.method.extract_items(setting.batch())).detach()
-    alone = torch.autograd.grad(setting.method.loss_fn(setting.batch(), rows).total, setting.method.head.parameters())
-    assert all(gradient.norm() > 1e-3 for gradient in alone)
+    direct = torch.autograd.grad(setting.method.loss_fn(setting.batch(), rows).total, setting.method.head.parameters())
+    assert all(gradient.norm() > 1e-3 for gradient in direct)
 
 
 @pytest.mark.parametrize("variant", ["sg", "opt1", "opt2"])
@@ -336,7 +336,7 @@ def test_bt_equals_nt_xent_plus_drift_in_value_and_gradient(with_drift):
 def test_bt_encodes_each_distinct_text_once():
     setting = MethodSetup(PAIRS, "bt")
     setting.method.loss(setting.batch())
-    assert [sorted(asked) for asked in setting.table.calls] == [sorted(setting.table.numbers)]
+    assert [sorted(texts) for texts in setting.table.calls] == [sorted(setting.table.numbers)]
     assert setting.frozen.calls == []
 
 

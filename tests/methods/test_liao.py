@@ -163,7 +163,7 @@ def test_accuracy_uses_only_the_rows_of_the_batch(method):
 def test_each_distinct_sentence_is_encoded_once_and_terms_carry_no_gradient(method):
     table, built = build(method)
     loss = built.loss(only_batch(built))
-    assert [sorted(asked) for asked in table.calls] == [sorted(table.numbers)]
+    assert [sorted(texts) for texts in table.calls] == [sorted(table.numbers)]
     assert loss.total.requires_grad
     assert all(term.shape == () and not term.requires_grad for term in loss.terms.values())
 

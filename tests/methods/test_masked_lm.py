@@ -79,11 +79,11 @@ def test_the_loss_by_hand_in_value_and_gradient():
 def test_micro_batches_equal_the_whole_batch():
     words, head, method, batch = build(probability=0.3)
     items = method.extract_items(batch)
-    whole = method.represent(items)
-    assert whole.shape == (len(batch.sentences), 2)
+    expected = method.represent(items)
+    assert expected.shape == (len(batch.sentences), 2)
     pieces = torch.cat([method.represent(items[start : start + 3]) for start in range(0, len(items), 3)])
-    torch.testing.assert_close(pieces, whole)
-    torch.testing.assert_close(method.loss_fn(batch, whole).total, by_hand(words, head, items))
+    torch.testing.assert_close(pieces, expected)
+    torch.testing.assert_close(method.loss_fn(batch, expected).total, by_hand(words, head, items))
 
 
 def test_a_batch_without_masked_tokens_has_loss_0():
@@ -113,19 +113,19 @@ def test_15_percent_are_masked_and_80_10_10_of_these():
     text = " ".join(str(4 + place % 20) for place in range(60))  # words 24 to 29 do not occur in the text
     *_, method, batch = build([(f"{text} {number % 20 + 4}",) for number in range(200)])
     before = tokenise(batch.sentences)
-    fates, hidden, total = {"mask": 0, "random": 0, "same": 0}, 0, 0
+    outcomes, hidden, total = {"mask": 0, "random": 0, "same": 0}, 0, 0
     drawn = set()
     for _ in range(20):
         for item, ids in zip(method.extract_items(batch), before, strict=True):
             assert not {ids[place] for place in item.positions} & set(SPECIAL)
             hidden, total = hidden + len(item.positions), total + len(ids) - 2
             for place in item.positions:
-                now = item.ids[place]
-                fates["mask" if now == MASK else "same" if now == ids[place] else "random"] += 1
-                drawn.add(now)
+                new = item.ids[place]
+                outcomes["mask" if new == MASK else "same" if new == ids[place] else "random"] += 1
+                drawn.add(new)
     assert hidden / total == pytest.approx(0.15, abs=0.01)
-    assert fates["mask"] / hidden == pytest.approx(0.8, abs=0.02)
-    assert fates["random"] / hidden == pytest.approx(
+    assert outcomes["mask"] / hidden == pytest.approx(0.8, abs=0.02)
+    assert outcomes["random"] / hidden == pytest.approx(
         0.1 * 25 / 26, abs=0.02
     )  # one of 26 random words is the word itself
     assert drawn == {MASK} | set(range(4, VOCABULARY))  # never a special token other than the mask

@@ -16,8 +16,8 @@ from nearfar.methods.mixture import Mixture, describe_parts
 class Numbered:
     """Batches (name, epoch, step) that identify themselves; epochs may have different lengths."""
 
-    def __init__(self, who: str, *lengths: int) -> None:
-        self.who, self.lengths = who, lengths
+    def __init__(self, name: str, *lengths: int) -> None:
+        self.who, self.lengths = name, lengths
         self.made: list[tuple[str, int, int]] = []
 
     def steps(self, epoch: int) -> int:
@@ -58,10 +58,10 @@ def test_steps_are_counted_only_as_far_as_requested(monkeypatch: pytest.MonkeyPa
     lead = method("a", 3, 2)
     mixture = Mixture(((lead, 1.0),))
     assert [mixture.total_steps(4, at_most=most) for most in (1, 3, 4, 10, 99)] == [1, 3, 4, 10, 10]
-    asked: list[int] = []
-    monkeypatch.setattr(lead.batches, "steps", lambda epoch: asked.append(epoch) or 3)
+    epochs: list[int] = []
+    monkeypatch.setattr(lead.batches, "steps", lambda epoch: epochs.append(epoch) or 3)
     assert mixture.total_steps(10**12, at_most=5) == 5
-    assert asked == [0, 1]
+    assert epochs == [0, 1]
 
 
 @pytest.mark.parametrize("second", [(2,), (3,), (7,), (1, 4)])
@@ -82,9 +82,9 @@ def test_an_epoch_can_start_at_any_step() -> None:
         return Mixture(((method("a", 3, 2), 1.0), (method("b", 4, 1), 0.5)))
 
     for epoch in range(5):
-        whole = collect_batches(mixture(), epoch)
-        for start in range(len(whole) + 1):
-            assert collect_batches(mixture(), epoch, start) == whole[start:]
+        full = collect_batches(mixture(), epoch)
+        for start in range(len(full) + 1):
+            assert collect_batches(mixture(), epoch, start) == full[start:]
 
 
 def test_only_used_batches_are_created() -> None:

@@ -121,11 +121,11 @@ def test_help_lists_it_and_its_settings(toy: None, capsys: pytest.CaptureFixture
 def test_python_trains_it_and_resumes_to_the_same_bits(toy: None, folder: Path) -> None:
     from nearfar.training.loop import Interrupted
 
-    whole = train("toy", data="texts.txt", output="whole", epochs=2, checkpoint_every=2, **SETTINGS)
-    assert (whole.model, whole.steps) == (Path("whole/model"), 10)
+    uninterrupted = train("toy", data="texts.txt", output="whole", epochs=2, checkpoint_every=2, **SETTINGS)
+    assert (uninterrupted.model, uninterrupted.steps) == (Path("whole/model"), 10)
     by_config = train(ToyConfig(data=("texts.txt",), output="config", epochs=2, checkpoint_every=2, **SETTINGS))
     assert weights("config") == weights("whole")
-    assert by_config.best_score == whole.best_score
+    assert by_config.best_score == uninterrupted.best_score
 
     steps: list[int] = []
 
@@ -203,7 +203,9 @@ def test_the_command_line_finds_the_method_of_an_installed_package(folder: Path)
     source = Path(sys.modules["nearfar"].__file__ or "").parents[1]
     path = os.pathsep.join(map(str, (installed, source, root)))
     command = [sys.executable, "-m", "nearfar", "train", "toy", "--output", "run", *FLAGS, "--max-steps", "2"]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "the method 'broken' (there_is_no_such_module:ENTRY) cannot be loaded" in done.stderr
+    completed = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert "the method 'broken' (there_is_no_such_module:ENTRY) cannot be loaded" in completed.stderr
     assert 'method = "toy"' in Path("run/config.toml").read_text()

@@ -55,7 +55,7 @@ def test_the_loss_by_hand_in_value_and_gradient(head):
 def test_each_distinct_text_is_encoded_once():
     table, method, batch = build()
     method.loss(batch)
-    assert [sorted(asked) for asked in table.calls] == [sorted(table.numbers)]
+    assert [sorted(texts) for texts in table.calls] == [sorted(table.numbers)]
     assert method.name == "regression"
 
 

@@ -146,7 +146,7 @@ def test_supervised_with_mlp_and_weighted_hard_negatives_by_hand(weight):
 def test_contrast_encodes_each_distinct_sentence_once():
     table, method, batch = build("simcse-sup", TRIPLETS, mlp=True)
     loss = method.loss(batch)
-    assert [sorted(asked) for asked in table.calls] == [sorted(table.numbers)]
+    assert [sorted(texts) for texts in table.calls] == [sorted(table.numbers)]
     assert loss.total.requires_grad
     assert all(term.shape == () and not term.requires_grad for term in loss.terms.values())
 

@@ -68,8 +68,8 @@ def test_an_unbalanced_batch_averages_over_rows_with_a_positive():
 def test_a_repeated_text_counts_once_and_its_first_row_decides():
     table, method = build()
     repeated = [("goal", 0), ("team", 0), ("tax", 1), ("goal", 0), ("team", 1), ("vote", 1)]
-    once = [("goal", 0), ("team", 0), ("tax", 1), ("vote", 1)]
-    torch.testing.assert_close(method.loss(batch_of(*repeated)).total, by_hand(table, once, 0.3))
+    distinct = [("goal", 0), ("team", 0), ("tax", 1), ("vote", 1)]
+    torch.testing.assert_close(method.loss(batch_of(*repeated)).total, by_hand(table, distinct, 0.3))
     assert table.calls[0] == ["goal", "team", "tax", "vote"]
 
 

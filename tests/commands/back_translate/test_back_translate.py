@@ -52,11 +52,11 @@ def note_of(file):
 def test_each_sentence_is_translated_forth_and_back(models, tmp_path):
     texts = [*TEXTS[:9], TEXTS[0], f"  {TEXTS[1]}\t"]
     file = back_translate(texts, tmp_path / "new" / "bt.tsv", **models, beams=2, batch_size=4)
-    there, back = (load_translator(models[way], max_length=8) for way in ("forward", "backward"))
+    forward, backward = (load_translator(models[way], max_length=8) for way in ("forward", "backward"))
     expected = []
     for text in TEXTS[:9]:
-        pivot = there.translate([text], beams=2)[0]
-        if pivot and (translation := back.translate([pivot], beams=2)[0]):
+        pivot = forward.translate([text], beams=2)[0]
+        if pivot and (translation := backward.translate([pivot], beams=2)[0]):
             expected.append((text, translation, pivot))
     assert rows_of(file) == expected
     assert len({translation for _, translation, _ in expected}) > 3
@@ -257,17 +257,17 @@ def test_other_weights_are_refused(fake, tmp_path, monkeypatch):
 
 
 def test_files_of_other_programs(fake, tmp_path):
-    mine = tmp_path / "mine.tsv"
-    mine.write_text("precious\n")
+    other_file = tmp_path / "mine.tsv"
+    other_file.write_text("precious\n")
     with pytest.raises(NearfarError, match=r"without mine\.tsv\.json"):
-        back_translate(TEXTS, mine, **fake)
+        back_translate(TEXTS, other_file, **fake)
     (tmp_path / "bt.tsv.json").write_text("[]")
     with pytest.raises(NearfarError, match="was not written by nearfar back-translate"):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     (tmp_path / "bt.tsv.json").write_text("{")
     with pytest.raises(NearfarError, match="is not a complete JSON file"):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
-    assert mine.read_text() == "precious\n"
+    assert other_file.read_text() == "precious\n"
 
 
 @pytest.mark.parametrize("line", [0, 1, 3, -1])

@@ -33,7 +33,7 @@ TASKS = {"one": 70.0, "two": 60.0}
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory, with a run, a group, results of two settings and of a single model, and a geometry."""
     monkeypatch.chdir(tmp_path)
     write_run(Path("runs/alone"), seed=5)
@@ -84,7 +84,7 @@ def table_of(page: ParsedPage, title: str) -> dict[str, list[str]]:
 EVERYTHING = ("runs/alone", "runs/group", "results/scl-1.json", "ce", "base.json", "geo", "results/scl-2.json")
 
 
-def test_from_flags_to_both_files(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_flags_to_both_files(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--output", "new/page.html", "--resamples", "200", "--title", "All <of> it"]
     assert main(["report", *EVERYTHING, *flags]) == 0
     assert "Wrote the report to new/page.html and, as Markdown, to new/page.md" in capsys.readouterr().out
@@ -101,7 +101,7 @@ def test_from_flags_to_both_files(world: Path, capsys: pytest.CaptureFixture[str
     assert Path("new/page.md").read_text(encoding="utf-8").startswith("# All \\<of\\> it\n")
 
 
-def test_the_same_files_give_the_same_page_to_the_byte(world: Path) -> None:
+def test_the_same_files_give_the_same_page_to_the_byte(workspace: Path) -> None:
     pages = []
     for name in ("a.html", "b.html"):
         report([Path(one) for one in EVERYTHING], output=name, title="t", resamples=100, progress=False)
@@ -121,7 +121,7 @@ def noisy(noise: float, seed: int = 0):
     return encode
 
 
-def test_marks_match_a_comparison_of_the_same_files(world: Path) -> None:
+def test_marks_match_a_comparison_of_the_same_files(workspace: Path) -> None:
     gold = np.random.default_rng(0).integers(0, 11, 120) / 2
     rows = [f"{score}\tleft {n}\tright {n} {score}" for n, score in enumerate(gold)]
     Path("p.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
@@ -143,7 +143,7 @@ def test_marks_match_a_comparison_of_the_same_files(world: Path) -> None:
     assert "It is better than bad (" in page.text
 
 
-def test_when_a_comparison_is_computed(world: Path) -> None:
+def test_when_a_comparison_is_computed(workspace: Path) -> None:
     assert "Computed for this page" in made("base.json", "ce").text
     assert "Computed for this page" not in made("base.json", "ce", compare="no").text
     sides = [side(name, evaluation(name, TASKS)) for name in "AB"]
@@ -160,7 +160,7 @@ def test_when_a_comparison_is_computed(world: Path) -> None:
         made("base.json", compare="yes")
 
 
-def test_sides_that_cannot_be_compared_are_still_shown(world: Path) -> None:
+def test_sides_that_cannot_be_compared_are_still_shown(workspace: Path) -> None:
     other = evaluation("other", {"one": 99.0})
     other["tasks"]["one"]["subsets"]["only"]["digest"] = "e"
     write_json(Path("other.json"), other)
@@ -170,7 +170,7 @@ def test_sides_that_cannot_be_compared_are_still_shown(world: Path) -> None:
         made("base.json", "other.json", compare="yes")
 
 
-def test_missing_parts_are_noted(world: Path) -> None:
+def test_missing_parts_are_noted(workspace: Path) -> None:
     write_run(Path("r/going"), seed=1, finished=False)
     with Path("r/going/metrics.jsonl").open("a") as stream:
         stream.write('{"step": 11, "lo')
@@ -197,7 +197,7 @@ def test_missing_parts_are_noted(world: Path) -> None:
     assert rows["copied"][2] == "8"
 
 
-def test_a_model_has_one_name(world: Path) -> None:
+def test_a_model_has_one_name(workspace: Path) -> None:
     """Run, evaluations and geometry are shown under the name of the run; the title has it once."""
     for place in ("results", "again"):
         write_json(Path(f"{place}/alone.json"), evaluation("runs/alone", TASKS, seed=5))
@@ -218,26 +218,26 @@ def test_a_model_has_one_name(world: Path) -> None:
     assert list(table_of(page, "model"))[1:] == ["alone (results/alone.json)", "alone (again/alone.json)"]
 
 
-def test_fine_tuned_models_are_shown(world: Path) -> None:
+def test_fine_tuned_models_are_shown(workspace: Path) -> None:
     rows = [f"{('red', 'blue')[n % 2]} dog {'a ' * (n % 7)}\t{('warm', 'cold')[n % 2]}" for n in range(60)]
     Path("mine.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
     shared = {"model": str(save_tiny_for_pairs(Path("tiny"))), "task": "mine.tsv", "validation_rows": 10}
     for name, weight in (("both", 0.9), ("ce", 0.0)):
         settings = {"scl_weight": weight, "learning_rate": 1e-3, "evaluate_every": 2, **shared}
-        done = finetune(FinetuneConfig(output=f"tuned/{name}", **settings))  # type: ignore[arg-type]
+        finished = finetune(FinetuneConfig(output=f"tuned/{name}", **settings))  # type: ignore[arg-type]
     page = made("tuned/both", "tuned/ce", "tuned/both/result.json", "tuned/ce/result.json", "runs/alone")
     assert (2, "Fine-tuned classifiers") in page.headings
     assert "Accuracy × 100 of fine-tuned classifiers" in page.text
     assert "Fine-tuned, task mine.tsv (accuracy × 100): " in page.text
     scores = table_of(page, "model")
     assert list(scores) == ["model", "both", "ce"]  # named like their runs
-    entry = done.result.transfer.tasks["mine.tsv"]
+    entry = finished.result.transfer.tasks["mine.tsv"]
     assert scores["ce"][0].startswith(f"{entry.accuracy.score:.2f} ")
     trained = table_of(page, "run")
     assert trained["ce"][0] == "scl-finetune"
-    assert trained["ce"][4:6] == [f"{100 * done.start_score:.2f}", f"{100 * done.best_score:.2f}"]
-    told = "before and best: Accuracy × 100 on mine.tsv, validation, or Spearman × 100 on stsb:dev."
-    assert told in page.text
+    assert trained["ce"][4:6] == [f"{100 * finished.start_score:.2f}", f"{100 * finished.best_score:.2f}"]
+    caption = "before and best: Accuracy × 100 on mine.tsv, validation, or Spearman × 100 on stsb:dev."
+    assert caption in page.text
     for title in ("Accuracy × 100 on mine.tsv, validation", "Spearman × 100 on stsb:dev", "Loss of scl-finetune"):
         assert title in page.text
     assert not [row for table in page.tables for row in table if "probes" in " ".join(row)]
@@ -248,13 +248,13 @@ def test_fine_tuned_models_are_shown(world: Path) -> None:
     assert record.exists()
 
 
-def test_every_input_is_shown_once(world: Path) -> None:
+def test_every_input_is_shown_once(workspace: Path) -> None:
     page = made("runs/group", "runs/group/seed-1", "runs/group/../group", "runs/group/seed-2/run.json", "base.json")
     assert list(table_of(page, "run"))[1:] == ["group/seed-1", "group/seed-2", "group, all 2"]
     assert len(page.tables[0]) == 2
 
 
-def test_results_with_the_same_name_show_their_file(world: Path) -> None:
+def test_results_with_the_same_name_show_their_file(workspace: Path) -> None:
     write_json(Path("again.json"), evaluation("base", TASKS))
     assert [row[0] for row in made("base.json", "again.json").tables[0][1:]] == [
         "base (base.json)",
@@ -262,7 +262,7 @@ def test_results_with_the_same_name_show_their_file(world: Path) -> None:
     ]
 
 
-def test_a_folder_with_several_settings_gives_several_sides(world: Path) -> None:
+def test_a_folder_with_several_settings_gives_several_sides(workspace: Path) -> None:
     for seed in (1, 2):
         write_json(Path(f"results/sbert-{seed}.json"), evaluation(f"sbert-{seed}", TASKS, seed=seed))
     page = made("results")
@@ -300,7 +300,7 @@ def test_a_folder_with_several_settings_gives_several_sides(world: Path) -> None
         ("empty/readme.txt", "", "empty: holds no run, no group of runs and no result files"),
     ],
 )
-def test_damaged_or_unknown_files_are_named(world: Path, name: str, text: str, message: str) -> None:
+def test_damaged_or_unknown_files_are_named(workspace: Path, name: str, text: str, message: str) -> None:
     file = Path(name)
     file.parent.mkdir(exist_ok=True)
     file.write_text(text, encoding="utf-8")
@@ -309,7 +309,7 @@ def test_damaged_or_unknown_files_are_named(world: Path, name: str, text: str, m
     assert not Path("out.html").exists()
 
 
-def test_files_that_cannot_be_read(world: Path) -> None:
+def test_files_that_cannot_be_read(workspace: Path) -> None:
     with pytest.raises(NearfarError, match=r"absent\.json: cannot be read \(No such file"):
         made("absent.json")
     Path("binary.json").write_bytes(b"\xff\xfe\x00")
@@ -317,7 +317,7 @@ def test_files_that_cannot_be_read(world: Path) -> None:
         made("binary.json")
 
 
-def test_unusable_settings(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusable_settings(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for flags, message in (
         ([], "nothing to report on"),
         (["base.json"], None),

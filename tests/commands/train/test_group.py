@@ -39,10 +39,10 @@ def settings(folder: Path, output: Path, **changes: object):
 
 
 def test_a_group_equals_its_single_runs(group: Path, folder: Path, tmp_path: Path) -> None:
-    alone = train(settings(folder, tmp_path / "alone", seed=2))
+    single = train(settings(folder, tmp_path / "alone", seed=2))
     record = json.loads((group / "group.json").read_text())
     assert record["seeds"] == [1, 2]
-    assert record["best_scores"][1] == alone.best_score
+    assert record["best_scores"][1] == single.best_score
     assert record["best"]["mean"] == pytest.approx(mean(record["best_scores"]))
     assert record["best"]["sd"] == pytest.approx(stdev(record["best_scores"]))
     assert runs_of(group) == [group / "seed-1", group / "seed-2"]
@@ -98,14 +98,14 @@ def test_the_command(folder: Path, tmp_path: Path, capsys) -> None:
     flags = f"--model {folder / 'tiny'} --data {folder / 'nli.tsv'} --evaluate-on {folder / 'dev.tsv'}".split()
     flags += f"--batch-size 10 --max-steps 2 --output {tmp_path / 'group'} --seeds 3,4".split()
     assert main(["train", "scl", *flags]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"Best Spearman on .*: mean [-\d.]+, standard deviation [\d.]+, from [-\d.]+ to [-\d.]+", said)
+    output = capsys.readouterr().out
+    assert re.search(r"Best Spearman on .*: mean [-\d.]+, standard deviation [\d.]+, from [-\d.]+ to [-\d.]+", output)
     assert runs_of(tmp_path / "group") == [tmp_path / "group" / "seed-3", tmp_path / "group" / "seed-4"]
     assert main(["train", "scl", *flags[:-1], "3,3"]) == 2
 
 
-@pytest.mark.parametrize("given", ["", "1,", "a", "1,1", "1.5", "-1", "01,1"])
-def test_seeds_are_whole_numbers(given: str) -> None:
+@pytest.mark.parametrize("value", ["", "1,", "a", "1,1", "1.5", "-1", "01,1"])
+def test_seeds_are_whole_numbers(value: str) -> None:
     with pytest.raises(NearfarError, match="--seeds"):
-        parse_seeds(given)
+        parse_seeds(value)
     assert parse_seeds("3, 1,12") == (3, 1, 12)

@@ -197,9 +197,9 @@ def test_columns_with_other_names(method: str, columns: dict[str, str], folder: 
     renamed = {old: f"my {old}" for old in columns.values()}
     header = "\t".join(renamed.get(name, name) for name in header.split("\t"))
     (tmp_path / data.name).write_text("\n".join([header, *rows]) + "\n")
-    given = {name: renamed[old] for name, old in columns.items()}
-    there = prepare(config(method, folder, data=(str(tmp_path / data.name),), **given))
-    first, expected = (next(run.mixture.epoch(0))[0][1] for run in (there, prepare(settings)))
+    run_columns = {name: renamed[old] for name, old in columns.items()}
+    loaded = prepare(config(method, folder, data=(str(tmp_path / data.name),), **run_columns))
+    first, expected = (next(run.mixture.epoch(0))[0][1] for run in (loaded, prepare(settings)))
     assert first.sentences == expected.sentences
     with pytest.raises(NearfarError, match=r"no column '"):
         prepare(config(method, folder, data=(str(tmp_path / data.name),)))
@@ -209,9 +209,9 @@ def test_columns_with_other_names(method: str, columns: dict[str, str], folder: 
 def test_sentences_of_a_table(method: str, folder: Path, tmp_path: Path) -> None:
     lines = (folder / "sentences.txt").read_text().splitlines()
     (tmp_path / "table.tsv").write_text("id\tmine\n" + "".join(f"{n}\t{line}\n" for n, line in enumerate(lines)))
-    there = prepare(config(method, folder, data=(str(tmp_path / "table.tsv"),), text_column="mine"))
+    loaded = prepare(config(method, folder, data=(str(tmp_path / "table.tsv"),), text_column="mine"))
     assert (
-        next(there.mixture.epoch(0))[0][1].sentences
+        next(loaded.mixture.epoch(0))[0][1].sentences
         == next(prepare(config(method, folder)).mixture.epoch(0))[0][1].sentences
     )
 

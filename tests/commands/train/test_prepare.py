@@ -57,40 +57,42 @@ def test_trained_parameters_are_counted(folder: Path) -> None:
         counted = plan(config(method, folder, **settings))
         return counted.parameters, counted.trained
 
-    whole, trained = counts("supcon-text")
-    assert whole == trained
+    total, trained = counts("supcon-text")
+    assert total == trained
     head = 24 * 32 + 24 + 24 * 24 + 24
     embeddings = sum(p.numel() for p in prepare(config("bt", folder)).encoder.backbone.embeddings.parameters())
-    assert counts("bt") == (whole, whole - embeddings + head)
-    assert counts("bt", freeze_embeddings=False) == (whole, whole + head)
-    assert counts("regression", head="linear") == (whole, whole + 2 * 32 + 1)
-    assert counts("simcse-unsup", mlp="kept") == (whole + 32 * 32 + 32, whole + 32 * 32 + 32)
+    assert counts("bt") == (total, total - embeddings + head)
+    assert counts("bt", freeze_embeddings=False) == (total, total + head)
+    assert counts("regression", head="linear") == (total, total + 2 * 32 + 1)
+    assert counts("simcse-unsup", mlp="kept") == (total + 32 * 32 + 32, total + 32 * 32 + 32)
     rank = 3
     adapters = 2 * rank * (4 * (32 + 32) + 2 * (32 + 48))  # two layers of four square matrices and two of 32 by 48
-    assert counts("supcon-text", lora_rank=rank) == (whole + adapters, adapters)
+    assert counts("supcon-text", lora_rank=rank) == (total + adapters, adapters)
 
 
 def test_memory_grows_with_the_batch_size_and_shrinks_with_micro_batches(folder: Path) -> None:
     sizes = {"batch_size": 5}, {"batch_size": 30}
-    small, large, pieces, few_tokens = (
+    small, large, micro_batched, few_tokens = (
         plan(config("simcse-unsup", folder, **extra)).memory_gib
         for extra in (*sizes, {"batch_size": 30, "micro_batch": 2}, {"batch_size": 30, "micro_batch_tokens": 30})
     )
-    assert pieces < small < large
+    assert micro_batched < small < large
     assert few_tokens < small
     with_adapters = plan(config("simcse-unsup", folder, batch_size=5, lora_rank=1)).memory_gib
     assert with_adapters < small  # frozen parameters have no optimiser state
 
 
 def test_truncated_texts_are_reported(folder: Path) -> None:
-    def told(**settings: object) -> list[str]:
+    def truncation_facts(**settings: object) -> list[str]:
         return [fact for fact in plan(config("sg", folder, **settings)).facts if "are truncated" in fact]
 
-    assert told() == []
+    assert truncation_facts() == []
     lengths = np.diff(prepare(config("sg", folder)).texts.tokens.offsets)
     for settings in ({"train_max_length": 6}, {"max_length": 6}, {"max_length": 6, "train_max_length": 50}):
         over = (lengths > 6).sum()
-        assert told(**settings) == [f"{over} of {len(lengths)} sentences have over 6 tokens and are truncated"]
+        assert truncation_facts(**settings) == [
+            f"{over} of {len(lengths)} sentences have over 6 tokens and are truncated"
+        ]
 
 
 def test_the_second_objective_is_in_the_plan(folder: Path, tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def test_a_sentence_encoded_twice_counts_twice(folder: Path) -> None:
     texts = (folder / "sentences.txt").read_text().splitlines()
     file.write_text("label\ttext\n" + "".join(f"{number % 2}\t{text}\n" for number, text in enumerate(texts)))
     both = {"model": str(folder / "tiny"), "batch_size": 31, "pooling": "mean"}
-    once = plan(config("supcon-text", folder, data=(str(file),), **both | {"batch_size": 30}))
-    twice = plan(config("simcse-unsup", folder, mlp="none", **both))
-    weights = 16 * once.parameters / 2**30
-    assert (twice.memory_gib - weights) / (once.memory_gib - weights) == pytest.approx(2, rel=0.2)
+    plan_once = plan(config("supcon-text", folder, data=(str(file),), **both | {"batch_size": 30}))
+    plan_twice = plan(config("simcse-unsup", folder, mlp="none", **both))
+    weights = 16 * plan_once.parameters / 2**30
+    assert (plan_twice.memory_gib - weights) / (plan_once.memory_gib - weights) == pytest.approx(2, rel=0.2)

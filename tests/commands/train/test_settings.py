@@ -42,8 +42,8 @@ def test_settings_override_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('method = "info-nce"\ndata = ["a.tsv"]\ntemperature = 0.1\nseed = 3\n')
     expected = InfoNceConfig(output="x", data=("b.tsv",), temperature=0.1, seed=4)
-    for given in (file, str(file)):
-        assert resolve_config(given, {"output": "x", "data": "b.tsv", "seed": 4}) == expected
+    for path in (file, str(file)):
+        assert resolve_config(path, {"output": "x", "data": "b.tsv", "seed": 4}) == expected
 
 
 def test_a_shipped_config_is_found_relative_to_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +147,7 @@ def test_an_interrupted_run_of_the_earlier_version_resumes_bit_identical(folder:
     kind, values = load_toml("old.toml")
     config = build(kind, values, source="old.toml")
     assert isinstance(config, TrainConfig)
-    whole = train(config, output="whole")
+    uninterrupted = train(config, output="whole")
     accumulate, steps = Gradients.accumulate_mean, []
 
     def interrupt(self: object, *arguments: Any, **keywords: Any) -> Any:
@@ -163,8 +163,8 @@ def test_an_interrupted_run_of_the_earlier_version_resumes_bit_identical(folder:
     Path("run/config.toml").write_text(OLD_CONFIG)
     Path("run/second.toml").write_text(OLD_SECOND)
     resumed = train(config, resume=True)
-    assert (resumed.steps, resumed.best_score) == (whole.steps, whole.best_score)
-    ours, theirs = (load_file(result.model / "model.safetensors") for result in (resumed, whole))
+    assert (resumed.steps, resumed.best_score) == (uninterrupted.steps, uninterrupted.best_score)
+    ours, theirs = (load_file(result.model / "model.safetensors") for result in (resumed, uninterrupted))
     assert ours.keys() == theirs.keys()
     assert all((ours[name] == theirs[name]).all() for name in ours)
 

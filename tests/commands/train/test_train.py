@@ -131,7 +131,7 @@ def wait_for_step(process: subprocess.Popen[bytes], config: TrainConfig, step: i
 def test_killed_at_three_random_steps_it_ends_bit_identical(config: SclConfig, tmp_path: Path) -> None:
     """By kill -9 at any point; the uninterrupted run has its own process too, so that threads are equal."""
     config = replace(config, epochs=8, keep="last")  # 96 steps
-    whole = start(replace(config, output=str(tmp_path / "whole")))
+    uninterrupted = start(replace(config, output=str(tmp_path / "whole")))
     where = np.random.default_rng()
     kills = np.sort(where.choice(np.arange(1, 90), size=3, replace=False)).tolist()
     process = start(config)
@@ -141,7 +141,7 @@ def test_killed_at_three_random_steps_it_ends_bit_identical(config: SclConfig, t
         process.wait()
         process = start(config, "--resume")
     assert process.wait(timeout=120) == 0, printed(config).read_text()
-    assert whole.wait(timeout=120) == 0
+    assert uninterrupted.wait(timeout=120) == 0
     try:
         assert_same_run(config.output, str(tmp_path / "whole"))
     except AssertionError as error:
@@ -269,10 +269,10 @@ def test_existing_run_folders_are_refused(config: SclConfig, tmp_path: Path) -> 
     (tmp_path / "mine" / "thesis.txt").write_text("")
     with pytest.raises(NearfarError, match="already exists and holds no run"):
         train(replace(config, output=str(tmp_path / "mine")))
-    done = train(config)
+    finished = train(config)
     with pytest.raises(NearfarError, match="holds this run, finished"):
         train(config)
-    assert train(config, resume=True) == done
+    assert train(config, resume=True) == finished
     with pytest.raises(NearfarError, match=r"other settings \(--batch-size, --seed\)"):
         train(replace(config, seed=3, batch_size=20), resume=True)
     with pytest.raises(NearfarError, match="run of another method"):

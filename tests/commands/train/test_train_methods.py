@@ -166,12 +166,12 @@ def test_all_state_is_restored_on_resume(
 
 
 def assert_resume_matches_full_run(settings: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, parted = (replace(settings, output=str(tmp_path / name)) for name in ("whole", "parted"))
-    train(whole)
-    interrupt_at_step(5, monkeypatch, lambda: train(parted))  # after the checkpoint of step 3
+    full, interrupted = (replace(settings, output=str(tmp_path / name)) for name in ("whole", "parted"))
+    train(full)
+    interrupt_at_step(5, monkeypatch, lambda: train(interrupted))  # after the checkpoint of step 3
     assert json.loads((tmp_path / "parted" / "checkpoint" / "progress.json").read_text())["step"] == 3
     assert not (tmp_path / "parted" / "model").exists()
-    assert train(parted, resume=True).steps == 7
+    assert train(interrupted, resume=True).steps == 7
     assert_same_run(str(tmp_path / "whole"), str(tmp_path / "parted"))
 
 
@@ -201,10 +201,12 @@ def test_micro_batches_give_the_same_run(method: str, folder: Path, tmp_path: Pa
     settings = config(method, folder, model=str(folder / "tiny"), epochs=3, max_steps=6, learning_rate=3e-4)
     train(replace(settings, output=str(tmp_path / "whole")))
     train(replace(settings, output=str(tmp_path / "pieces"), micro_batch=3))
-    whole, pieces = steps(tmp_path / "whole"), steps(tmp_path / "pieces")
-    np.testing.assert_allclose([x["loss"] for x in pieces], [x["loss"] for x in whole], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose([x["gradient_norm"] for x in pieces], [x["gradient_norm"] for x in whole], rtol=1e-3)
-    assert len({round(x["loss"], 4) for x in whole}) > 3
+    full, micro_batched = steps(tmp_path / "whole"), steps(tmp_path / "pieces")
+    np.testing.assert_allclose([x["loss"] for x in micro_batched], [x["loss"] for x in full], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        [x["gradient_norm"] for x in micro_batched], [x["gradient_norm"] for x in full], rtol=1e-3
+    )
+    assert len({round(x["loss"], 4) for x in full}) > 3
 
 
 def second_file(where: Path, kind: str, folder: Path, **settings: object) -> Path:
@@ -325,7 +327,7 @@ def test_a_kept_tanh_layer_is_saved(method: str, folder: Path, tmp_path: Path) -
         vectors = SentenceTransformer(str(tmp_path / mlp / "model"), device="cpu").encode(sentences(9))
         assert np.abs(Encoder.from_pretrained(tmp_path / mlp / "model").encode(sentences(9)) - vectors).max() <= 1e-6
         saved[mlp] = ((tmp_path / mlp / "model" / "2_Dense").exists(), float(np.abs(vectors).max()))
-    assert [there for there, _ in saved.values()] == [True, False, False]
+    assert [exists for exists, _ in saved.values()] == [True, False, False]
     assert saved["kept"][1] < 1 < saved["none"][1]  # tanh
     # the next run continues with it
     train(

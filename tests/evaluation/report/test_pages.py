@@ -19,20 +19,20 @@ from tests.evaluation.report.cases import (
     transfer,
 )
 
-EVIL = '<script>alert("x")</script> & a|b *c* [d](javascript:e)'
+UNSAFE = '<script>alert("x")</script> & a|b *c* [d](javascript:e)'
 
 
 @pytest.fixture(scope="module")
 def inputs() -> ReportInputs:
     """Inputs of every kind, with a name that contains markup and scripts."""
-    evil = evaluation(EVIL, {"one": 70.0, "two": None}) | {"transfer": transfer({"mr": 80.0, "cr": 70.0})}
-    evil |= {"unavailable": {"sts12": "no such <folder>."}}
+    unsafe = evaluation(UNSAFE, {"one": 70.0, "two": None}) | {"transfer": transfer({"mr": 80.0, "cr": 70.0})}
+    unsafe |= {"unavailable": {"sts12": "no such <folder>."}}
     other = evaluation("other", {"one": 60.0, "two": 50.0}) | {"transfer": transfer({"mr": 90.0, "cr": None})}
-    sides = [side(EVIL, evil), side("other", other)]
+    sides = [side(UNSAFE, unsafe), side("other", other)]
     row = row_of(70.0, 60.0, separable=True)
-    given = comparison(sides[0], sides[1], {"one": row}, overall={"tasks": ["one"]} | row)
+    tested = comparison(sides[0], sides[1], {"one": row}, overall={"tasks": ["one"]} | row)
     runs = [
-        training_run(EVIL)._replace(files={"config.toml": f"method = {EVIL!r}\n"}),
+        training_run(UNSAFE)._replace(files={"config.toml": f"method = {UNSAFE!r}\n"}),
         training_run("group/seed-1")._replace(group_name="group"),
         training_run("group/seed-2", seed=2)._replace(group_name="group"),
         training_run("going on", finished=False),
@@ -42,8 +42,8 @@ def inputs() -> ReportInputs:
     ]
     return ReportInputs(
         sides=sides,
-        comparisons=[("c.json", ComparisonResult.from_dict(given))],
-        geometries=[("g.json", GeometryResult.from_dict(geometry(EVIL, "other")))],
+        comparisons=[("c.json", ComparisonResult.from_dict(tested))],
+        geometries=[("g.json", GeometryResult.from_dict(geometry(UNSAFE, "other")))],
         runs=runs,
         missing=["x has no <y>."],
     )
@@ -51,12 +51,12 @@ def inputs() -> ReportInputs:
 
 @pytest.fixture(scope="module")
 def html(inputs: ReportInputs) -> str:
-    return to_html(compose(inputs, title=EVIL))
+    return to_html(compose(inputs, title=UNSAFE))
 
 
 @pytest.fixture(scope="module")
 def markdown(inputs: ReportInputs) -> str:
-    return to_markdown(compose(inputs, title=EVIL))
+    return to_markdown(compose(inputs, title=UNSAFE))
 
 
 def markdown_tables(text: str) -> list[list[list[str]]]:
@@ -97,9 +97,9 @@ def test_a_page_loads_and_executes_nothing(html: str) -> None:
 
 def test_a_name_is_shown_unchanged(html: str) -> None:
     page = ParsedPage(html)
-    assert EVIL in page.text
-    assert any(row[0] == EVIL for table in page.tables for row in table)
-    assert (1, EVIL) in page.headings
+    assert UNSAFE in page.text
+    assert any(row[0] == UNSAFE for table in page.tables for row in table)
+    assert (1, UNSAFE) in page.headings
 
 
 def test_the_page_is_accessible(html: str) -> None:
@@ -169,7 +169,7 @@ def test_sections_and_missing_parts(html: str) -> None:
         "Settings and provenance",
     ]
     assert "x has no <y>." in page.text
-    assert f"{EVIL}: sts12 was not evaluated. no such <folder>." in page.text
+    assert f"{UNSAFE}: sts12 was not evaluated. no such <folder>." in page.text
     assert "nearfar evaluate m" in page.text
     assert "python 3.11" in page.text
     assert "nli: 10 rows" in page.text
@@ -177,7 +177,7 @@ def test_sections_and_missing_parts(html: str) -> None:
 
 def test_the_summary_text(inputs: ReportInputs, markdown: str) -> None:
     lines = ParsedPage(to_html(compose(inputs, title="t"))).text
-    assert f"Similarity, task one (Spearman × 100, all): the best of 2 is {EVIL} with 70.00 [68.8, 72.0]." in lines
+    assert f"Similarity, task one (Spearman × 100, all): the best of 2 is {UNSAFE} with 70.00 [68.8, 72.0]." in lines
     assert "It is better than other (by 10.00 [9.00, 11.00], p 0.0200)." in lines
     assert "Transfer, task mr (accuracy × 100, protocol senteval): the best of 2 is other with 90.00" in lines
     assert "Not tested against it:" in lines

@@ -56,8 +56,8 @@ def test_scores_intervals_and_the_best() -> None:
 def test_scores_not_separable_from_the_best_are_marked_by_a_comparison() -> None:
     rows = {"one": row_of(69.0, 70.126, separable=False), "two": row_of(61.0, 60.0, separable=True)}
     average = {"tasks": ["two", "one"]} | row_of(65.0, 65.063, separable=False)
-    given = comparison(B, A, rows, overall=average)  # the other way round
-    table = main_table([A, B], [given])
+    tested = comparison(B, A, rows, overall=average)  # the other way round
+    table = main_table([A, B], [tested])
     assert [cell.mark for cell in column(table, "one")] == ["best", "near"]
     assert [cell.mark for cell in column(table, "two")] == ["", "best"]
     assert [cell.mark for cell in column(table, "average of these 2")] == ["best", "near"]
@@ -72,10 +72,10 @@ def test_an_unrelated_comparison_marks_nothing(change: str) -> None:
         "model": side("B", evaluation("C", {"one": 69.0, "two": 61.0})),
         "seed": side("B", evaluation("B", {"one": 69.0, "two": 61.0}, seed=3)),
     }[change]
-    given = comparison(A, other, {"one": row_of(70.126, 68.5 if change == "score" else 69.0, separable=False)})
+    tested = comparison(A, other, {"one": row_of(70.126, 68.5 if change == "score" else 69.0, separable=False)})
     if change == "aggregate":
-        given["config"]["aggregate"] = "wmean"
-    table = main_table([A, B], [given])
+        tested["config"]["aggregate"] = "wmean"
+    table = main_table([A, B], [tested])
     assert [cell.mark for cell in column(table, "one")] == ["best", ""]
     assert main_table([A, B], [comparison(A, B, {"one": row_of(70.126, 69.0, separable=False)})]).rows != table.rows
 

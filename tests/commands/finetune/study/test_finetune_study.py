@@ -213,7 +213,7 @@ def test_rows_with_scores_have_one_variant(config: FinetuneStudyConfig, runs: Ru
 
 def test_an_interrupted_study_resumes(config: FinetuneStudyConfig, runs: Runs) -> None:
     runs.scores = lambda one: (50.0, 10.0 * one.seed + one.sample_size + one.scl_weight)
-    whole = finetune_study(replace(config, output=f"{config.output}-whole"))
+    uninterrupted = finetune_study(replace(config, output=f"{config.output}-whole"))
     runs.configs.clear()
     runs.stop_after = 3
     with pytest.raises(Interrupted):
@@ -228,8 +228,8 @@ def test_an_interrupted_study_resumes(config: FinetuneStudyConfig, runs: Runs) -
     assert [one.key for one in plan_runs(config)[3:]] == [
         (f"{one.sample_size} rows, balanced", "CE+SCL" if one.scl_weight else "CE", one.seed) for one in runs.configs
     ]
-    assert study.cells == whole.cells
-    assert study.settings == whole.settings
+    assert study.cells == uninterrupted.cells
+    assert study.settings == uninterrupted.settings
 
 
 @pytest.mark.parametrize(("cut", "again"), [(30, 1), (1, 0)], ids=["in the line", "before its end"])

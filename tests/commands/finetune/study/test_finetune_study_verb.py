@@ -145,17 +145,17 @@ def test_each_study_flag_selects_a_study(flags: dict[str, Any], tmp_path: Path) 
 
 
 def flags_of(config: FinetuneStudyConfig, **more: str) -> list[str]:
-    given = {"validation": config.validation, "test": config.test, "model": config.model, "device": "cpu"}
-    given |= {"learning-rate": "3e-3", "output": config.output, "samples": "2", **more}
-    return ["finetune", config.task, *(word for name, value in given.items() for word in (f"--{name}", str(value)))]
+    values = {"validation": config.validation, "test": config.test, "model": config.model, "device": "cpu"}
+    values |= {"learning-rate": "3e-3", "output": config.output, "samples": "2", **more}
+    return ["finetune", config.task, *(word for name, value in values.items() for word in (f"--{name}", str(value)))]
 
 
 def test_main_from_flags_to_tables(config: FinetuneStudyConfig, capsys: pytest.CaptureFixture[str]) -> None:
     flags = flags_of(config, **{"few-shot": "4,8", "epochs": "4"})
     assert main(flags) == 0
-    told = capsys.readouterr().out
-    assert "run 8 of 8: 8 rows, balanced, CE+SCL, sample 2: accuracy " in told
-    assert Path(config.output, "study.md").read_text().strip() in told
+    output = capsys.readouterr().out
+    assert "run 8 of 8: 8 rows, balanced, CE+SCL, sample 2: accuracy " in output
+    assert Path(config.output, "study.md").read_text().strip() in output
     study = StudyResult.load(Path(config.output, "study.json"))
     assert [(cell.setting, cell.variant, cell.sample) for cell in study.cells] == keys(config)
     steps = {cell.setting: cell.steps for cell in study.cells}
@@ -172,8 +172,8 @@ def test_main_from_flags_to_tables(config: FinetuneStudyConfig, capsys: pytest.C
 def test_a_run_of_a_study_equals_a_single_run(config: FinetuneStudyConfig) -> None:
     study = finetune_study(replace(config, samples=1, few_shot="8"))
     for cell, one in zip(study.cells, plan_runs(replace(config, samples=1, few_shot="8")), strict=True):
-        alone = single_runs.finetune(replace(one.config, output=f"{config.output}-{cell.variant}"))
-        (entry,) = alone.result.transfer.tasks.values()
+        single = single_runs.finetune(replace(one.config, output=f"{config.output}-{cell.variant}"))
+        (entry,) = single.result.transfer.tasks.values()
         assert cell.test["accuracy"] == entry.accuracy.score
         assert (cell.digest, cell.validation) == (entry.digest, entry.dev_accuracy)
 
@@ -200,9 +200,9 @@ def test_ctrl_c_says_how_to_resume(
     monkeypatch.setattr(single_runs, "make_job", making)
     flags = flags_of(config, **{"few-shot": "4", "epochs": "4", "evaluate-every": "1"})
     assert main(flags) == 130
-    told = capsys.readouterr().out
-    assert "finished runs are kept" in told
-    assert " ".join(["nearfar", *flags, "--resume"]) in told
+    output = capsys.readouterr().out
+    assert "finished runs are kept" in output
+    assert " ".join(["nearfar", *flags, "--resume"]) in output
     assert len(lines_of(config)) == 1
     assert main([*flags, "--resume"]) == 0
     assert "4 runs, 1 of them already finished" in capsys.readouterr().out
@@ -230,9 +230,9 @@ def test_ctrl_c_between_steps_and_before_the_first(
 
     monkeypatch.setattr(module, "load_task", reading)
     assert main(flags_of(replace(config, output=f"{config.output}-2"), **{"few-shot": "4"})) == 130
-    told = capsys.readouterr()
-    assert "--resume" not in told.out  # there is nothing to resume
-    assert "stopped" in told.err
+    output = capsys.readouterr()
+    assert "--resume" not in output.out  # there is nothing to resume
+    assert "stopped" in output.err
 
 
 def test_flags_override_a_config_file(
