@@ -90,7 +90,7 @@ def test_a_command_loads_what_it_needs(
     completed = subprocess.run(command, cwd=workspace, capture_output=True, text=True, check=False)
     reported = [line.removeprefix("loaded: ") for line in completed.stdout.splitlines() if line.startswith("loaded: ")]
     assert len(reported) == len(chain), completed.stderr
-    for (words, may), line in zip(chain, reported, strict=True):
+    for (words, allowed), line in zip(chain, reported, strict=True):
         status, loaded = json.loads(line)
         assert status == 0, (words, completed.stderr)
-        assert set(loaded) <= may, (words, sorted(set(loaded) - may))
+        assert set(loaded) <= allowed, (words, sorted(set(loaded) - allowed))

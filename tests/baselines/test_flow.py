@@ -204,7 +204,7 @@ def test_an_encoder_of_another_dimension_raises():
         short(["a"])
 
 
-def spoilt(value: float) -> np.ndarray:
+def with_invalid_value(value: float) -> np.ndarray:
     x = cone(100)
     x[7, 3] = value
     return x
@@ -217,8 +217,8 @@ def spoilt(value: float) -> np.ndarray:
         (cone(0), {}, "at least 2 texts to fit on, not 0"),
         (cone(100), {"batch_size": 1}, "batch_size is 1"),
         (np.full((100, 16), 0.3), {}, "all 100 embeddings are equal"),
-        (spoilt(math.nan), {}, "text 7 .counted from 0. holds a NaN"),
-        (spoilt(math.inf), {}, "text 7 .counted from 0. holds a NaN or infinity"),
+        (with_invalid_value(math.nan), {}, "text 7 .counted from 0. holds a NaN"),
+        (with_invalid_value(math.inf), {}, "text 7 .counted from 0. holds a NaN or infinity"),
         (cone(100)[0], {}, r"\[texts, dim\], not \[16\]"),
         (cone(100, 4), {}, "choose fewer levels"),
         (cone(100), {"epochs": 0}, "epochs 0 must be at least 1"),

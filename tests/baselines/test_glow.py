@@ -93,16 +93,16 @@ def test_the_density_integrates_to_one(seed):
     with torch.no_grad():
         for parameter in glow.parameters():
             parameter.normal_(std=0.3)
-        reach = glow.inverse(torch.randn(10_000, 2).double()).abs().amax(dim=0)
-        axes = [torch.linspace(-1.2 * end, 1.2 * end, 701, dtype=torch.float64) for end in reach.tolist()]
+        bounds = glow.inverse(torch.randn(10_000, 2).double()).abs().amax(dim=0)
+        axes = [torch.linspace(-1.2 * end, 1.2 * end, 701, dtype=torch.float64) for end in bounds.tolist()]
         points = torch.cartesian_prod(*axes)
         z, log_density = glow(points)
     cell = math.prod((axis[1] - axis[0]).item() for axis in axes)
     assert log_density.exp().sum().item() * cell == pytest.approx(1, abs=2e-3)
     assert abs(glow.log_determinant().item()) > 0.5  # so that omitting it would be detected
     design = torch.cat([points, torch.ones(len(points), 1)], dim=1)[::100]
-    bent = z[::100] - design @ torch.linalg.lstsq(design, z[::100]).solution
-    assert bent.std() > 0.05  # the map is not linear, otherwise the test would be too easy
+    residuals = z[::100] - design @ torch.linalg.lstsq(design, z[::100]).solution
+    assert residuals.std() > 0.05  # the map is not linear, otherwise the test would be too easy
 
 
 def test_every_weight_has_a_gradient():

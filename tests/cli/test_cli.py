@@ -47,7 +47,7 @@ SLOW = {"pydantic", "typeguard", "rich", "asyncio", "unittest"}
 """Lighter, but each would take a large part of the time of ``--help``."""
 
 
-OF_SCL = ("config.bounds", "config.values", "config.files", "config.training", "methods.liao", "methods.settings")
+SCL_MODULES = ("config.bounds", "config.values", "config.files", "config.training", "methods.liao", "methods.settings")
 """Modules of settings that the help of scl loads."""
 
 
@@ -79,9 +79,9 @@ def test_help_of_a_method_loads_only_its_own_settings() -> None:
         "print('loaded:', *sorted(name for name in sys.modules if name.startswith('nearfar.')))"
     )
     loaded = set(output.split("loaded: ")[1].split())
-    own = {"cli.train", "cli.parsing", *OF_SCL}
+    expected_modules = {"cli.train", "cli.parsing", *SCL_MODULES}
     assert {name for name in loaded if name.startswith(("nearfar.cli.", "nearfar.config.", "nearfar.methods."))} == {
-        f"nearfar.{name}" for name in own
+        f"nearfar.{name}" for name in expected_modules
     }
 
 
@@ -324,7 +324,7 @@ def test_errors_in_a_config_file(workspace: Path, text: str, message: str, capsy
     assert f"run.toml: {message}" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("default")  # as on the command line; in tests, warnings are errors
+@pytest.mark.filterwarnings("default")  # warnings are shown, as on the command line; in tests they are errors
 def test_long_texts_give_one_warning(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (workspace / "long.txt").write_text("a dog runs by the river\na dog\n")
     assert main("encode tiny --input long.txt --output x.npy --max-length 5".split()) == 0

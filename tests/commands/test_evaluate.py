@@ -189,8 +189,8 @@ def test_a_baseline_fitted_on_a_task_does_not_depend_on_other_tasks(pairs_file, 
     """A task on which the baseline cannot be fitted does not affect the others."""
     save_tiny(tmp_path / "tiny")
     texts = sentences(120)
-    for name, held in (("few", texts[:40]), ("many", texts)):
-        pairs = zip(held[::2], held[1::2], strict=True)
+    for name, task_texts in (("few", texts[:40]), ("many", texts)):
+        pairs = zip(task_texts[::2], task_texts[1::2], strict=True)
         lines = [f"{number % 6}\t{first}\t{second}" for number, (first, second) in enumerate(pairs)]
         (tmp_path / name).with_suffix(".tsv").write_text(
             "\n".join(["score\tsentence1\tsentence2", *lines]) + "\n", encoding="utf-8"

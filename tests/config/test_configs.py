@@ -48,10 +48,10 @@ from tests.method_configs import DATA, write_data
 ROOT = Path(__file__).parents[2]
 CONFIGS = [file for file in sorted((ROOT / "configs").glob("*.toml")) if issubclass(load_toml(file)[0], TrainConfig)]
 """Those for ``nearfar train``; the others are tested in test_finetune_configs.py."""
-FIRSTS = {file: load_toml(file)[1]["second"] for file in CONFIGS if "second" in load_toml(file)[1]}
+FIRST_OBJECTIVES = {file: load_toml(file)[1]["second"] for file in CONFIGS if "second" in load_toml(file)[1]}
 """The configs that ask for a second objective, and what they ask for."""
-SECONDS = {ROOT / second for second in FIRSTS.values()}
-RUNS = [file for file in CONFIGS if file not in SECONDS]
+SECOND_OBJECTIVES = {ROOT / second for second in FIRST_OBJECTIVES.values()}
+RUNS = [file for file in CONFIGS if file not in SECOND_OBJECTIVES]
 WORDS = {
     "sbert": ("premise  ", "entailment  ", "contradiction  "),
     "supcon-text": ("label  ", "positives of each other; negatives: "),
@@ -61,12 +61,12 @@ WORDS = {
 
 
 def loaded(file: Path) -> TrainConfig:
-    kind, values = load_toml(file)
-    return build(kind, {"output": "x", **values}, source=file)
+    config_class, values = load_toml(file)
+    return build(config_class, {"output": "x", **values}, source=file)
 
 
-def named(file: Path) -> str:
-    """The method in a file name: sg-opt for kim-sg-opt-as-coded, although the name contains sg too."""
+def method_in_name(file: Path) -> str:
+    """Return the method in a file name: sg-opt for kim-sg-opt-as-coded, although the name contains sg too."""
     return max((name for name in METHODS if name in file.stem), key=len)
 
 
@@ -76,34 +76,34 @@ def test_every_method_has_a_config() -> None:
 
 def test_the_method_of_a_config_matches_its_file_name(tmp_path: Path) -> None:
     kinds = {**METHODS, FINETUNE: FinetuneConfig, FINETUNE_STUDY: FinetuneStudyConfig}
-    for name, kind in kinds.items():
-        config = kind(output="x")
+    for name, config_class in kinds.items():
+        config = config_class(output="x")
         assert method_of(config) == name
         (tmp_path / "run.toml").write_text(dump_toml(config))
-        assert load_toml(tmp_path / "run.toml")[0] is kind
-    for ask in (method_of, dump_toml):
+        assert load_toml(tmp_path / "run.toml")[0] is config_class
+    for function in (method_of, dump_toml):
         with pytest.raises(
             NearfarError, match=r"TrainConfig is no method's config\. The methods are sbert, .*-study\."
         ):
-            ask(TrainConfig(output="x"))
+            function(TrainConfig(output="x"))
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
 def test_a_config_loads_and_survives_a_round_trip(file: Path, tmp_path: Path) -> None:
     assert file.read_text(encoding="utf-8").startswith("# ")
     config = loaded(file)
-    assert method_of(config) == named(file)
+    assert method_of(config) == method_in_name(file)
     (tmp_path / "again.toml").write_text(dump_toml(config))
     assert loaded(tmp_path / "again.toml") == config
 
 
-@pytest.mark.parametrize("file", FIRSTS, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", FIRST_OBJECTIVES, ids=lambda file: file.stem)
 def test_a_second_objective_is_found_relative_to_the_root(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     config = loaded(file)
     second = second_objective_config(config)
     assert second is not None
-    assert method_of(second) == named(ROOT / FIRSTS[file])
+    assert method_of(second) == method_in_name(ROOT / FIRST_OBJECTIVES[file])
     assert (second.seed, second.output) == (config.seed, config.output)
 
 
@@ -125,12 +125,12 @@ def test_a_config_shows_its_batches(
     expected = [*WORDS.get(method, ("anchor  ", "  positive  ", "  negative  "))]
     if getattr(config, "mlm_weight", 0):
         expected.append("and 0.1 times mlm:")
-    if file in FIRSTS:
-        second = ROOT / FIRSTS[file]
-        rows = folder / DATA[named(second)]
+    if file in FIRST_OBJECTIVES:
+        second = ROOT / FIRST_OBJECTIVES[file]
+        rows = folder / DATA[method_in_name(second)]
         Path("second.toml").write_text(re.sub("data = .*", f"data = ['{rows}']", second.read_text()))
         flags += ["--second", "second.toml"]
-        expected += [f"and 0.1 times {named(second)}:", "    positive  "]
+        expected += [f"and 0.1 times {method_in_name(second)}:", "    positive  "]
 
     assert main(["train", str(file), "--output", "run", *flags, "--dry-run"]) == 0
     output = capsys.readouterr().out
@@ -220,10 +220,10 @@ def test_settings_of_fine_tuning_survive_a_round_trip(changes: dict[str, object]
     config = FinetuneConfig(output="x", **changes)  # type: ignore[arg-type]
     file = tmp_path / "run.toml"
     file.write_text(dump_toml(config))
-    kind, read = load_toml(file)
-    assert kind is FinetuneConfig
+    config_class, read = load_toml(file)
+    assert config_class is FinetuneConfig
     assert f'method = "{FINETUNE}"' in file.read_text()
-    again = build(kind, read, source=file)
+    again = build(config_class, read, source=file)
     assert again == config
     assert dump_toml(again) == dump_toml(config)
 
@@ -235,9 +235,9 @@ def test_methods_of_both_commands_are_found(tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match=r"no method is called 'scl-finetun'\. Did you mean 'scl-finetune'"):
         load_toml(file)
     file.write_text(f'method = "{FINETUNE}"\npooling = "cls"')
-    kind, read = load_toml(file)
+    config_class, read = load_toml(file)
     with pytest.raises(NearfarError, match="no key is called 'pooling'"):
-        build(kind, {"output": "x", **read}, source=file)
+        build(config_class, {"output": "x", **read}, source=file)
     file.write_text(f'method = "{FINETUNE}"')
     with pytest.raises(
         NearfarError, match=r"--second: .*run\.toml: is a config for fine-tuning a classifier; use nearfar finetune"
@@ -263,29 +263,29 @@ KINDS = [
 NEEDED = {"output": "x", "input": "t.txt"}
 
 
-def made(kind: type[Settings], **changes: object) -> Settings:
-    names = {field.name for field in fields(kind)}
-    return kind(**{name: value for name, value in NEEDED.items() if name in names} | changes)
+def make(config_class: type[Settings], **changes: object) -> Settings:
+    names = {field.name for field in fields(config_class)}
+    return config_class(**{name: value for name, value in NEEDED.items() if name in names} | changes)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_setting_has_bounds_and_refuses_other_types(kind: type[Settings]) -> None:
+@pytest.mark.parametrize("config_class", KINDS, ids=lambda config_class: config_class.__name__)
+def test_every_setting_has_bounds_and_refuses_other_types(config_class: type[Settings]) -> None:
     """A new field whose type has no bounds fails here."""
-    for name, known in field_types(kind).items():
+    for name, known in field_types(config_class).items():
         flagged = re.escape(flag(name))
         if known.scalar in (int, float):
             assert known.bounds is not None, name
             for value in (True, False, "3", float("nan"), float("inf"), 10**30, -(10**30), [3]):
                 with pytest.raises(NearfarError, match=rf"^{flagged} .*: must be .*\.$"):
-                    made(kind, **{name: value})
+                    make(config_class, **{name: value})
         elif known.scalar is bool:
             for value in (0, 1, "yes", None):
                 with pytest.raises(NearfarError, match=f"^{flagged} .*: must be true or false"):
-                    made(kind, **{name: value})
+                    make(config_class, **{name: value})
         else:
             for value in (True, 3, "", "  ", ["", "a"], {"a": 1}):
                 with pytest.raises(NearfarError, match=f"^{flagged} .*: must "):
-                    made(kind, **{name: value})
+                    make(config_class, **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -339,8 +339,8 @@ def test_equivalent_values_are_converted() -> None:
 def test_numbers_in_a_file_are_exact(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('method = "scl"\noutput = "x"\nlearning_rate = 1\nmax_positives = 2\npooling = "none"\n')
-    kind, read = load_toml(file)
-    config = build(kind, read, source=file)
+    config_class, read = load_toml(file)
+    config = build(config_class, read, source=file)
     assert config == SclConfig(output="x", learning_rate=1.0, max_positives=2, pooling=None)
     file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())  # with the byte order mark of Windows editors
     assert build(*load_toml(file), source=file) == config

@@ -47,8 +47,8 @@ def experiment(file: Path) -> tuple[str, str]:
     """Return the experiment and the task in a file name."""
     author, _, rest = file.stem.partition("-")
     assert author == "gunel"
-    what, _, task = rest.rpartition("-")
-    return what, task
+    experiment_name, _, task = rest.rpartition("-")
+    return experiment_name, task
 
 
 GUNEL = [file for file in FINETUNES if file.stem != "simcse-review-stsb"]
@@ -57,9 +57,9 @@ GUNEL = [file for file in FINETUNES if file.stem != "simcse-review-stsb"]
 def test_every_experiment_of_gunel_has_configs() -> None:
     found: dict[str, list[str]] = {}
     for file in GUNEL:
-        what, task = experiment(file)
-        found.setdefault(what, []).append(task)
-    assert {what: " ".join(tasks) for what, tasks in found.items()} == TASKS_OF
+        experiment_name, task = experiment(file)
+        found.setdefault(experiment_name, []).append(task)
+    assert {experiment_name: " ".join(tasks) for experiment_name, tasks in found.items()} == TASKS_OF
 
 
 @pytest.mark.parametrize("file", FINETUNES, ids=lambda file: file.stem)
@@ -76,14 +76,14 @@ def test_a_finetune_config_loads_and_survives_a_round_trip(file: Path, tmp_path:
 
 @pytest.mark.parametrize("file", GUNEL, ids=lambda file: file.stem)
 def test_a_config_of_gunel_matches_the_experiment_in_its_name(file: Path) -> None:
-    what, task = experiment(file)
+    experiment_name, task = experiment(file)
     text = file.read_text(encoding="utf-8")
     head = text.partition("method =")[0]
     assert head.startswith("# Gunel et al. 2021, ")
-    assert f"Table {TABLES[what]}" in head
+    assert f"Table {TABLES[experiment_name]}" in head
     assert "# ours" in text  # epochs, which the tables do not give
     config = finetuned(file)
-    size = "base" if what == "batch-size" else "large"
+    size = "base" if experiment_name == "batch-size" else "large"
     starts = ("runs/sst2-ce/model", "runs/sst2-scl/model")
     assert (config.model, config.scl_model) in ((f"FacebookAI/roberta-{size}", None), starts)
     assert (config.model == starts[0]) == (task in ("amazon2", "yelp2"))
@@ -93,12 +93,14 @@ def test_a_config_of_gunel_matches_the_experiment_in_its_name(file: Path) -> Non
         assert all(f"--output {start.removesuffix('/model')}" in head for start in starts)
         return
     assert config.samples == 10
-    expected = dict.fromkeys(("few_shot", "batch_sizes", "scl_weights", "temperatures", "sample_size")) | AXES[what]
+    expected = (
+        dict.fromkeys(("few_shot", "batch_sizes", "scl_weights", "temperatures", "sample_size")) | AXES[experiment_name]
+    )
     assert {name: getattr(config, name) for name in expected} == expected
     noises = ["none", *(f"bt-{task}-{temperature}.tsv" for temperature in (0.3, 0.5, 0.7, 0.9))]
-    assert split_list(config.noises) == (noises if what == "noise" else [])
+    assert split_list(config.noises) == (noises if experiment_name == "noise" else [])
     runs = {"few-shot": 60, "noise": 100, "full": 20, "batch-size": 60, "transfer": 20, "grid": 240}
-    assert len(plan_runs(config)) == runs[what]
+    assert len(plan_runs(config)) == runs[experiment_name]
 
 
 def test_the_config_of_the_review_equals_its_command() -> None:

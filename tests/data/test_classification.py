@@ -131,9 +131,9 @@ def test_reviews_are_positive_or_negative(folder):
 
 
 def test_other_data_for_the_splits_of_a_named_task(folder):
-    for place in ("glue/RTE/train", "glue/RTE/dev", "a", "b"):
-        rows = [f"{label}\t{place}\ts" for label in ("entailment", "not_entailment")]
-        write_lines(folder / f"{place}.tsv", "label\tsentence1\tsentence2", *rows)
+    for path in ("glue/RTE/train", "glue/RTE/dev", "a", "b"):
+        rows = [f"{label}\t{path}\ts" for label in ("entailment", "not_entailment")]
+        write_lines(folder / f"{path}.tsv", "label\tsentence1\tsentence2", *rows)
     task = load_classification("rte", validation=str(folder / "a.tsv"), test=str(folder / "b.tsv"))
     parts = {split.texts[0][0] for split in (task.validation, task.test)}
     assert (len(task.train.texts), parts) == (2, {"a", "b"})

@@ -28,17 +28,17 @@ def every_gradient(
         settings = config(method, folder, model=str(folder / "tiny"), batch_size=rows // processes.size, **extra)
         run = prepare(settings, processes=processes.size)
         first, *_, last = run.mixture.epoch(0)
-        for where, parts in (("first", first), ("last", last)):
+        for position, parts in (("first", first), ("last", last)):
             modules = {"encoder": run.encoder} | {f"head{n}": head for n, head in enumerate(run.mixture.heads)}
             for module in modules.values():
                 module.train().zero_grad()
             for number, (objective, batch, weight) in enumerate(parts):
                 computed = Gradients(5, processes, micro_batch)
                 loss, _ = computed.accumulate(objective, batch, weight=weight, key=(0, number))
-                found[f"{name} {where} loss {number}"] = loss.total.detach()
-            named = [(f"{k}.{n}", p) for k, module in modules.items() for n, p in module.named_parameters()]
-            processes.all_reduce_gradients(parameter for _, parameter in named)
-            found |= {f"{name} {where} {n}": p.grad.clone() for n, p in named if p.grad is not None}
+                found[f"{name} {position} loss {number}"] = loss.total.detach()
+            named_parameters = [(f"{k}.{n}", p) for k, module in modules.items() for n, p in module.named_parameters()]
+            processes.all_reduce_gradients(parameter for _, parameter in named_parameters)
+            found |= {f"{name} {position} {n}": p.grad.clone() for n, p in named_parameters if p.grad is not None}
     return found
 
 
@@ -60,7 +60,7 @@ def work(rank: int, size: int, folder: Path, rows: int) -> None:
     assert group() is None, "its threads may abort the process as the interpreter ends"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")
+@pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows")
 @pytest.mark.parametrize("size", [2, 3])
 def test_several_processes_equal_one(size: int, tmp_path: Path) -> None:
     rows = 6 * size

@@ -21,7 +21,10 @@ from nearfar.types import NearfarError
 from tests.method_configs import config, write_data
 from tests.tiny import sentences
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows"),
+]
 PATIENCE = 900  # seconds, only to end a test that hangs
 
 
@@ -94,8 +97,8 @@ def test_two_processes_equal_one(folder: Path, tmp_path: Path) -> None:
     assert output.count("step 7: Spearman") == 1  # only the first process prints
     assert "terminate called" not in output
     assert json.loads((tmp_path / "two" / "run.json").read_text())["processes"] == 2
-    left = [sorted(path.name for path in (tmp_path / run).iterdir()) for run in ("one", "two")]
-    assert left == [["config.toml", "metrics.jsonl", "model", "run.json"]] * 2
+    file_names = [sorted(path.name for path in (tmp_path / run).iterdir()) for run in ("one", "two")]
+    assert file_names == [["config.toml", "metrics.jsonl", "model", "run.json"]] * 2
 
 
 def test_an_error_ends_both_processes(folder: Path, tmp_path: Path) -> None:

@@ -55,8 +55,8 @@ def _python_blocks() -> list[tuple[str, str]]:
 
 
 def _python_in_shell() -> list[tuple[str, str]]:
-    here = re.compile(r"^python - .*<<'END'\n(.*?)^END$|^python -c '([^']*)'", re.MULTILINE | re.DOTALL)
-    return [(block.page, "".join(one)) for block in blocks("sh") for one in here.findall(block.text)]
+    pattern = re.compile(r"^python - .*<<'END'\n(.*?)^END$|^python -c '([^']*)'", re.MULTILINE | re.DOTALL)
+    return [(block.page, "".join(one)) for block in blocks("sh") for one in pattern.findall(block.text)]
 
 
 def test_python_in_shell_is_found() -> None:

@@ -65,8 +65,8 @@ def documented_varlen(
     mixed = []
     for q, k, v in zip(*(t.transpose(0, 1).split(lengths, dim=1) for t in (query, key, value)), strict=True):
         scores = q @ k.transpose(1, 2) * scale
-        place = torch.arange(q.shape[1])
-        before = place[:, None] - place
+        positions = torch.arange(q.shape[1])
+        before = positions[:, None] - positions
         left, right = window_size
         unseen = torch.zeros_like(before, dtype=torch.bool)
         unseen |= (before > left) if left >= 0 else unseen

@@ -191,7 +191,7 @@ def test_truncated_texts_are_counted(folder: Path) -> None:
         vectors = encoder.encode(
             ["a dog", "a dog runs by the river", "a dog runs by a river", "a dog runs by the river"]
         )
-    np.testing.assert_array_equal(vectors[1], vectors[2])  # equal up to the cut
+    np.testing.assert_array_equal(vectors[1], vectors[2])  # equal up to the truncation
 
 
 def test_bad_texts_are_named(folder: Path) -> None:

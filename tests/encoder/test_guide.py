@@ -122,18 +122,18 @@ def test_views_are_cached_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPa
     assert sum(runs) == distinct
     assert torch.equal(first_views[:6], first)
     torch.testing.assert_close(first_views, expected, atol=1e-5, rtol=0)
-    later = Guide(encoder.backbone, encoder.route, keep=True)  # as after a resume: requested in another batch
-    assert torch.equal(later.views(ids[::-1]), first_views.flip(0))
+    resumed = Guide(encoder.backbone, encoder.route, keep=True)  # as after a resume: requested in another batch
+    assert torch.equal(resumed.views(ids[::-1]), first_views.flip(0))
     assert not guide.state_dict().keys() - guide.backbone.state_dict(prefix="backbone.").keys()
 
     runs.clear()
     monkeypatch.setattr(guide_module, "BATCH_SIZE", 3)
-    ahead = Guide(encoder.backbone, encoder.route, keep=True)
-    ahead.precompute_views(ids)
+    precomputed = Guide(encoder.backbone, encoder.route, keep=True)
+    precomputed.precompute_views(ids)
     assert runs == [3] * (distinct // 3) + [distinct % 3] * (distinct % 3 > 0)
     runs.clear()
-    torch.testing.assert_close(ahead.views(ids), expected, atol=1e-5, rtol=0)
-    ahead.precompute_views(ids)
+    torch.testing.assert_close(precomputed.views(ids), expected, atol=1e-5, rtol=0)
+    precomputed.precompute_views(ids)
     Guide(encoder.backbone, encoder.route).precompute_views(ids)
     assert runs == []
 

@@ -91,11 +91,11 @@ def test_a_compiler_that_hangs_is_killed_with_its_children(
 
 
 @pytest.mark.parametrize(
-    ("named", "message"),
+    ("program", "message"),
     [("/nowhere/c++", "CXX is /nowhere/c++, but there is no such program"), ("", "no C++ compiler was found")],
 )
-def test_without_a_compiler(named: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", named)
+def test_without_a_compiler(program: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", program)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert message in fallback_warning()
     assert not (tmp_path / "cache").exists()
@@ -259,9 +259,9 @@ def _open_to_all(folder: Path) -> None:
     folder.chmod(0o777)
 
 
-@pytest.mark.parametrize("planted", [_open_to_all, lambda folder: folder.symlink_to(folder.parent), Path.touch])
+@pytest.mark.parametrize("make_untrusted", [_open_to_all, lambda folder: folder.symlink_to(folder.parent), Path.touch])
 def test_a_folder_that_others_can_write_to_is_not_trusted(
-    planted: Callable[[Path], None],
+    make_untrusted: Callable[[Path], None],
     compiler: Callable[[str], Callable[[], list[str]]],
     library: Path,
     tmp_path: Path,
@@ -269,5 +269,5 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(
 ) -> None:
     compiler(f'{OUT}cp {library} "$2"')
     _file_in_the_way(tmp_path, monkeypatch)
-    planted(tmp_path / "tmp" / f"nearfar-{os.getuid()}")
+    make_untrusted(tmp_path / "tmp" / f"nearfar-{os.getuid()}")
     assert "cannot be written" in fallback_warning()

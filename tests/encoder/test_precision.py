@@ -40,7 +40,7 @@ def test_resolved_precision(
     machine(monkeypatch, native=native)
     if environment is not None:
         monkeypatch.setenv("NEARFAR_PRECISION", environment)
-    assert resolve(requested, "cpu") == used  # and warns of nothing, as warnings are errors
+    assert resolve(requested, "cpu") == used  # without a warning, because warnings are errors in tests
     assert precision_record(resolve(requested, "cpu"), "cpu") == used
 
 

@@ -61,7 +61,7 @@ def test_each_call_disables_remote_code() -> None:
     assert len(calls) >= 6
     for node, call in calls:
         values = {ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "trust_remote_code"}
-        if call.endswith(": Transformer"):  # which passes it in the settings of its three parts
+        if call.endswith(": Transformer"):  # it passes the argument in the settings of its three parts
             values = set()
             for part in ("config_kwargs", "model_kwargs", "processor_kwargs"):
                 value = next(keyword.value for keyword in node.keywords if keyword.arg == part)
@@ -82,14 +82,14 @@ def loaders(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """The loaders that were called, and their values of trust_remote_code."""
     seen: list[tuple[str, Any]] = []
 
-    def watch(kind: type, name: str) -> None:
-        load = getattr(kind, name).__func__
+    def watch(loader_class: type, name: str) -> None:
+        load = getattr(loader_class, name).__func__
 
         def loaded(cls: type, *arguments: Any, **settings: Any) -> Any:
             seen.append((cls.__name__, settings.get("trust_remote_code")))
             return load(cls, *arguments, **settings)
 
-        monkeypatch.setattr(kind, name, classmethod(loaded))
+        monkeypatch.setattr(loader_class, name, classmethod(loaded))
 
     for auto in ("AutoConfig", "AutoTokenizer", "AutoModel", "AutoModelForSequenceClassification"):
         watch(getattr(transformers, auto), "from_pretrained")

@@ -51,12 +51,12 @@ def test_truncated_texts_are_counted(encoder: Encoder) -> None:
 
 
 def test_prefetch_computes_one_item_ahead_in_a_thread() -> None:
-    made: list[tuple[int, int]] = []
+    computed: list[tuple[int, int]] = []
     requested = threading.Semaphore(0)
 
     def items() -> Iterator[int]:
         for number in range(5):
-            made.append((number, threading.get_ident()))
+            computed.append((number, threading.get_ident()))
             requested.release()
             yield number
 
@@ -65,9 +65,9 @@ def test_prefetch_computes_one_item_ahead_in_a_thread() -> None:
         for _ in range(2 if item == 0 else item < 4):  # the following item is computed without a request
             assert requested.acquire(timeout=10)
         used.append(item)
-        assert len(made) == min(item + 2, 5)
+        assert len(computed) == min(item + 2, 5)
     assert used == [0, 1, 2, 3, 4]
-    assert threading.get_ident() not in {thread for _, thread in made}
+    assert threading.get_ident() not in {thread for _, thread in computed}
 
 
 def test_an_error_in_prefetch_is_raised_at_its_item() -> None:

@@ -26,7 +26,7 @@ from tests.tiny import save_tiny, sentences
 
 TEXTS = list(dict.fromkeys(sentences(40, longest=20)))
 IN_FILE = pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="files are shared by way of /proc")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="files are shared through /proc")
 
 
 def single_process(compute: Callable[[], Any]) -> Any:

@@ -31,9 +31,9 @@ def run(
     rng = np.random.default_rng(seed)
 
     def encode(texts):
-        turn = [0.0 if "left" in text else 80 - 16 * float(text.split()[3]) for text in texts]
-        turn = np.radians(turn + noise * 16 * rng.normal(size=len(texts)))
-        return np.stack([np.cos(turn), np.sin(turn), np.full_like(turn, 0.5)], axis=1)
+        angle = [0.0 if "left" in text else 80 - 16 * float(text.split()[3]) for text in texts]
+        angle = np.radians(angle + noise * 16 * rng.normal(size=len(texts)))
+        return np.stack([np.cos(angle), np.sin(angle), np.full_like(angle, 0.5)], axis=1)
 
     config = {"training_seed": training_seed}
     result = EvaluationResult(model=name, config=config, tasks=evaluate_sts(encode, data, resamples=0).tasks)
@@ -47,8 +47,10 @@ def score(one: EvaluationRun, name: str, kind: str = "all") -> float:
 def test_each_task_is_a_paired_bootstrap():
     first, second = run(1.0), run(2.0, seed=1)
     row = compare_runs([first], [second], resamples=500).tasks["stsb"]
-    held = [one.result.tasks["stsb"].subsets["test"] for one in (first, second)]
-    expected = paired_bootstrap(held[0].gold, held[0].cosines_e6, held[1].cosines_e6, resamples=500, seed=[0, *b"stsb"])
+    subsets = [one.result.tasks["stsb"].subsets["test"] for one in (first, second)]
+    expected = paired_bootstrap(
+        subsets[0].gold, subsets[0].cosines_e6, subsets[1].cosines_e6, resamples=500, seed=[0, *b"stsb"]
+    )
     for key in ("difference", "low", "high"):
         assert getattr(row, key) == pytest.approx(100 * getattr(expected, key), abs=1e-4)
     assert row.p == pytest.approx(expected.p, abs=1e-6)
@@ -150,8 +152,8 @@ def test_different_data_are_refused_with_their_location():
 
 
 def test_subsets_are_matched_by_name():
-    turned = DATA | {"sts12": dict(reversed(DATA["sts12"].items()))}
-    first, second = run(1.0), run(1.0, seed=1, data=turned)
+    reversed_order = DATA | {"sts12": dict(reversed(DATA["sts12"].items()))}
+    first, second = run(1.0), run(1.0, seed=1, data=reversed_order)
     row = compare_runs([first], [second], aggregate="all", resamples=20).tasks["sts12"]
     assert row.second == score(second, "sts12")
 

@@ -47,15 +47,15 @@ def test_means_and_spread_of_each_variant() -> None:
     (row,) = summarise(cells)
     assert row.setting == "20 rows"
     assert list(row.variants) == ["CE", "CE+SCL"]
-    for variant, held in row.variants.items():
+    for variant, statistics in row.variants.items():
         scores = scores_of(cells, variant)
         own = [one for one in cells if one.variant == variant]
-        assert held.samples == 7
-        assert held.validation == pytest.approx(np.mean([one.validation for one in own]))
-        assert held.updates_per_second == np.median([one.updates_per_second for one in own])
+        assert statistics.samples == 7
+        assert statistics.validation == pytest.approx(np.mean([one.validation for one in own]))
+        assert statistics.updates_per_second == np.median([one.updates_per_second for one in own])
         expected = {"mean": scores.mean(), "sd": scores.std(ddof=1), "min": scores.min(), "max": scores.max()}
-        assert held.test["accuracy"].to_dict() == pytest.approx(expected)
-        assert held.test["f1"].mean == pytest.approx(scores.mean() / 2)
+        assert statistics.test["accuracy"].to_dict() == pytest.approx(expected)
+        assert statistics.test["f1"].mean == pytest.approx(scores.mean() / 2)
 
 
 def test_the_top_3_are_chosen_by_validation_scores() -> None:
@@ -90,7 +90,7 @@ def test_the_difference_is_tested_on_pairs() -> None:
     assert 0 < found.p < 0.2
     assert found.p != pytest.approx(stats.ttest_ind(after, before).pvalue, rel=0.05)
     assert found.p_ranks == pytest.approx(stats.wilcoxon(after - before).pvalue)
-    shuffled = [cells[place] for place in np.random.default_rng(0).permutation(len(cells)) if place]
+    shuffled = [cells[index] for index in np.random.default_rng(0).permutation(len(cells)) if index]
     (again,) = summarise([cells[0], *shuffled])  # pairs are matched by sample, not by position
     numbers = [{k: v for k, v in one.to_dict().items() if k != "metric"} for one in (again.difference, found)]
     assert numbers[0] == pytest.approx(numbers[1])
@@ -112,7 +112,7 @@ def test_p_is_corrected_over_the_settings() -> None:
     expected = {least: min(1, 3 * p[least])}
     expected[middle] = max(expected[least], min(1, 2 * p[middle]))
     expected[most] = max(expected[middle], p[most])
-    assert [row.difference.p_holm for row in rows] == pytest.approx([expected[place] for place in range(3)])
+    assert [row.difference.p_holm for row in rows] == pytest.approx([expected[index] for index in range(3)])
 
 
 def test_one_sample_has_no_p_and_is_not_corrected_for() -> None:
@@ -144,7 +144,7 @@ def test_samples_missing_in_one_variant_are_not_compared() -> None:
     assert row.difference.samples == 4
     assert row.difference.difference == pytest.approx((after - before).mean())
     assert row.difference.p == pytest.approx(stats.ttest_rel(after, before).pvalue)
-    assert [held.samples for held in row.variants.values()] == [5, 5]
+    assert [statistics.samples for statistics in row.variants.values()] == [5, 5]
     (row,) = summarise([cell("CE", 1, 50, 60), cell("CE+SCL", 2, 50, 70)])
     assert row.difference is None
 
@@ -171,10 +171,10 @@ def test_the_page_shows_every_number() -> None:
     page = study_markdown(study)
     assert page.startswith("# sst2: CE, CE+SCL\n\n- train: few\n- test: some\n\n| setting | loss |")
     before, after = scores_of(cells[:8], "CE"), scores_of(cells[:8], "CE+SCL")
-    held = settings[0].variants["CE+SCL"]
-    top = held.top3["accuracy"]
+    statistics = settings[0].variants["CE+SCL"]
+    top = statistics.top3["accuracy"]
     assert (
-        f"| 20 rows | CE+SCL | 4 | {held.validation:.2f} | {after.mean():.2f} ({after.std(ddof=1):.2f}) | "
+        f"| 20 rows | CE+SCL | 4 | {statistics.validation:.2f} | {after.mean():.2f} ({after.std(ddof=1):.2f}) | "
         f"{after.mean() / 2:.2f} ({after.std(ddof=1) / 2:.2f}) | {top.mean:.2f} ({top.sd:.2f}) | 1.00 |"
     ) in page
     assert "| one | CE | 1 | 50.00 | 60.00 | 30.00 | 60.00 | 1.00 |" in page

@@ -88,23 +88,23 @@ def test_antipodal():
 def test_measures_depend_only_on_directions():
     x = np.array(rows(20, 6))
     lengths = np.array([10.0**power for power in range(-200, 200, 20)])[:, None]
-    turn = np.linalg.qr(np.array(rows(6, 6, seed=3)))[0]
+    rotation = np.linalg.qr(np.array(rows(6, 6, seed=3)))[0]
     y = np.array(rows(20, 6, seed=2))
-    before, after = geometry(x, (x, y)), geometry(lengths * (x @ turn), (lengths * (x @ turn), y @ turn))
+    before, after = geometry(x, (x, y)), geometry(lengths * (x @ rotation), (lengths * (x @ rotation), y @ rotation))
     assert before == pytest.approx(after)
-    assert isotropy(x) == pytest.approx(isotropy(lengths * (x @ turn)))
-    assert spectrum(x).tolist() == pytest.approx(spectrum(lengths * (x @ turn)).tolist())
+    assert isotropy(x) == pytest.approx(isotropy(lengths * (x @ rotation)))
+    assert spectrum(x).tolist() == pytest.approx(spectrum(lengths * (x @ rotation)).tolist())
     assert set(before) == {"alignment", "uniformity", "mean_cosine", "effective_rank"}
     assert set(geometry(x)) == set(before) - {"alignment"}
 
 
 def test_a_sample_of_pairs_is_seeded_and_close_to_the_exact_value():
     x = np.array(rows(120, 5, shift=0.5))
-    truth = uniformity(x, pairs=120 * 119 // 2)
+    exact = uniformity(x, pairs=120 * 119 // 2)
     drawn = [uniformity(x, seed=seed, pairs=7000) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
-    assert drawn == pytest.approx([truth] * 3, abs=0.1)
-    assert truth < -1
+    assert drawn == pytest.approx([exact] * 3, abs=0.1)
+    assert exact < -1
     assert geometry(x, seed=2)["uniformity"] == uniformity(x)  # 7,140 pairs are all used
 
 
@@ -144,8 +144,8 @@ def test_isotropy_of_antipodes_and_of_a_uniform_space():
     )  # 2 orthogonal to the axis, 2 cosh(1) along it
     both_ways = np.concatenate([np.eye(4), -np.eye(4)])
     assert isotropy(both_ways) == pytest.approx(1)
-    even = np.random.default_rng(0).normal(size=(4000, 8))
-    assert isotropy(even) > 0.95 > 0.5 > isotropy(even + 4 * np.eye(8)[0]) > math.exp(-2)
+    uniform = np.random.default_rng(0).normal(size=(4000, 8))
+    assert isotropy(uniform) > 0.95 > 0.5 > isotropy(uniform + 4 * np.eye(8)[0]) > math.exp(-2)
 
 
 def test_isotropy_matches_plain_loops_over_the_right_singular_vectors():

@@ -27,16 +27,16 @@ def test_solution_equals_scikit_learn(classes, rows, dim, scale):
     for part, weights in zip(parts, fitted, strict=True):
         predicted = predict(weights, x)
         for number, penalty in enumerate(GRID):
-            peer = LogisticRegression(C=penalty, tol=1e-9, max_iter=100_000).fit(x[part], y[part])
-            assert np.abs(peer.coef_).max() > 0.02
-            np.testing.assert_allclose(weights[number, :, :-1], peer.coef_, atol=1e-3)
+            reference = LogisticRegression(C=penalty, tol=1e-9, max_iter=100_000).fit(x[part], y[part])
+            assert np.abs(reference.coef_).max() > 0.02
+            np.testing.assert_allclose(weights[number, :, :-1], reference.coef_, atol=1e-3)
             logits = x @ weights[number, :, :-1].numpy().T + weights[number, :, -1].numpy()
             if classes == 2:
-                chances = 1 / (1 + np.exp(-logits[:, 0]))
+                probabilities = 1 / (1 + np.exp(-logits[:, 0]))
             else:
-                chances = torch.softmax(torch.as_tensor(logits), dim=1).numpy()[:, 1]
-            np.testing.assert_allclose(chances, peer.predict_proba(x)[:, 1], atol=1e-3)
-            np.testing.assert_array_equal(predicted[number], peer.predict(x))
+                probabilities = torch.softmax(torch.as_tensor(logits), dim=1).numpy()[:, 1]
+            np.testing.assert_allclose(probabilities, reference.predict_proba(x)[:, 1], atol=1e-3)
+            np.testing.assert_array_equal(predicted[number], reference.predict(x))
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -35,8 +35,8 @@ def probed(
 
 
 def correct_rows(run: EvaluationRun) -> np.ndarray:
-    held = run.result.transfer.tasks["mr"]
-    return np.equal(held.gold, held.predicted)
+    entry = run.result.transfer.tasks["mr"]
+    return np.equal(entry.gold, entry.predicted)
 
 
 def test_two_probes_are_compared_by_mcnemar():

@@ -61,8 +61,8 @@ def test_cells_of_layers_show_their_scores(figures, tmp_path):
     scores = {"cls": [None, 20.04, 60.06], "mean": [50.0, 51.0, 52.0], "mean_without_cls": [1.0, -2.0, 3.0]}
     layer_heat_map(scores, tmp_path / "l.png", title=LONG, label="Spearman")
     axes, bar = figures[0].axes
-    found = {tuple(int(place) for place in text.get_position()): text.get_text() for text in axes.texts}
-    assert found == {
+    shown = {tuple(int(coordinate) for coordinate in text.get_position()): text.get_text() for text in axes.texts}
+    assert shown == {
         (column, layer): "none" if score is None else f"{score:.1f}"
         for column, by_layer in enumerate(scores.values())
         for layer, score in enumerate(by_layer)
@@ -91,8 +91,8 @@ def test_a_grid_has_its_first_row_at_the_bottom(figures, tmp_path):
     scores = [[90.0, 71.26, 80.0], [60.0, float("nan"), 95.04]]
     heat_map(scores, tmp_path / "h.png", **words, title=LONG, label="validation rows, x 100")
     axes, bar = figures[0].axes
-    found = {tuple(int(place) for place in text.get_position()): text.get_text() for text in axes.texts}
-    assert found == {(0, 0): "90.0", (1, 0): "71.3", (2, 0): "80.0", (0, 1): "60.0", (1, 1): "none", (2, 1): "95.0"}
+    shown = {tuple(int(coordinate) for coordinate in text.get_position()): text.get_text() for text in axes.texts}
+    assert shown == {(0, 0): "90.0", (1, 0): "71.3", (2, 0): "80.0", (0, 1): "60.0", (1, 1): "none", (2, 1): "95.0"}
     assert axes.get_ylim()[0] < axes.get_ylim()[1]
     assert [label.get_text() for label in axes.get_yticklabels()] == words["rows"]
     assert [label.get_text() for label in axes.get_xticklabels()] == words["columns"]
@@ -111,7 +111,7 @@ def test_a_grid_has_its_first_row_at_the_bottom(figures, tmp_path):
 
 def test_a_grid_of_equal_scores_or_of_one(figures, tmp_path):
     for scores in ([[50.0, 50.0]], [[50.0]], [[float("nan")]]):
-        names = {"rows": ["a"], "columns": [str(place) for place in range(len(scores[0]))]}
+        names = {"rows": ["a"], "columns": [str(coordinate) for coordinate in range(len(scores[0]))]}
         heat_map(scores, tmp_path / "h.png", **names, titles=("lambda", ""), title="t", label="l")
     assert [len(figure.axes[0].texts) for figure in figures] == [2, 1, 1]
     assert figures[2].axes[0].texts[0].get_text() == "none"
@@ -121,13 +121,13 @@ def test_labelled_texts_are_separated_in_each_panel(figures, tmp_path):
     labels = ["first"] * 15 + ["second"] * 15
     mixed = clusters(15)[np.random.default_rng(1).permutation(30)]
     tsne({"apart": clusters(15), LONG: mixed}, labels, tmp_path / "t.png", seed=1)
-    apart, together = figures[0].axes
-    assert [axes.get_title().replace("\n", "") for axes in (apart, together)] == ["apart", LONG]
-    for axes in (apart, together):
-        assert [len(kind.get_offsets()) for kind in axes.collections] == [15, 15]
-        colours = [tuple(kind.get_facecolor()[0]) for kind in axes.collections]
+    separated, together = figures[0].axes
+    assert [axes.get_title().replace("\n", "") for axes in (separated, together)] == ["apart", LONG]
+    for axes in (separated, together):
+        assert [len(collection.get_offsets()) for collection in axes.collections] == [15, 15]
+        colours = [tuple(collection.get_facecolor()[0]) for collection in axes.collections]
         assert len(set(colours)) == 2
-    one, two = (np.asarray(kind.get_offsets()) for kind in apart.collections)
+    one, two = (np.asarray(collection.get_offsets()) for collection in separated.collections)
     spread = max(np.ptp(one, axis=0).max(), np.ptp(two, axis=0).max())
     assert np.linalg.norm(one.mean(0) - two.mean(0)) > spread / 2
     (legend,) = figures[0].legends
@@ -138,7 +138,7 @@ def test_labelled_texts_are_separated_in_each_panel(figures, tmp_path):
 def test_twenty_labels_have_twenty_colours(figures, tmp_path):
     labels = [f"label {number:02} with a name of some length" for number in range(20)]
     tsne({"m": np.random.default_rng(0).normal(size=(40, 8))}, labels * 2, tmp_path / "t.png")
-    colours = {tuple(kind.get_facecolor()[0]) for kind in figures[0].axes[0].collections}
+    colours = {tuple(collection.get_facecolor()[0]) for collection in figures[0].axes[0].collections}
     assert len(colours) == 20
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == [f"{label[:29]}…" for label in labels]
     assert inside(figures[0])
@@ -155,10 +155,10 @@ def test_texts_of_a_pair_are_connected(figures, tmp_path):
         lines = {
             colour: [line for line in axes.lines if line.get_color() == colour] for colour in ("tab:red", "tab:blue")
         }
-        assert [len(found) for found in lines.values()] == [6, 6]
+        assert [len(shown) for shown in lines.values()] == [6, 6]
         length = {
-            colour: np.median([np.hypot(*np.ptp(line.get_xydata(), axis=0)) for line in found])
-            for colour, found in lines.items()
+            colour: np.median([np.hypot(*np.ptp(line.get_xydata(), axis=0)) for line in shown])
+            for colour, shown in lines.items()
         }
         assert length["tab:red"] < length["tab:blue"] / 3
     ends = {tuple(point) for line in figures[0].axes[0].lines for point in line.get_xydata()}
@@ -176,7 +176,7 @@ def test_texts_of_a_pair_are_connected(figures, tmp_path):
 @pytest.mark.parametrize("vectors", [np.ones((9, 4)), np.zeros((9, 4)), np.arange(1.0, 10)[:, None]])
 def test_a_collapsed_space_is_plotted_too(vectors, figures, tmp_path):
     tsne({"m": vectors}, list("aabbccabc"), tmp_path / "t.png")
-    points = np.concatenate([kind.get_offsets() for kind in figures[0].axes[0].collections])
+    points = np.concatenate([collection.get_offsets() for collection in figures[0].axes[0].collections])
     assert points.shape == (9, 2)
     assert np.isfinite(points).all()
 

@@ -41,11 +41,11 @@ def three_way_comparison() -> dict[str, Any]:
     return {"kind": "comparisons", "sides": described, "comparisons": pairs, **rest}
 
 
-def changed(value: dict[str, Any], place: str, to: Any) -> dict[str, Any]:
+def changed(value: dict[str, Any], location: str, to: Any) -> dict[str, Any]:
     """Return a copy with another value at a path such as ``a.0.b``; ``...`` removes the value."""
     value = copy.deepcopy(value)
     inner: Any = value
-    *path, last = [int(part) if part.isdecimal() else part for part in place.split(".")]
+    *path, last = [int(part) if part.isdecimal() else part for part in location.split(".")]
     for part in path:
         inner = inner[part]
     if to is ...:
@@ -128,7 +128,7 @@ def test_another_kind_of_file_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "to", "message"),
+    ("location", "to", "message"),
     [
         ("averages", [], "averages is not an object"),
         ("tasks.one.pearson", ..., "tasks.one lacks 'pearson'"),
@@ -148,14 +148,14 @@ def test_another_kind_of_file_is_refused() -> None:
         ("config.training_seed", "x", "config.training_seed is 'x', not a whole number or null"),
     ],
 )
-def test_damaged_evaluations(place: str, to: Any, message: str) -> None:
+def test_damaged_evaluations(location: str, to: Any, message: str) -> None:
     complete = evaluation("A", {"one": 1.0}) | {"transfer": transfer({"mr": 50.0})}
     with pytest.raises(NearfarError, match=f"^f: is damaged, or was written by another version of nearfar: {message}"):
-        EvaluationResult.from_dict(changed(complete, place, to), source="f")
+        EvaluationResult.from_dict(changed(complete, location, to), source="f")
 
 
 @pytest.mark.parametrize(
-    ("place", "to", "message"),
+    ("location", "to", "message"),
     [
         ("tasks.one.p", None, "tasks.one.p is null, and 'difference' is not"),
         ("tasks.one.separable", 1, "tasks.one.separable is 1, not true or false or null"),
@@ -167,9 +167,9 @@ def test_damaged_evaluations(place: str, to: Any, message: str) -> None:
         ("config.resamples", -1, "config.resamples is below 0"),
     ],
 )
-def test_damaged_comparisons(place: str, to: Any, message: str) -> None:
+def test_damaged_comparisons(location: str, to: Any, message: str) -> None:
     with pytest.raises(NearfarError, match=f"^f: is damaged, .*{message}"):
-        ComparisonResult.from_dict(changed(comparison(SIDES[0], SIDES[1], {"one": ROW}), place, to), source="f")
+        ComparisonResult.from_dict(changed(comparison(SIDES[0], SIDES[1], {"one": ROW}), location, to), source="f")
 
 
 def test_comparisons_must_cover_each_pair_of_sides_and_the_same_tasks() -> None:

@@ -197,13 +197,13 @@ def test_the_commit_is_of_the_checkout_that_tracks_the_package(tmp_path, monkeyp
     git("add", "results.py")
     git("commit", "-m", "two")
     assert provenance().commit == git("rev-parse", "HEAD")
-    for made in ("docs/page.md", "studies/results/fast/scl.json"):
-        (tmp_path / made).parent.mkdir(parents=True)
-        (tmp_path / made).write_text("before")
+    for created in ("docs/page.md", "studies/results/fast/scl.json"):
+        (tmp_path / created).parent.mkdir(parents=True)
+        (tmp_path / created).write_text("before")
     git("add", ".")
     git("commit", "-m", "three")
-    for made in ("docs/page.md", "studies/results/fast/scl.json"):
-        (tmp_path / made).write_text("made again")
+    for created in ("docs/page.md", "studies/results/fast/scl.json"):
+        (tmp_path / created).write_text("made again")
     assert provenance().commit == git("rev-parse", "HEAD")  # results are from the same code
     module.write_text("3")
     assert provenance().commit == git("rev-parse", "HEAD") + "-dirty"

@@ -64,8 +64,8 @@ def test_a_clear_difference_has_the_smallest_p_and_swapping_sides_negates_it():
     assert found.difference == pytest.approx(expected, abs=1e-12)
     assert 0 < found.low < found.difference < found.high
     assert found.p == pytest.approx(2 / 1000)
-    turned = paired_bootstrap(gold, second[0], first[0], resamples=999)
-    assert turned[:4] == pytest.approx((-found.difference, -found.high, -found.low, found.p), abs=1e-12)
+    swapped = paired_bootstrap(gold, second[0], first[0], resamples=999)
+    assert swapped[:4] == pytest.approx((-found.difference, -found.high, -found.low, found.p), abs=1e-12)
 
 
 def test_equal_sides_do_not_differ():

@@ -17,15 +17,15 @@ SEVEN = AVERAGES["seven tasks, SICK-R test"]
 
 def angles(texts):
     """Return for a text "x 30" the unit vector at 30 degrees: the cosine of a pair depends on the difference."""
-    turn = np.radians([float(text.split()[1]) for text in texts])
-    return np.stack([np.cos(turn), np.sin(turn)], axis=1).astype(np.float32)
+    angle = np.radians([float(text.split()[1]) for text in texts])
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
 
 
 def subset(pairs: int, *, seed: int = 0) -> list[ScoredPair]:
     rng = np.random.default_rng(seed)
     gold = rng.integers(0, 6, pairs)
-    turns = np.clip(90 - 15 * gold + 20 * rng.normal(size=pairs), 0, 179)
-    return [ScoredPair(f"{seed} 0", f"{seed} {turn:.3f}", float(g)) for g, turn in zip(gold, turns, strict=True)]
+    angles_ = np.clip(90 - 15 * gold + 20 * rng.normal(size=pairs), 0, 179)
+    return [ScoredPair(f"{seed} 0", f"{seed} {angle:.3f}", float(g)) for g, angle in zip(gold, angles_, strict=True)]
 
 
 def columns(pairs):
@@ -51,12 +51,12 @@ def test_aggregates_equal_scipy():
 
 def test_scores_can_be_recomputed_from_a_result_file():
     pairs = subset(40)
-    held = evaluate_sts(angles, {"mine": {"a": pairs}}, resamples=0).tasks["mine"].subsets["a"]
-    assert held.gold == [pair.score for pair in pairs]
-    assert held.cosines_e6 == pytest.approx([1e6 * cosine for cosine in columns(pairs)[1]], abs=2)
-    assert all(type(cosine) is int for cosine in held.cosines_e6)
-    again = stats.spearmanr(held.gold, held.cosines_e6).statistic
-    assert held.spearman == Estimate(round(100 * again, 4), None, None)
+    stored = evaluate_sts(angles, {"mine": {"a": pairs}}, resamples=0).tasks["mine"].subsets["a"]
+    assert stored.gold == [pair.score for pair in pairs]
+    assert stored.cosines_e6 == pytest.approx([1e6 * cosine for cosine in columns(pairs)[1]], abs=2)
+    assert all(type(cosine) is int for cosine in stored.cosines_e6)
+    again = stats.spearmanr(stored.gold, stored.cosines_e6).statistic
+    assert stored.spearman == Estimate(round(100 * again, 4), None, None)
 
 
 def test_every_distinct_text_is_encoded_once_in_one_call():

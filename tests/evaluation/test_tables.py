@@ -47,11 +47,11 @@ def result():
         "a|b": {"pairs": 7, "spearman": estimate(60.0), "pearson": estimate(50.0)},
         "b": {"pairs": 2, "spearman": undefined("why"), "pearson": undefined("why")},
     }
-    for held in subsets.values():
-        held |= {"digest": "d", "gold": [1] * held["pairs"], "cosines_e6": [2] * held["pairs"]}
+    for values in subsets.values():
+        values |= {"digest": "d", "gold": [1] * values["pairs"], "cosines_e6": [2] * values["pairs"]}
     task = {"pairs": 9, "zero_vectors": 4, "spearman": three, "pearson": three, "subsets": subsets}
-    alike = {kind: {"score": 33.333, "low": None, "high": None} for kind in ("all", "mean", "wmean")}
-    average = {"tasks": ["mine"], "spearman": alike, "pearson": alike}
+    equal_scores = {kind: {"score": 33.333, "low": None, "high": None} for kind in ("all", "mean", "wmean")}
+    average = {"tasks": ["mine"], "spearman": equal_scores, "pearson": equal_scores}
     return {
         "schema": 1,
         "kind": "evaluation",

@@ -180,8 +180,8 @@ def test_the_digest_depends_on_texts_and_labels_in_order():
         return evaluate(one, protocol="exact", resamples=0).digest
 
     def swap(rows):
-        for held in rows:
-            held[0], held[1] = held[1], held[0]
+        for values in rows:
+            values[0], values[1] = values[1], values[0]
 
     same = digest(lambda splits: None)
     assert digest(lambda splits: None) == same

@@ -107,7 +107,7 @@ def test_custom_objective(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.long
-@pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")
+@pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows")
 def test_two_processes(folder: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*torchrun, str(FOLDER / "two_processes.py"), "pairs.tsv", "scored.tsv", "tiny", "run"]
@@ -125,8 +125,8 @@ def test_notebook(folder: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    (place,) = (n for n, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
-    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell('MODEL = "tiny"\nTASK = "scored.tsv"'))
+    (index,) = (n for n, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
+    notebook.cells.insert(index + 1, nbformat.v4.new_code_cell('MODEL = "tiny"\nTASK = "scored.tsv"'))
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
     printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
     assert "Spearman" in printed

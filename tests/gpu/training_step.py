@@ -69,13 +69,13 @@ def plain_step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: 
     for number, (objective, batch, weight) in enumerate(parts):
         seed_rng(SEED, 0, number, "items")
         items = objective.extract_items(batch)
-        made = []
-        for place, items_of_micro_batch in enumerate(split_micro_batches(objective, items, micro_batch, None)):
-            seed_rng(SEED, 0, number, "rows", 0, place)
-            made.append(objective.represent(items_of_micro_batch))
+        computed_rows = []
+        for index, items_of_micro_batch in enumerate(split_micro_batches(objective, items, micro_batch, None)):
+            seed_rng(SEED, 0, number, "rows", 0, index)
+            computed_rows.append(objective.represent(items_of_micro_batch))
         seed_rng(SEED, 0, number, "loss")
         with torch.autocast(total.device.type, dtype=torch.bfloat16, enabled=bf16):
-            total = total + weight * objective.loss_fn(batch, torch.cat(made)).total
+            total = total + weight * objective.loss_fn(batch, torch.cat(computed_rows)).total
     total.backward()
     return Step(float(total.detach()), _gradients(run))
 

@@ -192,7 +192,7 @@ def test_ctrl_c_and_user_errors_are_not_bugs(raise_in_command: Raise, folder: Pa
     assert not list(folder.iterdir())
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="tells it otherwise")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows reports it differently")
 @pytest.mark.parametrize("words", [["--help"], ["train", "scl", "--help"], ["train"]])
 def test_a_closed_output_is_not_a_bug(folder: Path, words: list[str]) -> None:
     """As in ``nearfar --help | head -0``."""
@@ -205,7 +205,7 @@ def test_a_closed_output_is_not_a_bug(folder: Path, words: list[str]) -> None:
     assert not list(folder.iterdir())
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_output_to_a_full_disk_is_reported() -> None:
     with open("/dev/full", "wb") as full:
         completed = command(["--help"], stdout=full.fileno())

@@ -47,8 +47,8 @@ def test_an_empty_text_is_named_by_its_row(reader: str, extension: str, workspac
     rows = rows_of(kind)
     rows[4][COLUMN[kind]] = " \u00a0"
     write_rows(Path(f"bad.{extension}"), rows)
-    where = f"bad.{extension}, {row_location(4, extension)}"
-    assert_refused(argv_of(reader, f"bad.{extension}"), where, f"column {COLUMN[kind]!r} is empty")
+    location = f"bad.{extension}, {row_location(4, extension)}"
+    assert_refused(argv_of(reader, f"bad.{extension}"), location, f"column {COLUMN[kind]!r} is empty")
 
 
 def _pipe(file: Path) -> None:
@@ -313,13 +313,13 @@ def test_truncated_parquet_raises(kept: float, workspace: Path) -> None:
     assert_refused(argv_of("scl", "bad.parquet"), "bad.parquet cannot be read as Parquet")
 
 
-@pytest.mark.parametrize("place", range(0, 100, 10))
-def test_damaged_parquet_raises(place: int, workspace: Path) -> None:
+@pytest.mark.parametrize("offset_", range(0, 100, 10))
+def test_damaged_parquet_raises(offset_: int, workspace: Path) -> None:
     """If a changed byte has no effect, the rows are read, and the error is the missing encoder."""
     write_rows(Path("bad.parquet"), rows_of("nli"))
     content = bytearray(Path("bad.parquet").read_bytes())
     for offset in range(8):
-        content[place * len(content) // 100 + offset] ^= 0x55
+        content[offset_ * len(content) // 100 + offset] ^= 0x55
     Path("bad.parquet").write_bytes(content)
     result = run_cli(argv_of("scl", "bad.parquet"))
     assert result.status == 2

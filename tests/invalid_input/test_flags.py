@@ -62,7 +62,7 @@ SHARES = {
     SIMCSE: {"--mlm-probability": "in (0, 1)"},
     FINETUNE: {"--dropout": "in [0, 1)", "--noise-rate": "between 0 and 1"},
 }
-FREE = {"train simcse-sup --output x": "--hard-negative-weight", GEOMETRY: "--positive-above"}
+UNBOUNDED = {"train simcse-sup --output x": "--hard-negative-weight", GEOMETRY: "--positive-above"}
 """Command -> flags that take any number within very wide bounds."""
 CHOICES = {
     TRAIN: {
@@ -104,7 +104,7 @@ FILES = {
     "back-translate --input t.txt": "--output",
     DEMO: "--output --model",
 }
-REST: dict[str, tuple[str, str]] = {
+OTHER: dict[str, tuple[str, str]] = {
     # id: command, expected message
     "no command": ("trian", "no command is called 'trian'. Did you mean 'train'?"),
     "command in capitals": ("TRAIN scl", "Did you mean 'train'?"),
@@ -216,10 +216,10 @@ def rows() -> Iterator[Row]:
                 for text, message in (*pairs, ("fast", "must be a number")):
                     yield row(command, f"{flag}={text}", f"{flag} {text}: {message}")
     for command, shares in SHARES.items():
-        for flag, where in shares.items():
-            for text, message in (("-0.1", where), ("1.5", where), ("nan", "a finite number")):
+        for flag, bounds in shares.items():
+            for text, message in (("-0.1", bounds), ("1.5", bounds), ("nan", "a finite number")):
                 yield row(command, f"{flag}={text}", f"{flag} {text}: must be {message}")
-    for command, flag in FREE.items():
+    for command, flag in UNBOUNDED.items():
         for text in ("nan", "inf", "-inf", "1e400"):
             yield row(command, f"{flag}={text}", f"{flag} {text}: must be a finite number")
         yield row(command, f"{flag}=-1e30", f"{flag} -1e30: must be at least")
@@ -242,7 +242,7 @@ def rows() -> Iterator[Row]:
             ):
                 one = row(command, f"{flag}={text}", flag, message)
                 yield one._replace(argv=[*one.argv, *output])
-    for name, (command, message) in REST.items():
+    for name, (command, message) in OTHER.items():
         yield Row(name, command.split(), (message,))
     for name, (words, message) in EMPTY.items():
         yield Row(f"empty or long: {name}", words, (message,))

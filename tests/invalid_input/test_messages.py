@@ -44,13 +44,13 @@ def test_a_name_is_not_suggested_for_itself(workspace: Path) -> None:
 class Collapsing:
     """An encoder whose vectors are all equal after some calls."""
 
-    def __init__(self, well: int) -> None:
-        self.well, self.draws = well, np.random.default_rng(0)
+    def __init__(self, good_calls: int) -> None:
+        self.good_calls, self.draws = good_calls, np.random.default_rng(0)
 
     def encode(self, texts: Sequence[str], **_: object) -> Any:
-        self.well -= 1
+        self.good_calls -= 1
         shape = (len(texts), 8)
-        return (self.draws.normal(size=shape) if self.well >= 0 else np.ones(shape)).astype(np.float32)
+        return (self.draws.normal(size=shape) if self.good_calls >= 0 else np.ones(shape)).astype(np.float32)
 
 
 def test_the_error_for_collapsed_weights_does_not_blame_the_dev_file(
@@ -60,8 +60,8 @@ def test_the_error_for_collapsed_weights_does_not_blame_the_dev_file(
     write_pairs(tmp_path / "pairs.tsv")
     config = SclConfig(output="x", evaluate_on="pairs.tsv")
 
-    def evaluation(well: int) -> Any:
-        return training._evaluation(Collapsing(well), load_pairs("pairs.tsv"), config, Console(quiet=True))  # type: ignore[arg-type]
+    def evaluation(good_calls: int) -> Any:
+        return training._evaluation(Collapsing(good_calls), load_pairs("pairs.tsv"), config, Console(quiet=True))  # type: ignore[arg-type]
 
     evaluate = evaluation(2)
     evaluate()

@@ -146,10 +146,10 @@ def test_an_unreadable_file(
     folder = Path(shutil.copytree(intact[form][0], tmp_path / "model"))
     opened = io.open
 
-    def refuse(place: Any, *arguments: Any, **settings: Any) -> Any:
-        if str(place) == str(folder / file):
-            raise PermissionError(errno.EACCES, "Permission denied", str(place))
-        return opened(place, *arguments, **settings)
+    def refuse(path: Any, *arguments: Any, **settings: Any) -> Any:
+        if str(path) == str(folder / file):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *arguments, **settings)
 
     monkeypatch.setattr("io.open", refuse)
     monkeypatch.setattr("builtins.open", refuse)
@@ -161,8 +161,8 @@ def test_an_unreadable_file(
 def test_an_unreadable_folder(intact: dict[str, tuple[Path, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, _ = intact["plain"]
 
-    def refuse(place: Path, **_: Any) -> Any:
-        raise PermissionError(errno.EACCES, "Permission denied", str(place))
+    def refuse(path: Path, **_: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "stat", refuse)
     with pytest.raises(NearfarError, match=r"plain: cannot be read \(Permission denied\)"):

@@ -83,13 +83,13 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("overwrite", [False, True], ids=["plain", "overwrite"])
-@pytest.mark.parametrize("way", PATH_SPELLINGS)
+@pytest.mark.parametrize("spelling", PATH_SPELLINGS)
 @pytest.mark.parametrize("row", INPUTS)
-def test_no_output_is_an_input(user_files: Path, row: str, way: Callable[[str], str], overwrite: bool) -> None:
+def test_no_output_is_an_input(user_files: Path, row: str, spelling: Callable[[str], str], overwrite: bool) -> None:
     command, file = INPUTS[row]
     shutil.copy("result.json", "other.json")
     before = Path(file).read_bytes()
-    output = str(Path(way(file)))
+    output = str(Path(spelling(file)))
     flags = ["--overwrite"] * (overwrite and row != "back-translate")
     assert_refused([*command.split(), output, *flags], f"--output {output}: would overwrite the input", file)
     assert Path(file).read_bytes() == before
@@ -266,19 +266,19 @@ def test_paths_that_are_too_long(user_files: Path, row: str) -> None:
 
 @pytest.mark.parametrize("row", TO_FILE)
 @pytest.mark.parametrize(
-    ("place", "named"),
+    ("output", "message"),
     [("tiny/", "is a folder"), ("mine.tsv/out", "mine.tsv")],
     ids=["a folder", "in a file"],
 )
-def test_invalid_paths(user_files: Path, row: str, place: str, named: str) -> None:
+def test_invalid_paths(user_files: Path, row: str, output: str, message: str) -> None:
     command, name = TO_FILE[row]
     suffix = Path(name).suffix
-    if place.endswith("/"):
+    if output.endswith("/"):
         Path(f"folder{suffix}").mkdir()
-        place = f"folder{suffix}"
+        output = f"folder{suffix}"
     else:
-        place += suffix
-    assert_refused([*command.split(), place], f"--output {place}: ", named)
+        output += suffix
+    assert_refused([*command.split(), output], f"--output {output}: ", message)
 
 
 @pytest.mark.parametrize("row", TO_FILE)

@@ -54,14 +54,14 @@ def replace_file(file: str, text: str) -> None:
     Path(file).write_text(text, encoding="utf-8")
 
 
-def set_recorded_precision(folder: str, note: str | None) -> None:
+def set_recorded_precision(folder: str, record: str | None) -> None:
     """Change the recorded precision of a run; None removes the record, as in runs of earlier versions."""
     file = f"{folder}/inputs.json" if Path(folder, "inputs.json").exists() else f"{folder}/run.json"
     content = read(file)
     inputs = content["inputs"] if file.endswith("run.json") else content
     assert inputs.pop("precision") == "fp32"
-    if note is not None:
-        inputs["precision"] = note
+    if record is not None:
+        inputs["precision"] = record
     replace_file(file, json.dumps(content))
 
 
@@ -75,19 +75,19 @@ def run_ok(argv: list[str]) -> str:
 def used_precisions(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The precisions that encoders, classifiers and heads have computed in."""
     found = set()
-    for kind, name in ((Encoder, "encode"), (Classifier, "predict")):
-        original = getattr(kind, name)
+    for model_class, name in ((Encoder, "encode"), (Classifier, "predict")):
+        original = getattr(model_class, name)
 
         def spy(self: Any, *args: Any, original: Any = original, precision: str = "auto", **settings: Any) -> Any:
             found.add(precision)
             return original(self, *args, precision=precision, **settings)
 
-        monkeypatch.setattr(kind, name, spy)
-    begin = gradients.Gradients.__init__
+        monkeypatch.setattr(model_class, name, spy)
+    initialise = gradients.Gradients.__init__
 
     def record_precision(self: Any, *args: Any, bf16: bool = False) -> None:
         found.add("bf16" if bf16 else "fp32")
-        begin(self, *args, bf16=bf16)
+        initialise(self, *args, bf16=bf16)
 
     monkeypatch.setattr(gradients.Gradients, "__init__", record_precision)
     return found
@@ -274,7 +274,7 @@ def unfinished(workspace: Path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("note", "flags", "native", "bf16"),
+    ("record", "flags", "native", "bf16"),
     [
         ("fp32", [], True, False),
         ("fp32", ["--precision", "fp32"], True, False),
@@ -285,10 +285,10 @@ def unfinished(workspace: Path, monkeypatch) -> Path:
     ],
 )
 def test_encode_resumes_in_its_recorded_precision(
-    note: str, flags: list[str], native: bool, bf16: bool, unfinished: Path, monkeypatch
+    record: str, flags: list[str], native: bool, bf16: bool, unfinished: Path, monkeypatch
 ) -> None:
     machine(monkeypatch, native=native)
-    unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": note}, indent=2))
+    unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": record}, indent=2))
     found = set()
     original = Encoder.encode_tokens
 
@@ -302,7 +302,7 @@ def test_encode_resumes_in_its_recorded_precision(
 
 
 @pytest.mark.parametrize(
-    ("note", "flags", "message"),
+    ("record", "flags", "message"),
     [
         ("bf16", [], f"v.npy.partial: this run {NO_NATIVE_BF16}"),
         ("bf16", ["--precision", "bf16"], f"v.npy.partial: this run {NO_NATIVE_BF16}"),
@@ -311,10 +311,10 @@ def test_encode_resumes_in_its_recorded_precision(
     ],
 )
 def test_encode_does_not_resume_in_another_precision(
-    note: str, flags: list[str], message: str, unfinished: Path, monkeypatch
+    record: str, flags: list[str], message: str, unfinished: Path, monkeypatch
 ):
     machine(monkeypatch, native=False)
-    unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": note}))
+    unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": record}))
     assert_refused([*ENCODE, "--resume", *flags], message)
 
 

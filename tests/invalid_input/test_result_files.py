@@ -31,10 +31,10 @@ def valid_results(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactor
     return folder
 
 
-def changed(value: Any, place: str, new: object) -> Any:
+def changed(value: Any, location: str, new: object) -> Any:
     """Return a copy of a JSON value with another value at a path such as ``a/b/0``."""
     value = copy.deepcopy(value)
-    *outer, last = [int(key) if key.isdecimal() else key for key in place.split("/")]
+    *outer, last = [int(key) if key.isdecimal() else key for key in location.split("/")]
     inside = value
     for key in outer:
         inside = inside[key]
@@ -169,13 +169,13 @@ REPORT_CASES = [
     ("record.json", "data", [1], "data[0]"),
 ]
 ROWS = [
-    *((f"compare {{}} {file} --resamples 9", file, place, new, named) for file, place, new, named in BOTH),
+    *((f"compare {{}} {file} --resamples 9", file, location, new, mention) for file, location, new, mention in BOTH),
     *(("report {} --output r.html", *row) for row in (*BOTH, *REPORT_CASES)),
 ]
 
 
 @pytest.mark.parametrize(
-    ("command", "file", "place", "new", "named"), ROWS, ids=[f"{row[0][:7]} {row[1]} {row[2]}" for row in ROWS]
+    ("command", "file", "location", "new", "mention"), ROWS, ids=[f"{row[0][:7]} {row[1]} {row[2]}" for row in ROWS]
 )
 def test_a_damaged_result_is_named(
     valid_results: Path,
@@ -183,17 +183,17 @@ def test_a_damaged_result_is_named(
     monkeypatch: pytest.MonkeyPatch,
     command: str,
     file: str,
-    place: str,
+    location: str,
     new: object,
-    named: str,
+    mention: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     content = json.loads((valid_results / file).read_text(encoding="utf-8"))
     Path(file).write_text(json.dumps(content), encoding="utf-8")
-    Path("damaged.json").write_text(json.dumps(changed(content, place, new)), encoding="utf-8")
-    if command.startswith("report") and (place, new) == ("kind", "geometry"):
-        named = "config lacks 'positive_above'"
-    assert_refused(command.format("damaged.json").split(), "damaged.json", named)
+    Path("damaged.json").write_text(json.dumps(changed(content, location, new)), encoding="utf-8")
+    if command.startswith("report") and (location, new) == ("kind", "geometry"):
+        mention = "config lacks 'positive_above'"
+    assert_refused(command.format("damaged.json").split(), "damaged.json", mention)
     assert not Path("r.html").exists()
 
 

@@ -38,9 +38,9 @@ def test_no_score(extension: str, score: str, workspace: Path) -> None:
     rows = rows_of("scored")
     rows[7]["score"] = score
     write_rows(Path(f"bad.{extension}"), rows)
-    where = f"bad.{extension}, {row_location(7, extension)}: column 'score' holds"
+    location = f"bad.{extension}, {row_location(7, extension)}: column 'score' holds"
     reader = SCORE_READERS[NO_SCORES.index(score) % len(SCORE_READERS)]
-    assert_refused(argv_of(reader, f"bad.{extension}"), where, "not a number")
+    assert_refused(argv_of(reader, f"bad.{extension}"), location, "not a number")
 
 
 @pytest.mark.parametrize(
@@ -188,10 +188,10 @@ def test_labels_are_listed_and_rare_ones_reported_before_training(workspace: Pat
     Path("mine.tsv").write_text("\n".join([*lines, "red dog\twram"]) + "\n")
     result = run_cli("finetune mine.tsv --model tiny --batch-size 8 --max-steps 1 --output new".split())
     assert result.status == 0
-    listed, pointed = "labels: cold 30, warm 30, wram 1\n", "label 'wram' has 1 row of 61: a misspelling of 'warm'?\n"
+    listed, reported = "labels: cold 30, warm 30, wram 1\n", "label 'wram' has 1 row of 61: a misspelling of 'warm'?\n"
     assert listed in result.out
-    assert pointed in result.out
-    assert result.out.index(listed) < result.out.index(pointed) < result.out.index("step 0")
+    assert reported in result.out
+    assert result.out.index(listed) < result.out.index(reported) < result.out.index("step 0")
     assert listed.strip() in json.loads(Path("new/run.json").read_text())["data"]
 
 

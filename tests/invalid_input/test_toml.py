@@ -175,7 +175,7 @@ FINETUNED: list[tuple[bytes, str, str]] = [
     (STUDY, "few_shot = 20", "must be text or none"),
     (STUDY, "scl_model = ''", "must not be empty"),
 ]
-TOGETHER: dict[str, tuple[str, bytes, str]] = {
+CONFLICTS: dict[str, tuple[str, bytes, str]] = {
     # command, content, expected message: settings that conflict
     "two ways to say how much": ("train", HEAD + b"micro_batch = 2\nmicro_batch_tokens = 9", "--micro-batch-tokens"),
     "size and sizes": ("finetune", STUDY + b'sample_size = 3\nfew_shot = "4,8"', "--sample-size and --few-shot"),
@@ -228,7 +228,7 @@ def rows() -> list[Row]:
             plain = value.isdecimal() and len(value) < 30
             expected = f"{key} = {value}: {message}" if plain or value in ("true", "false") else message
             table.append(Row(line[:50], command, head + line.encode(), expected))
-    table += [Row(name, *rest) for name, rest in TOGETHER.items()]
+    table += [Row(name, *rest) for name, rest in CONFLICTS.items()]
     return table
 
 
@@ -250,13 +250,13 @@ def test_an_error_in_a_file(empty_folder: Path, row: Row) -> None:
     assert [path.name for path in empty_folder.iterdir()] == ["run.toml"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no pipes in folders")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes")
 @pytest.mark.parametrize("command", ["train", "finetune"])
 def test_not_a_regular_file(empty_folder: Path, command: str) -> None:
     (empty_folder / "folder.toml").mkdir()
     (empty_folder / "gone.toml").symlink_to("nowhere")
     (empty_folder / "round.toml").symlink_to("round.toml")
-    os.mkfifo(empty_folder / "pipe.toml")  # opening it would block for ever
+    os.mkfifo(empty_folder / "pipe.toml")  # opening it would block forever
     for name, message in (
         ("folder.toml", "it is a folder"),
         ("gone.toml", "No such file"),

@@ -16,8 +16,8 @@ class Table(nn.Module):
     def forward(self, items):
         self.calls.append(list(items))
         vectors = self.vectors(torch.tensor([self.numbers[item] for item in items]))
-        places = torch.arange(vectors.numel(), dtype=vectors.dtype).view_as(vectors)
-        return vectors + self.noise * torch.sin(7 * places)
+        positions = torch.arange(vectors.numel(), dtype=vectors.dtype).view_as(vectors)
+        return vectors + self.noise * torch.sin(7 * positions)
 
 
 def descend(loss, optimiser, *, steps):

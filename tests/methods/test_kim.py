@@ -177,7 +177,7 @@ def test_all_layers_are_drawn_with_equal_probability():
     setting = MethodSetup([(f"sentence {n}",) for n in range(400)], variant="opt2", temperature=0.02)
     rows = torch.zeros(400, 1 + LAYERS, DIM, dtype=torch.float64)
     layers = redrawn_layers(setting, "opt2")
-    # Each row has its own vector as the view of the layer that it draws, and that of all others elsewhere.
+    # The view of a row equals its own vector at the layer drawn for it, and a common vector at the other layers.
     rows[:, 0] = torch.randn(400, DIM, dtype=torch.float64)
     rows[:, 1:] = torch.randn(DIM, dtype=torch.float64)
     rows[range(400), [1 + layer for layer in layers]] = rows[:, 0]
@@ -369,15 +369,15 @@ def test_sentences_become_most_similar_to_their_views(variant):
     setting.frozen.vectors.data = setting.frozen.vectors.data[:, :1] + 0.1 * setting.frozen.vectors.data
     optimizer = torch.optim.Adam([setting.table.vectors, *setting.method.head.parameters()], lr=0.03)
 
-    def found():
+    def num_matched():
         """Number of sentences that are most similar to their own views."""
         vectors = nn.functional.normalize(setting.method.head(setting.table.vectors), dim=-1)
         views = nn.functional.normalize(setting.method.head(setting.frozen.vectors), dim=-1).mean(dim=1)
         return ((vectors @ views.T).argmax(dim=1) == torch.arange(8)).sum()
 
-    assert found() < 5
+    assert num_matched() < 5
     descend(lambda: setting.method.loss(setting.batch()).total, optimizer, steps=100)
-    assert found() == 8
+    assert num_matched() == 8
 
 
 def test_bt_increases_the_similarity_of_pairs():
@@ -470,7 +470,7 @@ def test_equal_rows_are_refused():
 # --- descriptions ---
 
 
-def words(setting):
+def description(setting):
     (batch,) = setting.method.batches.epoch(0)
     lines = setting.method.describe(batch)
     assert setting.table.calls == setting.frozen.calls == []
@@ -485,7 +485,7 @@ def block(lines, anchor):
 
 
 def test_sg_opt_describes_its_rows():
-    lines = words(MethodSetup(views="max over tokens, layers 0 to 6"))
+    lines = description(MethodSetup(views="max over tokens, layers 0 to 6"))
     assert sum(line.startswith("anchor") for line in lines) == len(SENTENCES)
     assert block(lines, "A dog") == [
         "anchor      A dog runs. (trained copy)",
@@ -501,7 +501,7 @@ def test_sg_opt_describes_its_rows():
 
 
 def test_descriptions_of_the_variants_differ():
-    first = {variant: words(MethodSetup(variant=variant)) for variant in VARIANTS}
+    first = {variant: description(MethodSetup(variant=variant)) for variant in VARIANTS}
     assert [variant for variant in VARIANTS if any("embeddings and views of" in line for line in first[variant])] == [
         "sg",
         "opt1",
@@ -512,7 +512,7 @@ def test_descriptions_of_the_variants_differ():
 
 
 def test_two_texts_and_a_margin_are_described():
-    lines = words(MethodSetup(PAIRS, false_negative_margin=0.1))
+    lines = description(MethodSetup(PAIRS, false_negative_margin=0.1))
     assert block(lines, "It")[:2] == [
         "anchor      It rains. (trained copy)",
         "  positive  It is raining. (frozen copy: all layers; each a positive by itself)",
@@ -523,7 +523,7 @@ def test_two_texts_and_a_margin_are_described():
 
 
 def test_bt_describes_its_pairs():
-    lines = words(MethodSetup(PAIRS, "bt", false_negative_margin=0.0))
+    lines = description(MethodSetup(PAIRS, "bt", false_negative_margin=0.0))
     assert block(lines, "The cat") == [
         "anchor      The cat is waiting.",
         "  positive  A cat waits.",

@@ -21,7 +21,7 @@ DIM, ROWS, BLOCK = 4, 128, 2**10
 def rows(width):
     """Rows of texts, some of which repeat."""
     draw = random.Random(width)
-    return [tuple(f"{place} {draw.randrange(3 * ROWS)}" for place in "abc"[:width]) for _ in range(ROWS)]
+    return [tuple(f"{column} {draw.randrange(3 * ROWS)}" for column in "abc"[:width]) for _ in range(ROWS)]
 
 
 def batches(width, **more):

@@ -137,10 +137,10 @@ def test_caps_are_drawn_from_the_global_generator():
 def test_augment_equals_the_cross_entropy_over_rows_and_added_pairs(caps):
     table, method = build(augment, max_positives=caps[0], max_negatives=caps[1])
     batch = only_batch(method)
-    own = Pairs(*map(torch.tensor, (batch.premises, batch.hypotheses, batch.labels)))
+    rows = Pairs(*map(torch.tensor, (batch.premises, batch.hypotheses, batch.labels)))
     torch.manual_seed(5)
     positives, negatives = (None if cap == "all" else cap for cap in caps)
-    added = augmented_pairs(own, max_positives=positives, max_negatives=negatives)
+    added = augmented_pairs(rows, max_positives=positives, max_negatives=negatives)
     triples = [
         (batch.sentences[premise], batch.sentences[hypothesis], label)
         for premise, hypothesis, label in zip(*(column.tolist() for column in added), strict=True)
@@ -224,9 +224,9 @@ def test_scl_makes_positives_more_similar_than_negatives():
     optimizer = torch.optim.Adam(table.parameters(), lr=0.03)
     descend(lambda: method.loss(only_batch(method)).total, optimizer, steps=60)
     premise, *others = table(["A dog runs.", "An animal moves.", "A dog sleeps.", "Nobody sings."])
-    near, *far = (torch.cosine_similarity(premise, other, dim=0).item() for other in others)
-    assert near > 0.7
-    assert max(far) < near - 0.5
+    to_positive, *to_others = (torch.cosine_similarity(premise, other, dim=0).item() for other in others)
+    assert to_positive > 0.7
+    assert max(to_others) < to_positive - 0.5
 
 
 # --- invalid settings and inputs ---

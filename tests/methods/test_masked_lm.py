@@ -52,10 +52,10 @@ def build(rows=TRIPLETS, **settings):
 def by_hand(words, head, items):
     """The mean cross-entropy of masked tokens, by loops over sentences and tokens."""
     losses = []
-    for ids, places, tokens in items:
+    for ids, positions, tokens in items:
         states = words.sentence(ids)
-        for place, token in zip(places, tokens, strict=True):
-            x = nn.functional.gelu(head.dense.weight @ states[place] + head.dense.bias)
+        for position, token in zip(positions, tokens, strict=True):
+            x = nn.functional.gelu(head.dense.weight @ states[position] + head.dense.bias)
             x = (x - x.mean()) / (((x - x.mean()) ** 2).mean() + 1e-12).sqrt() * head.norm.weight + head.norm.bias
             scores = torch.stack([x @ words.embeddings.weight[word] + head.bias[word] for word in range(VOCABULARY)])
             losses.append(-torch.log(scores[token].exp() / scores.exp().sum()))
@@ -103,25 +103,25 @@ def test_items_hold_the_original_tokens_and_positions():
     items = method.extract_items(batch)
     assert any(item.tokens for item in items)
     for item, ids in zip(items, tokenise(batch.sentences), strict=True):
-        assert item.tokens == [ids[place] for place in item.positions]
+        assert item.tokens == [ids[position] for position in item.positions]
         kept = set(range(len(ids))) - set(item.positions)
-        assert all(item.ids[place] == ids[place] for place in kept)
+        assert all(item.ids[position] == ids[position] for position in kept)
         assert len(item.ids) == len(ids)
 
 
 def test_15_percent_are_masked_and_80_10_10_of_these():
-    text = " ".join(str(4 + place % 20) for place in range(60))  # words 24 to 29 do not occur in the text
+    text = " ".join(str(4 + position % 20) for position in range(60))  # words 24 to 29 do not occur in the text
     *_, method, batch = build([(f"{text} {number % 20 + 4}",) for number in range(200)])
     before = tokenise(batch.sentences)
     outcomes, hidden, total = {"mask": 0, "random": 0, "same": 0}, 0, 0
     drawn = set()
     for _ in range(20):
         for item, ids in zip(method.extract_items(batch), before, strict=True):
-            assert not {ids[place] for place in item.positions} & set(SPECIAL)
+            assert not {ids[position] for position in item.positions} & set(SPECIAL)
             hidden, total = hidden + len(item.positions), total + len(ids) - 2
-            for place in item.positions:
-                new = item.ids[place]
-                outcomes["mask" if new == MASK else "same" if new == ids[place] else "random"] += 1
+            for position in item.positions:
+                new = item.ids[position]
+                outcomes["mask" if new == MASK else "same" if new == ids[position] else "random"] += 1
                 drawn.add(new)
     assert hidden / total == pytest.approx(0.15, abs=0.01)
     assert outcomes["mask"] / hidden == pytest.approx(0.8, abs=0.02)

@@ -27,9 +27,9 @@ class Numbered:
         return sum(self.steps(epoch) for epoch in range(epochs))
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[str, int, int]]:
-        for place in range(start, self.steps(epoch)):
-            self.made.append((self.who, epoch, place))
-            yield self.who, epoch, place
+        for step in range(start, self.steps(epoch)):
+            self.made.append((self.who, epoch, step))
+            yield self.who, epoch, step
 
 
 def method(name: str, *lengths: int, head: nn.Module | None = None) -> Method:
@@ -57,7 +57,7 @@ def test_a_mixture_of_one_method_equals_the_method() -> None:
 def test_steps_are_counted_only_as_far_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     lead = method("a", 3, 2)
     mixture = Mixture(((lead, 1.0),))
-    assert [mixture.total_steps(4, at_most=most) for most in (1, 3, 4, 10, 99)] == [1, 3, 4, 10, 10]
+    assert [mixture.total_steps(4, at_most=limit) for limit in (1, 3, 4, 10, 99)] == [1, 3, 4, 10, 10]
     epochs: list[int] = []
     monkeypatch.setattr(lead.batches, "steps", lambda epoch: epochs.append(epoch) or 3)
     assert mixture.total_steps(10**12, at_most=5) == 5

@@ -98,7 +98,7 @@ def test_the_command_line_trains_and_describes_it(toy: None, folder: Path, capsy
     assert '"distance"' in Path("run/metrics.jsonl").read_text()
 
     capsys.readouterr()
-    assert main(["train", "run/config.toml", "--resume"]) == 0  # the file that the run wrote is a config
+    assert main(["train", "run/config.toml", "--resume"]) == 0  # the config file of a run can be used as a config
     assert "nothing to do" in capsys.readouterr().out
     assert main(["train", "toy", "--output", "bad", *FLAGS, "--sharpness", "0"]) == 2
     assert "--sharpness 0: must be above 0" in capsys.readouterr().err
@@ -162,7 +162,7 @@ def test_a_file_can_name_it_also_as_second_objective(toy: None, folder: Path) ->
 
 def test_names_and_configs_that_cannot_be_registered(toy: None) -> None:
     parts: dict[str, Any] = {"read_rows": read_rows, "build": build}
-    register_method("toy", config=ToyConfig, **parts)  # the same again changes nothing
+    register_method("toy", config=ToyConfig, **parts)  # registering the same method again changes nothing
 
     class Other(ToyConfig):
         """other: another."""

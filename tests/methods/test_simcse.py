@@ -70,14 +70,14 @@ def contrast_by_hand(vector, rows, *, temperature=0.05, weight=0.0, similarity=c
         near = {anchor} | {row[1] for row in rows if row[0] == anchor}
         own = similarity(vector(anchor), vector(positive))
         far = []
-        for place in range(1, len(rows[0])):
+        for index in range(1, len(rows[0])):
             for j, row in enumerate(rows):
-                score = similarity(vector(anchor), vector(row[place]))
-                if row[place] in near:
+                score = similarity(vector(anchor), vector(row[index]))
+                if row[index] in near:
                     continue
                 if i != j and margin is not None and score > own + margin:
                     continue
-                far.append(score / temperature + (weight if place == 2 and i == j else 0))
+                far.append(score / temperature + (weight if index == 2 and i == j else 0))
         losses.append(share_loss(own / temperature, far))
     return torch.stack(losses).mean()
 
@@ -315,9 +315,9 @@ def described(name, rows, **settings):
 
 def test_unsupervised_describes_rows():
     lines, batch = described("simcse-unsup", SENTENCES)
-    place = 4 * batch.rows.index(1)  # each row has three lines, or four for the two equal rows
-    place -= sum(row in (1, 2, 4) for row in batch.rows[: batch.rows.index(1)])
-    assert lines[place : place + 3] == [
+    index = 4 * batch.rows.index(1)  # each row has three lines, or four for the two equal rows
+    index -= sum(row in (1, 2, 4) for row in batch.rows[: batch.rows.index(1)])
+    assert lines[index : index + 3] == [
         "anchor      Two men sing.",
         "  positive  the same sentence, encoded again with other dropout",
         "  negative  4 other sentences",
@@ -328,7 +328,7 @@ def test_unsupervised_describes_rows():
 
 def test_contrast_describes_rows():
     lines, batch = described("info-nce", TRIPLETS, false_negative_margin=0.1)
-    starts = [place for place, line in enumerate(lines) if line.startswith("anchor")]
+    starts = [index for index, line in enumerate(lines) if line.startswith("anchor")]
     blocks = dict(zip(batch.rows, (lines[a:b] for a, b in zip(starts, [*starts[1:], -1], strict=True)), strict=True))
     assert blocks[1] == [
         "anchor      Two men sing.",

@@ -92,12 +92,12 @@ def dense_and_streamed(blocks, loss, *inputs, block=70, mean=False):
 
 def graph(value):
     """Return the names of the autograd nodes between a value and its inputs, as one string."""
-    seen, left = set(), [value.grad_fn]
-    while left:
-        node = left.pop()
+    seen, queue = set(), [value.grad_fn]
+    while queue:
+        node = queue.pop()
         if node is not None and node not in seen:
             seen.add(node)
-            left += [following for following, _ in node.next_functions]
+            queue += [following for following, _ in node.next_functions]
     return " ".join(node.name() for node in seen)
 
 
@@ -214,8 +214,8 @@ def test_an_anchor_with_all_negatives_masked_has_zero_loss(negatives, blocks):
     assert moved[1].nonzero().tolist() == [[1], [6]]
 
 
-@pytest.mark.parametrize(("weigh", "times"), [(torch.mean, 1), (lambda value: value[1:].sum(), 2)])
-def test_the_gradient_of_a_mean_is_precomputed(weigh, times, blocks):
+@pytest.mark.parametrize(("weighting", "times"), [(torch.mean, 1), (lambda value: value[1:].sum(), 2)])
+def test_the_gradient_of_a_mean_is_precomputed(weighting, times, blocks):
     blocks(70)
     requested = []
 
@@ -224,18 +224,18 @@ def test_the_gradient_of_a_mean_is_precomputed(weigh, times, blocks):
         return SQUARE[rows]
 
     anchors, positives, _ = (x.requires_grad_() for x in vectors(3, COUNT, DIM).unbind())
-    weigh(info_nce(anchors, positives, mask=mask)).backward()
+    weighting(info_nce(anchors, positives, mask=mask)).backward()
     assert requested == list(range(COUNT)) * times
     with torch.no_grad():
         info_nce(anchors, positives, mask=mask)
     assert requested == list(range(COUNT)) * (times + 1)
 
 
-@pytest.mark.parametrize("weigh", [torch.mean, lambda value: value[1:].sum()])
-def test_backward_can_run_twice(weigh, blocks):
+@pytest.mark.parametrize("weighting", [torch.mean, lambda value: value[1:].sum()])
+def test_backward_can_run_twice(weighting, blocks):
     blocks(70)
     x = [matrix.requires_grad_() for matrix in vectors(3, COUNT, DIM).unbind()]
-    value = weigh(info_nce(*x, hard_negative_weight=0.5))
+    value = weighting(info_nce(*x, hard_negative_weight=0.5))
     once = torch.autograd.grad(value, x, retain_graph=True)
     assert all(gradient.norm() > 1e-6 for gradient in once)
     torch.testing.assert_close(torch.autograd.grad(value, x), once, rtol=0, atol=0)

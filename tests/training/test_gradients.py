@@ -144,12 +144,12 @@ def test_dropout_is_the_same_both_times(method: str, folder: Path) -> None:
         module.zero_grad()
     seed_rng(7, 3, 0, "items")
     items = objective.extract_items(batch)
-    made = []
+    computed_rows = []
     for micro_batch, start in enumerate(range(0, len(items), 3)):
         seed_rng(7, 3, 0, "rows", 0, micro_batch)
-        made.append(objective.represent(items[start : start + 3]))
+        computed_rows.append(objective.represent(items[start : start + 3]))
     seed_rng(7, 3, 0, "loss")
-    total = objective.loss_fn(batch, torch.cat(made)).total
+    total = objective.loss_fn(batch, torch.cat(computed_rows)).total
     total.backward()
     assert_close(cached, (float(total.detach()), collected(run)))
     # dropout is active: other masks give another loss

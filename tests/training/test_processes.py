@@ -142,8 +142,8 @@ def test_gradients_are_reduced_in_buckets_without_missing_ones(monkeypatch: pyte
 
 
 def test_leave_process_group_destroys_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    left: list[bool] = []
+    destroyed: list[bool] = []
     monkeypatch.setattr(module.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(module.distributed, "destroy_process_group", lambda: left.append(True))
+    monkeypatch.setattr(module.distributed, "destroy_process_group", lambda: destroyed.append(True))
     leave_process_group()
-    assert left == [True]
+    assert destroyed == [True]

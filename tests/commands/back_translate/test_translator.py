@@ -62,11 +62,11 @@ def test_sampling_uses_the_full_softmax_at_the_temperature(tmp_path):
         written = translator.translate(["the dog runs"] * (count // 4), temperature=temperature, seed=seed)
         firsts.update(text.split()[0] if text else "" for text in written)
     words = tokenizer.convert_ids_to_tokens(range(len(logits)))
-    compared = [place for place in range(4, len(logits)) if probabilities[place] > 0.01]
+    compared = [token for token in range(4, len(logits)) if probabilities[token] > 0.01]
     assert len(compared) > 6
-    for place in compared:
+    for token in compared:
         # special tokens are removed, so the word may also come after them
-        assert firsts[words[place]] / count == pytest.approx(probabilities[place].item(), abs=0.035)
+        assert firsts[words[token]] / count == pytest.approx(probabilities[token].item(), abs=0.035)
 
 
 def test_sampling_is_seeded_and_leaves_the_random_state(folder):
@@ -196,11 +196,11 @@ class Hub:
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    def make(**there):
-        made = Hub(tmp_path, **there)
-        monkeypatch.setattr(module, "snapshot_download", made.download)
-        monkeypatch.setattr(module, "get_repo_discussions", made.discussions)
-        return made
+    def make(**revisions):
+        created = Hub(tmp_path, **revisions)
+        monkeypatch.setattr(module, "snapshot_download", created.download)
+        monkeypatch.setattr(module, "get_repo_discussions", created.discussions)
+        return created
 
     return make
 
@@ -223,27 +223,27 @@ def test_a_name_that_is_neither_folder_nor_hub_name_raises(name, hub):
 
 
 def test_the_cache_has_precedence_over_the_hub(hub):
-    there = hub(cached={"main": True})
+    available = hub(cached={"main": True})
     assert locate_translator("some/model").name == "main"
-    assert not there.asked
+    assert not available.asked
 
 
 def test_a_cached_conversion_needs_no_hub(hub):
-    there = hub(cached={"main": False, "refs/pr/4": True})
+    available = hub(cached={"main": False, "refs/pr/4": True})
     assert locate_translator("some/model").name == "refs-pr-4"
-    assert not there.asked
+    assert not available.asked
 
 
 def test_the_hub(hub):
-    there = hub(online={"main": True})
+    available = hub(online={"main": True})
     assert locate_translator("some/model").name == "main"
-    assert there.asked == ["main"]
+    assert available.asked == ["main"]
 
 
 def test_the_hubs_own_conversion_replaces_pickled_weights(hub):
-    there = hub(online={"main": False, "refs/pr/4": True}, proposals=[OTHER, CONVERSION])
+    available = hub(online={"main": False, "refs/pr/4": True}, proposals=[OTHER, CONVERSION])
     assert locate_translator("some/model").name == "refs-pr-4"
-    assert there.asked == ["main", "refs/pr/4"]
+    assert available.asked == ["main", "refs/pr/4"]
 
 
 def test_pickled_weights_alone_are_refused(hub):

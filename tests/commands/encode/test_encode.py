@@ -126,14 +126,14 @@ def test_two_processes_give_the_same_bytes_as_one(workspace: Path) -> None:
 def test_no_block_is_lost_when_a_process_dies(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded("y.npy")
 
-    def dying(blocks: Iterator[Any], *_: object, **__: object) -> Iterator[Any]:
+    def die_after_two(blocks: Iterator[Any], *_: object, **__: object) -> Iterator[Any]:
         encoder = Encoder.from_pretrained("tiny")
         for _ in range(2):
             block = next(blocks)
             yield block, encoder.encode_tokens(block.tokenized.ids)
         raise NearfarError("One of the --processes died.")
 
-    monkeypatch.setattr("nearfar.encoder.workers.encode_in_processes", dying)
+    monkeypatch.setattr("nearfar.encoder.workers.encode_in_processes", die_after_two)
     with pytest.raises(NearfarError, match=r"died\. 10 of 23 texts are done; continue with --resume\."):
         encoded(processes=2)
     assert encoded(resume=True) == expected

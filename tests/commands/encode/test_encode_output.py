@@ -28,20 +28,20 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def kill_at(step: int, patch: pytest.MonkeyPatch) -> None:
     """End the process before its ``step``-th operation on a file or, for half steps, after it."""
-    acts = 0
+    operations = 0
 
-    def counted(act: Callable[..., Any]) -> Callable[..., Any]:
-        def acting(*args: Any, **kwargs: Any) -> Any:
-            nonlocal acts
-            if acts == step // 2 and step % 2 == 0:
+    def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
+        def counted_operation(*args: Any, **kwargs: Any) -> Any:
+            nonlocal operations
+            if operations == step // 2 and step % 2 == 0:
                 raise Killed
-            result = act(*args, **kwargs)
-            acts += 1
-            if acts == step // 2 + 1:
+            result = operation(*args, **kwargs)
+            operations += 1
+            if operations == step // 2 + 1:
                 raise Killed
             return result
 
-        return acting
+        return counted_operation
 
     patch.setattr(os, "fsync", counted(os.fsync))
     for name in ("replace", "unlink", "rmdir", "mkdir"):

@@ -109,8 +109,8 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
 ) -> None:
     config, finished = finished_run
     run = Path(config.output)
-    left = ["config.toml", "metrics.jsonl", "model", "result.json", "result.md", "run.json"]
-    assert sorted(path.name for path in run.iterdir()) == left
+    expected_files = ["config.toml", "metrics.jsonl", "model", "result.json", "result.md", "run.json"]
+    assert sorted(path.name for path in run.iterdir()) == expected_files
     assert (run / "config.toml").read_text() == dump_toml(config)
     assert finished.steps == 32
     result = results.EvaluationResult.load(run / "result.json")
@@ -171,10 +171,10 @@ def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig
     config = replace(config, evaluate_every=1, schedule="constant", warmup=0.0)  # the scores vary
     finetune(config)
     history = json.loads((Path(config.output) / "run.json").read_text())["history"]
-    worse = next(
+    decreasing = next(
         step for number, (step, score) in enumerate(history) if score < max(s for _, s in history[: number + 1])
     )
-    config = replace(config, max_steps=worse)
+    config = replace(config, max_steps=decreasing)
     texts, labels = zip(*separable(40, seed=1), strict=True)
     kept = {}
     for keep in ("best", "last"):
@@ -209,7 +209,7 @@ def test_another_seed_trains_another_model_on_the_same_rows(
 # --- interrupted and resumed ---
 
 
-def stop_at(step: int, how: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def stop_at(step: int, interrupt: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of this step."""
     on_step = display.MetricsFile.on_step
 
@@ -217,7 +217,7 @@ def stop_at(step: int, how: Callable[[], None], monkeypatch: pytest.MonkeyPatch)
         on_step(self, report)
         if report.step == step:
             monkeypatch.undo()
-            how()
+            interrupt()
 
     monkeypatch.setattr(display.MetricsFile, "on_step", watched)
 
@@ -231,19 +231,20 @@ def press_ctrl_c() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "raised", "steps"), [(raise_error, RuntimeError, (4, 12, 31)), (press_ctrl_c, Interrupted, (7, 20, 32))]
+    ("interrupt", "raised", "steps"),
+    [(raise_error, RuntimeError, (4, 12, 31)), (press_ctrl_c, Interrupted, (7, 20, 32))],
 )
 def test_a_resumed_run_ends_bit_identical(
     config: FinetuneConfig,
     finished_run: tuple[FinetuneConfig, FinetuneResult],
-    how: Callable[[], None],
+    interrupt: Callable[[], None],
     raised: type[Exception],
     steps: tuple[int, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     for number, step in enumerate(steps):
-        stop_at(step, how, monkeypatch)
+        stop_at(step, interrupt, monkeypatch)
         with pytest.raises(raised):
             finetune(config, resume=number > 0)
         assert not (Path(config.output) / "result.json").exists()
@@ -373,17 +374,17 @@ def test_samples_are_balanced_or_proportional(config: FinetuneConfig, tmp_path: 
     config = replace(config, task=write(tmp_path / "uneven.tsv", rows))
     share = sum(label == "fruit" for _, label in rows) / len(rows)
     assert share < 0.3
-    before, even = changed(config, sample_size=20)
-    assert [even.train.targets.count(label) for label in (0, 1)] == [10, 10]
-    _, like = changed(config, sample_size=20, sample_balanced=False)
-    assert like.train.targets.count(0) == round(20 * share)
+    before, balanced = changed(config, sample_size=20)
+    assert [balanced.train.targets.count(label) for label in (0, 1)] == [10, 10]
+    _, proportional = changed(config, sample_size=20, sample_balanced=False)
+    assert proportional.train.targets.count(0) == round(20 * share)
     _, other = changed(config, sample_size=20, sample_seed=2)
-    assert other.train.texts != even.train.texts
-    assert load_task(replace(config, sample_size=20)).train == even.train
+    assert other.train.texts != balanced.train.texts
+    assert load_task(replace(config, sample_size=20)).train == balanced.train
     whole = dict(zip(before.train.texts, before.train.targets, strict=True))
-    assert all(whole[text] == target for text, target in zip(even.train.texts, even.train.targets, strict=True))
-    assert even.sources[3] == f"20 of {len(rows)} training rows drawn, balanced over labels, sample 1"
-    assert "in the labels' proportions" in like.sources[3]
+    assert all(whole[text] == target for text, target in zip(balanced.train.texts, balanced.train.targets, strict=True))
+    assert balanced.sources[3] == f"20 of {len(rows)} training rows drawn, balanced over labels, sample 1"
+    assert "in the labels' proportions" in proportional.sources[3]
     finished = finetune(replace(config, sample_size=6, epochs=3, batch_size=16))  # fewer rows than a batch
     assert (finished.steps, finished.best_step) == (3, 3)
     assert finished.result.config["data"][3].startswith("6 of")
@@ -423,9 +424,12 @@ def test_invalid_training_data_is_refused_and_leaves_no_files(config: FinetuneCo
             finetune(replace(config, **changes))  # type: ignore[arg-type]
         assert not Path(config.output).exists()
 
-    strange = write(tmp_path / "strange.tsv", [*separable(4), ("a bird", "bird")])
-    refuse(r"strange\.tsv, line 6: the label 'bird' is not one of the labels of .*train\.tsv: fruit, pet", test=strange)
-    refuse(r"strange\.tsv, line 6: the label 'bird'", validation=strange)
+    unknown_label = write(tmp_path / "strange.tsv", [*separable(4), ("a bird", "bird")])
+    refuse(
+        r"strange\.tsv, line 6: the label 'bird' is not one of the labels of .*train\.tsv: fruit, pet",
+        test=unknown_label,
+    )
+    refuse(r"strange\.tsv, line 6: the label 'bird'", validation=unknown_label)
     one = write(tmp_path / "one.tsv", separable(20, labels=("pet",)))
     refuse("every row has the label 'pet'; there must be at least two labels", task=one)
     three = write(tmp_path / "three.tsv", separable(60, labels=("fruit", "pet", "water")))

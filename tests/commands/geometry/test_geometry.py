@@ -35,12 +35,12 @@ def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("load_pairs", "load_task", "load_labelled"):
         load = getattr(geometry_sets, name)
 
-        def here_alone(spec, load=load):
+        def load_local(spec, load=load):
             if spec.split(":")[0] in ("stsb", "sst2"):
                 raise NearfarError(f"{spec} is nowhere.")
             return load(spec)
 
-        monkeypatch.setattr(geometry_sets, name, here_alone)
+        monkeypatch.setattr(geometry_sets, name, load_local)
     return tmp_path
 
 
@@ -90,14 +90,14 @@ def test_measures_use_distinct_texts_and_positive_pairs(workspace: Path, no_plot
     assert len(texts) < 2 * len(rows)
     x = Encoder.from_pretrained("tiny").encode(texts, normalize=True).astype(np.float64)
     cosines = x @ x.T
-    off = ~np.eye(len(texts), dtype=bool)
+    off_diagonal = ~np.eye(len(texts), dtype=bool)
     positives = [(texts.index(a), texts.index(b)) for score, a, b in rows if score > 1]
     assert 1 < len(positives) < len(rows)
     singular = np.sqrt(np.maximum(np.linalg.eigvalsh(cosines)[::-1], 0))
     model = result.models["tiny"]
     assert model.alignment == pytest.approx(np.mean([2 - 2 * cosines[i, j] for i, j in positives]), abs=1e-5)
-    assert model.uniformity == pytest.approx(np.log(np.exp(-2 * (2 - 2 * cosines[off])).mean()), abs=1e-5)
-    assert model.mean_cosine == pytest.approx(cosines[off].mean(), abs=1e-5)
+    assert model.uniformity == pytest.approx(np.log(np.exp(-2 * (2 - 2 * cosines[off_diagonal])).mean()), abs=1e-5)
+    assert model.mean_cosine == pytest.approx(cosines[off_diagonal].mean(), abs=1e-5)
     assert model.spectrum[:20] == pytest.approx((singular / singular[0])[:20], abs=1e-5)
     assert 1 < model.effective_rank < 32
     assert np.exp(-2) < model.isotropy < 1

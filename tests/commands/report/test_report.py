@@ -70,7 +70,7 @@ def write_group(folder: Path) -> None:
     write_json(folder / "group.json", {"schema": 1, "kind": "group", "runs": ["seed-1", "seed-2"]})
 
 
-def made(*what: str, **settings: Any) -> ParsedPage:
+def load_page(*what: str, **settings: Any) -> ParsedPage:
     """Return the parsed page."""
     report(what, output="out.html", **{"resamples": 200, "progress": False} | settings)
     return ParsedPage(Path("out.html").read_text(encoding="utf-8"))
@@ -109,14 +109,14 @@ def test_the_same_files_give_the_same_page_to_the_byte(workspace: Path) -> None:
     assert pages[0] == pages[1]
 
 
-def noisy(noise: float, seed: int = 0):
+def noisy_encoder(noise: float, seed: int = 0):
     """An encoder of texts that end in a score, with cosines of pairs near this score."""
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         rng = np.random.default_rng(seed)
-        turn = [0.0 if text.startswith("left") else 80 - 15 * float(text.split()[2]) for text in texts]
-        turn = np.radians(turn + noise * rng.normal(size=len(texts)))
-        return np.stack([np.cos(turn), np.sin(turn)], axis=1)
+        angle = [0.0 if text.startswith("left") else 80 - 15 * float(text.split()[2]) for text in texts]
+        angle = np.radians(angle + noise * rng.normal(size=len(texts)))
+        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
     return encode
 
@@ -126,11 +126,13 @@ def test_marks_match_a_comparison_of_the_same_files(workspace: Path) -> None:
     rows = [f"{score}\tleft {n}\tright {n} {score}" for n, score in enumerate(gold)]
     Path("p.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
     for seed, (name, noise) in enumerate((("good", 10.0), ("near", 11.0), ("bad", 35.0))):
-        evaluate(noisy(noise, seed), pairs=["p.tsv"], resamples=50, name=name, output=f"{name}.json", progress=False)
+        evaluate(
+            noisy_encoder(noise, seed), pairs=["p.tsv"], resamples=50, name=name, output=f"{name}.json", progress=False
+        )
     tested = compare("good.json", "near.json", "bad.json", resamples=500, progress=False)
     verdicts = {tuple(one.pair): one.tasks["p.tsv"] for one in tested.comparisons}
     assert [verdicts[pair].separable for pair in ((0, 1), (0, 2))] == [False, True]
-    page = made("good.json", "near.json", "bad.json", resamples=500)
+    page = load_page("good.json", "near.json", "bad.json", resamples=500)
     scores = {name: cells[0] for name, cells in table_of(page, "model").items()}
     assert re.fullmatch(r"\d\d\.\d\d \* \[.*\]", scores["good"])
     assert re.fullmatch(r"\d\d\.\d\d = \[.*\]", scores["near"])
@@ -139,35 +141,35 @@ def test_marks_match_a_comparison_of_the_same_files(workspace: Path) -> None:
     shown = f"by {test.difference:.2f} [{test.low:.2f}, {test.high:.2f}], p {test.p_holm:.4f}"
     assert f"It is better than bad ({shown})." in page.text
     assert "It is not separable from near (" in page.text
-    page = made("bad.json", "good.json", "near.json", resamples=500)
+    page = load_page("bad.json", "good.json", "near.json", resamples=500)
     assert "It is better than bad (" in page.text
 
 
 def test_when_a_comparison_is_computed(workspace: Path) -> None:
-    assert "Computed for this page" in made("base.json", "ce").text
-    assert "Computed for this page" not in made("base.json", "ce", compare="no").text
+    assert "Computed for this page" in load_page("base.json", "ce").text
+    assert "Computed for this page" not in load_page("base.json", "ce", compare="no").text
     sides = [side(name, evaluation(name, TASKS)) for name in "AB"]
     row = row_of(70.0, 70.0, separable=False)
     write_json(Path("c.json"), comparison(*sides, {"one": row}))
-    page = made("base.json", "ce", "c.json")
+    page = load_page("base.json", "ce", "c.json")
     assert "Computed for this page" not in page.text
     assert "From c.json" in page.text
-    assert "Computed for this page" in made("base.json", "ce", "c.json", compare="yes").text
+    assert "Computed for this page" in load_page("base.json", "ce", "c.json", compare="yes").text
     for number in range(6):
         write_json(Path(f"many/{number}.json"), evaluation(f"m{number}", TASKS))
-    assert "Computed for this page" not in made("many", "base.json").text
+    assert "Computed for this page" not in load_page("many", "base.json").text
     with pytest.raises(NearfarError, match="--compare yes: a comparison needs two evaluated sides, and there are 1"):
-        made("base.json", compare="yes")
+        load_page("base.json", compare="yes")
 
 
 def test_sides_that_cannot_be_compared_are_still_shown(workspace: Path) -> None:
     other = evaluation("other", {"one": 99.0})
     other["tasks"]["one"]["subsets"]["only"]["digest"] = "e"
     write_json(Path("other.json"), other)
-    page = made("base.json", "other.json")
+    page = load_page("base.json", "other.json")
     assert "No comparison was computed: base.json and other.json were scored on different data" in page.text
     with pytest.raises(NearfarError, match="were scored on different data"):
-        made("base.json", "other.json", compare="yes")
+        load_page("base.json", "other.json", compare="yes")
 
 
 def test_missing_parts_are_noted(workspace: Path) -> None:
@@ -180,7 +182,7 @@ def test_missing_parts_are_noted(workspace: Path) -> None:
     Path("runs/group/group.json").unlink()
     write_json(Path("other/group.json"), {"kind": "group", "runs": ["gone"]})
     write_json(Path("copied.run.json"), training_record(8))
-    page = made("r/going", "r/bare", "runs/group", "other", "copied.run.json")
+    page = load_page("r/going", "r/bare", "runs/group", "other", "copied.run.json")
     for sentence in (
         "r/going: has no run.json, so it is not finished: it was stopped or is still running.",
         "r/going/metrics.jsonl: its last line is incomplete and was skipped.",
@@ -199,21 +201,21 @@ def test_missing_parts_are_noted(workspace: Path) -> None:
 
 def test_a_model_has_one_name(workspace: Path) -> None:
     """Run, evaluations and geometry are shown under the name of the run; the title has it once."""
-    for place in ("results", "again"):
-        write_json(Path(f"{place}/alone.json"), evaluation("runs/alone", TASKS, seed=5))
+    for folder in ("results", "again"):
+        write_json(Path(f"{folder}/alone.json"), evaluation("runs/alone", TASKS, seed=5))
     write_json(Path("results/group.json"), evaluation("./runs/group/seed-1/model", TASKS, seed=1))
     spaces = geometry("a", "b")
     spaces["models"]["a"]["model"] = "runs/alone"
     write_json(Path("geo/geometry.json"), spaces)
-    page = made("runs/alone", "results/alone.json", "results/group.json", "runs/group", "geo", "base.json")
+    page = load_page("runs/alone", "results/alone.json", "results/group.json", "runs/group", "geo", "base.json")
     assert page.headings[0] == (1, "Report: alone, group/seed-1, base and 2 more")
     assert list(table_of(page, "model"))[1:] == ["alone", "group/seed-1", "base"]
     assert table_of(page, "measure").keys() >= {"alignment"}
     assert "runs/alone:" not in page.text
     assert next(table for table in page.tables if table[0][0] == "measure")[0][1:] == ["alone", "b"]
-    page = made("results/alone.json", "again/alone.json")
+    page = load_page("results/alone.json", "again/alone.json")
     assert page.headings[0] == (1, "Report: runs/alone")
-    page = made("results/alone.json", "again/alone.json", "runs/alone")
+    page = load_page("results/alone.json", "again/alone.json", "runs/alone")
     assert page.headings[0] == (1, "Report: alone")
     assert list(table_of(page, "model"))[1:] == ["alone (results/alone.json)", "alone (again/alone.json)"]
 
@@ -225,7 +227,7 @@ def test_fine_tuned_models_are_shown(workspace: Path) -> None:
     for name, weight in (("both", 0.9), ("ce", 0.0)):
         settings = {"scl_weight": weight, "learning_rate": 1e-3, "evaluate_every": 2, **shared}
         finished = finetune(FinetuneConfig(output=f"tuned/{name}", **settings))  # type: ignore[arg-type]
-    page = made("tuned/both", "tuned/ce", "tuned/both/result.json", "tuned/ce/result.json", "runs/alone")
+    page = load_page("tuned/both", "tuned/ce", "tuned/both/result.json", "tuned/ce/result.json", "runs/alone")
     assert (2, "Fine-tuned classifiers") in page.headings
     assert "Accuracy × 100 of fine-tuned classifiers" in page.text
     assert "Fine-tuned, task mine.tsv (accuracy × 100): " in page.text
@@ -243,20 +245,22 @@ def test_fine_tuned_models_are_shown(workspace: Path) -> None:
     assert not [row for table in page.tables for row in table if "probes" in " ".join(row)]
 
     record = Path("tuned/ce/run.json").rename("copied.run.json")
-    page = made("tuned/ce", "copied.run.json")  # one without a model, and one with only its record
+    page = load_page("tuned/ce", "copied.run.json")  # one without a model, and one with only its record
     assert "before and best: Accuracy × 100 on mine.tsv, validation." in page.text
     assert record.exists()
 
 
 def test_every_input_is_shown_once(workspace: Path) -> None:
-    page = made("runs/group", "runs/group/seed-1", "runs/group/../group", "runs/group/seed-2/run.json", "base.json")
+    page = load_page(
+        "runs/group", "runs/group/seed-1", "runs/group/../group", "runs/group/seed-2/run.json", "base.json"
+    )
     assert list(table_of(page, "run"))[1:] == ["group/seed-1", "group/seed-2", "group, all 2"]
     assert len(page.tables[0]) == 2
 
 
 def test_results_with_the_same_name_show_their_file(workspace: Path) -> None:
     write_json(Path("again.json"), evaluation("base", TASKS))
-    assert [row[0] for row in made("base.json", "again.json").tables[0][1:]] == [
+    assert [row[0] for row in load_page("base.json", "again.json").tables[0][1:]] == [
         "base (base.json)",
         "base (again.json)",
     ]
@@ -265,11 +269,11 @@ def test_results_with_the_same_name_show_their_file(workspace: Path) -> None:
 def test_a_folder_with_several_settings_gives_several_sides(workspace: Path) -> None:
     for seed in (1, 2):
         write_json(Path(f"results/sbert-{seed}.json"), evaluation(f"sbert-{seed}", TASKS, seed=seed))
-    page = made("results")
+    page = load_page("results")
     assert [row[0] for row in page.tables[0][1:]] == ["sbert 2 seeds: 1, 2", "scl 2 seeds: 1, 2"]
     write_json(Path("mixed/a.json"), evaluation("a", TASKS, seed=1))
     write_json(Path("mixed/b.json"), evaluation("b", TASKS, seed=2))
-    assert [row[0] for row in made("mixed").tables[0][1:]] == ["mixed 2 seeds: 1, 2"]
+    assert [row[0] for row in load_page("mixed").tables[0][1:]] == ["mixed 2 seeds: 1, 2"]
 
 
 @pytest.mark.parametrize(
@@ -305,16 +309,16 @@ def test_damaged_or_unknown_files_are_named(workspace: Path, name: str, text: st
     file.parent.mkdir(exist_ok=True)
     file.write_text(text, encoding="utf-8")
     with pytest.raises(NearfarError, match=message):
-        made(file.parts[0])
+        load_page(file.parts[0])
     assert not Path("out.html").exists()
 
 
 def test_files_that_cannot_be_read(workspace: Path) -> None:
     with pytest.raises(NearfarError, match=r"absent\.json: cannot be read \(No such file"):
-        made("absent.json")
+        load_page("absent.json")
     Path("binary.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(NearfarError, match=r"binary\.json: is damaged: byte 0 is not UTF-8"):
-        made("binary.json")
+        load_page("binary.json")
 
 
 def test_unusable_settings(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:

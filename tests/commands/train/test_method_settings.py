@@ -63,7 +63,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
 }
 """Values of settings that change the loss, where :func:`another_value` would not do. By method."""
-ELSEWHERE = {
+TESTED_SEPARATELY = {
     "text_column",
     "label_column",
     "premise_column",
@@ -79,13 +79,13 @@ ELSEWHERE = {
     "keep_views",
     "freeze_embeddings",
 }
-"""Settings that other tests below are about."""
+"""Settings of other tests below."""
 SHARED = {field.name for field in fields(TrainConfig)}
 
 
-def another_value(kind: type[TrainConfig], name: str) -> Any:
+def another_value(config_class: type[TrainConfig], name: str) -> Any:
     """Return a value of a setting other than its default."""
-    known, default = field_types(kind)[name], getattr(kind, name)
+    known, default = field_types(config_class)[name], getattr(config_class, name)
     if known.choices:
         return next(choice for choice in known.choices if choice != default)
     if known.scalar is bool:
@@ -98,20 +98,20 @@ def another_value(kind: type[TrainConfig], name: str) -> Any:
 
 def changes(method: str) -> dict[str, Any]:
     """Each setting of a method that changes the loss, with a value other than its default."""
-    named = CHANGES.get(method, {})
-    own = [name for name in field_types(METHODS[method]) if name not in SHARED | ELSEWHERE | named.keys()]
-    return {**{name: another_value(METHODS[method], name) for name in own if not name.endswith("_column")}, **named}
+    listed = CHANGES.get(method, {})
+    own = [name for name in field_types(METHODS[method]) if name not in SHARED | TESTED_SEPARATELY | listed.keys()]
+    return {**{name: another_value(METHODS[method], name) for name in own if not name.endswith("_column")}, **listed}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    where = write_data(tmp_path_factory.mktemp("data"))
-    header, *rows = (where / "nli.tsv").read_text().splitlines()
+    data_folder = write_data(tmp_path_factory.mktemp("data"))
+    header, *rows = (data_folder / "nli.tsv").read_text().splitlines()
     more = [
         f"{premise}\tmore of {premise}\tentailment" for premise in dict.fromkeys(row.split("\t")[0] for row in rows)
     ]
-    (where / "entailed.tsv").write_text("\n".join([header, *rows, *more]) + "\n")  # two entailments per premise
-    return where
+    (data_folder / "entailed.tsv").write_text("\n".join([header, *rows, *more]) + "\n")  # two entailments per premise
+    return data_folder
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def losses(run: PreparedRun) -> list[float]:
 @pytest.mark.parametrize("method", METHODS)
 def test_every_setting_of_a_method_is_tested(method: str) -> None:
     own = {field.name for field in fields(METHODS[method])} - SHARED
-    assert {name for name in own if not name.endswith("_column")} <= changes(method).keys() | ELSEWHERE
+    assert {name for name in own if not name.endswith("_column")} <= changes(method).keys() | TESTED_SEPARATELY
     assert own
     for name, value in changes(method).items():
         assert value != getattr(config(method, Path("folder")), name)
@@ -227,16 +227,18 @@ def test_limit_seed_and_batch_size(method: str, folder: Path) -> None:
     assert [batch.rows for ((_, batch, _),) in other.mixture.epoch(0)] != rows
 
 
-def second(where: Path, text: str) -> str:
-    (where / "second.toml").write_text(text)
-    return str(where / "second.toml")
+def write_second(folder: Path, text: str) -> str:
+    (folder / "second.toml").write_text(text)
+    return str(folder / "second.toml")
 
 
 def test_a_second_objective_has_the_runs_settings_and_its_own(folder: Path, tmp_path: Path) -> None:
     assert second_objective_config(config("sg", folder)) is None
     by_name = second_objective_config(config("sg", folder, second="scl", seed=7, limit=20))
     assert by_name == METHODS["scl"](output=str(folder / "run"), seed=7, limit=20, batch_size=10)
-    file = second(tmp_path, 'method = "supcon-text"\ndata = ["x.tsv"]\nbatch_size = 6\nlimit = 9\ntemperature = 0.1\n')
+    file = write_second(
+        tmp_path, 'method = "supcon-text"\ndata = ["x.tsv"]\nbatch_size = 6\nlimit = 9\ntemperature = 0.1\n'
+    )
     by_file = second_objective_config(config("sg", folder, second=file, lora_rank=2, drift_weight=0.0))
     expected = {"data": ("x.tsv",), "batch_size": 6, "limit": 9, "temperature": 0.1, "lora_rank": 2}
     assert by_file == METHODS["supcon-text"](output=str(folder / "run"), **expected)
@@ -250,7 +252,7 @@ def test_invalid_second_objectives_are_refused(folder: Path, tmp_path: Path) -> 
     refuse(r"--second: no method is called 'sclx'\. Did you mean 'scl'\?", "sclx")
     refuse("--second '': must not be empty", "")
     refuse(r"nowhere\.toml: cannot be read as TOML", "nowhere.toml")
-    refuse(r"lacks the key 'method'", second(tmp_path, "temperature = 1.0\n"))
+    refuse(r"lacks the key 'method'", write_second(tmp_path, "temperature = 1.0\n"))
     for key, value in (
         ("epochs", "3"),
         ("model", '"x"'),
@@ -258,31 +260,32 @@ def test_invalid_second_objectives_are_refused(folder: Path, tmp_path: Path) -> 
         ("second", '"scl"'),
         ("seed", "3"),
     ):
-        file = second(tmp_path, f'method = "scl"\n{key} = {value}\n')
+        file = write_second(tmp_path, f'method = "scl"\n{key} = {value}\n')
         refuse(rf"second\.toml: {key} belongs to the run; set it by --{key.replace('_', '-')}\.", file)
     refuse(
         r"no key is called 'temprature'\. Did you mean 'temperature'\?",
-        second(tmp_path, 'method = "scl"\ntemprature = 1.0\n'),
+        write_second(tmp_path, 'method = "scl"\ntemprature = 1.0\n'),
     )
     refuse(
-        r"second\.toml: temperature = 0\.0: must be above 0", second(tmp_path, 'method = "scl"\ntemperature = 0.0\n')
+        r"second\.toml: temperature = 0\.0: must be above 0",
+        write_second(tmp_path, 'method = "scl"\ntemperature = 0.0\n'),
     )
 
 
 class Refusals:
     """Asserts that runs are refused before they start."""
 
-    def __init__(self, folder: Path, place: Path) -> None:
-        self.folder, self.place = folder, place
+    def __init__(self, folder: Path, temporary: Path) -> None:
+        self.folder, self.temporary = folder, temporary
 
     def write(self, name: str, text: str) -> tuple[str]:
-        (self.place / name).write_text(text)
-        return (str(self.place / name),)
+        (self.temporary / name).write_text(text)
+        return (str(self.temporary / name),)
 
     def __call__(self, match: str, method: str, **settings: Any) -> None:
         with pytest.raises(NearfarError, match=match):
-            train(config(method, self.folder, output=str(self.place / "run"), **settings))
-        assert not (self.place / "run").exists()  # no files are left
+            train(config(method, self.folder, output=str(self.temporary / "run"), **settings))
+        assert not (self.temporary / "run").exists()  # no files are left
 
 
 @pytest.fixture
@@ -361,7 +364,7 @@ def test_views(method: str, refuse: Refusals) -> None:
 @pytest.mark.parametrize(("method", "data"), [("sg-opt", "sentences.txt"), ("bt", "translated.tsv")])
 def test_adapters_and_drift(method: str, data: str, refuse: Refusals) -> None:
     refuse("--lora-rank: adapters do not change the encoder's weights", method, lora_rank=2)
-    file = second(refuse.place, f'method = "{method}"\ndata = ["{refuse.folder / data}"]\nprojection = 8\n')
+    file = write_second(refuse.place, f'method = "{method}"\ndata = ["{refuse.folder / data}"]\nprojection = 8\n')
     refuse(r"--second .*second\.toml: --lora-rank: adapters do not", "scl", lora_rank=2, second=file)
 
 

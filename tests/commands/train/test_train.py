@@ -60,13 +60,13 @@ def assert_same_run(first: str, second: str) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("kind", [SbertConfig, SclConfig, AugmentConfig])
-def test_a_run_writes_a_model_and_its_record(config: SclConfig, kind: type[TrainConfig]) -> None:
+@pytest.mark.parametrize("config_class", [SbertConfig, SclConfig, AugmentConfig])
+def test_a_run_writes_a_model_and_its_record(config: SclConfig, config_class: type[TrainConfig]) -> None:
     shared = {
         name: getattr(config, name)
         for name in ("output", "model", "data", "evaluate_on", "batch_size", "evaluate_every")
     }
-    config_of_kind = kind(**shared, learning_rate=1e-3)
+    config_of_kind = config_class(**shared, learning_rate=1e-3)
     trained = train(config_of_kind)
     run = Path(config.output)
     assert sorted(path.name for path in run.iterdir()) == ["config.toml", "metrics.jsonl", "model", "run.json"]
@@ -132,8 +132,8 @@ def test_killed_at_three_random_steps_it_ends_bit_identical(config: SclConfig, t
     """By kill -9 at any point; the uninterrupted run has its own process too, so that threads are equal."""
     config = replace(config, epochs=8, keep="last")  # 96 steps
     uninterrupted = start(replace(config, output=str(tmp_path / "whole")))
-    where = np.random.default_rng()
-    kills = np.sort(where.choice(np.arange(1, 90), size=3, replace=False)).tolist()
+    rng = np.random.default_rng()
+    kills = np.sort(rng.choice(np.arange(1, 90), size=3, replace=False)).tolist()
     process = start(config)
     for step in kills:
         wait_for_step(process, config, step)
@@ -187,10 +187,10 @@ def test_a_nan_loss_stops_the_run(config: SclConfig, monkeypatch: pytest.MonkeyP
         steps = iter(range(100))
         loss_fn = method.loss_fn
 
-        def sometimes(batch: object, rows: torch.Tensor) -> Loss:
+        def nan_at_step_5(batch: object, rows: torch.Tensor) -> Loss:
             return Loss(loss_fn(batch, rows).total * (float("nan") if next(steps) == 4 else 1), {})
 
-        return replace(method, loss_fn=sometimes)
+        return replace(method, loss_fn=nan_at_step_5)
 
     monkeypatch.setattr(liao, "scl", broken)
     with pytest.raises(
@@ -210,11 +210,11 @@ def test_a_gradient_that_is_not_finite_stops_the_run_before_the_step(
         method = build(*arguments, **settings)  # type: ignore[arg-type]
         loss_fn = method.loss_fn
 
-        def infinite_slope(batch: object, rows: torch.Tensor) -> Loss:
+        def loss_with_infinite_gradient(batch: object, rows: torch.Tensor) -> Loss:
             total = loss_fn(batch, rows).total
             return Loss(total + (total - total).sqrt(), {})
 
-        return replace(method, loss_fn=infinite_slope)
+        return replace(method, loss_fn=loss_with_infinite_gradient)
 
     monkeypatch.setattr(liao, "scl", broken)
     with pytest.raises(NearfarError, match=r"step 1: the gradient is not finite.*No checkpoint was saved yet"):

@@ -47,7 +47,7 @@ TERMS = {
     "info-nce": {"accuracy"},
 }
 """What a method logs of a step beside the loss; of a method that is not here, what its loss returns."""
-OF_A_STEP = {"step", "epoch", "loss", "learning_rate", "gradient_norm", "items_per_second"}
+STEP_KEYS = {"step", "epoch", "loss", "learning_rate", "gradient_norm", "items_per_second"}
 
 
 @pytest.fixture(scope="module")
@@ -81,19 +81,19 @@ def assert_same_run(one: str, other: str) -> None:
             assert torch.equal(ours[file][name], theirs[file][name]), f"{file} {name}"
 
 
-def interrupt_at_step(step: int, monkeypatch: pytest.MonkeyPatch, go: Callable[[], object]) -> None:
+def interrupt_at_step(step: int, monkeypatch: pytest.MonkeyPatch, run_command: Callable[[], object]) -> None:
     """Run ``go`` and kill it, like a power cut, before the results of a step are saved."""
     write = MetricsFile.on_step
 
-    def cut(self: MetricsFile, report: Any) -> None:
+    def kill(self: MetricsFile, report: Any) -> None:
         write(self, report)
         if report.step == step:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(MetricsFile, "on_step", cut)
+        patch.setattr(MetricsFile, "on_step", kill)
         with pytest.raises(KeyboardInterrupt):
-            go()
+            run_command()
 
 
 def terms_of_the_loss(settings: TrainConfig) -> set[str]:
@@ -116,7 +116,7 @@ def test_a_run_writes_a_model_and_its_record(method: str, folder: Path, tmp_path
 
     terms = TERMS.get(method) or terms_of_the_loss(settings)
     for line in steps(run):
-        assert line.keys() == OF_A_STEP | terms
+        assert line.keys() == STEP_KEYS | terms
         assert all(math.isfinite(value) for value in line.values())
         assert line["gradient_norm"] > 1e-4
     evaluated = [line for line in lines(run) if "spearman" in line]
@@ -209,7 +209,7 @@ def test_micro_batches_give_the_same_run(method: str, folder: Path, tmp_path: Pa
     assert len({round(x["loss"], 4) for x in full}) > 3
 
 
-def second_file(where: Path, kind: str, folder: Path, **settings: object) -> Path:
+def second_file(target: Path, kind: str, folder: Path, **settings: object) -> Path:
     """A second objective: ``labels``, ``sentences`` (a method with a head), or ``nli``."""
     method, data = {
         "labels": ("supcon-text", "labelled.tsv"),
@@ -217,7 +217,7 @@ def second_file(where: Path, kind: str, folder: Path, **settings: object) -> Pat
         "nli": ("scl", "nli.tsv"),
     }[kind]
     given = {"method": method, "data": [str(folder / data)], "batch_size": 6, **settings}
-    file = where / f"{kind}.toml"
+    file = target / f"{kind}.toml"
     file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
     return file
 
@@ -239,7 +239,7 @@ def test_a_second_objective(folder: Path, tmp_path: Path) -> None:
         "scl.ce",
         "scl.accuracy",
     }
-    assert first.keys() == OF_A_STEP | prefixed
+    assert first.keys() == STEP_KEYS | prefixed
     for line in steps(tmp_path / "run"):
         parts = line["simcse-unsup.loss"] + 0.1 * line["mlm.loss"] + 0.25 * line["scl.loss"]
         assert line["loss"] == pytest.approx(parts, abs=1e-5)
@@ -354,11 +354,11 @@ def test_initial_heads_depend_only_on_the_seed(folder: Path, tmp_path: Path, mon
     first: list[torch.Tensor] = []
     build = ProjectionHead.__init__
 
-    def noted(self: ProjectionHead, *arguments: Any, **settings: Any) -> None:
+    def record_init(self: ProjectionHead, *arguments: Any, **settings: Any) -> None:
         build(self, *arguments, **settings)
         first.append(next(self.parameters()).detach().clone())
 
-    monkeypatch.setattr(ProjectionHead, "__init__", noted)
+    monkeypatch.setattr(ProjectionHead, "__init__", record_init)
     for run, seed in (("one", 1), ("again", 1), ("two", 2)):
         torch.manual_seed(len(first))  # has no effect
         train(config("bt", folder, output=str(tmp_path / run), seed=seed, max_steps=1))
@@ -400,11 +400,11 @@ def test_a_collapse_during_training_is_reported_when_it_occurs(
     measured = geometry.geometry
     calls: list[int] = []
 
-    def later(*arguments: Any, **settings: Any) -> dict[str, float]:
+    def collapse_later(*arguments: Any, **settings: Any) -> dict[str, float]:
         calls.append(1)
         return measured(*arguments, **settings) | ({"effective_rank": 1.5} if len(calls) >= 3 else {})
 
-    monkeypatch.setattr(geometry, "geometry", later)
+    monkeypatch.setattr(geometry, "geometry", collapse_later)
     printed = io.StringIO()
     train(
         config("sg", folder, output=str(tmp_path / "run"), evaluate_every=1, max_steps=3),

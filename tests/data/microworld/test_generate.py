@@ -95,8 +95,8 @@ def test_no_row_contradicts_another(corpus: Microworld) -> None:
 
 
 def test_negation_alone_does_not_predict_the_label(corpus: Microworld) -> None:
-    denied = Counter(row.label for row in corpus.nli if {"not"} & words(row.hypothesis))
-    assert 0.3 < denied[CONTRADICTION] / denied.total() < 0.7
+    negated = Counter(row.label for row in corpus.nli if {"not"} & words(row.hypothesis))
+    assert 0.3 < negated[CONTRADICTION] / negated.total() < 0.7
 
 
 def test_the_test_sets_share_no_content_word_with_other_sets(corpus: Microworld) -> None:
@@ -133,7 +133,7 @@ def test_scores_vary_and_word_overlap_predicts_them_poorly(corpus: Microworld) -
 
 
 def test_the_sentences_are_english(corpus: Microworld) -> None:
-    faults = re.compile(
+    errors = re.compile(
         r"\ba [aeiou]|\ban [^aeiou]|  | ,| \.|\b(an?|is) (people|men|women|children|mice|geese)\b"
         r"|\b(men|women|people|children|mice|geese|dogs|cats|nurses|sailors) (is|does|isn't|has)\b"
         r"|\b(two|three|four|five|some|several) [\w-]*(man|woman|child|mouse|goose|person)\b"
@@ -143,7 +143,7 @@ def test_the_sentences_are_english(corpus: Microworld) -> None:
     for text in training_sentences(corpus) | pair_sentences(corpus.sts_dev) | held_out_sentences(corpus):
         assert text[0].isupper(), text
         assert text.endswith("."), text
-        assert not faults.search(text), text
+        assert not errors.search(text), text
 
 
 def test_labels_are_kinds_of_activity(corpus: Microworld) -> None:

@@ -34,14 +34,14 @@ def test_contraries_of_an_action_exclude_its_subtypes() -> None:
 def test_a_lexicon_refers_only_to_existing_names(lexicon: Lexicon) -> None:
     nouns = {noun.name for noun in lexicon.nouns}
     places = {place.name for place in lexicon.places}
-    actions = [act.name for act in lexicon.actions]
+    actions = [action_.name for action_ in lexicon.actions]
     assert len(set(actions)) == len(actions)
-    for act in lexicon.actions:
-        assert {*act.agents, *act.patients, *act.recipients} <= nouns
-        assert {*act.places} <= places
-        assert {*act.contraries} <= set(actions)
-        assert act.kind_of is None or act.kind_of in actions
-        assert not act.mutual or all(verb.endswith(" with") for verb in act.words)
+    for action_ in lexicon.actions:
+        assert {*action_.agents, *action_.patients, *action_.recipients} <= nouns
+        assert {*action_.places} <= places
+        assert {*action_.contraries} <= set(actions)
+        assert action_.kind_of is None or action_.kind_of in actions
+        assert not action_.mutual or all(verb.endswith(" with") for verb in action_.words)
     assert {kind for attribute in lexicon.attributes for kind in attribute.fits} <= nouns
     assert set(lexicon.outdoor_kinds) <= nouns
 
@@ -55,7 +55,7 @@ def test_a_word_has_one_meaning_among_the_nouns(lexicon: Lexicon) -> None:
 def content_words(lexicon: Lexicon) -> set[str]:
     concepts = (*lexicon.nouns, *lexicon.attributes, *lexicon.places)
     phrases = [word for concept in concepts if concept.spoken for word in concept.words]
-    phrases += [verb for act in lexicon.actions for verb in (*act.words, *act.active, *act.converse)]
+    phrases += [verb for action_ in lexicon.actions for verb in (*action_.words, *action_.active, *action_.converse)]
     phrases += [lexicon.some, *lexicon.numbers.values()]
     particles = {"after", "at", "down", "from", "in", "of", "off", "on", "out", "the", "to", "up", "with"}
     return {part for phrase in phrases for part in phrase.replace("-", " ").split()} - particles

@@ -40,13 +40,13 @@ def evaluation(
     def task(score: float | None) -> dict[str, Any]:
         cosines = (100_000 * (np.array(GOLD) + 2 * rng.normal(size=10))).astype(int).tolist()
         pearson = all_aggregates(None if score is None else score + 10)
-        held = {"pairs": 10, "digest": "d", "gold": GOLD, "cosines_e6": cosines}
+        values = {"pairs": 10, "digest": "d", "gold": GOLD, "cosines_e6": cosines}
         return {
             "pairs": 10,
             "zero_vectors": 0,
             "spearman": all_aggregates(score),
             "pearson": pearson,
-            "subsets": {"only": held | {"spearman": estimate(score), "pearson": pearson["all"]}},
+            "subsets": {"only": values | {"spearman": estimate(score), "pearson": pearson["all"]}},
         }
 
     return {
@@ -72,9 +72,15 @@ def transfer(accuracies: dict[str, float | None], *, protocol: str = "senteval")
 
     def task(name: str, score: float | None) -> dict[str, Any]:
         right = 0 if score is None else round(score / 10)
-        held = {"kind": "classification", "protocol": protocol, "rows": 10, "digest": name, "accuracy": estimate(score)}
-        held |= {"gold": [1] * 10, "predicted": [1] * right + [0] * (10 - right)} if score is not None else {}
-        return held | ({"f1": estimate(66.0)} if name == "mrpc" else {})
+        values = {
+            "kind": "classification",
+            "protocol": protocol,
+            "rows": 10,
+            "digest": name,
+            "accuracy": estimate(score),
+        }
+        values |= {"gold": [1] * 10, "predicted": [1] * right + [0] * (10 - right)} if score is not None else {}
+        return values | ({"f1": estimate(66.0)} if name == "mrpc" else {})
 
     learned = {"kind": "relatedness", "pairs": 3, "digest": "l", "pearson": estimate(60.0), "spearman": estimate(55.0)}
     learned |= {"mse": 0.1, "gold": [1.0, 2.0, 3.0], "predicted_e6": [1, 2, 3]}
@@ -117,9 +123,9 @@ def geometry(*names: str) -> dict[str, Any]:
     models = {
         name: {"model": name, "pooling": "mean", "dim": 4, "warning": None, "spectrum": [1.0, 0.5, 0.25, 0.0]}
         | numbers
-        | {"uniformity": -2.0 - place}
+        | {"uniformity": -2.0 - index}
         | {"layers": {"cls": [None, 20.0, 30.0], "mean": [40.0, 50.0, 60.0]}}
-        for place, name in enumerate(names)
+        for index, name in enumerate(names)
     }
     return {
         "schema": 1,

@@ -22,11 +22,11 @@ def points(root: ElementTree.Element) -> list[list[tuple[float, float]]]:
     ]
 
 
-def place_of(root: ElementTree.Element, tick: str, axis: str) -> float:
+def position_of(root: ElementTree.Element, tick: str, axis: str) -> float:
     """Return the position of a tick, found by its label."""
     written = [node for node in root.iter("text") if node.text == tick]
-    across = [node for node in written if node.get("text-anchor") != "end" or float(node.get("y", 0)) > HEIGHT - 30]
-    chosen = across if axis == "x" else [node for node in written if node not in across]
+    on_x_axis = [node for node in written if node.get("text-anchor") != "end" or float(node.get("y", 0)) > HEIGHT - 30]
+    chosen = on_x_axis if axis == "x" else [node for node in written if node not in on_x_axis]
     (node,) = chosen
     return float(node.get(axis, "nan"))
 
@@ -47,9 +47,9 @@ def test_points_of_a_line_are_at_their_values() -> None:
     root = parse_svg(Chart("Score", "step", [Line("a", [0, 50, 100], [10.0, 30.0, 20.0], 0, best=50)]))
     ((first, middle, last),) = points(root)
     assert middle[0] == pytest.approx((first[0] + last[0]) / 2, abs=0.1)
-    assert first[0] == pytest.approx(place_of(root, "0", "x"), abs=0.1)
-    assert first[1] == pytest.approx(place_of(root, "10", "y") - 3.5, abs=0.1)
-    assert middle[1] == pytest.approx(place_of(root, "30", "y") - 3.5, abs=0.1)
+    assert first[0] == pytest.approx(position_of(root, "0", "x"), abs=0.1)
+    assert first[1] == pytest.approx(position_of(root, "10", "y") - 3.5, abs=0.1)
+    assert middle[1] == pytest.approx(position_of(root, "30", "y") - 3.5, abs=0.1)
     assert last[1] == pytest.approx((first[1] + middle[1]) / 2, abs=0.1)
     (ring,) = [node for node in root.iter("circle") if "ring" in node.get("class", "")]
     assert (float(ring.get("cx", 0)), float(ring.get("cy", 0))) == middle

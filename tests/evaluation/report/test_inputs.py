@@ -68,8 +68,8 @@ def test_runs_that_differ_only_in_the_seed_are_grouped() -> None:
     runs = [training_run(f"a-{n}", seed=n) for n in (1, 2)] + [training_run("b-1"), training_run("a-7", seed=7)]
     runs[3] = runs[3]._replace(settings={**runs[3].settings, "temperature": 1.0})
     assert [one.group_name for one in assign_seed_groups(runs)] == ["a", "a", "b-1", "a-7"]
-    named_so = [*runs, training_run("a", seed=9)]
-    assert [one.group_name for one in assign_seed_groups(named_so)] == [
+    with_other_run = [*runs, training_run("a", seed=9)]
+    assert [one.group_name for one in assign_seed_groups(with_other_run)] == [
         "a-1",
         "a-2",
         "b-1",

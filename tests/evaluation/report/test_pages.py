@@ -133,7 +133,7 @@ def test_the_page_is_accessible(html: str) -> None:
 def test_tables_scroll_in_their_own_box_and_dark_mode_is_supported(html: str) -> None:
     page = ParsedPage(html)
     order = [tag if tag != "div" else str(a.get("class")) for tag, a in page.tags if tag in ("table", "div")]
-    assert all(order[place - 1] == "scroll" for place, tag in enumerate(order) if tag == "table")
+    assert all(order[index - 1] == "scroll" for index, tag in enumerate(order) if tag == "table")
     assert "prefers-color-scheme: dark" in html
     assert "@media print" in html
     assert "position: sticky" in html

@@ -25,8 +25,8 @@ def cells(table: Table, row: int) -> list[Cell]:
 
 
 def column(table: Table, title: str) -> list[Cell]:
-    place = list(table.header).index(title)
-    return [cells(table, row)[place] for row in range(len(table.rows))]
+    index = list(table.header).index(title)
+    return [cells(table, row)[index] for row in range(len(table.rows))]
 
 
 def main_table(sides, from_files=()) -> Table:
@@ -146,8 +146,8 @@ def test_fitting_on_the_evaluated_texts_is_mentioned() -> None:
 
 def test_transfer_tasks_are_separated_by_protocol() -> None:
     def one(name: str, score: float | None, protocol: str = "senteval"):
-        held = probed({"mr": score, "mrpc": 70.0}, protocol=protocol)
-        return side(name, evaluation(name, {}) | {"transfer": held})
+        transfer_tasks = probed({"mr": score, "mrpc": 70.0}, protocol=protocol)
+        return side(name, evaluation(name, {}) | {"transfer": transfer_tasks})
 
     sides = [one("A", 80.0), B, one("E", 99.0, "exact"), one("C", 90.0)]
     first, second = transfer(sides, SignificanceLookup(sides))
@@ -185,8 +185,8 @@ def test_fine_tuned_models_show_matthews_correlation_if_it_is_in_the_file() -> N
             seed=[1],
         )
         tasks = {"cola": entry.to_dict(), "trec": probed({"trec": 90.0})["tasks"]["trec"]}
-        held = {"protocol": "finetune", "nhid": 0, "folds": 0, "averages": {}, "tasks": tasks}
-        sides.append(side(name, evaluation(name, {}) | {"transfer": held}))
+        transfer_tasks = {"protocol": "finetune", "nhid": 0, "folds": 0, "averages": {}, "tasks": tasks}
+        sides.append(side(name, evaluation(name, {}) | {"transfer": transfer_tasks}))
         assert sides[-1].runs[0].result.transfer.tasks["cola"] == entry
     (table,) = transfer(sides, SignificanceLookup(sides))
     assert isinstance(table, Table)

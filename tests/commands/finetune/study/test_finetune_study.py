@@ -113,7 +113,7 @@ def test_both_variants_have_the_same_initial_head_and_batches(config: FinetuneSt
         heads.append(torch.cat([parameter.flatten() for parameter in classifier.model.classifier.parameters()]))
         job = make_job(one, task, classifier)
         batches.append([parts[0][1].rows for epoch in range(3) for parts in job.mixture.epoch(epoch)])
-    assert all(torch.equal(heads[place], heads[place + 1]) for place in range(0, 8, 2))
+    assert all(torch.equal(heads[index], heads[index + 1]) for index in range(0, 8, 2))
     assert not torch.equal(heads[0], heads[4])  # another sample has another head
     assert batches[::2] == batches[1::2]
     assert len(batches[0]) == 6
@@ -134,8 +134,8 @@ def test_output_files(config: FinetuneStudyConfig, runs: Runs) -> None:
     runs.scores = lambda one: (40.0 + one.seed, 60.0 + (2 * one.seed if one.scl_weight else 0))
     study = finetune_study(config)
     folder = Path(config.output)
-    left = ["cells.jsonl", "config.toml", "inputs.json", "study.json", "study.md"]
-    assert sorted(path.name for path in folder.iterdir()) == left
+    expected_files = ["cells.jsonl", "config.toml", "inputs.json", "study.json", "study.md"]
+    assert sorted(path.name for path in folder.iterdir()) == expected_files
     assert json.loads((folder / "study.json").read_text()) == json.loads(json.dumps(study.to_dict()))
     assert (folder / "config.toml").read_text() == dump_toml(config)
     assert [json.loads(line) for line in lines_of(config)] == [cell.to_dict() for cell in study.cells]
@@ -179,7 +179,7 @@ def test_the_best_grid_cell_is_chosen_by_validation_and_plotted(
     study = finetune_study(replace(config, few_shot="4", scl_weights="0.1,0.9", temperatures="0.3,0.1,0.5"))
     assert study.chosen == ["4 rows, balanced", "lambda 0.9, temperature 0.1"]
     assert study.title.endswith("train.tsv: lambda and temperature")
-    means = {name: held.test["accuracy"].mean for name, held in study.settings[0].variants.items()}
+    means = {name: summary.test["accuracy"].mean for name, summary in study.settings[0].variants.items()}
     assert (
         means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())
     )  # test rows have no effect on the choice
@@ -193,7 +193,7 @@ def test_the_best_grid_cell_is_chosen_by_validation_and_plotted(
 def test_rows_with_scores_have_one_variant(config: FinetuneStudyConfig, runs: Runs, tmp_path: Path) -> None:
     for part, number in (("train", 12), ("validation", 6), ("test", 6)):
         texts = sentences(number, seed=number, longest=4)
-        rows = [f"{place / 4}\t{text}\t{text[::-1]}" for place, text in enumerate(texts)]
+        rows = [f"{index / 4}\t{text}\t{text[::-1]}" for index, text in enumerate(texts)]
         (tmp_path / f"{part}.tsv").write_text("label\tsentence1\tsentence2\n" + "\n".join(rows) + "\n")
     scored = replace(config, few_shot=None, batch_sizes="4,8")
     study = finetune_study(scored)

@@ -161,9 +161,9 @@ def test_main_from_flags_to_tables(config: FinetuneStudyConfig, capsys: pytest.C
     steps = {cell.setting: cell.steps for cell in study.cells}
     assert steps == {"4 rows, balanced": 4, "8 rows, balanced": 4}  # a sample smaller than a batch is one batch
     for row in study.settings:
-        for held in row.variants.values():
-            assert held.samples == 2
-            assert 0 <= held.test["accuracy"].min <= held.test["accuracy"].max <= 100
+        for scores in row.variants.values():
+            assert scores.samples == 2
+            assert 0 <= scores.test["accuracy"].min <= scores.test["accuracy"].max <= 100
     assert len({json.dumps(cell.test) for cell in study.cells}) > 1
     assert main(flags) == 2
     assert "finished" in capsys.readouterr().err
