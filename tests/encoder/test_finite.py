@@ -126,5 +126,5 @@ def test_an_evaluation_loses_only_the_affected_tasks(folder: Path, tmp_path: Pat
         (tmp_path / f"{name}.tsv").write_text("score\tsentence1\tsentence2\n" + "\n".join(lines) + "\n")
     files = [str(tmp_path / f"{name}.tsv") for name in ("well", "ill")]
     result = evaluate(folder, tasks=files, resamples=0, progress=False)
-    assert list(result["tasks"]) == files[:1]
-    assert "1 of its texts hold NaN or infinity; the first is that of 'an apple'" in result["unavailable"][files[1]]
+    assert list(result.tasks) == files[:1]
+    assert "1 of its texts hold NaN or infinity; the first is that of 'an apple'" in result.unavailable[files[1]]

@@ -29,12 +29,22 @@ def resolve_run_precision(
     return precision
 
 
+def recorded_run_precision(folder: Path, device: str | None, *, what: str = "this run") -> tuple[str, Resolved] | None:
+    """The record in a run folder, and the precision in which the run resumes; None if nothing is recorded.
+
+    Raises:
+        NearfarError: the run started in native bfloat16, which ``device`` does not have; the record is damaged.
+    """
+    recorded = _recorded_precision(folder)
+    return None if recorded is None else (recorded, resumed_precision(recorded, device, what=f"{folder}: {what}"))
+
+
 def _resolve_precision(config: RunConfig, run_dir: RunFolder, device: str | None) -> tuple[str, Resolved]:
     for folder in run_dir.existing_runs:
-        recorded = _recorded_precision(folder)
-        if recorded is not None:
-            what = "this run" if folder == run_dir.path else "this run of the same group"
-            return recorded, resumed_precision(recorded, device, what=f"{folder}: {what}")
+        what = "this run" if folder == run_dir.path else "this run of the same group"
+        found = recorded_run_precision(folder, device, what=what)
+        if found is not None:
+            return found
     precision = resolve(config.precision, device)
     return precision_record(precision, device), precision
 

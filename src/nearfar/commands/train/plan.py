@@ -1,11 +1,13 @@
 """The plan of a dry run: every check of a run, its counts, and three batches in words. Nothing is written."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.commands.train.command import check_folder
 from nearfar.commands.train.prepare import load_dev_pairs, prepare
 from nearfar.config import TrainConfig
+from nearfar.runs.precision import recorded_run_precision
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +52,8 @@ def plan(
     """
     from nearfar.methods.mixture import describe_parts
 
-    check_folder(config, resume=resume)
+    if check_folder(config, resume=resume) == "unfinished":
+        recorded_run_precision(Path(config.output), config.device)
     dev = load_dev_pairs(config)
     run = prepare(config, console=console)
     first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
