@@ -110,7 +110,7 @@ def import_cycle(graph: Mapping[str, Set[str]]) -> list[str] | None:
 def test_there_are_no_import_cycles() -> None:
     files = module_files()
     graph = {name: modules_imported(file, files.keys()) - {name} for name, file in files.items()}
-    assert "nearfar.encoder.kernels" in graph["nearfar.encoder.dropout"]  # so the graph is not empty
+    assert "nearfar.encoder.kernels" in graph["nearfar.encoder.dropout"]  # the graph is not empty
     cycle = import_cycle(graph)
     assert cycle is None, " imports ".join(reversed(cycle or []))
 

@@ -75,7 +75,7 @@ def test_inverse_and_forward_cancel(dim, sizes):
 
 
 @pytest.mark.parametrize(("dim", "sizes"), SIZES)
-def test_log_density_is_that_of_the_jacobian(dim, sizes):
+def test_log_density_matches_the_jacobian(dim, sizes):
     glow, rows = random_glow(dim, **sizes), torch.randn(3, dim, dtype=torch.float64)
     normal = torch.distributions.MultivariateNormal(torch.zeros(dim).double(), torch.eye(dim).double())
     for x in rows:

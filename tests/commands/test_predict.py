@@ -107,7 +107,7 @@ def test_columns_of_tables(model: str, tmp_path: Path) -> None:
     assert sorted(path.suffix for path in tmp_path.iterdir()).count(".new") == 0
 
 
-def test_a_run_s_folder_is_its_model(model: str, tmp_path: Path) -> None:
+def test_a_run_folder_is_accepted_as_model(model: str, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     (tmp_path / "run" / "model").symlink_to(model)

@@ -77,7 +77,7 @@ def test_one_text_or_path_is_a_list_of_one() -> None:
     assert copy("in", output="out", tasks=Path("a"))[1].tasks == ("a",)
 
 
-def test_the_text_none_is_not_none() -> None:
+def test_the_string_none_is_not_converted() -> None:
     assert copy("in", output="out", name="none")[1] == CopyConfig(output="out", name="none")
 
 

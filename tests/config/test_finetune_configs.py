@@ -81,7 +81,7 @@ def test_a_config_of_gunel_matches_the_experiment_in_its_name(file: Path) -> Non
     head = text.partition("method =")[0]
     assert head.startswith("# Gunel et al. 2021, ")
     assert f"Table {TABLES[experiment_name]}" in head
-    assert "# ours" in text  # epochs, which the tables do not give
+    assert "# ours" in text  # the tables do not give the number of epochs
     config = finetuned(file)
     size = "base" if experiment_name == "batch-size" else "large"
     starts = ("runs/sst2-ce/model", "runs/sst2-scl/model")

@@ -1,4 +1,4 @@
-"""Two real processes: the first tokenises, the other maps its file, which never has a name on disk."""
+"""Two real processes: the first tokenises, the other maps its file, which has no name on disk."""
 
 import sys
 import tempfile

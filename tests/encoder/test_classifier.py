@@ -140,7 +140,7 @@ def test_gradients_equal_those_of_padded_transformers(architecture: str, tmp_pat
         assert (found[name] - gradient).abs().max() <= 1e-4 * scale, name
 
 
-def test_cls_is_the_first_token_before_the_pooler_and_forward_is_its_head(classifier: Classifier) -> None:
+def test_cls_is_the_first_token_before_the_pooler_and_forward_applies_the_head_to_it(classifier: Classifier) -> None:
     several = items(9)
     tokens = classifier.tokenize(several)
     cls = classifier.cls(tokens)

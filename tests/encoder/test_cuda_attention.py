@@ -58,7 +58,7 @@ def documented_varlen(
     scale: float,
     window_size: tuple[int, int],
 ) -> Tensor:
-    """A CPU implementation of varlen_attn, which needs CUDA, after its documentation."""
+    """A CPU implementation of varlen_attn, which needs CUDA, according to its documentation."""
     assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
     lengths = cu_seq_q.diff().tolist()
     assert max_q == max_k == max(lengths)

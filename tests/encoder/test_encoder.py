@@ -194,7 +194,7 @@ def test_truncated_texts_are_counted(folder: Path) -> None:
     np.testing.assert_array_equal(vectors[1], vectors[2])  # equal up to the truncation
 
 
-def test_bad_texts_are_named(folder: Path) -> None:
+def test_invalid_texts_are_named(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match="text 1 is NoneType"):
         encoder.encode(["a dog", None])  # type: ignore[list-item]
@@ -202,7 +202,7 @@ def test_bad_texts_are_named(folder: Path) -> None:
         encoder.encode("a dog")
 
 
-def test_bad_settings_are_named(folder: Path) -> None:
+def test_invalid_settings_are_named(folder: Path) -> None:
     with pytest.raises(NearfarError, match=r"unknown pooling 'meen'.*Did you mean 'mean'"):
         Encoder.from_pretrained(folder, pooling="meen")
     with pytest.raises(NearfarError, match=r"layers are 0 \(embeddings\) to 2"):

@@ -44,7 +44,7 @@ def score(one: EvaluationRun, name: str, kind: str = "all") -> float:
     return one.result.tasks[name].spearman.of(kind).score
 
 
-def test_each_task_is_a_paired_bootstrap():
+def test_each_task_is_compared_by_a_paired_bootstrap():
     first, second = run(1.0), run(2.0, seed=1)
     row = compare_runs([first], [second], resamples=500).tasks["stsb"]
     subsets = [one.result.tasks["stsb"].subsets["test"] for one in (first, second)]
@@ -69,7 +69,7 @@ def test_aggregates_equal_those_of_the_evaluations(aggregate):
     assert comparison.config.aggregate == aggregate
 
 
-def test_overall_is_the_average_without_counting_sick_twice():
+def test_overall_is_the_average_with_sick_counted_once():
     first, second = run(1.0), run(2.0, seed=1)
     comparison = compare_runs([first], [second], resamples=300)
     overall, names = comparison.overall, ["sts12", "stsb", "sickr"]
@@ -114,7 +114,7 @@ def test_several_runs_are_averaged_and_tested_over_seeds():
     assert comparison.first.sources == ["model-0.json", "model-1.json", "model-2.json"]
 
 
-def test_runs_with_the_same_training_seeds_are_paired_whatever_their_order():
+def test_runs_with_the_same_training_seeds_are_paired_in_any_order():
     first = [run(1.0, seed=n, training_seed=n) for n in (1, 2, 3)]
     second = [run(1.4, seed=n, training_seed=n) for n in (3, 1, 2)]
     row = compare_runs(first, second, resamples=50).tasks["stsb"]

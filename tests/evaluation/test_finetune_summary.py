@@ -159,7 +159,7 @@ def test_the_best_setting_is_chosen_by_validation_scores() -> None:
     cells = [cell("a", 1, 80, 10), cell("a", 2, 60, 10), cell("b", 1, 71, 5), cell("b", 2, 70, 5)]
     cells += [cell("c", 1, 70.6, 99, setting="other")]
     assert best_variant(summarise(cells)) == ("other", "c")
-    assert best_variant(summarise(cells[:4])) == ("20 rows", "b")  # 70.5 against 70
+    assert best_variant(summarise(cells[:4])) == ("20 rows", "b")  # a mean of 70.5, compared with 70
 
 
 def test_the_page_shows_every_number() -> None:

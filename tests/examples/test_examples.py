@@ -62,7 +62,7 @@ def test_short_and_public(script: Path) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_default_files_are_there(script: Path) -> None:
+def test_default_files_exist(script: Path) -> None:
     defaults = [str(one.default) for one in inspect.signature(main_of(script.stem)).parameters.values()]
     assert all((ROOT / name).is_file() for name in defaults if name.startswith("examples/"))
 

@@ -9,7 +9,7 @@ import pytest
 from tests.gpu import outcome_plugin
 
 
-def test_a_failure_in_any_phase_is_the_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_in_any_phase_counts_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcome_plugin, "_outcomes", {})
     monkeypatch.setattr(outcome_plugin, "capability", lambda: [9, 0])
     phases = ("setup", "call", "teardown")

@@ -318,7 +318,7 @@ RUN_AS_MODEL = {
 
 
 @pytest.mark.parametrize("row", RUN_AS_MODEL)
-def test_a_run_s_folder_is_its_model(user_files: Path, row: str) -> None:
+def test_a_run_folder_is_accepted_as_model(user_files: Path, row: str) -> None:
     result = run_cli(RUN_AS_MODEL[row].split())
     assert result.status == 0, result.err
     if row == "encode":

@@ -202,7 +202,7 @@ def test_a_run_in_bf16_does_not_resume_where_it_is_emulated(verb: str, runs: Pat
     assert not Path(file).exists()
 
 
-def test_a_dry_run_refuses_what_would_not_resume(runs: Path, monkeypatch) -> None:
+def test_a_dry_run_refuses_runs_that_cannot_resume(runs: Path, monkeypatch) -> None:
     machine(monkeypatch, native=False)
     set_recorded_precision("stopped", "bf16")
     assert_refused([*STOPPED, "--resume", "--dry-run"], f"stopped: this run {NO_NATIVE_BF16}")

@@ -99,7 +99,7 @@ def test_scl_mixes_cross_entropy_and_contrast_in_value_and_gradient(weight, temp
     torch.testing.assert_close(ours, theirs)
 
 
-def test_scl_alone_has_no_head():
+def test_scl_without_cross_entropy_has_no_head():
     table, method = build(scl, scl_weight=1.0)
     loss = method.loss(only_batch(method))
     assert method.head is None

@@ -167,7 +167,7 @@ def test_only_false_negatives_give_loss_0():
     rows = [("a", "b"), ("a", "c"), ("d", "a")]
     table, method, batch = build("info-nce", rows)
     vectors = {text: table([text])[0] for text in "abcd"}
-    # a's candidates b, c and a are all near; d has b and c.
+    # a's candidates b, c and a are all too similar; d has b and c.
     own, *far = (cosine(vectors["d"], vectors[text]) / 0.05 for text in "abc")
     torch.testing.assert_close(method.loss(batch).total, share_loss(own, far) / 3)
 

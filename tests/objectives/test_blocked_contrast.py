@@ -273,7 +273,7 @@ def memory(loss, count):
 
     def keep(tensor):
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage  # referenced, so that its address is not reused
+        kept[storage.data_ptr()] = storage  # keeps a reference, so that its address is not reused
         return tensor
 
     x = [matrix.requires_grad_() for matrix in vectors(3, count, 4).float()]

@@ -95,7 +95,7 @@ def test_gathered_rows_are_in_the_order_of_the_items(size: int, total: int, monk
     def all_gather(out: list[torch.Tensor], own: torch.Tensor) -> None:
         assert len(own) == longest
         for rank, slot in enumerate(out):
-            slot.fill_(-1)  # padding may hold anything
+            slot.fill_(-1)  # padding may have any values
             slot[: len(rows[rank::size])] = rows[rank::size]
 
     def broadcast(message: list[object]) -> None:

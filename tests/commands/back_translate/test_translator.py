@@ -246,7 +246,7 @@ def test_the_hubs_own_conversion_replaces_pickled_weights(hub):
     assert available.asked == ["main", "refs/pr/4"]
 
 
-def test_pickled_weights_alone_are_refused(hub):
+def test_models_with_only_pickled_weights_are_refused(hub):
     hub(online={"main": False}, proposals=[OTHER])
     with pytest.raises(NearfarError, match="some/model: has no safetensors weights on the hub"):
         locate_translator("some/model")

@@ -141,7 +141,7 @@ def test_no_block_is_lost_when_a_process_dies(workspace: Path, monkeypatch: pyte
 
 @pytest.mark.long
 def test_memory_does_not_grow_with_the_number_of_lines(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The model is replaced: its shape checks, which are on only in tests, leave garbage.
+    # The model is replaced: its shape checks, which are active only in tests, create garbage.
     monkeypatch.setattr(Encoder, "encode_tokens", lambda _, ids, **__: np.ones((len(ids), 32), dtype=np.float32))
     peaks = []
     for number, count in enumerate((300, 1000, 4000)):  # the first run also imports

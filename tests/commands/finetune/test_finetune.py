@@ -153,14 +153,14 @@ def test_the_model_gives_the_results_predictions(finished_run: tuple[FinetuneCon
     assert ours.predict([(text,) for text in texts]).argmax(axis=1).tolist() == entry.predicted
 
 
-def test_in_memory_is_the_same(
+def test_finetuning_in_memory_gives_the_same_result_without_files(
     finished_run: tuple[FinetuneConfig, FinetuneResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, finished = finished_run
     monkeypatch.chdir(tmp_path)
-    before_loading = sorted(Path(config.output).parent.rglob("*"))
+    files_before = sorted(Path(config.output).parent.rglob("*"))
     again = finetune_in_memory(config, load_task(config))
-    assert sorted(Path(config.output).parent.rglob("*")) == before_loading
+    assert sorted(Path(config.output).parent.rglob("*")) == files_before
     assert not list(tmp_path.iterdir())
     assert replace(again, result=finished.result, seconds=finished.seconds) == finished
     assert again.result.config == finished.result.config

@@ -232,7 +232,7 @@ def write_second(folder: Path, text: str) -> str:
     return str(folder / "second.toml")
 
 
-def test_a_second_objective_has_the_runs_settings_and_its_own(folder: Path, tmp_path: Path) -> None:
+def test_a_second_objective_combines_the_settings_of_the_run_with_its_own(folder: Path, tmp_path: Path) -> None:
     assert second_objective_config(config("sg", folder)) is None
     by_name = second_objective_config(config("sg", folder, second="scl", seed=7, limit=20))
     assert by_name == METHODS["scl"](output=str(folder / "run"), seed=7, limit=20, batch_size=10)

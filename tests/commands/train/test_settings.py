@@ -69,7 +69,7 @@ def test_a_shipped_config_is_found_relative_to_the_root(monkeypatch: pytest.Monk
         ("nowhere.toml", {"output": "x"}, r"nowhere\.toml: cannot be read as TOML"),
     ],
 )
-def test_what_is_refused(method: Any, settings: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_refused(method: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(NearfarError, match=message):
         train(method, **settings)
 

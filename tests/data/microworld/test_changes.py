@@ -1,3 +1,5 @@
+"""Changes of a frame: labels by construction, and plausible results."""
+
 from itertools import islice
 from random import Random
 

@@ -1,3 +1,5 @@
+"""Plurals, verb forms and articles."""
+
 import pytest
 
 from nearfar.data.microworld.english import past_participle, plural, present_participle, third_person, with_article

@@ -1,3 +1,5 @@
+"""Relations between frames and their similarity scores."""
+
 from dataclasses import replace
 from random import Random
 

@@ -1,3 +1,5 @@
+"""The generated corpus: sizes, balance, held-out words and templates, files, and reproducibility."""
+
 import hashlib
 import os
 import re
@@ -94,7 +96,7 @@ def test_no_row_contradicts_another(corpus: Microworld) -> None:
     assert all(premise != hypothesis for premise, hypothesis in rows)
 
 
-def test_negation_alone_does_not_predict_the_label(corpus: Microworld) -> None:
+def test_negation_does_not_predict_the_label(corpus: Microworld) -> None:
     negated = Counter(row.label for row in corpus.nli if {"not"} & words(row.hypothesis))
     assert 0.3 < negated[CONTRADICTION] / negated.total() < 0.7
 

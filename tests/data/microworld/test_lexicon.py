@@ -1,3 +1,5 @@
+"""Reading lexicons, and the consistency of both vocabularies."""
+
 import pytest
 
 from nearfar.data.microworld.held_out_words import TEST

@@ -1,3 +1,5 @@
+"""Sentences of a frame: voices, negation, places, and templates of each style."""
+
 from random import Random
 
 import pytest

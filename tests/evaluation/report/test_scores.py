@@ -207,4 +207,4 @@ def test_only_tested_transfer_tasks_are_marked() -> None:
     table = transfer(sides, SignificanceLookup(sides, from_files=[read(comparison(*sides, rows))]))[0]
     assert isinstance(table, Table)
     assert [cell.mark for cell in column(table, "mr")] == ["near", "best"]
-    assert [cell.mark for cell in column(table, "learned, Pearson")] == ["best", "best"]  # the same score
+    assert [cell.mark for cell in column(table, "learned, Pearson")] == ["best", "best"]  # equal scores

@@ -157,7 +157,7 @@ def test_output_files(config: FinetuneStudyConfig, runs: Runs) -> None:
     assert study.title.endswith("train.tsv: CE, CE+SCL")
     (first, second) = study.settings
     assert [row.setting for row in (first, second)] == ["4 rows, balanced", "8 rows, balanced"]
-    assert first.difference.difference == 3.0  # of 2 and 4
+    assert first.difference.difference == 3.0  # mean of 2 and 4
     page = (folder / "study.md").read_text()
     assert "| 8 rows, balanced | CE+SCL | 2 | 41.50 | 63.00 (1.41) |" in page
     assert "- train: " in page
@@ -180,9 +180,8 @@ def test_the_best_grid_cell_is_chosen_by_validation_and_plotted(
     assert study.chosen == ["4 rows, balanced", "lambda 0.9, temperature 0.1"]
     assert study.title.endswith("train.tsv: lambda and temperature")
     means = {name: summary.test["accuracy"].mean for name, summary in study.settings[0].variants.items()}
-    assert (
-        means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())
-    )  # test rows have no effect on the choice
+    # test rows have no effect on the choice
+    assert means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())
     assert "Best on the validation rows: lambda 0.9, temperature 0.1." in Path(config.output, "study.md").read_text()
     assert Path(config.output, "grid.png").read_bytes().startswith(b"\x89PNG")
     assert drawn[0]["scores"] == [[pytest.approx(100 * w - 10 * t) for t in (0.3, 0.1, 0.5)] for w in (0.1, 0.9)]
