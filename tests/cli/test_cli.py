@@ -66,10 +66,10 @@ def test_help_loads_nothing_heavy() -> None:
             assert not loaded, (words, loaded)
     """
     output = run(code)
-    for words, loaded_modules in zip(HELPS, output.split("words: ")[1:], strict=False):
-        assert "nearfar" in loaded_modules, words
+    for words, help_output in zip(HELPS, output.split("words: ")[1:], strict=False):
+        assert "nearfar" in help_output, words
         if words[1:] == ["--help"] and words != ["train", "--help"]:
-            assert "-h, --help" in loaded_modules, words
+            assert "-h, --help" in help_output, words
 
 
 def test_help_of_a_method_loads_only_its_own_settings() -> None:

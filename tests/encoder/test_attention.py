@@ -105,19 +105,18 @@ def test_tokens_outside_the_window_have_no_effect(implementation: str, monkeypat
     groups = groups_of((3, 2), (9, 1))
     query, key, value, _ = inputs(groups, 32)
     found = attend(query, key, value, groups, sliding_window=4)
-    value[14] += (
-        100  # the second last token of the text of length 9; tokens 4 or more positions away do not attend to it
-    )
+    # the second last token of the text of length 9; tokens 4 or more positions away do not attend to it
+    value[14] += 100
     moved = (attend(query, key, value, groups, sliding_window=4) - found).abs().amax(dim=(1, 2)) > 1
     assert moved.tolist() == [False] * 6 + [False] * 5 + [True] * 4
 
 
 @compiled
-@pytest.mark.parametrize("token", [0, 1, 2])
-def test_nan_propagates(token: int) -> None:
+@pytest.mark.parametrize("input_index", [0, 1, 2])
+def test_nan_propagates(input_index: int) -> None:
     groups = groups_of((5, 1), (20, 2))
     tensors = inputs(groups, 32)
-    tensors[token][7] = math.nan  # in the first text of length 20
+    tensors[input_index][7] = math.nan  # in the first text of length 20
     out = attend(*tensors[:3], groups)
     assert out[5:25].isnan().any(dim=(1, 2)).sum() >= 1
     assert not out[:5].isnan().any()

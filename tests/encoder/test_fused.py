@@ -21,7 +21,7 @@ implementations = pytest.mark.parametrize("implementation", [pytest.param("kerne
 
 @pytest.fixture(autouse=True)
 def _implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "way" in request.fixturenames and request.getfixturevalue("implementation") == "plain":
+    if "implementation" in request.fixturenames and request.getfixturevalue("implementation") == "plain":
         monkeypatch.setattr(dropout, "kernels", lambda *_: None)
 
 

@@ -15,7 +15,7 @@ FINETUNE = "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 
 def valid_workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``tiny`` (an encoder), ``nli.tsv``, ``pairs.tsv``, ``labelled.tsv``, ``texts.txt``, ``texts.jsonl``;
     ``run`` (a finished training run), ``classifier`` (a finished fine-tuning run), ``result.json`` (an evaluation)."""
-    folder = tmp_path_factory.mktemp("world")
+    folder = tmp_path_factory.mktemp("workspace")
     make_workspace(folder)
     texts = sentences(60, longest=5)
     write_colours(folder / "labelled.tsv")

@@ -103,19 +103,19 @@ COMMANDS = {
 OPENED_AS = {"plain": "AutoModel", "classifier": "AutoModelForSequenceClassification"}
 
 
-@pytest.mark.parametrize("auto_class", ["an unknown type", "the model", "the tokenizer"])
+@pytest.mark.parametrize("component", ["an unknown type", "the model", "the tokenizer"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_by_command(model_with_code: Callable[[str], Path], workspace: Path, command: str, auto_class: str) -> None:
+def test_by_command(model_with_code: Callable[[str], Path], workspace: Path, command: str, component: str) -> None:
     kind, argv = COMMANDS[command]
     folder = model_with_code(kind)
-    if auto_class == "an unknown type":
+    if component == "an unknown type":
         config(folder)
-    elif auto_class == "the model":
+    elif component == "the model":
         auto = OPENED_AS.get(kind, "AutoModelForSeq2SeqLM")
         config(folder, auto, "EvilModel", json.loads((folder / "config.json").read_text())["model_type"])
     else:
         edit_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.EvilTokenizer", None]})
-    file = "tokenizer_config.json" if auto_class == "the tokenizer" else "config.json"
+    file = "tokenizer_config.json" if component == "the tokenizer" else "config.json"
     output = "" if "--output" in argv or argv.startswith("evaluate") else " --output out.tsv"
     assert_refused((argv + output).split(), f"evil/{file}: {NEEDS_CODE}", NEVER_RUNS)
     assert not (workspace / "RAN").exists()

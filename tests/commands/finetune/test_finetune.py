@@ -194,14 +194,12 @@ def test_another_seed_trains_another_model_on_the_same_rows(
 ) -> None:
     config = replace(config, seed=2, epochs=1)
     other, before = finetune(config), finished_run[1]
-    assert (
-        metrics(config.output)[1]["ce"] != metrics(finished_run[0].output)[1]["ce"]
-    )  # another head and another order of rows
+    # another head and another order of rows
+    assert metrics(config.output)[1]["ce"] != metrics(finished_run[0].output)[1]["ce"]
     assert entry_of(other.result).digest == entry_of(before.result).digest
     found = compare(*(Path(run) / "result.json" for run in (config.output, finished_run[0].output)), resamples=50)
-    assert (
-        compare(config.output, finished_run[0].output, resamples=50).tasks == found.tasks
-    )  # a run folder can be read as its result
+    # a run folder can be read as its result
+    assert compare(config.output, finished_run[0].output, resamples=50).tasks == found.tasks
     assert list(found.tasks) == [config.task]
     assert (found.first.training_seeds, found.second.training_seeds) == ([2], [1])
 

@@ -245,7 +245,7 @@ def test_fine_tuned_models_are_shown(workspace: Path) -> None:
     assert not [row for table in page.tables for row in table if "probes" in " ".join(row)]
 
     record = Path("tuned/ce/run.json").rename("copied.run.json")
-    page = load_page("tuned/ce", "copied.run.json")  # one without a model, and one with only its record
+    page = load_page("tuned/ce", "copied.run.json")  # an unfinished run, and only the run.json of another
     assert "before and best: Accuracy × 100 on mine.tsv, validation." in page.text
     assert record.exists()
 

@@ -364,7 +364,7 @@ def test_views(method: str, refuse: Refusals) -> None:
 @pytest.mark.parametrize(("method", "data"), [("sg-opt", "sentences.txt"), ("bt", "translated.tsv")])
 def test_adapters_and_drift(method: str, data: str, refuse: Refusals) -> None:
     refuse("--lora-rank: adapters do not change the encoder's weights", method, lora_rank=2)
-    file = write_second(refuse.place, f'method = "{method}"\ndata = ["{refuse.folder / data}"]\nprojection = 8\n')
+    file = write_second(refuse.temporary, f'method = "{method}"\ndata = ["{refuse.folder / data}"]\nprojection = 8\n')
     refuse(r"--second .*second\.toml: --lora-rank: adapters do not", "scl", lora_rank=2, second=file)
 
 
@@ -386,7 +386,7 @@ def test_missing_hard_negatives_are_refused(refuse: Refusals) -> None:
 
 
 def test_masked_words_without_a_mask_token(refuse: Refusals) -> None:
-    model = refuse.place / "maskless"
+    model = refuse.temporary / "maskless"
     shutil.copytree(refuse.folder / "noisy", model)
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (model / name).exists():
@@ -399,12 +399,16 @@ def test_masked_words_without_a_mask_token(refuse: Refusals) -> None:
 def test_an_encoder_narrower_than_its_layers_is_refused(refuse: Refusals) -> None:
     encoder = Encoder.from_pretrained(refuse.folder / "noisy")
     encoder.tail.append(st.Dense(32, 16))
-    encoder.save_pretrained(refuse.place / "narrow")
+    encoder.save_pretrained(refuse.temporary / "narrow")
     for method in ("sg", "bt+sg-opt"):
         refuse(
-            "a Dense module makes its embeddings 16 wide, its layers are 32", method, model=str(refuse.place / "narrow")
+            "a Dense module makes its embeddings 16 wide, its layers are 32",
+            method,
+            model=str(refuse.temporary / "narrow"),
         )
-    run = prepare(config("bt", refuse.folder, model=str(refuse.place / "narrow")))  # this variant compares no layers
+    run = prepare(
+        config("bt", refuse.folder, model=str(refuse.temporary / "narrow"))
+    )  # this variant compares no layers
     ((method, batch, _),) = next(run.mixture.epoch(0))
     loss, _ = Gradients(1, Processes()).accumulate(method, batch, weight=1.0, key=(0,))
     assert math.isfinite(float(loss.total.detach()))

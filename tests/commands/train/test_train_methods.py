@@ -82,7 +82,7 @@ def assert_same_run(one: str, other: str) -> None:
 
 
 def interrupt_at_step(step: int, monkeypatch: pytest.MonkeyPatch, run_command: Callable[[], object]) -> None:
-    """Run ``go`` and kill it, like a power cut, before the results of a step are saved."""
+    """Run a command and kill it, like a power cut, before the results of a step are saved."""
     write = MetricsFile.on_step
 
     def kill(self: MetricsFile, report: Any) -> None:
@@ -306,7 +306,7 @@ def test_only_adapters_are_trained(method: str, folder: Path, tmp_path: Path, mo
     assert all(torch.equal(own[name], before[name]) for name in before)  # unchanged
     adapters = [tensor for name, tensor in saved.items() if "lora_B" in name]
     assert adapters
-    assert all(tensor.abs().max() > 1e-4 for tensor in adapters)  # initialised with 0
+    assert all(tensor.abs().max() > 1e-4 for tensor in adapters)  # their initial value is 0
 
     train(settings, resume=True)
     after = AutoModel.from_pretrained(tmp_path / "run" / "model").state_dict()

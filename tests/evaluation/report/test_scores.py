@@ -56,7 +56,7 @@ def test_scores_intervals_and_the_best() -> None:
 def test_scores_not_separable_from_the_best_are_marked_by_a_comparison() -> None:
     rows = {"one": row_of(69.0, 70.126, separable=False), "two": row_of(61.0, 60.0, separable=True)}
     average = {"tasks": ["two", "one"]} | row_of(65.0, 65.063, separable=False)
-    tested = comparison(B, A, rows, overall=average)  # the other way round
+    tested = comparison(B, A, rows, overall=average)  # sides in the opposite order
     table = main_table([A, B], [tested])
     assert [cell.mark for cell in column(table, "one")] == ["best", "near"]
     assert [cell.mark for cell in column(table, "two")] == ["", "best"]
