@@ -69,18 +69,18 @@ def checks(scores, *, schedule):
     """Give one classifier these scores; return the number used, the best, and the check whose weights were kept."""
     x, y = problem(20)
     targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
-    more_needed, states = [], []
+    used_scores, states = [], []
 
     def score(rows, logits):
         states.append(logits.clone())
-        more_needed.append(scores[len(more_needed)])
-        return np.array([more_needed[-1]])
+        used_scores.append(scores[len(used_scores)])
+        return np.array([used_scores[-1]])
 
     job = Job(np.arange(20), np.arange(20), (0.0,), np.random.RandomState(0))
     (found,) = train(torch.as_tensor(x), targets, [job], score=score, schedule=schedule)
     kept = outputs(found.weights, torch.as_tensor(x))
     return (
-        len(more_needed),
+        len(used_scores),
         found.scores[0],
         [number for number, state in enumerate(states) if torch.equal(state, kept)],
     )

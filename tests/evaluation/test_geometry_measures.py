@@ -139,9 +139,8 @@ def test_isotropy_of_repeated_directions(times):
 
 
 def test_isotropy_of_antipodes_and_of_a_uniform_space():
-    assert isotropy([[3.0, 4.0], [-3.0, -4.0]]) == pytest.approx(
-        1 / math.cosh(1)
-    )  # 2 orthogonal to the axis, 2 cosh(1) along it
+    # 2 orthogonal to the axis, 2 cosh(1) along it
+    assert isotropy([[3.0, 4.0], [-3.0, -4.0]]) == pytest.approx(1 / math.cosh(1))
     both_ways = np.concatenate([np.eye(4), -np.eye(4)])
     assert isotropy(both_ways) == pytest.approx(1)
     uniform = np.random.default_rng(0).normal(size=(4000, 8))

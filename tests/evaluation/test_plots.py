@@ -101,17 +101,18 @@ def test_a_grid_has_its_first_row_at_the_bottom(figures, tmp_path):
     assert axes.images[0].get_clim() == (60.0, 95.04)
     assert bar.get_ylabel() == "validation rows, x 100"
     colours = {text.get_text(): text.get_color() for text in axes.texts}
+    # readable on dark and light cells
     assert (colours["95.0"], colours["60.0"], colours["none"]) == (
         "black",
         "white",
         "black",
-    )  # readable on dark and light cells
+    )
     assert inside(figures[0])
 
 
 def test_a_grid_of_equal_scores_or_of_one(figures, tmp_path):
     for scores in ([[50.0, 50.0]], [[50.0]], [[float("nan")]]):
-        names = {"rows": ["a"], "columns": [str(coordinate) for coordinate in range(len(scores[0]))]}
+        names = {"rows": ["a"], "columns": [str(index) for index in range(len(scores[0]))]}
         heat_map(scores, tmp_path / "h.png", **names, titles=("lambda", ""), title="t", label="l")
     assert [len(figure.axes[0].texts) for figure in figures] == [2, 1, 1]
     assert figures[2].axes[0].texts[0].get_text() == "none"

@@ -33,9 +33,8 @@ def test_soft_labels_match_the_reference(low):
 def test_the_mean_grade_under_a_soft_label_is_the_score_if_at_least_1():
     scores = np.round(np.arange(0, 5.01, 0.2), 1)
     labels = soft_labels(scores)
-    np.testing.assert_allclose(
-        labels @ np.arange(1, 6), scores, atol=1e-6
-    )  # also below 1, where the shares do not add up to 1
+    # also below 1, where the shares do not add up to 1
+    np.testing.assert_allclose(labels @ np.arange(1, 6), scores, atol=1e-6)
     np.testing.assert_allclose(labels.sum(axis=1), np.minimum(scores, 1), atol=1e-6)
 
 

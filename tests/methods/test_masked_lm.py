@@ -125,9 +125,8 @@ def test_15_percent_are_masked_and_80_10_10_of_these():
                 drawn.add(new)
     assert hidden / total == pytest.approx(0.15, abs=0.01)
     assert outcomes["mask"] / hidden == pytest.approx(0.8, abs=0.02)
-    assert outcomes["random"] / hidden == pytest.approx(
-        0.1 * 25 / 26, abs=0.02
-    )  # one of 26 random words is the word itself
+    # one of 26 random words is the word itself
+    assert outcomes["random"] / hidden == pytest.approx(0.1 * 25 / 26, abs=0.02)
     assert drawn == {MASK} | set(range(4, VOCABULARY))  # never a special token other than the mask
 
 

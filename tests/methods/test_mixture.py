@@ -71,9 +71,8 @@ def test_the_first_method_determines_the_epoch_and_the_others_cycle(second: tupl
     found = [parts for epoch in range(4) for parts in collect_batches(mixture, epoch)]
     assert [a for a, _, _ in found] == [("a", e, p) for e, n in enumerate((3, 2, 3, 2)) for p in range(n)]
     rounds = [("b", e, p) for e in range(20) for p in range(second[e % len(second)])]
-    assert [b for _, b, _ in found] == rounds[
-        :10
-    ]  # none is repeated or omitted, regardless of the epochs of the first method
+    # none is repeated or omitted, regardless of the epochs of the first method
+    assert [b for _, b, _ in found] == rounds[:10]
     assert [c for _, _, c in found] == [("c", e, p) for e in range(2) for p in range(5)]
 
 

@@ -406,9 +406,8 @@ def test_an_encoder_narrower_than_its_layers_is_refused(refuse: Refusals) -> Non
             method,
             model=str(refuse.temporary / "narrow"),
         )
-    run = prepare(
-        config("bt", refuse.folder, model=str(refuse.temporary / "narrow"))
-    )  # this variant compares no layers
+    # this variant compares no layers
+    run = prepare(config("bt", refuse.folder, model=str(refuse.temporary / "narrow")))
     ((method, batch, _),) = next(run.mixture.epoch(0))
     loss, _ = Gradients(1, Processes()).accumulate(method, batch, weight=1.0, key=(0,))
     assert math.isfinite(float(loss.total.detach()))

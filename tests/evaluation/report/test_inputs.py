@@ -69,13 +69,14 @@ def test_runs_that_differ_only_in_the_seed_are_grouped() -> None:
     runs[3] = runs[3]._replace(settings={**runs[3].settings, "temperature": 1.0})
     assert [one.group_name for one in assign_seed_groups(runs)] == ["a", "a", "b-1", "a-7"]
     with_other_run = [*runs, training_run("a", seed=9)]
+    # "a" is another run
     assert [one.group_name for one in assign_seed_groups(with_other_run)] == [
         "a-1",
         "a-2",
         "b-1",
         "a-7",
         "a",
-    ]  # "a" is another run
+    ]
     grouped = [one._replace(group_name="g") for one in runs]
     assert {one.group_name for one in assign_seed_groups(grouped)} == {"g"}
 
