@@ -14,10 +14,10 @@ BLOCK = 5
 
 
 class Killed(BaseException):
-    """Stands for the end of the process."""
+    """Simulates the end of the process."""
 
 
-def make_world(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def make_workspace(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a tiny encoder and lines; the working directory."""
     save_tiny(folder / "tiny")
     (folder / "x.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")

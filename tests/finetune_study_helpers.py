@@ -19,13 +19,13 @@ Score = Callable[[FinetuneConfig], tuple[float, float]]
 
 def write(file: Path, rows: int, *, seed: int, labels: tuple[str, ...] = LABELS, shares: tuple[int, ...] = ()) -> str:
     """Texts that contain their label; ``shares`` rows of each label, or the same number of each."""
-    told = [label for label, share in zip(labels, shares, strict=False) for _ in range(share)]
-    told = told or [labels[number % len(labels)] for number in range(rows)]
-    random.Random(seed).shuffle(told)
-    texts = sentences(len(told), seed=seed, longest=6)
+    row_labels = [label for label, share in zip(labels, shares, strict=False) for _ in range(share)]
+    row_labels = row_labels or [labels[number % len(labels)] for number in range(rows)]
+    random.Random(seed).shuffle(row_labels)
+    texts = sentences(len(row_labels), seed=seed, longest=6)
     lines = [
         f"{label}\t{label} {text} {number} {label}"
-        for number, (label, text) in enumerate(zip(told, texts, strict=True))
+        for number, (label, text) in enumerate(zip(row_labels, texts, strict=True))
     ]
     file.write_text("label\ttext\n" + "\n".join(lines) + "\n", encoding="utf-8")
     return str(file)

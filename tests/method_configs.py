@@ -1,4 +1,4 @@
-"""A small run of every method, on rows and an encoder made on the spot."""
+"""A small run of every method, on generated rows and a tiny encoder."""
 
 import random
 from pathlib import Path
@@ -45,7 +45,7 @@ def write_data(folder: Path, *, rows: int = 31) -> Path:
 
 def config(method: str, folder: Path, **settings: Any) -> TrainConfig:
     """The method's config on the data of :func:`write_data`: batches of 10, evaluated every 4 steps."""
-    given: dict[str, Any] = {
+    values: dict[str, Any] = {
         "output": str(folder / "run"),
         "model": str(folder / "noisy"),
         "data": (str(folder / DATA[method]),),
@@ -57,7 +57,7 @@ def config(method: str, folder: Path, **settings: Any) -> TrainConfig:
         "checkpoint_every": 3,
     }
     if hasattr(METHODS[method], "projection"):
-        given["projection"] = 24
+        values["projection"] = 24
     if method == "info-nce":
-        given["negative_column"] = "negative"
-    return METHODS[method](**{**given, **settings})
+        values["negative_column"] = "negative"
+    return METHODS[method](**{**values, **settings})

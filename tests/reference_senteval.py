@@ -32,8 +32,8 @@ class Classifier:
     def epoch(self, x, y, *, batch=64):
         order = self.draws.permutation(len(x))
         for start in range(0, len(x), batch):
-            some = order[start : start + batch]
-            loss = nn.functional.cross_entropy(self.model(torch.tensor(x[some])), torch.tensor(y[some]))
+            rows = order[start : start + batch]
+            loss = nn.functional.cross_entropy(self.model(torch.tensor(x[rows])), torch.tensor(y[rows]))
             self.optimiser.zero_grad()
             loss.backward()
             self.optimiser.step()
@@ -59,8 +59,8 @@ class Classifier:
     def fit_held_out(self, x, y):
         """Early stopping on a random twentieth of the rows."""
         order = self.draws.permutation(len(x))
-        held, left = order[: int(0.05 * len(x))], order[int(0.05 * len(x)) :]
-        return self.fit(x[left], y[left], x[held], y[held])
+        held, remaining = order[: int(0.05 * len(x))], order[int(0.05 * len(x)) :]
+        return self.fit(x[remaining], y[remaining], x[held], y[held])
 
     def predict(self, x):
         with torch.no_grad():
@@ -141,23 +141,23 @@ def soft_labels(scores, classes=5):
     return shares
 
 
-def relatedness(x, scores, dev_x, dev_scores, test_x, *, epochs=50, most=1000):
+def relatedness(x, scores, dev_x, dev_scores, test_x, *, epochs=50, max_epochs=1000):
     """Return the predicted scores of test, and the best Pearson on dev."""
     one = Classifier(x.shape[1], 5, 0.0)
-    wanted, grades = soft_labels(scores), np.arange(1, 6)
+    targets, grades = soft_labels(scores), np.arange(1, 6)
 
-    def predict(some):
+    def predict(rows):
         with torch.no_grad():
-            return torch.softmax(one.model(torch.tensor(some)), dim=1).numpy() @ grades
+            return torch.softmax(one.model(torch.tensor(rows)), dim=1).numpy() @ grades
 
     done, misses, best = 0, 0, -1.0
-    while done <= most:
+    while done <= max_epochs:
         for _ in range(epochs):
             order = one.draws.permutation(len(x))
             for start in range(0, len(x), 64):
-                some = order[start : start + 64]
-                found = torch.softmax(one.model(torch.tensor(x[some])), dim=1)
-                loss = nn.functional.mse_loss(found, torch.tensor(wanted[some]))
+                rows = order[start : start + 64]
+                found = torch.softmax(one.model(torch.tensor(x[rows])), dim=1)
+                loss = nn.functional.mse_loss(found, torch.tensor(targets[rows]))
                 one.optimiser.zero_grad()
                 loss.backward()
                 one.optimiser.step()

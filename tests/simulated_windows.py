@@ -96,13 +96,13 @@ def _refuse_open_file(original: Callable[..., None]) -> Callable[..., None]:
 def _open_path(path: str) -> str | None:
     """Return an open or memory-mapped file that is ``path`` or inside it."""
     lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    held = [line.split(maxsplit=5)[5] for line in lines if line.count("/")]
+    mapped = [line.split(maxsplit=5)[5] for line in lines if line.count("/")]
     for number in os.listdir("/proc/self/fd"):
         try:
-            held.append(os.readlink(f"/proc/self/fd/{number}"))
-        except OSError:  # the descriptor of the listing itself
+            mapped.append(os.readlink(f"/proc/self/fd/{number}"))
+        except OSError:  # the descriptor of this directory listing
             continue
-    return next((file for file in held if file == path or file.startswith(path + "/")), None)
+    return next((file for file in mapped if file == path or file.startswith(path + "/")), None)
 
 
 def load_all() -> list[str]:
@@ -136,9 +136,9 @@ def run_commands(folder: Path) -> None:
         if report.step == 3:
             signal.raise_signal(signal.SIGINT)
 
-    often = "--checkpoint-every 1 --evaluate-every 2"
+    every = "--checkpoint-every 1 --evaluate-every 2"
     train = (
-        f"train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 6 {often}".split()
+        f"train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 6 {every}".split()
     )
     finetune = "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 3".split()
     MetricsFile.on_step = stop  # type: ignore[method-assign]

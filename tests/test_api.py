@@ -1,4 +1,4 @@
-"""The public API: every name of ``nearfar`` can be imported, and importing the package is cheap."""
+"""The public API: every name of ``nearfar`` can be imported, and importing the package loads nothing heavy."""
 
 import dataclasses
 import inspect
@@ -33,10 +33,10 @@ COMMANDS = {
 
 
 def run(code: str) -> str:
-    """The output of ``code`` in a new process."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """Return the output of ``code`` in a new process."""
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def test_import_loads_nothing_heavy() -> None:
@@ -52,7 +52,7 @@ def test_config_classes_load_nothing_heavy() -> None:
 
 
 @pytest.mark.parametrize("name", nearfar.__all__)
-def test_every_name_is_there_and_has_a_docstring(name: str) -> None:
+def test_every_name_exists_and_has_a_docstring(name: str) -> None:
     found = getattr(nearfar, name)
     assert found.__name__ == name
     assert (inspect.getdoc(found) or "").strip()
@@ -65,7 +65,7 @@ def test_no_name_is_hidden_by_a_module() -> None:
     assert not modules & set(nearfar.__all__)
 
 
-def test_a_name_stays_itself_after_its_modules_are_loaded() -> None:
+def test_a_name_is_unchanged_after_its_modules_are_loaded() -> None:
     run(
         "import nearfar, pkgutil, importlib, inspect\n"
         "for found in pkgutil.walk_packages(nearfar.__path__, 'nearfar.'):\n"

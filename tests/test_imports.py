@@ -1,4 +1,4 @@
-"""Imports between packages, circles of imports between modules, and what must stay free of torch."""
+"""Imports between packages, import cycles between modules, and modules that must not load torch."""
 
 import ast
 import subprocess
@@ -50,7 +50,7 @@ def packages_imported(file: Path) -> set[str]:
     return packages
 
 
-def test_packages_import_only_those_below() -> None:
+def test_packages_import_only_lower_packages() -> None:
     for package, allowed in MAY_IMPORT.items():
         files = (
             [SOURCE / f"{package}.py"]
@@ -71,8 +71,8 @@ def test_settings_of_methods_import_only_settings(file: Path) -> None:
 
 def test_configs_and_the_registry_load_no_torch() -> None:
     code = "import sys, nearfar.config as c; kinds = [*c.METHODS.values()]; print(len(kinds), 'torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    number, torch = done.stdout.split()
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    number, torch = completed.stdout.split()
     assert int(number) >= len(SETTINGS) > 4
     assert torch == "False"
 
@@ -99,7 +99,7 @@ def modules_imported(file: Path, modules: Set[str]) -> set[str]:
 
 
 def import_cycle(graph: Mapping[str, Set[str]]) -> list[str] | None:
-    """Modules that import each other in a circle, the first one repeated at the end; None if there is none."""
+    """Modules of an import cycle, the first one repeated at the end; None if there is no cycle."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -107,10 +107,10 @@ def import_cycle(graph: Mapping[str, Set[str]]) -> list[str] | None:
     return None
 
 
-def test_no_modules_import_each_other_in_a_circle() -> None:
+def test_there_are_no_import_cycles() -> None:
     files = module_files()
     graph = {name: modules_imported(file, files.keys()) - {name} for name, file in files.items()}
-    assert "nearfar.encoder.kernels" in graph["nearfar.encoder.dropout"]  # so the graph is not empty
+    assert "nearfar.encoder.kernels" in graph["nearfar.encoder.dropout"]  # the graph is not empty
     cycle = import_cycle(graph)
     assert cycle is None, " imports ".join(reversed(cycle or []))
 
@@ -119,7 +119,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     "source",
     ["import package.b", "def f():\n    from package import b", "if TYPE_CHECKING:\n    from package.b import B"],
 )
-def test_a_circle_is_found_wherever_the_import_is(source: str, tmp_path: Path) -> None:
+def test_a_cycle_is_found_at_any_position_of_the_import(source: str, tmp_path: Path) -> None:
     sources = {
         "package": "",
         "package.a": source,

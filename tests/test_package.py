@@ -61,13 +61,13 @@ def metadata(dist: Path) -> Message:
 
 def test_the_wheel_has_the_whole_package_and_nothing_else(files: set[str]) -> None:
     source = ROOT / "src"
-    wanted = {
+    expected = {
         path.relative_to(source).as_posix()
         for path in (source / "nearfar").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert {"nearfar/py.typed", "nearfar/encoder/kernels.cpp", "nearfar/encoder/kernels_vectors.h"} <= wanted
-    assert {name for name in files if ".dist-info/" not in name} == wanted
+    assert {"nearfar/py.typed", "nearfar/encoder/kernels.cpp", "nearfar/encoder/kernels_vectors.h"} <= expected
+    assert {name for name in files if ".dist-info/" not in name} == expected
 
 
 def test_the_source_distribution_builds_the_package_and_has_no_tests(dist: Path, files: set[str]) -> None:
@@ -78,7 +78,7 @@ def test_the_source_distribution_builds_the_package_and_has_no_tests(dist: Path,
     assert not [name for name in names if name.startswith("tests")]
 
 
-def test_the_version_is_the_package_s(dist: Path, metadata: Message) -> None:
+def test_the_version_equals_that_of_the_package(dist: Path, metadata: Message) -> None:
     assert metadata["Version"] == nearfar.__version__
     assert all(f"nearfar-{nearfar.__version__}" in path.name for path in dist.iterdir())
 

@@ -34,10 +34,10 @@ MISSING_OS_FUNCTIONS = GUARDED | {
 }
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="what is open is read from /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="open files are read from /proc")
 def test_imports_and_trains_without_posix_functions(tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": f"{SOURCE.parent}{os.pathsep}{ROOT}", "HF_HUB_OFFLINE": "1"}
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "tests.simulated_windows", str(tmp_path)],
         env=environment,
         cwd=ROOT,
@@ -45,7 +45,7 @@ def test_imports_and_trains_without_posix_functions(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert done.stdout.endswith("done\n"), done.stdout[-2000:] + done.stderr[-4000:]
+    assert completed.stdout.endswith("done\n"), completed.stdout[-2000:] + completed.stderr[-4000:]
 
 
 def test_posix_functions_are_behind_hasattr() -> None:
@@ -56,11 +56,11 @@ def test_posix_functions_are_behind_hasattr() -> None:
             for node in ast.walk(tree)
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os"
         }
-        asked = {
+        guarded = {
             node.args[1].value
             for node in ast.walk(tree)
             if isinstance(node, ast.Call)
             and ast.unparse(node.func) == "hasattr"
             and isinstance(node.args[1], ast.Constant)
         }
-        assert used & MISSING_OS_FUNCTIONS <= asked & GUARDED, file
+        assert used & MISSING_OS_FUNCTIONS <= guarded & GUARDED, file

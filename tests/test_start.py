@@ -61,7 +61,7 @@ DRIVER = """if True:
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("start")
     tiny = make_workspace(folder) / "tiny"
     encoder = Encoder.from_pretrained(tiny)
@@ -75,22 +75,22 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_verb_is_here() -> None:
+def test_every_verb_has_a_case() -> None:
     assert {command.split()[0] for chain in CHAINS for command, _ in chain} == set(VERBS)
 
 
 @pytest.mark.parametrize("chain", CHAINS, ids=["light", "heavy"])
 def test_a_command_loads_what_it_needs(
-    world: Path, chain: tuple[tuple[str, set[str]], ...], monkeypatch: pytest.MonkeyPatch
+    workspace: Path, chain: tuple[tuple[str, set[str]], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("NEARFAR_DATA", raising=False)
     monkeypatch.setenv("PYTHONPATH", str(Path(nearfar.__file__).parents[1]))  # absolute, for another working directory
     command = [sys.executable, "-c", DRIVER, json.dumps([[words for words, _ in chain], HEAVY])]
-    done = subprocess.run(command, cwd=world, capture_output=True, text=True, check=False)
-    reported = [line.removeprefix("loaded: ") for line in done.stdout.splitlines() if line.startswith("loaded: ")]
-    assert len(reported) == len(chain), done.stderr
-    for (words, may), line in zip(chain, reported, strict=True):
+    completed = subprocess.run(command, cwd=workspace, capture_output=True, text=True, check=False)
+    reported = [line.removeprefix("loaded: ") for line in completed.stdout.splitlines() if line.startswith("loaded: ")]
+    assert len(reported) == len(chain), completed.stderr
+    for (words, allowed), line in zip(chain, reported, strict=True):
         status, loaded = json.loads(line)
-        assert status == 0, (words, done.stderr)
-        assert set(loaded) <= may, (words, sorted(set(loaded) - may))
+        assert status == 0, (words, completed.stderr)
+        assert set(loaded) <= allowed, (words, sorted(set(loaded) - allowed))

@@ -33,8 +33,8 @@ def test_make_finds_the_programs_of_the_environment(system: str, folder: str) ->
     if shutil.which("make") is None:
         pytest.skip("no make")
     command = ["make", "--dry-run", "--always-make", "demo", f"OS={system}"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert f"{folder}python -m nearfar demo" in done.stdout
+    completed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert f"{folder}python -m nearfar demo" in completed.stdout
 
 
 @pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.stem)

@@ -34,7 +34,7 @@ def save_tiny_seq2seq(folder: Path, *, seed: int = 0, architecture: str = "t5", 
         config = transformers.T5Config(vocab_size=len(vocabulary), **sizes, **tokens)
         model = transformers.T5ForConditionalGeneration(config)
     else:
-        kind, whole = {
+        kind, settings = {
             "bart": (transformers.BartConfig, transformers.BartForConditionalGeneration),
             "marian": (transformers.MarianConfig, transformers.MarianMTModel),
         }[architecture]
@@ -51,7 +51,7 @@ def save_tiny_seq2seq(folder: Path, *, seed: int = 0, architecture: str = "t5", 
             **halves,
             **tokens,
         )
-        model = whole(config)
+        model = settings(config)
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.ndim > 1:

@@ -23,8 +23,8 @@ def layer_weights(token, window):
         novelty.append(abs(last[-1]) / np.sqrt(sum(last**2)))
         directions = [r[:-1, column] / np.sqrt(sum(r[:-1, column] ** 2)) for column in range(len(near))]
         mean_direction = sum(directions) / len(near)
-        towards = mean_direction @ last[:-1] / np.sqrt(sum(last[:-1] ** 2))
-        alignment.append(1 / (towards * (len(near) + 1) * 2))
+        projections = mean_direction @ last[:-1] / np.sqrt(sum(last[:-1] ** 2))
+        alignment.append(1 / (projections * (len(near) + 1) * 2))
     shares = np.array(novelty) / sum(novelty) + np.array(alignment) / sum(alignment)
     return shares / sum(shares)
 

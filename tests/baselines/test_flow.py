@@ -13,7 +13,7 @@ from nearfar.types import NearfarError
 
 
 def cone(rows: int, dim: int = 16, *, seed: int = 0) -> np.ndarray:
-    """Return anisotropic Gaussian vectors far from 0, with cosines near 1 as of an untuned BERT."""
+    """Return anisotropic Gaussian vectors far from 0, with cosines near 1, like those of an untuned BERT."""
     draw = np.random.default_rng(seed)
     mixing = np.random.default_rng(99).normal(size=(dim, dim)) * np.geomspace(2, 0.05, dim)
     return (3 + draw.normal(size=(rows, dim)) @ mixing.T).astype(np.float32)
@@ -181,14 +181,14 @@ def test_a_file_that_is_not_a_flow_raises(tmp_path):
         Flow.load(tmp_path, encode)
     flow = Flow.fit(encode, TEXTS)
     flow.save(tmp_path)
-    whole = (tmp_path / FILE).read_bytes()
+    content = (tmp_path / FILE).read_bytes()
     for damaged in (
         b"",
-        whole[:-10],
-        whole.replace(b'\\"depth\\": 3', b'\\"depth\\": 2'),
-        whole.replace(b"flow", b"glow", 1),
+        content[:-10],
+        content.replace(b'\\"depth\\": 3', b'\\"depth\\": 2'),
+        content.replace(b"flow", b"glow", 1),
     ):
-        assert damaged != whole
+        assert damaged != content
         (tmp_path / FILE).write_bytes(damaged)
         with pytest.raises(NearfarError, match="is damaged or not a saved flow"):
             Flow.load(tmp_path, encode)
@@ -204,7 +204,7 @@ def test_an_encoder_of_another_dimension_raises():
         short(["a"])
 
 
-def spoilt(value: float) -> np.ndarray:
+def with_invalid_value(value: float) -> np.ndarray:
     x = cone(100)
     x[7, 3] = value
     return x
@@ -217,8 +217,8 @@ def spoilt(value: float) -> np.ndarray:
         (cone(0), {}, "at least 2 texts to fit on, not 0"),
         (cone(100), {"batch_size": 1}, "batch_size is 1"),
         (np.full((100, 16), 0.3), {}, "all 100 embeddings are equal"),
-        (spoilt(math.nan), {}, "text 7 .counted from 0. holds a NaN"),
-        (spoilt(math.inf), {}, "text 7 .counted from 0. holds a NaN or infinity"),
+        (with_invalid_value(math.nan), {}, "text 7 .counted from 0. holds a NaN"),
+        (with_invalid_value(math.inf), {}, "text 7 .counted from 0. holds a NaN or infinity"),
         (cone(100)[0], {}, r"\[texts, dim\], not \[16\]"),
         (cone(100, 4), {}, "choose fewer levels"),
         (cone(100), {"epochs": 0}, "epochs 0 must be at least 1"),

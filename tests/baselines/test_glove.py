@@ -107,7 +107,7 @@ def test_missing_file_and_invalid_utf8(tmp_path: Path) -> None:
 
 
 @pytest.mark.realdata
-def test_real_vectors_place_dogs_near_puppies(nearfar_data: Path) -> None:
+def test_real_vectors_of_similar_texts_are_similar(nearfar_data: Path) -> None:
     glove = Glove.from_file(nearfar_data / "glove" / "glove.6B.50d.5k.txt")
     assert glove.vectors.shape == (5050, 50)
     assert glove.lower

@@ -26,7 +26,7 @@ def random_glow(dim: int, *, seed: int = 0, **sizes: int) -> Glow:
 
 def by_hand(glow: Glow, x: np.ndarray) -> tuple[list[float], float]:
     """Z of one text and the log of the volume, as plain loops over the 1x1 convolutions of the authors' code."""
-    log_volume, done = 0.0, []
+    log_volume, finished = 0.0, []
     for number, level in enumerate(glow.levels):
         for step in level:
             norm, net = step.norm, step.coupling
@@ -43,8 +43,8 @@ def by_hand(glow: Glow, x: np.ndarray) -> tuple[list[float], float]:
             x[half:] += h * np.exp(3 * net.last_log_scale.detach().numpy())
         if number < len(glow.levels) - 1:
             half = (len(x) + 1) // 2
-            done, x = [*done, *x[half:]], x[:half]
-    return [*done, *x], log_volume
+            finished, x = [*finished, *x[half:]], x[:half]
+    return [*finished, *x], log_volume
 
 
 def zipped(values: np.ndarray, norm: ActNorm) -> list[tuple[float, float, float]]:
@@ -75,7 +75,7 @@ def test_inverse_and_forward_cancel(dim, sizes):
 
 
 @pytest.mark.parametrize(("dim", "sizes"), SIZES)
-def test_log_density_is_that_of_the_jacobian(dim, sizes):
+def test_log_density_matches_the_jacobian(dim, sizes):
     glow, rows = random_glow(dim, **sizes), torch.randn(3, dim, dtype=torch.float64)
     normal = torch.distributions.MultivariateNormal(torch.zeros(dim).double(), torch.eye(dim).double())
     for x in rows:
@@ -93,16 +93,16 @@ def test_the_density_integrates_to_one(seed):
     with torch.no_grad():
         for parameter in glow.parameters():
             parameter.normal_(std=0.3)
-        reach = glow.inverse(torch.randn(10_000, 2).double()).abs().amax(dim=0)
-        axes = [torch.linspace(-1.2 * end, 1.2 * end, 701, dtype=torch.float64) for end in reach.tolist()]
+        bounds = glow.inverse(torch.randn(10_000, 2).double()).abs().amax(dim=0)
+        axes = [torch.linspace(-1.2 * end, 1.2 * end, 701, dtype=torch.float64) for end in bounds.tolist()]
         points = torch.cartesian_prod(*axes)
         z, log_density = glow(points)
     cell = math.prod((axis[1] - axis[0]).item() for axis in axes)
     assert log_density.exp().sum().item() * cell == pytest.approx(1, abs=2e-3)
     assert abs(glow.log_determinant().item()) > 0.5  # so that omitting it would be detected
     design = torch.cat([points, torch.ones(len(points), 1)], dim=1)[::100]
-    bent = z[::100] - design @ torch.linalg.lstsq(design, z[::100]).solution
-    assert bent.std() > 0.05  # the map is not linear, otherwise the test would be too easy
+    residuals = z[::100] - design @ torch.linalg.lstsq(design, z[::100]).solution
+    assert residuals.std() > 0.05  # the map is not linear, otherwise the test would be too easy
 
 
 def test_every_weight_has_a_gradient():

@@ -144,9 +144,9 @@ def test_fitting_per_call_encodes_each_text_once(name: str, model: str, encoded:
     assert encoded == [TEXTS]
     np.testing.assert_array_equal(again, found)
     plain = Encoder.from_pretrained(model, pooling="cls").encode
-    kind = Whitening.fit if name == "whitening" else lambda *to_fit: Flow.fit(*to_fit, seed=3)
-    np.testing.assert_allclose(found, kind(plain, TEXTS)(TEXTS), atol=1e-4)
-    np.testing.assert_allclose(fewer, kind(plain, TEXTS[:70])(TEXTS[:70]), atol=1e-4)
+    fit = Whitening.fit if name == "whitening" else lambda *to_fit: Flow.fit(*to_fit, seed=3)
+    np.testing.assert_allclose(found, fit(plain, TEXTS)(TEXTS), atol=1e-4)
+    np.testing.assert_allclose(fewer, fit(plain, TEXTS[:70])(TEXTS[:70]), atol=1e-4)
     assert np.abs(fewer - found[:70]).max() > 0.01
     encode([*TEXTS, "a new dog in the park"])
     assert encoded[-1] == ["a new dog in the park"]

@@ -54,9 +54,9 @@ def test_matches_the_reference(layers: int, window: int, step: float, tolerance:
     expected = np.stack([reference_sbert_wk.layer_weights(states[:, token], window) for token in range(6)])
     assert np.abs(expected - 1 / layers).max() > 0.01
     np.testing.assert_allclose(weights, expected, rtol=0, atol=tolerance)
-    whole = reference_sbert_wk.sentence_vector(states, layer_start=0, window=window)
-    assert np.abs(whole - states[:, :-1].mean((0, 1))).max() > 1e-3 * step
-    np.testing.assert_allclose(vector(states, window), whole, rtol=0, atol=tolerance)
+    sentence = reference_sbert_wk.sentence_vector(states, layer_start=0, window=window)
+    assert np.abs(sentence - states[:, :-1].mean((0, 1))).max() > 1e-3 * step
+    np.testing.assert_allclose(vector(states, window), sentence, rtol=0, atol=tolerance)
 
 
 def test_with_three_layers_and_window_two_the_middle_one_has_only_a_right_neighbour() -> None:

@@ -48,9 +48,9 @@ def test_matches_the_algorithm_of_the_paper():
 
 def test_fewer_dimensions_are_the_first_of_all_dimensions():
     rows = embeddings()
-    whole = Whitening.fit(encoder(rows), TEXTS)(TEXTS)
+    full = Whitening.fit(encoder(rows), TEXTS)(TEXTS)
     assert Whitening.fit(encoder(rows), TEXTS, dimensions=6)(TEXTS).shape == (60, 6)
-    np.testing.assert_array_equal(Whitening.fit(encoder(rows), TEXTS, dimensions=2)(TEXTS), whole[:, :2])
+    np.testing.assert_array_equal(Whitening.fit(encoder(rows), TEXTS, dimensions=2)(TEXTS), full[:, :2])
 
 
 @pytest.mark.parametrize("dimensions", [None, 3])

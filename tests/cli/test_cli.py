@@ -20,7 +20,7 @@ from tests.tiny import make_workspace, sentences, write_colours
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with a tiny encoder, NLI rows and scored pairs; the working directory."""
     monkeypatch.chdir(tmp_path)
     return make_workspace(tmp_path)
@@ -47,7 +47,7 @@ SLOW = {"pydantic", "typeguard", "rich", "asyncio", "unittest"}
 """Lighter, but each would take a large part of the time of ``--help``."""
 
 
-OF_SCL = ("config.bounds", "config.values", "config.files", "config.training", "methods.liao", "methods.settings")
+SCL_MODULES = ("config.bounds", "config.values", "config.files", "config.training", "methods.liao", "methods.settings")
 """Modules of settings that the help of scl loads."""
 
 
@@ -65,38 +65,38 @@ def test_help_loads_nothing_heavy() -> None:
             loaded = {HEAVY | SLOW!r} & set(sys.modules)
             assert not loaded, (words, loaded)
     """
-    said = run(code)
-    for words, answer in zip(HELPS, said.split("words: ")[1:], strict=False):
-        assert "nearfar" in answer, words
+    output = run(code)
+    for words, help_output in zip(HELPS, output.split("words: ")[1:], strict=False):
+        assert "nearfar" in help_output, words
         if words[1:] == ["--help"] and words != ["train", "--help"]:
-            assert "-h, --help" in answer, words
+            assert "-h, --help" in help_output, words
 
 
 def test_help_of_a_method_loads_only_its_own_settings() -> None:
-    said = run(
+    output = run(
         "import sys; from nearfar.cli import main\n"
         "try: main(['train', 'scl', '--help'])\nexcept SystemExit: pass\n"
         "print('loaded:', *sorted(name for name in sys.modules if name.startswith('nearfar.')))"
     )
-    loaded = set(said.split("loaded: ")[1].split())
-    own = {"cli.train", "cli.parsing", *OF_SCL}
+    loaded = set(output.split("loaded: ")[1].split())
+    expected_modules = {"cli.train", "cli.parsing", *SCL_MODULES}
     assert {name for name in loaded if name.startswith(("nearfar.cli.", "nearfar.config.", "nearfar.methods."))} == {
-        f"nearfar.{name}" for name in own
+        f"nearfar.{name}" for name in expected_modules
     }
 
 
 def run(code: str) -> str:
-    """The output of a new process that runs ``code``."""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """Return the output of a new process that runs ``code``."""
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
 
 
 def test_help_shows_each_setting_with_its_text_type_and_default(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["train", "scl", "--help"], ["encode", "--help"], ["finetune", "--help"]):
         with pytest.raises(SystemExit):
             main(words)
-    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
     for expected in (
         "--max-length INT|none Maximum number of tokens in a text",
         "by default the model's own limit. (default: none)",
@@ -110,7 +110,7 @@ def test_help_shows_each_setting_with_its_text_type_and_default(capsys: pytest.C
         "--no-sample-balanced Sample the same number of rows for each label",
         "MODEL Model folder, or owner/name on the Hugging Face Hub. (required)",
     ):
-        assert expected in said, expected
+        assert expected in shown, expected
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,7 +124,7 @@ def test_arguments_are_shown_verbatim(capsys: pytest.CaptureFixture[str]) -> Non
     assert "whitning:x:: unknown baseline 'whitning'. Did you mean 'whitening'?" in capsys.readouterr().err
 
 
-def test_train_evaluate_compare_encode(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_train_evaluate_compare_encode(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "scl", *TRAIN, "--output", "run", "--learning-rate", "1e-3"]) == 0
     assert re.search(
         r"Spearman on pairs\.tsv: [-\d.]+ before training, [-\d.]+ at the best step, \d+\.", capsys.readouterr().out
@@ -135,13 +135,13 @@ def test_train_evaluate_compare_encode(world: Path, capsys: pytest.CaptureFixtur
     assert "untrained" in capsys.readouterr().out
     assert main(["compare", "after.json", "before.json", "--resamples", "200", "--output", "difference.json"]) == 0
     assert "untrained" in capsys.readouterr().out
-    assert {path.name for path in world.glob("*.md")} == {"after.md", "before.md", "difference.md"}
+    assert {path.name for path in workspace.glob("*.md")} == {"after.md", "before.md", "difference.md"}
 
     assert main(["compare", "run", "before.json", "--resamples", "200"]) == 0  # a run's folder is its model
     assert "run" in capsys.readouterr().out
 
     lines = [*sentences(4), "", "dog 🐶"]
-    (world / "texts.txt").write_text("\n".join(lines) + "\n")
+    (workspace / "texts.txt").write_text("\n".join(lines) + "\n")
     assert main(["encode", "run/model", "--input", "texts.txt", "--output", "texts.npy", "--normalize"]) == 0
     assert "Wrote 6 embeddings with 32 dimensions to texts.npy" in capsys.readouterr().out
     expected = Encoder.from_pretrained("run/model").encode(lines, normalize=True)
@@ -150,22 +150,22 @@ def test_train_evaluate_compare_encode(world: Path, capsys: pytest.CaptureFixtur
     assert np.load("column.npy").shape == (30, 32)
 
 
-def test_dry_run_shows_batches_as_text(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_dry_run_shows_batches_as_text(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "scl", *TRAIN, "--output", "run", "--dry-run"]) == 0
     printed = capsys.readouterr().out
     assert "120 rows: 40 entailment, 40 neutral, 40 contradiction" in printed
     assert "14 steps" in printed
     assert printed.count("batch ") == 3
     assert "  anchor" in printed
-    assert not (world / "run").exists()
+    assert not (workspace / "run").exists()
 
 
 FINETUNE = "--model tiny --batch-size 8 --validation-rows 20".split()
 
 
 @pytest.mark.long
-def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_colours(world / "labelled.tsv", 90)
+def test_finetune_predict_compare(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_colours(workspace / "labelled.tsv", 90)
     flags = [*FINETUNE, "--learning-rate", "2e-3", "--epochs", "8", "--evaluate-every", "20"]
     assert main(["finetune", "labelled.tsv", *flags, "--output", "run [1]"]) == 0
     printed = capsys.readouterr().out
@@ -176,15 +176,15 @@ def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str
     assert found
     assert float(found[1]) > 60
     assert found[2] == "The best weights are in run [1]/model"
-    result = results.EvaluationResult.load(world / "run [1]" / "result.json")
+    result = results.EvaluationResult.load(workspace / "run [1]" / "result.json")
 
-    texts = [line.split("\t")[0] for line in (world / "labelled.tsv").read_text().splitlines()[1:]]
-    (world / "texts.txt").write_text("\n".join(texts))
+    texts = [line.split("\t")[0] for line in (workspace / "labelled.tsv").read_text().splitlines()[1:]]
+    (workspace / "texts.txt").write_text("\n".join(texts))
     assert main(["predict", "run [1]", "--input", "texts.txt", "--output", "labels.csv"]) == 0
     assert "Wrote predictions for 90 rows to labels.csv" in capsys.readouterr().out
-    lines = (world / "labels.csv").read_text().splitlines()
+    lines = (workspace / "labels.csv").read_text().splitlines()
     assert lines[0] == "text,label,p_cold,p_warm"
-    expected = Classifier.from_pretrained(world / "run [1]" / "model").predict([(text,) for text in texts])
+    expected = Classifier.from_pretrained(workspace / "run [1]" / "model").predict([(text,) for text in texts])
     assert [line.split(",")[1] for line in lines[1:]] == [("cold", "warm")[best] for best in expected.argmax(axis=1)]
 
     command = ["finetune", "labelled.tsv", *flags, "--output", "ce", "--scl-weight", "0", "--keep", "last"]
@@ -197,10 +197,12 @@ def test_finetune_predict_compare(world: Path, capsys: pytest.CaptureFixture[str
     assert result.transfer.tasks["labelled.tsv"].rows == 18
 
 
-def test_finetune_from_a_file_whose_settings_flags_override(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_colours(world / "labelled.tsv", 90)
+def test_finetune_from_a_file_whose_settings_flags_override(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_colours(workspace / "labelled.tsv", 90)
     config = FinetuneConfig(output="run", task="labelled.tsv", model="tiny", batch_size=8, epochs=1, seed=5)
-    (world / "run.toml").write_text(dump_toml(config))
+    (workspace / "run.toml").write_text(dump_toml(config))
     assert main(["finetune", "run.toml", "--scl-weight", "0", "--sample-size", "10", "--no-sample-balanced"]) == 0
     kind, values = load_toml("run/config.toml")
     found = build(kind, values, source="run")
@@ -213,7 +215,7 @@ def test_finetune_from_a_file_whose_settings_flags_override(world: Path, capsys:
 
 
 def test_an_interrupted_finetune_says_how_to_resume(
-    world: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def stopped(*_: object, **__: object) -> None:
         raise Interrupted
@@ -224,15 +226,15 @@ def test_an_interrupted_finetune_says_how_to_resume(
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_config_file_is_the_flags(world: Path, method: str) -> None:
+def test_a_config_file_equals_the_flags(workspace: Path, method: str) -> None:
     config = METHODS[method](output="run", learning_rate=1e-3, seed=5, patience=2)
-    (world / "run.toml").write_text(dump_toml(config))
+    (workspace / "run.toml").write_text(dump_toml(config))
     kind, values = load_toml("run.toml")
     assert build(kind, values, source="run.toml") == config
 
 
-def test_flags_override_the_file(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (world / "run.toml").write_text('method = "sbert"\nmodel = "tiny"\ndata = ["nli.tsv"]\nbatch_size = 10\n')
+def test_flags_override_the_file(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workspace / "run.toml").write_text('method = "sbert"\nmodel = "tiny"\ndata = ["nli.tsv"]\nbatch_size = 10\n')
     assert (
         main(["train", "run.toml", "--batch-size", "40", "--output", "run", "--evaluate-on", "pairs.tsv", "--dry-run"])
         == 0
@@ -283,20 +285,20 @@ def test_flags_override_the_file(world: Path, capsys: pytest.CaptureFixture[str]
         ("predict tiny --input nowhere.txt --output x.tsv", "nowhere.txt: no such file"),
     ],
 )
-def test_mistakes_are_one_message_without_a_traceback(
-    world: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
+def test_errors_are_one_message_without_a_traceback(
+    workspace: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (world / "empty.txt").write_text("")
-    (world / "train.toml").write_text('method = "scl"\noutput = "run"\n')
-    (world / "finetune.toml").write_text('method = "scl-finetune"\noutput = "run"\n')
-    (world / "typo.toml").write_text('method = "scl-finetune"\nscl_wait = 0.5\n')
+    (workspace / "empty.txt").write_text("")
+    (workspace / "train.toml").write_text('method = "scl"\noutput = "run"\n')
+    (workspace / "finetune.toml").write_text('method = "scl-finetune"\noutput = "run"\n')
+    (workspace / "typo.toml").write_text('method = "scl-finetune"\nscl_wait = 0.5\n')
     assert main(words.split()) == 2
     captured = capsys.readouterr()
     assert message in captured.err
     assert "Traceback" not in captured.err
 
 
-def test_unknown_flags_name_the_nearest(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_flag_suggests_the_nearest(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "scl", "--output", "run", "--temprature", "0.1"]) == 2
     assert "no flag is called '--temprature'. Did you mean '--temperature'?" in capsys.readouterr().err
 
@@ -316,14 +318,14 @@ def test_unknown_flags_name_the_nearest(world: Path, capsys: pytest.CaptureFixtu
         ("method = ", "cannot be read as TOML"),
     ],
 )
-def test_mistakes_in_a_config_file(world: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
-    (world / "run.toml").write_text(text)
+def test_errors_in_a_config_file(workspace: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    (workspace / "run.toml").write_text(text)
     assert main(["train", "run.toml"]) == 2
     assert f"run.toml: {message}" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("default")  # as on the command line; in tests, warnings are errors
-def test_long_texts_are_one_warning(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (world / "long.txt").write_text("a dog runs by the river\na dog\n")
+@pytest.mark.filterwarnings("default")  # warnings are shown, as on the command line; in tests they are errors
+def test_long_texts_give_one_warning(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (workspace / "long.txt").write_text("a dog runs by the river\na dog\n")
     assert main("encode tiny --input long.txt --output x.npy --max-length 5".split()) == 0
     assert "warning: 1 of 2 distinct texts are longer than 5 tokens and were truncated." in capsys.readouterr().err

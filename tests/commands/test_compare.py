@@ -1,4 +1,4 @@
-"""Comparisons of whatever a side may be: functions, result files, folders of them, lists."""
+"""Comparisons of all kinds of sides: functions, result files, folders of result files, lists."""
 
 import json
 
@@ -23,9 +23,9 @@ def pairs(tmp_path):
 def encoder(noise, seed=0):
     def encode(texts):
         rng = np.random.default_rng(seed)
-        turn = [0.0 if text.startswith("left") else 80 - 15 * float(text.split()[2]) for text in texts]
-        turn = np.radians(turn + noise * rng.normal(size=len(texts)))
-        return np.stack([np.cos(turn), np.sin(turn)], axis=1)
+        angle = [0.0 if text.startswith("left") else 80 - 15 * float(text.split()[2]) for text in texts]
+        angle = np.radians(angle + noise * rng.normal(size=len(texts)))
+        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
     return encode
 

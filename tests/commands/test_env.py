@@ -93,13 +93,13 @@ def test_no_names_and_no_secrets(
     monkeypatch.setenv("HF_ENDPOINT", "http://anneliese:geheim@127.0.0.1:1/hub")
     for flags in (["--json"], []):
         assert main(["env", *flags]) == 0
-        said = capsys.readouterr()
-        assert "anneliese" not in said.out + said.err
-        assert "geheim" not in said.out + said.err
-        assert "~/sets" in said.out
-        assert "/scratch/<user>/sets" in said.out
-        assert "CXX is ~/bin/c++, but there is no such program" in said.out
-        assert "http://127.0.0.1:1/hub" in said.out
+        output = capsys.readouterr()
+        assert "anneliese" not in output.out + output.err
+        assert "geheim" not in output.out + output.err
+        assert "~/sets" in output.out
+        assert "/scratch/<user>/sets" in output.out
+        assert "CXX is ~/bin/c++, but there is no such program" in output.out
+        assert "http://127.0.0.1:1/hub" in output.out
 
 
 @pytest.mark.parametrize("home", ["", "/", None])
@@ -117,7 +117,7 @@ def test_without_a_home(home: str | None, monkeypatch: pytest.MonkeyPatch, capsy
     assert found["folders"]["temporary"].startswith(os.path.realpath(os.sep)[:1])
 
 
-def test_a_broken_torch_breaks_nothing_else(
+def test_a_broken_torch_affects_no_other_part(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "torch", None)
@@ -130,7 +130,7 @@ def test_a_broken_torch_breaks_nothing_else(
 
 
 @pytest.mark.parametrize("part", [part for part in PARTS if part != "hub"])
-def test_each_part_may_break(part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_any_part_may_fail(part: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def broken() -> None:
         raise OSError("out of order\nby far")
 
@@ -176,7 +176,7 @@ class Hub(BaseHTTPRequestHandler):
 
 
 @pytest.mark.parametrize("status", [200, 401, 503])
-def test_a_hub_that_answers(status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hub_that_responds(status: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with HTTPServer(("127.0.0.1", 0), Hub) as server:
         server.status = status  # type: ignore[attr-defined]
         threading.Thread(target=server.handle_request, daemon=True).start()
@@ -187,7 +187,7 @@ def test_a_hub_that_answers(status: int, monkeypatch: pytest.MonkeyPatch, capsys
     assert hub["answer"].startswith(f"status {status} after ")
 
 
-def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_hub_that_does_not_respond(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(env, "TIMEOUT", 0.2)
     monkeypatch.setenv("no_proxy", "*")
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -196,17 +196,17 @@ def test_a_hub_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 def test_a_name_lookup_that_never_ends(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    done = threading.Event()
+    released = threading.Event()
     monkeypatch.setattr(env, "TIMEOUT", 0.05)
-    monkeypatch.setattr(env, "_probe_url", lambda _: done.wait() and {})
+    monkeypatch.setattr(env, "_probe_url", lambda _: released.wait() and {})
     hub = env_report(capsys)["hub"]
-    done.set()
+    released.set()
     assert hub["reachable"] is False
     assert hub["answer"] == "none within 0.1 s"
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1", "nonsense", "http://[broken"])
-def test_a_hub_out_of_reach(endpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_hub(endpoint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv("HF_ENDPOINT", endpoint)
     monkeypatch.setenv("no_proxy", "*")
     hub = env_report(capsys)["hub"]

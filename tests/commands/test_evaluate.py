@@ -15,7 +15,7 @@ from tests.tiny import save_tiny, sentences
 
 
 def letters(texts):
-    """Counts of the letters a to z: similar strings are near."""
+    """Counts of the letters a to z: similar strings have similar vectors."""
     return np.array([[text.count(chr(97 + n)) for n in range(26)] for text in texts], dtype=np.float32)
 
 
@@ -49,7 +49,7 @@ def test_from_a_file_of_pairs_to_a_result_file(pairs_file, tmp_path):
     assert (tmp_path / "out" / "r.md").read_text(encoding="utf-8").startswith("# Evaluation of letters\n")
 
 
-def test_a_name_and_a_training_seed_are_kept_and_one_task_needs_no_list(pairs_file):
+def test_name_and_training_seed_are_stored_and_one_task_needs_no_list(pairs_file):
     result = evaluate(letters, tasks=pairs_file, name="a to z", training_seed=3, resamples=0, progress=False)
     assert (result.model, result.config["training_seed"]) == ("a to z", 3)
     assert list(result.tasks) == [pairs_file]
@@ -61,18 +61,18 @@ def test_the_same_seed_gives_the_same_scores(pairs_file):
         evaluate(letters, tasks=[pairs_file], resamples=50, seed=seed, progress=False).tasks for seed in seeds
     )
     assert first == again
-    assert any(first != other for other in others)  # so few pairs may give two seeds the same interval by chance
+    assert any(first != other for other in others)  # with few pairs two seeds may give the same interval by chance
 
 
-def test_a_named_task_must_be_there(monkeypatch, tmp_path):
+def test_a_missing_named_task_raises(monkeypatch, tmp_path):
     monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
     with pytest.raises(NearfarError, match=r"nowhere\.tsv"):
         evaluate(letters, tasks=[str(tmp_path / "nowhere.tsv")], progress=False)
 
 
-def some_tasks(*there):
+def some_tasks(*available):
     def load_task(name):
-        if name not in there:
+        if name not in available:
             raise NearfarError(f"{name} is nowhere.")
         texts = ["ab", "abc", "cd", "xyz", name]
         return {"one": [ScoredPair("ab", text, float(score)) for score, text in enumerate(texts)]}
@@ -80,7 +80,7 @@ def some_tasks(*there):
     return load_task
 
 
-def test_a_default_task_that_cannot_be_had_is_noted(monkeypatch, tmp_path):
+def test_a_missing_default_task_is_noted(monkeypatch, tmp_path):
     monkeypatch.setattr(module, "load_task", some_tasks("stsb", "sickr"))
     result = evaluate(letters, resamples=0, progress=False, output=tmp_path / "r.json")
     assert list(result.tasks) == ["stsb", "sickr"]
@@ -90,7 +90,7 @@ def test_a_default_task_that_cannot_be_had_is_noted(monkeypatch, tmp_path):
         evaluate(letters, tasks=["sts12", "stsb"], progress=False)
 
 
-def test_if_no_task_can_be_had_that_is_an_error(monkeypatch):
+def test_no_available_task_raises(monkeypatch):
     monkeypatch.setattr(module, "load_task", some_tasks())
     with pytest.raises(NearfarError, match=r"none of the tasks can be loaded\. sts12 is nowhere"):
         evaluate(letters, progress=False)
@@ -118,16 +118,16 @@ def labelled_file(tmp_path):
     return str(file)
 
 
-def test_ones_own_pairs_and_labelled_texts_are_scored_and_nothing_else(pairs_file, labelled_file, tmp_path):
-    asked = []
+def test_only_own_pairs_and_labelled_texts_are_scored(pairs_file, labelled_file, tmp_path):
+    encoded = []
 
     def counting(texts):
-        asked.extend(texts)
+        encoded.extend(texts)
         return letters(texts)
 
     settings = {"protocol": "exact", "folds": 3, "resamples": 20, "progress": False}
     result = evaluate(counting, pairs=[pairs_file], labelled=[labelled_file], output=tmp_path / "r.json", **settings)
-    assert len(asked) == len(set(asked)) == result.texts
+    assert len(encoded) == len(set(encoded)) == result.texts
     assert list(result.tasks) == [pairs_file]
     assert list(result.transfer.tasks) == [labelled_file]
     probed = result.transfer.tasks[labelled_file]
@@ -135,14 +135,14 @@ def test_ones_own_pairs_and_labelled_texts_are_scored_and_nothing_else(pairs_fil
     assert probed.accuracy.score > 90
     assert EvaluationResult.load(tmp_path / "r.json") == result
     assert "labelled.tsv | 120 | accuracy |" in (tmp_path / "r.md").read_text()
-    alone = evaluate(letters, labelled=labelled_file, **settings)
-    assert alone.tasks == {}
-    assert alone.transfer.tasks == result.transfer.tasks
+    separate = evaluate(letters, labelled=labelled_file, **settings)
+    assert separate.tasks == {}
+    assert separate.transfer.tasks == result.transfer.tasks
     with pytest.raises(NearfarError, match="both as scored pairs and as labelled"):
         evaluate(letters, tasks=[labelled_file], labelled=[labelled_file], progress=False)
 
 
-def test_a_nan_costs_the_tasks_that_have_the_text(pairs_file, labelled_file):
+def test_a_nan_leaves_out_only_the_tasks_with_that_text(pairs_file, labelled_file):
     def broken(texts):
         vectors = letters(texts)
         vectors[[text == "xyz" for text in texts]] = np.nan
@@ -178,45 +178,45 @@ def test_a_baseline_is_evaluated_by_its_name(pairs_file, tmp_path):
         f"{n % 6}\t{first}\t{second}" for n, (first, second) in enumerate(zip(texts[::2], texts[1::2], strict=True))
     ]
     (tmp_path / "tiny.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *lines]) + "\n", encoding="utf-8")
-    asked = {"tasks": str(tmp_path / "tiny.tsv"), "resamples": 0, "progress": False}
-    plain = evaluate(str(tmp_path / "tiny"), **asked)
-    fitted = evaluate(f"whitening:{tmp_path / 'tiny'}", **asked)
+    settings = {"tasks": str(tmp_path / "tiny.tsv"), "resamples": 0, "progress": False}
+    plain = evaluate(str(tmp_path / "tiny"), **settings)
+    fitted = evaluate(f"whitening:{tmp_path / 'tiny'}", **settings)
     assert fitted.config["transductive"] is True
     assert fitted.tasks != plain.tasks
 
 
-def test_what_is_fitted_on_a_task_does_not_depend_on_the_others(pairs_file, tmp_path):
-    """And a task that it cannot be fitted on costs no other."""
+def test_a_baseline_fitted_on_a_task_does_not_depend_on_other_tasks(pairs_file, tmp_path):
+    """A task on which the baseline cannot be fitted does not affect the others."""
     save_tiny(tmp_path / "tiny")
     texts = sentences(120)
-    for name, held in (("few", texts[:40]), ("many", texts)):
-        pairs = zip(held[::2], held[1::2], strict=True)
+    for name, task_texts in (("few", texts[:40]), ("many", texts)):
+        pairs = zip(task_texts[::2], task_texts[1::2], strict=True)
         lines = [f"{number % 6}\t{first}\t{second}" for number, (first, second) in enumerate(pairs)]
         (tmp_path / name).with_suffix(".tsv").write_text(
             "\n".join(["score\tsentence1\tsentence2", *lines]) + "\n", encoding="utf-8"
         )
     many, few = (str(tmp_path / f"{name}.tsv") for name in ("many", "few"))
-    asked = {"resamples": 0, "progress": False}
+    settings = {"resamples": 0, "progress": False}
     for baseline in ("whitening", "flow"):
         spec = f"{baseline}:{tmp_path / 'tiny'}"
-        alone = evaluate(spec, tasks=[many], **asked)
-        together = evaluate(spec, tasks=[few, many], **asked)
-        assert together.tasks[many] == alone.tasks[many]
+        separate = evaluate(spec, tasks=[many], **settings)
+        together = evaluate(spec, tasks=[few, many], **settings)
+        assert together.tasks[many] == separate.tasks[many]
     assert list(together.tasks) == [many]  # a flow's batch has 64 texts
     assert "batch_size is 64" in together.unavailable[few]
 
 
-def test_settings_of_an_encoder_mean_nothing_to_a_function(pairs_file):
+def test_encoder_settings_are_refused_for_a_function(pairs_file):
     with pytest.raises(NearfarError, match="pooling is a setting"):
         evaluate(letters, tasks=[pairs_file], pooling="mean", progress=False)
 
 
-def test_an_output_that_cannot_be_written_stops_before_the_work(tmp_path):
+def test_an_unwritable_output_raises_before_encoding(tmp_path):
     with pytest.raises(NearfarError, match=r"ends in \.json"):
         evaluate(lambda texts: pytest.fail("encoded"), output=tmp_path / "r.txt", progress=False)
 
 
-def test_a_model_that_is_nowhere_is_an_error(pairs_file, tmp_path):
+def test_a_missing_model_raises(pairs_file, tmp_path):
     with pytest.raises(NearfarError, match="absent"):
         evaluate(tmp_path / "absent", tasks=[pairs_file], progress=False)
 
@@ -224,7 +224,7 @@ def test_a_model_that_is_nowhere_is_an_error(pairs_file, tmp_path):
 @pytest.mark.realdata
 def test_all_tasks_fit_a_small_file(nearfar_data, tmp_path):
     def lengths(texts):
-        # cosines with all six decimals, as a real encoder's
+        # cosines with six decimals, like those of a real encoder
         return np.random.default_rng(0).normal(size=(len(texts), 8)) + letters(texts)[:, :8]
 
     file = tmp_path / "r.json"

@@ -17,7 +17,7 @@ from tests.tiny import sentences
 
 LABELS = ("no", "may be", "yes")
 TEXTS = [*sentences(6, seed=1), "a dog", 'the "big" cat, and a dog', "a dog", "the   cat"]
-TIDY = [" ".join(text.split()) for text in TEXTS]
+NORMALIZED = [" ".join(text.split()) for text in TEXTS]
 OTHERS = sentences(len(TEXTS), seed=2)
 
 
@@ -60,8 +60,8 @@ def assert_labelled(file: Path, expected: np.ndarray, **texts: list[str]) -> Non
     rows = read(file)
     names = ["p_no", "p_may be", "p_yes"]
     assert list(rows[0]) == [*texts, "label", *names]
-    for column, given in texts.items():
-        assert [row[column] for row in rows] == given
+    for column, values in texts.items():
+        assert [row[column] for row in rows] == values
     shares = np.array([[float(row[name]) for name in names] for row in rows])
     assert np.abs(shares.sum(axis=1) - 1).max() < 2e-6
     assert np.ptp(shares, axis=0).max() > 0.2
@@ -75,11 +75,11 @@ def test_lines_of_a_text_file(model: str, suffix: str, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n", encoding="utf-8")
     output = tmp_path / f"labels{suffix}"
     assert predict(model, input=tmp_path / "texts.txt", output=output, progress=False) == len(TEXTS)
-    assert_labelled(output, predicted(model, TIDY), text=TIDY)
+    assert_labelled(output, predicted(model, NORMALIZED), text=NORMALIZED)
 
 
 @pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
-def test_blank_lines_have_rows_too(model: str, suffix: str, tmp_path: Path) -> None:
+def test_blank_lines_get_rows_too(model: str, suffix: str, tmp_path: Path) -> None:
     lines = ["a dog", "", "the cat", " \x0b ", "\x00", "a red ball", ""]
     (tmp_path / "texts.txt").write_bytes("\r\n".join([*lines, ""]).encode())
     output = tmp_path / f"labels{suffix}"
@@ -92,22 +92,22 @@ def test_columns_of_tables(model: str, tmp_path: Path) -> None:
     rows = list(zip(TEXTS, OTHERS, strict=True))
     (tmp_path / "one.tsv").write_text("id\ttext\n" + "".join(f"7\t{text}\n" for text in TEXTS))
     predict(model, input=tmp_path / "one.tsv", output=tmp_path / "one.jsonl", progress=False)
-    assert_labelled(tmp_path / "one.jsonl", predicted(model, TIDY), text=TIDY)
+    assert_labelled(tmp_path / "one.jsonl", predicted(model, NORMALIZED), text=NORMALIZED)
 
     with (tmp_path / "two.csv").open("w", newline="") as stream:
         csv.writer(stream).writerows([("sentence2", "sentence1"), *((b, a) for a, b in rows)])
     predict(model, input=tmp_path / "two.csv", output=tmp_path / "out.csv", progress=False)
-    assert_labelled(tmp_path / "out.csv", predicted(model, TIDY, OTHERS), sentence1=TIDY, sentence2=OTHERS)
+    assert_labelled(tmp_path / "out.csv", predicted(model, NORMALIZED, OTHERS), sentence1=NORMALIZED, sentence2=OTHERS)
 
     lines = [json.dumps({"question": a, "answer": b, "text": "not this one"}) for a, b in rows]
     (tmp_path / "named.jsonl").write_text("\n".join(lines))
     settings = {"text_columns": ("question", "answer"), "progress": False}
     predict(model, input=tmp_path / "named.jsonl", output=tmp_path / "named.tsv", **settings)
-    assert_labelled(tmp_path / "named.tsv", predicted(model, TIDY, OTHERS), question=TIDY, answer=OTHERS)
+    assert_labelled(tmp_path / "named.tsv", predicted(model, NORMALIZED, OTHERS), question=NORMALIZED, answer=OTHERS)
     assert sorted(path.suffix for path in tmp_path.iterdir()).count(".new") == 0
 
 
-def test_a_run_s_folder_is_its_model(model: str, tmp_path: Path) -> None:
+def test_a_run_folder_is_accepted_as_model(model: str, tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "run.json").write_text("{}")
     (tmp_path / "run" / "model").symlink_to(model)
@@ -125,12 +125,12 @@ def test_scores_of_a_regression(tmp_path: Path) -> None:
         rows = read(tmp_path / f"out{suffix}")
         assert list(rows[0]) == ["text", "score"]
         scores = [float(row["score"]) for row in rows]
-        expected = Classifier.from_pretrained(folder).predict([(text,) for text in TIDY])[:, 0]
+        expected = Classifier.from_pretrained(folder).predict([(text,) for text in NORMALIZED])[:, 0]
         assert np.ptp(expected) > 0.5
         np.testing.assert_allclose(scores, expected, atol=1e-6)
 
 
-def test_settings_reach_the_classifier(model: str, tmp_path: Path) -> None:
+def test_settings_are_passed_to_the_classifier(model: str, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("a dog runs by the river and the house is red\na dog\n")
     outputs = {}
     for name, settings in (("plain", {}), ("short", {"max_length": 4}), ("bf16", {"precision": "bf16"})):

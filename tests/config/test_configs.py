@@ -1,4 +1,4 @@
-"""Every shipped config loads, is what its file name says, and makes a run; defaults are the papers'."""
+"""Every shipped config loads, matches its file name, and can start a run; defaults equal those of the papers."""
 
 import re
 from dataclasses import fields, replace
@@ -48,25 +48,25 @@ from tests.method_configs import DATA, write_data
 ROOT = Path(__file__).parents[2]
 CONFIGS = [file for file in sorted((ROOT / "configs").glob("*.toml")) if issubclass(load_toml(file)[0], TrainConfig)]
 """Those for ``nearfar train``; the others are tested in test_finetune_configs.py."""
-FIRSTS = {file: load_toml(file)[1]["second"] for file in CONFIGS if "second" in load_toml(file)[1]}
+FIRST_OBJECTIVES = {file: load_toml(file)[1]["second"] for file in CONFIGS if "second" in load_toml(file)[1]}
 """The configs that ask for a second objective, and what they ask for."""
-SECONDS = {ROOT / second for second in FIRSTS.values()}
-RUNS = [file for file in CONFIGS if file not in SECONDS]
+SECOND_OBJECTIVES = {ROOT / second for second in FIRST_OBJECTIVES.values()}
+RUNS = [file for file in CONFIGS if file not in SECOND_OBJECTIVES]
 WORDS = {
     "sbert": ("premise  ", "entailment  ", "contradiction  "),
     "supcon-text": ("label  ", "positives of each other; negatives: "),
     "regression": ("score 0.",),
 }
-"""How a batch is told, where it is not by anchor, positive and negative."""
+"""Words in the description of a batch, for methods without anchor, positive and negative."""
 
 
 def loaded(file: Path) -> TrainConfig:
-    kind, values = load_toml(file)
-    return build(kind, {"output": "x", **values}, source=file)
+    config_class, values = load_toml(file)
+    return build(config_class, {"output": "x", **values}, source=file)
 
 
-def named(file: Path) -> str:
-    """The method that a file's name says: sg-opt in kim-sg-opt-as-coded, though sg is in it too."""
+def method_in_name(file: Path) -> str:
+    """Return the method in a file name: sg-opt for kim-sg-opt-as-coded, although the name contains sg too."""
     return max((name for name in METHODS if name in file.stem), key=len)
 
 
@@ -74,36 +74,36 @@ def test_every_method_has_a_config() -> None:
     assert {method_of(loaded(file)) for file in RUNS} == set(METHODS)
 
 
-def test_a_config_s_method_is_that_of_its_file(tmp_path: Path) -> None:
+def test_the_method_of_a_config_matches_its_file_name(tmp_path: Path) -> None:
     kinds = {**METHODS, FINETUNE: FinetuneConfig, FINETUNE_STUDY: FinetuneStudyConfig}
-    for name, kind in kinds.items():
-        config = kind(output="x")
+    for name, config_class in kinds.items():
+        config = config_class(output="x")
         assert method_of(config) == name
         (tmp_path / "run.toml").write_text(dump_toml(config))
-        assert load_toml(tmp_path / "run.toml")[0] is kind
-    for ask in (method_of, dump_toml):
+        assert load_toml(tmp_path / "run.toml")[0] is config_class
+    for function in (method_of, dump_toml):
         with pytest.raises(
             NearfarError, match=r"TrainConfig is no method's config\. The methods are sbert, .*-study\."
         ):
-            ask(TrainConfig(output="x"))
+            function(TrainConfig(output="x"))
 
 
 @pytest.mark.parametrize("file", CONFIGS, ids=lambda file: file.stem)
 def test_a_config_loads_and_survives_a_round_trip(file: Path, tmp_path: Path) -> None:
     assert file.read_text(encoding="utf-8").startswith("# ")
     config = loaded(file)
-    assert method_of(config) == named(file)
+    assert method_of(config) == method_in_name(file)
     (tmp_path / "again.toml").write_text(dump_toml(config))
     assert loaded(tmp_path / "again.toml") == config
 
 
-@pytest.mark.parametrize("file", FIRSTS, ids=lambda file: file.stem)
-def test_a_second_objective_is_found_from_the_root(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("file", FIRST_OBJECTIVES, ids=lambda file: file.stem)
+def test_a_second_objective_is_found_relative_to_the_root(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     config = loaded(file)
     second = second_objective_config(config)
     assert second is not None
-    assert method_of(second) == named(ROOT / FIRSTS[file])
+    assert method_of(second) == method_in_name(ROOT / FIRST_OBJECTIVES[file])
     assert (second.seed, second.output) == (config.seed, config.output)
 
 
@@ -125,20 +125,20 @@ def test_a_config_shows_its_batches(
     expected = [*WORDS.get(method, ("anchor  ", "  positive  ", "  negative  "))]
     if getattr(config, "mlm_weight", 0):
         expected.append("and 0.1 times mlm:")
-    if file in FIRSTS:
-        second = ROOT / FIRSTS[file]
-        rows = folder / DATA[named(second)]
+    if file in FIRST_OBJECTIVES:
+        second = ROOT / FIRST_OBJECTIVES[file]
+        rows = folder / DATA[method_in_name(second)]
         Path("second.toml").write_text(re.sub("data = .*", f"data = ['{rows}']", second.read_text()))
         flags += ["--second", "second.toml"]
-        expected += [f"and 0.1 times {named(second)}:", "    positive  "]
+        expected += [f"and 0.1 times {method_in_name(second)}:", "    positive  "]
 
     assert main(["train", str(file), "--output", "run", *flags, "--dry-run"]) == 0
-    told = capsys.readouterr().out
-    assert all(f"\nbatch {number}\n" in told for number in (1, 2, 3))
+    output = capsys.readouterr().out
+    assert all(f"\nbatch {number}\n" in output for number in (1, 2, 3))
     for word in expected:
-        assert word in told, word
+        assert word in output, word
     fields = {field for line in (folder / DATA[method]).read_text().splitlines() for field in line.split("\t")}
-    assert any(f"  {field}" in told for field in fields if " " in field)  # texts, not labels or scores
+    assert any(f"  {field}" in output for field in fields if " " in field)  # texts, not labels or scores
     assert not Path("run").exists()
 
 
@@ -149,7 +149,7 @@ def values(config: TrainConfig, *names: str) -> tuple[object, ...]:
 OPTIMISER = ("batch_size", "epochs", "learning_rate", "warmup", "weight_decay", "schedule", "max_grad_norm")
 
 
-def test_defaults_are_the_paper_s() -> None:
+def test_defaults_equal_the_papers() -> None:
     config = SclConfig(output="x")
     assert (config.batch_size, config.epochs, config.learning_rate, config.warmup) == (64, 1, 2e-5, 0.1)
     assert (config.scl_weight, config.temperature, config.similarity) == (0.3, 1.0, "dot")
@@ -158,7 +158,7 @@ def test_defaults_are_the_paper_s() -> None:
     assert (AugmentConfig(output="x").max_positives, AugmentConfig(output="x").max_negatives) == (3, 3)
 
 
-def test_defaults_are_gao_s() -> None:
+def test_defaults_equal_those_of_gao() -> None:
     unsup, sup = SimcseUnsupConfig(output="x"), SimcseSupConfig(output="x")
     assert values(unsup, *OPTIMISER) == (64, 1, 3e-5, 0.0, 0.0, "linear", 1.0)
     assert values(sup, *OPTIMISER) == (512, 3, 5e-5, 0.0, 0.0, "linear", 1.0)
@@ -171,7 +171,7 @@ def test_defaults_are_gao_s() -> None:
     assert sup.hard_negative_weight == 0.0  # log alpha, alpha 1
 
 
-def test_defaults_are_kim_s() -> None:
+def test_defaults_equal_those_of_kim() -> None:
     guided = ("freeze_embeddings", "temperature", "drift_weight", "projection", "beta2", "pooling")
     for config in (SgOptConfig(output="x"), BtConfig(output="x"), BtSgOptConfig(output="x")):
         assert values(config, *OPTIMISER) == (16, 1, 5e-5, 0.1, 0.0, "linear", 1.0)
@@ -181,7 +181,7 @@ def test_defaults_are_kim_s() -> None:
     assert values(config, "data", "views", "view_pooling", "guide_dropout") == (("stsb-text",), "all", "max", False)
 
 
-def test_defaults_are_gunel_s_and_the_review_s() -> None:
+def test_defaults_equal_those_of_gunel_and_the_review() -> None:
     assert SupconTextConfig(output="x").temperature == 0.3
     config = RegressionConfig(output="x")
     assert values(config, "batch_size", "epochs", "learning_rate", "data") == (16, 10, 2e-5, ("stsb:train",))
@@ -190,7 +190,7 @@ def test_defaults_are_gunel_s_and_the_review_s() -> None:
     assert round(review.warmup * 10 * -(-5749 // 16)) == 214  # STS-B's rows
 
 
-def test_as_coded_differs_from_the_paper_where_it_says_so() -> None:
+def test_as_coded_differs_from_the_paper_only_in_the_documented_settings() -> None:
     paper, code = (loaded(ROOT / "configs" / f"kim-sg-opt{name}.toml") for name in ("", "-as-coded"))
     differ = {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)}
     assert differ == {"view_pooling", "guide_dropout", "weight_decay"}
@@ -198,7 +198,7 @@ def test_as_coded_differs_from_the_paper_where_it_says_so() -> None:
     assert {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)} == {"evaluate_every"}
 
 
-def test_fine_tuning_defaults_are_gunel_s() -> None:
+def test_fine_tuning_defaults_equal_those_of_gunel() -> None:
     config = FinetuneConfig(output="x")
     assert values(config, "scl_weight", "temperature", "dropout") == (0.9, 0.3, None)
     assert values(config, "batch_size", "learning_rate", "weight_decay") == (16, 1e-5, 0.0)
@@ -220,24 +220,24 @@ def test_settings_of_fine_tuning_survive_a_round_trip(changes: dict[str, object]
     config = FinetuneConfig(output="x", **changes)  # type: ignore[arg-type]
     file = tmp_path / "run.toml"
     file.write_text(dump_toml(config))
-    kind, read = load_toml(file)
-    assert kind is FinetuneConfig
+    config_class, read = load_toml(file)
+    assert config_class is FinetuneConfig
     assert f'method = "{FINETUNE}"' in file.read_text()
-    again = build(kind, read, source=file)
+    again = build(config_class, read, source=file)
     assert again == config
     assert dump_toml(again) == dump_toml(config)
 
 
-def test_a_method_is_found_among_those_of_both_commands(tmp_path: Path) -> None:
+def test_methods_of_both_commands_are_found(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     assert FINETUNE not in METHODS
     file.write_text('method = "scl-finetun"')
     with pytest.raises(NearfarError, match=r"no method is called 'scl-finetun'\. Did you mean 'scl-finetune'"):
         load_toml(file)
     file.write_text(f'method = "{FINETUNE}"\npooling = "cls"')
-    kind, read = load_toml(file)
+    config_class, read = load_toml(file)
     with pytest.raises(NearfarError, match="no key is called 'pooling'"):
-        build(kind, {"output": "x", **read}, source=file)
+        build(config_class, {"output": "x", **read}, source=file)
     file.write_text(f'method = "{FINETUNE}"')
     with pytest.raises(
         NearfarError, match=r"--second: .*run\.toml: is a config for fine-tuning a classifier; use nearfar finetune"
@@ -263,29 +263,29 @@ KINDS = [
 NEEDED = {"output": "x", "input": "t.txt"}
 
 
-def made(kind: type[Settings], **changes: object) -> Settings:
-    names = {field.name for field in fields(kind)}
-    return kind(**{name: value for name, value in NEEDED.items() if name in names} | changes)
+def make(config_class: type[Settings], **changes: object) -> Settings:
+    names = {field.name for field in fields(config_class)}
+    return config_class(**{name: value for name, value in NEEDED.items() if name in names} | changes)
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_every_setting_has_bounds_and_refuses_what_is_not_of_its_kind(kind: type[Settings]) -> None:
-    """A field that is added with a bare type fails here."""
-    for name, known in field_types(kind).items():
+@pytest.mark.parametrize("config_class", KINDS, ids=lambda config_class: config_class.__name__)
+def test_every_setting_has_bounds_and_refuses_other_types(config_class: type[Settings]) -> None:
+    """A new field whose type has no bounds fails here."""
+    for name, known in field_types(config_class).items():
         flagged = re.escape(flag(name))
         if known.scalar in (int, float):
             assert known.bounds is not None, name
             for value in (True, False, "3", float("nan"), float("inf"), 10**30, -(10**30), [3]):
                 with pytest.raises(NearfarError, match=rf"^{flagged} .*: must be .*\.$"):
-                    made(kind, **{name: value})
+                    make(config_class, **{name: value})
         elif known.scalar is bool:
             for value in (0, 1, "yes", None):
                 with pytest.raises(NearfarError, match=f"^{flagged} .*: must be true or false"):
-                    made(kind, **{name: value})
+                    make(config_class, **{name: value})
         else:
             for value in (True, 3, "", "  ", ["", "a"], {"a": 1}):
                 with pytest.raises(NearfarError, match=f"^{flagged} .*: must "):
-                    made(kind, **{name: value})
+                    make(config_class, **{name: value})
 
 
 @pytest.mark.parametrize(
@@ -316,14 +316,14 @@ def test_every_setting_has_bounds_and_refuses_what_is_not_of_its_kind(kind: type
         ),
     ],
 )
-def test_values_are_checked_as_a_config_is_made(changes: dict[str, object], message: str) -> None:
+def test_values_are_checked_when_a_config_is_created(changes: dict[str, object], message: str) -> None:
     with pytest.raises(NearfarError, match=re.escape(message)):
         SclConfig(**{"output": "x", **changes})  # type: ignore[arg-type]
     with pytest.raises(NearfarError, match=re.escape(message)):
         replace(SclConfig(output="x"), **changes)  # type: ignore[arg-type]
 
 
-def test_what_is_like_a_value_becomes_one() -> None:
+def test_equivalent_values_are_converted() -> None:
     config = SclConfig(
         output=Path("runs") / "x",  # type: ignore[arg-type]
         data=["snli", "mnli"],  # type: ignore[arg-type]
@@ -336,32 +336,32 @@ def test_what_is_like_a_value_becomes_one() -> None:
     assert [type(value) for value in (config.temperature, config.epochs)] == [float, int]
 
 
-def test_a_file_s_numbers_are_as_exact_as_python_s(tmp_path: Path) -> None:
+def test_numbers_in_a_file_are_exact(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
     file.write_text('method = "scl"\noutput = "x"\nlearning_rate = 1\nmax_positives = 2\npooling = "none"\n')
-    kind, read = load_toml(file)
-    config = build(kind, read, source=file)
+    config_class, read = load_toml(file)
+    config = build(config_class, read, source=file)
     assert config == SclConfig(output="x", learning_rate=1.0, max_positives=2, pooling=None)
-    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())  # as editors of Windows write it
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes())  # with the byte order mark of Windows editors
     assert build(*load_toml(file), source=file) == config
 
 
-def test_no_name_is_offered_in_place_of_itself() -> None:
+def test_the_given_name_is_not_suggested() -> None:
     assert "Did you mean" not in unknown_name_message("scl", {"scl": 1, "other": 2}, what="method")
     assert unknown_name_message("scl", {"scl": 1, "scl2": 2}, what="method").endswith("Did you mean 'scl2'?")
     assert unknown_name_message(" SCL", METHODS, what="method").endswith("Did you mean 'scl'?")
 
 
-def test_many_epochs_cost_nothing_where_few_steps_are_taken(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
+def test_many_epochs_are_not_iterated_when_max_steps_is_small(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    epochs_iterated: list[int] = []
     steps = NliBatches.steps
 
     def counted(batches: NliBatches, epoch: int) -> int:
-        asked.append(epoch)
+        epochs_iterated.append(epoch)
         return steps(batches, epoch)
 
     monkeypatch.setattr(NliBatches, "steps", counted)
     monkeypatch.chdir(folder)
     flags = "--output x --model tiny --data nli.tsv --evaluate-on dev.tsv --batch-size 10 --dry-run".split()
     assert main(["train", "scl", *flags, *"--epochs 100000 --max-steps 20 --accumulate 2".split()]) == 0
-    assert len(asked) < 10
+    assert len(epochs_iterated) < 10

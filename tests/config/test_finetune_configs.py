@@ -1,4 +1,4 @@
-"""Every shipped config of ``nearfar finetune`` loads, is the experiment of its file name, and can be begun."""
+"""Every shipped config of ``nearfar finetune`` loads, matches the experiment in its file name, and can start."""
 
 from pathlib import Path
 from typing import Any
@@ -44,26 +44,26 @@ TASKS_OF = {
 
 
 def experiment(file: Path) -> tuple[str, str]:
-    """What a file's name says: the experiment and the task."""
+    """Return the experiment and the task in a file name."""
     author, _, rest = file.stem.partition("-")
     assert author == "gunel"
-    what, _, task = rest.rpartition("-")
-    return what, task
+    experiment_name, _, task = rest.rpartition("-")
+    return experiment_name, task
 
 
 GUNEL = [file for file in FINETUNES if file.stem != "simcse-review-stsb"]
 
 
-def test_every_experiment_of_gunel_has_its_configs() -> None:
+def test_every_experiment_of_gunel_has_configs() -> None:
     found: dict[str, list[str]] = {}
     for file in GUNEL:
-        what, task = experiment(file)
-        found.setdefault(what, []).append(task)
-    assert {what: " ".join(tasks) for what, tasks in found.items()} == TASKS_OF
+        experiment_name, task = experiment(file)
+        found.setdefault(experiment_name, []).append(task)
+    assert {experiment_name: " ".join(tasks) for experiment_name, tasks in found.items()} == TASKS_OF
 
 
 @pytest.mark.parametrize("file", FINETUNES, ids=lambda file: file.stem)
-def test_a_config_to_finetune_by_loads_and_survives_a_round_trip(file: Path, tmp_path: Path) -> None:
+def test_a_finetune_config_loads_and_survives_a_round_trip(file: Path, tmp_path: Path) -> None:
     kind, values = load_toml(file)
     config = build(kind, {"output": "x", **values}, source=file)
     assert config.task in FINETUNING_TASKS
@@ -75,15 +75,15 @@ def test_a_config_to_finetune_by_loads_and_survives_a_round_trip(file: Path, tmp
 
 
 @pytest.mark.parametrize("file", GUNEL, ids=lambda file: file.stem)
-def test_a_config_of_gunel_is_the_experiment_of_its_name(file: Path) -> None:
-    what, task = experiment(file)
+def test_a_config_of_gunel_matches_the_experiment_in_its_name(file: Path) -> None:
+    experiment_name, task = experiment(file)
     text = file.read_text(encoding="utf-8")
     head = text.partition("method =")[0]
     assert head.startswith("# Gunel et al. 2021, ")
-    assert f"Table {TABLES[what]}" in head
-    assert "# ours" in text  # epochs, which the tables do not give
+    assert f"Table {TABLES[experiment_name]}" in head
+    assert "# ours" in text  # the tables do not give the number of epochs
     config = finetuned(file)
-    size = "base" if what == "batch-size" else "large"
+    size = "base" if experiment_name == "batch-size" else "large"
     starts = ("runs/sst2-ce/model", "runs/sst2-scl/model")
     assert (config.model, config.scl_model) in ((f"FacebookAI/roberta-{size}", None), starts)
     assert (config.model == starts[0]) == (task in ("amazon2", "yelp2"))
@@ -93,15 +93,17 @@ def test_a_config_of_gunel_is_the_experiment_of_its_name(file: Path) -> None:
         assert all(f"--output {start.removesuffix('/model')}" in head for start in starts)
         return
     assert config.samples == 10
-    expected = dict.fromkeys(("few_shot", "batch_sizes", "scl_weights", "temperatures", "sample_size")) | AXES[what]
+    expected = (
+        dict.fromkeys(("few_shot", "batch_sizes", "scl_weights", "temperatures", "sample_size")) | AXES[experiment_name]
+    )
     assert {name: getattr(config, name) for name in expected} == expected
     noises = ["none", *(f"bt-{task}-{temperature}.tsv" for temperature in (0.3, 0.5, 0.7, 0.9))]
-    assert split_list(config.noises) == (noises if what == "noise" else [])
+    assert split_list(config.noises) == (noises if experiment_name == "noise" else [])
     runs = {"few-shot": 60, "noise": 100, "full": 20, "batch-size": 60, "transfer": 20, "grid": 240}
-    assert len(plan_runs(config)) == runs[what]
+    assert len(plan_runs(config)) == runs[experiment_name]
 
 
-def test_the_config_of_the_review_is_its_command() -> None:
+def test_the_config_of_the_review_equals_its_command() -> None:
     config = finetuned(ROOT / "configs" / "simcse-review-stsb.toml")
     assert (config.batch_size, config.epochs, config.learning_rate, config.max_length) == (16, 10, 2e-5, 128)
     assert round(config.warmup * 10 * -(-5749 // 16)) == 214
@@ -117,7 +119,7 @@ def test_a_study_of_gunel_can_start(file: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     runs = Runs()
     monkeypatch.setattr(module, "finetune_in_memory", runs)
-    monkeypatch.setattr(module, "fingerprint_model", str)  # the models are on the hub
+    monkeypatch.setattr(module, "fingerprint_model", str)  # the models of the configs are on the hub
     changes: dict[str, Any] = {"task": write(tmp_path / "rows.tsv", 2000, seed=1), "samples": 1, "output": "study"}
     for noise in split_list(finetuned(file).noises)[1:]:
         texts = [line.split("\t")[1] for line in Path("rows.tsv").read_text().splitlines()[1:]]

@@ -57,8 +57,8 @@ def test_all_classes_and_texts_are_drawn_equally_often():
     # Drawn without replacement: after any number of complete rounds, class counts differ by at most one.
     assert max(Counter(labels).values()) - min(Counter(labels).values()) <= 1
     generator = random.Random(0)
-    dealt = sample_balanced_batches({0: range(6), 1: range(10, 16)}, batch_size=4, steps=3, generator=generator)
-    assert sorted(row for batch in dealt for row in batch) == [*range(6), *range(10, 16)]
+    sampled = sample_balanced_batches({0: range(6), 1: range(10, 16)}, batch_size=4, steps=3, generator=generator)
+    assert sorted(row for batch in sampled for row in batch) == [*range(6), *range(10, 16)]
 
 
 def test_a_small_class_is_reshuffled_when_used_up():

@@ -77,10 +77,10 @@ def test_only_a_large_premise_exceeds_the_batch_size(batches, epoch):
 @settings(max_examples=50, deadline=None)
 def test_rows_of_a_premise_share_a_batch(rows, data):
     batches = NliBatches(rows, data.draw(st.integers(1, len(rows))))
-    home = {}
+    step_of_premise = {}
     for step, batch in enumerate(batches.epoch(0)):
         for row in batch.rows:
-            assert home.setdefault(rows[row].premise, step) == step
+            assert step_of_premise.setdefault(rows[row].premise, step) == step
 
 
 def test_premises_fill_a_batch_while_they_fit():

@@ -284,7 +284,9 @@ def test_parse_and_check():
 def test_offline_names_each_location_in_a_real_process(folder):
     script = "from nearfar.data.catalog import find\ntry: find('snli')\nexcept Exception as error: print(error)"
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(folder)}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    assert str(folder / "nli" / "SNLI" / "train.tsv") in done.stdout
-    assert "Couldn't reach 'stanfordnlp/snli'" in done.stdout
-    assert "snli:dev+test" in done.stdout
+    completed = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+    )
+    assert str(folder / "nli" / "SNLI" / "train.tsv") in completed.stdout
+    assert "Couldn't reach 'stanfordnlp/snli'" in completed.stdout
+    assert "snli:dev+test" in completed.stdout

@@ -15,7 +15,7 @@ from tests.data.files import error_of, texts_of, write_lines
 error = partial(error_of, load_classification)
 
 
-def mine(tmp_path, name="mine.tsv", rows=100):
+def own_rows(tmp_path, name="mine.tsv", rows=100):
     """Return rows of which a fifth has the label yes."""
     lines = [f"{'no' if number % 5 else 'yes'}\ttext {number}" for number in range(rows)]
     return write_lines(tmp_path / name, "label\ttext", *lines)
@@ -131,9 +131,9 @@ def test_reviews_are_positive_or_negative(folder):
 
 
 def test_other_data_for_the_splits_of_a_named_task(folder):
-    for place in ("glue/RTE/train", "glue/RTE/dev", "a", "b"):
-        rows = [f"{label}\t{place}\ts" for label in ("entailment", "not_entailment")]
-        write_lines(folder / f"{place}.tsv", "label\tsentence1\tsentence2", *rows)
+    for path in ("glue/RTE/train", "glue/RTE/dev", "a", "b"):
+        rows = [f"{label}\t{path}\ts" for label in ("entailment", "not_entailment")]
+        write_lines(folder / f"{path}.tsv", "label\tsentence1\tsentence2", *rows)
     task = load_classification("rte", validation=str(folder / "a.tsv"), test=str(folder / "b.tsv"))
     parts = {split.texts[0][0] for split in (task.validation, task.test)}
     assert (len(task.train.texts), parts) == (2, {"a", "b"})
@@ -187,7 +187,7 @@ def test_columns_of_hub_copies_are_renamed(folder, monkeypatch):
 
 
 def test_own_data_is_split_in_three(tmp_path):
-    path = mine(tmp_path)
+    path = own_rows(tmp_path)
     task = load_classification(path)
     assert (task.name, task.metric, task.label_names) == (path, "accuracy", ("no", "yes"))
     parts = [Counter(split.targets) for split in (task.train, task.validation, task.test)]
@@ -205,7 +205,7 @@ def test_own_data_is_split_in_three(tmp_path):
 
 
 def test_own_files_for_each_split(tmp_path):
-    path, other = mine(tmp_path, rows=10), mine(tmp_path, "other.tsv", rows=7)
+    path, other = own_rows(tmp_path, rows=10), own_rows(tmp_path, "other.tsv", rows=7)
     task = load_classification(path, test=other)
     assert task.test.texts == [(f"text {number}",) for number in range(7)]
     assert (len(task.train.texts), len(task.validation.texts)) == (9, 1)
@@ -228,7 +228,7 @@ def test_a_label_with_a_single_row_stays_in_train(tmp_path):
 
 
 def test_invalid_row_counts_raise(tmp_path):
-    path = mine(tmp_path)
+    path = own_rows(tmp_path)
     assert error(path, limit=0) == "The limit on training rows is 0, but must be at least 1."
     assert error(path, validation_rows=0) == "The number of validation rows is 0, but must be at least 1."
     assert "neither a file nor a named data set" in error("sst3")

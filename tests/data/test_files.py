@@ -24,8 +24,8 @@ def values(path: Path, columns=WANTED) -> list[tuple[object, ...]]:
     return [row for _, row in read_file(path, columns)]
 
 
-def places(path: Path, columns=WANTED) -> list[str]:
-    return [str(where) for where, _ in read_file(path, columns)]
+def locations(path: Path, columns=WANTED) -> list[str]:
+    return [str(location) for location, _ in read_file(path, columns)]
 
 
 def write_tsv(path: Path, rows, header=HEADER, end="\n") -> Path:
@@ -69,7 +69,7 @@ def test_columns_are_read_by_name_in_the_requested_order(extension, tmp_path):
     assert values(path) == [(hypothesis, label) for label, _, hypothesis in ROWS]
     assert [row[0] for row in values(path, ["premise"])] == [premise for _, premise, _ in ROWS]
     first = {"parquet": "row 1", "j": "line 1"}.get(extension if extension == "parquet" else extension[0], "line 2")
-    assert places(path)[0] == f"{path}, {first}"
+    assert locations(path)[0] == f"{path}, {first}"
 
 
 @pytest.mark.parametrize("extension", WRITERS)
@@ -97,7 +97,7 @@ def test_csv_round_trip_and_lines(rows, tmp_path_factory):
     assert values(path, HEADER) == rows
     # A record starts one line after all line feeds of the records before it.
     starts = [2 + sum(1 + "".join(before).count("\n") for before in rows[:index]) for index in range(len(rows))]
-    assert [where.number for where, _ in read_file(path, HEADER)] == starts
+    assert [location.number for location, _ in read_file(path, HEADER)] == starts
 
 
 @given(rows=st.lists(st.tuples(FIELD, FIELD, FIELD), min_size=1, max_size=5))
@@ -121,7 +121,7 @@ def test_parquet_written_by_datasets_gives_class_names(tmp_path):
 
 def test_parquet_rows_are_counted_across_batches(tmp_path):
     path = write_parquet(tmp_path / "rows.parquet", [(str(n), "p", "h") for n in range(3000)])
-    assert [(where.number, row[0]) for where, row in read_file(path, ["label"])] == [
+    assert [(location.number, row[0]) for location, row in read_file(path, ["label"])] == [
         (n + 1, str(n)) for n in range(3000)
     ]
 
@@ -130,7 +130,7 @@ def test_byte_order_mark_and_blank_lines_are_skipped_but_counted(tmp_path):
     path = tmp_path / "rows.tsv"
     path.write_bytes(b"\xef\xbb\xbflabel\thypothesis\n\n1\tx\n\r\n2\ty")
     assert values(path) == [("x", "1"), ("y", "2")]
-    assert [where.number for where, _ in read_file(path, WANTED)] == [3, 5]
+    assert [location.number for location, _ in read_file(path, WANTED)] == [3, 5]
 
 
 @pytest.mark.parametrize(

@@ -96,9 +96,11 @@ def test_offline_opens_no_connection_in_a_real_process(tmp_path):
         "except NearfarError as error: print(error)\n"
     )
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("hub:stanfordnlp/snli: ConnectionError: Couldn't reach 'stanfordnlp/snli'")
+    completed = subprocess.run(
+        [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.startswith("hub:stanfordnlp/snli: ConnectionError: Couldn't reach 'stanfordnlp/snli'")
 
 
 def test_rows_have_class_names_with_any_dataset_format():

@@ -44,8 +44,8 @@ def test_labels_with_fractions_are_scores(tmp_path):
         assert {type(target) for target in split.targets} == {float}
     assert "proportions" not in "".join(task.sources)
     lines = [f'{{"text": "t{number}", "label": {number % 3}.0}}' for number in range(20)]
-    whole = load_classification(write_lines(tmp_path / "a.jsonl", *lines))
-    assert whole.label_names == ("0", "1", "2")
+    integers = load_classification(write_lines(tmp_path / "a.jsonl", *lines))
+    assert integers.label_names == ("0", "1", "2")
     other = write_lines(tmp_path / "b.tsv", "label\ttext", "0.5\tone", "much\ttwo")
     assert f"{other}, line 3: column 'label' holds 'much', but scores must be numbers" in error(path, test=other)
     assert error(other) == (

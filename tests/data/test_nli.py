@@ -58,7 +58,7 @@ def test_label_order_applies_to_integers(tmp_path):
     )
 
 
-def test_unlabelled_rows_are_counted_whatever_their_texts(tmp_path):
+def test_unlabelled_rows_are_counted_for_any_texts(tmp_path):
     path = tmp_path / "a.jsonl"
     unlabelled = [{"premise": "", "hypothesis": None, "label": label} for label in ("-", "", "-1", -1, None, -1.0)]
     rows = [*unlabelled, {"premise": "p", "hypothesis": "h", "label": 2.0}]

@@ -26,26 +26,26 @@ def test_rate_zero_changes_nothing(kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_noise_of_a_text_does_not_depend_on_other_texts(kind):
     texts = [f"{LONG} {number}" for number in range(3)]
-    there = add_noise(texts, kind, 0.3, seed=1)
-    assert there == add_noise(texts[::-1], kind, 0.3, seed=1)[::-1]
-    assert there[1:2] == add_noise(texts[1:2], kind, 0.3, seed=1)
-    assert add_noise([texts[0]] * 2, kind, 0.3, seed=1) == [there[0]] * 2
-    assert noisy(texts[0], kind, 0.3, seed=2) != there[0] != noisy(texts[0], kind, 0.30001, seed=1)
+    noisy_texts = add_noise(texts, kind, 0.3, seed=1)
+    assert noisy_texts == add_noise(texts[::-1], kind, 0.3, seed=1)[::-1]
+    assert noisy_texts[1:2] == add_noise(texts[1:2], kind, 0.3, seed=1)
+    assert add_noise([texts[0]] * 2, kind, 0.3, seed=1) == [noisy_texts[0]] * 2
+    assert noisy(texts[0], kind, 0.3, seed=2) != noisy_texts[0] != noisy(texts[0], kind, 0.30001, seed=1)
     # and is independent of the noise of other texts
-    gone = [set(WORDS) - set(text.split()) for text in there]
+    changed = [set(WORDS) - set(text.split()) for text in noisy_texts]
     if kind == "word-dropout":
-        assert 50 < len(gone[0] & gone[1]) < 130  # 0.3 x 0.3 x 1000 = 90 expected
+        assert 50 < len(changed[0] & changed[1]) < 130  # 0.3 x 0.3 x 1000 = 90 expected
 
 
 def test_words_are_dropped_at_the_rate():
-    left = noisy(LONG, "word-dropout", 0.2).split()
-    assert 750 < len(left) < 850
-    assert left == [word for word in WORDS if word in set(left)]
+    remaining = noisy(LONG, "word-dropout", 0.2).split()
+    assert 750 < len(remaining) < 850
+    assert remaining == [word for word in WORDS if word in set(remaining)]
 
 
 def test_at_least_one_word_is_kept():
-    left = Counter(noisy("a b c", "word-dropout", 1, seed) for seed in range(60))
-    assert set(left) == {"a", "b", "c"}
+    remaining = Counter(noisy("a b c", "word-dropout", 1, seed) for seed in range(60))
+    assert set(remaining) == {"a", "b", "c"}
     assert noisy("alone", "word-dropout", 0.999) == "alone"
 
 
@@ -53,7 +53,7 @@ def test_adjacent_words_are_swapped_at_the_rate():
     swapped = noisy(LONG, "word-swap", 0.2).split()
     assert swapped != WORDS
     assert sorted(swapped) == sorted(WORDS)
-    moved = [abs(place - int(word[4:])) for place, word in enumerate(swapped)]
+    moved = [abs(index - int(word[4:])) for index, word in enumerate(swapped)]
     assert set(moved) == {0, 1}
     # Each of n pairs is tried unless the one before was swapped: 1000 x 0.2 / 1.2 = 167 swaps expected.
     assert 130 < sum(moved) / 2 < 205
@@ -67,9 +67,9 @@ def test_characters_change_at_the_rate():
     assert abs(len(misspelt) - len(text)) < 60  # as many insertions as omissions, 100 of each expected
     letters = Counter(misspelt) - Counter(text)
     assert set("abcdefghijkluvwxyz") <= set(letters)
-    # Two of four changes bring a letter: 18 of 25 times one that the text has not.
-    strange = sum(count for letter, count in Counter(misspelt).items() if letter not in "mnopqrst")
-    assert 4000 * 0.1 / 2 * 0.5 < strange < 4000 * 0.1 / 2
+    # Two of four changes insert a random letter, in 18 of 25 cases one that is not in the text.
+    inserted = sum(count for letter, count in Counter(misspelt).items() if letter not in "mnopqrst")
+    assert 4000 * 0.1 / 2 * 0.5 < inserted < 4000 * 0.1 / 2
 
 
 def test_each_kind_of_misspelling_occurs():

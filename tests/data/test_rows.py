@@ -89,7 +89,7 @@ def test_a_named_set_defines_its_columns_and_marks_evaluation_text(tmp_path, mon
     assert sentences("flickr8k") == ["a dog", "a cat"]
 
 
-def test_sentences_of_microworld_are_those_of_its_nli_rows():
+def test_sentences_of_microworld_are_the_texts_of_its_nli_rows():
     data = load_sentences("microworld")
     texts = {text for row in load_nli("microworld").rows for text in row[:2]}
     assert {row[0] for row in data.rows} == texts

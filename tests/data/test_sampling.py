@@ -51,7 +51,7 @@ def test_a_sample_is_a_function_of_its_seed():
     samples = [draw(TARGETS, 30, balanced=True, seed=seed) for seed in range(20)]
     assert samples == [draw(TARGETS, 30, balanced=True, seed=seed) for seed in range(20)]
     assert len({tuple(sample) for sample in samples}) == 20
-    # 30 of 100 rows twice over: 10 x 10/60 + 10 x 10/30 + 10 of 10 are in both samples on average
+    # two samples of 30 of 100 rows: on average 10 x 10/60 + 10 x 10/30 + 10 of 10 rows are in both
     shared = [len(set(one) & set(other)) for one, other in pairwise(samples)]
     assert 13 < sum(shared) / len(shared) < 17
 

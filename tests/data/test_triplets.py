@@ -103,7 +103,7 @@ def test_the_columns_of_a_table_determine_how_it_is_read(tmp_path):
     assert load_triplets([nli, own], limit=2).rows == data.rows[:2]
 
 
-def test_columns_of_other_names(tmp_path):
+def test_columns_with_other_names(tmp_path):
     path = write(tmp_path / "a.csv", "u,v,w,gold\np,e,c,1\np,c,e,0\np,f,e,1\n")
     assert load_triplets(path, columns=("u", "v", "w")).rows == [("p", "e", "c"), ("p", "c", "e"), ("p", "f", "e")]
     names = {"premise_column": "u", "hypothesis_column": "v", "label_column": "gold"}

@@ -28,17 +28,17 @@ def every_gradient(
         settings = config(method, folder, model=str(folder / "tiny"), batch_size=rows // processes.size, **extra)
         run = prepare(settings, processes=processes.size)
         first, *_, last = run.mixture.epoch(0)
-        for where, parts in (("first", first), ("last", last)):
+        for position, parts in (("first", first), ("last", last)):
             modules = {"encoder": run.encoder} | {f"head{n}": head for n, head in enumerate(run.mixture.heads)}
             for module in modules.values():
                 module.train().zero_grad()
             for number, (objective, batch, weight) in enumerate(parts):
                 computed = Gradients(5, processes, micro_batch)
                 loss, _ = computed.accumulate(objective, batch, weight=weight, key=(0, number))
-                found[f"{name} {where} loss {number}"] = loss.total.detach()
-            named = [(f"{k}.{n}", p) for k, module in modules.items() for n, p in module.named_parameters()]
-            processes.all_reduce_gradients(parameter for _, parameter in named)
-            found |= {f"{name} {where} {n}": p.grad.clone() for n, p in named if p.grad is not None}
+                found[f"{name} {position} loss {number}"] = loss.total.detach()
+            named_parameters = [(f"{k}.{n}", p) for k, module in modules.items() for n, p in module.named_parameters()]
+            processes.all_reduce_gradients(parameter for _, parameter in named_parameters)
+            found |= {f"{name} {position} {n}": p.grad.clone() for n, p in named_parameters if p.grad is not None}
     return found
 
 
@@ -47,12 +47,12 @@ def work(rank: int, size: int, folder: Path, rows: int) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{folder / f'meet{size}'}", rank=rank, world_size=size)
     if size == 2:
         processes_module.SPARSE_MIN_ROWS = (
-            16  # below the tiny vocabulary's size, so that both ways of reduction are used
+            16  # below the size of the tiny vocabulary, so that both kinds of reduction are used
         )
     found = every_gradient(folder, Processes(), rows, micro_batch=3 if size == 2 else None)
     torch.save(found, folder / f"found{size}-{rank}.pt")
-    told = Processes().broadcast_from_first(lambda: "hello" if rank == 0 else "never computed")
-    assert told == "hello"
+    received = Processes().broadcast_from_first(lambda: "hello" if rank == 0 else "never computed")
+    assert received == "hello"
     assert Processes().any_process(rank == size - 1)
     distributed.barrier()
     group = weakref.ref(distributed.group.WORLD)
@@ -60,11 +60,11 @@ def work(rank: int, size: int, folder: Path, rows: int) -> None:
     assert group() is None, "its threads may abort the process as the interpreter ends"
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")
+@pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows")
 @pytest.mark.parametrize("size", [2, 3])
 def test_several_processes_equal_one(size: int, tmp_path: Path) -> None:
     rows = 6 * size
-    # of 25 rows the last batch has 1 (joined to the one before) or 7 where rows are batched one by one
+    # with 25 rows, the last batch has 1 (which joins the previous one) or 7 where rows are batched one by one
     folder = write_data(tmp_path, rows=25)
     expected = every_gradient(folder, Processes(), rows, micro_batch=None)
     multiprocessing.spawn(work, args=(size, folder, rows), nprocs=size)

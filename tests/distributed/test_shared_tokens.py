@@ -1,4 +1,4 @@
-"""Two real processes: the first tokenises, the other maps its file, which never has a name on disk."""
+"""Two real processes: the first tokenises, the other maps its file, which has no name on disk."""
 
 import sys
 import tempfile
@@ -47,7 +47,7 @@ def work(rank: int, folder: Path) -> None:
     leave_process_group()
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="files are shared by way of /proc")
+@pytest.mark.skipif(sys.platform != "linux", reason="files are shared through /proc")
 def test_the_second_process_never_tokenises(tmp_path: Path) -> None:
     (tmp_path / "temporary").mkdir()
     multiprocessing.spawn(work, args=(tmp_path,), nprocs=2)

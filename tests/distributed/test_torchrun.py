@@ -21,7 +21,10 @@ from nearfar.types import NearfarError
 from tests.method_configs import config, write_data
 from tests.tiny import sentences
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")]
+pytestmark = [
+    pytest.mark.long,
+    pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows"),
+]
 PATIENCE = 900  # seconds, only to end a test that hangs
 
 
@@ -59,8 +62,8 @@ def finish(process: subprocess.Popen[bytes]) -> int:
 
 def lines(settings: TrainConfig) -> list[dict[str, Any]]:
     file = Path(settings.output) / "metrics.jsonl"
-    whole = file.read_text().split("\n")[:-1] if file.exists() else []  # the last line may be incomplete
-    return [json.loads(line) for line in whole]
+    complete_lines = file.read_text().split("\n")[:-1] if file.exists() else []  # the last line may be incomplete
+    return [json.loads(line) for line in complete_lines]
 
 
 def assert_same_run(one: TrainConfig, two: TrainConfig) -> None:
@@ -89,13 +92,13 @@ def test_two_processes_equal_one(folder: Path, tmp_path: Path) -> None:
     train(one)
     assert finish(process) == 0, printed(two).read_text()
     assert_same_run(one, two)
-    said = printed(two).read_text()
-    assert "2 processes, 10 rows a batch" in said
-    assert said.count("step 7: Spearman") == 1  # only the first process prints
-    assert "terminate called" not in said
+    output = printed(two).read_text()
+    assert "2 processes, 10 rows a batch" in output
+    assert output.count("step 7: Spearman") == 1  # only the first process prints
+    assert "terminate called" not in output
     assert json.loads((tmp_path / "two" / "run.json").read_text())["processes"] == 2
-    left = [sorted(path.name for path in (tmp_path / run).iterdir()) for run in ("one", "two")]
-    assert left == [["config.toml", "metrics.jsonl", "model", "run.json"]] * 2
+    file_names = [sorted(path.name for path in (tmp_path / run).iterdir()) for run in ("one", "two")]
+    assert file_names == [["config.toml", "metrics.jsonl", "model", "run.json"]] * 2
 
 
 def test_an_error_ends_both_processes(folder: Path, tmp_path: Path) -> None:
@@ -119,8 +122,8 @@ def test_ctrl_c_saves_and_both_resume(folder: Path, tmp_path: Path) -> None:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
     assert finish(process) != 0
-    said = printed(two).read_text()
-    assert said.count("Stopped after a complete step; everything is saved.") == 1, said
+    output = printed(two).read_text()
+    assert output.count("Stopped after a complete step; everything is saved.") == 1, output
     stopped = json.loads((tmp_path / "two" / "checkpoint" / "progress.json").read_text())["step"]
     assert 5 <= stopped < 100
     assert not (tmp_path / "two" / "model").exists()

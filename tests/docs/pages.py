@@ -26,7 +26,7 @@ def name(page: Path) -> str:
 
 
 def text_of(page: Path) -> str:
-    """What the page says."""
+    """The text of the page."""
     return page.read_text(encoding="utf-8")
 
 

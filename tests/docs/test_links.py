@@ -1,4 +1,4 @@
-"""Links between pages lead somewhere, to a heading that is there."""
+"""Links between pages have an existing page and heading as target."""
 
 import re
 from pathlib import Path
@@ -26,13 +26,13 @@ def test_links_resolve(page: Path) -> None:
 
 
 def test_every_page_is_reached_from_the_readme() -> None:
-    reached, waiting = set(), [ROOT / "README.md"]
-    while waiting:
-        page = waiting.pop()
+    reached, queue = set(), [ROOT / "README.md"]
+    while queue:
+        page = queue.pop()
         if page not in reached:
             reached.add(page)
             targets = [target.partition("#")[0] for target in LINK.findall(without_blocks(page))]
-            waiting += [(page.parent / target).resolve() for target in targets if target.endswith(".md")]
+            queue += [(page.parent / target).resolve() for target in targets if target.endswith(".md")]
     assert [name(page) for page in PAGES if page not in reached] == []
 
 

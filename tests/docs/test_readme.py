@@ -55,8 +55,8 @@ def _python_blocks() -> list[tuple[str, str]]:
 
 
 def _python_in_shell() -> list[tuple[str, str]]:
-    here = re.compile(r"^python - .*<<'END'\n(.*?)^END$|^python -c '([^']*)'", re.MULTILINE | re.DOTALL)
-    return [(block.page, "".join(one)) for block in blocks("sh") for one in here.findall(block.text)]
+    pattern = re.compile(r"^python - .*<<'END'\n(.*?)^END$|^python -c '([^']*)'", re.MULTILINE | re.DOTALL)
+    return [(block.page, "".join(one)) for block in blocks("sh") for one in pattern.findall(block.text)]
 
 
 def test_python_in_shell_is_found() -> None:
@@ -77,14 +77,14 @@ def _dotted_names() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("page", "dotted"), _dotted_names())
 def test_a_dotted_name_exists(page: str, dotted: str) -> None:
-    """``nearfar.data.noise.add_noise``: modules as far as they go, then attributes."""
+    """``nearfar.data.noise.add_noise``: import modules as far as possible, then look up attributes."""
     assert pkgutil.resolve_name(dotted) is not None
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md"])
 def test_the_first_example_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As it is written, but for a tiny model and two steps."""
+    """Unchanged except for a tiny model and two steps."""
     model = save_tiny(tmp_path / "model")
     (text,) = [text for found, text in _python_blocks() if found == page]
     text = text.replace("sentence-transformers/all-MiniLM-L6-v2", model.as_posix())

@@ -22,8 +22,8 @@ def _build(config: Path, site: Path) -> subprocess.CompletedProcess[str]:
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("site")
-    done = _build(ROOT / "mkdocs.yml", folder)
-    assert done.returncode == 0, done.stderr
+    completed = _build(ROOT / "mkdocs.yml", folder)
+    assert completed.returncode == 0, completed.stderr
     return folder
 
 
@@ -58,9 +58,9 @@ def test_a_dead_link_or_anchor_fails(link: str, tmp_path: Path) -> None:
     text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
     validation = text[text.index("validation:") : text.index("nav:\n  - Start")]
     (tmp_path / "mkdocs.yml").write_text(f"site_name: nearfar\nstrict: true\n{validation}", encoding="utf-8")
-    done = _build(tmp_path / "mkdocs.yml", tmp_path / "site")
-    assert done.returncode != 0
-    assert "nowhere" in done.stderr
+    completed = _build(tmp_path / "mkdocs.yml", tmp_path / "site")
+    assert completed.returncode != 0
+    assert "nowhere" in completed.stderr
 
 
 def test_a_missing_docstring_is_found(tmp_path: Path) -> None:

@@ -18,18 +18,18 @@ def next_process() -> None:
 
 def fallback_warning() -> str:
     """Assert that the kernels are not available; return the only warning."""
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert kernels.kernels() is None
         assert kernels.kernels("dropout") is None
-    assert len(said) == 1
-    line = str(said[0].message)
-    assert "\n" not in line
-    assert line.startswith("the compiled kernels are not used: ")
-    told = kernels_status()
-    assert told["used"] == []
-    assert told["why_not"] in line
-    return line
+    assert len(caught) == 1
+    message = str(caught[0].message)
+    assert "\n" not in message
+    assert message.startswith("the compiled kernels are not used: ")
+    status = kernels_status()
+    assert status["used"] == []
+    assert status["why_not"] in message
+    return message
 
 
 def built() -> None:

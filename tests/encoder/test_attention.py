@@ -36,10 +36,10 @@ def inputs(groups: list[LengthGroup], head_dim: int, dtype: torch.dtype = torch.
     return list(torch.randn(shape, generator=generator).to(dtype).unbind())
 
 
-def values_and_gradients(tensors: list[Tensor], groups: list[LengthGroup], **how: float | int) -> list[Tensor]:
+def values_and_gradients(tensors: list[Tensor], groups: list[LengthGroup], **settings: float | int) -> list[Tensor]:
     query, key, value = (tensor.clone().requires_grad_() for tensor in tensors[:3])
     torch.manual_seed(SEED)
-    out = attend(query, key, value, groups, **how)  # type: ignore[arg-type]
+    out = attend(query, key, value, groups, **settings)  # type: ignore[arg-type]
     out.backward(tensors[3])
     found = [out.detach(), query.grad, key.grad, value.grad]
     assert all(one is not None and one.norm() > 0 for one in found)
@@ -67,11 +67,13 @@ def one_by_one(tensors: list[Tensor], groups: list[LengthGroup], mask: DropoutMa
     return [out.detach(), query.grad, key.grad, value.grad]  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize("way", [pytest.param("kernels", marks=compiled), "plain"])
+@pytest.mark.parametrize("implementation", [pytest.param("kernels", marks=compiled), "plain"])
 @pytest.mark.parametrize("head_dim", [*HEAD_DIMS, 24])
 @pytest.mark.parametrize("dropout", [0.0, 0.1])
-def test_equals_the_formula(way: str, head_dim: int, dropout: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    if way == "plain":
+def test_equals_the_formula(
+    implementation: str, head_dim: int, dropout: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if implementation == "plain":
         monkeypatch.setattr(attention, "kernels", lambda *_: None)
     tensors = inputs(EVERY_WIDTH, head_dim)
     found = values_and_gradients(tensors, EVERY_WIDTH, dropout=dropout)
@@ -96,24 +98,25 @@ def test_bfloat16_error_is_below_that_of_torch(monkeypatch: pytest.MonkeyPatch) 
         assert error <= float((other.float() - exact).norm() / exact.norm())
 
 
-@pytest.mark.parametrize("way", [pytest.param("kernels", marks=compiled), "plain"])
-def test_tokens_outside_the_window_have_no_effect(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if way == "plain":
+@pytest.mark.parametrize("implementation", [pytest.param("kernels", marks=compiled), "plain"])
+def test_tokens_outside_the_window_have_no_effect(implementation: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if implementation == "plain":
         monkeypatch.setattr(attention, "kernels", lambda *_: None)
     groups = groups_of((3, 2), (9, 1))
     query, key, value, _ = inputs(groups, 32)
     found = attend(query, key, value, groups, sliding_window=4)
-    value[14] += 100  # the last but one token of the text of 9; tokens 4 or more away do not attend to it
+    # the second last token of the text of length 9; tokens 4 or more positions away do not attend to it
+    value[14] += 100
     moved = (attend(query, key, value, groups, sliding_window=4) - found).abs().amax(dim=(1, 2)) > 1
     assert moved.tolist() == [False] * 6 + [False] * 5 + [True] * 4
 
 
 @compiled
-@pytest.mark.parametrize("where", [0, 1, 2])
-def test_nan_propagates(where: int) -> None:
+@pytest.mark.parametrize("input_index", [0, 1, 2])
+def test_nan_propagates(input_index: int) -> None:
     groups = groups_of((5, 1), (20, 2))
     tensors = inputs(groups, 32)
-    tensors[where][7] = math.nan  # in the first text of 20
+    tensors[input_index][7] = math.nan  # in the first text of length 20
     out = attend(*tensors[:3], groups)
     assert out[5:25].isnan().any(dim=(1, 2)).sum() >= 1
     assert not out[:5].isnan().any()

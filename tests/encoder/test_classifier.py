@@ -140,7 +140,7 @@ def test_gradients_equal_those_of_padded_transformers(architecture: str, tmp_pat
         assert (found[name] - gradient).abs().max() <= 1e-4 * scale, name
 
 
-def test_cls_is_the_first_token_before_the_pooler_and_forward_is_its_head(classifier: Classifier) -> None:
+def test_cls_is_the_first_token_before_the_pooler_and_forward_applies_the_head_to_it(classifier: Classifier) -> None:
     several = items(9)
     tokens = classifier.tokenize(several)
     cls = classifier.cls(tokens)
@@ -189,8 +189,8 @@ def test_predict_keeps_the_order_and_computes_each_item_once(
     np.testing.assert_array_equal(together[15:], together[:15][::-1])
     classifier.eval()
     with torch.no_grad():
-        alone = [classifier(classifier.tokenize([item]))[0].numpy() for item in several]
-    np.testing.assert_allclose(together[:15], alone, atol=1e-5)
+        one_by_one = [classifier(classifier.tokenize([item]))[0].numpy() for item in several]
+    np.testing.assert_allclose(together[:15], one_by_one, atol=1e-5)
     assert together.dtype == np.float32
     halves = classifier.predict(several, precision="bf16")
     assert 0 < np.abs(halves - together[:15]).max() < 0.05 * np.abs(together).max()

@@ -185,6 +185,6 @@ def test_a_head_that_reads_all_tokens_is_refused(tmp_path: Path) -> None:
         ({"label_names": LABELS, "max_length": 63}, "max_length 63: must be from 3 to 62 tokens"),
     ],
 )
-def test_what_is_refused(folder: Path, settings: dict, message: str) -> None:
+def test_invalid_arguments_are_refused(folder: Path, settings: dict, message: str) -> None:
     with pytest.raises(NearfarError, match=message):
         opened(folder, **settings)

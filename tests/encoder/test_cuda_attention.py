@@ -31,11 +31,11 @@ TOKENS, HEADS, HEAD_DIM = 99, 2, 16
 @pytest.fixture(autouse=True)
 def fresh() -> Iterator[None]:
     """Clear cached checks and layouts of other tests."""
-    for kept in (passes_self_check, has_varlen, jagged_layout):
-        kept.cache_clear()
+    for cached_function in (passes_self_check, has_varlen, jagged_layout):
+        cached_function.cache_clear()
     yield
-    for kept in (passes_self_check, has_varlen, jagged_layout):
-        kept.cache_clear()
+    for cached_function in (passes_self_check, has_varlen, jagged_layout):
+        cached_function.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -58,15 +58,15 @@ def documented_varlen(
     scale: float,
     window_size: tuple[int, int],
 ) -> Tensor:
-    """A CPU implementation of varlen_attn, which needs CUDA, after its documentation."""
+    """A CPU implementation of varlen_attn, which needs CUDA, according to its documentation."""
     assert cu_seq_q.dtype == cu_seq_k.dtype == torch.int32
     lengths = cu_seq_q.diff().tolist()
     assert max_q == max_k == max(lengths)
     mixed = []
     for q, k, v in zip(*(t.transpose(0, 1).split(lengths, dim=1) for t in (query, key, value)), strict=True):
         scores = q @ k.transpose(1, 2) * scale
-        place = torch.arange(q.shape[1])
-        before = place[:, None] - place
+        positions = torch.arange(q.shape[1])
+        before = positions[:, None] - positions
         left, right = window_size
         unseen = torch.zeros_like(before, dtype=torch.bool)
         unseen |= (before > left) if left >= 0 else unseen
@@ -79,9 +79,9 @@ def heads(dtype: torch.dtype = torch.float32, head_dim: int = HEAD_DIM) -> list[
     return list(torch.randn(4, TOKENS, HEADS, head_dim, generator=torch.Generator().manual_seed(0)).to(dtype).unbind())
 
 
-def with_gradients(**how) -> list[Tensor]:
+def with_gradients(**settings) -> list[Tensor]:
     query, key, value, grad_output = (tensor.requires_grad_() for tensor in heads())
-    out = attend(query, key, value, GROUPS, **how)
+    out = attend(query, key, value, GROUPS, **settings)
     return [out.detach(), *torch.autograd.grad(out, (query, key, value), grad_output)]
 
 
@@ -120,7 +120,7 @@ def test_torch_accepts_the_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "given", "backend"),
+    ("requested", "inputs", "backend"),
     [
         (None, {}, "varlen"),
         ("auto", {}, "varlen"),
@@ -143,23 +143,23 @@ def test_torch_accepts_the_call() -> None:
         ("nested", {"broken": True}, "groups"),
     ],
 )
-def test_choice_of_backend(asked: str | None, given: dict, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(cuda_attention.VARIABLE, raising=False)
-    if asked is not None:
-        monkeypatch.setenv(cuda_attention.VARIABLE, asked)
-    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: given.get("capability", (9, 0)))
-    if given.get("old torch"):
+    if requested is not None:
+        monkeypatch.setenv(cuda_attention.VARIABLE, requested)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: inputs.get("capability", (9, 0)))
+    if inputs.get("old torch"):
         monkeypatch.setattr(torch_varlen, "varlen_attn", older)
-    monkeypatch.setattr(cuda_attention, "passes_self_check", lambda *_: not given.get("broken"))
+    monkeypatch.setattr(cuda_attention, "passes_self_check", lambda *_: not inputs.get("broken"))
     with FakeTensorMode():
         query = torch.empty(
             TOKENS,
             HEADS,
-            given.get("head_dim", 32),
-            device=given.get("device", "cuda"),
-            dtype=given.get("dtype", torch.bfloat16),
+            inputs.get("head_dim", 32),
+            device=inputs.get("device", "cuda"),
+            dtype=inputs.get("dtype", torch.bfloat16),
         )
-        dropout, window = given.get("dropout", 0.0), given.get("sliding_window")
+        dropout, window = inputs.get("dropout", 0.0), inputs.get("sliding_window")
         assert choose_backend(query, query, query, longest=33, dropout=dropout, sliding_window=window) == backend
 
 
@@ -186,12 +186,12 @@ def one_text(query: Tensor, key: Tensor, value: Tensor, *_: object, scale: float
     return torch.einsum("hij,jhd->ihd", scores.softmax(2), value)
 
 
-def windowless(*given, window_size: tuple[int, int], **how) -> Tensor:
-    return documented_varlen(*given, window_size=(-1, -1), **how)
+def windowless(*arguments, window_size: tuple[int, int], **settings) -> Tensor:
+    return documented_varlen(*arguments, window_size=(-1, -1), **settings)
 
 
-def not_finite(*given, **how) -> Tensor:
-    return documented_varlen(*given, **how) * torch.nan
+def not_finite(*arguments, **settings) -> Tensor:
+    return documented_varlen(*arguments, **settings) * torch.nan
 
 
 def refuses(*_: object, **__: object) -> Tensor:
@@ -202,8 +202,8 @@ def older(query: Tensor, key: Tensor, value: Tensor, starts: Tensor, longest: in
     return query
 
 
-def wrong_gradient(*given, **how) -> Tensor:
-    out = documented_varlen(*given, **how)
+def wrong_gradient(*arguments, **settings) -> Tensor:
+    out = documented_varlen(*arguments, **settings)
     return out.detach() + 0.5 * (out - out.detach())
 
 

@@ -11,7 +11,7 @@ from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.kernels import kernels
 from tests.tiny import save_tiny
 
-WAYS = [
+IMPLEMENTATIONS = [
     pytest.param(
         "kernels", marks=pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")
     ),
@@ -20,8 +20,8 @@ WAYS = [
 MANY = 400_000
 
 
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+@pytest.fixture(params=IMPLEMENTATIONS)
+def implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "plain":
         monkeypatch.setattr(dropout, "kernels", lambda *_: None)
     return str(request.param)
@@ -31,7 +31,7 @@ def kept(p: float, count: int = MANY) -> Tensor:
     return (drop(torch.ones(count), p) != 0).float()
 
 
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("implementation")
 @pytest.mark.parametrize("p", [0.02, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_rate_and_scale(p: float, dtype: torch.dtype) -> None:
@@ -45,7 +45,7 @@ def test_rate_and_scale(p: float, dtype: torch.dtype) -> None:
         assert float(found.max()) == pytest.approx(1 / (1 - dropped), rel=1e-6)
 
 
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("implementation")
 def test_masks_are_uncorrelated() -> None:
     """No correlation between elements at many distances in one mask, nor between masks."""
     torch.manual_seed(2)
@@ -59,7 +59,7 @@ def test_masks_are_uncorrelated() -> None:
             assert abs(float((one * other).mean())) < bound
 
 
-@pytest.mark.usefixtures("way")
+@pytest.mark.usefixtures("implementation")
 def test_gradient_uses_the_same_mask() -> None:
     torch.manual_seed(3)
     x = torch.randn(50, 7, requires_grad=True)
@@ -83,9 +83,9 @@ def test_kernels_and_plain_torch_drop_the_same(dtype: torch.dtype, monkeypatch: 
     assert torch.equal(found, drop(x, 0.1))
 
 
-def splitmix(seed: int, place: int) -> int:
+def splitmix(seed: int, index: int) -> int:
     """SplitMix64 as published, in Python integers."""
-    word = (seed + (place + 1) * 0x9E3779B97F4A7C15) % 2**64
+    word = (seed + (index + 1) * 0x9E3779B97F4A7C15) % 2**64
     word = (word ^ word >> 30) * 0xBF58476D1CE4E5B9 % 2**64
     word = (word ^ word >> 27) * 0x94D049BB133111EB % 2**64
     return word ^ word >> 31

@@ -76,7 +76,7 @@ def test_hidden_returns_the_last_layer_in_the_callers_order(architecture: str, t
     torch.testing.assert_close(together, one_by_one, atol=1e-5, rtol=0)
     pooled = torch.stack([states.mean(0) for states in together.split([*map(len, ids)])])
     torch.testing.assert_close(pooled, encoder(ids), atol=1e-5, rtol=0)
-    together[0].square()[:5].sum().backward()  # the gradient of the first text's tokens only
+    together[0].square()[:5].sum().backward()  # only the first text's tokens have a gradient
     learned = encoder.backbone.get_input_embeddings().weight.grad.abs().amax(1).nonzero().flatten().tolist()
     assert learned == sorted(set(ids[0]))
 
@@ -159,12 +159,12 @@ def test_each_distinct_text_is_encoded_once(folder: Path, monkeypatch: pytest.Mo
 def test_batches_stay_within_the_token_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder.from_pretrained(folder)
     texts = sentences(40)
-    whole = encoder.encode(texts)
+    expected = encoder.encode(texts)
     seen: list[int] = []
     forward = Encoder.forward
     monkeypatch.setattr(encoder_module, "TOKENS_PER_BATCH", 30)
     monkeypatch.setattr(Encoder, "forward", lambda self, ids: seen.append(sum(map(len, ids))) or forward(self, ids))
-    assert np.abs(encoder.encode(texts) - whole).max() < 1e-5
+    assert np.abs(encoder.encode(texts) - expected).max() < 1e-5
     assert max(seen) <= 30
     assert len(seen) > 5
 
@@ -191,10 +191,10 @@ def test_truncated_texts_are_counted(folder: Path) -> None:
         vectors = encoder.encode(
             ["a dog", "a dog runs by the river", "a dog runs by a river", "a dog runs by the river"]
         )
-    np.testing.assert_array_equal(vectors[1], vectors[2])  # equal up to the cut
+    np.testing.assert_array_equal(vectors[1], vectors[2])  # equal up to the truncation
 
 
-def test_bad_texts_are_named(folder: Path) -> None:
+def test_invalid_texts_are_named(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     with pytest.raises(NearfarError, match="text 1 is NoneType"):
         encoder.encode(["a dog", None])  # type: ignore[list-item]
@@ -202,7 +202,7 @@ def test_bad_texts_are_named(folder: Path) -> None:
         encoder.encode("a dog")
 
 
-def test_bad_settings_are_named(folder: Path) -> None:
+def test_invalid_settings_are_named(folder: Path) -> None:
     with pytest.raises(NearfarError, match=r"unknown pooling 'meen'.*Did you mean 'mean'"):
         Encoder.from_pretrained(folder, pooling="meen")
     with pytest.raises(NearfarError, match=r"layers are 0 \(embeddings\) to 2"):

@@ -26,8 +26,8 @@ def test_damaged_folders_are_refused(folder: Path, tmp_path: Path) -> None:
         Encoder.from_pretrained(damaged)
 
     damaged = copy()
-    whole = (damaged / "model.safetensors").read_bytes()
-    (damaged / "model.safetensors").write_bytes(whole[: len(whole) // 2])
+    content = (damaged / "model.safetensors").read_bytes()
+    (damaged / "model.safetensors").write_bytes(content[: len(content) // 2])
     with pytest.raises(NearfarError, match="truncated or damaged"):
         Encoder.from_pretrained(damaged)
 
@@ -79,7 +79,7 @@ def test_unknown_modules_and_prompts_are_refused(folder: Path, tmp_path: Path) -
         Encoder.from_pretrained(tmp_path / "saved")
 
 
-def test_missing_weights_name_each_place_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_missing_weights_name_each_location_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(NearfarError, match=r"(?s)someone/some-encoder.*folder.*local hub cache.*hub:.*offline"):
         Encoder.from_pretrained("someone/some-encoder")

@@ -26,10 +26,10 @@ from tests.tiny import save_tiny
 
 TEXTS = ["a dog runs", "the cat", "a dog runs", "the apple in the park", "the cat", "apple"]
 """``apple`` is the only word with a damaged embedding; the first text with it is number 3."""
-MEANT = r"text 3 \(counted from 0\), '.*apple in the park': the model's output is not finite"
+MESSAGE = r"text 3 \(counted from 0\), '.*apple in the park': the model's output is not finite"
 
 
-def spoil(folder: Path, value: float = math.nan, *, word: str = "apple") -> Path:
+def write_not_finite(folder: Path, value: float = math.nan, *, word: str = "apple") -> Path:
     """Set the embedding of one word to a value that is not finite; only texts with this word are affected."""
     weights = load_file(folder / "model.safetensors")
     vocabulary = json.loads((folder / "tokenizer.json").read_text())["model"]["vocab"]
@@ -41,16 +41,16 @@ def spoil(folder: Path, value: float = math.nan, *, word: str = "apple") -> Path
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return spoil(save_tiny(tmp_path / "tiny"))
+    return write_not_finite(save_tiny(tmp_path / "tiny"))
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 @pytest.mark.parametrize("normalize", [False, True])
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_encode_names_the_text(tmp_path: Path, value: float, normalize: bool, precision: Precision) -> None:
-    encoder = Encoder.from_pretrained(spoil(save_tiny(tmp_path / "tiny"), value))
+    encoder = Encoder.from_pretrained(write_not_finite(save_tiny(tmp_path / "tiny"), value))
     encoder.train()
-    with pytest.raises(NearfarError, match=MEANT):
+    with pytest.raises(NearfarError, match=MESSAGE):
         encoder.encode(TEXTS, normalize=normalize, precision=precision)
     assert encoder.training
     assert np.isfinite(encoder.encode(TEXTS[:3], normalize=normalize, precision=precision)).all()
@@ -62,13 +62,13 @@ def test_without_the_check_vectors_are_returned_unchanged(folder: Path) -> None:
 
 
 def test_a_long_text_is_shortened_in_the_message() -> None:
-    said = str(NotFiniteError(7, "word " * 500))
-    assert said.startswith("text 7 (counted from 0), 'word word")
-    assert len(said) < 300
+    message = str(NotFiniteError(7, "word " * 500))
+    assert message.startswith("text 7 (counted from 0), 'word word")
+    assert len(message) < 300
 
 
 def test_layers_name_the_text(folder: Path) -> None:
-    with pytest.raises(NearfarError, match=MEANT):
+    with pytest.raises(NearfarError, match=MESSAGE):
         layer_embeddings(Encoder.from_pretrained(folder), TEXTS)
 
 
@@ -78,7 +78,7 @@ def blocks(encoder: Encoder) -> list[TokenBlock]:
 
 def test_blocks_report_the_global_number(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
-    with pytest.raises(NearfarError, match=MEANT):
+    with pytest.raises(NearfarError, match=MESSAGE):
         list(encode_blocks(encoder, blocks(encoder)))
 
 
@@ -97,20 +97,20 @@ def test_a_worker_reports_the_text(folder: Path) -> None:
 @pytest.mark.long
 def test_workers_report_the_global_number(folder: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
-    with pytest.raises(NearfarError, match=MEANT):
+    with pytest.raises(NearfarError, match=MESSAGE):
         list(encode_in_processes(iter(blocks(encoder)), WorkerConfig(folder, "mean", 62, False, False), ["cpu"]))
 
 
 def test_a_file_is_not_written(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(TEXTS) + "\n")
-    with pytest.raises(NearfarError, match=MEANT):
+    with pytest.raises(NearfarError, match=MESSAGE):
         encode(folder, input=tmp_path / "texts.txt", output=tmp_path / "out.npy", block=2, progress=False)
     assert not (tmp_path / "out.npy").exists()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_predict_names_the_row(tmp_path: Path, precision: Precision) -> None:
-    folder = spoil(save_tiny_for_pairs(tmp_path / "tiny"), math.inf)
+    folder = write_not_finite(save_tiny_for_pairs(tmp_path / "tiny"), math.inf)
     classifier = Classifier.from_pretrained(folder, label_names=("no", "yes"))
     rows = [("a dog",), ("the cat", "an apple"), ("the cat",)]
     with pytest.raises(NearfarError, match=r"text 1 \(counted from 0\), 'the cat / an apple': the model's output"):

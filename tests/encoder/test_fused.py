@@ -16,12 +16,12 @@ from tests.tiny import save_tiny
 
 SEED = 5
 compiled = pytest.mark.skipif(kernels() is None, reason="no compiler to build the kernels with")
-ways = pytest.mark.parametrize("way", [pytest.param("kernels", marks=compiled), "plain"])
+implementations = pytest.mark.parametrize("implementation", [pytest.param("kernels", marks=compiled), "plain"])
 
 
 @pytest.fixture(autouse=True)
-def _by(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if "way" in request.fixturenames and request.getfixturevalue("way") == "plain":
+def _implementation(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "implementation" in request.fixturenames and request.getfixturevalue("implementation") == "plain":
         monkeypatch.setattr(dropout, "kernels", lambda *_: None)
 
 
@@ -60,24 +60,24 @@ def formula(tensors: list[Tensor], norm: nn.LayerNorm, p: float) -> list[Tensor]
     return [out.detach(), x.grad, residual.grad, exact.weight.grad, exact.bias.grad]  # type: ignore[list-item]
 
 
-@ways
+@implementations
 @pytest.mark.parametrize("dim", [16, 48, 384, 40])
 @pytest.mark.parametrize("p", [0.0, 0.1])
-def test_equals_the_formula(way: str, dim: int, p: float) -> None:
+def test_equals_the_formula(implementation: str, dim: int, p: float) -> None:
     tensors, norm = given(dim)
     for ours, exact in zip(values_and_gradients(tensors, norm, p), formula(tensors, norm, p), strict=True):
         assert exact.norm() > 0
         assert float((ours - exact).norm() / exact.norm()) < 1e-6
 
 
-@ways
-def test_in_bfloat16_only_inputs_and_outputs_are_rounded(way: str) -> None:
+@implementations
+def test_in_bfloat16_only_inputs_and_outputs_are_rounded(implementation: str) -> None:
     """Gradients of the weights, which are sums over tokens, have float32 precision."""
     tensors, norm = given(48, tokens=5000)
     found = values_and_gradients([tensor.bfloat16() for tensor in tensors], norm, 0.1)
-    for place, (ours, exact) in enumerate(zip(found, formula(tensors, norm, 0.1), strict=True)):
-        assert ours.dtype == (torch.bfloat16 if place < 3 else torch.float32)
-        assert float((ours - exact).norm() / exact.norm()) < (3e-3 if place < 3 else 1e-5)
+    for index, (ours, exact) in enumerate(zip(found, formula(tensors, norm, 0.1), strict=True)):
+        assert ours.dtype == (torch.bfloat16 if index < 3 else torch.float32)
+        assert float((ours - exact).norm() / exact.norm()) < (3e-3 if index < 3 else 1e-5)
 
 
 @compiled
@@ -95,10 +95,10 @@ def test_a_float32_residual_is_cast_to_the_dtype_of_the_input() -> None:
     torch.testing.assert_close(out, add_norm(x.bfloat16(), residual.bfloat16(), norm))
 
 
-@ways
+@implementations
 @pytest.mark.parametrize("architecture", ["bert", "roberta", "xlm-roberta"])
 def test_a_backbone_gives_the_same_hidden_states(
-    way: str,
+    implementation: str,
     architecture: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -33,9 +33,9 @@ def test_views_equal_the_pooled_hidden_states(architecture: str, pooling: str, t
     ids = encoder.tokenize(TEXTS).ids
     expected = views_by_hand(encoder, ids, pooling)
     count = encoder.backbone.config.num_hidden_layers
-    whole = Guide(encoder.backbone, encoder.route, pooling=pooling)
-    found = whole.views(ids)
-    assert whole.layers == (0, count)
+    full = Guide(encoder.backbone, encoder.route, pooling=pooling)
+    found = full.views(ids)
+    assert full.layers == (0, count)
     assert found.shape == (len(TEXTS), count + 1, 32)
     assert expected.abs().amax(dim=(0, 2)).min() > 0.1
     assert (expected[:, 0] - expected[:, 1]).abs().max() > 0.1
@@ -118,22 +118,22 @@ def test_views_are_cached_by_text(encoder: Encoder, monkeypatch: pytest.MonkeyPa
     distinct = len({*map(tuple, ids)})
     assert distinct < len(ids)
     assert len(runs) == len({*map(tuple, ids[:6])})
-    whole = guide.views(ids)
+    first_views = guide.views(ids)
     assert sum(runs) == distinct
-    assert torch.equal(whole[:6], first)
-    torch.testing.assert_close(whole, expected, atol=1e-5, rtol=0)
-    later = Guide(encoder.backbone, encoder.route, keep=True)  # as after a resume: requested in another batch
-    assert torch.equal(later.views(ids[::-1]), whole.flip(0))
+    assert torch.equal(first_views[:6], first)
+    torch.testing.assert_close(first_views, expected, atol=1e-5, rtol=0)
+    resumed = Guide(encoder.backbone, encoder.route, keep=True)  # as after a resume: requested in another batch
+    assert torch.equal(resumed.views(ids[::-1]), first_views.flip(0))
     assert not guide.state_dict().keys() - guide.backbone.state_dict(prefix="backbone.").keys()
 
     runs.clear()
     monkeypatch.setattr(guide_module, "BATCH_SIZE", 3)
-    ahead = Guide(encoder.backbone, encoder.route, keep=True)
-    ahead.precompute_views(ids)
+    precomputed = Guide(encoder.backbone, encoder.route, keep=True)
+    precomputed.precompute_views(ids)
     assert runs == [3] * (distinct // 3) + [distinct % 3] * (distinct % 3 > 0)
     runs.clear()
-    torch.testing.assert_close(ahead.views(ids), expected, atol=1e-5, rtol=0)
-    ahead.precompute_views(ids)
+    torch.testing.assert_close(precomputed.views(ids), expected, atol=1e-5, rtol=0)
+    precomputed.precompute_views(ids)
     Guide(encoder.backbone, encoder.route).precompute_views(ids)
     assert runs == []
 

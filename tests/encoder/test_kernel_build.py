@@ -22,7 +22,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    ("script", "says"),
+    ("script", "message"),
     [
         ("exit 3", "compiler: exit status 3."),
         ("exit 0", "compiler: gave no library and no message."),
@@ -37,13 +37,13 @@ pytestmark = [
     ],
 )
 def test_a_compiler_error_is_reported_and_cached(
-    script: str, says: str, compiler: Callable[[str], Callable[[], list[str]]], tmp_path: Path
+    script: str, message: str, compiler: Callable[[str], Callable[[], list[str]]], tmp_path: Path
 ) -> None:
     calls = compiler(script)
-    assert says in fallback_warning()
+    assert message in fallback_warning()
     assert len(calls()) == 1
     next_process()
-    assert says in fallback_warning()
+    assert message in fallback_warning()
     assert len(calls()) == 1, "the second process compiled again"
     assert not list((tmp_path / "cache").rglob("kernels-build-*"))
 
@@ -91,13 +91,13 @@ def test_a_compiler_that_hangs_is_killed_with_its_children(
 
 
 @pytest.mark.parametrize(
-    ("named", "says"),
+    ("program", "message"),
     [("/nowhere/c++", "CXX is /nowhere/c++, but there is no such program"), ("", "no C++ compiler was found")],
 )
-def test_without_a_compiler(named: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CXX", named)
+def test_without_a_compiler(program: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", program)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert says in fallback_warning()
+    assert message in fallback_warning()
     assert not (tmp_path / "cache").exists()
 
 
@@ -121,9 +121,9 @@ def test_built_once(compiler: Callable[[str], Callable[[], list[str]]], library:
     assert "-fopenmp" in calls()[0]
     assert len(list((tmp_path / "cache" / "nearfar").iterdir())) == 2  # the library and its record
     kernels.kernels("dropout")
-    told = kernels_status()
-    assert told["used"] == ["dropout"]
-    assert told["compiler"] == "fake c++ 1.0"
+    status = kernels_status()
+    assert status["used"] == ["dropout"]
+    assert status["compiler"] == "fake c++ 1.0"
 
 
 def test_the_default_compiler_builds_them(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,10 +230,10 @@ def _no_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "home", home)
 
 
-@pytest.mark.parametrize(("broken", "told"), [(_file_in_the_way, True), (_no_home, False)])
+@pytest.mark.parametrize(("broken", "warned"), [(_file_in_the_way, True), (_no_home, False)])
 def test_without_a_usable_cache_a_private_temporary_folder_is_used(
     broken: Callable[..., None],
-    told: bool,
+    warned: bool,
     compiler: Callable[[str], Callable[[], list[str]]],
     library: Path,
     tmp_path: Path,
@@ -241,12 +241,12 @@ def test_without_a_usable_cache_a_private_temporary_folder_is_used(
 ) -> None:
     calls = compiler(f'{OUT}cp {library} "$2"')
     broken(tmp_path, monkeypatch)
-    with warnings.catch_warnings(record=True) as said:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         assert kernels.kernels() is not None
-    assert [str(one.message).startswith(f"{tmp_path / 'cache' / 'nearfar'} cannot be written (") for one in said] == [
+    assert [str(one.message).startswith(f"{tmp_path / 'cache' / 'nearfar'} cannot be written (") for one in caught] == [
         True
-    ] * told
+    ] * warned
     (folder,) = (tmp_path / "tmp").iterdir()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     next_process()
@@ -259,9 +259,9 @@ def _open_to_all(folder: Path) -> None:
     folder.chmod(0o777)
 
 
-@pytest.mark.parametrize("planted", [_open_to_all, lambda folder: folder.symlink_to(folder.parent), Path.touch])
+@pytest.mark.parametrize("make_untrusted", [_open_to_all, lambda folder: folder.symlink_to(folder.parent), Path.touch])
 def test_a_folder_that_others_can_write_to_is_not_trusted(
-    planted: Callable[[Path], None],
+    make_untrusted: Callable[[Path], None],
     compiler: Callable[[str], Callable[[], list[str]]],
     library: Path,
     tmp_path: Path,
@@ -269,5 +269,5 @@ def test_a_folder_that_others_can_write_to_is_not_trusted(
 ) -> None:
     compiler(f'{OUT}cp {library} "$2"')
     _file_in_the_way(tmp_path, monkeypatch)
-    planted(tmp_path / "tmp" / f"nearfar-{os.getuid()}")
+    make_untrusted(tmp_path / "tmp" / f"nearfar-{os.getuid()}")
     assert "cannot be written" in fallback_warning()

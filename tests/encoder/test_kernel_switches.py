@@ -32,7 +32,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _afterwards() -> None:
+def _clear_caches() -> None:
     yield
     kernels.kernels.cache_clear()
 
@@ -101,12 +101,12 @@ def test_the_benchmark_switches_them(
     benchmark = importlib.import_module("compiled_kernels")
     used: list[set[str]] = []
 
-    def noting(parts: tuple[str, ...]) -> None:
+    def record_parts(parts: tuple[str, ...]) -> None:
         used.append(set(called))
         called.clear()
         switch(parts, monkeypatch)
 
-    monkeypatch.setattr(benchmark, "switch", noting)
+    monkeypatch.setattr(benchmark, "switch", record_parts)
     monkeypatch.setattr(benchmark, "native_bf16", lambda _: False)
     flags = ["measure", "--rounds", "1", "--steps", "1", "--batch-size", "8", "--model", str(tiny)]
     monkeypatch.setattr(sys, "argv", ["compiled_kernels.py", *flags])

@@ -19,7 +19,7 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    ("asked", "chosen"),
+    ("requested", "chosen"),
     [
         (None, KERNEL_NAMES),
         ("1", KERNEL_NAMES),
@@ -30,15 +30,15 @@ pytestmark = [
     ],
 )
 def test_the_environment_variable_selects_kernels(
-    asked: str | None,
+    requested: str | None,
     chosen: tuple[str, ...],
     compiler: Callable[[str], Callable[[], list[str]]],
     library: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls = compiler(f'{OUT}cp {library} "$2"')
-    if asked is not None:
-        monkeypatch.setenv("NEARFAR_KERNELS", asked)
+    if requested is not None:
+        monkeypatch.setenv("NEARFAR_KERNELS", requested)
     assert [part for part in KERNEL_NAMES if kernels.kernels(part) is not None] == list(chosen)
     assert kernels_status()["used"] == sorted(chosen)
     assert bool(calls()) == bool(chosen)
@@ -51,22 +51,22 @@ def test_an_unknown_kernel_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("system", "asked", "wanted"), [("win32", "", False), ("darwin", "", False), ("darwin", "1", True)]
+    ("system", "requested", "used"), [("win32", "", False), ("darwin", "", False), ("darwin", "1", True)]
 )
 def test_other_systems_use_them_only_on_request(
     system: str,
-    asked: str,
-    wanted: bool,
+    requested: str,
+    used: bool,
     compiler: Callable[[str], Callable[[], list[str]]],
     library: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(machine, "SYSTEM", system)
-    monkeypatch.setenv("NEARFAR_KERNELS", asked)
+    monkeypatch.setenv("NEARFAR_KERNELS", requested)
     calls = compiler(f'{OUT}cp {library} "$2"')
-    assert (kernels.kernels() is not None) == wanted
-    assert len(calls()) == wanted
-    if wanted:  # Apple's compiler does not support the flag
+    assert (kernels.kernels() is not None) == used
+    assert len(calls()) == used
+    if used:  # Apple's compiler does not support the flag
         assert " -fopenmp" not in calls()[0].replace("-Xpreprocessor -fopenmp", "")
     else:
         assert system in kernels_status()["why_not"]

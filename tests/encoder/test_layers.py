@@ -49,8 +49,8 @@ def test_modules_after_the_pooling_are_applied(folder: Path, tmp_path: Path) -> 
 
 def test_one_pass_over_distinct_texts_within_the_token_budget(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder.from_pretrained(folder)
-    whole = layer_embeddings(encoder, TEXTS)
-    assert {pooling for _, pooling in whole} == {"cls", "mean", "max"}
+    expected = layer_embeddings(encoder, TEXTS)
+    assert {pooling for _, pooling in expected} == {"cls", "mean", "max"}
     batches: list[tuple[int, ...]] = []
 
     def counting(backbone, batch, route, *, all_layers):
@@ -66,7 +66,7 @@ def test_one_pass_over_distinct_texts_within_the_token_budget(folder: Path, monk
     assert sum(map(len, batches)) == len(set(TEXTS)) < len(TEXTS)
     assert len(batches) > 2
     assert max(map(sum, batches)) <= 45
-    for key, vectors in whole.items():
+    for key, vectors in expected.items():
         np.testing.assert_allclose(again[key], vectors, atol=1e-5, rtol=0)
         np.testing.assert_array_equal(vectors[TEXTS.index("a dog")], vectors[11])
 

@@ -70,4 +70,4 @@ def test_saved_folder_gives_the_same_vectors_in_sentence_transformers(pooling: s
     assert np.abs(theirs).max() > 0.1
     assert np.abs(ours - theirs).max() <= 1e-6
     others = Encoder.from_pretrained(tmp_path / "tiny", pooling=pooling.split(":")[2]).encode(texts)
-    assert np.abs(others - theirs).max() > 0.05  # the layer does matter
+    assert np.abs(others - theirs).max() > 0.05  # the layer has an effect

@@ -21,7 +21,7 @@ def encoder(tmp_path: Path) -> Encoder:
 
 
 @pytest.mark.parametrize(
-    ("asked", "native", "environment", "used"),
+    ("requested", "native", "environment", "used"),
     [
         ("auto", True, None, "bf16"),
         ("auto", False, None, "fp32"),
@@ -35,33 +35,33 @@ def encoder(tmp_path: Path) -> Encoder:
     ],
 )
 def test_resolved_precision(
-    asked: Precision, native: bool, environment: str | None, used: str, monkeypatch: pytest.MonkeyPatch
+    requested: Precision, native: bool, environment: str | None, used: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(monkeypatch, native=native)
     if environment is not None:
         monkeypatch.setenv("NEARFAR_PRECISION", environment)
-    assert resolve(asked, "cpu") == used  # and warns of nothing, as warnings are errors
-    assert precision_record(resolve(asked, "cpu"), "cpu") == used
+    assert resolve(requested, "cpu") == used  # without a warning, because warnings are errors in tests
+    assert precision_record(resolve(requested, "cpu"), "cpu") == used
 
 
-@pytest.mark.parametrize(("asked", "environment"), [("bf16", "fp32"), ("auto", "bf16")])
-def test_emulated_bfloat16_warns_once(asked: Precision, environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("requested", "environment"), [("bf16", "fp32"), ("auto", "bf16")])
+def test_emulated_bfloat16_warns_once(requested: Precision, environment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, native=False)
     monkeypatch.setenv("NEARFAR_PRECISION", environment)
     with pytest.warns(UserWarning, match=WARNING) as caught:
-        assert [resolve(asked, "cpu") for _ in range(3)] == ["bf16"] * 3
+        assert [resolve(requested, "cpu") for _ in range(3)] == ["bf16"] * 3
     assert len(caught) == 1
-    told = str(caught[0].message)
-    assert told.endswith(" Use --precision fp32.")
-    assert "\n" not in told
+    message = str(caught[0].message)
+    assert message.endswith(" Use --precision fp32.")
+    assert "\n" not in message
     assert precision_record("bf16", "cpu") == EMULATED
 
 
-@pytest.mark.parametrize(("factor", "told"), [(3.27, "3.3 times slower than"), (0.9, "not faster than")])
-def test_the_measured_slowdown_is_reported(factor: float, told: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("factor", "comparison"), [(3.27, "3.3 times slower than"), (0.9, "not faster than")])
+def test_the_measured_slowdown_is_reported(factor: float, comparison: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, native=False)
     monkeypatch.setattr(precision, "bf16_slowdown", lambda: factor)
-    with pytest.warns(UserWarning, match=f"processor: {told} fp32 here"):
+    with pytest.warns(UserWarning, match=f"processor: {comparison} fp32 here"):
         resolve("bf16", "cpu")
 
 
@@ -79,22 +79,22 @@ def test_the_requested_device_is_checked(monkeypatch: pytest.MonkeyPatch) -> Non
     precision._is_native.cache_clear()
 
 
-@pytest.mark.parametrize("nonsense", ["bf32", "BF16", "fp16", "1"])
-def test_invalid_values_are_refused(nonsense: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(NearfarError, match=f"--precision '{nonsense}': must be auto, fp32 or bf16"):
-        check_precision(nonsense)
-    monkeypatch.setenv("NEARFAR_PRECISION", nonsense)
-    with pytest.raises(NearfarError, match=f"NEARFAR_PRECISION='{nonsense}': must be auto, fp32 or bf16"):
+@pytest.mark.parametrize("value", ["bf32", "BF16", "fp16", "1"])
+def test_invalid_values_are_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(NearfarError, match=f"--precision '{value}': must be auto, fp32 or bf16"):
+        check_precision(value)
+    monkeypatch.setenv("NEARFAR_PRECISION", value)
+    with pytest.raises(NearfarError, match=f"NEARFAR_PRECISION='{value}': must be auto, fp32 or bf16"):
         resolve("auto", "cpu")
 
 
 @pytest.mark.parametrize(
-    ("begun", "native", "used"),
+    ("recorded", "native", "used"),
     [("fp32", True, "fp32"), ("fp32", False, "fp32"), ("bf16", True, "bf16"), (EMULATED, True, "bf16")],
 )
-def test_resumed_precision(begun: str, native: bool, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resumed_precision(recorded: str, native: bool, used: str, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, native=native)
-    assert resumed_precision(begun, "cpu", what="it") == used
+    assert resumed_precision(recorded, "cpu", what="it") == used
 
 
 def test_native_bfloat16_is_not_resumed_with_emulation(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,17 +112,17 @@ def test_encode_and_predict_use_the_requested_precision(tmp_path: Path, monkeypa
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
     classifier = Classifier.from_pretrained(tmp_path / "tiny", label_names=("no", "yes"))
 
-    def computed(asked: Precision) -> tuple[np.ndarray, np.ndarray]:
+    def computed(requested: Precision) -> tuple[np.ndarray, np.ndarray]:
         items = [(text,) for text in texts]
-        return encoder.encode(texts, precision=asked), classifier.predict(items, precision=asked)
+        return encoder.encode(texts, precision=requested), classifier.predict(items, precision=requested)
 
     machine(monkeypatch, native=True)
-    whole, half, best = (computed(asked) for asked in ("fp32", "bf16", "auto"))
+    full, half, automatic = (computed(requested) for requested in ("fp32", "bf16", "auto"))
     machine(monkeypatch, native=False)
-    for exact, rough, chosen, elsewhere in zip(whole, half, best, computed("auto"), strict=True):
+    for exact, rough, chosen, without_native in zip(full, half, automatic, computed("auto"), strict=True):
         assert 0 < np.abs(exact - rough).max() < 0.2
         np.testing.assert_allclose(chosen, rough, atol=1e-5)
-        np.testing.assert_allclose(elsewhere, exact, atol=1e-5)
+        np.testing.assert_allclose(without_native, exact, atol=1e-5)
     with pytest.warns(UserWarning, match=WARNING):
         encoder.encode(texts, precision="bf16")
 

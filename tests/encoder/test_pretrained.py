@@ -20,8 +20,8 @@ from tests.tiny import save_tiny
 from tests.tiny_seq2seq import save_tiny_seq2seq
 
 SOURCE = Path(nearfar.__file__).parent
-DOOR = SOURCE / "encoder" / "pretrained.py"
-OURS = {"Encoder", "Classifier"}
+LOADER_FILE = SOURCE / "encoder" / "pretrained.py"
+OWN_CLASSES = {"Encoder", "Classifier"}
 LIBRARIES = ("transformers", "tokenizers", "sentence_transformers")
 LOADERS = {"SentenceTransformer", "CrossEncoder", "Transformer", "pipeline", "import_from_string"}
 LOADING = {"from_pretrained", "from_file", "get_class_from_dynamic_module"}
@@ -36,18 +36,18 @@ def loaders_called(file: Path) -> list[tuple[ast.Call, str]]:
         called = ast.unparse(node.func)
         owner, _, name = called.rpartition(".")
         module_loaded = name == "load" and ("st." in called or "modules" in called)
-        if (name in LOADING and owner not in OURS) or name in LOADERS or module_loaded:
+        if (name in LOADING and owner not in OWN_CLASSES) or name in LOADERS or module_loaded:
             found.append((node, f"{file.relative_to(SOURCE)}: {called}"))
     return found
 
 
 def test_loaders_are_called_in_one_file_only() -> None:
-    elsewhere = [call for file in SOURCE.rglob("*.py") if file != DOOR for _, call in loaders_called(file)]
+    elsewhere = [call for file in SOURCE.rglob("*.py") if file != LOADER_FILE for _, call in loaders_called(file)]
     assert [call for call in elsewhere if "Glove.from_file" not in call] == []
     imported = {
         (file.relative_to(SOURCE), alias.name)
         for file in SOURCE.rglob("*.py")
-        if file != DOOR
+        if file != LOADER_FILE
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in LIBRARIES
         for alias in node.names
@@ -57,39 +57,39 @@ def test_loaders_are_called_in_one_file_only() -> None:
 
 
 def test_each_call_disables_remote_code() -> None:
-    calls = loaders_called(DOOR)
+    calls = loaders_called(LOADER_FILE)
     assert len(calls) >= 6
     for node, call in calls:
-        said = {ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "trust_remote_code"}
-        if call.endswith(": Transformer"):  # which passes it in the settings of its three parts
-            said = set()
+        values = {ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg == "trust_remote_code"}
+        if call.endswith(": Transformer"):  # it passes the argument in the settings of its three parts
+            values = set()
             for part in ("config_kwargs", "model_kwargs", "processor_kwargs"):
-                given = next(keyword.value for keyword in node.keywords if keyword.arg == part)
-                assert "'trust_remote_code': False" in ast.unparse(given), part
-            said = {"False"}
-        assert said == {"False"}, call
+                value = next(keyword.value for keyword in node.keywords if keyword.arg == part)
+                assert "'trust_remote_code': False" in ast.unparse(value), part
+            values = {"False"}
+        assert values == {"False"}, call
 
 
 def test_datasets_are_loaded_without_code() -> None:
-    """The library no longer supports scripts; it is called in one file."""
+    """The library no longer supports loading scripts; it is called in one file."""
     assert "trust_remote_code" not in inspect.signature(datasets.load_dataset).parameters
     callers = {file.name for file in SOURCE.rglob("*.py") if "load_dataset(" in file.read_text(encoding="utf-8")}
     assert callers == {"hub.py"}
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
+def loaders(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     """The loaders that were called, and their values of trust_remote_code."""
     seen: list[tuple[str, Any]] = []
 
-    def watch(kind: type, name: str) -> None:
-        load = getattr(kind, name).__func__
+    def watch(loader_class: type, name: str) -> None:
+        load = getattr(loader_class, name).__func__
 
         def loaded(cls: type, *arguments: Any, **settings: Any) -> Any:
             seen.append((cls.__name__, settings.get("trust_remote_code")))
             return load(cls, *arguments, **settings)
 
-        monkeypatch.setattr(kind, name, classmethod(loaded))
+        monkeypatch.setattr(loader_class, name, classmethod(loaded))
 
     for auto in ("AutoConfig", "AutoTokenizer", "AutoModel", "AutoModelForSequenceClassification"):
         watch(getattr(transformers, auto), "from_pretrained")
@@ -98,28 +98,28 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Any]]:
     return seen
 
 
-def test_all_loaders_are_called_with_trust_remote_code_false(told: list[tuple[str, Any]], tmp_path: Path) -> None:
+def test_all_loaders_are_called_with_trust_remote_code_false(loaders: list[tuple[str, Any]], tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"))
-    assert told == [("AutoConfig", False), ("AutoModel", False), *told[2:]]
+    assert loaders == [("AutoConfig", False), ("AutoModel", False), *loaders[2:]]
     encoder.add_dense()
     encoder.normalizes = True
-    del told[:]
+    del loaders[:]
     encoder.save_pretrained(tmp_path / "saved")
-    assert {name for name, _ in told} >= {"AutoConfig", "AutoModel"}
+    assert {name for name, _ in loaders} >= {"AutoConfig", "AutoModel"}
     Encoder.from_pretrained(tmp_path / "saved")
-    assert {"Dense", "AutoTokenizer"} <= {name for name, _ in told}
-    assert {trust for _, trust in told} == {False}
+    assert {"Dense", "AutoTokenizer"} <= {name for name, _ in loaders}
+    assert {trust for _, trust in loaders} == {False}
     save_tiny_for_pairs(tmp_path / "pairs")
     save_tiny_seq2seq(tmp_path / "translator")
-    del told[:]
+    del loaders[:]
     Classifier.from_pretrained(tmp_path / "pairs", label_names=("no", "yes")).save_pretrained(tmp_path / "classifier")
     load_translator(tmp_path / "translator", max_length=9)
-    assert {"AutoModelForSequenceClassification", "AutoModelForSeq2SeqLM"} <= {name for name, _ in told}
-    assert {trust for _, trust in told} == {False}
+    assert {"AutoModelForSequenceClassification", "AutoModelForSeq2SeqLM"} <= {name for name, _ in loaders}
+    assert {trust for _, trust in loaders} == {False}
 
 
 @pytest.mark.parametrize(
-    ("raised", "said"),
+    ("raised", "message"),
     [
         (
             PermissionError(13, "Permission denied", "/there/config.json"),
@@ -137,8 +137,8 @@ def test_all_loaders_are_called_with_trust_remote_code_false(told: list[tuple[st
         (NearfarError("as it is"), "^as it is$"),
     ],
 )
-def test_library_errors_become_one_sentence_about_a_file(raised: Exception, said: str) -> None:
-    with pytest.raises(NearfarError, match=said) as caught, opening(Path("FILE")):
+def test_library_errors_become_one_sentence_about_a_file(raised: Exception, message: str) -> None:
+    with pytest.raises(NearfarError, match=message) as caught, opening(Path("FILE")):
         raise raised
     assert "\n" not in str(caught.value)
 

@@ -104,7 +104,7 @@ def test_token_types_reach_the_backbone_on_both_routes(architecture: str, tmp_pa
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture))
     assert encoder.route.ragged
     ids = encoder.tokenize(sentences(9, longest=20)).ids
-    types = [[int(3 * place > len(text)) for place in range(len(text))] for text in ids]
+    types = [[int(3 * index > len(text)) for index in range(len(text))] for text in ids]
     with torch.no_grad():
         ragged = hidden_states(encoder.backbone, RaggedBatch.pack(ids, types=types), encoder.route)[0]
         encoder.backbone.set_attn_implementation("eager")

@@ -34,10 +34,10 @@ def test_each_distinct_text_of_a_block_is_encoded_once(encoder: Encoder, monkeyp
     seen: list[int] = []
     forward = Encoder.forward
     monkeypatch.setattr(Encoder, "forward", lambda self, ids: seen.append(len(ids)) or forward(self, ids))
-    told: list[int] = []
+    truncated_counts: list[int] = []
     blocks = [(0, ["a dog", "a cat", "a dog", "a dog"]), (4, ["a dog", "a dog"])]
-    found = list(encode_blocks(encoder, tokenize_blocks(encoder, blocks), on_batch=told.append))
-    assert seen == told == [2, 1]
+    found = list(encode_blocks(encoder, tokenize_blocks(encoder, blocks), on_batch=truncated_counts.append))
+    assert seen == truncated_counts == [2, 1]
     (first, vectors), _ = found
     assert first.rows.tolist() == [0, 1, 0, 0]
     np.testing.assert_array_equal(first.expand_distinct(vectors), vectors[[0, 1, 0, 0]])
@@ -51,23 +51,23 @@ def test_truncated_texts_are_counted(encoder: Encoder) -> None:
 
 
 def test_prefetch_computes_one_item_ahead_in_a_thread() -> None:
-    made: list[tuple[int, int]] = []
-    asked = threading.Semaphore(0)
+    computed: list[tuple[int, int]] = []
+    requested = threading.Semaphore(0)
 
     def items() -> Iterator[int]:
         for number in range(5):
-            made.append((number, threading.get_ident()))
-            asked.release()
+            computed.append((number, threading.get_ident()))
+            requested.release()
             yield number
 
     used = []
     for item in prefetch(items()):
         for _ in range(2 if item == 0 else item < 4):  # the following item is computed without a request
-            assert asked.acquire(timeout=10)
+            assert requested.acquire(timeout=10)
         used.append(item)
-        assert len(made) == min(item + 2, 5)
+        assert len(computed) == min(item + 2, 5)
     assert used == [0, 1, 2, 3, 4]
-    assert threading.get_ident() not in {thread for _, thread in made}
+    assert threading.get_ident() not in {thread for _, thread in computed}
 
 
 def test_an_error_in_prefetch_is_raised_at_its_item() -> None:

@@ -38,16 +38,16 @@ def gradients(embedding: nn.Embedding, steps: list[list[Tensor]]) -> list[Tensor
 
 def test_embedding_has_autograds_gradient() -> None:
     plain = nn.Embedding(30, 6, padding_idx=0)
-    twin = nn.Embedding(30, 6, padding_idx=0)
-    twin.load_state_dict(plain.state_dict())
-    add_gradients_in_place(twin)
+    copy = nn.Embedding(30, 6, padding_idx=0)
+    copy.load_state_dict(plain.state_dict())
+    add_gradients_in_place(copy)
     generator = torch.Generator().manual_seed(0)
     steps = [[torch.randint(30, shape, generator=generator) for shape in ((4, 5), (7,))] for _ in range(3)]
-    for one, other in zip(gradients(twin, steps), gradients(plain, steps), strict=True):
+    for one, other in zip(gradients(copy, steps), gradients(plain, steps), strict=True):
         torch.testing.assert_close(one, other)
-    assert not twin(steps[0][0]).detach().requires_grad
+    assert not copy(steps[0][0]).detach().requires_grad
     with torch.no_grad():
-        assert not twin(steps[0][0]).requires_grad
+        assert not copy(steps[0][0]).requires_grad
 
 
 def test_embedding_tied_to_an_output_layer() -> None:

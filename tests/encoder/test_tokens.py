@@ -26,7 +26,7 @@ from tests.tiny import save_tiny, sentences
 
 TEXTS = list(dict.fromkeys(sentences(40, longest=20)))
 IN_FILE = pytest.mark.parametrize("in_file", [False, True], ids=["memory", "file"])
-LINUX = pytest.mark.skipif(sys.platform != "linux", reason="files are shared by way of /proc")
+LINUX = pytest.mark.skipif(sys.platform != "linux", reason="files are shared through /proc")
 
 
 def single_process(compute: Callable[[], Any]) -> Any:
@@ -38,7 +38,7 @@ def character_codes(texts: Sequence[str], *, longest: int = 10) -> tuple[list[li
     return [list(map(ord, text[:longest])) for text in texts], sum(len(text) > longest for text in texts)
 
 
-def never(texts: Sequence[str]) -> tuple[list[list[int]], int]:
+def fail(texts: Sequence[str]) -> tuple[list[list[int]], int]:
     raise AssertionError(f"tokenises {texts}")
 
 
@@ -83,19 +83,19 @@ def test_batches_and_vectors_equal_those_without_a_store(
     for keep in (False, True):
         guides = [Guide(encoder.backbone, encoder.route, keep=keep) for _ in range(2)]
         assert torch.equal(training.views(guides[0])(texts), guides[1].views(plain))
-    whole = encoder.tokenize(TEXTS, max_length=12)
-    assert 0 < training.tokens.truncated == whole.truncated < len(TEXTS) == len(training.tokens)
-    assert len(training.tokens.flat) == sum(map(len, whole.ids))
+    expected = encoder.tokenize(TEXTS, max_length=12)
+    assert 0 < training.tokens.truncated == expected.truncated < len(TEXTS) == len(training.tokens)
+    assert len(training.tokens.flat) == sum(map(len, expected.ids))
 
 
 @IN_FILE
 def test_each_text_is_tokenised_and_counted_once(in_file: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch, in_file=in_file)
-    asked: list[str] = []
+    tokenised: list[str] = []
 
     def tokenize(texts: Sequence[str]) -> tuple[list[list[int]], int]:
         assert len(texts) <= 7
-        asked.extend(texts)
+        tokenised.extend(texts)
         return character_codes(texts)
 
     store = TokenStore(tokenize, vocabulary=256, broadcast_from_first=single_process)
@@ -103,7 +103,7 @@ def test_each_text_is_tokenised_and_counted_once(in_file: bool, monkeypatch: pyt
     store.read([long, "short", long])
     store.read(["short", *TEXTS, long])
     store.read([])
-    assert asked == [long, "short", *TEXTS]
+    assert tokenised == [long, "short", *TEXTS]
     assert store.truncated == 1 + sum(len(text) > 10 for text in TEXTS)
     assert ids_of(store, [long, "short"]) == character_codes([long, "short"])[0]
     with pytest.raises(KeyError):
@@ -111,7 +111,7 @@ def test_each_text_is_tokenised_and_counted_once(in_file: bool, monkeypatch: pyt
 
 
 def test_no_texts() -> None:
-    store = TokenStore(never, vocabulary=256, broadcast_from_first=single_process)
+    store = TokenStore(fail, vocabulary=256, broadcast_from_first=single_process)
     store.read([])
     assert (len(store), store.truncated, len(store.flat)) == (0, 0, 0)
     assert len(store.select([])) == 0
@@ -147,13 +147,13 @@ def test_more_tokens_than_32_bits_can_index(tmp_path: Path) -> None:
     store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process)
     store.read(["a"])
     assert store.offsets.dtype == np.int64
-    many = 2**31 + 5
+    start = 2**31 + 5
     file = tmp_path / "sparse"  # a sparse file, which takes no disk space
     with file.open("wb") as stream:
-        stream.seek(2 * many)
+        stream.seek(2 * start)
         stream.write(np.array([7, 8, 9], dtype=np.uint16).data)
     flat = np.asarray(np.memmap(file, dtype=np.uint16, mode="r"))
-    batch = RaggedBatch.pack(TokenRows(flat, starts=np.array([many, 3, many + 2]), lengths=np.array([2, 1, 1])))
+    batch = RaggedBatch.pack(TokenRows(flat, starts=np.array([start, 3, start + 2]), lengths=np.array([2, 1, 1])))
     assert batch.ids.tolist() == [0, 9, 7, 8]
 
 
@@ -169,31 +169,31 @@ class BroadcastLog:
     """Records the broadcasts of the first process and replays them to another."""
 
     def __init__(self) -> None:
-        self.told: list[Any] = []
+        self.messages: list[Any] = []
 
     def record(self, compute: Callable[[], Any]) -> Any:
-        self.told.append(compute())
-        return self.told[-1]
+        self.messages.append(compute())
+        return self.messages[-1]
 
     def replay(self) -> Callable[[Callable[[], Any]], Any]:
-        told = iter(self.told)
-        return lambda _: next(told)
+        messages = iter(self.messages)
+        return lambda _: next(messages)
 
 
 @LINUX
-@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("other_machine", [False, True])
 def test_other_processes_map_the_first_ones_file_unless_on_another_machine(
-    apart: bool, monkeypatch: pytest.MonkeyPatch
+    other_machine: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_blocks(monkeypatch)
-    told = BroadcastLog()
-    first = TokenStore(character_codes, vocabulary=256, broadcast_from_first=told.record)
+    log = BroadcastLog()
+    first = TokenStore(character_codes, vocabulary=256, broadcast_from_first=log.record)
     first.read(TEXTS[:20])
     first.read(TEXTS)
-    assert len(told.told) == 1 + 3 + -(-(len(TEXTS) - 20) // 7)  # the path of the file, and each block
-    if apart:
+    assert len(log.messages) == 1 + 3 + -(-(len(TEXTS) - 20) // 7)  # the path of the file, and each block
+    if other_machine:
         monkeypatch.setattr(platform, "node", lambda: "elsewhere")
-    second = TokenStore(character_codes if apart else never, vocabulary=256, broadcast_from_first=told.replay())
+    second = TokenStore(character_codes if other_machine else fail, vocabulary=256, broadcast_from_first=log.replay())
     second.read(TEXTS[:20])
     second.read(TEXTS)
     assert ids_of(second, TEXTS) == ids_of(first, TEXTS) == character_codes(TEXTS)[0]
@@ -204,13 +204,13 @@ def test_other_processes_map_the_first_ones_file_unless_on_another_machine(
 @LINUX
 def test_another_file_at_the_same_path_is_not_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     small_blocks(monkeypatch)
-    told = BroadcastLog()
-    first = TokenStore(character_codes, vocabulary=256, broadcast_from_first=told.record)
+    log = BroadcastLog()
+    first = TokenStore(character_codes, vocabulary=256, broadcast_from_first=log.record)
     first.read(TEXTS)
     with tempfile.TemporaryFile() as other:
-        (place, identity), *rest = told.told
-        told.told = [(f"{place.rpartition('/')[0]}/{other.fileno()}", identity), *rest]
-        second = TokenStore(character_codes, vocabulary=256, broadcast_from_first=told.replay())
+        (path, identity), *rest = log.messages
+        log.messages = [(f"{path.rpartition('/')[0]}/{other.fileno()}", identity), *rest]
+        second = TokenStore(character_codes, vocabulary=256, broadcast_from_first=log.replay())
         second.read(TEXTS)
     assert ids_of(second, TEXTS) == character_codes(TEXTS)[0]
 
@@ -274,12 +274,12 @@ def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
         TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process).read(TEXTS)
 
 
-@pytest.mark.parametrize(("many", "terminal", "shown"), [(30, True, True), (40, True, False), (30, False, False)])
+@pytest.mark.parametrize(("threshold", "terminal", "shown"), [(30, True, True), (40, True, False), (30, False, False)])
 def test_a_progress_bar_is_shown_for_many_texts(
-    many: int, terminal: bool, shown: bool, monkeypatch: pytest.MonkeyPatch
+    threshold: int, terminal: bool, shown: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small_blocks(monkeypatch, in_file=False)
-    monkeypatch.setattr(tokens_module, "PROGRESS_THRESHOLD", many)
+    monkeypatch.setattr(tokens_module, "PROGRESS_THRESHOLD", threshold)
     written = io.StringIO()
     console = Console(file=written, force_terminal=terminal, width=100)
     store = TokenStore(character_codes, vocabulary=256, broadcast_from_first=single_process, console=console)

@@ -31,9 +31,9 @@ def test_a_worker_gives_the_vectors_of_encode_and_its_crash_is_reported(tmp_path
     encoder = Encoder.from_pretrained(save_tiny(tmp_path / "tiny"), pooling="cls", max_length=7)
     texts = sentences(180, longest=20)
     blocks = tokenize_blocks(encoder, ((start, texts[start : start + 6]) for start in range(0, 180, 6)))
-    told: list[int] = []
+    truncated_counts: list[int] = []
     stream = encode_in_processes(
-        blocks, WorkerConfig(tmp_path / "tiny", "cls", 7, True, False), ["cpu"], on_batch=told.append
+        blocks, WorkerConfig(tmp_path / "tiny", "cls", 7, True, False), ["cpu"], on_batch=truncated_counts.append
     )
     with pytest.warns(UserWarning, match="longer than 7 tokens"):
         expected = encoder.encode(texts, normalize=True)
@@ -45,7 +45,7 @@ def test_a_worker_gives_the_vectors_of_encode_and_its_crash_is_reported(tmp_path
         rows = block.expand_distinct(vectors)
         assert np.abs(rows - expected[block.start : block.start + len(rows)]).max() <= 1e-6
     assert starts == [0, 6, 12, 18]
-    assert sum(told) >= 24
+    assert sum(truncated_counts) >= 24
     (child,) = multiprocessing.active_children()
     assert child.pid
     os.kill(child.pid, signal.SIGKILL)

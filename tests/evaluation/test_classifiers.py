@@ -1,4 +1,4 @@
-"""Many classifiers at once against each of them alone, in torch's own layers and Adam; and when training stops."""
+"""Classifiers trained together against each trained alone with torch's layers and Adam; and early stopping."""
 
 import numpy as np
 import pytest
@@ -25,34 +25,34 @@ def jobs_of(sizes, penalties, rows=200):
 
 
 def increasing_score():
-    """A score that is better at each check, so that the last weights are the best."""
+    """Return a score function that increases at each check, so that the last weights are the best."""
     seen = iter(range(10_000))
     return lambda rows, logits: np.full(len(logits), float(next(seen)))
 
 
 @pytest.mark.parametrize("nhid", [0, 5])
-def test_each_classifier_of_a_batch_has_the_weights_that_it_has_alone(nhid):
-    # Sizes of one, two and three minibatches an epoch, the last of them full or not; more jobs than there are slots.
+def test_classifiers_trained_together_equal_classifiers_trained_alone(nhid):
+    # Sizes of one, two and three minibatches per epoch, the last one full or not; more jobs than slots.
     x, y = problem()
     jobs = jobs_of([3, 64, 65, 100, 101, 101, 102, 103, 128, 129, 150], (1e-5, 1e-1))
     targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
     trained = train(torch.as_tensor(x), targets, jobs, score=increasing_score(), nhid=nhid, schedule=SHORT)
     for job, found in zip(jobs, trained, strict=True):
         for number, penalty in enumerate(job.penalties):
-            alone = Classifier(x.shape[1], 3, penalty, nhid=nhid)
-            before = [parameter.detach().clone() for parameter in alone.model.parameters()]
+            single = Classifier(x.shape[1], 3, penalty, nhid=nhid)
+            before = [parameter.detach().clone() for parameter in single.model.parameters()]
             for _ in range(6):
-                alone.epoch(x[job.train], y[job.train])
-            after = [parameter.detach() for parameter in alone.model.parameters()]
+                single.epoch(x[job.train], y[job.train])
+            after = [parameter.detach() for parameter in single.model.parameters()]
             assert min((a - b).abs().max() for a, b in zip(after, before, strict=True)) > 1e-3
             layers = [layer for weight in found.weights for layer in (weight[number, :, :-1], weight[number, :, -1])]
             for ours, theirs in zip(layers, after, strict=True):
                 torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=0)
             logits = outputs([weight[number : number + 1] for weight in found.weights], torch.as_tensor(x))[0].T
-            torch.testing.assert_close(logits, alone.model(torch.as_tensor(x)).detach(), atol=1e-4, rtol=0)
+            torch.testing.assert_close(logits, single.model(torch.as_tensor(x)).detach(), atol=1e-4, rtol=0)
 
 
-def test_the_penalty_matters_and_the_callers_random_numbers_are_left_alone():
+def test_the_penalty_has_an_effect_and_the_global_generator_is_unchanged():
     x, y = problem()
     targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
     torch.manual_seed(5)
@@ -66,32 +66,36 @@ def test_the_penalty_matters_and_the_callers_random_numbers_are_left_alone():
 
 
 def checks(scores, *, schedule):
-    """Feed one classifier these scores; how many it took, the best, and at which check its weights were kept."""
+    """Give one classifier these scores; return the number used, the best, and the check whose weights were kept."""
     x, y = problem(20)
     targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
-    said, states = [], []
+    used_scores, states = [], []
 
     def score(rows, logits):
         states.append(logits.clone())
-        said.append(scores[len(said)])
-        return np.array([said[-1]])
+        used_scores.append(scores[len(used_scores)])
+        return np.array([used_scores[-1]])
 
     job = Job(np.arange(20), np.arange(20), (0.0,), np.random.RandomState(0))
     (found,) = train(torch.as_tensor(x), targets, [job], score=score, schedule=schedule)
     kept = outputs(found.weights, torch.as_tensor(x))
-    return len(said), found.scores[0], [number for number, state in enumerate(states) if torch.equal(state, kept)]
+    return (
+        len(used_scores),
+        found.scores[0],
+        [number for number, state in enumerate(states) if torch.equal(state, kept)],
+    )
 
 
-def test_misses_are_counted_in_all_and_the_best_weights_come_back():
-    # tenacity 2: misses at 2, 4 and 6 in all stop at 6; an equal score is a miss
+def test_misses_are_counted_in_total_and_the_best_weights_are_returned():
+    # tenacity 2: with misses at checks 2, 4 and 6, training stops at 6; an equal score is a miss
     scores = [0.5, 0.5, 0.6, 0.1, 0.7, 0.7, 0.9, 1.0]
     assert checks(scores, schedule=Schedule(tenacity=2)) == (6, 0.7, [4])
 
 
-def test_no_check_begins_after_the_last_epochs():
+def test_no_check_starts_after_the_last_epochs():
     rising_scores = list(np.linspace(0, 1, 100))
     count, best, kept = checks(rising_scores, schedule=Schedule(max_epochs=200))
-    assert (count, kept) == (51, [50])  # SentEval: while epochs <= 200, so that there are 204 of them
+    assert (count, kept) == (51, [50])  # SentEval: while epochs <= 200, hence 204 epochs
     assert best == rising_scores[50]
 
 
@@ -100,7 +104,7 @@ def test_undefined_scores_never_improve():
     assert (count, best, kept) == (4, -1.0, [])
 
 
-def test_how_many_slots_there_are_does_not_matter(monkeypatch):
+def test_the_number_of_slots_has_no_effect(monkeypatch):
     x, y = problem(dim=30)
     targets = torch.nn.functional.one_hot(torch.as_tensor(y), 3).float()
 

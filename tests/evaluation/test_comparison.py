@@ -1,4 +1,4 @@
-"""Comparisons of evaluations against scipy and plain loops, and what makes two evaluations incomparable."""
+"""Comparisons of evaluations against scipy and plain loops, and evaluations that cannot be compared."""
 
 import numpy as np
 import pytest
@@ -27,13 +27,13 @@ DATA = {
 def run(
     noise: float, *, seed: int = 0, data=DATA, training_seed: int | None = None, name: str = "model"
 ) -> EvaluationRun:
-    """An encoder whose cosines follow the gold scores with so much noise."""
+    """An evaluation of an encoder whose cosines are the gold scores plus ``noise``."""
     rng = np.random.default_rng(seed)
 
     def encode(texts):
-        turn = [0.0 if "left" in text else 80 - 16 * float(text.split()[3]) for text in texts]
-        turn = np.radians(turn + noise * 16 * rng.normal(size=len(texts)))
-        return np.stack([np.cos(turn), np.sin(turn), np.full_like(turn, 0.5)], axis=1)
+        angle = [0.0 if "left" in text else 80 - 16 * float(text.split()[3]) for text in texts]
+        angle = np.radians(angle + noise * 16 * rng.normal(size=len(texts)))
+        return np.stack([np.cos(angle), np.sin(angle), np.full_like(angle, 0.5)], axis=1)
 
     config = {"training_seed": training_seed}
     result = EvaluationResult(model=name, config=config, tasks=evaluate_sts(encode, data, resamples=0).tasks)
@@ -44,11 +44,13 @@ def score(one: EvaluationRun, name: str, kind: str = "all") -> float:
     return one.result.tasks[name].spearman.of(kind).score
 
 
-def test_each_task_is_a_paired_bootstrap():
+def test_each_task_is_compared_by_a_paired_bootstrap():
     first, second = run(1.0), run(2.0, seed=1)
     row = compare_runs([first], [second], resamples=500).tasks["stsb"]
-    held = [one.result.tasks["stsb"].subsets["test"] for one in (first, second)]
-    expected = paired_bootstrap(held[0].gold, held[0].cosines_e6, held[1].cosines_e6, resamples=500, seed=[0, *b"stsb"])
+    subsets = [one.result.tasks["stsb"].subsets["test"] for one in (first, second)]
+    expected = paired_bootstrap(
+        subsets[0].gold, subsets[0].cosines_e6, subsets[1].cosines_e6, resamples=500, seed=[0, *b"stsb"]
+    )
     for key in ("difference", "low", "high"):
         assert getattr(row, key) == pytest.approx(100 * getattr(expected, key), abs=1e-4)
     assert row.p == pytest.approx(expected.p, abs=1e-6)
@@ -58,7 +60,7 @@ def test_each_task_is_a_paired_bootstrap():
 
 
 @pytest.mark.parametrize("aggregate", ["all", "mean", "wmean"])
-def test_aggregates_are_those_of_the_evaluations(aggregate):
+def test_aggregates_equal_those_of_the_evaluations(aggregate):
     first, second = run(1.0), run(1.5, seed=1)
     comparison = compare_runs([first], [second], aggregate=aggregate, resamples=200)
     row = comparison.tasks["sts12"]
@@ -67,7 +69,7 @@ def test_aggregates_are_those_of_the_evaluations(aggregate):
     assert comparison.config.aggregate == aggregate
 
 
-def test_overall_is_the_average_without_counting_sick_twice():
+def test_overall_is_the_average_with_sick_counted_once():
     first, second = run(1.0), run(2.0, seed=1)
     comparison = compare_runs([first], [second], resamples=300)
     overall, names = comparison.overall, ["sts12", "stsb", "sickr"]
@@ -75,16 +77,16 @@ def test_overall_is_the_average_without_counting_sick_twice():
     assert list(comparison.tasks) == [*names, "sickr-full"]
     assert overall.first == pytest.approx(np.mean([score(first, name) for name in names]), abs=1e-3)
     assert overall.difference == pytest.approx(np.mean([comparison.tasks[name].difference for name in names]), abs=1e-3)
-    # tasks are drawn independently: the average's interval is narrower by about the root of three
+    # tasks are resampled independently: the interval of the average is narrower by about the square root of 3
     rows = [comparison.tasks[name] for name in names]
     width = np.sqrt(np.sum([(row.high - row.low) ** 2 for row in rows])) / 3
     assert overall.high - overall.low == pytest.approx(width, rel=0.25)
-    alone = {name: DATA[name] for name in ("stsb", "sickr-full")}
-    comparison = compare_runs([run(1.0, data=alone)], [run(2.0, data=alone)], resamples=10)
+    averaged = {name: DATA[name] for name in ("stsb", "sickr-full")}
+    comparison = compare_runs([run(1.0, data=averaged)], [run(2.0, data=averaged)], resamples=10)
     assert comparison.overall.tasks == ["stsb", "sickr-full"]
 
 
-def test_separable_is_judged_after_holm():
+def test_separability_is_determined_after_holm_correction():
     comparison = compare_runs([run(1.0)], [run(1.25, seed=1)], resamples=400)
     rows = comparison.tasks.values()
     assert [row.p_holm for row in rows] == pytest.approx(holm([row.p for row in rows]), abs=1e-6)
@@ -112,7 +114,7 @@ def test_several_runs_are_averaged_and_tested_over_seeds():
     assert comparison.first.sources == ["model-0.json", "model-1.json", "model-2.json"]
 
 
-def test_runs_with_the_same_training_seeds_are_paired_whatever_their_order():
+def test_runs_with_the_same_training_seeds_are_paired_in_any_order():
     first = [run(1.0, seed=n, training_seed=n) for n in (1, 2, 3)]
     second = [run(1.4, seed=n, training_seed=n) for n in (3, 1, 2)]
     row = compare_runs(first, second, resamples=50).tasks["stsb"]
@@ -124,7 +126,7 @@ def test_runs_with_the_same_training_seeds_are_paired_whatever_their_order():
     assert row.seeds.test == "Welch's t-test over seeds"
 
 
-def test_an_undefined_task_is_told_and_the_others_are_compared():
+def test_an_undefined_task_is_reported_and_the_others_are_compared():
     good, flat = run(1.0), run(1.0, seed=1)
     constant = evaluate_sts(lambda texts: np.ones((len(texts), 2)), {"stsb": DATA["stsb"]}, resamples=0)
     flat.result.tasks["stsb"] = constant.tasks["stsb"]
@@ -138,7 +140,7 @@ def test_an_undefined_task_is_told_and_the_others_are_compared():
     assert comparison.overall.reason == f"stsb: {row.reason}"
 
 
-def test_different_data_are_refused_with_the_place():
+def test_different_data_are_refused_with_their_location():
     other = DATA | {
         "sts12": {"a": DATA["sts12"]["a"], "b": [*DATA["sts12"]["b"][:-1], ScoredPair("left", "x y z 1", 2)]}
     }
@@ -150,13 +152,13 @@ def test_different_data_are_refused_with_the_place():
 
 
 def test_subsets_are_matched_by_name():
-    turned = DATA | {"sts12": dict(reversed(DATA["sts12"].items()))}
-    first, second = run(1.0), run(1.0, seed=1, data=turned)
+    reversed_order = DATA | {"sts12": dict(reversed(DATA["sts12"].items()))}
+    first, second = run(1.0), run(1.0, seed=1, data=reversed_order)
     row = compare_runs([first], [second], aggregate="all", resamples=20).tasks["sts12"]
     assert row.second == score(second, "sts12")
 
 
-def test_tasks_that_not_all_have_are_listed_and_named_ones_must_be_there():
+def test_tasks_missing_on_a_side_are_listed_and_requested_ones_are_required():
     first, second = run(1.0), run(1.0, seed=1, data={"stsb": DATA["stsb"], "sickr": DATA["sickr"]})
     comparison = compare_runs([first], [second], resamples=10)
     assert list(comparison.tasks) == ["stsb", "sickr"]

@@ -1,4 +1,4 @@
-"""Correlations against scipy, on data and on resamples that are written out and sorted the plain way."""
+"""Correlations against scipy, on data and on explicit resamples."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def graded(pairs: int, *, systems: int = 1, levels: int = 6, seed: int = 0) -> t
 
 
 @pytest.mark.parametrize("pairs", [3, 4, 17, 250, 3000])
-def test_spearman_and_pearson_are_scipys(pairs):
+def test_spearman_and_pearson_equal_scipy(pairs):
     gold, cosines = graded(pairs, seed=pairs)
     assert len(set(cosines[0])) < pairs or pairs < 250  # ties on both sides
     assert spearman(gold, cosines[0]) == pytest.approx(stats.spearmanr(gold, cosines[0]).statistic, abs=1e-13)
@@ -41,7 +41,7 @@ def test_spearman_of_tied_values_by_hand():
     assert spearman([1, 2, 3], [1e-300, 1, 1e300]) == 1
 
 
-def test_pearson_keeps_its_digits_on_a_narrow_range_far_from_zero():
+def test_pearson_is_precise_on_a_narrow_range_far_from_zero():
     x = np.arange(50.0)
     assert pearson(x, 1e6 + 1e-3 * x) == pytest.approx(1, abs=1e-9)
 
@@ -54,7 +54,7 @@ def test_a_constant_has_no_correlation(correlate, constant):
 
 
 @pytest.mark.parametrize("pairs", [0, 1, 2])
-def test_under_three_pairs_there_is_no_correlation(pairs):
+def test_fewer_than_three_pairs_have_no_correlation(pairs):
     assert np.isnan(spearman(range(pairs), range(pairs)))
     assert np.isnan(pearson(range(pairs), range(pairs)))
 
@@ -92,7 +92,7 @@ def test_resamples_draw_with_replacement_within_each_subset():
     assert counts[:, 10:].var() == pytest.approx(299 / 300, abs=0.01)
 
 
-def test_all_alone_is_the_same_without_subsets():
+def test_the_aggregate_all_does_not_depend_on_subsets():
     gold, systems = graded(90, systems=2)
     settings = {"sizes": [30, 60], "resamples": 50, "seed": [1, 2]}
     full = bootstrap_scores(weighted_spearman, gold, systems, **settings)
@@ -108,7 +108,7 @@ def test_one_subset_has_three_equal_aggregates():
 
 
 @pytest.mark.parametrize("weighted", [weighted_spearman, weighted_pearson])
-def test_a_resample_of_one_value_is_undefined_and_says_so_quietly(weighted):
+def test_a_constant_resample_is_undefined_without_a_warning(weighted):
     gold, systems = np.array([0.1, 0.2, 0.7]), np.array([[0.3, 0.1, 0.9]])
     drawn = bootstrap_scores(weighted, gold, systems, sizes=[3], resamples=500, seed=0).all[0]
     counts = np.concatenate(list(correlation._multiplicities([3], 500, np.random.default_rng(0))))
@@ -123,7 +123,7 @@ def test_impossible_resampling_is_refused(setting, value):
         bootstrap_scores(weighted_spearman, gold, systems, **{"sizes": [5], "resamples": 2, "seed": 0, setting: value})
 
 
-def test_reasons_why_there_is_no_correlation():
+def test_reasons_for_undefined_correlations():
     assert undefined_reason([1, 2, 3], [1, 2, 4]) is None
     assert undefined_reason([1], [1]) == "1 pair, where a correlation needs 3"
     assert undefined_reason([], []) == "0 pairs, where a correlation needs 3"

@@ -1,4 +1,4 @@
-"""What a fine-tuning study came to: means, the top 3, and tests, against numpy, scipy and numbers by hand."""
+"""Summary of a fine-tuning study: means, the top 3, and tests, against numpy, scipy and numbers by hand."""
 
 from dataclasses import replace
 
@@ -26,7 +26,7 @@ def cell(
 
 
 def make_cells(samples: int, *, seed: int, setting: str = "20 rows", gain: float = 3.0) -> Cells:
-    """Two variants on so many samples, as a study lists them."""
+    """Return the cells of two variants on ``samples`` samples, as a study lists them."""
     rng = np.random.default_rng(seed)
     cells = []
     for sample in range(1, samples + 1):
@@ -47,18 +47,18 @@ def test_means_and_spread_of_each_variant() -> None:
     (row,) = summarise(cells)
     assert row.setting == "20 rows"
     assert list(row.variants) == ["CE", "CE+SCL"]
-    for variant, held in row.variants.items():
+    for variant, statistics in row.variants.items():
         scores = scores_of(cells, variant)
         own = [one for one in cells if one.variant == variant]
-        assert held.samples == 7
-        assert held.validation == pytest.approx(np.mean([one.validation for one in own]))
-        assert held.updates_per_second == np.median([one.updates_per_second for one in own])
+        assert statistics.samples == 7
+        assert statistics.validation == pytest.approx(np.mean([one.validation for one in own]))
+        assert statistics.updates_per_second == np.median([one.updates_per_second for one in own])
         expected = {"mean": scores.mean(), "sd": scores.std(ddof=1), "min": scores.min(), "max": scores.max()}
-        assert held.test["accuracy"].to_dict() == pytest.approx(expected)
-        assert held.test["f1"].mean == pytest.approx(scores.mean() / 2)
+        assert statistics.test["accuracy"].to_dict() == pytest.approx(expected)
+        assert statistics.test["f1"].mean == pytest.approx(scores.mean() / 2)
 
 
-def test_the_top_3_are_those_of_the_validation_rows() -> None:
+def test_the_top_3_are_chosen_by_validation_scores() -> None:
     validation = [70, 90, 80, 60, 85]  # the best: samples 2, 5, 3
     test = [99, 10, 20, 98, 60]
     cells = [cell("CE", number, *both) for number, both in enumerate(zip(validation, test, strict=True), start=1)]
@@ -66,12 +66,12 @@ def test_the_top_3_are_those_of_the_validation_rows() -> None:
     expected = {"mean": 30, "sd": np.std([10, 60, 20], ddof=1), "min": 10, "max": 60}
     assert row.variants["CE"].top3["accuracy"].to_dict() == pytest.approx(expected)
     assert row.variants["CE"].top3["f1"].mean == pytest.approx(15)
-    (row,) = summarise(cells[:2])  # fewer than there are places
+    (row,) = summarise(cells[:2])  # fewer samples than 3
     assert TOP == 3
     assert row.variants["CE"].top3 == row.variants["CE"].test
 
 
-def test_among_equal_scores_on_validation_the_first_samples_are_taken() -> None:
+def test_ties_on_validation_are_broken_by_the_first_samples() -> None:
     (row,) = summarise([cell("CE", sample, 50, 10 * sample) for sample in (1, 2, 3, 4, 5)])
     assert row.variants["CE"].top3["accuracy"].mean == 20
 
@@ -86,12 +86,12 @@ def test_the_difference_is_tested_on_pairs() -> None:
     assert (found.metric, found.samples) == ("accuracy", 8)
     assert found.difference == pytest.approx((after - before).mean())
     assert (found.low, found.high) == pytest.approx((bounds.low, bounds.high))
-    assert found.p == found.p_holm == pytest.approx(outcome.pvalue)  # of a single setting
+    assert found.p == found.p_holm == pytest.approx(outcome.pvalue)  # with a single setting
     assert 0 < found.p < 0.2
     assert found.p != pytest.approx(stats.ttest_ind(after, before).pvalue, rel=0.05)
     assert found.p_ranks == pytest.approx(stats.wilcoxon(after - before).pvalue)
-    shuffled = [cells[place] for place in np.random.default_rng(0).permutation(len(cells)) if place]
-    (again,) = summarise([cells[0], *shuffled])  # pairs are found by sample, not by place
+    shuffled = [cells[index] for index in np.random.default_rng(0).permutation(len(cells)) if index]
+    (again,) = summarise([cells[0], *shuffled])  # pairs are matched by sample, not by position
     numbers = [{k: v for k, v in one.to_dict().items() if k != "metric"} for one in (again.difference, found)]
     assert numbers[0] == pytest.approx(numbers[1])
 
@@ -107,12 +107,12 @@ def test_p_is_corrected_over_the_settings() -> None:
     assert [row.setting for row in rows] == list(sizes)
     p = [row.difference.p for row in rows]
     assert len(set(p)) == 3
-    # Holm by hand: times 3 the smallest, then 2, then 1, never falling
+    # Holm by hand: the smallest times 3, then 2, then 1, never decreasing
     least, middle, most = np.argsort(p)
     expected = {least: min(1, 3 * p[least])}
     expected[middle] = max(expected[least], min(1, 2 * p[middle]))
     expected[most] = max(expected[middle], p[most])
-    assert [row.difference.p_holm for row in rows] == pytest.approx([expected[place] for place in range(3)])
+    assert [row.difference.p_holm for row in rows] == pytest.approx([expected[index] for index in range(3)])
 
 
 def test_one_sample_has_no_p_and_is_not_corrected_for() -> None:
@@ -126,7 +126,7 @@ def test_one_sample_has_no_p_and_is_not_corrected_for() -> None:
     assert second.difference.p_holm == second.difference.p
 
 
-def test_equal_differences_have_no_scale() -> None:
+def test_equal_differences_have_no_t_statistic() -> None:
     cells = [cell(v, sample, 50, 60 + sample + (v == "CE+SCL")) for sample in (1, 2, 3) for v in ("CE", "CE+SCL")]
     (row,) = summarise(cells)
     assert (row.difference.difference, row.difference.p) == (1.0, None)
@@ -135,7 +135,7 @@ def test_equal_differences_have_no_scale() -> None:
     assert (row.difference.difference, row.difference.p_ranks) == (0.0, None)
 
 
-def test_samples_that_one_variant_lacks_are_not_compared() -> None:
+def test_samples_missing_in_one_variant_are_not_compared() -> None:
     cells = make_cells(6, seed=5)
     fewer = [one for one in cells if (one.variant, one.sample) not in {("CE", 2), ("CE+SCL", 5)}]
     (row,) = summarise(fewer)
@@ -144,25 +144,25 @@ def test_samples_that_one_variant_lacks_are_not_compared() -> None:
     assert row.difference.samples == 4
     assert row.difference.difference == pytest.approx((after - before).mean())
     assert row.difference.p == pytest.approx(stats.ttest_rel(after, before).pvalue)
-    assert [held.samples for held in row.variants.values()] == [5, 5]
+    assert [statistics.samples for statistics in row.variants.values()] == [5, 5]
     (row,) = summarise([cell("CE", 1, 50, 60), cell("CE+SCL", 2, 50, 70)])
     assert row.difference is None
 
 
-def test_one_variant_and_three_have_no_difference() -> None:
+def test_differences_require_exactly_two_variants() -> None:
     cells = [one for one in make_cells(4, seed=0) if one.variant == "CE"]
     assert [row.difference for row in summarise(cells)] == [None]
     assert [row.difference for row in summarise([*make_cells(4, seed=0), cell("other", 1, 50, 60)])] == [None]
 
 
-def test_validation_rows_choose() -> None:
+def test_the_best_setting_is_chosen_by_validation_scores() -> None:
     cells = [cell("a", 1, 80, 10), cell("a", 2, 60, 10), cell("b", 1, 71, 5), cell("b", 2, 70, 5)]
     cells += [cell("c", 1, 70.6, 99, setting="other")]
     assert best_variant(summarise(cells)) == ("other", "c")
-    assert best_variant(summarise(cells[:4])) == ("20 rows", "b")  # 70.5 against 70
+    assert best_variant(summarise(cells[:4])) == ("20 rows", "b")  # a mean of 70.5, compared with 70
 
 
-def test_the_page_has_every_number() -> None:
+def test_the_page_shows_every_number() -> None:
     cells = [*make_cells(4, seed=0), cell("CE", 1, 50, 60, setting="one"), cell("CE+SCL", 1, 50, 62.5, setting="one")]
     settings = summarise(cells)
     study = StudyResult(
@@ -171,10 +171,10 @@ def test_the_page_has_every_number() -> None:
     page = study_markdown(study)
     assert page.startswith("# sst2: CE, CE+SCL\n\n- train: few\n- test: some\n\n| setting | loss |")
     before, after = scores_of(cells[:8], "CE"), scores_of(cells[:8], "CE+SCL")
-    held = settings[0].variants["CE+SCL"]
-    top = held.top3["accuracy"]
+    statistics = settings[0].variants["CE+SCL"]
+    top = statistics.top3["accuracy"]
     assert (
-        f"| 20 rows | CE+SCL | 4 | {held.validation:.2f} | {after.mean():.2f} ({after.std(ddof=1):.2f}) | "
+        f"| 20 rows | CE+SCL | 4 | {statistics.validation:.2f} | {after.mean():.2f} ({after.std(ddof=1):.2f}) | "
         f"{after.mean() / 2:.2f} ({after.std(ddof=1) / 2:.2f}) | {top.mean:.2f} ({top.sd:.2f}) | 1.00 |"
     ) in page
     assert "| one | CE | 1 | 50.00 | 60.00 | 30.00 | 60.00 | 1.00 |" in page

@@ -1,4 +1,4 @@
-"""What a fine-tuned classifier predicted: scores against sklearn and scipy, entries that compare, mistakes."""
+"""Results of fine-tuned classifiers: scores against sklearn and scipy, comparable entries, invalid outputs."""
 
 import json
 from pathlib import Path
@@ -19,20 +19,20 @@ TWO, THREE = ("no", "yes"), ("left", "middle", "right")
 
 
 def outputs_of(predicted: np.ndarray, classes: int, *, seed: int = 0) -> np.ndarray:
-    """Logits whose largest is that of the predicted class."""
+    """Return logits that are largest for the predicted class."""
     noise = np.random.default_rng(seed).uniform(-1, 1, (len(predicted), classes))
     return (noise + 2.5 * np.eye(classes)[predicted] - 10).astype(np.float32)
 
 
 def make_predictions(count: int, classes: int, *, seed: int, right: float = 0.6) -> tuple[list[int], np.ndarray]:
-    """Gold labels and predictions that are right about that often, beside those that are by chance."""
+    """Return gold labels and predictions; a share ``right`` is copied from gold, the others are random."""
     rng = np.random.default_rng(seed)
     gold = rng.integers(0, classes, count)
     return gold.tolist(), np.where(rng.random(count) < right, gold, rng.integers(0, classes, count))
 
 
 def entry_of(gold: list[Any], outputs: np.ndarray, names: tuple[str, ...] = TWO, **changes: Any) -> dict[str, Any]:
-    """The entry; of pairs unless other texts are given."""
+    """Return the entry; for pairs unless other texts are given."""
     texts = [(f"a {number}", f"b {number}") for number in range(len(gold))]
     settings = {"texts": texts, "label_names": names, "validation": 0.25, "resamples": 200, "seed": [1]} | changes
     metric = settings.pop("metric", "accuracy" if names else "pearson_spearman")
@@ -44,7 +44,7 @@ def entry_of(gold: list[Any], outputs: np.ndarray, names: tuple[str, ...] = TWO,
 
 @pytest.mark.filterwarnings("ignore:A single label was found")  # sklearn's
 @pytest.mark.parametrize("count", [2, 5, 17, 200])
-def test_matthews_is_that_of_sklearn(count: int) -> None:
+def test_matthews_correlation_equals_sklearn(count: int) -> None:
     values = []
     for seed in range(20):
         gold, predicted = make_predictions(count, 2, seed=seed)
@@ -56,16 +56,16 @@ def test_matthews_is_that_of_sklearn(count: int) -> None:
 @pytest.mark.filterwarnings("ignore:A single label was found")  # sklearn's
 @pytest.mark.parametrize("gold", [[0, 0, 0], [1, 1, 1], [0, 1, 1]])
 @pytest.mark.parametrize("predicted", [[0, 0, 0], [1, 1, 1], [0, 1, 1], [1, 0, 0]])
-def test_matthews_of_one_label_is_0_and_of_all_right_or_wrong_1(gold: list[int], predicted: list[int]) -> None:
+def test_matthews_of_one_label_is_0_and_of_all_correct_or_all_wrong_is_1(gold: list[int], predicted: list[int]) -> None:
     found = matthews(gold, np.array(predicted))
     assert found == pytest.approx(sklearn.metrics.matthews_corrcoef(gold, predicted))
     assert found == (0 if len(set(gold)) * len(set(predicted)) < 4 else 1 if gold == predicted else -1)
 
 
-# --- the one number ---
+# --- the main score ---
 
 
-def test_the_one_number_of_each_metric() -> None:
+def test_the_main_score_of_each_metric() -> None:
     gold, predicted = make_predictions(80, 2, seed=3)
     outputs = outputs_of(predicted, 2)
     right = sklearn.metrics.accuracy_score(gold, predicted)
@@ -88,7 +88,7 @@ def test_the_one_number_of_each_metric() -> None:
     assert primary_metric("pearson_spearman", scores.tolist(), -written[:, None]) == pytest.approx(-expected, abs=1e-12)
 
 
-def test_a_correlation_that_does_not_exist_counts_as_0() -> None:
+def test_an_undefined_correlation_counts_as_0() -> None:
     assert primary_metric("pearson_spearman", [1.0, 2.0, 3.5], np.full((3, 1), 0.1, dtype=np.float32)) == 0
     assert primary_metric("pearson_spearman", [2.0, 2.0], np.array([[0.1], [0.3]], dtype=np.float32)) == 0
     assert primary_metric("matthews", [0, 1, 1], outputs_of(np.array([1, 1, 1]), 2)) == 0
@@ -114,8 +114,8 @@ def test_an_entry_of_two_labels() -> None:
     assert (entry.classes, entry.dev_accuracy) == (["no", "yes"], 25.0)
 
 
-def test_an_interval_is_that_of_rows_drawn_again() -> None:
-    """Against a bootstrap that draws row by row."""
+def test_an_interval_equals_that_of_resampled_rows() -> None:
+    """Compares with a bootstrap that samples row by row."""
     gold, predicted = make_predictions(150, 2, seed=6)
     entry = entry_of(gold, outputs_of(predicted, 2), resamples=4000)
     rng = np.random.default_rng(1)
@@ -125,7 +125,7 @@ def test_an_interval_is_that_of_rows_drawn_again() -> None:
     assert [entry.matthews.low, entry.matthews.high] == pytest.approx([low, high], abs=1.5)
 
 
-def test_entries_of_other_kinds() -> None:
+def test_entries_of_other_tasks() -> None:
     gold, predicted = make_predictions(60, 3, seed=7)
     entry = entry_of(gold, outputs_of(predicted, 3), THREE)
     assert (entry.f1, entry.matthews) == (None, None)
@@ -135,7 +135,7 @@ def test_entries_of_other_kinds() -> None:
     assert single.matthews is not None
     assert single.f1 is None
     cola = entry_of(gold, outputs_of(predicted, 2), metric="matthews")
-    assert (cola.dev_accuracy, cola.dev_matthews) == (None, 25.0)  # the number is no accuracy
+    assert (cola.dev_accuracy, cola.dev_matthews) == (None, 25.0)  # the main score is not accuracy
 
 
 def test_an_entry_of_scores() -> None:
@@ -154,7 +154,7 @@ def test_an_entry_of_scores() -> None:
     assert flat.pearson == results.Estimate(None, None, None, "all predicted scores are equal")
 
 
-def test_a_digest_tells_texts_and_labels() -> None:
+def test_a_digest_depends_on_texts_and_labels() -> None:
     gold, predicted = make_predictions(20, 2, seed=9)
     same, other = outputs_of(predicted, 2), outputs_of(1 - predicted, 2)
     digest = entry_of(gold, same).digest
@@ -207,7 +207,7 @@ def test_entries_are_valid_and_two_files_compare(tmp_path: Path) -> None:
     assert found["scored"].separable is True
 
 
-def test_other_rows_do_not_compare() -> None:
+def test_files_with_different_rows_cannot_be_compared() -> None:
     gold, predicted = make_predictions(40, 2, seed=11)
     one = as_result({"mine": entry_of(gold, outputs_of(predicted, 2))}, model="one")
     two = as_result({"mine": entry_of([1 - gold[0], *gold[1:]], outputs_of(predicted, 2))}, model="two")

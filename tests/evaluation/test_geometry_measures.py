@@ -34,7 +34,7 @@ def all_pairs(count):
 
 
 @pytest.mark.parametrize(("count", "dim", "shift"), [(2, 3, 0.0), (7, 5, 0.0), (30, 4, 2.0)])
-def test_as_plain_loops(count, dim, shift):
+def test_measures_match_plain_loops(count, dim, shift):
     x, y = rows(count, dim, shift=shift), rows(count, dim, seed=1)
     cosines = [cosine(x[i], x[j]) for i, j in all_pairs(count)]
     positive = [cosine(a, b) for a, b in zip(x, y, strict=True)]
@@ -71,10 +71,10 @@ def test_all_equal(dtype):
     assert alignment(x, x) == 0
 
 
-def test_equal_but_for_rounding_is_still_rank_one():
+def test_rows_equal_up_to_rounding_have_rank_one():
     x = np.ones((500, 64)) + np.random.default_rng(0).normal(scale=1e-7, size=(500, 64))
     assert effective_rank(x) == pytest.approx(1, abs=1e-3)
-    assert effective_rank(x - x.mean(axis=0)) > 30  # which is why the rows are not centred
+    assert effective_rank(x - x.mean(axis=0)) > 30  # therefore rows are not centred
 
 
 def test_antipodal():
@@ -85,32 +85,32 @@ def test_antipodal():
     assert effective_rank(x) == pytest.approx(1)
 
 
-def test_only_directions_count():
+def test_measures_depend_only_on_directions():
     x = np.array(rows(20, 6))
     lengths = np.array([10.0**power for power in range(-200, 200, 20)])[:, None]
-    turn = np.linalg.qr(np.array(rows(6, 6, seed=3)))[0]
+    rotation = np.linalg.qr(np.array(rows(6, 6, seed=3)))[0]
     y = np.array(rows(20, 6, seed=2))
-    before, after = geometry(x, (x, y)), geometry(lengths * (x @ turn), (lengths * (x @ turn), y @ turn))
+    before, after = geometry(x, (x, y)), geometry(lengths * (x @ rotation), (lengths * (x @ rotation), y @ rotation))
     assert before == pytest.approx(after)
-    assert isotropy(x) == pytest.approx(isotropy(lengths * (x @ turn)))
-    assert spectrum(x).tolist() == pytest.approx(spectrum(lengths * (x @ turn)).tolist())
+    assert isotropy(x) == pytest.approx(isotropy(lengths * (x @ rotation)))
+    assert spectrum(x).tolist() == pytest.approx(spectrum(lengths * (x @ rotation)).tolist())
     assert set(before) == {"alignment", "uniformity", "mean_cosine", "effective_rank"}
     assert set(geometry(x)) == set(before) - {"alignment"}
 
 
-def test_a_sample_of_pairs_is_seeded_and_near_the_truth():
+def test_a_sample_of_pairs_is_seeded_and_close_to_the_exact_value():
     x = np.array(rows(120, 5, shift=0.5))
-    truth = uniformity(x, pairs=120 * 119 // 2)
+    exact = uniformity(x, pairs=120 * 119 // 2)
     drawn = [uniformity(x, seed=seed, pairs=7000) for seed in (1, 1, 2)]
     assert drawn[0] == drawn[1] != drawn[2]
-    assert drawn == pytest.approx([truth] * 3, abs=0.1)
-    assert truth < -1
+    assert drawn == pytest.approx([exact] * 3, abs=0.1)
+    assert exact < -1
     assert geometry(x, seed=2)["uniformity"] == uniformity(x)  # 7,140 pairs are all used
 
 
 def test_a_sample_never_pairs_a_row_with_itself():
     x = np.eye(300)
-    assert uniformity(x, pairs=40_000) == pytest.approx(-4, abs=1e-9)  # a row with itself would count exp(0)
+    assert uniformity(x, pairs=40_000) == pytest.approx(-4, abs=1e-9)  # a row paired with itself would add exp(0)
 
 
 def test_zero_vectors_have_cosine_zero():
@@ -118,35 +118,36 @@ def test_zero_vectors_have_cosine_zero():
     assert mean_cosine(x) == pytest.approx(1 / 3)
     assert alignment(x[:1], x[1:2]) == pytest.approx(1)
     assert effective_rank(x) == pytest.approx(1)
-    nothing = np.zeros((4, 3))
-    assert geometry(nothing) == {"uniformity": 0.0, "mean_cosine": 0.0, "effective_rank": 0.0}
-    assert "collapsed" in collapse_warning(geometry(nothing))
+    zeros = np.zeros((4, 3))
+    assert geometry(zeros) == {"uniformity": 0.0, "mean_cosine": 0.0, "effective_rank": 0.0}
+    assert "collapsed" in collapse_warning(geometry(zeros))
 
 
 def rotate(x, *, seed=3):
-    """The same directions, rotated: no longer along the axes."""
+    """Rotate the vectors, so that they are not parallel to the axes."""
     dim = len(x[0])
     return np.asarray(x) @ np.linalg.qr(np.array(rows(dim, dim, seed=seed)))[0]
 
 
 @pytest.mark.parametrize("times", [(5, 3, 1), (2, 1), (7,), (9, 4, 2, 1)])
-def test_isotropy_of_directions_that_come_several_times(times):
+def test_isotropy_of_repeated_directions(times):
     x = np.repeat(np.eye(len(times)), times, axis=0) * 7.0
     most, others = max(times), sum(times) - max(times)
-    expected = (others + most / math.e) / (others + most * math.e)  # Z of minus and of plus the commonest direction
+    expected = (others + most / math.e) / (others + most * math.e)  # Z at minus and plus the most frequent direction
     assert isotropy(x) == pytest.approx(expected)
     assert isotropy(rotate(x)) == pytest.approx(expected)
 
 
-def test_isotropy_of_antipodes_and_of_an_even_space():
-    assert isotropy([[3.0, 4.0], [-3.0, -4.0]]) == pytest.approx(1 / math.cosh(1))  # 2 across, 2 cosh(1) along
+def test_isotropy_of_antipodes_and_of_a_uniform_space():
+    # 2 orthogonal to the axis, 2 cosh(1) along it
+    assert isotropy([[3.0, 4.0], [-3.0, -4.0]]) == pytest.approx(1 / math.cosh(1))
     both_ways = np.concatenate([np.eye(4), -np.eye(4)])
     assert isotropy(both_ways) == pytest.approx(1)
-    even = np.random.default_rng(0).normal(size=(4000, 8))
-    assert isotropy(even) > 0.95 > 0.5 > isotropy(even + 4 * np.eye(8)[0]) > math.exp(-2)
+    uniform = np.random.default_rng(0).normal(size=(4000, 8))
+    assert isotropy(uniform) > 0.95 > 0.5 > isotropy(uniform + 4 * np.eye(8)[0]) > math.exp(-2)
 
 
-def test_isotropy_as_plain_loops_over_the_right_singular_vectors():
+def test_isotropy_matches_plain_loops_over_the_right_singular_vectors():
     x = rows(30, 5, shift=0.7)
     unit = [[v / math.sqrt(sum(a * a for a in row)) for v in row] for row in x]
     directions = [sign * c for c in np.linalg.svd(np.array(unit))[2] for sign in (1, -1)]
@@ -155,17 +156,17 @@ def test_isotropy_as_plain_loops_over_the_right_singular_vectors():
     assert 0.2 < isotropy(x) < 0.8
 
 
-def test_isotropy_with_fewer_texts_than_dimensions_counts_the_directions_that_none_uses():
+def test_isotropy_with_fewer_texts_than_dimensions_counts_unused_directions():
     assert isotropy([[1.0, 0, 0], [-1.0, 0, 0]]) == pytest.approx(2 / (math.e + 1 / math.e))
 
 
 @pytest.mark.parametrize("times", [(9, 4, 1), (16, 1), (4,)])
-def test_spectrum_of_directions_that_come_several_times(times):
+def test_spectrum_of_repeated_directions(times):
     x = rotate(np.repeat(np.eye(len(times)), times, axis=0) * 3.0)
     assert spectrum(x).tolist() == pytest.approx([math.sqrt(n / times[0]) for n in times])
 
 
-def test_spectrum_is_that_of_the_cosine_matrix_and_is_not_centred():
+def test_the_spectrum_is_of_the_uncentred_cosine_matrix():
     x = rows(6, 9, shift=1.0)
     gram = np.array([[cosine(a, b) for b in x] for a in x])
     singular = np.sqrt(np.linalg.eigvalsh(gram))[::-1]
@@ -175,16 +176,16 @@ def test_spectrum_is_that_of_the_cosine_matrix_and_is_not_centred():
     assert spectrum(cone)[1] < 0.3 < spectrum(cone - cone.mean(axis=0))[1]
 
 
-def test_nothing_and_all_equal():
-    nothing, equal = np.zeros((4, 3)), np.tile([[0.3, -1.2, 0.7]], (9, 1))
-    assert isotropy(nothing) == 1
-    assert spectrum(nothing).tolist() == [0, 0, 0]
+def test_zero_vectors_and_equal_vectors():
+    zeros, equal = np.zeros((4, 3)), np.tile([[0.3, -1.2, 0.7]], (9, 1))
+    assert isotropy(zeros) == 1
+    assert spectrum(zeros).tolist() == [0, 0, 0]
     assert isotropy(equal) == pytest.approx(math.exp(-2))
     assert spectrum(equal).tolist() == pytest.approx([1, 0, 0], abs=1e-12)
 
 
 @pytest.mark.parametrize("measure", [uniformity, mean_cosine, effective_rank, geometry, isotropy, spectrum])
-def test_what_has_no_geometry(measure):
+def test_invalid_embeddings_are_refused(measure):
     with pytest.raises(NearfarError, match="1 of 3 hold NaN or infinity, the first is row 2"):
         measure([[1.0, 0.0], [0.0, 1.0], [math.nan, 1.0]])
     with pytest.raises(NearfarError, match="NaN or infinity"):
@@ -202,7 +203,7 @@ def test_one_text():
             measure([[3.0, 4.0]])
 
 
-def test_positives_that_do_not_pair():
+def test_mismatched_positives_are_refused():
     with pytest.raises(NearfarError, match=r"\(2, 3\) embeddings on one side and \(1, 3\)"):
         alignment(rows(2, 3), rows(1, 3))
     with pytest.raises(NearfarError, match="positive pairs: 0 given"):
@@ -211,7 +212,7 @@ def test_positives_that_do_not_pair():
         uniformity(rows(2, 3), pairs=0)
 
 
-def test_the_warning_says_what_was_found():
+def test_the_warning_names_the_measures():
     healthy = {"uniformity": -2.5, "mean_cosine": 0.3, "effective_rank": 200.0}
     assert collapse_warning(healthy) is None
     assert collapse_warning({"mean_cosine": 0.95, "effective_rank": 5.0}) is None

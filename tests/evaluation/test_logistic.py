@@ -1,4 +1,4 @@
-"""Logistic regression against scikit-learn's, and against the condition that defines its solution."""
+"""Logistic regression against scikit-learn, and against the optimality condition of its solution."""
 
 import numpy as np
 import pytest
@@ -20,23 +20,23 @@ def problem(rows, dim, classes, *, scale=1.0, seed=0):
 
 @pytest.mark.parametrize(("classes", "rows", "dim"), [(2, 120, 9), (3, 150, 8), (4, 60, 70)])
 @pytest.mark.parametrize("scale", [0.05, 1.0])
-def test_it_is_scikit_learns(classes, rows, dim, scale):
+def test_solution_equals_scikit_learn(classes, rows, dim, scale):
     x, y = problem(rows, dim, classes, scale=scale)
     parts = [np.arange(rows), np.random.default_rng(1).permutation(rows)[: rows * 4 // 5]]
     fitted = fit(x, y, [Job(part, GRID) for part in parts], classes=classes)
     for part, weights in zip(parts, fitted, strict=True):
         predicted = predict(weights, x)
         for number, penalty in enumerate(GRID):
-            peer = LogisticRegression(C=penalty, tol=1e-9, max_iter=100_000).fit(x[part], y[part])
-            assert np.abs(peer.coef_).max() > 0.02
-            np.testing.assert_allclose(weights[number, :, :-1], peer.coef_, atol=1e-3)
+            reference = LogisticRegression(C=penalty, tol=1e-9, max_iter=100_000).fit(x[part], y[part])
+            assert np.abs(reference.coef_).max() > 0.02
+            np.testing.assert_allclose(weights[number, :, :-1], reference.coef_, atol=1e-3)
             logits = x @ weights[number, :, :-1].numpy().T + weights[number, :, -1].numpy()
             if classes == 2:
-                chances = 1 / (1 + np.exp(-logits[:, 0]))
+                probabilities = 1 / (1 + np.exp(-logits[:, 0]))
             else:
-                chances = torch.softmax(torch.as_tensor(logits), dim=1).numpy()[:, 1]
-            np.testing.assert_allclose(chances, peer.predict_proba(x)[:, 1], atol=1e-3)
-            np.testing.assert_array_equal(predicted[number], peer.predict(x))
+                probabilities = torch.softmax(torch.as_tensor(logits), dim=1).numpy()[:, 1]
+            np.testing.assert_allclose(probabilities, reference.predict_proba(x)[:, 1], atol=1e-3)
+            np.testing.assert_array_equal(predicted[number], reference.predict(x))
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -56,15 +56,15 @@ def test_the_gradient_is_zero_at_the_solution(classes):
     assert weights.grad.abs().max() < 1e-5
 
 
-def test_fits_do_not_depend_on_their_company(monkeypatch):
+def test_fits_do_not_depend_on_other_jobs(monkeypatch):
     x, y = problem(90, 5, 3)
     jobs = [Job(np.delete(np.arange(90), np.arange(k, 90, 7)), GRID) for k in range(7)]
     together = torch.cat(fit(x, y, jobs, classes=3))
     monkeypatch.setattr(logistic, "_MAX_WEIGHTS", 1)
     monkeypatch.setattr(logistic, "_BLOCK", 1)
-    alone = torch.cat(fit(x, y, jobs, classes=3))
+    one_by_one = torch.cat(fit(x, y, jobs, classes=3))
     assert (together[:3] - together[3:6]).abs().max() > 1e-3  # folds differ
-    torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
+    torch.testing.assert_close(together, one_by_one, atol=1e-5, rtol=0)
 
 
 def test_constant_rows_give_the_majority_and_ties_the_lower_class():
@@ -78,7 +78,7 @@ def test_constant_rows_give_the_majority_and_ties_the_lower_class():
     assert predict(torch.zeros(1, 3, 5).double(), x[:1]) == 0
 
 
-def test_separable_rows_of_any_scale_are_told_apart():
+def test_separable_rows_of_any_scale_are_classified_correctly():
     x, y = problem(200, 20, 2)
     x[:, 0] += 20 * y
     for scale in (1.0, 1e3):

@@ -18,7 +18,7 @@ GOLD = np.random.default_rng(9).integers(0, 3, ROWS)
 def probed(
     share: float, seed: int, *, noise: float = 1.0, protocol: str = "senteval", training_seed=None
 ) -> EvaluationRun:
-    """An evaluation whose probe has about that share of its rows right, and a regression with so much noise."""
+    """An evaluation whose probe is correct on about ``share`` of its rows, and a regression with ``noise``."""
     rng = np.random.default_rng(seed)
     predicted = np.where(rng.random(ROWS) < share, GOLD, (GOLD + 1) % 3)
     scores = np.linspace(1, 5, 80)
@@ -35,11 +35,11 @@ def probed(
 
 
 def correct_rows(run: EvaluationRun) -> np.ndarray:
-    held = run.result.transfer.tasks["mr"]
-    return np.equal(held.gold, held.predicted)
+    entry = run.result.transfer.tasks["mr"]
+    return np.equal(entry.gold, entry.predicted)
 
 
-def test_two_probes_are_mcnemars():
+def test_two_probes_are_compared_by_mcnemar():
     first, second = probed(0.9, 1), probed(0.75, 2)
     comparison = compare_runs([first], [second], resamples=2000)
     row = comparison.tasks["mr"]
@@ -55,7 +55,7 @@ def test_two_probes_are_mcnemars():
     assert comparison.overall_transfer.separable is True
 
 
-def test_several_seeds_are_permuted_and_ranked():
+def test_several_seeds_are_compared_by_permutation_and_ranks():
     first = [probed(0.85, n, training_seed=n) for n in (1, 2, 3)]
     second = [probed(0.8, n + 10, training_seed=n) for n in (1, 2, 3)]
     row = compare_runs(first, second, resamples=500).tasks["mr"]
@@ -87,14 +87,14 @@ def test_other_protocols_or_rows_are_refused():
 
 
 @pytest.mark.parametrize("task", ["mr", "learned"])
-def test_a_probe_without_a_result_is_told(task):
+def test_a_probe_without_a_result_is_reported(task):
     broken = probed(0.8, 2)
-    nothing = Estimate(None, None, None, "NaN in 'x'")
+    undefined = Estimate(None, None, None, "NaN in 'x'")
     tasks = broken.result.transfer.tasks
     if task == "mr":
-        tasks[task] = replace(tasks[task], accuracy=nothing, gold=[], predicted=[])
+        tasks[task] = replace(tasks[task], accuracy=undefined, gold=[], predicted=[])
     else:
-        tasks[task] = replace(tasks[task], spearman=nothing, gold=[], predicted_e6=[])
+        tasks[task] = replace(tasks[task], spearman=undefined, gold=[], predicted_e6=[])
     rows = compare_runs([probed(0.8, 1)], [broken], resamples=50).tasks
     assert rows[task].reason == "undefined for 0.8-2.json: NaN in 'x'"
     assert rows[task].p is None
@@ -102,15 +102,15 @@ def test_a_probe_without_a_result_is_told(task):
     assert rows["learned" if task == "mr" else "mr"].p is not None
 
 
-def test_of_three_sides_each_two_are_compared_and_corrected_together():
+def test_three_sides_are_compared_pairwise_and_corrected_together():
     sides = [[probed(share, n)] for n, share in enumerate((0.9, 0.88, 0.6))]
     several = compare_pairwise(sides, resamples=300)
     assert [one.pair for one in several.comparisons] == [[0, 1], [0, 2], [1, 2]]
     assert [side.name for side in several.sides] == ["m0.9", "m0.88", "m0.6"]
-    alone = compare_runs(sides[0], sides[2], resamples=300).tasks["mr"]
+    pairwise = compare_runs(sides[0], sides[2], resamples=300).tasks["mr"]
     rows = [one.tasks[task] for one in several.comparisons for task in ("mr", "learned")]
     corrected = holm([row.p for row in rows])
     assert [row.p_holm for row in rows] == pytest.approx(corrected, abs=1e-6)
-    assert several.comparisons[1].tasks["mr"].p == alone.p
+    assert several.comparisons[1].tasks["mr"].p == pairwise.p
     assert several.comparisons[1].tasks["mr"].separable is True
     assert several.comparisons[0].tasks["mr"].separable is False

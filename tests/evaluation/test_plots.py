@@ -1,4 +1,4 @@
-"""Plots: what is in them, read from the figure before it becomes a PNG, and that they become one."""
+"""Plots: their content, read from the figure before it is saved, and the PNG files."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,7 @@ LONG = "/home/somebody/experiments/2021/simcse-unsupervised-of-a-very-long-name/
 
 @pytest.fixture
 def figures(monkeypatch):
-    """Figures as they are saved; each is drawn, and its file is a PNG."""
+    """Record each figure when it is saved; check that its file is a PNG."""
     seen = []
     save = plots._save
 
@@ -28,15 +28,15 @@ def figures(monkeypatch):
     return seen
 
 
-def clusters(count, *, apart=20.0, seed=0):
-    """Two clusters of directions, one after the other."""
+def clusters(count, *, distance=20.0, seed=0):
+    """Return two clusters of directions, one after the other."""
     rng = np.random.default_rng(seed)
-    centres = np.repeat(rng.normal(size=(2, 16)) * apart, count, axis=0)
+    centres = np.repeat(rng.normal(size=(2, 16)) * distance, count, axis=0)
     return (centres + rng.normal(size=centres.shape)).astype(np.float32)
 
 
 def inside(figure):
-    """Whether all that is drawn lies within the picture."""
+    """Whether everything drawn is inside the image."""
     box, (width, height) = figure.get_tightbbox(figure.canvas.get_renderer()), figure.get_size_inches()
     return box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
 
@@ -46,7 +46,7 @@ def test_spectra_are_lines(figures, tmp_path):
     (axes,) = figures[0].axes
     assert [line.get_ydata().tolist() for line in axes.lines] == [[1.0, 0.1, 0.0], [1.0, 0.9, 0.8, 0.02]]
     assert axes.lines[1].get_xdata().tolist() == [1, 2, 3, 4]
-    assert 0 < axes.get_ylim()[0] < 0.02  # a value of nothing does not stretch the axis
+    assert 0 < axes.get_ylim()[0] < 0.02  # a value of 0 does not extend the axis
     names = [text.get_text() for text in axes.get_legend().get_texts()]
     assert [name.replace("\n", "") for name in names] == ["before", LONG]
     assert inside(figures[0])
@@ -57,12 +57,12 @@ def test_spectrum_of_one_direction_and_of_none(figures, tmp_path):
     assert figures[0].axes[0].get_ylim() == pytest.approx((1 / 1.5, 1.5))
 
 
-def test_layers_have_their_numbers_in_their_cells(figures, tmp_path):
+def test_cells_of_layers_show_their_scores(figures, tmp_path):
     scores = {"cls": [None, 20.04, 60.06], "mean": [50.0, 51.0, 52.0], "mean_without_cls": [1.0, -2.0, 3.0]}
     layer_heat_map(scores, tmp_path / "l.png", title=LONG, label="Spearman")
     axes, bar = figures[0].axes
-    found = {tuple(int(place) for place in text.get_position()): text.get_text() for text in axes.texts}
-    assert found == {
+    shown = {tuple(int(coordinate) for coordinate in text.get_position()): text.get_text() for text in axes.texts}
+    assert shown == {
         (column, layer): "none" if score is None else f"{score:.1f}"
         for column, by_layer in enumerate(scores.values())
         for layer, score in enumerate(by_layer)
@@ -75,7 +75,7 @@ def test_layers_have_their_numbers_in_their_cells(figures, tmp_path):
     assert inside(figures[0])
 
 
-def test_layers_of_several_models_share_their_colours(figures, tmp_path):
+def test_layers_of_several_models_share_a_colour_scale(figures, tmp_path):
     scores = {"max": [float(layer) for layer in range(25)]}
     layer_heat_map(scores, tmp_path / "l.png", title="t", label="Spearman", limits=(0.0, 80.0))
     axes = figures[0].axes[0]
@@ -91,8 +91,8 @@ def test_a_grid_has_its_first_row_at_the_bottom(figures, tmp_path):
     scores = [[90.0, 71.26, 80.0], [60.0, float("nan"), 95.04]]
     heat_map(scores, tmp_path / "h.png", **words, title=LONG, label="validation rows, x 100")
     axes, bar = figures[0].axes
-    found = {tuple(int(place) for place in text.get_position()): text.get_text() for text in axes.texts}
-    assert found == {(0, 0): "90.0", (1, 0): "71.3", (2, 0): "80.0", (0, 1): "60.0", (1, 1): "none", (2, 1): "95.0"}
+    shown = {tuple(int(coordinate) for coordinate in text.get_position()): text.get_text() for text in axes.texts}
+    assert shown == {(0, 0): "90.0", (1, 0): "71.3", (2, 0): "80.0", (0, 1): "60.0", (1, 1): "none", (2, 1): "95.0"}
     assert axes.get_ylim()[0] < axes.get_ylim()[1]
     assert [label.get_text() for label in axes.get_yticklabels()] == words["rows"]
     assert [label.get_text() for label in axes.get_xticklabels()] == words["columns"]
@@ -101,29 +101,34 @@ def test_a_grid_has_its_first_row_at_the_bottom(figures, tmp_path):
     assert axes.images[0].get_clim() == (60.0, 95.04)
     assert bar.get_ylabel() == "validation rows, x 100"
     colours = {text.get_text(): text.get_color() for text in axes.texts}
-    assert (colours["95.0"], colours["60.0"], colours["none"]) == ("black", "white", "black")  # readable on either end
+    # readable on dark and light cells
+    assert (colours["95.0"], colours["60.0"], colours["none"]) == (
+        "black",
+        "white",
+        "black",
+    )
     assert inside(figures[0])
 
 
 def test_a_grid_of_equal_scores_or_of_one(figures, tmp_path):
     for scores in ([[50.0, 50.0]], [[50.0]], [[float("nan")]]):
-        names = {"rows": ["a"], "columns": [str(place) for place in range(len(scores[0]))]}
+        names = {"rows": ["a"], "columns": [str(index) for index in range(len(scores[0]))]}
         heat_map(scores, tmp_path / "h.png", **names, titles=("lambda", ""), title="t", label="l")
     assert [len(figure.axes[0].texts) for figure in figures] == [2, 1, 1]
     assert figures[2].axes[0].texts[0].get_text() == "none"
 
 
-def test_labelled_texts_are_told_apart_in_each_panel(figures, tmp_path):
+def test_labelled_texts_are_separated_in_each_panel(figures, tmp_path):
     labels = ["first"] * 15 + ["second"] * 15
     mixed = clusters(15)[np.random.default_rng(1).permutation(30)]
     tsne({"apart": clusters(15), LONG: mixed}, labels, tmp_path / "t.png", seed=1)
-    apart, together = figures[0].axes
-    assert [axes.get_title().replace("\n", "") for axes in (apart, together)] == ["apart", LONG]
-    for axes in (apart, together):
-        assert [len(kind.get_offsets()) for kind in axes.collections] == [15, 15]
-        colours = [tuple(kind.get_facecolor()[0]) for kind in axes.collections]
+    separated, together = figures[0].axes
+    assert [axes.get_title().replace("\n", "") for axes in (separated, together)] == ["apart", LONG]
+    for axes in (separated, together):
+        assert [len(collection.get_offsets()) for collection in axes.collections] == [15, 15]
+        colours = [tuple(collection.get_facecolor()[0]) for collection in axes.collections]
         assert len(set(colours)) == 2
-    one, two = (np.asarray(kind.get_offsets()) for kind in apart.collections)
+    one, two = (np.asarray(collection.get_offsets()) for collection in separated.collections)
     spread = max(np.ptp(one, axis=0).max(), np.ptp(two, axis=0).max())
     assert np.linalg.norm(one.mean(0) - two.mean(0)) > spread / 2
     (legend,) = figures[0].legends
@@ -134,13 +139,13 @@ def test_labelled_texts_are_told_apart_in_each_panel(figures, tmp_path):
 def test_twenty_labels_have_twenty_colours(figures, tmp_path):
     labels = [f"label {number:02} with a name of some length" for number in range(20)]
     tsne({"m": np.random.default_rng(0).normal(size=(40, 8))}, labels * 2, tmp_path / "t.png")
-    colours = {tuple(kind.get_facecolor()[0]) for kind in figures[0].axes[0].collections}
+    colours = {tuple(collection.get_facecolor()[0]) for collection in figures[0].axes[0].collections}
     assert len(colours) == 20
     assert [text.get_text() for text in figures[0].legends[0].get_texts()] == [f"{label[:29]}…" for label in labels]
     assert inside(figures[0])
 
 
-def test_partners_are_joined(figures, tmp_path):
+def test_texts_of_a_pair_are_connected(figures, tmp_path):
     rng = np.random.default_rng(0)
     ones = rng.normal(size=(12, 8))
     near, far = ones[:6] + 0.01 * rng.normal(size=(6, 8)), rng.normal(size=(6, 8))
@@ -151,28 +156,28 @@ def test_partners_are_joined(figures, tmp_path):
         lines = {
             colour: [line for line in axes.lines if line.get_color() == colour] for colour in ("tab:red", "tab:blue")
         }
-        assert [len(found) for found in lines.values()] == [6, 6]
+        assert [len(shown) for shown in lines.values()] == [6, 6]
         length = {
-            colour: np.median([np.hypot(*np.ptp(line.get_xydata(), axis=0)) for line in found])
-            for colour, found in lines.items()
+            colour: np.median([np.hypot(*np.ptp(line.get_xydata(), axis=0)) for line in shown])
+            for colour, shown in lines.items()
         }
         assert length["tab:red"] < length["tab:blue"] / 3
     ends = {tuple(point) for line in figures[0].axes[0].lines for point in line.get_xydata()}
-    assert len(ends) == 24  # every text has its own place
+    assert len(ends) == 24  # every text has its own position
     same = [
         (one.get_xydata() == two.get_xydata()).all()
         for one, two in zip(*(a.lines for a in figures[0].axes), strict=True)
     ]
-    assert all(same)  # only directions count, and the seed is one
+    assert all(same)  # only directions have an effect, and the seed is fixed
     (legend,) = figures[0].legends
     assert [text.get_text() for text in legend.get_texts()] == ["dissimilar pairs", "similar pairs"]
     assert inside(figures[0])
 
 
 @pytest.mark.parametrize("vectors", [np.ones((9, 4)), np.zeros((9, 4)), np.arange(1.0, 10)[:, None]])
-def test_a_collapsed_space_is_drawn_too(vectors, figures, tmp_path):
+def test_a_collapsed_space_is_plotted_too(vectors, figures, tmp_path):
     tsne({"m": vectors}, list("aabbccabc"), tmp_path / "t.png")
-    points = np.concatenate([kind.get_offsets() for kind in figures[0].axes[0].collections])
+    points = np.concatenate([collection.get_offsets() for collection in figures[0].axes[0].collections])
     assert points.shape == (9, 2)
     assert np.isfinite(points).all()
 
@@ -193,6 +198,6 @@ def test_training_curves(figures, tmp_path):
     assert scores.lines[0].get_xydata().tolist() == [[2, 50]]
 
 
-def test_a_folder_that_is_not_there(tmp_path):
+def test_a_missing_folder_raises(tmp_path):
     with pytest.raises(NearfarError, match=r"nowhere/s\.png: cannot be written"):
         spectra({"m": [1.0]}, Path(tmp_path / "nowhere" / "s.png"))

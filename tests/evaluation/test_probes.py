@@ -1,4 +1,4 @@
-"""SentEval's three protocols against a plain loop over folds, penalties and classifiers; and what cannot be probed."""
+"""SentEval's three protocols against the reference loops over folds, penalties and classifiers; and invalid data."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ EXACT = Probe(protocol="exact", folds=3)
 
 
 def problem(rows=150, dim=60, classes=2, *, noise=3.0, seed=0):
-    """Labels that can be read off some of the time, and of so many features that some tens of steps are enough."""
+    """Return features and labels that are partly predictable, small enough to need only tens of steps."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(classes, size=rows)
     features = noise * rng.normal(size=(rows, dim)) + rng.normal(size=(classes, dim))[labels]
@@ -35,12 +35,12 @@ def majority(labels):
 
 
 @pytest.mark.parametrize("nhid", [0, 4])
-def test_inner_kfold_is_the_loop_of_classifiers(nhid):
-    # Same weights to begin with and same orders of rows: all predictions are equal, and so are the numbers.
+def test_inner_kfold_matches_the_reference(nhid):
+    # With the same initial weights and orders of rows, all predictions and scores are equal.
     x, y = problem()
     accuracy, dev, predicted, chosen = reference.inner_kfold(x, y, folds=3, nhid=nhid)
     found = inner_kfold(x, y, classes=2, probe=Probe(folds=3, nhid=nhid))
-    assert accuracy > majority(y) + 5  # there is something to be equal about
+    assert accuracy > majority(y) + 5  # the comparison is not trivial
     np.testing.assert_array_equal(found.predicted, predicted)
     assert (found.accuracy, found.dev_accuracy) == (accuracy, dev)
     assert found.chosen == chosen
@@ -48,7 +48,7 @@ def test_inner_kfold_is_the_loop_of_classifiers(nhid):
     assert len(found.fold_accuracies) == len(found.grid_accuracies) == 3
 
 
-def test_kfold_is_the_loop_of_classifiers():
+def test_kfold_matches_the_reference():
     x, y = problem(classes=4)
     expected = reference.kfold(x[:100], y[:100], x[100:], y[100:], folds=3)
     found = kfold(x, y, np.arange(100), np.arange(100, 150), classes=4, probe=Probe(folds=3))
@@ -57,7 +57,7 @@ def test_kfold_is_the_loop_of_classifiers():
     assert (found.accuracy, found.dev_accuracy, found.chosen) == (expected[0], expected[1], expected[3])
 
 
-def test_split_is_the_loop_of_classifiers():
+def test_split_matches_the_reference():
     x, y = problem(300, classes=3)
     train, dev, test = np.split(np.arange(300), [150, 225])
     expected = reference.split(x[train], y[train], x[dev], y[dev], x[test], y[test])
@@ -67,7 +67,7 @@ def test_split_is_the_loop_of_classifiers():
     assert (found.accuracy, found.dev_accuracy, found.chosen) == (expected[0], expected[1], expected[3])
 
 
-def test_another_seed_is_another_draw():
+def test_another_seed_gives_other_predictions():
     x, y = problem()
     one, other = (inner_kfold(x, y, classes=2, probe=Probe(folds=3, seed=seed)) for seed in (1111, 7))
     assert one.grid_accuracies != other.grid_accuracies
@@ -82,7 +82,7 @@ def folds_of(y):
     return list(StratifiedKFold(3, shuffle=True, random_state=1111).split(y, y))
 
 
-def test_exact_inner_kfold_is_scikit_learns():
+def test_exact_inner_kfold_equals_scikit_learn():
     x, y = problem(120, 5, noise=2.0)
     found = inner_kfold(x, y, classes=2, probe=EXACT)
     accuracies = []
@@ -101,7 +101,7 @@ def test_exact_inner_kfold_is_scikit_learns():
     assert found.fold_accuracies == accuracies
 
 
-def test_exact_kfold_and_split_are_scikit_learns():
+def test_exact_kfold_and_split_equal_scikit_learn():
     x, y = problem(150, 5, classes=3, noise=2.0)
     train, dev, test = np.split(np.arange(150), [90, 120])
     found = kfold(x, y, train, test, classes=3, probe=EXACT)
@@ -126,7 +126,7 @@ def test_constant_embeddings_give_the_majority(protocol):
     found = inner_kfold(x, y, classes=2, probe=Probe(protocol=protocol, folds=3))
     assert (found.predicted == 1).all()
     assert found.accuracy == pytest.approx(majority(y), abs=0.01)
-    assert len(set(found.chosen)) == 1  # a tie goes to the first of the grid
+    assert len(set(found.chosen)) == 1  # ties go to the first value of the grid
     assert found.chosen[0] == found.grid[0]
 
 
@@ -141,7 +141,7 @@ def test_constant_embeddings_give_the_majority(protocol):
         ({"seed": 2**32}, "seed 4294967296"),
     ],
 )
-def test_settings_that_cannot_be_run(settings, problem):
+def test_invalid_settings_are_refused(settings, problem):
     with pytest.raises(NearfarError, match=problem):
         check_settings(Probe(**settings))
 
@@ -157,12 +157,12 @@ def test_settings_that_cannot_be_run(settings, problem):
         ({"train": [0] * 9 + [1] * 50, "test": [1]}, "the label 'a' has 9 rows, but 10 folds need 10 of each label"),
     ],
 )
-def test_labels_that_cannot_be_probed(splits, problem):
+def test_invalid_labels_are_refused(splits, problem):
     with pytest.raises(NearfarError, match=problem):
         check_labels(splits, "ab", Probe())
 
 
-def test_too_few_rows_to_hold_some_out():
+def test_too_few_rows_for_a_held_out_set():
     few = {"all": [0, 1] * 12}
     check_labels(few, "ab", Probe())
     fewer = {"all": [0, 1] * 10}
@@ -172,8 +172,8 @@ def test_too_few_rows_to_hold_some_out():
 
 
 @pytest.mark.parametrize("folds", [2, 3, 4, 7])
-def test_the_least_that_is_allowed_runs_without_a_warning(folds):
-    # scikit-learn warns where a label is rarer than the folds, and warnings are errors here
+def test_the_smallest_allowed_data_runs_without_a_warning(folds):
+    # scikit-learn warns if a label has fewer rows than folds, and warnings are errors in tests
     least = next(n for n in range(1, 99) if allowed({"all": [0] * n + [1] * (n + 30)}, folds))
     labels = np.array([0] * least + [1] * (least + 30))
     x = np.random.default_rng(0).normal(size=(len(labels), 3)).astype(np.float32)

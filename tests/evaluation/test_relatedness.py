@@ -1,4 +1,4 @@
-"""Learned relatedness against a plain loop, and soft labels by what they mean."""
+"""Learned relatedness against the reference, and the mean of soft labels."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests import reference_senteval as reference
 
 
 def problem(pairs=200, dim=6, *, low=1.0, seed=0):
-    """Scores from ``low`` to 5 that go with the distance of two vectors."""
+    """Return scores from ``low`` to 5 that depend on the distance of two vectors."""
     rng = np.random.default_rng(seed)
     u, v = rng.normal(size=(2, pairs, dim)).astype(np.float32)
     v += rng.uniform(0, 4, size=(pairs, 1)).astype(np.float32) * (u - v) / 4
@@ -25,20 +25,21 @@ def test_pair_features():
 
 
 @pytest.mark.parametrize("low", [0.0, 1.0])
-def test_soft_labels_are_the_loops(low):
+def test_soft_labels_match_the_reference(low):
     scores = np.round(np.arange(low, 5.01, 0.1), 1)
     np.testing.assert_allclose(soft_labels(scores), reference.soft_labels(scores), atol=1e-6)
 
 
-def test_the_mean_grade_under_a_soft_label_is_the_score_from_1_on():
+def test_the_mean_grade_under_a_soft_label_is_the_score_if_at_least_1():
     scores = np.round(np.arange(0, 5.01, 0.2), 1)
     labels = soft_labels(scores)
-    np.testing.assert_allclose(labels @ np.arange(1, 6), scores, atol=1e-6)  # also below 1, where shares are missing
+    # also below 1, where the shares do not add up to 1
+    np.testing.assert_allclose(labels @ np.arange(1, 6), scores, atol=1e-6)
     np.testing.assert_allclose(labels.sum(axis=1), np.minimum(scores, 1), atol=1e-6)
 
 
 @pytest.mark.parametrize("low", [0.0, 1.0])
-def test_it_is_the_loop(low):
+def test_relatedness_matches_the_reference(low):
     x, scores = problem(low=low)
     train, dev, test = np.split(np.arange(200), [100, 150])
     expected, best = reference.relatedness(x[train], scores[train], x[dev], scores[dev], x[test])
@@ -49,7 +50,7 @@ def test_it_is_the_loop(low):
     assert ((found >= 1) & (found <= 5)).all()
 
 
-def test_equal_pairs_are_all_predicted_alike():
+def test_equal_pairs_get_equal_predictions():
     x, scores = np.ones((60, 4), dtype=np.float32), np.linspace(1, 5, 60)
     train, dev, test = np.split(np.arange(60), 3)
     found, pearson = fit_relatedness(x, scores, train, dev, test, schedule=Schedule(tenacity=3, max_epochs=8))

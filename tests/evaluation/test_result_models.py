@@ -41,11 +41,11 @@ def three_way_comparison() -> dict[str, Any]:
     return {"kind": "comparisons", "sides": described, "comparisons": pairs, **rest}
 
 
-def changed(value: dict[str, Any], place: str, to: Any) -> dict[str, Any]:
-    """A copy with another value at a place such as ``a.0.b``; no value where it is ``...``."""
+def changed(value: dict[str, Any], location: str, to: Any) -> dict[str, Any]:
+    """Return a copy with another value at a path such as ``a.0.b``; ``...`` removes the value."""
     value = copy.deepcopy(value)
     inner: Any = value
-    *path, last = [int(part) if part.isdecimal() else part for part in place.split(".")]
+    *path, last = [int(part) if part.isdecimal() else part for part in location.split(".")]
     for part in path:
         inner = inner[part]
     if to is ...:
@@ -55,10 +55,10 @@ def changed(value: dict[str, Any], place: str, to: Any) -> dict[str, Any]:
     return value
 
 
-def test_complete_files_are_read_and_give_the_same_content_again() -> None:
-    whole = evaluation("A", {"one": 1.0, "two": None}) | {"transfer": transfer({"mr": None, "mrpc": 50.0})}
+def test_complete_files_survive_a_round_trip() -> None:
+    complete = evaluation("A", {"one": 1.0, "two": None}) | {"transfer": transfer({"mr": None, "mrpc": 50.0})}
     for content in (
-        whole,
+        complete,
         geometry("A", "B"),
         comparison(SIDES[0], SIDES[1], {"one": ROW}),
         three_way_comparison(),
@@ -72,7 +72,7 @@ def test_complete_files_are_read_and_give_the_same_content_again() -> None:
 @pytest.mark.parametrize(
     "file", COMMITTED, ids=[str(file.relative_to(ROOT / "studies" / "results")) for file in COMMITTED]
 )
-def test_every_committed_file_is_read_and_gives_the_same_content_again(file: Path) -> None:
+def test_every_committed_file_survives_a_round_trip(file: Path) -> None:
     content = json.loads(file.read_text(encoding="utf-8"))
     if "kind" not in content:
         record = TrainingRecord.from_dict(content, source=file)
@@ -85,7 +85,7 @@ def test_every_committed_file_is_read_and_gives_the_same_content_again(file: Pat
         assert read.to_json() == file.read_text(encoding="utf-8")
 
 
-def test_committed_files_are_of_several_kinds() -> None:
+def test_committed_files_have_several_kinds() -> None:
     kinds = [json.loads(file.read_text(encoding="utf-8")).get("kind") for file in COMMITTED]
     assert len(kinds) > 200
     assert set(kinds) == {"evaluation", "sts", "comparison", "finetune-study", None}
@@ -128,7 +128,7 @@ def test_another_kind_of_file_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "to", "message"),
+    ("location", "to", "message"),
     [
         ("averages", [], "averages is not an object"),
         ("tasks.one.pearson", ..., "tasks.one lacks 'pearson'"),
@@ -148,14 +148,14 @@ def test_another_kind_of_file_is_refused() -> None:
         ("config.training_seed", "x", "config.training_seed is 'x', not a whole number or null"),
     ],
 )
-def test_damaged_evaluations(place: str, to: Any, message: str) -> None:
-    whole = evaluation("A", {"one": 1.0}) | {"transfer": transfer({"mr": 50.0})}
+def test_damaged_evaluations(location: str, to: Any, message: str) -> None:
+    complete = evaluation("A", {"one": 1.0}) | {"transfer": transfer({"mr": 50.0})}
     with pytest.raises(NearfarError, match=f"^f: is damaged, or was written by another version of nearfar: {message}"):
-        EvaluationResult.from_dict(changed(whole, place, to), source="f")
+        EvaluationResult.from_dict(changed(complete, location, to), source="f")
 
 
 @pytest.mark.parametrize(
-    ("place", "to", "message"),
+    ("location", "to", "message"),
     [
         ("tasks.one.p", None, "tasks.one.p is null, and 'difference' is not"),
         ("tasks.one.separable", 1, "tasks.one.separable is 1, not true or false or null"),
@@ -167,17 +167,17 @@ def test_damaged_evaluations(place: str, to: Any, message: str) -> None:
         ("config.resamples", -1, "config.resamples is below 0"),
     ],
 )
-def test_damaged_comparisons(place: str, to: Any, message: str) -> None:
+def test_damaged_comparisons(location: str, to: Any, message: str) -> None:
     with pytest.raises(NearfarError, match=f"^f: is damaged, .*{message}"):
-        ComparisonResult.from_dict(changed(comparison(SIDES[0], SIDES[1], {"one": ROW}), place, to), source="f")
+        ComparisonResult.from_dict(changed(comparison(SIDES[0], SIDES[1], {"one": ROW}), location, to), source="f")
 
 
-def test_comparisons_must_be_of_each_pair_of_sides_and_the_same_tasks() -> None:
-    whole = three_way_comparison()
+def test_comparisons_must_cover_each_pair_of_sides_and_the_same_tasks() -> None:
+    complete = three_way_comparison()
     with pytest.raises(NearfarError, match=r"f: .*: comparisons does not hold one comparison for each pair of sides"):
-        PairwiseResult.from_dict(changed(whole, "comparisons", whole["comparisons"][:2]), source="f")
+        PairwiseResult.from_dict(changed(complete, "comparisons", complete["comparisons"][:2]), source="f")
     with pytest.raises(NearfarError, match=r"f: .*: comparisons does not hold the same tasks for each pair of sides"):
-        PairwiseResult.from_dict(changed(whole, "comparisons.1.tasks", {"two": ROW}), source="f")
+        PairwiseResult.from_dict(changed(complete, "comparisons.1.tasks", {"two": ROW}), source="f")
 
 
 def test_damaged_geometries_studies_groups_and_records() -> None:
@@ -205,7 +205,7 @@ def test_long_values_are_shortened_and_the_outermost_object_has_no_path() -> Non
         TrainingStep.from_dict([], source="f")
 
 
-def test_keys_that_are_left_out_and_keys_that_are_null() -> None:
+def test_missing_keys_and_null_keys() -> None:
     assert Provenance().to_dict() == {"commit": None}
     row = TaskTest(first=None, second=1, difference=None, low=None, high=None, p=None, separable=None, seeds=None)
     assert list(row.to_dict()) == [

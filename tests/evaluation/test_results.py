@@ -1,4 +1,4 @@
-"""Result files: written whole, read back equal, and refused by name where they are damaged."""
+"""Result files: written atomically, read back equal, and refused by name if damaged."""
 
 import json
 import os
@@ -39,7 +39,7 @@ def result():
     )
 
 
-def test_what_is_written_is_read_back(result, tmp_path):
+def test_a_written_result_is_read_back(result, tmp_path):
     file = tmp_path / "r.json"
     save_with_tables(result, file)
     assert EvaluationResult.load(file) == load_result(file) == result
@@ -48,7 +48,7 @@ def test_what_is_written_is_read_back(result, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["r.json", "r.md"]
 
 
-def test_arrays_and_estimates_stand_on_one_line_each(result, tmp_path):
+def test_arrays_and_estimates_are_on_one_line_each(result, tmp_path):
     result.save(tmp_path / "r.json")
     lines = [line.strip() for line in (tmp_path / "r.json").read_text(encoding="utf-8").splitlines()]
     assert '"gold": [4.5,1,0.25],' in lines
@@ -56,7 +56,7 @@ def test_arrays_and_estimates_stand_on_one_line_each(result, tmp_path):
     assert sum(line.startswith('"wmean": {"score":') for line in lines) == 2
 
 
-def test_a_failed_write_leaves_the_old_file_whole(result, tmp_path, monkeypatch):
+def test_a_failed_write_keeps_the_old_file(result, tmp_path, monkeypatch):
     file = tmp_path / "r.json"
     save_with_tables(result, file)
     before = file.read_bytes()
@@ -92,7 +92,7 @@ def test_a_result_that_is_not_finite_is_never_written(result, tmp_path):
         ('{"schema": 1, "kind": "sts", "model": "m", "config": {}}', "it lacks 'tasks'"),
     ],
 )
-def test_a_file_that_is_no_result_is_named(text, message, tmp_path):
+def test_a_file_that_is_not_a_result_is_named(text, message, tmp_path):
     file = tmp_path / "broken.json"
     if text is not None:
         file.write_text(text, encoding="utf-8")
@@ -101,7 +101,7 @@ def test_a_file_that_is_no_result_is_named(text, message, tmp_path):
     assert str(caught.value).startswith(str(file))
 
 
-def test_a_binary_file_is_no_result(tmp_path):
+def test_a_binary_file_is_not_a_result(tmp_path):
     (tmp_path / "b.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(NearfarError, match=r"b\.json: is damaged: byte 0 is not UTF-8"):
         EvaluationResult.load(tmp_path / "b.json")
@@ -133,7 +133,7 @@ def subset_of(content):
         ),
     ],
 )
-def test_a_damaged_result_says_where(damage, message, result):
+def test_the_error_of_a_damaged_result_names_the_location(damage, message, result):
     content = result.to_dict()
     assert EvaluationResult.from_dict(content) == result
     damage(content)
@@ -141,7 +141,7 @@ def test_a_damaged_result_says_where(damage, message, result):
         EvaluationResult.from_dict(content, source="damaged.json")
 
 
-def test_outputs_that_cannot_be_written_are_refused_beforehand(tmp_path):
+def test_unwritable_outputs_are_refused_before_any_work(tmp_path):
     assert check_output(tmp_path / "new" / "r.json") == tmp_path / "new" / "r.json"
     assert (tmp_path / "new").is_dir()
     with pytest.raises(NearfarError, match=r"ends in \.json"):
@@ -154,13 +154,13 @@ def test_outputs_that_cannot_be_written_are_refused_beforehand(tmp_path):
         check_output(tmp_path / "file" / "r.json")
 
 
-def test_a_read_only_folder_is_refused_beforehand(tmp_path, monkeypatch):
-    monkeypatch.setattr(os, "access", lambda folder, mode: False)  # root may write anywhere, so say it may not
+def test_a_read_only_folder_is_refused_before_any_work(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda folder, mode: False)  # root may write anywhere, so the check is mocked
     with pytest.raises(NearfarError, match="is not writable"):
         check_output(tmp_path / "r.json")
 
 
-def test_digest_sees_texts_scores_and_order():
+def test_the_digest_depends_on_texts_scores_and_order():
     assert digest(PAIRS) == digest([ScoredPair(first, second, float(score)) for first, second, score in PAIRS])
     others = [
         PAIRS[::-1],
@@ -172,7 +172,7 @@ def test_digest_sees_texts_scores_and_order():
     assert len({digest(pairs) for pairs in (PAIRS, *others)}) == 6
 
 
-def test_provenance_tells_date_command_versions_and_hardware():
+def test_provenance_has_date_command_versions_and_hardware():
     found = provenance()
     assert found.versions["numpy"] == np.__version__
     assert found.hardware["cores"] == os.cpu_count()
@@ -180,7 +180,7 @@ def test_provenance_tells_date_command_versions_and_hardware():
     assert Provenance.from_dict(json.loads(json.dumps(found.to_dict(), allow_nan=False))) == found
 
 
-def test_commit_is_that_of_the_checkout_the_package_is_tracked_in(tmp_path, monkeypatch):
+def test_the_commit_is_of_the_checkout_that_tracks_the_package(tmp_path, monkeypatch):
     def git(*arguments):
         command = ["git", "-C", str(tmp_path), "-c", "user.name=t", "-c", "user.email=t@t", *arguments]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
@@ -193,17 +193,17 @@ def test_commit_is_that_of_the_checkout_the_package_is_tracked_in(tmp_path, monk
     (tmp_path / "other").write_text("2")
     git("add", "other")
     git("commit", "-m", "one")
-    assert provenance().commit is None  # installed inside somebody else's checkout
+    assert provenance().commit is None  # installed inside the checkout of another project
     git("add", "results.py")
     git("commit", "-m", "two")
     assert provenance().commit == git("rev-parse", "HEAD")
-    for made in ("docs/page.md", "studies/results/fast/scl.json"):
-        (tmp_path / made).parent.mkdir(parents=True)
-        (tmp_path / made).write_text("before")
+    for created in ("docs/page.md", "studies/results/fast/scl.json"):
+        (tmp_path / created).parent.mkdir(parents=True)
+        (tmp_path / created).write_text("before")
     git("add", ".")
     git("commit", "-m", "three")
-    for made in ("docs/page.md", "studies/results/fast/scl.json"):
-        (tmp_path / made).write_text("made again")
-    assert provenance().commit == git("rev-parse", "HEAD")  # its numbers come from the same code
+    for created in ("docs/page.md", "studies/results/fast/scl.json"):
+        (tmp_path / created).write_text("made again")
+    assert provenance().commit == git("rev-parse", "HEAD")  # results are from the same code
     module.write_text("3")
     assert provenance().commit == git("rev-parse", "HEAD") + "-dirty"

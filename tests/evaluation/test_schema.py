@@ -26,7 +26,7 @@ def schema() -> dict[str, Any]:
     return found
 
 
-def test_the_committed_schema_is_what_the_command_prints() -> None:
+def test_the_committed_schema_equals_the_printed_one() -> None:
     command = [sys.executable, "-m", "nearfar.evaluation.schema"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert printed == (ROOT / "docs" / "result-schema.json").read_text(encoding="utf-8"), (
@@ -39,7 +39,7 @@ def test_the_committed_schema_is_what_the_command_prints() -> None:
 def test_every_committed_result_satisfies_the_schema(file: Path, schema: dict[str, Any]) -> None:
     content = json.loads(file.read_text(encoding="utf-8"))
     assert problem(content, schema, schema) is None
-    if "kind" in content:  # and the option of its own kind, which says what is wrong
+    if "kind" in content:  # the option of its kind, for a precise message
         (option,) = (
             one
             for one in schema["anyOf"]
@@ -68,7 +68,7 @@ def test_other_kinds_satisfy_the_schema(content: dict[str, Any], schema: dict[st
         (("unavailable",), {"a": 1}),
     ],
 )
-def test_what_the_models_refuse_the_schema_refuses(
+def test_the_schema_refuses_what_the_models_refuse(
     path: tuple[str, ...], value: object, schema: dict[str, Any]
 ) -> None:
     content = copy.deepcopy(WHOLE)

@@ -19,7 +19,7 @@ from nearfar.evaluation.statistics import (
 )
 
 
-def test_interval_is_the_middle_95_percent_of_what_is_defined():
+def test_the_interval_is_the_middle_95_percent_of_the_defined_values():
     draws = np.r_[np.nan, np.arange(1001.0), np.nan]
     assert percentile_interval(draws) == pytest.approx((25, 975))
     assert percentile_interval(np.array([np.nan])) is None
@@ -27,7 +27,7 @@ def test_interval_is_the_middle_95_percent_of_what_is_defined():
 
 
 def test_bootstrap_interval_has_the_width_of_normal_theory():
-    # Pearson's standard error on bivariate normal data is (1 - r^2) / sqrt(n).
+    # On bivariate normal data, the standard error of Pearson's r is (1 - r^2) / sqrt(n).
     rng = np.random.default_rng(3)
     gold = rng.normal(size=4000)
     system = 0.6 * gold + 0.8 * rng.normal(size=4000)
@@ -57,15 +57,15 @@ def two_sides(pairs: int, noise: tuple[float, float], *, seeds: int = 1, seed: i
     return gold, first, second
 
 
-def test_a_clear_difference_has_the_smallest_p_and_swapping_sides_turns_it_around():
+def test_a_clear_difference_has_the_smallest_p_and_swapping_sides_negates_it():
     gold, first, second = two_sides(400, (1.0, 3.0))
     found = paired_bootstrap(gold, first[0], second[0], resamples=999)
     expected = stats.spearmanr(gold, first[0]).statistic - stats.spearmanr(gold, second[0]).statistic
     assert found.difference == pytest.approx(expected, abs=1e-12)
     assert 0 < found.low < found.difference < found.high
     assert found.p == pytest.approx(2 / 1000)
-    turned = paired_bootstrap(gold, second[0], first[0], resamples=999)
-    assert turned[:4] == pytest.approx((-found.difference, -found.high, -found.low, found.p), abs=1e-12)
+    swapped = paired_bootstrap(gold, second[0], first[0], resamples=999)
+    assert swapped[:4] == pytest.approx((-found.difference, -found.high, -found.low, found.p), abs=1e-12)
 
 
 def test_equal_sides_do_not_differ():
@@ -76,7 +76,7 @@ def test_equal_sides_do_not_differ():
 @pytest.mark.parametrize("aggregate", ["all", "mean", "wmean"])
 def test_seeds_are_averaged_on_the_same_resamples(aggregate):
     gold, first, second = two_sides(50, (1.0, 1.5), seeds=3)
-    second = second[:2]  # the sides may have different numbers of runs
+    second = second[:2]  # sides may have different numbers of runs
     found = paired_bootstrap(gold, first, second, sizes=[20, 30], aggregate=aggregate, resamples=40, seed=9)
 
     def score(system, count):
@@ -98,7 +98,7 @@ def test_seeds_are_averaged_on_the_same_resamples(aggregate):
     assert found.p == pytest.approx(min(1, 2 * tails))
 
 
-def test_under_no_difference_small_p_values_are_as_rare_as_they_should_be():
+def test_without_a_difference_p_values_are_calibrated():
     p = [paired_bootstrap(*two_sides(80, (1.0, 1.0), seed=s), resamples=199).p for s in range(300)]
     # binomial(300, 0.05): 15 expected, standard deviation 3.8
     assert 4 <= np.sum(np.array(p) < 0.05) <= 28
@@ -110,7 +110,7 @@ def test_p_is_deterministic_given_the_seed():
     assert paired_bootstrap(*sides, resamples=99, seed=1) != paired_bootstrap(*sides, resamples=99, seed=2)
 
 
-def test_welch_by_its_formula():
+def test_welch_matches_the_formula():
     a, b = np.array([0.70, 0.72, 0.75]), np.array([0.66, 0.69, 0.65, 0.68])
     found = t_test_over_seeds(a, b, paired=False)
     parts = a.var(ddof=1) / 3, b.var(ddof=1) / 4
@@ -136,18 +136,18 @@ def test_paired_runs_are_tested_on_their_differences():
     ("first", "second", "paired"),
     [([0.7], [0.6, 0.5], False), ([0.7, 0.8], [0.6, 0.7], True), ([0.7, 0.7], [0.6, 0.6], False)],
 )
-def test_without_spread_there_is_no_test_over_seeds(first, second, paired):
+def test_without_variance_there_is_no_test_over_seeds(first, second, paired):
     assert t_test_over_seeds(first, second, paired=paired) is None
 
 
 def test_holm_by_hand():
-    # sorted 0.01 0.03 0.04 times 3 2 1: 0.03 0.06 0.04, then never falling
+    # sorted 0.01 0.03 0.04 times 3 2 1: 0.03 0.06 0.04, then never decreasing
     assert holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
     assert holm([0.9, 0.8]) == [1.0, 1.0]
     assert holm([]) == []
 
 
-def test_mcnemar_is_a_binomial_test_of_the_discordant_rows():
+def test_mcnemar_equals_a_binomial_test_of_the_discordant_rows():
     first = np.array([1] * 9 + [0] * 2 + [1] * 30 + [0] * 5, dtype=bool)
     second = np.array([0] * 9 + [1] * 2 + [1] * 30 + [0] * 5, dtype=bool)
     # P(9 or more of 11) on both sides: 2 * (C(11,9) + C(11,10) + C(11,11)) / 2^11
@@ -155,7 +155,7 @@ def test_mcnemar_is_a_binomial_test_of_the_discordant_rows():
     assert mcnemar(first, first) == 1
 
 
-def test_flipping_signs_tends_to_mcnemar():
+def test_sign_flips_approximate_mcnemar():
     rng = np.random.default_rng(0)
     first, second = rng.random(400) < 0.8, rng.random(400) < 0.73
     differences = first.astype(float) - second
@@ -165,15 +165,15 @@ def test_flipping_signs_tends_to_mcnemar():
     assert permutation_test(np.zeros(9), resamples=99, seed=0) == 1
 
 
-def test_flipping_signs_of_shares_is_the_plain_loop():
+def test_sign_flips_of_shares_match_a_plain_loop():
     rng = np.random.default_rng(3)
-    differences = rng.integers(-3, 5, size=40) / 3  # three seeds a side
+    differences = rng.integers(-3, 5, size=40) / 3  # three seeds per side
     flips = rng.choice([-1, 1], size=(20_000, 40))
     by_loop = np.mean(np.abs(flips @ differences) >= abs(differences.sum()) - 1e-9)
     assert permutation_test(differences, resamples=20_000, seed=0) == pytest.approx(by_loop, abs=0.015)
 
 
-def test_bootstrap_of_means_is_that_of_the_rows():
+def test_the_bootstrap_of_means_equals_that_of_rows():
     rng = np.random.default_rng(1)
     right = (rng.random((2, 300)) < [[0.8], [0.6]]).astype(float)
     draws = bootstrap_means(right, resamples=20_000, seed=0)

@@ -1,4 +1,4 @@
-"""Scores of encoders whose cosines are known, against scipy; and what encoders and data can do wrong."""
+"""Scores of encoders with known cosines, against scipy; and invalid encoders and data."""
 
 import math
 
@@ -16,16 +16,16 @@ SEVEN = AVERAGES["seven tasks, SICK-R test"]
 
 
 def angles(texts):
-    """Text "x 30" -> the unit vector at 30 degrees, so that a pair's cosine is that of the difference."""
-    turn = np.radians([float(text.split()[1]) for text in texts])
-    return np.stack([np.cos(turn), np.sin(turn)], axis=1).astype(np.float32)
+    """Return for a text "x 30" the unit vector at 30 degrees: the cosine of a pair depends on the difference."""
+    angle = np.radians([float(text.split()[1]) for text in texts])
+    return np.stack([np.cos(angle), np.sin(angle)], axis=1).astype(np.float32)
 
 
 def subset(pairs: int, *, seed: int = 0) -> list[ScoredPair]:
     rng = np.random.default_rng(seed)
     gold = rng.integers(0, 6, pairs)
-    turns = np.clip(90 - 15 * gold + 20 * rng.normal(size=pairs), 0, 179)
-    return [ScoredPair(f"{seed} 0", f"{seed} {turn:.3f}", float(g)) for g, turn in zip(gold, turns, strict=True)]
+    angles_ = np.clip(90 - 15 * gold + 20 * rng.normal(size=pairs), 0, 179)
+    return [ScoredPair(f"{seed} 0", f"{seed} {angle:.3f}", float(g)) for g, angle in zip(gold, angles_, strict=True)]
 
 
 def columns(pairs):
@@ -33,7 +33,7 @@ def columns(pairs):
     return gold, [round(math.cos(math.radians(float(pair.second.split()[1]))), 6) for pair in pairs]
 
 
-def test_aggregates_are_scipys():
+def test_aggregates_equal_scipy():
     a, b = subset(30), subset(50, seed=1)
     scored = evaluate_sts(angles, {"mine": {"a": a, "b": b}}, resamples=100).tasks["mine"]
     for metric, reference in (("spearman", stats.spearmanr), ("pearson", stats.pearsonr)):
@@ -49,14 +49,14 @@ def test_aggregates_are_scipys():
     assert [scored.subsets[name].pairs for name in "ab"] == [30, 50]
 
 
-def test_a_file_alone_gives_its_scores_again():
+def test_scores_can_be_recomputed_from_a_result_file():
     pairs = subset(40)
-    held = evaluate_sts(angles, {"mine": {"a": pairs}}, resamples=0).tasks["mine"].subsets["a"]
-    assert held.gold == [pair.score for pair in pairs]
-    assert held.cosines_e6 == pytest.approx([1e6 * cosine for cosine in columns(pairs)[1]], abs=2)
-    assert all(type(cosine) is int for cosine in held.cosines_e6)
-    again = stats.spearmanr(held.gold, held.cosines_e6).statistic
-    assert held.spearman == Estimate(round(100 * again, 4), None, None)
+    stored = evaluate_sts(angles, {"mine": {"a": pairs}}, resamples=0).tasks["mine"].subsets["a"]
+    assert stored.gold == [pair.score for pair in pairs]
+    assert stored.cosines_e6 == pytest.approx([1e6 * cosine for cosine in columns(pairs)[1]], abs=2)
+    assert all(type(cosine) is int for cosine in stored.cosines_e6)
+    again = stats.spearmanr(stored.gold, stored.cosines_e6).statistic
+    assert stored.spearman == Estimate(round(100 * again, 4), None, None)
 
 
 def test_every_distinct_text_is_encoded_once_in_one_call():
@@ -67,7 +67,7 @@ def test_every_distinct_text_is_encoded_once_in_one_call():
         return angles(texts)
 
     pairs = [ScoredPair("x 0", "x 10", 5), ScoredPair("x 0", "x 50", 3), ScoredPair("x 50", "x 10", 4)]
-    twice = [*pairs, ScoredPair("x 0", "x 10", 5)]  # a pair that comes twice is two pairs
+    twice = [*pairs, ScoredPair("x 0", "x 10", 5)]  # a repeated pair counts twice
     result = evaluate_sts(encode, {"one": {"a": pairs}, "two": {"b": twice}}, resamples=0)
     assert calls == [["x 0", "x 10", "x 50"]]
     assert result.texts == 3
@@ -75,11 +75,11 @@ def test_every_distinct_text_is_encoded_once_in_one_call():
     assert result.tasks["two"].pairs == 4
 
 
-def test_the_same_seed_gives_the_same_intervals_whatever_else_is_evaluated():
+def test_intervals_depend_on_the_seed_and_not_on_other_tasks():
     task, other = {"a": subset(30)}, {"b": subset(40, seed=1)}
-    alone = evaluate_sts(angles, {"mine": task}, resamples=50).tasks["mine"]
-    assert evaluate_sts(angles, {"other": other, "mine": task}, resamples=50).tasks["mine"] == alone
-    assert evaluate_sts(angles, {"mine": task}, resamples=50, seed=1).tasks["mine"] != alone
+    separate = evaluate_sts(angles, {"mine": task}, resamples=50).tasks["mine"]
+    assert evaluate_sts(angles, {"other": other, "mine": task}, resamples=50).tasks["mine"] == separate
+    assert evaluate_sts(angles, {"mine": task}, resamples=50, seed=1).tasks["mine"] != separate
 
 
 def test_averages_over_the_seven_tasks():
@@ -93,14 +93,14 @@ def test_averages_over_the_seven_tasks():
             each = [result.tasks[task].metric(metric).of(kind) for task in SEVEN]
             found = average.metric(metric).of(kind)
             assert found.score == pytest.approx(np.mean([one.score for one in each]), abs=1e-3)
-            # seven independent tasks: the average's interval is narrower by about the root of seven
+            # seven independent tasks: the interval of the average is narrower by about the square root of 7
             width = np.sqrt(np.sum([(one.high - one.low) ** 2 for one in each])) / 7
             assert found.high - found.low == pytest.approx(width, rel=0.25)
     del tasks["sts13"]
     assert evaluate_sts(angles, tasks, resamples=0).averages == {}
 
 
-def test_both_averages_are_given_where_both_readings_of_sick_are_there():
+def test_both_averages_are_given_if_both_versions_of_sick_are_evaluated():
     tasks = {name: {"a": subset(9, seed=n), "b": subset(9)} for n, name in enumerate((*SEVEN, "sickr-full"))}
     assert list(evaluate_sts(angles, tasks, resamples=0).averages) == list(AVERAGES)
 
@@ -115,14 +115,14 @@ def test_semeval_tasks_without_subsets_have_no_mean():
         average = result.averages["seven tasks, SICK-R test"].spearman.of(kind)
         assert average == Estimate(None, None, None, f"undefined on sts12: {reason}")
     spearman = result.tasks["stsb"].spearman
-    assert spearman.mean == spearman.all  # STS-B is one set, and its mean is its score
+    assert spearman.mean == spearman.all  # STS-B has one subset, so its mean is its score
 
 
 def test_a_constant_encoder_has_no_correlation_and_the_reason_is_given():
     rng = np.random.default_rng(0)
 
     def constant(texts):
-        # one direction, many lengths: cosines of 1 up to float32 rounding
+        # one direction and many lengths: cosines are 1 up to float32 rounding
         return np.float32(rng.uniform(1, 2, size=(len(texts), 1))) * np.float32([0.1, 0.7, 0.3])
 
     spearman = evaluate_sts(constant, {"mine": {"a": subset(30)}}, resamples=10).tasks["mine"].spearman
@@ -165,7 +165,7 @@ def test_a_zero_vector_has_cosine_zero_and_is_counted():
 
 
 @pytest.mark.parametrize("scale", [1e-30, 1e30])
-def test_the_length_of_vectors_does_not_matter(scale):
+def test_the_length_of_vectors_has_no_effect(scale):
     tasks = {"mine": {"a": subset(30)}}
     scaled = evaluate_sts(lambda texts: angles(texts) * np.float32(scale), tasks, resamples=0)
     assert scaled.tasks["mine"].zero_vectors == 0
@@ -174,7 +174,7 @@ def test_the_length_of_vectors_does_not_matter(scale):
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
-def test_a_vector_that_is_not_finite_costs_its_tasks_alone(value):
+def test_a_vector_that_is_not_finite_leaves_out_only_its_tasks(value):
     tasks = {"one": {"a": subset(5)}, "two": {"b": [ScoredPair("bad 1", "x 2", 3)] * 3}}
 
     def encode(texts):
@@ -237,7 +237,7 @@ def test_unusable_settings_are_refused_before_encoding():
         ("sickr-full", 9927),
     ],
 )
-def test_the_official_tasks_have_the_official_pairs(nearfar_data, task, pairs):
+def test_the_official_tasks_have_the_official_number_of_pairs(nearfar_data, task, pairs):
     subsets = load_task(task)
     scored = evaluate_sts(lambda texts: np.array([[len(text), 1.0] for text in texts]), {task: subsets}, resamples=0)
     assert scored.tasks[task].pairs == pairs

@@ -1,4 +1,4 @@
-"""Tables of results written by hand: every number, and every reason for a missing one, has its place."""
+"""Tables of hand-written results: every number, and the reason for every missing number."""
 
 import io
 
@@ -47,11 +47,11 @@ def result():
         "a|b": {"pairs": 7, "spearman": estimate(60.0), "pearson": estimate(50.0)},
         "b": {"pairs": 2, "spearman": undefined("why"), "pearson": undefined("why")},
     }
-    for held in subsets.values():
-        held |= {"digest": "d", "gold": [1] * held["pairs"], "cosines_e6": [2] * held["pairs"]}
+    for values in subsets.values():
+        values |= {"digest": "d", "gold": [1] * values["pairs"], "cosines_e6": [2] * values["pairs"]}
     task = {"pairs": 9, "zero_vectors": 4, "spearman": three, "pearson": three, "subsets": subsets}
-    alike = {kind: {"score": 33.333, "low": None, "high": None} for kind in ("all", "mean", "wmean")}
-    average = {"tasks": ["mine"], "spearman": alike, "pearson": alike}
+    equal_scores = {kind: {"score": 33.333, "low": None, "high": None} for kind in ("all", "mean", "wmean")}
+    average = {"tasks": ["mine"], "spearman": equal_scores, "pearson": equal_scores}
     return {
         "schema": 1,
         "kind": "evaluation",
@@ -117,14 +117,14 @@ def test_an_evaluation_in_markdown(result):
 def test_an_evaluation_on_screen(result):
     (table,) = evaluation_tables(result)
     text = render(table)
-    assert "my [bold]model[/bold]: Spearman x 100" in text  # names are no markup
+    assert "my [bold]model[/bold]: Spearman x 100" in text  # names are escaped
     assert "70.13 [68.9, 72.1]" in text
     assert "a|b" not in text
     assert "undefined on b: why" in text
     assert "50.00 [48.8, 52.0]" in render(*evaluation_tables(result, metric="pearson", subsets=True))
 
 
-def test_without_resamples_nothing_is_said_of_intervals(result):
+def test_without_resamples_intervals_are_not_mentioned(result):
     result["config"] = {"resamples": 0, "pooling": None}
     text = evaluation_markdown(result)
     assert "Intervals" not in text
@@ -191,7 +191,7 @@ def test_transfer_tasks_in_markdown_and_on_screen(probed):
     assert "sts12: not evaluated. no such folder." in render(transfer)
 
 
-def test_what_was_fine_tuned_says_so(probed):
+def test_fine_tuned_models_are_marked(probed):
     cola = {"kind": "classification", "protocol": "finetune", "digest": "d", "rows": 50}
     cola |= {"accuracy": estimate(80.0), "matthews": estimate(44.0)}
     transfer = probed["transfer"] | {"protocol": "finetune", "averages": {}}
@@ -204,12 +204,12 @@ def test_what_was_fine_tuned_says_so(probed):
     assert "Probes" not in text
 
 
-def test_what_was_fitted_on_the_evaluated_texts_says_so(result):
+def test_models_fitted_on_the_evaluated_texts_are_marked(result):
     result["config"]["transductive"] = True
     assert "(transductive)" in evaluation_markdown(result)
 
 
-def test_accuracies_have_an_average_of_their_own(comparison):
+def test_accuracies_have_their_own_average(comparison):
     row = comparison["tasks"]["one"]
     comparison["tasks"] = {"mr": row | {"kind": "classification", "test": "McNemar's exact test over rows"}}
     comparison |= {"overall": None, "overall_transfer": {"tasks": ["mr"]} | row}

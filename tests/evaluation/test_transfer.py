@@ -1,4 +1,4 @@
-"""Transfer evaluations of an encoder whose answers are known, against the plain loop; faults of encoders and data."""
+"""Transfer evaluations of an encoder with known predictions, against the reference; invalid encoders and data."""
 
 import json
 
@@ -14,7 +14,7 @@ from tests import reference_senteval as reference
 from tests.transfer_tasks import DIM, FAST_SETTINGS, evaluate, pairs, sort_as_senteval, task, vectors
 
 
-def test_a_pool_is_the_loop_on_rows_in_sentevals_order():
+def test_a_pool_matches_the_reference_on_rows_in_the_order_of_senteval():
     one = task(120)
     order, x, y = sort_as_senteval(one.splits["all"])
     assert order != sorted(order)
@@ -59,10 +59,10 @@ def test_every_distinct_text_is_encoded_once_in_one_call():
 
     both = {"one": task(60), "two": task(60, 40), "three": task(60, 40, 40, seed=3)}
     result = evaluate_transfer(encode, both, **FAST_SETTINGS)
-    wanted = {text for one in both.values() for rows in one.splits.values() for row in rows.texts for text in row}
+    distinct = {text for one in both.values() for rows in one.splits.values() for row in rows.texts for text in row}
     assert len(calls) == 1
-    assert sorted(calls[0]) == sorted(wanted)
-    assert (result.texts, result.dim) == (len(wanted), DIM)
+    assert sorted(calls[0]) == sorted(distinct)
+    assert (result.texts, result.dim) == (len(distinct), DIM)
     assert result.tasks["one"] == evaluate_transfer(vectors, {"one": both["one"]}, **FAST_SETTINGS).tasks["one"]
 
 
@@ -71,11 +71,11 @@ def test_the_exact_protocol():
     assert found.protocol == "exact"
     assert found.grid.c == [0.25, 0.5, 1, 2, 4, 8]
     assert found.accuracy.score > 60
-    # nothing is random but the folds
+    # only the folds are random
     assert found.predicted == evaluate(task(120), protocol="exact").predicted
 
 
-def test_a_text_that_is_not_finite_leaves_out_its_tasks_alone():
+def test_a_text_that_is_not_finite_leaves_out_only_its_tasks():
     bad, good, scored = task(60), task(60, seed=2), pairs(60, 40, 40, scored=True)
     text = bad.splits["all"].texts[7][0]
     other = scored.splits["test"].texts[3][1]
@@ -103,12 +103,12 @@ def test_a_text_that_is_not_finite_leaves_out_its_tasks_alone():
 
 
 def as_result(result):
-    """The result file with these tasks."""
+    """Return the result file of these tasks."""
     transfer = TransferResults(protocol="exact", averages=result.averages, tasks=result.tasks)
     return EvaluationResult(model="m", config={}, tasks={}, transfer=transfer)
 
 
-def test_embeddings_whose_products_are_infinite():
+def test_embeddings_with_infinite_products():
     def encode(texts):
         return 1e30 * vectors(texts)
 
@@ -127,7 +127,7 @@ def refuse(texts):
         ([0, 1], "mine.tsv: the label 'u' has 1 row, but"),
     ],
 )
-def test_ones_own_data_that_cannot_be_probed_is_refused_before_encoding(labels, problem):
+def test_invalid_own_data_is_refused_before_encoding(labels, problem):
     rows = Split([(f"a{k}",) for k in range(len(labels))], labels)
     own = TransferTask(name="mine", splits={"all": rows}, label_names=("u", "v"), source="mine.tsv")
     with pytest.raises(NearfarError) as caught:
@@ -135,7 +135,7 @@ def test_ones_own_data_that_cannot_be_probed_is_refused_before_encoding(labels, 
     assert str(caught.value).startswith(problem)
 
 
-def test_a_named_set_that_cannot_be_probed_says_why_and_the_others_are_reported():
+def test_an_invalid_named_set_is_reported_with_its_reason_and_the_others_are_scored():
     rows = Split([(f"a{k}",) for k in range(20)], [0] * 20)
     few = TransferTask(name="few", splits={"all": rows}, label_names=("u", "v"))
     empty = TransferTask(name="none", splits={name: Split([], []) for name in ("train", "dev", "test")})
@@ -147,8 +147,8 @@ def test_a_named_set_that_cannot_be_probed_says_why_and_the_others_are_reported(
     assert entries["none"].spearman.reason == "no pairs in train"
     assert entries["mine"].accuracy.score > 60
     assert result.texts == 60
-    alone = evaluate_transfer(refuse, {"few": few}, **FAST_SETTINGS)
-    assert (alone.texts, alone.dim) == (0, None)
+    separate = evaluate_transfer(refuse, {"few": few}, **FAST_SETTINGS)
+    assert (separate.texts, separate.dim) == (0, None)
 
 
 @pytest.mark.parametrize(
@@ -174,15 +174,15 @@ def test_no_tasks_and_no_vectors():
             evaluate_transfer(lambda texts, wrong=wrong: wrong, {"mine": task(60)})
 
 
-def test_the_digest_is_of_texts_and_labels_in_their_order():
+def test_the_digest_depends_on_texts_and_labels_in_order():
     def digest(change):
         one = task(60, 40, 40)
         change(one.splits)
         return evaluate(one, protocol="exact", resamples=0).digest
 
     def swap(rows):
-        for held in rows:
-            held[0], held[1] = held[1], held[0]
+        for values in rows:
+            values[0], values[1] = values[1], values[0]
 
     same = digest(lambda splits: None)
     assert digest(lambda splits: None) == same

@@ -1,4 +1,4 @@
-"""The numbers of transfer tasks, their intervals and averages against scipy, scikit-learn and drawing by hand."""
+"""Scores of transfer tasks, their intervals and averages, against scipy, scikit-learn and plain resampling."""
 
 import json
 
@@ -26,7 +26,7 @@ def test_train_and_test_of_pairs_with_f1():
     gold, predicted = np.array(found.gold), np.array(found.predicted)
     assert found.f1.score == pytest.approx(100 * f1_score(gold, predicted), abs=0.006)
     assert found.rows == 60
-    # the intervals are those of drawing rows
+    # the intervals equal those of resampled rows
     rng = np.random.default_rng(0)
     drawn = rng.integers(60, size=(2000, 60))
     a, b = gold[drawn], predicted[drawn]
@@ -111,7 +111,7 @@ def test_a_constant_encoder_has_the_majority(protocol):
     assert found.dev_pearson is None
 
 
-def test_f1_where_the_second_label_never_comes():
+def test_f1_without_the_second_label():
     one = pairs(60, 40)
     one.splits["test"].targets[:] = [0] * 40
 

@@ -1,4 +1,4 @@
-"""The examples do what they say on generated data: each is short, uses the public API alone, and runs."""
+"""The examples are short, use only the public API, and run on generated data."""
 
 import ast
 import inspect
@@ -62,7 +62,7 @@ def test_short_and_public(script: Path) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-def test_default_files_are_there(script: Path) -> None:
+def test_default_files_exist(script: Path) -> None:
     defaults = [str(one.default) for one in inspect.signature(main_of(script.stem)).parameters.values()]
     assert all((ROOT / name).is_file() for name in defaults if name.startswith("examples/"))
 
@@ -107,14 +107,14 @@ def test_custom_objective(folder: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 @pytest.mark.long
-@pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")
+@pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows")
 def test_two_processes(folder: Path) -> None:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command = [*torchrun, str(FOLDER / "two_processes.py"), "pairs.tsv", "scored.tsv", "tiny", "run"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("2 processes") == 1
+    completed = subprocess.run(command, capture_output=True, text=True, timeout=600, env=environment, check=False)
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.count("2 processes") == 1
     assert json.loads((folder / "run" / "run.json").read_text())["processes"] == 2
 
 
@@ -125,8 +125,8 @@ def test_notebook(folder: Path) -> None:
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
     notebook = nbformat.read(NOTEBOOK, as_version=4)
-    (place,) = (n for n, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
-    notebook.cells.insert(place + 1, nbformat.v4.new_code_cell('MODEL = "tiny"\nTASK = "scored.tsv"'))
+    (index,) = (n for n, cell in enumerate(notebook.cells) if "parameters" in cell.metadata.get("tags", []))
+    notebook.cells.insert(index + 1, nbformat.v4.new_code_cell('MODEL = "tiny"\nTASK = "scored.tsv"'))
     nbclient.NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(folder)}}).execute()
     printed = "".join(output.get("text", "") for cell in notebook.cells for output in cell.get("outputs", []))
     assert "Spearman" in printed

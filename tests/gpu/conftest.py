@@ -31,7 +31,7 @@ def _no_tf32() -> Iterator[None]:
 
 @pytest.fixture
 def deterministic() -> Iterator[None]:
-    """torch refuses what does not give the same bits each time."""
+    """Make torch refuse operations that are not deterministic."""
     torch.use_deterministic_algorithms(True)
     yield
     torch.use_deterministic_algorithms(False)

@@ -1,4 +1,4 @@
-"""On which device a test runs: each is a function of it, small on the CPU in every run of the tests, whole on a GPU."""
+"""The device of a test: small cases on the CPU in every test run, all cases on a GPU."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -13,7 +13,7 @@ GPU = (
 
 
 def on_each_device(names: str, *, small: Sequence[Any], whole: Sequence[Any]) -> pytest.MarkDecorator:
-    """Parametrise ``device`` and what ``names`` says: by ``small`` on the CPU, by ``whole`` on a GPU."""
+    """Parametrise ``device`` and ``names``: with the values ``small`` on the CPU and ``whole`` on a GPU."""
 
     def values(case: Any) -> tuple[Any, ...]:
         return case if isinstance(case, tuple) else (case,)

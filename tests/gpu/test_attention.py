@@ -40,7 +40,7 @@ def groups_of(*texts: tuple[int, int]) -> list[LengthGroup]:
 GROUPS = groups_of((1, 2), (5, 3), (16, 1), (33, 2), (64, 1), (130, 2))
 
 
-def drawn(groups: list[LengthGroup], head_dim: int, dtype: torch.dtype) -> list[Tensor]:
+def random_inputs(groups: list[LengthGroup], head_dim: int, dtype: torch.dtype) -> list[Tensor]:
     """Query, key, value and an output gradient, all representable in ``dtype``."""
     shape = (4, groups[-1].span.stop, HEADS, head_dim)
     return list(torch.randn(shape, generator=torch.Generator().manual_seed(0)).to(dtype).unbind())
@@ -54,9 +54,9 @@ def formula(tensors: list[Tensor], groups: list[LengthGroup], window: int | None
         for start in range(group.start, group.span.stop, group.length):
             span = slice(start, start + group.length)
             scores = torch.einsum("ihd,jhd->hij", query[span], key[span]) / math.sqrt(query.shape[2])
-            place = torch.arange(group.length)
+            positions = torch.arange(group.length)
             if window is not None:
-                scores = scores.masked_fill((place[:, None] - place).abs() >= window, -torch.inf)
+                scores = scores.masked_fill((positions[:, None] - positions).abs() >= window, -torch.inf)
             shares = scores.softmax(2)
             if factors is not None:
                 shares = shares * factors[span, :, : group.length].transpose(0, 1)
@@ -72,17 +72,17 @@ def needs_varlen() -> None:
         pytest.skip(f"torch {torch.__version__} has no varlen attention with a window.")
 
 
-def values_and_gradients_on(device: str, tensors: list[Tensor], groups: list[LengthGroup], **how) -> list[Tensor]:
+def values_and_gradients_on(device: str, tensors: list[Tensor], groups: list[LengthGroup], **settings) -> list[Tensor]:
     *given, grad_output = torch.stack(tensors).to(device).unbind()  # views of one tensor, as a backbone's may be
     query, key, value = (tensor.requires_grad_() for tensor in given)
-    out = attend(query, key, value, groups, **how)
+    out = attend(query, key, value, groups, **settings)
     return [t.detach().double().cpu() for t in (out, *torch.autograd.grad(out, (query, key, value), grad_output))]
 
 
 def assert_near(found: list[Tensor], expected: list[Tensor], tolerance: float) -> None:
-    for what, ours, right in zip(("output", "query", "key", "value"), found, expected, strict=True):
+    for name, ours, right in zip(("output", "query", "key", "value"), found, expected, strict=True):
         error = float((ours - right).norm() / right.norm())
-        assert error <= tolerance, f"{what}: off by {error:.2g}"
+        assert error <= tolerance, f"{name}: off by {error:.2g}"
 
 
 @on_each_device(
@@ -97,7 +97,7 @@ def assert_near(found: list[Tensor], expected: list[Tensor], tolerance: float) -
 def test_values_and_gradients(device: str, backend: str, dtype: torch.dtype, head_dim: int, window: int | None) -> None:
     if backend == "varlen":
         needs_varlen()
-    tensors = drawn(GROUPS, head_dim, dtype)
+    tensors = random_inputs(GROUPS, head_dim, dtype)
     found = values_and_gradients_on(device, tensors, GROUPS, backend=backend, sliding_window=window)
     assert_near(found, formula(tensors, GROUPS, window), TOLERANCES[dtype])
 
@@ -111,7 +111,7 @@ def test_dropout_of_attention_weights(device: str, backend: str, dtype: torch.dt
     """Values are unit vectors, so that the output is the attention weights, which show the mask."""
     head_dim = 64
     groups = groups_of((8, 40), (40, 3), (64, 3))
-    query, key, _, grad_output = drawn(groups, head_dim, dtype)
+    query, key, _, grad_output = random_inputs(groups, head_dim, dtype)
     unit = torch.eye(head_dim, dtype=dtype)
     value = torch.cat([unit[: group.length].repeat(group.num_texts, 1) for group in groups])
     value = value[:, None].expand(-1, HEADS, -1).contiguous()
@@ -142,16 +142,18 @@ def test_varlen_is_the_default_on_a_gpu(
     needs_varlen()
     monkeypatch.delenv(VARIABLE, raising=False)
     passes_self_check.cache_clear()
-    taken: list[str] = []
+    backends_used: list[str] = []
     real = attention.varlen
-    monkeypatch.setattr(attention, "varlen", lambda *args, **how: taken.append("varlen") or real(*args, **how))
-    tensors = drawn(GROUPS, head_dim, dtype)
+    monkeypatch.setattr(
+        attention, "varlen", lambda *args, **settings: backends_used.append("varlen") or real(*args, **settings)
+    )
+    tensors = random_inputs(GROUPS, head_dim, dtype)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         values_and_gradients_on(device, tensors, GROUPS)
     values_and_gradients_on(device, tensors, GROUPS, dropout=0.1)
     values_and_gradients_on(device, [tensor.float() for tensor in tensors], GROUPS)
-    assert taken == ["varlen"]
+    assert backends_used == ["varlen"]
 
 
 @on_each_device(

@@ -45,8 +45,8 @@ def test_the_small_form_measures_every_side(bench: Bench, tmp_path: Path, capsys
     for side, (block,) in shape["training"].items():
         assert min(block.values()) > 0, side
         assert block["rows"] == found["steps"] * found["batch_size"], side
-    alike = [shape["training"][side][0]["operations"] for side in ("sbert bf16", "sbert bf16, nested")]
-    assert alike[0] == alike[1] > 2e6
+    operations = [shape["training"][side][0]["operations"] for side in ("sbert bf16", "sbert bf16, nested")]
+    assert operations[0] == operations[1] > 2e6
     assert min(shape["encoding"]["lowest"].values()) > 0.99
     ways = [(row["dtype"], row["dropout"], sorted(row["seconds"])) for row in found["attention"]]
     assert ways == [(dtype, p, ["groups", "nested"]) for dtype in ("bf16", "fp32") for p in (0.0, 0.1)]

@@ -1,4 +1,4 @@
-"""The outcomes that ``make test-gpu`` writes."""
+"""The outcome file of ``make test-gpu``."""
 
 import json
 from pathlib import Path
@@ -9,13 +9,13 @@ import pytest
 from tests.gpu import outcome_plugin
 
 
-def test_a_failure_in_any_phase_is_the_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_in_any_phase_counts_as_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(outcome_plugin, "_outcomes", {})
     monkeypatch.setattr(outcome_plugin, "capability", lambda: [9, 0])
     phases = ("setup", "call", "teardown")
-    said = {"good": "ppp", "skipped": "s-p", "wrong": "pfp", "untidy": "ppf", "broken": "f-p"}
+    outcomes_by_test = {"good": "ppp", "skipped": "s-p", "wrong": "pfp", "untidy": "ppf", "broken": "f-p"}
     names = {"p": "passed", "f": "failed", "s": "skipped"}
-    for test, letters in said.items():
+    for test, letters in outcomes_by_test.items():
         for phase, letter in zip(phases, letters, strict=True):
             if letter != "-":
                 outcome_plugin.pytest_runtest_logreport(SimpleNamespace(nodeid=test, when=phase, outcome=names[letter]))

@@ -22,11 +22,11 @@ def steps(methods: tuple[str, ...], folder: Path, device: str, *, processes: int
     }
 
 
-def work(rank: int, size: int, folder: Path, device: str, methods: tuple[str, ...], place: Path) -> None:
-    distributed.init_process_group("gloo", init_method=f"file://{place / 'meet'}", rank=rank, world_size=size)
+def work(rank: int, size: int, folder: Path, device: str, methods: tuple[str, ...], results: Path) -> None:
+    distributed.init_process_group("gloo", init_method=f"file://{results / 'meet'}", rank=rank, world_size=size)
     try:
         found = steps(methods, folder, device, processes=size)
-        torch.save({method: tuple(one) for method, one in found.items()}, place / f"found{rank}.pt")
+        torch.save({method: tuple(one) for method, one in found.items()}, results / f"found{rank}.pt")
         own = torch.arange(3.0, device=device)[rank::size, None]
         gathered = Processes().gather(own, 3)
         assert gathered.device.type == device
@@ -37,22 +37,22 @@ def work(rank: int, size: int, folder: Path, device: str, methods: tuple[str, ..
         leave_process_group()
 
 
-def work_alone(rank: int, *given) -> None:
-    """In a process of its own."""
+def work_alone(rank: int, *arguments) -> None:
+    """Runs in its own process."""
     torch.set_num_threads(1)
-    processes_module.SPARSE_MIN_ROWS = 16  # so that the tiny vocabulary's rows are reduced separately too
-    work(rank, *given)
+    processes_module.SPARSE_MIN_ROWS = 16  # so that rows of the tiny vocabulary are reduced separately too
+    work(rank, *arguments)
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store")
+@pytest.mark.skipif(sys.platform == "win32", reason="gloo's file store does not work on Windows")
 @on_each_device("size, methods", small=[(1, ("scl", "sg-opt"))], whole=[(2, EVERY)])
 def test_processes_equal_one(device: str, size: int, methods: tuple[str, ...], folder: Path, tmp_path: Path) -> None:
     """On the CPU a group of one process; tests/distributed tests several on the CPU."""
-    given = (size, folder, device, methods, tmp_path)
+    arguments = (size, folder, device, methods, tmp_path)
     if size == 1:
-        work(0, *given)
+        work(0, *arguments)
     else:
-        multiprocessing.spawn(work_alone, args=given, nprocs=size)
+        multiprocessing.spawn(work_alone, args=arguments, nprocs=size)
     expected = steps(methods, folder, device, processes=1)
     each = [torch.load(tmp_path / f"found{rank}.pt") for rank in range(size)]
     for method in methods:

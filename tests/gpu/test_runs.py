@@ -46,9 +46,9 @@ def run_outputs(settings: TrainConfig) -> tuple[list[dict[str, Any]], dict[str, 
 @on_each_device("method", small=("scl",), whole=("scl", "simcse-sup", "sg-opt", "supcon-text"))
 def test_a_run_equals_the_one_on_the_cpu(device: str, method: str, folder: Path, tmp_path: Path) -> None:
     """Gradients, clipping, AdamW's groups and the schedule: without dropout, steps differ only by rounding."""
-    given = {"model": str(folder / "tiny"), "epochs": 3, "max_steps": 6, "keep": "last", "precision": "fp32"}
-    given |= {"learning_rate": 3e-4, "head_learning_rate": 1e-3, "weight_decay": 0.1, "max_grad_norm": 0.5}
-    expected = config(method, folder, output=str(tmp_path / "cpu"), device="cpu", **given)
+    shared = {"model": str(folder / "tiny"), "epochs": 3, "max_steps": 6, "keep": "last", "precision": "fp32"}
+    shared |= {"learning_rate": 3e-4, "head_learning_rate": 1e-3, "weight_decay": 0.1, "max_grad_norm": 0.5}
+    expected = config(method, folder, output=str(tmp_path / "cpu"), device="cpu", **shared)
     train(expected)
     run = replace(expected, output=str(tmp_path / "run"), device=device, micro_batch=3)
     train(run)
@@ -60,7 +60,9 @@ def test_a_run_equals_the_one_on_the_cpu(device: str, method: str, folder: Path,
         for name in right.keys() & {"loss", "gradient_norm", "learning_rate", "spearman"}:
             assert line[name] == pytest.approx(right[name], rel=5e-3, abs=1e-6), name
     for name, right in right_weights.items():
-        if not name.endswith("key.bias"):  # its gradient is only rounding, which AdamW scales up like any other
+        if not name.endswith(
+            "key.bias"
+        ):  # its gradient is only rounding, which AdamW scales up like any other gradient
             assert float((weights[name] - right).abs().max()) <= 2e-4, name
 
 
@@ -74,15 +76,18 @@ def test_a_resumed_run_ends_bit_identical(
     device: str, method: str, precision: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With dropout, killed two steps after a checkpoint; another seed gives other weights."""
-    given = {"epochs": 3, "max_steps": 7, "keep": "last", "device": device, "precision": precision}
-    whole = config(method, folder, output=str(tmp_path / "whole"), **given)
-    parted, other = replace(whole, output=str(tmp_path / "parted")), replace(whole, output=str(tmp_path / "o"), seed=2)
-    train(whole)
-    killed(parted, after=5, monkeypatch=monkeypatch)
+    shared = {"epochs": 3, "max_steps": 7, "keep": "last", "device": device, "precision": precision}
+    full = config(method, folder, output=str(tmp_path / "whole"), **shared)
+    interrupted, other = (
+        replace(full, output=str(tmp_path / "parted")),
+        replace(full, output=str(tmp_path / "o"), seed=2),
+    )
+    train(full)
+    killed(interrupted, after=5, monkeypatch=monkeypatch)
     assert json.loads((tmp_path / "parted" / "checkpoint" / "progress.json").read_text())["step"] == 3
-    assert train(parted, resume=True).steps == 7
-    lines, weights = run_outputs(whole)
-    resumed_lines, resumed = run_outputs(parted)
+    assert train(interrupted, resume=True).steps == 7
+    lines, weights = run_outputs(full)
+    resumed_lines, resumed = run_outputs(interrupted)
     assert resumed_lines == lines
     assert resumed.keys() == weights.keys()
     for name, expected in weights.items():

@@ -37,22 +37,22 @@ def prepared(
         overrides |= {"max_positives": "all", "max_negatives": "all"}  # random choices depend on the device
     if soft and getattr(METHODS[name], "temperature", 1.0) < 0.5:
         overrides |= {"temperature": 0.5}  # a lower one multiplies rounding
-    given = {"model": str(folder / "tiny"), "device": device, "precision": "fp32", **overrides, **settings}
-    return prepare(config(name, folder, **given), processes=processes)
+    values = {"model": str(folder / "tiny"), "device": device, "precision": "fp32", **overrides, **settings}
+    return prepare(config(name, folder, **values), processes=processes)
 
 
 def _classifier(folder: Path, device: str, *, processes: int, **settings: Any) -> Job:
     """Cross-entropy and SCL on labelled texts."""
     parts = {name: str(folder / f"{name}.tsv") for name in ("validation", "test")}
-    given = {"model": str(folder / "tiny"), "precision": "fp32", "batch_size": 10, **settings}
-    given |= {"dropout": 0.0 if given["model"].endswith("tiny") else 0.3}
-    config = FinetuneConfig(output="unused", task=str(folder / "labelled.tsv"), scl_weight=0.5, **parts, **given)
+    values = {"model": str(folder / "tiny"), "precision": "fp32", "batch_size": 10, **settings}
+    values |= {"dropout": 0.0 if values["model"].endswith("tiny") else 0.3}
+    config = FinetuneConfig(output="unused", task=str(folder / "labelled.tsv"), scl_weight=0.5, **parts, **values)
     task = load_task(config)
     return make_job(config, task, open_classifier(config, task, device=device), processes=processes)
 
 
 def step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: bool = False) -> Step:
-    """Computed by the library, in micro-batches if ``micro_batch`` is given."""
+    """Return the step computed by the library, in micro-batches if ``micro_batch`` is given."""
     parts, total = _first_batch(run), 0.0
     processes = Processes()
     for number, (objective, batch, weight) in enumerate(parts):
@@ -69,13 +69,13 @@ def plain_step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: 
     for number, (objective, batch, weight) in enumerate(parts):
         seed_rng(SEED, 0, number, "items")
         items = objective.extract_items(batch)
-        made = []
-        for place, items_of_micro_batch in enumerate(split_micro_batches(objective, items, micro_batch, None)):
-            seed_rng(SEED, 0, number, "rows", 0, place)
-            made.append(objective.represent(items_of_micro_batch))
+        computed_rows = []
+        for index, items_of_micro_batch in enumerate(split_micro_batches(objective, items, micro_batch, None)):
+            seed_rng(SEED, 0, number, "rows", 0, index)
+            computed_rows.append(objective.represent(items_of_micro_batch))
         seed_rng(SEED, 0, number, "loss")
         with torch.autocast(total.device.type, dtype=torch.bfloat16, enabled=bf16):
-            total = total + weight * objective.loss_fn(batch, torch.cat(made)).total
+            total = total + weight * objective.loss_fn(batch, torch.cat(computed_rows)).total
     total.backward()
     return Step(float(total.detach()), _gradients(run))
 
@@ -83,7 +83,7 @@ def plain_step(run: PreparedRun | Job, *, micro_batch: int | None = None, bf16: 
 def assert_close(found: Step, expected: Step, *, tolerance: float) -> None:
     """Assert that losses and the gradient of each parameter agree within a relative ``tolerance``.
 
-    A gradient that is 0 but for rounding, as a key's bias has it, is held to a hundredth of that of the largest one.
+    A gradient that is 0 up to rounding, such as a key's bias, is compared on a hundredth of the largest gradient.
     """
     assert abs(found.loss - expected.loss) <= tolerance * abs(expected.loss), f"loss {found.loss}, not {expected.loss}"
     assert found.gradients.keys() == expected.gradients.keys()

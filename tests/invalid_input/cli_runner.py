@@ -39,15 +39,15 @@ def run_cli(argv: list[str]) -> CliResult:
 
 def assert_refused(argv: list[str], *mentions: str) -> str:
     """Check that the command exits with 2 and one message with each of ``mentions``; returns its output."""
-    answer = run_cli(argv)
-    said = answer.out + answer.err
-    assert answer.status == 2, f"exit status {answer.status}, not 2\n{said}"
-    assert "Traceback" not in said, said
-    assert BUG_MESSAGE not in said, said
-    flat = " ".join(said.replace("│", " ").split())  # the flag parser draws boxes
+    result = run_cli(argv)
+    output = result.out + result.err
+    assert result.status == 2, f"exit status {result.status}, not 2\n{output}"
+    assert "Traceback" not in output, output
+    assert BUG_MESSAGE not in output, output
+    flat = " ".join(output.replace("│", " ").split())  # the flag parser prints boxes
     for words in mentions:
-        assert words in flat, f"{words!r} is not in:\n{said}"
-    return said
+        assert words in flat, f"{words!r} is not in:\n{output}"
+    return output
 
 
 def drop_repeated_flags(argv: list[str]) -> list[str]:
@@ -61,6 +61,6 @@ def drop_repeated_flags(argv: list[str]) -> list[str]:
     return [word for group in groups for word in group]
 
 
-def copy_world(base: Path, folder: Path) -> Path:
+def copy_workspace(base: Path, folder: Path) -> Path:
     """A copy of the prepared files that a test may change."""
     return Path(shutil.copytree(base, folder, dirs_exist_ok=True, symlinks=True))

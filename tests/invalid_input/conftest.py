@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.invalid_input.cli_runner import copy_world, run_cli
+from tests.invalid_input.cli_runner import copy_workspace, run_cli
 from tests.tiny import make_workspace, sentences, write_colours
 
 TRAIN = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 2".split()
@@ -12,10 +12,10 @@ FINETUNE = "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 
 
 
 @pytest.fixture(scope="session")
-def valid_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def valid_workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """``tiny`` (an encoder), ``nli.tsv``, ``pairs.tsv``, ``labelled.tsv``, ``texts.txt``, ``texts.jsonl``;
     ``run`` (a finished training run), ``classifier`` (a finished fine-tuning run), ``result.json`` (an evaluation)."""
-    folder = tmp_path_factory.mktemp("world")
+    folder = tmp_path_factory.mktemp("workspace")
     make_workspace(folder)
     texts = sentences(60, longest=5)
     write_colours(folder / "labelled.tsv")
@@ -28,15 +28,15 @@ def valid_world(tmp_path_factory: pytest.TempPathFactory) -> Path:
             [*FINETUNE, "--output", "classifier"],
             ["evaluate", "tiny", "--tasks", "pairs.tsv", "--output", "result.json"],
         ):
-            answer = run_cli(argv)
-            assert answer.status == 0, answer.err
+            result = run_cli(argv)
+            assert result.status == 0, result.err
     return folder
 
 
 @pytest.fixture
-def world(valid_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workspace(valid_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the valid files as the working directory; without hub and data folder."""
-    copy_world(valid_world, tmp_path)
+    copy_workspace(valid_workspace, tmp_path)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("NEARFAR_DATA", raising=False)

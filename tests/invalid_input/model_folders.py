@@ -39,12 +39,12 @@ def assert_load_refused(load: Callable[[], object], folder: Path, mentions: tupl
     """Assert that loading fails with one line that starts with the folder or a file in it."""
     with pytest.raises(NearfarError) as caught:
         load()
-    said = str(caught.value)
-    assert said.startswith(str(folder))
-    assert "\n" not in said
-    assert "report" not in said
+    message = str(caught.value)
+    assert message.startswith(str(folder))
+    assert "\n" not in message
+    assert "report" not in message
     for words in mentions:
-        assert words in said
+        assert words in message
 
 
 def rows_of(table: list[tuple[dict[str, Any], tuple[str, ...]]]) -> list[Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.training.display import MetricsFile
-from tests.invalid_input.cli_runner import copy_world, run_cli
+from tests.invalid_input.cli_runner import copy_workspace, run_cli
 from tests.invalid_input.conftest import FINETUNE, TRAIN
 
 STEPS = [*"--max-steps 3 --checkpoint-every 1 --evaluate-every 1 --learning-rate 1e-3".split()]
@@ -23,10 +23,10 @@ class Killed(BaseException):
     """Raised to simulate a killed process."""
 
 
-def make_runs(folder: Path, world: Path) -> Path:
+def make_runs(folder: Path, workspace: Path) -> Path:
     """Copy the valid files, and create ``stopped`` and ``tuning`` (runs killed in their third step), ``group``,
     ``study``, and ``studying`` (a study killed before its tables were written)."""
-    copy_world(world, folder)
+    copy_workspace(workspace, folder)
 
     def killed(self: MetricsFile, report: object) -> None:
         on_step(self, report)  # type: ignore[arg-type]
@@ -37,8 +37,8 @@ def make_runs(folder: Path, world: Path) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         for argv in (GROUP, STUDY):
-            answer = run_cli(argv)
-            assert answer.status == 0, answer.err
+            result = run_cli(argv)
+            assert result.status == 0, result.err
         patch.setattr(MetricsFile, "on_step", killed)
         for argv in (STOPPED, STOPPED_FINETUNE):
             with pytest.raises(Killed):

@@ -87,7 +87,7 @@ def write_rows(file: Path, rows: Sequence[Row]) -> None:
     file.write_bytes(gzip.compress(content, 1) if extension.endswith(".gz") else content)
 
 
-def link_world(valid: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def link_workspace(valid: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Link the valid files into ``folder``, for tests that change none of them: much faster than a copy."""
     for entry in valid.iterdir():
         (folder / entry.name).symlink_to(entry)

@@ -36,7 +36,7 @@ def raise_in_command(monkeypatch: pytest.MonkeyPatch) -> Raise:
     """Make the command raise an exception."""
 
     def raise_error(error: BaseException) -> None:
-        def verb(given: list[str], screen: object) -> int:
+        def verb(arguments: list[str], screen: object) -> int:
             raise error
 
         monkeypatch.setattr(encode, "main", verb)
@@ -56,17 +56,17 @@ def recursion() -> RecursionError:
     raise AssertionError
 
 
-def log_path(answer: CliResult) -> Path:
+def log_path(result: CliResult) -> Path:
     """The log file that the message names."""
-    assert answer.status == 70
-    found = re.search(rf"{BUG_MESSAGE}: please report it with the file (\S+\.log)$", answer.err.strip())
-    assert found, answer.err
-    assert answer.err.count("\n") == 1
+    assert result.status == 70
+    found = re.search(rf"{BUG_MESSAGE}: please report it with the file (\S+\.log)$", result.err.strip())
+    assert found, result.err
+    assert result.err.count("\n") == 1
     return Path(found[1])
 
 
 @pytest.mark.parametrize(
-    ("error", "said"),
+    ("error", "message"),
     [
         (RuntimeError("no such tensor"), "RuntimeError (no such tensor)"),
         (ValueError("one\ntwo\n  three"), "ValueError (one two three)"),
@@ -78,7 +78,7 @@ def log_path(answer: CliResult) -> Path:
         (OSError("nameless"), "OSError (nameless)"),
         (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "invalid start byte"), "UnicodeDecodeError"),
         (RecursionError("maximum recursion depth exceeded"), "RecursionError"),
-        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "BrokenPipeError"),  # of a worker, not of the output
+        (BrokenPipeError(errno.EPIPE, "Broken pipe"), "BrokenPipeError"),  # an error of a worker, not of the output
         (RuntimeError("[bold]not[/wrong] markup"), "[bold]not[/wrong] markup"),
         (RuntimeError("long " * 1000), "long long long"),
         (RuntimeError("\udcff"), "RuntimeError"),
@@ -86,14 +86,14 @@ def log_path(answer: CliResult) -> Path:
         (ExceptionGroup("several", [ValueError("a")]), "ExceptionGroup"),
     ],
 )
-def test_a_bug_is_one_sentence_and_a_log(raise_in_command: Raise, folder: Path, error: Exception, said: str) -> None:
+def test_a_bug_is_one_sentence_and_a_log(raise_in_command: Raise, folder: Path, error: Exception, message: str) -> None:
     raise_in_command(error)
-    answer = run_cli(COMMAND)
-    log = log_path(answer)
-    assert "nearfar: nearfar encode m --input t.txt --output x.npy: " in answer.err
-    assert said in answer.err
-    assert "Traceback" not in answer.err
-    assert len(answer.err) < 1000
+    result = run_cli(COMMAND)
+    log = log_path(result)
+    assert "nearfar: nearfar encode m --input t.txt --output x.npy: " in result.err
+    assert message in result.err
+    assert "Traceback" not in result.err
+    assert len(result.err) < 1000
     assert log.parent == folder
     text = log.read_text(encoding="utf-8")
     assert text.startswith("command: nearfar encode m --input t.txt --output x.npy\n")
@@ -124,11 +124,11 @@ def test_a_log_that_cannot_be_written_is_shown(
 ) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(folder / "nowhere"))
     raise_in_command(RuntimeError("and a full disk"))
-    answer = run_cli(COMMAND)
-    assert answer.status == 70
-    assert BUG_MESSAGE in answer.err
-    assert "no file could be written" in answer.err
-    assert "Traceback (most recent call last)" in answer.err
+    result = run_cli(COMMAND)
+    assert result.status == 70
+    assert BUG_MESSAGE in result.err
+    assert "no file could be written" in result.err
+    assert "Traceback (most recent call last)" in result.err
 
 
 def test_debugging_shows_the_traceback(raise_in_command: Raise, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,10 +152,10 @@ def test_debugging_shows_the_traceback(raise_in_command: Raise, folder: Path, mo
 )
 def test_too_little_memory_is_not_a_bug(raise_in_command: Raise, folder: Path, error: Exception) -> None:
     raise_in_command(error)
-    answer = run_cli(COMMAND)
-    assert answer.status == 2
-    assert "out of memory; choose a smaller --max-length, or fewer --processes." in answer.err
-    assert BUG_MESSAGE not in answer.err
+    result = run_cli(COMMAND)
+    assert result.status == 2
+    assert "out of memory; choose a smaller --max-length, or fewer --processes." in result.err
+    assert BUG_MESSAGE not in result.err
     assert not list(folder.iterdir())
 
 
@@ -167,18 +167,18 @@ def test_too_little_memory_for_training_names_its_flags(verb: str, monkeypatch: 
         raise MemoryError
 
     monkeypatch.setattr(module, "parse", parse)
-    answer = run_cli([verb, "scl", "--output", "x"])
-    assert answer.status == 2
-    assert "--batch-size" in answer.err
-    assert "--micro-batch" in answer.err
+    result = run_cli([verb, "scl", "--output", "x"])
+    assert result.status == 2
+    assert "--batch-size" in result.err
+    assert "--micro-batch" in result.err
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_not_a_bug(raise_in_command: Raise, folder: Path, number: int) -> None:
     raise_in_command(OSError(number, os.strerror(number), "x.npy"))
-    answer = run_cli(COMMAND)
-    assert answer.status == 2
-    assert "x.npy: no space is left on the disk; free some, or write to another place." in answer.err
+    result = run_cli(COMMAND)
+    assert result.status == 2
+    assert "x.npy: no space is left on the disk; free some, or write to another place." in result.err
     assert not list(folder.iterdir())
 
 
@@ -192,25 +192,25 @@ def test_ctrl_c_and_user_errors_are_not_bugs(raise_in_command: Raise, folder: Pa
     assert not list(folder.iterdir())
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="tells it otherwise")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows reports it differently")
 @pytest.mark.parametrize("words", [["--help"], ["train", "scl", "--help"], ["train"]])
 def test_a_closed_output_is_not_a_bug(folder: Path, words: list[str]) -> None:
     """As in ``nearfar --help | head -0``."""
     reading, writing = os.pipe()
     os.close(reading)
-    done = command(words, stdout=writing)
+    completed = command(words, stdout=writing)
     os.close(writing)
-    assert done.stderr == b""
-    assert done.returncode == 141
+    assert completed.stderr == b""
+    assert completed.returncode == 141
     assert not list(folder.iterdir())
 
 
-@pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has it")
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_output_to_a_full_disk_is_reported() -> None:
     with open("/dev/full", "wb") as full:
-        done = command(["--help"], stdout=full.fileno())
-    assert done.returncode == 2
-    assert done.stderr.decode() == (
+        completed = command(["--help"], stdout=full.fileno())
+    assert completed.returncode == 2
+    assert completed.stderr.decode() == (
         "nearfar: nearfar --help: no space is left on the disk; free some, or write to another place.\n"
     )
 

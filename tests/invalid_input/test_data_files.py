@@ -15,14 +15,14 @@ from nearfar import NearfarError
 from nearfar.data import files
 from nearfar.data.sources import read_columns
 from tests.invalid_input.cli_runner import assert_refused, run_cli
-from tests.invalid_input.tables import COMMANDS, FORMATS, argv_of, link_world, row_location, rows_of, write_rows
+from tests.invalid_input.tables import COMMANDS, FORMATS, argv_of, link_workspace, row_location, rows_of, write_rows
 
 READERS = tuple(COMMANDS)
 
 
 @pytest.fixture
-def world(valid_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return link_world(valid_world, tmp_path, monkeypatch)
+def workspace(valid_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return link_workspace(valid_workspace, tmp_path, monkeypatch)
 
 
 COLUMN = {kind: next(iter(rows_of(kind)[0])) for kind in {kind for kind, _ in COMMANDS.values()}}
@@ -31,24 +31,24 @@ COLUMN = {kind: next(iter(rows_of(kind)[0])) for kind in {kind for kind, _ in CO
 
 @pytest.mark.parametrize("extension", FORMATS)
 @pytest.mark.parametrize("reader", READERS)
-def test_a_missing_column_is_named(reader: str, extension: str, world: Path) -> None:
+def test_a_missing_column_is_named(reader: str, extension: str, workspace: Path) -> None:
     kind, _ = COMMANDS[reader]
     column = "translation" if reader == "noise" else COLUMN[kind]
     rows = [{"x" + name if name == column else name: value for name, value in row.items()} for row in rows_of(kind)]
     write_rows(Path(f"bad.{extension}"), rows)
-    told = ["triplets need the columns anchor, positive, negative"] if kind == "triplets" else [repr(column)]
-    assert_refused(argv_of(reader, f"bad.{extension}"), f"bad.{extension}", *told, f"x{column}")
+    expected = ["triplets need the columns anchor, positive, negative"] if kind == "triplets" else [repr(column)]
+    assert_refused(argv_of(reader, f"bad.{extension}"), f"bad.{extension}", *expected, f"x{column}")
 
 
 @pytest.mark.parametrize("extension", FORMATS)
 @pytest.mark.parametrize("reader", READERS)
-def test_an_empty_text_is_named_by_its_row(reader: str, extension: str, world: Path) -> None:
+def test_an_empty_text_is_named_by_its_row(reader: str, extension: str, workspace: Path) -> None:
     kind, _ = COMMANDS[reader]
     rows = rows_of(kind)
     rows[4][COLUMN[kind]] = " \u00a0"
     write_rows(Path(f"bad.{extension}"), rows)
-    where = f"bad.{extension}, {row_location(4, extension)}"
-    assert_refused(argv_of(reader, f"bad.{extension}"), where, f"column {COLUMN[kind]!r} is empty")
+    location = f"bad.{extension}, {row_location(4, extension)}"
+    assert_refused(argv_of(reader, f"bad.{extension}"), location, f"column {COLUMN[kind]!r} is empty")
 
 
 def _pipe(file: Path) -> None:
@@ -94,12 +94,14 @@ OTHER_MESSAGES = {
 
 @pytest.mark.parametrize("entry", NON_REGULAR_FILES)
 @pytest.mark.parametrize("reader", SPECIAL_FILE_READERS)
-def test_a_path_that_is_not_a_file_raises_before_reading(reader: str, entry: str, world: Path) -> None:
+def test_a_path_that_is_not_a_file_raises_before_reading(reader: str, entry: str, workspace: Path) -> None:
     argv, extension = SPECIAL_FILE_READERS[reader]
     make, words = NON_REGULAR_FILES[entry]
-    make(world / f"bad{extension}")
-    said = OTHER_MESSAGES.get((reader, entry), words)
-    assert_refused([f"bad{extension}" if word == "FILE" else word for word in argv.split()], f"bad{extension}", said)
+    make(workspace / f"bad{extension}")
+    mentions = OTHER_MESSAGES.get((reader, entry), words)
+    assert_refused(
+        [f"bad{extension}" if word == "FILE" else word for word in argv.split()], f"bad{extension}", mentions
+    )
 
 
 NAMES = {
@@ -111,7 +113,7 @@ NAMES = {
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("reader", SPECIAL_FILE_READERS)
-def test_invalid_file_names_raise(reader: str, name: str, world: Path) -> None:
+def test_invalid_file_names_raise(reader: str, name: str, workspace: Path) -> None:
     argv, extension = SPECIAL_FILE_READERS[reader]
     stem, words = NAMES[name]
     assert_refused([stem + extension if word == "FILE" else word for word in argv.split()], words)
@@ -132,7 +134,7 @@ def test_invalid_file_names_raise_in_the_python_api(name: str, words: str) -> No
 
 
 @pytest.mark.parametrize("reader", ["scl", "evaluate-on", "tasks", "finetune", "encode"])
-def test_standard_input_is_a_pipe(reader: str, world: Path) -> None:
+def test_standard_input_is_a_pipe(reader: str, workspace: Path) -> None:
     read, write = os.pipe()
     try:
         assert_refused(argv_of(reader, f"/dev/fd/{read}"), f"/dev/fd/{read}: is a pipe", "write the content to a file")
@@ -218,27 +220,27 @@ CONTENTS: dict[str, tuple[str, bytes, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", CONTENTS)
-def test_invalid_content_raises(case: str, world: Path) -> None:
+def test_invalid_content_raises(case: str, workspace: Path) -> None:
     extension, content, mentions = CONTENTS[case]
     name = f"bad.{extension}" if extension else "bad"
     Path(name).write_bytes(content)
-    said = assert_refused(argv_of("scl", name), name, *mentions)
-    assert len(said) < 2000
+    output = assert_refused(argv_of("scl", name), name, *mentions)
+    assert len(output) < 2000
 
 
-def test_the_list_of_columns_is_limited(world: Path) -> None:
+def test_the_list_of_columns_is_limited(workspace: Path) -> None:
     Path("bad.tsv").write_text("\t".join(f"c{n}" for n in range(10**6)) + "\n")
     assert len(assert_refused(argv_of("scl", "bad.tsv"), "no column 'premise'", "c0, c1", "...")) < 1000
 
 
-def test_a_line_without_line_end_raises(world: Path) -> None:
+def test_a_line_without_line_end_raises(workspace: Path) -> None:
     with open("bad.tsv", "wb") as file:
         file.truncate(files.MAX_LINE_BYTES + 100)  # a sparse file of NUL bytes
     assert_refused(argv_of("scl", "bad.tsv"), "bad.tsv, line 1: the line is longer than 64 MiB")
 
 
 @pytest.mark.parametrize("extension", ["tsv", "csv", "jsonl", "json.gz", "tsv.gz", "csv.gz", "txt", "txt.gz"])
-def test_a_line_at_the_limit_is_read(extension: str, world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_at_the_limit_is_read(extension: str, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "MAX_LINE_BYTES", 1000)
     content = b"text,text,text\n" + b"x" * 2000 + b"\n"
     Path(f"bad.{extension}").write_bytes(gzip.compress(content) if extension.endswith("gz") else content)
@@ -247,7 +249,7 @@ def test_a_line_at_the_limit_is_read(extension: str, world: Path, monkeypatch: p
             pass
 
 
-def test_a_long_text_in_csv_is_read(world: Path) -> None:
+def test_a_long_text_in_csv_is_read(workspace: Path) -> None:
     """Python's default limit is 131,072 characters."""
     Path("long.csv").write_text("text\n" + "x" * 200_000 + "\n")
     ((_, (text,)),) = files.read_file(Path("long.csv"), ["text"])
@@ -291,40 +293,40 @@ PARQUET: dict[str, tuple[str, Callable[[], pa.Array], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("case", PARQUET)
-def test_parquet_columns_of_other_types_raise(case: str, world: Path) -> None:
+def test_parquet_columns_of_other_types_raise(case: str, workspace: Path) -> None:
     name, column, mentions = PARQUET[case]
     _parquet(name, column())
     assert_refused(argv_of("scl", "bad.parquet"), *mentions)
 
 
-def test_parquet_without_rows(world: Path) -> None:
+def test_parquet_without_rows(workspace: Path) -> None:
     columns = ("premise", "hypothesis", "label")
     pq.write_table(pa.table({name: pa.array([], pa.string()) for name in columns}), "a.parquet")
     assert_refused(argv_of("scl", "a.parquet"), "a.parquet: no labelled rows")
 
 
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.9, 0.99])
-def test_truncated_parquet_raises(kept: float, world: Path) -> None:
+def test_truncated_parquet_raises(kept: float, workspace: Path) -> None:
     write_rows(Path("bad.parquet"), rows_of("nli"))
     content = Path("bad.parquet").read_bytes()
     Path("bad.parquet").write_bytes(content[: int(kept * len(content))])
     assert_refused(argv_of("scl", "bad.parquet"), "bad.parquet cannot be read as Parquet")
 
 
-@pytest.mark.parametrize("place", range(0, 100, 10))
-def test_damaged_parquet_raises(place: int, world: Path) -> None:
+@pytest.mark.parametrize("offset_", range(0, 100, 10))
+def test_damaged_parquet_raises(offset_: int, workspace: Path) -> None:
     """If a changed byte has no effect, the rows are read, and the error is the missing encoder."""
     write_rows(Path("bad.parquet"), rows_of("nli"))
     content = bytearray(Path("bad.parquet").read_bytes())
     for offset in range(8):
-        content[place * len(content) // 100 + offset] ^= 0x55
+        content[offset_ * len(content) // 100 + offset] ^= 0x55
     Path("bad.parquet").write_bytes(content)
-    answer = run_cli(argv_of("scl", "bad.parquet"))
-    assert answer.status == 2
-    assert "bad.parquet" in answer.err or "nowhere" in answer.err
+    result = run_cli(argv_of("scl", "bad.parquet"))
+    assert result.status == 2
+    assert "bad.parquet" in result.err or "nowhere" in result.err
 
 
-def test_parquet_with_broken_class_names(world: Path) -> None:
+def test_parquet_with_broken_class_names(workspace: Path) -> None:
     rows = rows_of("nli")
     table = pa.table({name: [row[name] for row in rows] for name in rows[0]})
     info = json.dumps({"info": {"features": {"label": {"names": 3, "_type": "Nonsense"}}}})
@@ -371,7 +373,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("case", SAVED)
-def test_damaged_folders_of_datasets_raise(case: str, saved: Path, world: Path) -> None:
+def test_damaged_folders_of_datasets_raise(case: str, saved: Path, workspace: Path) -> None:
     import shutil
 
     shutil.copytree(saved, "bad")
@@ -396,5 +398,5 @@ def test_damaged_folders_of_datasets_raise(case: str, saved: Path, world: Path) 
         ("~nobody_of_this_name/nli.tsv", "Write the full path"),
     ],
 )
-def test_invalid_specs_raise(spec: str, mention: str, world: Path) -> None:
+def test_invalid_specs_raise(spec: str, mention: str, workspace: Path) -> None:
     assert_refused(argv_of("scl", spec), mention)

@@ -43,7 +43,7 @@ def test_a_missing_device(command: str, device: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_checks_the_device_too(world: Path) -> None:
+def test_a_dry_run_checks_the_device_too(workspace: Path) -> None:
     argv = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --output fresh --dry-run --device cuda"
     assert_refused(argv.split(), "--device 'cuda': this machine has cpu.")
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.invalid_input.cli_runner import assert_refused, copy_world, drop_repeated_flags, run_cli
-from tests.invalid_input.tables import link_world
+from tests.invalid_input.cli_runner import assert_refused, copy_workspace, drop_repeated_flags, run_cli
+from tests.invalid_input.tables import link_workspace
 
 TRAIN = "train scl --model tiny --data nli.tsv --batch-size 10 --max-steps 1".split()
 
 
 @pytest.fixture
-def world(valid_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return link_world(valid_world, tmp_path, monkeypatch)
+def workspace(valid_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return link_workspace(valid_workspace, tmp_path, monkeypatch)
 
 
 def _scored(*rows: str) -> Callable[[Path], object]:
@@ -46,9 +46,9 @@ DEV: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
 
 @pytest.mark.parametrize("words", [["--dry-run"], [], ["--dry-run", "--seeds", "1,2"]], ids=["dry", "run", "seeds"])
 @pytest.mark.parametrize("case", DEV)
-def test_dev_pairs_that_cannot_choose_a_step(case: str, words: list[str], world: Path) -> None:
+def test_dev_pairs_that_cannot_choose_a_step(case: str, words: list[str], workspace: Path) -> None:
     prepare, spec, mentions = DEV[case]
-    prepare(world)
+    prepare(workspace)
     assert_refused([*TRAIN, "--output", "new", "--evaluate-on", spec, *words], *mentions)
     assert not Path("new").exists()
 
@@ -62,12 +62,12 @@ def _folder(_: Path) -> None:
     Path("new/mine.txt").write_text("mine")
 
 
-def _run(world: Path) -> None:
-    copy_world(world / "run", world / "new")
+def _run(workspace: Path) -> None:
+    copy_workspace(workspace / "run", workspace / "new")
 
 
-def _unfinished(world: Path) -> None:
-    _run(world)
+def _unfinished(workspace: Path) -> None:
+    _run(workspace)
     Path("new/run.json").unlink()
 
 
@@ -109,10 +109,10 @@ FAILING_RUNS: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 @pytest.mark.parametrize("words", [["--dry-run"], []], ids=["dry", "run"])
 @pytest.mark.parametrize("case", FAILING_RUNS)
-def test_what_stops_a_run_stops_a_dry_run(case: str, words: list[str], world: Path) -> None:
+def test_errors_of_a_run_are_errors_of_a_dry_run(case: str, words: list[str], workspace: Path) -> None:
     prepare, flags, mention = FAILING_RUNS[case]
     Path("two.tsv").write_text("a\tb\n" + "".join(f"a dog {n}\ta cat {n}\n" for n in range(3)))
-    prepare(world)
+    prepare(workspace)
     before = sorted(Path().rglob("*"))
     first = [] if flags.startswith("train") else [*TRAIN, "--evaluate-on", "pairs.tsv"]
     argv = [*first, *flags.split(), "--output", "new", *words]
@@ -122,22 +122,22 @@ def test_what_stops_a_run_stops_a_dry_run(case: str, words: list[str], world: Pa
     assert sorted(Path().rglob("*")) == before
 
 
-def test_adapters_that_are_not_installed(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adapters_that_are_not_installed(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "peft", None)
     flags = ["--evaluate-on", "pairs.tsv", "--output", "new", "--lora-rank", "2", "--dry-run"]
     assert_refused([*TRAIN, *flags], "nearfar[lora]")
 
 
 def _dry_run_output(*flags: str) -> str:
-    answer = run_cli(
+    result = run_cli(
         drop_repeated_flags([*TRAIN, "--output", "new", "--evaluate-on", "pairs.tsv", "--dry-run", *flags])
     )
-    assert answer.status == 0, answer.err
+    assert result.status == 0, result.err
     assert not Path("new").exists()
-    return answer.out
+    return result.out
 
 
-def test_counts_come_last_and_a_batch_shows_three_anchors(world: Path) -> None:
+def test_counts_are_printed_last_and_a_batch_shows_three_anchors(workspace: Path) -> None:
     short, long = _dry_run_output("--batch-size", "60"), _dry_run_output("--batch-size", "60", "--verbose")
     counts = short[short.rindex("nli.tsv: ") :]
     assert counts == long[long.rindex("nli.tsv: ") :]
@@ -151,17 +151,17 @@ def test_counts_come_last_and_a_batch_shows_three_anchors(world: Path) -> None:
     assert "more\n" not in long
 
 
-def test_two_objectives_show_three_anchors_each(world: Path) -> None:
+def test_two_objectives_show_three_anchors_each(workspace: Path) -> None:
     Path("second.toml").write_text('method = "simcse-unsup"\ndata = ["texts.txt"]\n')
-    told = _dry_run_output("--second", "second.toml")
-    batch = told[told.index("batch 1\n") : told.index("batch 2\n")]
+    output = _dry_run_output("--second", "second.toml")
+    batch = output[output.index("batch 1\n") : output.index("batch 2\n")]
     first, second = batch.split("and 0.1 times simcse-unsup:")
     assert (first.count("  anchor "), second.count("    anchor ")) == (3, 3)
     assert "    ... and 7 more" in second
-    assert "second objective, simcse-unsup: texts.txt" in told
+    assert "second objective, simcse-unsup: texts.txt" in output
 
 
-def test_several_seeds(world: Path) -> None:
+def test_several_seeds(workspace: Path) -> None:
     assert "3 runs of this size, one for each seed" in _dry_run_output("--seeds", "1,2,3")
 
 
@@ -173,16 +173,16 @@ def test_several_seeds(world: Path) -> None:
         ("1,2", _file, "new: is in the way"),
     ],
 )
-def test_seeds_that_stop_a_group_stop_a_dry_run(
-    seeds: str, prepare: Callable[[Path], object], mention: str, world: Path
+def test_invalid_seeds_of_a_group_are_errors_of_a_dry_run(
+    seeds: str, prepare: Callable[[Path], object], mention: str, workspace: Path
 ) -> None:
-    prepare(world)
+    prepare(workspace)
     for words in (["--dry-run"], []):
         assert_refused([*TRAIN, "--evaluate-on", "pairs.tsv", "--output", "new", "--seeds", seeds, *words], mention)
 
 
 @pytest.mark.parametrize("case", ["unfinished", "finished"])
-def test_a_dry_run_of_a_group_takes_its_next_run(case: str, world: Path) -> None:
+def test_a_dry_run_of_a_group_takes_its_next_run(case: str, workspace: Path) -> None:
     argv = [*SAME.split(), "--output", "group", "--seeds", "1,2"]
     assert run_cli(argv).status == 0
     Path("group/group.json").unlink()
@@ -215,7 +215,7 @@ def test_a_dry_run_of_a_group_takes_its_next_run(case: str, world: Path) -> None
         ),
     ],
 )
-def test_the_default_batch_shrinks_to_a_small_file(method: str, rows: str, fact: str, world: Path) -> None:
+def test_the_default_batch_shrinks_to_a_small_file(method: str, rows: str, fact: str, workspace: Path) -> None:
     limit = fact.split()[2].rstrip(":")
     shared = f"--model tiny --evaluate-on pairs.tsv --limit {limit} --max-steps 1 --output new --data {rows}"
     argv = ["train", method, *shared.split(), *(["--projection", "8"] if method == "sg-opt" else [])]
@@ -226,7 +226,7 @@ def test_the_default_batch_shrinks_to_a_small_file(method: str, rows: str, fact:
 
 
 @pytest.mark.filterwarnings("ignore:.*has no inputs.json")
-def test_a_run_with_a_batch_that_shrank_resumes(world: Path) -> None:
+def test_a_run_with_a_batch_that_shrank_resumes(workspace: Path) -> None:
     argv = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --limit 30 --epochs 3 --output new".split()
     first = run_cli(argv)
     assert first.status == 0
@@ -248,24 +248,24 @@ def test_a_run_with_a_batch_that_shrank_resumes(world: Path) -> None:
         ("bt", "sentence\ttranslation\na dog\ta cat\n", "there is 1 row in one.tsv; bt contrasts rows"),
     ],
 )
-def test_data_without_rows_to_contrast(method: str, content: str, mention: str, world: Path) -> None:
+def test_data_without_negatives_is_refused(method: str, content: str, mention: str, workspace: Path) -> None:
     Path("one.tsv").write_text(content)
     argv = ["train", method, *"--model tiny --data one.tsv --evaluate-on pairs.tsv --output new".split()]
     for words in ([], ["--dry-run"], ["--batch-size", "1"]):
-        said = assert_refused([*argv, *words], mention)
-        assert "to 1" not in said
+        output = assert_refused([*argv, *words], mention)
+        assert "to 1" not in output
 
 
-def test_geometry_of_scores_on_any_scale(world: Path) -> None:
+def test_geometry_of_scores_on_any_scale(workspace: Path) -> None:
     """Positive pairs are above 0.8 of the highest score of a file, and above 4 on the scale of a named set."""
     lines = [line.split("\t") for line in Path("pairs.tsv").read_text().splitlines()[1:]]
     for top in (1, 100):
         rows = [f"{top if n % 3 else 0}\t{first}\t{second}" for n, (_, first, second) in enumerate(lines)]
         Path("other.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n")
         argv = "geometry tiny --pairs other.tsv --task pairs.tsv --labelled labelled.tsv --output space".split()
-        answer = run_cli(argv)
-        assert answer.status == 0, answer.err
-        assert f"on the 20 pairs of other.tsv with a score above {0.8 * top:g}" in " ".join(answer.out.split())
+        result = run_cli(argv)
+        assert result.status == 0, result.err
+        assert f"on the 20 pairs of other.tsv with a score above {0.8 * top:g}" in " ".join(result.out.split())
         assert_refused(
             [*argv, "--positive-above", "1000"], "other.tsv: no pair has a score above --positive-above 1000"
         )

@@ -1,4 +1,4 @@
-"""Flags: each error names its flag, comes before a model or file is opened, and leaves no files."""
+"""Flags: each error names its flag, is raised before a model or file is opened, and leaves no files."""
 
 import os
 import subprocess
@@ -62,7 +62,7 @@ SHARES = {
     SIMCSE: {"--mlm-probability": "in (0, 1)"},
     FINETUNE: {"--dropout": "in [0, 1)", "--noise-rate": "between 0 and 1"},
 }
-FREE = {"train simcse-sup --output x": "--hard-negative-weight", GEOMETRY: "--positive-above"}
+UNBOUNDED = {"train simcse-sup --output x": "--hard-negative-weight", GEOMETRY: "--positive-above"}
 """Command -> flags that take any number within very wide bounds."""
 CHOICES = {
     TRAIN: {
@@ -104,7 +104,7 @@ FILES = {
     "back-translate --input t.txt": "--output",
     DEMO: "--output --model",
 }
-REST: dict[str, tuple[str, str]] = {
+OTHER: dict[str, tuple[str, str]] = {
     # id: command, expected message
     "no command": ("trian", "no command is called 'trian'. Did you mean 'train'?"),
     "command in capitals": ("TRAIN scl", "Did you mean 'train'?"),
@@ -213,13 +213,13 @@ def rows() -> Iterator[Row]:
             for flag in flags.split():
                 smallest = ("0", zero) if table is ABOVE_ZERO else ("-0.1", zero)
                 pairs = (smallest, ("nan", "must be a finite number"), ("1e30", "must be at most"))
-                for text, said in (*pairs, ("fast", "must be a number")):
-                    yield row(command, f"{flag}={text}", f"{flag} {text}: {said}")
+                for text, message in (*pairs, ("fast", "must be a number")):
+                    yield row(command, f"{flag}={text}", f"{flag} {text}: {message}")
     for command, shares in SHARES.items():
-        for flag, where in shares.items():
-            for text, said in (("-0.1", where), ("1.5", where), ("nan", "a finite number")):
-                yield row(command, f"{flag}={text}", f"{flag} {text}: must be {said}")
-    for command, flag in FREE.items():
+        for flag, bounds in shares.items():
+            for text, message in (("-0.1", bounds), ("1.5", bounds), ("nan", "a finite number")):
+                yield row(command, f"{flag}={text}", f"{flag} {text}: must be {message}")
+    for command, flag in UNBOUNDED.items():
         for text in ("nan", "inf", "-inf", "1e400"):
             yield row(command, f"{flag}={text}", f"{flag} {text}: must be a finite number")
         yield row(command, f"{flag}=-1e30", f"{flag} -1e30: must be at least")
@@ -233,54 +233,54 @@ def rows() -> Iterator[Row]:
     for command, flags in FILES.items():
         for flag in flags.split():
             output = [] if "--output" in (*command.split(), flag) or command == EVALUATE else ["--output", "x"]
-            for text, said in (
+            for text, message in (
                 ("", "must not be empty"),
                 ("a\0b", "NUL"),
                 ("x" * 300, "has a name of over"),
                 ("a/" * 2500, "is a path of over 4,095 bytes"),
                 ("\udcff", "must be UTF-8"),
             ):
-                one = row(command, f"{flag}={text}", flag, said)
+                one = row(command, f"{flag}={text}", flag, message)
                 yield one._replace(argv=[*one.argv, *output])
-    for name, (command, said) in REST.items():
-        yield Row(name, command.split(), (said,))
-    for name, (words, said) in EMPTY.items():
-        yield Row(f"empty or long: {name}", words, (said,))
+    for name, (command, message) in OTHER.items():
+        yield Row(name, command.split(), (message,))
+    for name, (words, message) in EMPTY.items():
+        yield Row(f"empty or long: {name}", words, (message,))
 
 
 def numbers(command: str, flag: str, least: int) -> Iterator[Row]:
     """Invalid values of a flag that takes integers of at least ``least``."""
-    whole = "must be a whole number"
-    for text, said in (
+    not_an_integer = "must be a whole number"
+    for text, message in (
         (str(least - 1), f"must be at least {least}"),
         (HUGE, "must be at most"),
-        ("2.0", whole),
-        ("true", whole),
+        ("2.0", not_an_integer),
+        ("true", not_an_integer),
     ):
-        yield row(command, f"{flag}={text}", f"{flag} {text}: {said}")
+        yield row(command, f"{flag}={text}", f"{flag} {text}: {message}")
 
 
-def row(command: str, word: str, *said: str) -> Row:
+def row(command: str, word: str, *messages: str) -> Row:
     """A command with one more word."""
     verb, *rest = command.split()
     name = f"{verb} {word}".encode("ascii", "backslashreplace").decode()
-    return Row(name[:60], [verb, *rest, word], said)
+    return Row(name[:60], [verb, *rest, word], messages)
 
 
 TABLE = list(rows())
 
 
 @pytest.fixture(autouse=True)
-def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory: no model, no file."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[one.name for one in TABLE])
-def test_an_error_in_a_flag(nowhere: Path, row: Row) -> None:
+def test_an_error_in_a_flag(empty_folder: Path, row: Row) -> None:
     assert_refused(row.argv, *row.messages)
-    assert not any(nowhere.iterdir())
+    assert not any(empty_folder.iterdir())
 
 
 def test_errors_in_flags_do_not_load_torch() -> None:
@@ -297,5 +297,7 @@ def test_errors_in_flags_do_not_load_torch() -> None:
             assert not loaded, (argv, loaded)
     """
     source = {**os.environ, "PYTHONPATH": str(Path(nearfar.__file__).parents[1])}
-    done = subprocess.run([sys.executable, "-"], input=code, capture_output=True, text=True, check=False, env=source)
-    assert done.returncode == 0, done.stderr[-2000:]
+    completed = subprocess.run(
+        [sys.executable, "-"], input=code, capture_output=True, text=True, check=False, env=source
+    )
+    assert completed.returncode == 0, completed.stderr[-2000:]

@@ -25,41 +25,43 @@ TRAIN = "--output new --model tiny --evaluate-on pairs.tsv --batch-size 2 --max-
         ("bt", "one.tsv", "sentence\ttranslation\na dog\ta cat\n"),
     ],
 )
-def test_a_single_row_is_named_as_the_cause(world: Path, method: str, name: str, text: str) -> None:
-    (world / name).write_text(text)
-    said = assert_refused(["train", method, "--data", name, *TRAIN], "there is 1 row in one.tsv")
-    assert "from 2 to 1" not in said
-    assert not (world / "new").exists()
+def test_the_error_names_a_single_row_as_the_cause(workspace: Path, method: str, name: str, text: str) -> None:
+    (workspace / name).write_text(text)
+    output = assert_refused(["train", method, "--data", name, *TRAIN], "there is 1 row in one.tsv")
+    assert "from 2 to 1" not in output
+    assert not (workspace / "new").exists()
 
 
-def test_a_name_is_not_suggested_for_itself(world: Path) -> None:
-    (world / "gone.tsv").symlink_to("nowhere")
-    said = assert_refused(["train", "scl", "--data", "gone.tsv", *TRAIN], "gone.tsv")
-    assert "Did you mean 'gone.tsv'" not in said
-    (world / "twice.tsv").write_text("premise\tlabel\tlabel\thypothesis\na\t0\t0\tb\n")
-    said = assert_refused(["train", "scl", "--data", "twice.tsv", *TRAIN], "2 columns named 'label'")
-    assert "Did you mean 'label'" not in said
+def test_a_name_is_not_suggested_for_itself(workspace: Path) -> None:
+    (workspace / "gone.tsv").symlink_to("nowhere")
+    output = assert_refused(["train", "scl", "--data", "gone.tsv", *TRAIN], "gone.tsv")
+    assert "Did you mean 'gone.tsv'" not in output
+    (workspace / "twice.tsv").write_text("premise\tlabel\tlabel\thypothesis\na\t0\t0\tb\n")
+    output = assert_refused(["train", "scl", "--data", "twice.tsv", *TRAIN], "2 columns named 'label'")
+    assert "Did you mean 'label'" not in output
 
 
 class Collapsing:
     """An encoder whose vectors are all equal after some calls."""
 
-    def __init__(self, well: int) -> None:
-        self.well, self.draws = well, np.random.default_rng(0)
+    def __init__(self, good_calls: int) -> None:
+        self.good_calls, self.draws = good_calls, np.random.default_rng(0)
 
     def encode(self, texts: Sequence[str], **_: object) -> Any:
-        self.well -= 1
+        self.good_calls -= 1
         shape = (len(texts), 8)
-        return (self.draws.normal(size=shape) if self.well >= 0 else np.ones(shape)).astype(np.float32)
+        return (self.draws.normal(size=shape) if self.good_calls >= 0 else np.ones(shape)).astype(np.float32)
 
 
-def test_weights_that_collapse_are_not_blamed_on_the_dev_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_for_collapsed_weights_does_not_blame_the_dev_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     write_pairs(tmp_path / "pairs.tsv")
     config = SclConfig(output="x", evaluate_on="pairs.tsv")
 
-    def evaluation(well: int) -> Any:
-        return training._evaluation(Collapsing(well), load_pairs("pairs.tsv"), config, Console(quiet=True))  # type: ignore[arg-type]
+    def evaluation(good_calls: int) -> Any:
+        return training._evaluation(Collapsing(good_calls), load_pairs("pairs.tsv"), config, Console(quiet=True))  # type: ignore[arg-type]
 
     evaluate = evaluation(2)
     evaluate()

@@ -43,16 +43,16 @@ FILES = {
 }
 """The files of each form of a model folder; those of ``layers`` and ``words`` that ``modules`` has too are omitted."""
 MUTATIONS: dict[str, Callable[[bytes], bytes | None]] = {
-    "missing": lambda whole: None,
-    "empty": lambda whole: b"",
-    "cut": lambda whole: whole[: len(whole) // 2],
-    "list": lambda whole: b"[1, 2]",
-    "string": lambda whole: b'"text"',
-    "number": lambda whole: b"7",
-    "null": lambda whole: b"null",
-    "object": lambda whole: b"{}",
-    "bits": lambda whole: flip_bits(whole, 1),
-    "garbage": lambda whole: flip_bits(whole, 16),
+    "missing": lambda content: None,
+    "empty": lambda content: b"",
+    "cut": lambda content: content[: len(content) // 2],
+    "list": lambda content: b"[1, 2]",
+    "string": lambda content: b'"text"',
+    "number": lambda content: b"7",
+    "null": lambda content: b"null",
+    "object": lambda content: b"{}",
+    "bits": lambda content: flip_bits(content, 1),
+    "garbage": lambda content: flip_bits(content, 16),
 }
 UNREAD_FILES = {"README.md", "1_WordWeights/model.safetensors"}
 """Files whose content is not read, or is redundant."""
@@ -65,10 +65,12 @@ DEFAULTS = {
 TEXTS = [*sentences(12), "a dog " * 40]
 
 
-def flip_bits(whole: bytes, count: int) -> bytes:
+def flip_bits(content: bytes, count: int) -> bytes:
     """Flip the highest bit of some bytes in the middle, so that they are not ASCII."""
-    middle = len(whole) // 2
-    return whole[:middle] + bytes(byte ^ 0x80 for byte in whole[middle : middle + count]) + whole[middle + count :]
+    middle = len(content) // 2
+    return (
+        content[:middle] + bytes(byte ^ 0x80 for byte in content[middle : middle + count]) + content[middle + count :]
+    )
 
 
 def results_of(form: str, folder: Path) -> Any:
@@ -94,11 +96,11 @@ def intact(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, An
         return {form: (root / form, results_of(form, root / form)) for form in FILES}
 
 
-def test_no_file_is_left_out(intact: dict[str, tuple[Path, Any]]) -> None:
+def test_every_file_is_mutated(intact: dict[str, tuple[Path, Any]]) -> None:
     for form, files in FILES.items():
         found = {str(file.relative_to(intact[form][0])) for file in intact[form][0].rglob("*") if file.is_file()}
-        beside = {*MODULE_FILES, "2_Pooling/config.json"} if form in ("layers", "words") else set()
-        assert found - beside == set(files) - beside
+        other_files = {*MODULE_FILES, "2_Pooling/config.json"} if form in ("layers", "words") else set()
+        assert found - other_files == set(files) - other_files
 
 
 @pytest.mark.filterwarnings("ignore:.*longer than")
@@ -107,8 +109,8 @@ def test_no_file_is_left_out(intact: dict[str, tuple[Path, Any]]) -> None:
 def test_a_mutated_file(
     intact: dict[str, tuple[Path, Any]], form: str, file: str, mutation: str, tmp_path: Path
 ) -> None:
-    whole, expected = intact[form]
-    folder = Path(shutil.copytree(whole, tmp_path / "model"))
+    intact_folder, expected = intact[form]
+    folder = Path(shutil.copytree(intact_folder, tmp_path / "model"))
     content = MUTATIONS[mutation]((folder / file).read_bytes())
     (folder / file).unlink()
     if content is not None:
@@ -122,12 +124,12 @@ def test_a_mutated_file(
         return
     with pytest.raises(NearfarError) as caught:
         same(form, folder, expected)
-    said = str(caught.value)
-    assert said.startswith(str(folder))
+    message = str(caught.value)
+    assert message.startswith(str(folder))
     part = file.partition("/")[0].partition(".")[0].removesuffix("_config")
-    assert (part if mutation in ("missing", "object") else file) in said
-    assert "\n" not in said
-    assert len(said) < len(str(folder)) + 400
+    assert (part if mutation in ("missing", "object") else file) in message
+    assert "\n" not in message
+    assert len(message) < len(str(folder)) + 400
 
 
 JSON_FILES = [(form, file) for form, files in FILES.items() for file in files if file.endswith(".json")]
@@ -144,10 +146,10 @@ def test_an_unreadable_file(
     folder = Path(shutil.copytree(intact[form][0], tmp_path / "model"))
     opened = io.open
 
-    def refuse(place: Any, *arguments: Any, **settings: Any) -> Any:
-        if str(place) == str(folder / file):
-            raise PermissionError(errno.EACCES, "Permission denied", str(place))
-        return opened(place, *arguments, **settings)
+    def refuse(path: Any, *arguments: Any, **settings: Any) -> Any:
+        if str(path) == str(folder / file):
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return opened(path, *arguments, **settings)
 
     monkeypatch.setattr("io.open", refuse)
     monkeypatch.setattr("builtins.open", refuse)
@@ -159,8 +161,8 @@ def test_an_unreadable_file(
 def test_an_unreadable_folder(intact: dict[str, tuple[Path, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     folder, _ = intact["plain"]
 
-    def refuse(place: Path, **_: Any) -> Any:
-        raise PermissionError(errno.EACCES, "Permission denied", str(place))
+    def refuse(path: Path, **_: Any) -> Any:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
 
     monkeypatch.setattr(Path, "stat", refuse)
     with pytest.raises(NearfarError, match=r"plain: cannot be read \(Permission denied\)"):
@@ -168,7 +170,7 @@ def test_an_unreadable_folder(intact: dict[str, tuple[Path, Any]], monkeypatch: 
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer.json", "model.safetensors", "modules.json"])
-def test_a_folder_in_the_place_of_a_file(intact: dict[str, tuple[Path, Any]], file: str, tmp_path: Path) -> None:
+def test_a_folder_with_the_name_of_a_file(intact: dict[str, tuple[Path, Any]], file: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(intact["modules"][0], tmp_path / "model"))
     (folder / file).unlink()
     (folder / file).mkdir()
@@ -190,7 +192,7 @@ ENCODE = ["--input", "texts.txt", "--output", "out.npy"]
     ],
 )
 @pytest.mark.parametrize("verb", ["encode", "predict", "evaluate", "train", "back-translate"])
-def test_paths_that_are_not_folders(world: Path, verb: str, model: str, mentions: tuple[str, ...]) -> None:
+def test_paths_that_are_not_folders(workspace: Path, verb: str, model: str, mentions: tuple[str, ...]) -> None:
     argv = {
         "encode": ["encode", model, *ENCODE],
         "predict": ["predict", model, "--input", "texts.txt", "--output", "out.tsv"],
@@ -203,25 +205,25 @@ def test_paths_that_are_not_folders(world: Path, verb: str, model: str, mentions
     assert_refused(argv, *mentions)
 
 
-def test_a_name_that_is_too_long(world: Path) -> None:
+def test_a_name_that_is_too_long(workspace: Path) -> None:
     assert_refused(["encode", "/" + "x" * 300, *ENCODE], "has a name of over 255 bytes")
 
 
-def test_a_pipe_beside_the_files_is_not_waited_for(world: Path) -> None:
-    os.mkfifo(world / "tiny" / "notes.txt")
+def test_a_pipe_next_to_the_files_does_not_block(workspace: Path) -> None:
+    os.mkfifo(workspace / "tiny" / "notes.txt")
     assert run_cli(["encode", "tiny", *ENCODE]).status == 0
     for name in ("config.json", "tokenizer.json", "model.safetensors", "sentence_bert_config.json"):
-        (world / "tiny" / name).unlink(missing_ok=True)
-        os.mkfifo(world / "tiny" / name)
+        (workspace / "tiny" / name).unlink(missing_ok=True)
+        os.mkfifo(workspace / "tiny" / name)
         assert_refused(["encode", "tiny", *ENCODE, "--overwrite"], f"{name}: is not a regular file")
-        (world / "tiny" / name).unlink()
+        (workspace / "tiny" / name).unlink()
         if name != "sentence_bert_config.json":
-            shutil.copy(world / "run" / "model" / name, world / "tiny")
+            shutil.copy(workspace / "run" / "model" / name, workspace / "tiny")
 
 
-def test_no_tokenizer(world: Path) -> None:
+def test_no_tokenizer(workspace: Path) -> None:
     """Without files, transformers would build a tokenizer without words."""
     for name in ("tokenizer.json", "tokenizer_config.json"):
-        (world / "tiny" / name).unlink()
+        (workspace / "tiny" / name).unlink()
     assert_refused(["encode", "tiny", *ENCODE], "tiny: holds no tokenizer (tokenizer.json or a vocabulary)")
-    assert not (world / "out.npy").exists()
+    assert not (workspace / "out.npy").exists()

@@ -87,16 +87,16 @@ def vocabulary(folder: Path, change: Callable[[dict[str, int]], dict[str, int]])
 
 VOCABULARIES: dict[str, tuple[Callable[[dict[str, int]], dict[str, int]], str | None]] = {
     "special tokens alone": (
-        lambda words: {word: place for word, place in words.items() if word.startswith("[")},
+        lambda words: {word: index for word, index in words.items() if word.startswith("[")},
         "the tokenizer has only special tokens, no words",
     ),
     "one word more": (lambda words: words | {"zebra": 42}, "token ids up to 42 ('zebra')"),
     "a word far beyond": (lambda words: words | {"zebra": 10**6}, "token ids up to 1000000 ('zebra')"),
     "another model's, small": (
-        lambda words: {word: place for word, place in words.items() if place < 20},
+        lambda words: {word: index for word, index in words.items() if index < 20},
         "the tokenizer has 20 tokens, but the model has embeddings for 42",
     ),
-    "rows that are padding": (lambda words: {word: place for word, place in words.items() if place < 40}, None),
+    "rows that are padding": (lambda words: {word: index for word, index in words.items() if index < 40}, None),
 }
 
 
@@ -106,11 +106,11 @@ def test_vocabulary(models: Path, row: str, form: str, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(models / form, tmp_path / "model"))
     change, mention = VOCABULARIES[row]
     vocabulary(folder, change)
-    kind: Any = Encoder if form == "plain" else Classifier
+    model_class: Any = Encoder if form == "plain" else Classifier
     if mention is None:
-        kind.from_pretrained(folder)
+        model_class.from_pretrained(folder)
     else:
-        assert_load_refused(lambda: kind.from_pretrained(folder), folder, (mention,))
+        assert_load_refused(lambda: model_class.from_pretrained(folder), folder, (mention,))
 
 
 def sharded(folder: Path) -> dict[str, Any]:
@@ -153,8 +153,8 @@ def test_weights_in_several_files(models: Path, tmp_path: Path) -> None:
     assert len(shards) > 2
     expected = Encoder.from_pretrained(models / "plain").encode(sentences(5))
     assert (Encoder.from_pretrained(folder).encode(sentences(5)) == expected).all()
-    whole = (folder / shards[1]).read_bytes()
-    (folder / shards[1]).write_bytes(whole[: len(whole) // 2])
+    content = (folder / shards[1]).read_bytes()
+    (folder / shards[1]).write_bytes(content[: len(content) // 2])
     assert_load_refused(lambda: Encoder.from_pretrained(folder), folder, (shards[1], "truncated or damaged"))
     (folder / "model.safetensors.index.json").unlink()
     assert_load_refused(
@@ -183,7 +183,7 @@ def test_modules_without_their_list(models: Path, tmp_path: Path) -> None:
             (folder / name).unlink()
 
 
-def test_positions_reserved_for_padding_do_not_count(tmp_path: Path) -> None:
+def test_positions_reserved_for_padding_are_not_usable(tmp_path: Path) -> None:
     """RoBERTa reserves its first positions: a text of 65 tokens would exceed the table."""
     folder = save_tiny(tmp_path / "roberta", "roberta")
     edit(folder / "tokenizer_config.json", {"model_max_length": REMOVED})
@@ -207,7 +207,7 @@ COMMANDS = {
     "compare": "compare tiny result.json",
     "geometry": "geometry tiny --pairs pairs.tsv --positive-above 0.5 --output fresh",
 }
-SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
+DAMAGED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a size": (lambda folder: edit(folder / "config.json", {"hidden_size": "x"}), "tiny/config.json: hidden_size"),
     "a list": (lambda folder: (folder / "config.json").write_text("[]") and None, "tiny/config.json: must hold"),
     "no tokenizer": (lambda folder: (folder / "tokenizer.json").unlink(), "tiny: holds no tokenizer"),
@@ -215,12 +215,12 @@ SPOILT: dict[str, tuple[Callable[[Path], None], str]] = {
 }
 
 
-@pytest.mark.parametrize("row", SPOILT)
+@pytest.mark.parametrize("row", DAMAGED)
 @pytest.mark.parametrize("command", COMMANDS)
-def test_by_command(world: Path, command: str, row: str) -> None:
-    spoil, mention = SPOILT[row]
+def test_by_command(workspace: Path, command: str, row: str) -> None:
+    damage, mention = DAMAGED[row]
     if command == "predict":
-        shutil.rmtree(world / "tiny")
-        (world / "classifier" / "model").rename(world / "tiny")
-    spoil(world / "tiny")
+        shutil.rmtree(workspace / "tiny")
+        (workspace / "classifier" / "model").rename(workspace / "tiny")
+    damage(workspace / "tiny")
     assert_refused(COMMANDS[command].split(), mention)

@@ -75,7 +75,7 @@ def test_config_that_changes_no_vector(models: Path, changes: dict[str, Any], tm
     assert np.abs(Encoder.from_pretrained(folder).encode(sentences(5)) - expected).max() <= 1e-6
 
 
-def test_a_norm_that_gives_nan(models: Path, tmp_path: Path) -> None:
+def test_a_normalization_that_gives_nan(models: Path, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(models / "plain", tmp_path / "model"))
     edit(folder / "config.json", {"layer_norm_eps": float("nan")})
     with pytest.raises(NearfarError, match=r"text 0 \(counted from 0\), 'a dog': the model's output is not finite"):

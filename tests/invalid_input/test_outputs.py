@@ -25,7 +25,7 @@ TO_FILE = {
 
 
 @pytest.fixture
-def user_files(world: Path) -> Path:
+def user_files(workspace: Path) -> Path:
     """A folder with a user's files, also as Parquet."""
     import pyarrow
     import pyarrow.parquet
@@ -40,7 +40,7 @@ def user_files(world: Path) -> Path:
         f'{{"score": {score}, "sentence1": "{first}", "sentence2": "{second}"}}\n' for score, first, second in lines
     )
     Path("scored.json").write_text("".join(rows), encoding="utf-8")
-    return world
+    return workspace
 
 
 def same(file: str) -> str:
@@ -83,13 +83,13 @@ INPUTS = {
 
 
 @pytest.mark.parametrize("overwrite", [False, True], ids=["plain", "overwrite"])
-@pytest.mark.parametrize("way", PATH_SPELLINGS)
+@pytest.mark.parametrize("spelling", PATH_SPELLINGS)
 @pytest.mark.parametrize("row", INPUTS)
-def test_no_output_is_an_input(user_files: Path, row: str, way: Callable[[str], str], overwrite: bool) -> None:
+def test_no_output_is_an_input(user_files: Path, row: str, spelling: Callable[[str], str], overwrite: bool) -> None:
     command, file = INPUTS[row]
     shutil.copy("result.json", "other.json")
     before = Path(file).read_bytes()
-    output = str(Path(way(file)))
+    output = str(Path(spelling(file)))
     flags = ["--overwrite"] * (overwrite and row != "back-translate")
     assert_refused([*command.split(), output, *flags], f"--output {output}: would overwrite the input", file)
     assert Path(file).read_bytes() == before
@@ -117,11 +117,11 @@ def test_the_markdown_of_a_result_may_be_an_input(user_files: Path, overwrite: b
 def test_other_files_are_replaced_only_with_overwrite(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     Path(name).write_text("a thesis", encoding="utf-8")
-    said = assert_refused([*command.split(), name], f"--output {name}: ", "replace it by --overwrite")
-    assert "Writing" not in said
+    output = assert_refused([*command.split(), name], f"--output {name}: ", "replace it by --overwrite")
+    assert "Writing" not in output
     assert Path(name).read_text(encoding="utf-8") == "a thesis"
-    answer = run_cli([*command.split(), name, "--overwrite"])
-    assert answer.status == 0, answer.err
+    result = run_cli([*command.split(), name, "--overwrite"])
+    assert result.status == 0, result.err
     assert Path(name).read_bytes()[:8] != b"a thesis"
 
 
@@ -129,12 +129,12 @@ def test_other_files_are_replaced_only_with_overwrite(user_files: Path, row: str
 def test_a_result_of_nearfar_is_replaced(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     for _ in range(2):
-        answer = run_cli([*command.split(), name])
-        assert answer.status == 0, answer.err
+        result = run_cli([*command.split(), name])
+        assert result.status == 0, result.err
 
 
 @pytest.mark.parametrize("row", ["predict", "encode", "encode parquet"])
-def test_another_output_is_not(user_files: Path, row: str) -> None:
+def test_other_outputs_are_not_replaced(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     assert run_cli([*command.split(), name]).status == 0
     assert_refused([*command.split(), name], f"--output {name}: exists; replace it by --overwrite")
@@ -259,26 +259,26 @@ TOO_LONG = {
 
 @pytest.mark.parametrize("row", TOO_LONG)
 def test_paths_that_are_too_long(user_files: Path, row: str) -> None:
-    said = assert_refused(TOO_LONG[row], "xxx", "has a name of over 2", "choose a shorter one")
+    output = assert_refused(TOO_LONG[row], "xxx", "has a name of over 2", "choose a shorter one")
     assert not Path("new").exists()
-    assert len(said) < 1500
+    assert len(output) < 1500
 
 
 @pytest.mark.parametrize("row", TO_FILE)
 @pytest.mark.parametrize(
-    ("place", "named"),
+    ("output", "message"),
     [("tiny/", "is a folder"), ("mine.tsv/out", "mine.tsv")],
     ids=["a folder", "in a file"],
 )
-def test_invalid_paths(user_files: Path, row: str, place: str, named: str) -> None:
+def test_invalid_paths(user_files: Path, row: str, output: str, message: str) -> None:
     command, name = TO_FILE[row]
     suffix = Path(name).suffix
-    if place.endswith("/"):
+    if output.endswith("/"):
         Path(f"folder{suffix}").mkdir()
-        place = f"folder{suffix}"
+        output = f"folder{suffix}"
     else:
-        place += suffix
-    assert_refused([*command.split(), place], f"--output {place}: ", named)
+        output += suffix
+    assert_refused([*command.split(), output], f"--output {output}: ", message)
 
 
 @pytest.mark.parametrize("row", TO_FILE)
@@ -291,20 +291,20 @@ def test_folders_that_cannot_be_written(user_files: Path, row: str, monkeypatch:
 
 
 @pytest.mark.parametrize("row", ["predict", "encode"])
-def test_folders_that_are_not_there(user_files: Path, row: str) -> None:
+def test_missing_folders_are_named(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     assert_refused([*command.split(), f"none/{name}"], f"--output none/{name}: the folder none does not exist")
     assert not Path("none").exists()
 
 
 @pytest.mark.parametrize("row", ["evaluate", "compare", "report"])
-def test_folders_of_results_are_made(user_files: Path, row: str) -> None:
+def test_folders_of_results_are_created(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     assert run_cli([*command.split(), f"deep/er/{name}"]).status == 0
     assert Path(f"deep/er/{name}").is_file()
 
 
-# --- a run's folder stands for its model ---
+# --- a run folder as a model ---
 
 RUN_AS_MODEL = {
     "encode": "encode run --input texts.txt --output v.npy",
@@ -318,9 +318,9 @@ RUN_AS_MODEL = {
 
 
 @pytest.mark.parametrize("row", RUN_AS_MODEL)
-def test_a_run_s_folder_is_its_model(user_files: Path, row: str) -> None:
-    answer = run_cli(RUN_AS_MODEL[row].split())
-    assert answer.status == 0, answer.err
+def test_a_run_folder_is_accepted_as_model(user_files: Path, row: str) -> None:
+    result = run_cli(RUN_AS_MODEL[row].split())
+    assert result.status == 0, result.err
     if row == "encode":
         assert run_cli("encode run/model --input texts.txt --output w.npy".split()).status == 0
         assert Path("v.npy").read_bytes() == Path("w.npy").read_bytes()
@@ -336,7 +336,7 @@ def test_a_run_without_a_model(user_files: Path, row: str) -> None:
     assert_refused(RUN_AS_MODEL[row].split(), f"{folder}: is a finished run, but its folder model is missing")
 
 
-def test_importing_disk_is_light() -> None:
+def test_importing_disk_loads_nothing_heavy() -> None:
     code = "import sys, nearfar.disk; assert not {'torch', 'transformers', 'numpy', 'safetensors'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -36,8 +36,8 @@ NO_NATIVE_BF16 = (
 
 
 @pytest.fixture(scope="module")
-def valid_runs(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_runs(tmp_path_factory.mktemp("runs"), valid_world)
+def valid_runs(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_runs(tmp_path_factory.mktemp("runs"), valid_workspace)
 
 
 @pytest.fixture
@@ -54,42 +54,42 @@ def replace_file(file: str, text: str) -> None:
     Path(file).write_text(text, encoding="utf-8")
 
 
-def set_recorded_precision(folder: str, note: str | None) -> None:
+def set_recorded_precision(folder: str, record: str | None) -> None:
     """Change the recorded precision of a run; None removes the record, as in runs of earlier versions."""
     file = f"{folder}/inputs.json" if Path(folder, "inputs.json").exists() else f"{folder}/run.json"
-    whole = read(file)
-    inputs = whole["inputs"] if file.endswith("run.json") else whole
+    content = read(file)
+    inputs = content["inputs"] if file.endswith("run.json") else content
     assert inputs.pop("precision") == "fp32"
-    if note is not None:
-        inputs["precision"] = note
-    replace_file(file, json.dumps(whole))
+    if record is not None:
+        inputs["precision"] = record
+    replace_file(file, json.dumps(content))
 
 
 def run_ok(argv: list[str]) -> str:
-    answer = run_cli(argv)
-    assert answer.status == 0, answer.err
-    return answer.err
+    result = run_cli(argv)
+    assert result.status == 0, result.err
+    return result.err
 
 
 @pytest.fixture
 def used_precisions(monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """The precisions that encoders, classifiers and heads have computed in."""
     found = set()
-    for kind, name in ((Encoder, "encode"), (Classifier, "predict")):
-        whole = getattr(kind, name)
+    for model_class, name in ((Encoder, "encode"), (Classifier, "predict")):
+        original = getattr(model_class, name)
 
-        def spy(self: Any, *args: Any, whole: Any = whole, precision: str = "auto", **settings: Any) -> Any:
+        def spy(self: Any, *args: Any, original: Any = original, precision: str = "auto", **settings: Any) -> Any:
             found.add(precision)
-            return whole(self, *args, precision=precision, **settings)
+            return original(self, *args, precision=precision, **settings)
 
-        monkeypatch.setattr(kind, name, spy)
-    begin = gradients.Gradients.__init__
+        monkeypatch.setattr(model_class, name, spy)
+    initialise = gradients.Gradients.__init__
 
-    def begun(self: Any, *args: Any, bf16: bool = False) -> None:
+    def record_precision(self: Any, *args: Any, bf16: bool = False) -> None:
         found.add("bf16" if bf16 else "fp32")
-        begin(self, *args, bf16=bf16)
+        initialise(self, *args, bf16=bf16)
 
-    monkeypatch.setattr(gradients.Gradients, "__init__", begun)
+    monkeypatch.setattr(gradients.Gradients, "__init__", record_precision)
     return found
 
 
@@ -100,8 +100,8 @@ PRECISION_CASES = [([], True, "bf16"), ([], False, "fp32"), (["--precision", "fp
 
 @pytest.mark.parametrize(("flags", "native", "expected"), PRECISION_CASES)
 @pytest.mark.parametrize("verb", ["train", "finetune"])
-def test_a_run_says_what_it_computed_in(
-    verb: str, flags: list[str], native: bool, expected: str, used_precisions: set[str], world: Path, monkeypatch
+def test_a_run_records_its_precision(
+    verb: str, flags: list[str], native: bool, expected: str, used_precisions: set[str], workspace: Path, monkeypatch
 ) -> None:
     machine(monkeypatch, native=native)
     assert "bfloat16" not in run_ok([*VERBS[verb], *flags])
@@ -113,7 +113,7 @@ def test_a_run_says_what_it_computed_in(
         assert read("new/result.json")["config"]["precision"] == expected
 
 
-def test_a_report_tells_apart_what_auto_was(world: Path, monkeypatch) -> None:
+def test_a_report_distinguishes_the_precisions_of_auto(workspace: Path, monkeypatch) -> None:
     machine(monkeypatch, native=True)
     run_ok(TRAINED)
     run_ok("report run new --output r.html".split())  # both with auto in config.toml
@@ -123,8 +123,8 @@ def test_a_report_tells_apart_what_auto_was(world: Path, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize(("native", "expected"), [(True, "bf16"), (False, "fp32")])
-def test_a_study_says_what_it_computed_in(
-    native: bool, expected: str, used_precisions: set[str], world: Path, monkeypatch
+def test_a_study_records_its_precision(
+    native: bool, expected: str, used_precisions: set[str], workspace: Path, monkeypatch
 ) -> None:
     machine(monkeypatch, native=native)
     run_ok(STUDY)
@@ -142,8 +142,8 @@ def test_a_study_says_what_it_computed_in(
         (["--precision", "bf16"], True, "bf16"),
     ],
 )
-def test_evaluation_stays_in_fp32_by_default(
-    flags: list[str], native: bool, expected: str, used_precisions: set[str], world: Path, monkeypatch
+def test_evaluation_uses_fp32_by_default(
+    flags: list[str], native: bool, expected: str, used_precisions: set[str], workspace: Path, monkeypatch
 ) -> None:
     machine(monkeypatch, native=native)
     run_ok([*EVALUATE, *flags])
@@ -151,7 +151,7 @@ def test_evaluation_stays_in_fp32_by_default(
     assert used_precisions == {expected}
 
 
-def test_geometry_stays_in_fp32(used_precisions: set[str], world: Path, monkeypatch) -> None:
+def test_geometry_uses_fp32(used_precisions: set[str], workspace: Path, monkeypatch) -> None:
     machine(monkeypatch, native=True)
     encode, _ = _open("tiny", progress=False)
     encode(["a dog"])
@@ -159,7 +159,7 @@ def test_geometry_stays_in_fp32(used_precisions: set[str], world: Path, monkeypa
 
 
 @pytest.mark.parametrize("verb", sorted({*VERBS} - {"group"}))
-def test_bf16_is_never_silent_where_it_is_emulated(verb: str, world: Path, monkeypatch) -> None:
+def test_emulated_bf16_always_warns(verb: str, workspace: Path, monkeypatch) -> None:
     machine(monkeypatch, native=False)
     assert run_ok([*VERBS[verb], "--precision", "bf16"]).count(WARNING) == 1
     files = {"train": "new/run.json", "finetune": "new/result.json", "study": "new/study.json", "evaluate": "e.json"}
@@ -202,7 +202,7 @@ def test_a_run_in_bf16_does_not_resume_where_it_is_emulated(verb: str, runs: Pat
     assert not Path(file).exists()
 
 
-def test_a_dry_run_refuses_what_would_not_resume(runs: Path, monkeypatch) -> None:
+def test_a_dry_run_refuses_runs_that_cannot_resume(runs: Path, monkeypatch) -> None:
     machine(monkeypatch, native=False)
     set_recorded_precision("stopped", "bf16")
     assert_refused([*STOPPED, "--resume", "--dry-run"], f"stopped: this run {NO_NATIVE_BF16}")
@@ -223,13 +223,13 @@ def test_a_run_that_started_emulated_resumes(native: bool, runs: Path, monkeypat
     assert read("stopped/run.json")["precision"] == "bf16"
 
 
-@pytest.mark.parametrize(("asked", "native"), [("fp32", True), ("fp32", False), ("bf16", True)])
-def test_runs_of_earlier_versions_use_their_settings(asked: str, native: bool, runs: Path, monkeypatch) -> None:
+@pytest.mark.parametrize(("requested", "native"), [("fp32", True), ("fp32", False), ("bf16", True)])
+def test_runs_of_earlier_versions_use_their_settings(requested: str, native: bool, runs: Path, monkeypatch) -> None:
     machine(monkeypatch, native=native)
     set_recorded_precision("stopped", None)
-    replace_file("stopped/config.toml", Path("stopped/config.toml").read_text().replace('"auto"', f'"{asked}"'))
+    replace_file("stopped/config.toml", Path("stopped/config.toml").read_text().replace('"auto"', f'"{requested}"'))
     run_ok([*STOPPED, "--resume"])
-    assert read("stopped/run.json")["precision"] == asked
+    assert read("stopped/run.json")["precision"] == requested
 
 
 def test_bf16_runs_of_earlier_versions_are_refused_where_it_is_emulated(runs: Path, monkeypatch) -> None:
@@ -239,9 +239,9 @@ def test_bf16_runs_of_earlier_versions_are_refused_where_it_is_emulated(runs: Pa
     assert_refused([*STOPPED, "--resume"], f"stopped: this run {NO_NATIVE_BF16}")
 
 
-@pytest.mark.parametrize("asked", ["fp32", "bf16"])
-def test_another_precision_is_another_setting(asked: str, runs: Path) -> None:
-    assert_refused([*STOPPED, "--resume", "--precision", asked], "stopped", "other settings (--precision)")
+@pytest.mark.parametrize("requested", ["fp32", "bf16"])
+def test_another_precision_counts_as_another_setting(requested: str, runs: Path) -> None:
+    assert_refused([*STOPPED, "--resume", "--precision", requested], "stopped", "other settings (--precision)")
 
 
 def test_all_seeds_of_a_group_use_one_precision(runs: Path, used_precisions: set[str], monkeypatch) -> None:
@@ -264,7 +264,7 @@ def test_a_group_in_bf16_does_not_resume_where_it_is_emulated(runs: Path, monkey
 
 
 @pytest.fixture
-def unfinished(world: Path, monkeypatch) -> Path:
+def unfinished(workspace: Path, monkeypatch) -> Path:
     """The settings file of an interrupted run in fp32."""
     from nearfar.commands.encode.output import PartialOutput
 
@@ -280,7 +280,7 @@ def unfinished(world: Path, monkeypatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("note", "flags", "native", "bf16"),
+    ("record", "flags", "native", "bf16"),
     [
         ("fp32", [], True, False),
         ("fp32", ["--precision", "fp32"], True, False),
@@ -291,16 +291,16 @@ def unfinished(world: Path, monkeypatch) -> Path:
     ],
 )
 def test_encode_resumes_in_its_recorded_precision(
-    note: str, flags: list[str], native: bool, bf16: bool, unfinished: Path, monkeypatch
+    record: str, flags: list[str], native: bool, bf16: bool, unfinished: Path, monkeypatch
 ) -> None:
     machine(monkeypatch, native=native)
-    unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": note}, indent=2))
+    unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": record}, indent=2))
     found = set()
-    whole = Encoder.encode_tokens
+    original = Encoder.encode_tokens
 
     def spy(self: Encoder, *args: Any, bf16: bool, **settings: Any) -> Any:
         found.add(bf16)
-        return whole(self, *args, bf16=bf16, **settings)
+        return original(self, *args, bf16=bf16, **settings)
 
     monkeypatch.setattr(Encoder, "encode_tokens", spy)
     assert run_ok([*ENCODE, "--resume", *flags]).count(WARNING) == (bf16 and not native)
@@ -308,7 +308,7 @@ def test_encode_resumes_in_its_recorded_precision(
 
 
 @pytest.mark.parametrize(
-    ("note", "flags", "told"),
+    ("record", "flags", "message"),
     [
         ("bf16", [], f"v.npy.partial: this run {NO_NATIVE_BF16}"),
         ("bf16", ["--precision", "bf16"], f"v.npy.partial: this run {NO_NATIVE_BF16}"),
@@ -317,18 +317,18 @@ def test_encode_resumes_in_its_recorded_precision(
     ],
 )
 def test_encode_does_not_resume_in_another_precision(
-    note: str, flags: list[str], told: str, unfinished: Path, monkeypatch
+    record: str, flags: list[str], message: str, unfinished: Path, monkeypatch
 ):
     machine(monkeypatch, native=False)
-    unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": note}))
-    assert_refused([*ENCODE, "--resume", *flags], told)
+    unfinished.write_text(json.dumps({**read(str(unfinished)), "precision": record}))
+    assert_refused([*ENCODE, "--resume", *flags], message)
 
 
 # --- errors ---
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_an_invalid_environment_variable(verb: str, world: Path, monkeypatch) -> None:
+def test_an_invalid_environment_variable(verb: str, workspace: Path, monkeypatch) -> None:
     monkeypatch.setenv("NEARFAR_PRECISION", "fp8")
     assert_refused(VERBS[verb], "NEARFAR_PRECISION='fp8': must be auto, fp32 or bf16")
     assert not {"new", "v.npy", "l.tsv", "e.json"} & {path.name for path in Path().iterdir()}
@@ -336,5 +336,5 @@ def test_an_invalid_environment_variable(verb: str, world: Path, monkeypatch) ->
 
 @pytest.mark.parametrize("value", ["fp16", "BF16", ""])
 @pytest.mark.parametrize("verb", VERBS)
-def test_invalid_values(verb: str, value: str, world: Path) -> None:
+def test_invalid_values(verb: str, value: str, workspace: Path) -> None:
     assert_refused([*VERBS[verb], "--precision", value], "--precision", "must be auto, fp32 or bf16")

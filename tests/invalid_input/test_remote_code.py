@@ -21,8 +21,8 @@ from sentence_transformers.sentence_transformer.modules import Dense, Pooling, T
 class EvilConfig(BertConfig): model_type = "evil"
 class EvilModel(BertModel): config_class = EvilConfig
 """
-NEVER = "never runs code from a model folder"
-OWN = "the model needs custom code"
+NEVER_RUNS = "never runs code from a model folder"
+NEEDS_CODE = "the model needs custom code"
 
 
 def edit_json(file: Path, **changes: object) -> None:
@@ -33,10 +33,10 @@ def config(folder: Path, auto: str = "AutoConfig", name: str = "EvilConfig", kin
     edit_json(folder / "config.json", model_type=kind, auto_map={auto: f"evil.{name}"})
 
 
-def edit_module_entry(folder: Path, place: int, **changes: object) -> None:
+def edit_module_entry(folder: Path, index: int, **changes: object) -> None:
     """An entry of modules.json, changed."""
     entries = json.loads((folder / "modules.json").read_text())
-    entries[place] |= changes
+    entries[index] |= changes
     (folder / "modules.json").write_text(json.dumps(entries))
 
 
@@ -46,11 +46,11 @@ def set_config_and_model_code(folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def saved(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Whole models: ``plain``, ``modules`` (with a Dense and a Normalize), ``classifier``, ``translator``."""
+def saved(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Valid models: ``plain``, ``modules`` (with a Dense and a Normalize), ``classifier``, ``translator``."""
     folder = tmp_path_factory.mktemp("models")
-    shutil.copytree(valid_world / "tiny", folder / "plain")
-    shutil.copytree(valid_world / "classifier" / "model", folder / "classifier")
+    shutil.copytree(valid_workspace / "tiny", folder / "plain")
+    shutil.copytree(valid_workspace / "classifier" / "model", folder / "classifier")
     save_tiny_seq2seq(folder / "translator")
     encoder = Encoder.from_pretrained(folder / "plain")
     encoder.add_dense()
@@ -60,22 +60,22 @@ def saved(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def evil(saved: Path, world: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Copies a model to the folder ``evil``, with code next to its files; the code is also importable."""
+def model_with_code(saved: Path, workspace: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
+    """Copies a model to the folder ``evil``, with custom code next to its files; the code is also importable."""
 
     def prompt(*_: object) -> str:
         raise AssertionError("a question was asked on the terminal")
 
     monkeypatch.setattr(builtins, "input", prompt)
     monkeypatch.setattr("sys.stdin", io.StringIO("yes\n" * 20))
-    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(world / "cache"))
-    monkeypatch.syspath_prepend(str(world / "evil"))
-    shutil.copytree(saved / "translator", world / "translator")
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(workspace / "cache"))
+    monkeypatch.syspath_prepend(str(workspace / "evil"))
+    shutil.copytree(saved / "translator", workspace / "translator")
 
     def make(kind: str) -> Path:
-        shutil.copytree(saved / kind, world / "evil")
-        (world / "evil" / "evil.py").write_text(CODE.format(marker=str(world / "RAN")))
-        return world / "evil"
+        shutil.copytree(saved / kind, workspace / "evil")
+        (workspace / "evil" / "evil.py").write_text(CODE.format(marker=str(workspace / "RAN")))
+        return workspace / "evil"
 
     return make
 
@@ -103,46 +103,50 @@ COMMANDS = {
 OPENED_AS = {"plain": "AutoModel", "classifier": "AutoModelForSequenceClassification"}
 
 
-@pytest.mark.parametrize("what", ["an unknown type", "the model", "the tokenizer"])
+@pytest.mark.parametrize("component", ["an unknown type", "the model", "the tokenizer"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_by_command(evil: Callable[[str], Path], world: Path, command: str, what: str) -> None:
+def test_by_command(model_with_code: Callable[[str], Path], workspace: Path, command: str, component: str) -> None:
     kind, argv = COMMANDS[command]
-    folder = evil(kind)
-    if what == "an unknown type":
+    folder = model_with_code(kind)
+    if component == "an unknown type":
         config(folder)
-    elif what == "the model":
+    elif component == "the model":
         auto = OPENED_AS.get(kind, "AutoModelForSeq2SeqLM")
         config(folder, auto, "EvilModel", json.loads((folder / "config.json").read_text())["model_type"])
     else:
         edit_json(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": ["evil.EvilTokenizer", None]})
-    file = "tokenizer_config.json" if what == "the tokenizer" else "config.json"
+    file = "tokenizer_config.json" if component == "the tokenizer" else "config.json"
     output = "" if "--output" in argv or argv.startswith("evaluate") else " --output out.tsv"
-    assert_refused((argv + output).split(), f"evil/{file}: {OWN}", NEVER)
-    assert not (world / "RAN").exists()
+    assert_refused((argv + output).split(), f"evil/{file}: {NEEDS_CODE}", NEVER_RUNS)
+    assert not (workspace / "RAN").exists()
 
 
 REFUSED: dict[str, tuple[str, Callable[[Path], None], tuple[str, ...]]] = {
-    "config and model": ("plain", set_config_and_model_code, ("config.json", OWN)),
-    "config of a known type": ("plain", lambda f: config(f, kind="bert"), ("config.json", OWN, "evil.EvilConfig")),
+    "config and model": ("plain", set_config_and_model_code, ("config.json", NEEDS_CODE)),
+    "config of a known type": (
+        "plain",
+        lambda f: config(f, kind="bert"),
+        ("config.json", NEEDS_CODE, "evil.EvilConfig"),
+    ),
     "code of another repository": (
         "plain",
         lambda f: edit_json(f / "config.json", auto_map={"AutoModel": "someone/code--evil.EvilModel"}),
-        ("config.json", OWN, "someone/code--evil.EvilModel"),
+        ("config.json", NEEDS_CODE, "someone/code--evil.EvilModel"),
     ),
     "tokenizer, one class": (
         "plain",
         lambda f: edit_json(f / "tokenizer_config.json", auto_map={"AutoTokenizer": "evil.BertTokenizerFast"}),
-        ("tokenizer_config.json", OWN),
+        ("tokenizer_config.json", NEEDS_CODE),
     ),
     "tokenizer, an early layout": (
         "plain",
         lambda f: edit_json(f / "tokenizer_config.json", auto_map=["evil.BertTokenizerFast", None]),
-        ("tokenizer_config.json", OWN),
+        ("tokenizer_config.json", NEEDS_CODE),
     ),
     "tokenizer, by config.json": (
         "plain",
         lambda f: edit_json(f / "config.json", auto_map={"AutoTokenizer": ["evil.BertTokenizerFast", None]}),
-        ("config.json", OWN),
+        ("config.json", NEEDS_CODE),
     ),
     "attention of the hub": (
         "plain",
@@ -157,19 +161,23 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], tuple[str, ...]]] = {
     "transformer": (
         "modules",
         lambda f: edit_module_entry(f, 0, type="evil.Transformer"),
-        ("'evil.Transformer'", NEVER),
+        ("'evil.Transformer'", NEVER_RUNS),
     ),
-    "pooling": ("modules", lambda f: edit_module_entry(f, 1, type="evil.Pooling"), ("'evil.Pooling'", NEVER)),
-    "dense": ("modules", lambda f: edit_module_entry(f, 2, type="evil.Dense"), ("modules.json", "'evil.Dense'", NEVER)),
+    "pooling": ("modules", lambda f: edit_module_entry(f, 1, type="evil.Pooling"), ("'evil.Pooling'", NEVER_RUNS)),
+    "dense": (
+        "modules",
+        lambda f: edit_module_entry(f, 2, type="evil.Dense"),
+        ("modules.json", "'evil.Dense'", NEVER_RUNS),
+    ),
     "a name that only begins well": (
         "modules",
         lambda f: edit_module_entry(f, 2, type="sentence_transformers_evil.Dense"),
-        ("modules.json", "'sentence_transformers_evil.Dense'", NEVER),
+        ("modules.json", "'sentence_transformers_evil.Dense'", NEVER_RUNS),
     ),
     "a name alone": (
         "modules",
         lambda f: edit_module_entry(f, 1, type="Pooling"),
-        ("modules.json", "'Pooling'", NEVER),
+        ("modules.json", "'Pooling'", NEVER_RUNS),
     ),
     "a module that nearfar lacks": (
         "modules",
@@ -208,45 +216,47 @@ REFUSED: dict[str, tuple[str, Callable[[Path], None], tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("row", REFUSED)
-def test_by_kind_of_code(evil: Callable[[str], Path], world: Path, row: str) -> None:
-    kind, spoil, mentions = REFUSED[row]
-    spoil(evil(kind))
+def test_by_kind_of_code(model_with_code: Callable[[str], Path], workspace: Path, row: str) -> None:
+    kind, damage, mentions = REFUSED[row]
+    damage(model_with_code(kind))
     assert_refused(ENCODE.split(), *mentions)
-    assert not (world / "RAN").exists()
+    assert not (workspace / "RAN").exists()
 
 
-def test_a_class_that_transformers_has_is_taken_from_transformers(evil: Callable[[str], Path], world: Path) -> None:
+def test_a_class_that_transformers_has_is_taken_from_transformers(
+    model_with_code: Callable[[str], Path], workspace: Path
+) -> None:
     expected = Encoder.from_pretrained("tiny").encode(["a dog"])
     known = {"AutoConfig": "evil.BertConfig", "AutoModel": "evil.BertModel", "AutoModelForMaskedLM": "evil.EvilModel"}
-    edit_json(evil("plain") / "config.json", auto_map=known)
+    edit_json(model_with_code("plain") / "config.json", auto_map=known)
     assert run_cli(ENCODE.split()).status == 0
     encoder = Encoder.from_pretrained("evil")
     assert (encoder.encode(["a dog"]) == expected).all()
     encoder.save_pretrained("again")
     assert "auto_map" not in json.loads(Path("again/config.json").read_text())
-    assert not (world / "RAN").exists()
+    assert not (workspace / "RAN").exists()
 
 
 @pytest.mark.parametrize("kind", ["models.Pooling", "models.pooling.Pooling", "sentence_transformer.modules.Pooling"])
-def test_other_module_names_are_supported(evil: Callable[[str], Path], kind: str) -> None:
-    edit_module_entry(evil("modules"), 1, type=f"sentence_transformers.{kind}")
+def test_other_module_names_are_supported(model_with_code: Callable[[str], Path], kind: str) -> None:
+    edit_module_entry(model_with_code("modules"), 1, type=f"sentence_transformers.{kind}")
     assert Encoder.from_pretrained("evil").pooling == "mean"
 
 
-def test_symlinks_may_point_outside_the_folder(evil: Callable[[str], Path], world: Path) -> None:
-    folder = evil("modules")
-    (folder / "1_Pooling").rename(world / "elsewhere")
-    (folder / "1_Pooling").symlink_to(world / "elsewhere")
+def test_symlinks_may_point_outside_the_folder(model_with_code: Callable[[str], Path], workspace: Path) -> None:
+    folder = model_with_code("modules")
+    (folder / "1_Pooling").rename(workspace / "elsewhere")
+    (folder / "1_Pooling").symlink_to(workspace / "elsewhere")
     assert Encoder.from_pretrained("evil").pooling == "mean"
 
 
-def test_the_code_would_run(evil: Callable[[str], Path], world: Path) -> None:
+def test_the_code_would_run(model_with_code: Callable[[str], Path], workspace: Path) -> None:
     """Otherwise the tests above would prove nothing."""
     from transformers import AutoModel
 
-    set_config_and_model_code(evil("plain"))
-    with pytest.raises(NearfarError, match=OWN):
+    set_config_and_model_code(model_with_code("plain"))
+    with pytest.raises(NearfarError, match=NEEDS_CODE):
         Encoder.from_pretrained("evil")
-    assert not (world / "RAN").exists()
+    assert not (workspace / "RAN").exists()
     AutoModel.from_pretrained("evil", trust_remote_code=True)
-    assert (world / "RAN").exists()
+    assert (workspace / "RAN").exists()

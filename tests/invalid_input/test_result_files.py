@@ -1,4 +1,4 @@
-"""Result files that are damaged, place by place: compare and report refuse in one sentence that names the file."""
+"""Result files damaged at each position: compare and report refuse in one sentence that names the file."""
 
 import copy
 import json
@@ -16,25 +16,25 @@ NAN, INFINITY = float("nan"), float("inf")
 
 
 @pytest.fixture(scope="module")
-def valid_results(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Small files of every kind: an evaluation, a classifier's, comparisons of two and three, a geometry, a run's."""
+def valid_results(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small files of every kind: an evaluation, a fine-tuning, comparisons of two and three, a geometry, a run."""
     folder = tmp_path_factory.mktemp("results")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        shutil.copy(valid_world / "result.json", "scores.json")
-        shutil.copy(valid_world / "classifier/result.json", "tuned.json")
-        shutil.copy(valid_world / "run/run.json", "record.json")
+        shutil.copy(valid_workspace / "result.json", "scores.json")
+        shutil.copy(valid_workspace / "classifier/result.json", "tuned.json")
+        shutil.copy(valid_workspace / "run/run.json", "record.json")
         Path("space.json").write_text(json.dumps(geometry("base")), encoding="utf-8")
         for sides, output in ((2, "two.json"), (3, "three.json")):
-            answer = run_cli(["compare", *["scores.json"] * sides, "--resamples", "9", "--output", output])
-            assert answer.status == 0, answer.err
+            result = run_cli(["compare", *["scores.json"] * sides, "--resamples", "9", "--output", output])
+            assert result.status == 0, result.err
     return folder
 
 
-def changed(value: Any, place: str, new: object) -> Any:
-    """A copy of a JSON value with another value at ``a/b/0``."""
+def changed(value: Any, location: str, new: object) -> Any:
+    """Return a copy of a JSON value with another value at a path such as ``a/b/0``."""
     value = copy.deepcopy(value)
-    *outer, last = [int(key) if key.isdecimal() else key for key in place.split("/")]
+    *outer, last = [int(key) if key.isdecimal() else key for key in location.split("/")]
     inside = value
     for key in outer:
         inside = inside[key]
@@ -47,7 +47,7 @@ def changed(value: Any, place: str, new: object) -> Any:
 
 TASK = "tasks/pairs.tsv"
 TUNED = "transfer/tasks/labelled.tsv"
-BOTH = [  # file, place, its new value, what the message names beside the file
+BOTH = [  # file, path of a value, its new value, words in the message besides the file
     ("scores.json", "schema", True, "schema True"),
     ("scores.json", "schema", 2, "schema 2"),
     ("scores.json", "schema", [], "schema []"),
@@ -169,13 +169,13 @@ REPORT_CASES = [
     ("record.json", "data", [1], "data[0]"),
 ]
 ROWS = [
-    *((f"compare {{}} {file} --resamples 9", file, place, new, named) for file, place, new, named in BOTH),
+    *((f"compare {{}} {file} --resamples 9", file, location, new, mention) for file, location, new, mention in BOTH),
     *(("report {} --output r.html", *row) for row in (*BOTH, *REPORT_CASES)),
 ]
 
 
 @pytest.mark.parametrize(
-    ("command", "file", "place", "new", "named"), ROWS, ids=[f"{row[0][:7]} {row[1]} {row[2]}" for row in ROWS]
+    ("command", "file", "location", "new", "mention"), ROWS, ids=[f"{row[0][:7]} {row[1]} {row[2]}" for row in ROWS]
 )
 def test_a_damaged_result_is_named(
     valid_results: Path,
@@ -183,25 +183,25 @@ def test_a_damaged_result_is_named(
     monkeypatch: pytest.MonkeyPatch,
     command: str,
     file: str,
-    place: str,
+    location: str,
     new: object,
-    named: str,
+    mention: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    whole = json.loads((valid_results / file).read_text(encoding="utf-8"))
-    Path(file).write_text(json.dumps(whole), encoding="utf-8")
-    Path("damaged.json").write_text(json.dumps(changed(whole, place, new)), encoding="utf-8")
-    if command.startswith("report") and (place, new) == ("kind", "geometry"):
-        named = "config lacks 'positive_above'"
-    assert_refused(command.format("damaged.json").split(), "damaged.json", named)
+    content = json.loads((valid_results / file).read_text(encoding="utf-8"))
+    Path(file).write_text(json.dumps(content), encoding="utf-8")
+    Path("damaged.json").write_text(json.dumps(changed(content, location, new)), encoding="utf-8")
+    if command.startswith("report") and (location, new) == ("kind", "geometry"):
+        mention = "config lacks 'positive_above'"
+    assert_refused(command.format("damaged.json").split(), "damaged.json", mention)
     assert not Path("r.html").exists()
 
 
-def test_the_files_are_good_without_a_change(valid_results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_unchanged_files_are_valid(valid_results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(valid_results)
     names = ["scores.json", "tuned.json", "two.json", "three.json", "space.json", "record.json"]
-    answer = run_cli(["report", *names, "--output", "all.html"])
-    assert answer.status == 0, answer.err
+    result = run_cli(["report", *names, "--output", "all.html"])
+    assert result.status == 0, result.err
 
 
 def test_files_without_a_version_are_read(valid_results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

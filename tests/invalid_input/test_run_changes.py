@@ -22,8 +22,8 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def valid_runs(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_runs(tmp_path_factory.mktemp("runs"), valid_world)
+def valid_runs(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_runs(tmp_path_factory.mktemp("runs"), valid_workspace)
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize(("change", "named"), CHANGES.values(), ids=CHANGES)
-def test_training_resumes_only_with_the_same_inputs(runs: Path, change, named: str) -> None:
+@pytest.mark.parametrize(("change", "mention"), CHANGES.values(), ids=CHANGES)
+def test_training_resumes_only_with_the_same_inputs(runs: Path, change, mention: str) -> None:
     before = {file.name: file.read_bytes() for file in Path("stopped").iterdir() if file.is_file()}
     change()
-    named = f"stopped: {named} changed since this run started"
-    assert_refused([*STOPPED, "--resume"], named, "choose another --output, or remove stopped")
+    mention = f"stopped: {mention} changed since this run started"
+    assert_refused([*STOPPED, "--resume"], mention, "choose another --output, or remove stopped")
     assert {file.name: file.read_bytes() for file in Path("stopped").iterdir() if file.is_file()} == before
 
 
@@ -104,7 +104,7 @@ def change_labelled() -> None:
 
 
 @pytest.mark.parametrize(
-    ("argv", "change", "named"),
+    ("argv", "change", "mention"),
     [
         ([*STOPPED_FINETUNE, "--resume"], change_labelled, "labelled.tsv (the training rows) changed"),
         ([*STOPPED_FINETUNE, "--resume"], other_weights, "--model tiny changed"),
@@ -113,9 +113,9 @@ def change_labelled() -> None:
     ],
     ids=["finetune, rows", "finetune, weights", "study, rows", "study, weights"],
 )
-def test_fine_tuning_resumes_only_with_the_same_inputs(runs: Path, argv: list[str], change, named: str) -> None:
+def test_fine_tuning_resumes_only_with_the_same_inputs(runs: Path, argv: list[str], change, mention: str) -> None:
     change()
-    assert_refused(argv, named, "choose another --output, or remove")
+    assert_refused(argv, mention, "choose another --output, or remove")
 
 
 def test_a_group_has_one_set_of_inputs(runs: Path) -> None:
@@ -128,15 +128,15 @@ def test_a_group_has_one_set_of_inputs(runs: Path) -> None:
 @pytest.mark.parametrize("argv", [[*STOPPED, "--resume"], [*STOPPED_FINETUNE, "--resume"]], ids=["train", "finetune"])
 def test_a_run_of_an_earlier_version_resumes_with_a_warning(runs: Path, argv: list[str]) -> None:
     (Path(argv[-2]) / "inputs.json").unlink()
-    answer = run_cli(argv)
-    assert answer.status == 0, answer.err
-    assert answer.err.count("warning: ") == 1
-    assert f"warning: {argv[-2]}: this run has no inputs.json" in answer.err
+    result = run_cli(argv)
+    assert result.status == 0, result.err
+    assert result.err.count("warning: ") == 1
+    assert f"warning: {argv[-2]}: this run has no inputs.json" in result.err
     assert json.loads((Path(argv[-2]) / "run.json").read_text(encoding="utf-8"))["inputs"]["--model tiny"]
 
 
 @pytest.mark.parametrize(
-    ("argv", "what"),
+    ("argv", "expected"),
     [
         ([*TRAIN, "--output", "run", "--resume"], "run: this run is already finished; nothing to do."),
         ([*FINETUNE, "--output", "classifier", "--resume"], "classifier: this run is already finished; nothing to do."),
@@ -145,14 +145,14 @@ def test_a_run_of_an_earlier_version_resumes_with_a_warning(runs: Path, argv: li
     ],
     ids=["train", "finetune", "group", "study"],
 )
-def test_a_finished_run_says_so(runs: Path, argv: list[str], what: str) -> None:
+def test_resuming_a_finished_run_reports_it(runs: Path, argv: list[str], expected: str) -> None:
     folder = Path(argv[argv.index("--output") + 1])
     names = {"metrics.jsonl", "run.json", "result.json", "cells.jsonl", "study.json", "model.safetensors"}
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.name in names}
     assert before
-    answer = run_cli(argv)
-    assert answer.status == 0, answer.err
-    assert what in answer.out
+    result = run_cli(argv)
+    assert result.status == 0, result.err
+    assert expected in result.out
     assert {file: file.read_bytes() for file in before} == before
 
 
@@ -272,35 +272,35 @@ PARTIAL_RUN_FOLDERS = {
 }
 
 
-@pytest.mark.parametrize("resume", [False, True], ids=["anew", "resume"])
-@pytest.mark.parametrize("left", PARTIAL_RUN_FOLDERS)
-def test_leftovers_of_a_killed_run_do_not_matter(runs: Path, left: str, resume: bool) -> None:
+@pytest.mark.parametrize("resume", [False, True], ids=["new", "resume"])
+@pytest.mark.parametrize("leftover", PARTIAL_RUN_FOLDERS)
+def test_leftover_files_of_a_killed_run_have_no_effect(runs: Path, leftover: str, resume: bool) -> None:
     Path("half").mkdir()
-    for name in PARTIAL_RUN_FOLDERS[left]:
+    for name in PARTIAL_RUN_FOLDERS[leftover]:
         Path("half", name).write_text('{"--model', encoding="utf-8")
-    answer = run_cli(drop_repeated_flags([*TRAIN, "--max-steps", "1", "--output", "half", *["--resume"] * resume]))
-    assert answer.status == 0, answer.err
+    result = run_cli(drop_repeated_flags([*TRAIN, "--max-steps", "1", "--output", "half", *["--resume"] * resume]))
+    assert result.status == 0, result.err
     assert Path("half/model").is_dir()
     assert not list(Path("half").glob("*.new"))
 
 
-@pytest.mark.parametrize("resume", [False, True], ids=["anew", "resume"])
-@pytest.mark.parametrize("left", [(), ("group.json.new",), ("seed-1/config.toml.new",), ("seed-1/inputs.json",)])
-def test_leftovers_of_a_killed_group_do_not_matter(runs: Path, left: tuple[str, ...], resume: bool) -> None:
-    Path("half/seed-1" if left and "/" in left[0] else "half").mkdir(parents=True)
-    for name in left:
+@pytest.mark.parametrize("resume", [False, True], ids=["new", "resume"])
+@pytest.mark.parametrize("leftover", [(), ("group.json.new",), ("seed-1/config.toml.new",), ("seed-1/inputs.json",)])
+def test_leftover_files_of_a_killed_group_have_no_effect(runs: Path, leftover: tuple[str, ...], resume: bool) -> None:
+    Path("half/seed-1" if leftover and "/" in leftover[0] else "half").mkdir(parents=True)
+    for name in leftover:
         Path("half", name).write_text("{", encoding="utf-8")
-    answer = run_cli([*GROUP[:-1], "half", *["--resume"] * resume])
-    assert answer.status == 0, answer.err
+    result = run_cli([*GROUP[:-1], "half", *["--resume"] * resume])
+    assert result.status == 0, result.err
     assert json.loads(Path("half/group.json").read_text(encoding="utf-8"))["seeds"] == [1, 2]
 
 
-@pytest.mark.parametrize("resume", [False, True], ids=["anew", "resume"])
-def test_leftovers_of_a_killed_study_do_not_matter(runs: Path, resume: bool) -> None:
+@pytest.mark.parametrize("resume", [False, True], ids=["new", "resume"])
+def test_leftover_files_of_a_killed_study_have_no_effect(runs: Path, resume: bool) -> None:
     Path("half").mkdir()
     Path("half/config.toml.new").write_text("method", encoding="utf-8")
-    answer = run_cli([*STOPPED_STUDY[:-2], "half", *["--resume"] * resume])
-    assert answer.status == 0, answer.err
+    result = run_cli([*STOPPED_STUDY[:-2], "half", *["--resume"] * resume])
+    assert result.status == 0, result.err
     assert Path("half/study.md").is_file()
 
 
@@ -360,7 +360,7 @@ def test_a_checkpoint_has_the_permissions_of_the_umask(runs: Path) -> None:
         assert mode == (0o777 if name.endswith("checkpoint") else 0o666) & ~before, name
 
 
-def test_other_bits_and_links_stay(tmp_path: Path) -> None:
+def test_other_permission_bits_and_links_are_kept(tmp_path: Path) -> None:
     (tmp_path / "outside").write_text("")
     (tmp_path / "outside").chmod(0o600)
     folder = tmp_path / "shared"
@@ -410,14 +410,14 @@ def test_files_that_cannot_be_read_are_named(runs: Path, row: str, monkeypatch: 
 
     monkeypatch.setattr(Path, "open", opening)
     monkeypatch.setattr(Path, "read_text", reading)
-    said = assert_refused(argv, file, "Permission denied")
-    assert "damaged" not in said
+    output = assert_refused(argv, file, "Permission denied")
+    assert "damaged" not in output
 
 
 @pytest.mark.parametrize(
     "argv", [[*TRAIN, "--output", "closed/run"], [*GROUP[:-1], "closed/run"]], ids=["run", "group"]
 )
-def test_a_folder_that_cannot_be_made(runs: Path, argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_created(runs: Path, argv: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def mkdir(self: Path, *_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(self))
 
@@ -428,12 +428,12 @@ def test_a_folder_that_cannot_be_made(runs: Path, argv: list[str], monkeypatch: 
 def test_a_folder_that_cannot_be_listed(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = Path.stat
 
-    def looking(self: Path, **settings: bool) -> os.stat_result:
+    def refuse_stat(self: Path, **settings: bool) -> os.stat_result:
         if self.parent.name == "run":
             raise PermissionError(13, "Permission denied", str(self))
         return real(self, **settings)
 
-    monkeypatch.setattr(Path, "stat", looking)
+    monkeypatch.setattr(Path, "stat", refuse_stat)
     for argv in (
         [*TRAIN, "--output", "run"],
         "evaluate run --tasks pairs.tsv".split(),

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module")
-def valid_runs(valid_world: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_runs(tmp_path_factory.mktemp("runs"), valid_world)
+def valid_runs(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_runs(tmp_path_factory.mktemp("runs"), valid_workspace)
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def runs(valid_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda _: b"",
-    "cut": lambda whole: whole[: 2 * len(whole) // 3],
-    "cut early": lambda whole: whole[:10],
+    "cut": lambda content: content[: 2 * len(content) // 3],
+    "cut early": lambda content: content[:10],
     "list": lambda _: b"[]",
     "number": lambda _: b"7\n",
     "deep": lambda _: b"[" * 100_000,
@@ -55,7 +55,7 @@ COMMANDS = {
     "compare classifier": "compare classifier classifier --resamples 9".split(),
 }
 ALL = frozenset(TEXT_DAMAGES)
-GONE = {"missing", "folder"}
+REMOVALS = {"missing", "folder"}
 READ: dict[tuple[str, str], set[str] | frozenset[str]] = {
     ("resume", "stopped/config.toml"): set(),
     ("resume", "stopped/inputs.json"): {"missing"},
@@ -84,41 +84,41 @@ READ: dict[tuple[str, str], set[str] | frozenset[str]] = {
     ("study", "study/study.md"): ALL - {"folder"},
     ("evaluate", "run/run.json"): set(),
     ("compare", "run/run.json"): set(),
-    ("report", "run/config.toml"): {*GONE, "empty"},
-    ("report", "run/metrics.jsonl"): {*GONE, "empty", "cut early", "deep"},
-    ("report", "run/run.json"): GONE,
-    ("report stopped", "stopped/metrics.jsonl"): {*GONE, "empty", "cut early", "deep"},
-    ("encode", "run/run.json"): ALL - GONE,
-    ("predict", "classifier/run.json"): ALL - GONE,
+    ("report", "run/config.toml"): {*REMOVALS, "empty"},
+    ("report", "run/metrics.jsonl"): {*REMOVALS, "empty", "cut early", "deep"},
+    ("report", "run/run.json"): REMOVALS,
+    ("report stopped", "stopped/metrics.jsonl"): {*REMOVALS, "empty", "cut early", "deep"},
+    ("encode", "run/run.json"): ALL - REMOVALS,
+    ("predict", "classifier/run.json"): ALL - REMOVALS,
     ("evaluate group", "group/group.json"): set(),
     ("evaluate group", "group/seed-1/run.json"): set(),
-    ("report group", "group/group.json"): GONE,
-    ("report group", "group/seed-2/run.json"): GONE,
-    ("compare classifier", "classifier/result.json"): GONE,
+    ("report group", "group/group.json"): REMOVALS,
+    ("report group", "group/seed-2/run.json"): REMOVALS,
+    ("compare classifier", "classifier/result.json"): REMOVALS,
 }
 """Command and the file that it reads -> the damages that do not affect it."""
 ROWS = [
-    (command, file, how)
+    (command, file, damage_name)
     for command, file in READ
-    for how in (WEIGHT_DAMAGES if file.endswith(".safetensors") else TEXT_DAMAGES)
-    if command != "compare classifier" or how not in GONE  # the outcome depends on the hub
+    for damage_name in (WEIGHT_DAMAGES if file.endswith(".safetensors") else TEXT_DAMAGES)
+    if command != "compare classifier" or damage_name not in REMOVALS  # the result depends on the hub
 ]
 
 
 @pytest.mark.filterwarnings("ignore:.*has no inputs.json")
-@pytest.mark.parametrize(("command", "file", "how"), ROWS)
-def test_a_damaged_file_is_named(runs: Path, command: str, file: str, how: str) -> None:
-    place = runs / file
-    whole = place.read_bytes()
-    place.unlink()
-    if how == "folder":
-        place.mkdir()
-    elif how != "missing":
-        place.write_bytes(DAMAGE[how](whole))
-    if how in READ[command, file]:
-        answer = run_cli(COMMANDS[command])
-        assert answer.status == 0, answer.err
-        assert BUG_MESSAGE not in answer.err
+@pytest.mark.parametrize(("command", "file", "damage_name"), ROWS)
+def test_a_damaged_file_is_named(runs: Path, command: str, file: str, damage_name: str) -> None:
+    path = runs / file
+    content = path.read_bytes()
+    path.unlink()
+    if damage_name == "folder":
+        path.mkdir()
+    elif damage_name != "missing":
+        path.write_bytes(DAMAGE[damage_name](content))
+    if damage_name in READ[command, file]:
+        result = run_cli(COMMANDS[command])
+        assert result.status == 0, result.err
+        assert BUG_MESSAGE not in result.err
     else:
-        said = assert_refused(COMMANDS[command], Path(file).name, Path(file).parts[0])
-        assert "is already finished" not in said
+        output = assert_refused(COMMANDS[command], Path(file).name, Path(file).parts[0])
+        assert "is already finished" not in output

@@ -1,4 +1,4 @@
-"""Scores and labels: what is none, what is one by the same rule in every format, and what looks like a mistake."""
+"""Scores and labels: invalid values, the same rules in every format, and labels that look like errors."""
 
 import json
 from pathlib import Path
@@ -20,12 +20,12 @@ from nearfar.data.sts import load_pairs
 from nearfar.data.transfer import load_labelled_task
 from nearfar.types import NearfarError
 from tests.invalid_input.cli_runner import assert_refused, run_cli
-from tests.invalid_input.tables import FORMATS, argv_of, link_world, row_location, rows_of, write_rows
+from tests.invalid_input.tables import FORMATS, argv_of, link_workspace, row_location, rows_of, write_rows
 
 
 @pytest.fixture
-def world(valid_world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return link_world(valid_world, tmp_path, monkeypatch)
+def workspace(valid_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return link_workspace(valid_workspace, tmp_path, monkeypatch)
 
 
 NO_SCORES = ("", "much", "nan", "NaN", "inf", "-inf", "infinity", "1,5", "1_000", "0x10", "1e999", "True", "3 4", "٣")
@@ -34,30 +34,30 @@ SCORE_READERS = ("regression", "evaluate-on", "tasks", "geometry")
 
 @pytest.mark.parametrize("score", NO_SCORES)
 @pytest.mark.parametrize("extension", FORMATS)
-def test_no_score(extension: str, score: str, world: Path) -> None:
+def test_no_score(extension: str, score: str, workspace: Path) -> None:
     rows = rows_of("scored")
     rows[7]["score"] = score
     write_rows(Path(f"bad.{extension}"), rows)
-    where = f"bad.{extension}, {row_location(7, extension)}: column 'score' holds"
+    location = f"bad.{extension}, {row_location(7, extension)}: column 'score' holds"
     reader = SCORE_READERS[NO_SCORES.index(score) % len(SCORE_READERS)]
-    assert_refused(argv_of(reader, f"bad.{extension}"), where, "not a number")
+    assert_refused(argv_of(reader, f"bad.{extension}"), location, "not a number")
 
 
 @pytest.mark.parametrize(
     "score", ["null", "true", "false", "NaN", "Infinity", "-Infinity", "[3]", '{"a": 3}', "1" * 400, "1e999", '"3 4"']
 )
 @pytest.mark.parametrize("reader", SCORE_READERS)
-def test_no_score_in_json(reader: str, score: str, world: Path) -> None:
+def test_no_score_in_json(reader: str, score: str, workspace: Path) -> None:
     lines = [json.dumps(row) for row in rows_of("scored")]
     lines[3] = '{"sentence1": "a", "sentence2": "b", "score": ' + score + "}"
     Path("bad.jsonl").write_text("\n".join(lines))
-    said = assert_refused(argv_of(reader, "bad.jsonl"), "bad.jsonl, line 4: column 'score' holds", "not a number")
-    assert len(said) < 600
+    output = assert_refused(argv_of(reader, "bad.jsonl"), "bad.jsonl, line 4: column 'score' holds", "not a number")
+    assert len(output) < 600
 
 
 @pytest.mark.parametrize("value", [3, 3.0, "3", "3.0", " 3.0 ", "3.00", "30e-1", "+3", "3."])
 @pytest.mark.parametrize("extension", FORMATS)
-def test_a_score_is_read_alike_in_every_format(extension: str, value: Any, world: Path) -> None:
+def test_a_score_is_read_equally_from_every_format(extension: str, value: Any, workspace: Path) -> None:
     rows = rows_of("scored")
     for row in rows:
         row["score"] = value if row is rows[0] else float(row["score"]) if isinstance(value, float) else row["score"]
@@ -67,7 +67,7 @@ def test_a_score_is_read_alike_in_every_format(extension: str, value: Any, world
     assert load_scored(f"good.{extension}").targets == [0.6, *(n % 6 / 5 for n in range(1, 12))]
 
 
-def test_numbers_of_parquet_are_scores(world: Path) -> None:
+def test_numbers_of_parquet_are_scores(workspace: Path) -> None:
     from decimal import Decimal
 
     for number, column in enumerate(
@@ -89,7 +89,7 @@ LABEL_READERS = ("supcon-text", "finetune", "evaluate", "validation", "test")
 
 @pytest.mark.parametrize("label", MISSING_VALUES)
 @pytest.mark.parametrize("reader", LABEL_READERS)
-def test_labels_that_stand_for_missing_values(reader: str, label: str, world: Path) -> None:
+def test_labels_that_stand_for_missing_values(reader: str, label: str, workspace: Path) -> None:
     extension = FORMATS[MISSING_VALUES.index(label) % len(FORMATS)]
     rows = rows_of("labelled")
     rows[5]["label"] = label
@@ -114,7 +114,7 @@ def test_labels_that_stand_for_missing_values(reader: str, label: str, world: Pa
     ],
 )
 @pytest.mark.parametrize("reader", ["supcon-text", "evaluate"])
-def test_no_label_in_json(reader: str, label: str, words: str, world: Path) -> None:
+def test_no_label_in_json(reader: str, label: str, words: str, workspace: Path) -> None:
     lines = [json.dumps(row) for row in rows_of("labelled")]
     lines[3] = '{"text": "a", "label": ' + label + "}"
     Path("bad.jsonl").write_text("\n".join(lines))
@@ -138,7 +138,7 @@ SAME = {
 
 
 @pytest.mark.parametrize(("name", "written"), [(name, value) for name, values in SAME.items() for value in values])
-def test_a_label_is_the_same_however_it_is_written(name: str, written: Any, world: Path) -> None:
+def test_a_label_is_equal_in_every_spelling(name: str, written: Any, workspace: Path) -> None:
     rows = [{"text": f"a dog {n}", "label": "other" if n % 2 else written} for n in range(12)]
     files = []
     for extension in FORMATS:
@@ -157,7 +157,7 @@ def test_a_label_is_the_same_however_it_is_written(name: str, written: Any, worl
             assert set(load_labelled_task(specs[0]).label_names) == {name, "other"}
 
 
-def test_training_and_test_rows_of_other_formats_have_the_same_labels(world: Path) -> None:
+def test_training_and_test_rows_of_other_formats_have_the_same_labels(workspace: Path) -> None:
     rows = [{"text": f"a dog {n}", "label": n % 2 == 0} for n in range(12)]
     write_rows(Path("train.parquet"), rows)
     write_rows(Path("test.csv"), rows)
@@ -168,7 +168,7 @@ def test_training_and_test_rows_of_other_formats_have_the_same_labels(world: Pat
 
 @pytest.mark.parametrize("label", [0, 0.0, "0", "0.0", "Entailment", " ENTAILMENT "])
 @pytest.mark.parametrize("extension", FORMATS)
-def test_a_label_of_nli_is_the_same_however_it_is_written(extension: str, label: Any, world: Path) -> None:
+def test_a_label_of_nli_is_equal_in_every_spelling(extension: str, label: Any, workspace: Path) -> None:
     rows = rows_of("nli")[:2]
     write_rows(Path(f"a.{extension}"), [{**row, "label": label} for row in rows])
     assert [row.label for row in load_nli(f"a.{extension}").rows] == [0, 0]
@@ -176,29 +176,29 @@ def test_a_label_of_nli_is_the_same_however_it_is_written(extension: str, label:
 
 @pytest.mark.parametrize("label", [-1, -1.0, "-1", "-1.0", "-", ""])
 @pytest.mark.parametrize("extension", FORMATS)
-def test_a_row_of_nli_without_label(extension: str, label: Any, world: Path) -> None:
+def test_a_row_of_nli_without_label(extension: str, label: Any, workspace: Path) -> None:
     rows = rows_of("nli")
     write_rows(Path(f"a.{extension}"), [{**row, "label": label} for row in rows])
     with pytest.raises(NearfarError, match=r"no labelled rows \(12 without a label were dropped\)"):
         load_nli(f"a.{extension}")
 
 
-def test_labels_are_listed_and_rare_ones_pointed_at_before_training(world: Path) -> None:
+def test_labels_are_listed_and_rare_ones_reported_before_training(workspace: Path) -> None:
     lines = Path("labelled.tsv").read_text().splitlines()
     Path("mine.tsv").write_text("\n".join([*lines, "red dog\twram"]) + "\n")
-    answer = run_cli("finetune mine.tsv --model tiny --batch-size 8 --max-steps 1 --output new".split())
-    assert answer.status == 0
-    listed, pointed = (
+    result = run_cli("finetune mine.tsv --model tiny --batch-size 8 --max-steps 1 --output new".split())
+    assert result.status == 0
+    listed, reported = (
         "labels: cold (30), warm (30), wram (1)\n",
         "label 'wram' has 1 row of 61: a misspelling of 'warm'?\n",
     )
-    assert listed in answer.out
-    assert pointed in answer.out
-    assert answer.out.index(listed) < answer.out.index(pointed) < answer.out.index("step 0")
+    assert listed in result.out
+    assert reported in result.out
+    assert result.out.index(listed) < result.out.index(reported) < result.out.index("step 0")
     assert listed.strip() in json.loads(Path("new/run.json").read_text())["data"]
 
 
-def test_labels_of_contrastive_training_are_listed_too(world: Path) -> None:
+def test_labels_of_contrastive_training_are_listed_too(workspace: Path) -> None:
     facts = prepare(SupconTextConfig(model="tiny", data=("labelled.tsv",), output="new", batch_size=8)).facts
     assert "labels: cold (30), warm (30)" in facts
 
@@ -219,7 +219,7 @@ def test_labels_of_contrastive_training_are_listed_too(world: Path) -> None:
         ({"a": 100, "b": 5}, ["label 'b' has 5 rows of 105"]),
     ],
 )
-def test_which_labels_are_pointed_at(counts: dict[str, int], facts: list[str]) -> None:
+def test_which_labels_are_reported(counts: dict[str, int], facts: list[str]) -> None:
     assert label_summary(counts)[1:] == facts
 
 
@@ -231,7 +231,7 @@ def test_many_labels_take_few_lines() -> None:
 
 
 @pytest.mark.parametrize("reader", ["validation", "test"])
-def test_a_label_that_training_lacks_names_the_nearest(reader: str, world: Path) -> None:
+def test_a_label_that_training_lacks_names_the_nearest(reader: str, workspace: Path) -> None:
     Path("bad.tsv").write_text("text\tlabel\na dog\twarm\na cat\tclod\n")
     assert_refused(
         argv_of(reader, "bad.tsv"), "bad.tsv, line 3: the label 'clod' is not one of", "Did you mean 'cold'?"

@@ -1,4 +1,4 @@
-"""Config files: each error names the file and the key, and comes before a model or data is opened."""
+"""Config files: each error names the file and the key, and is raised before a model or data is opened."""
 
 import os
 import sys
@@ -175,7 +175,7 @@ FINETUNED: list[tuple[bytes, str, str]] = [
     (STUDY, "few_shot = 20", "must be text or none"),
     (STUDY, "scl_model = ''", "must not be empty"),
 ]
-TOGETHER: dict[str, tuple[str, bytes, str]] = {
+CONFLICTS: dict[str, tuple[str, bytes, str]] = {
     # command, content, expected message: settings that conflict
     "two ways to say how much": ("train", HEAD + b"micro_batch = 2\nmicro_batch_tokens = 9", "--micro-batch-tokens"),
     "size and sizes": ("finetune", STUDY + b'sample_size = 3\nfew_shot = "4,8"', "--sample-size and --few-shot"),
@@ -217,16 +217,18 @@ class Row(NamedTuple):
 def rows() -> list[Row]:
     """All rows."""
     table = [
-        Row(name, "train", content, said) for part in (FILES, METHODS, KEYS) for name, (content, said) in part.items()
+        Row(name, "train", content, message)
+        for part in (FILES, METHODS, KEYS)
+        for name, (content, message) in part.items()
     ]
-    table += [Row(f"fine-tuning, {name}", "finetune", content, said) for name, (content, said) in FILES.items()]
+    table += [Row(f"fine-tuning, {name}", "finetune", content, message) for name, (content, message) in FILES.items()]
     for command, values in (("train", VALUES), ("finetune", FINETUNED)):
-        for head, line, said in values:
+        for head, line, message in values:
             key, _, value = line.partition(" = ")
             plain = value.isdecimal() and len(value) < 30
-            told = f"{key} = {value}: {said}" if plain or value in ("true", "false") else said
-            table.append(Row(line[:50], command, head + line.encode(), told))
-    table += [Row(name, *rest) for name, rest in TOGETHER.items()]
+            expected = f"{key} = {value}: {message}" if plain or value in ("true", "false") else message
+            table.append(Row(line[:50], command, head + line.encode(), expected))
+    table += [Row(name, *rest) for name, rest in CONFLICTS.items()]
     return table
 
 
@@ -234,28 +236,28 @@ TABLE = rows()
 
 
 @pytest.fixture(autouse=True)
-def nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty working directory."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 @pytest.mark.parametrize("row", TABLE, ids=[row.name for row in TABLE])
-def test_an_error_in_a_file(nowhere: Path, row: Row) -> None:
-    (nowhere / "run.toml").write_bytes(row.content)
+def test_an_error_in_a_file(empty_folder: Path, row: Row) -> None:
+    (empty_folder / "run.toml").write_bytes(row.content)
     verb, *flags = row.command.split()
     assert_refused([verb, "run.toml", *flags], "run.toml", row.message)
-    assert [path.name for path in nowhere.iterdir()] == ["run.toml"]
+    assert [path.name for path in empty_folder.iterdir()] == ["run.toml"]
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="has no pipes in folders")
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no named pipes")
 @pytest.mark.parametrize("command", ["train", "finetune"])
-def test_not_a_regular_file(nowhere: Path, command: str) -> None:
-    (nowhere / "folder.toml").mkdir()
-    (nowhere / "gone.toml").symlink_to("nowhere")
-    (nowhere / "round.toml").symlink_to("round.toml")
-    os.mkfifo(nowhere / "pipe.toml")  # opening it would block for ever
-    for name, said in (
+def test_not_a_regular_file(empty_folder: Path, command: str) -> None:
+    (empty_folder / "folder.toml").mkdir()
+    (empty_folder / "gone.toml").symlink_to("nowhere")
+    (empty_folder / "round.toml").symlink_to("round.toml")
+    os.mkfifo(empty_folder / "pipe.toml")  # opening it would block forever
+    for name, message in (
         ("folder.toml", "it is a folder"),
         ("gone.toml", "No such file"),
         ("round.toml", "cannot be read as TOML"),
@@ -265,12 +267,12 @@ def test_not_a_regular_file(nowhere: Path, command: str) -> None:
         ("nowhere/at/all.toml", "No such file"),
         ("m" * 300 + ".toml", "File name too long"),
     ):
-        assert_refused([command, name], said)
+        assert_refused([command, name], message)
 
 
 @pytest.mark.parametrize("name", SECOND)
-def test_an_error_in_a_second_file(nowhere: Path, name: str) -> None:
-    content, said = SECOND[name]
-    (nowhere / "second.toml").write_bytes(content)
-    write_pairs(nowhere / "pairs.tsv")
-    assert_refused("train scl --output x --evaluate-on pairs.tsv --second second.toml".split(), said)
+def test_an_error_in_a_second_file(empty_folder: Path, name: str) -> None:
+    content, message = SECOND[name]
+    (empty_folder / "second.toml").write_bytes(content)
+    write_pairs(empty_folder / "pairs.tsv")
+    assert_refused("train scl --output x --evaluate-on pairs.tsv --second second.toml".split(), message)

@@ -1,11 +1,11 @@
-"""What stands in for an encoder in the tests of methods, and for the training loop."""
+"""Mocks of an encoder and of the training loop for the tests of methods."""
 
 import torch
 from torch import nn
 
 
 class Table(nn.Module):
-    """A vector for each distinct item. Keeps what it was asked for; adds ``noise`` of its own to each place."""
+    """A vector for each distinct item. Records its calls; adds different ``noise`` to each element of the output."""
 
     def __init__(self, items, dim, *, noise=0.0):
         super().__init__()
@@ -16,12 +16,12 @@ class Table(nn.Module):
     def forward(self, items):
         self.calls.append(list(items))
         vectors = self.vectors(torch.tensor([self.numbers[item] for item in items]))
-        places = torch.arange(vectors.numel(), dtype=vectors.dtype).view_as(vectors)
-        return vectors + self.noise * torch.sin(7 * places)
+        positions = torch.arange(vectors.numel(), dtype=vectors.dtype).view_as(vectors)
+        return vectors + self.noise * torch.sin(7 * positions)
 
 
 def descend(loss, optimiser, *, steps):
-    """So many steps down what ``loss()`` gives."""
+    """Minimise ``loss()`` for a number of steps."""
     for _ in range(steps):
         optimiser.zero_grad()
         loss().backward()

@@ -1,4 +1,4 @@
-"""scl-finetune: the loss by loops, plain cross-entropy to the bit, no positive, one row, scores, mistakes, words."""
+"""scl-finetune: the loss by loops, exact cross-entropy, no positive, one row, scores, invalid inputs, descriptions."""
 
 import json
 import math
@@ -48,7 +48,7 @@ def batch_of(*rows):
 
 
 def by_hand(table, head, rows, weight, temperature):
-    """Gunel et al. 2021, eq. 1, number by number; SCL as the mean over the anchors."""
+    """Gunel et al. 2021, eq. 1, as plain loops; SCL is the mean over the anchors."""
     states = table([item for item, _ in rows])
     labels = torch.tensor([label for _, label in rows])
     ce = references.nli_softmax(head(states), labels).mean()
@@ -60,7 +60,7 @@ def by_hand(table, head, rows, weight, temperature):
 @pytest.mark.parametrize("weight", [0.0, 0.1, 0.9, 1.0])
 def test_the_loss_by_hand_in_value_and_gradient(weight, temperature):
     table, head, method = build(scl_weight=weight, temperature=temperature)
-    rows = [*zip(TEXTS, LABELS, strict=True), (TEXTS[0], 0), (TEXTS[2], 1)]  # a text twice is two examples
+    rows = [*zip(TEXTS, LABELS, strict=True), (TEXTS[0], 0), (TEXTS[2], 1)]  # a repeated text counts as two examples
     loss, expected = method.loss(batch_of(*rows)).total, by_hand(table, head, rows, weight, temperature)
     torch.testing.assert_close(loss.double(), expected, atol=1e-6, rtol=0)
     weights = [table.vectors.weight, head.weight, head.bias]
@@ -70,7 +70,7 @@ def test_the_loss_by_hand_in_value_and_gradient(weight, temperature):
     torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
 
 
-def test_terms_are_what_the_loss_is_made_of():
+def test_the_terms_of_the_loss_by_hand():
     table, head, method = build()
     (batch,) = method.batches.epoch(0)
     total, terms = method.loss(batch)
@@ -102,7 +102,7 @@ def test_golden_values(nearfar_data):
         batches = TextBatches(rows, len(rows), targets=labels, min_batch_size=1)
         method = scl_finetune(
             FinetuneConfig(output="x", scl_weight=1.0, temperature=case["temperature"]),
-            lambda asked, states=states, rows=rows: states[[rows.index(item) for item in asked]],
+            lambda requested, states=states, rows=rows: states[[rows.index(item) for item in requested]],
             head,
             batches,
             label_names=names,
@@ -112,11 +112,11 @@ def test_golden_values(nearfar_data):
         assert method.loss(batch).total.item() == pytest.approx(expected, rel=0, abs=1e-9)
 
 
-# --- without a positive, and alone ---
+# --- without a positive, and a single row ---
 
 
 @pytest.mark.parametrize("rows", [[(TEXTS[0], 0), (TEXTS[1], 1), (TEXTS[5], 2)], [(TEXTS[1], 1)]])
-def test_a_batch_without_a_positive_is_cross_entropy_alone(rows):
+def test_a_batch_without_a_positive_has_only_cross_entropy(rows):
     table, head, method = build()
     loss = method.loss(batch_of(*rows))
     ce = functional.cross_entropy(head(table([item for item, _ in rows])).float(), torch.tensor([y for _, y in rows]))
@@ -129,43 +129,47 @@ def test_a_batch_without_a_positive_is_cross_entropy_alone(rows):
     torch.testing.assert_close(ours, theirs, atol=1e-8, rtol=1e-6)
 
 
-# --- cross-entropy alone, to the bit ---
+# --- only cross-entropy, bit for bit ---
 
 
-def plain_cross_entropy(half: TrainingClassifier, batches: TextBatches) -> Method:
-    """What fine-tuning is without the paper."""
+def plain_cross_entropy(training: TrainingClassifier, batches: TextBatches) -> Method:
+    """Fine-tuning without the contrastive loss."""
 
     def extract_items(batch: TextBatch) -> list[tuple[str, ...]]:
         return [batches.texts[row] for row in batch.rows]
 
     def loss_fn(batch: TextBatch, rows: torch.Tensor) -> Loss:
-        return Loss(functional.cross_entropy(half.head(rows), torch.tensor(batch.targets)), {})
+        return Loss(functional.cross_entropy(training.head(rows), torch.tensor(batch.targets)), {})
 
-    return Method("ce", batches, extract_items, half.states, loss_fn, lambda _: [], half.head)
+    return Method("ce", batches, extract_items, training.states, loss_fn, lambda _: [], training.head)
 
 
 def twenty_steps(folder: Path, scl_weight: float | None) -> tuple[list[float], dict[str, torch.Tensor]]:
-    """Losses and last weights; without a weight, of plain cross-entropy."""
+    """Return losses and final weights; of plain cross-entropy if ``scl_weight`` is None."""
     seed_rng(3)
     classifier = Classifier.from_pretrained(folder, label_names=NAMES)
-    half = TrainingClassifier(classifier, max_length=None, bf16=False)
+    training = TrainingClassifier(classifier, max_length=None, bf16=False)
     texts = items(24)[1::2]
-    half.read(texts)
+    training.read(texts)
     batches = TextBatches(texts, 5, 3, [number % 3 for number in range(len(texts))], min_batch_size=1)
     method = (
-        plain_cross_entropy(half, batches)
+        plain_cross_entropy(training, batches)
         if scl_weight is None
         else scl_finetune(
-            FinetuneConfig(output="x", scl_weight=scl_weight), half.states, half.head, batches, label_names=NAMES
+            FinetuneConfig(output="x", scl_weight=scl_weight),
+            training.states,
+            training.head,
+            batches,
+            label_names=NAMES,
         )
     )
     rates = {"learning_rate": 1e-3, "head_learning_rate": 1e-2, "weight_decay": 0.1, "beta2": 0.98}
-    optimiser = adamw(classifier.backbone, [half.head], **rates)
+    optimiser = adamw(classifier.backbone, [training.head], **rates)
     gradients, losses = Gradients(3, Processes()), []
     every = (batch for epoch in range(20) for batch in batches.epoch(epoch))
     for step, batch in zip(range(20), every, strict=False):
         classifier.backbone.train()
-        half.head.train()
+        training.head.train()
         losses.append(gradients.accumulate_mean([((method, batch, 1.0),)], step=step)[0]["loss"])
         optimiser.step()
         optimiser.zero_grad()
@@ -173,7 +177,7 @@ def twenty_steps(folder: Path, scl_weight: float | None) -> tuple[list[float], d
 
 
 @pytest.mark.parametrize("architecture", ["bert", "roberta"])
-def test_weight_0_is_plain_cross_entropy_to_the_bit(architecture, tmp_path):
+def test_weight_0_equals_cross_entropy_bit_for_bit(architecture, tmp_path):
     folder = save_tiny_for_pairs(tmp_path, architecture)
     plain, weights = twenty_steps(folder, None)
     losses, ours = twenty_steps(folder, 0.0)
@@ -188,16 +192,16 @@ def test_weight_0_is_plain_cross_entropy_to_the_bit(architecture, tmp_path):
         assert not torch.equal(one[embeddings], weights[embeddings])
 
 
-def test_weight_0_trains_as_transformers_own_loss_does(tmp_path):
+def test_weight_0_trains_like_the_loss_of_transformers(tmp_path):
     seed_rng(0)
     classifier = Classifier.from_pretrained(save_tiny_for_pairs(tmp_path / "tiny", dropout=0.0), label_names=NAMES)
     classifier.save_pretrained(tmp_path / "saved")
-    half = TrainingClassifier(classifier, max_length=None, bf16=False)
+    training = TrainingClassifier(classifier, max_length=None, bf16=False)
     texts = items(24)[1::2]
-    half.read(texts)
+    training.read(texts)
     batches = TextBatches(texts, 6, 0, [number % 3 for number in range(12)])
     config = FinetuneConfig(output="x", scl_weight=0.0)
-    method = scl_finetune(config, half.states, half.head, batches, label_names=NAMES)
+    method = scl_finetune(config, training.states, training.head, batches, label_names=NAMES)
     theirs = AutoModelForSequenceClassification.from_pretrained(tmp_path / "saved", attn_implementation="eager").train()
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "saved")
     optimisers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (classifier.model, theirs)]
@@ -237,19 +241,19 @@ def test_scores_are_learned_by_squared_error():
     assert one.item() == pytest.approx((head(table([TEXTS[0]])).item() - 2) ** 2, abs=1e-5)
 
 
-# --- mistakes ---
+# --- invalid inputs ---
 
 
-def test_targets_that_are_no_labels_are_refused():
+def test_targets_that_are_not_labels_are_refused():
     with pytest.raises(NearfarError, match="scl-finetune needs a label or a score for each row"):
         build(labels=None)
     for label in (3, -1, 0.5):
         with pytest.raises(NearfarError, match=rf"row 4 has the label {label}, but labels are 0 to 2"):
             build(labels=[0, 1, 0, 1, label, 2, 1])
-    build(labels=[0.0, 1.0, 0.0, 1.0, 0.0, 2.0, 2.0])  # whole numbers, whatever their type
+    build(labels=[0.0, 1.0, 0.0, 1.0, 0.0, 2.0, 2.0])  # integers of any type
 
 
-def test_bad_settings_are_refused():
+def test_invalid_settings_are_refused():
     for weight in (-0.1, 1.1, math.nan):
         with pytest.raises(NearfarError, match=r"--scl-weight .*: must be (between 0 and 1|a finite number)"):
             build(scl_weight=weight)
@@ -258,13 +262,13 @@ def test_bad_settings_are_refused():
             build(temperature=temperature)
 
 
-# --- pairs, and words ---
+# --- pairs, and descriptions ---
 
 
 PAIRS = [("a dog", "an animal"), ("a cat", "an animal"), ("a dog", "an animal"), ("an animal", "a dog")]
 
 
-def test_items_are_pairs_in_the_order_of_the_rows():
+def test_items_are_pairs_in_row_order():
     table, _, method = build(PAIRS, [0, 1, 0, 2])
     assert method.extract_items(batch_of(*zip(PAIRS, [0, 1, 0, 2], strict=True))) == PAIRS
     for batch in method.batches.epoch(1):

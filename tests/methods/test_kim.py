@@ -1,4 +1,4 @@
-"""sg, sg-opt1, sg-opt2, sg-opt, bt: losses put together one vector at a time, gradients, draws, mistakes, and words."""
+"""sg, sg-opt1, sg-opt2, sg-opt, bt: losses by loops over vectors, gradients, samples, invalid inputs, descriptions."""
 
 import math
 
@@ -21,7 +21,7 @@ SENTENCES = [("A dog runs.",), ("Two men sing.",), ("A cat waits.",), ("A dog ru
 PAIRS = [
     ("A dog runs.", "A dog is running."),
     ("Two men sing.", "Two men are singing."),
-    ("A cat waits.", "A cat waits."),  # came back as it was
+    ("A cat waits.", "A cat waits."),  # the back-translation equals the sentence
     ("The cat is waiting.", "A cat waits."),
     ("It rains.", "It is raining."),
 ]
@@ -29,7 +29,7 @@ VARIANTS = list(VARIANT_NAMES)
 
 
 class Table(nn.Module):
-    """A vector for each text, or several, in place of an encoder. Keeps what it was asked for."""
+    """A mock of an encoder: one or several vectors for each text. Records its calls."""
 
     def __init__(self, rows, *shape):
         super().__init__()
@@ -44,7 +44,7 @@ class Table(nn.Module):
 
 
 class MethodSetup:
-    """A method on tables; ``frozen`` has a gradient of its own, so that one that leaks would be seen."""
+    """A method on tables; ``frozen`` requires a gradient, so that a leaking gradient would be detected."""
 
     def __init__(self, rows=SENTENCES, method="self_guided", *, batch_size=None, with_drift=True, **settings):
         torch.manual_seed(0)
@@ -69,7 +69,7 @@ class MethodSetup:
         return next(self.method.batches.epoch(0))
 
     def in_order(self):
-        """The rows of the only batch, in its order."""
+        """The rows of the only batch, in batch order."""
         return [self.rows[row] for row in self.batch().rows]
 
     def project(self, vector):
@@ -87,13 +87,13 @@ def cosine(a, b):
 
 
 def share(anchor, positive, others, temperature):
-    """-log of the positive's share among itself and the others."""
+    """-log of the softmax of the positive among itself and the others."""
     top, *rest = (torch.exp(cosine(anchor, vector) / temperature) for vector in [positive, *others])
     return -torch.log(top / (top + sum(rest)))
 
 
 def expected_contrast(setting, variant, layers, near=lambda i, j: False, temperature=0.3):
-    """Mean over the anchors by the formulas of Kim et al. 2021, section 3.2, without what shares a text."""
+    """Mean over the anchors by the formulas of Kim et al. 2021, section 3.2, without rows that share a text."""
     rows = setting.in_order()
     cls = [setting.trained(row[0]) for row in rows]
     views = [[setting.view(row[-1], layer) for layer in range(LAYERS)] for row in rows]
@@ -131,7 +131,7 @@ def gradients(total, setting):
 
 @pytest.mark.parametrize("rows", [SENTENCES, PAIRS], ids=["sentences", "pairs"])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_self_guided_is_contrast_and_drift_in_value_and_gradient(variant, rows):
+def test_self_guided_equals_contrast_plus_drift_in_value_and_gradient(variant, rows):
     setting = MethodSetup(rows, variant=variant, drift_weight=0.2)
     loss = seeded_loss(setting)
     contrast = expected_contrast(setting, variant, redrawn_layers(setting, variant))
@@ -148,16 +148,16 @@ def test_self_guided_is_contrast_and_drift_in_value_and_gradient(variant, rows):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_views_get_no_gradient_and_the_head_gets_some_of_theirs(variant):
+def test_views_get_no_gradient_and_the_head_gets_one_through_them(variant):
     setting = MethodSetup(variant=variant, drift_weight=0.0)
     seeded_loss(setting).total.backward()
     assert (setting.frozen.vectors.grad == 0).all()
     assert setting.table.vectors.grad.norm() > 1e-3
     assert all(weights.grad.norm() > 1e-3 for weights in setting.method.head.parameters())
-    # The head's gradient is not that of c_i alone: with c_i cut off it is still there.
+    # The head has a gradient from the views too: with c_i detached, it is not 0.
     rows = setting.method.represent(setting.method.extract_items(setting.batch())).detach()
-    alone = torch.autograd.grad(setting.method.loss_fn(setting.batch(), rows).total, setting.method.head.parameters())
-    assert all(gradient.norm() > 1e-3 for gradient in alone)
+    direct = torch.autograd.grad(setting.method.loss_fn(setting.batch(), rows).total, setting.method.head.parameters())
+    assert all(gradient.norm() > 1e-3 for gradient in direct)
 
 
 @pytest.mark.parametrize("variant", ["sg", "opt1", "opt2"])
@@ -165,7 +165,7 @@ def test_each_row_draws_its_layer_from_the_global_generator(variant):
     setting = MethodSetup(variant=variant)
     assert seeded_loss(setting, 1).total == seeded_loss(setting, 1).total
     assert len({seeded_loss(setting, seed).total.item() for seed in range(6)}) > 3
-    # Representations hold all layers, so that nothing is drawn where items are encoded.
+    # Representations hold all layers, so that encoding draws no random numbers.
     rows = setting.method.represent(setting.method.extract_items(setting.batch()))
     assert rows.shape == (len(SENTENCES), 1 + LAYERS, DIM)
     state = torch.get_rng_state()
@@ -173,11 +173,11 @@ def test_each_row_draws_its_layer_from_the_global_generator(variant):
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_all_layers_are_drawn_alike():
+def test_all_layers_are_drawn_with_equal_probability():
     setting = MethodSetup([(f"sentence {n}",) for n in range(400)], variant="opt2", temperature=0.02)
     rows = torch.zeros(400, 1 + LAYERS, DIM, dtype=torch.float64)
     layers = redrawn_layers(setting, "opt2")
-    # Each row has its own vector as the view of the layer that it draws, and that of all others elsewhere.
+    # The view of a row equals its own vector at the layer drawn for it, and a common vector at the other layers.
     rows[:, 0] = torch.randn(400, DIM, dtype=torch.float64)
     rows[:, 1:] = torch.randn(DIM, dtype=torch.float64)
     rows[range(400), [1 + layer for layer in layers]] = rows[:, 0]
@@ -188,19 +188,19 @@ def test_all_layers_are_drawn_alike():
     assert all(100 < layers.count(layer) < 170 for layer in range(LAYERS))
 
 
-def test_nothing_is_drawn_for_sg_opt():
+def test_sg_opt_draws_no_random_numbers():
     setting = MethodSetup(variant="opt3")
     state = torch.get_rng_state()
     setting.method.loss(setting.batch())
     assert torch.equal(state, torch.get_rng_state())
 
 
-def test_rows_keep_entries_of_their_own_and_equal_ones_are_no_negatives():
+def test_repeated_rows_keep_their_entries_and_are_not_negatives_of_each_other():
     setting = MethodSetup()
     assert len(setting.method.extract_items(setting.batch())) == len(SENTENCES)
     setting.method.loss(setting.batch())
     assert sorted(setting.table.calls[0]) == sorted(text for (text,) in SENTENCES)
-    # Vectors equal to their views cost nothing; two equal rows, as each other's negatives, would cost log 2 each.
+    # Vectors equal to their views have loss 0; two equal rows as negatives of each other would have log 2 each.
     rows = [("same",), ("same",), ("other",)]
     setting = MethodSetup(rows, variant="opt2", temperature=0.01)
     setting.table.vectors.data[:] = setting.frozen.vectors.data[:, 0]
@@ -209,7 +209,7 @@ def test_rows_keep_entries_of_their_own_and_equal_ones_are_no_negatives():
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_a_batch_of_equal_texts_costs_nothing_and_has_a_gradient(variant):
+def test_a_batch_of_equal_texts_has_loss_0_and_a_gradient(variant):
     rows = [("same",)] * 2 + [(f"sentence {n}",) for n in range(8)]
     setting = MethodSetup(rows, batch_size=2, variant=variant, drift_weight=0.0)
     same = next(
@@ -222,7 +222,7 @@ def test_a_batch_of_equal_texts_costs_nothing_and_has_a_gradient(variant):
     assert all(weights.grad.isfinite().all() for weights in setting.method.head.parameters())
 
 
-def test_the_first_text_is_trained_and_the_second_guides():
+def test_the_first_text_is_trained_and_the_second_is_the_guide():
     setting = MethodSetup(PAIRS)
     assert sorted(setting.method.extract_items(setting.batch())) == sorted(PAIRS)
     setting.method.loss(setting.batch())
@@ -230,7 +230,7 @@ def test_the_first_text_is_trained_and_the_second_guides():
     assert sorted(setting.frozen.calls[0]) == sorted(second for _, second in PAIRS)
 
 
-def test_half_precision_is_raised_to_float32():
+def test_half_precision_is_cast_to_float32():
     setting = MethodSetup()
     for table in (setting.table, setting.frozen):
         table.bfloat16()
@@ -239,7 +239,7 @@ def test_half_precision_is_raised_to_float32():
     assert setting.method.loss(setting.batch()).terms["sg-opt"].dtype == torch.float32
 
 
-def test_embeddings_that_are_not_as_wide_as_the_layers_are_refused():
+def test_embeddings_and_layers_of_different_widths_are_refused():
     setting = MethodSetup()
     setting.frozen.vectors = nn.Parameter(torch.randn(5, LAYERS, DIM + 1, dtype=torch.float64))
     with pytest.raises(NearfarError, match="sg-opt: the embeddings are 6 wide, but the frozen copy's layers 7"):
@@ -260,7 +260,7 @@ def test_an_encoder_its_frozen_copy_and_their_drift(tmp_path):
     )
     (batch,) = method.batches.epoch(0)
     items = method.extract_items(batch)
-    # A row depends on its item alone, so that items can be encoded apart.
+    # A row depends only on its item, so that items can be encoded separately.
     torch.testing.assert_close(method.represent(items)[2:5], method.represent(items[2:5]))
     optimizer = torch.optim.AdamW([*encoder.parameters(), *method.head.parameters()], lr=1e-3)
     before = method.loss(batch)
@@ -278,7 +278,7 @@ def test_an_encoder_its_frozen_copy_and_their_drift(tmp_path):
 
 @pytest.mark.parametrize("margin", [0.0, 0.1])
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_the_margin_leaves_out_rows_whose_views_are_too_near(variant, margin):
+def test_the_margin_excludes_rows_with_too_similar_views(variant, margin):
     setting = MethodSetup(variant=variant, drift_weight=0.0, false_negative_margin=margin)
     loss = seeded_loss(setting)
     layers = redrawn_layers(setting, variant)
@@ -299,7 +299,7 @@ def test_the_margin_leaves_out_rows_whose_views_are_too_near(variant, margin):
     torch.testing.assert_close(loss.total, expected_contrast(setting, variant, layers, near))
 
 
-def test_a_wide_margin_leaves_nothing_out():
+def test_a_wide_margin_excludes_no_row():
     plain, wide = MethodSetup(), MethodSetup(false_negative_margin=2.0)
     assert wide.method.loss(wide.batch()).terms["left_out"] == 0
     torch.testing.assert_close(wide.method.loss(wide.batch()).total, plain.method.loss(plain.batch()).total)
@@ -320,7 +320,7 @@ def expected_bt(setting, near=lambda i, j: False):
 
 
 @pytest.mark.parametrize("with_drift", [True, False])
-def test_bt_is_nt_xent_and_drift_in_value_and_gradient(with_drift):
+def test_bt_equals_nt_xent_plus_drift_in_value_and_gradient(with_drift):
     setting = MethodSetup(PAIRS, "bt", with_drift=with_drift, drift_weight=0.2)
     loss = setting.method.loss(setting.batch())
     contrast = expected_bt(setting)
@@ -336,11 +336,11 @@ def test_bt_is_nt_xent_and_drift_in_value_and_gradient(with_drift):
 def test_bt_encodes_each_distinct_text_once():
     setting = MethodSetup(PAIRS, "bt")
     setting.method.loss(setting.batch())
-    assert [sorted(asked) for asked in setting.table.calls] == [sorted(setting.table.numbers)]
+    assert [sorted(texts) for texts in setting.table.calls] == [sorted(setting.table.numbers)]
     assert setting.frozen.calls == []
 
 
-def test_the_margin_of_bt_leaves_out_rows_with_a_text_that_is_too_near():
+def test_the_margin_of_bt_excludes_rows_with_a_too_similar_text():
     setting = MethodSetup(PAIRS, "bt", with_drift=False, false_negative_margin=0.1)
     rows = setting.in_order()
     loss = setting.method.loss(setting.batch())
@@ -362,25 +362,25 @@ def test_the_margin_of_bt_leaves_out_rows_with_a_text_that_is_too_near():
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_sentences_find_their_views(variant):
+def test_sentences_become_most_similar_to_their_views(variant):
     rows = [(f"sentence {n}",) for n in range(8)]
     setting = MethodSetup(rows, variant=variant, drift_weight=0.001, temperature=0.1)
-    # Layers of one sentence are alike, as an encoder's are.
+    # Layers of one sentence are similar, as in an encoder.
     setting.frozen.vectors.data = setting.frozen.vectors.data[:, :1] + 0.1 * setting.frozen.vectors.data
     optimizer = torch.optim.Adam([setting.table.vectors, *setting.method.head.parameters()], lr=0.03)
 
-    def found():
-        """How many sentences have their own views nearest."""
+    def num_matched():
+        """Number of sentences that are most similar to their own views."""
         vectors = nn.functional.normalize(setting.method.head(setting.table.vectors), dim=-1)
         views = nn.functional.normalize(setting.method.head(setting.frozen.vectors), dim=-1).mean(dim=1)
         return ((vectors @ views.T).argmax(dim=1) == torch.arange(8)).sum()
 
-    assert found() < 5
+    assert num_matched() < 5
     descend(lambda: setting.method.loss(setting.batch()).total, optimizer, steps=100)
-    assert found() == 8
+    assert num_matched() == 8
 
 
-def test_bt_brings_pairs_together():
+def test_bt_increases_the_similarity_of_pairs():
     rows = [(f"sentence {n}", f"back {n}") for n in range(6)]
     setting = MethodSetup(rows, "bt", with_drift=False)
     before = setting.method.loss(setting.batch()).total
@@ -393,7 +393,7 @@ def test_bt_brings_pairs_together():
         assert max(similarity, key=similarity.get) == second
 
 
-def test_drift_holds_the_weights_back():
+def test_the_drift_term_limits_weight_changes():
     def distance(drift_weight):
         setting = MethodSetup(drift_weight=drift_weight)
         setting.start = setting.table.vectors.detach().clone()
@@ -404,7 +404,7 @@ def test_drift_holds_the_weights_back():
     assert distance(1.0) < 0.5 * distance(0.0)
 
 
-# --- settings and mistakes ---
+# --- invalid settings and inputs ---
 
 
 @pytest.mark.parametrize(("variant", "name"), VARIANT_NAMES.items())
@@ -415,7 +415,7 @@ def test_methods_are_named_by_variant_and_columns(variant, name):
     assert MethodSetup(PAIRS, "bt").method.name == "bt"
 
 
-def test_the_default_head_is_that_of_the_paper():
+def test_the_default_head_equals_that_of_the_paper():
     setting = MethodSetup(projection=SgConfig(output="x").projection, head_std=0.02)
     weights = [weight for weight in setting.method.head.parameters() if weight.ndim == 2]
     assert [tuple(weight.shape) for weight in weights] == [(4096, DIM), (4096, 4096)]
@@ -433,7 +433,7 @@ def test_the_default_head_is_that_of_the_paper():
         ({"false_negative_margin": -0.1}, "--false-negative-margin -0.1: must be at least 0"),
     ],
 )
-def test_settings_out_of_range_are_refused_before_anything_is_encoded(settings, message):
+def test_settings_out_of_range_are_refused_before_encoding(settings, message):
     for rows, method in ((SENTENCES, "self_guided"), (PAIRS, "bt")):
         with pytest.raises(NearfarError, match=message):
             MethodSetup(rows, method, **settings)
@@ -444,7 +444,7 @@ def test_an_unknown_variant_is_refused():
         MethodSetup(variant="opt4")
 
 
-def test_rows_need_the_texts_that_the_method_reads():
+def test_rows_with_the_wrong_number_of_texts_are_refused():
     with pytest.raises(NearfarError, match=r"bt needs .* its back-translation .* 1 text a row; nearfar back-translate"):
         MethodSetup(SENTENCES, "bt")
     with pytest.raises(NearfarError, match=r"bt\+sg-opt needs .* 1 text a row; nearfar back-translate"):
@@ -458,7 +458,7 @@ def test_rows_need_the_texts_that_the_method_reads():
         MethodSetup(triplets, "bt")
 
 
-def test_rows_that_are_all_equal_are_refused():
+def test_equal_rows_are_refused():
     with pytest.raises(NearfarError, match="all 3 rows have the same sentence, 'x', so there is nothing to push"):
         MethodSetup([("x",)] * 3)
     with pytest.raises(NearfarError, match="all 2 rows have the same back-translation, 'x'"):
@@ -467,10 +467,10 @@ def test_rows_that_are_all_equal_are_refused():
         MethodSetup([("a", "x"), ("b", "x")])
 
 
-# --- words ---
+# --- descriptions ---
 
 
-def words(setting):
+def description(setting):
     (batch,) = setting.method.batches.epoch(0)
     lines = setting.method.describe(batch)
     assert setting.table.calls == setting.frozen.calls == []
@@ -478,14 +478,14 @@ def words(setting):
 
 
 def block(lines, anchor):
-    """The lines of the first anchor that begins so."""
+    """Lines of the first anchor that starts with ``anchor``."""
     start = next(n for n, line in enumerate(lines) if line.startswith(f"anchor      {anchor}"))
     rest = lines[start + 1 :]
     return [lines[start], *rest[: next((n for n, line in enumerate(rest) if not line.startswith("  ")), len(rest))]]
 
 
 def test_sg_opt_describes_its_rows():
-    lines = words(MethodSetup(views="max over tokens, layers 0 to 6"))
+    lines = description(MethodSetup(views="max over tokens, layers 0 to 6"))
     assert sum(line.startswith("anchor") for line in lines) == len(SENTENCES)
     assert block(lines, "A dog") == [
         "anchor      A dog runs. (trained copy)",
@@ -500,8 +500,8 @@ def test_sg_opt_describes_its_rows():
     ]
 
 
-def test_the_variants_are_described_as_they_differ():
-    first = {variant: words(MethodSetup(variant=variant)) for variant in VARIANTS}
+def test_descriptions_of_the_variants_differ():
+    first = {variant: description(MethodSetup(variant=variant)) for variant in VARIANTS}
     assert [variant for variant in VARIANTS if any("embeddings and views of" in line for line in first[variant])] == [
         "sg",
         "opt1",
@@ -512,7 +512,7 @@ def test_the_variants_are_described_as_they_differ():
 
 
 def test_two_texts_and_a_margin_are_described():
-    lines = words(MethodSetup(PAIRS, false_negative_margin=0.1))
+    lines = description(MethodSetup(PAIRS, false_negative_margin=0.1))
     assert block(lines, "It")[:2] == [
         "anchor      It rains. (trained copy)",
         "  positive  It is raining. (frozen copy: all layers; each a positive by itself)",
@@ -523,7 +523,7 @@ def test_two_texts_and_a_margin_are_described():
 
 
 def test_bt_describes_its_pairs():
-    lines = words(MethodSetup(PAIRS, "bt", false_negative_margin=0.0))
+    lines = description(MethodSetup(PAIRS, "bt", false_negative_margin=0.0))
     assert block(lines, "The cat") == [
         "anchor      The cat is waiting.",
         "  positive  A cat waits.",

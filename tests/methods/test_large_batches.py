@@ -1,4 +1,4 @@
-"""Methods in large batches: the loss, its terms and its gradient in blocks are those of the whole, in less memory."""
+"""Large batches: loss, terms and gradient computed in blocks equal those of the full matrix, in less memory."""
 
 import random
 
@@ -19,9 +19,9 @@ DIM, ROWS, BLOCK = 4, 128, 2**10
 
 
 def rows(width):
-    """Rows of texts of which some come again."""
+    """Rows of texts, some of which repeat."""
     draw = random.Random(width)
-    return [tuple(f"{place} {draw.randrange(3 * ROWS)}" for place in "abc"[:width]) for _ in range(ROWS)]
+    return [tuple(f"{column} {draw.randrange(3 * ROWS)}" for column in "abc"[:width]) for _ in range(ROWS)]
 
 
 def batches(width, **more):
@@ -71,23 +71,23 @@ METHODS = {
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_blocks_give_the_loss_of_the_whole_without_its_matrix(name, monkeypatch):
+def test_blocks_give_the_loss_of_the_full_matrix_in_less_memory(name, monkeypatch):
     torch.manual_seed(0)
     method = METHODS[name]()
     (batch,) = method.batches.epoch(0)
     items = len(method.extract_items(batch))
     shape = (items, 3, DIM) if name.startswith("sg") else (items, DIM)
-    given = torch.randn(shape, generator=torch.Generator().manual_seed(1))
+    vectors = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     found = []
     for block in (2**40, BLOCK):
         monkeypatch.setattr(_contrast_targets, "BLOCK", block)
         torch.manual_seed(2)
-        represented = given.clone().requires_grad_()
+        represented = vectors.clone().requires_grad_()
         with LargestTensor() as largest:
             loss = method.loss_fn(batch, represented)
             loss.total.backward()
         found.append((loss.total.detach(), loss.terms, represented.grad, largest.elements))
-    (total, terms, gradient, whole), (ours, our_terms, our_gradient, blocks) = found
+    (total, terms, gradient, largest_full), (ours, our_terms, our_gradient, largest_in_blocks) = found
     assert gradient.norm() > 1e-4
     torch.testing.assert_close(ours, total)
     torch.testing.assert_close(our_gradient, gradient, rtol=1e-4, atol=1e-6)
@@ -96,5 +96,5 @@ def test_blocks_give_the_loss_of_the_whole_without_its_matrix(name, monkeypatch)
         torch.testing.assert_close(our_terms[term], value)
     assert terms.get("left_out", torch.tensor(0.5)) not in (0, 1)
     batch_size = len(batch.sentences) if name == "supcon-text" else ROWS
-    assert whole >= batch_size**2
-    assert blocks <= 2 * BLOCK < batch_size**2
+    assert largest_full >= batch_size**2
+    assert largest_in_blocks <= 2 * BLOCK < batch_size**2

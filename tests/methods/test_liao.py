@@ -1,4 +1,4 @@
-"""sbert, scl and augment: losses put together from the reference loops, gradients, learning, mistakes, and words."""
+"""sbert, scl and augment: losses by the reference loops, gradients, learning, invalid inputs, descriptions."""
 
 import pytest
 import torch
@@ -71,7 +71,7 @@ def gradients(loss, modules):
 
 
 @pytest.mark.parametrize("head_layers", [1, 2])
-def test_sbert_is_the_mean_cross_entropy_in_value_and_gradient(head_layers):
+def test_sbert_equals_the_mean_cross_entropy_in_value_and_gradient(head_layers):
     table, method = build(sbert, head_layers=head_layers)
     loss = method.loss(only_batch(method))
     expected = cross_entropy(table, method.head, ROWS)
@@ -99,7 +99,7 @@ def test_scl_mixes_cross_entropy_and_contrast_in_value_and_gradient(weight, temp
     torch.testing.assert_close(ours, theirs)
 
 
-def test_scl_alone_has_no_head():
+def test_scl_without_cross_entropy_has_no_head():
     table, method = build(scl, scl_weight=1.0)
     loss = method.loss(only_batch(method))
     assert method.head is None
@@ -108,7 +108,7 @@ def test_scl_alone_has_no_head():
 
 
 @pytest.mark.parametrize("weight", [0.3, 1.0])
-def test_the_contrast_of_a_batch_without_an_anchor_is_0(weight):
+def test_the_contrastive_loss_of_a_batch_without_an_anchor_is_0(weight):
     # In file order the first two rows have no entailment.
     rows = [ROWS[1], ROWS[2], *ROWS[3:5]]
     table, method = build(scl, rows, batch_size=2, order="file", scl_weight=weight)
@@ -134,13 +134,13 @@ def test_caps_are_drawn_from_the_global_generator():
 
 
 @pytest.mark.parametrize("caps", [("all", "all"), (1, "all"), (3, 3)])
-def test_augment_is_the_cross_entropy_over_rows_and_added_pairs(caps):
+def test_augment_equals_the_cross_entropy_over_rows_and_added_pairs(caps):
     table, method = build(augment, max_positives=caps[0], max_negatives=caps[1])
     batch = only_batch(method)
-    own = Pairs(*map(torch.tensor, (batch.premises, batch.hypotheses, batch.labels)))
+    rows = Pairs(*map(torch.tensor, (batch.premises, batch.hypotheses, batch.labels)))
     torch.manual_seed(5)
     positives, negatives = (None if cap == "all" else cap for cap in caps)
-    added = augmented_pairs(own, max_positives=positives, max_negatives=negatives)
+    added = augmented_pairs(rows, max_positives=positives, max_negatives=negatives)
     triples = [
         (batch.sentences[premise], batch.sentences[hypothesis], label)
         for premise, hypothesis, label in zip(*(column.tolist() for column in added), strict=True)
@@ -152,7 +152,7 @@ def test_augment_is_the_cross_entropy_over_rows_and_added_pairs(caps):
 
 
 @pytest.mark.parametrize("method", [sbert, scl, augment])
-def test_accuracy_is_that_of_the_batchs_rows(method):
+def test_accuracy_uses_only_the_rows_of_the_batch(method):
     table, built = build(method)
     features = references.nli_softmax_features(*pair_vectors(table, [row[:2] for row in ROWS]))
     right = [int(logits.argmax()) == row.label for logits, row in zip(built.head(features), ROWS, strict=True)]
@@ -163,7 +163,7 @@ def test_accuracy_is_that_of_the_batchs_rows(method):
 def test_each_distinct_sentence_is_encoded_once_and_terms_carry_no_gradient(method):
     table, built = build(method)
     loss = built.loss(only_batch(built))
-    assert [sorted(asked) for asked in table.calls] == [sorted(table.numbers)]
+    assert [sorted(texts) for texts in table.calls] == [sorted(table.numbers)]
     assert loss.total.requires_grad
     assert all(term.shape == () and not term.requires_grad for term in loss.terms.values())
 
@@ -177,28 +177,28 @@ def test_augmented_pairs_of_a_batch_by_hand():
     pairs = Pairs(*map(torch.tensor, ([0, 0, 0, 1, 1], [10, 11, 12, 13, 10], [0, 0, 2, 0, 1])))
     added = augmented_pairs(pairs, max_positives=None, max_negatives=None)
     assert list(zip(*(column.tolist() for column in added), strict=True)) == [
-        (0, 11, ENTAILMENT),  # anchor 0: its other positive; 12 is a row already; 10, of premise 1, is its own positive
+        (0, 11, ENTAILMENT),  # anchor 0: its other positive; 12 is already a row; 10, of premise 1, is its own positive
         (0, 13, CONTRADICTION),
         (0, 10, ENTAILMENT),  # anchor 1
         (0, 13, CONTRADICTION),
-        (1, 10, CONTRADICTION),  # anchor 3: 10 as premise 0's; as premise 1's own it is a row already
+        (1, 10, CONTRADICTION),  # anchor 3: 10 as a hypothesis of premise 0; as one of premise 1 it is already a row
         (1, 11, CONTRADICTION),
         (1, 12, CONTRADICTION),
     ]
 
 
-def test_augmented_pairs_keep_to_the_caps():
+def test_augmented_pairs_respect_the_caps():
     rows = [(premise, 100 + 10 * premise + n, n % 3) for premise in range(6) for n in range(6)]
     pairs = Pairs(*(torch.tensor(column) for column in zip(*rows, strict=True)))
     added = augmented_pairs(pairs, max_positives=1, max_negatives=None)
     assert (added.labels == CONTRADICTION).all()
     assert len(added.labels) == 12 * 30  # 12 anchors, 30 hypotheses of other premises
     added = augmented_pairs(pairs, max_positives=None, max_negatives=3)
-    assert (added.labels == ENTAILMENT).sum() == 12  # each anchor's one other positive
+    assert (added.labels == ENTAILMENT).sum() == 12  # the one other positive of each anchor
     assert 0 < (added.labels == CONTRADICTION).sum() <= 12 * 3
 
 
-def test_no_anchor_adds_no_pairs():
+def test_without_anchors_no_pairs_are_added():
     pairs = Pairs(torch.tensor([0, 1]), torch.tensor([2, 3]), torch.tensor([NEUTRAL, NEUTRAL]))
     assert all(len(column) == 0 for column in augmented_pairs(pairs, max_positives=3, max_negatives=3))
 
@@ -207,7 +207,7 @@ def test_no_anchor_adds_no_pairs():
 
 
 @pytest.mark.parametrize("method", [sbert, scl, augment])
-def test_thirty_steps_learn_the_rows(method):
+def test_thirty_steps_decrease_the_loss_of_the_rows(method):
     table, built = build(method)
     batch = only_batch(built)
     optimizer = torch.optim.Adam([*table.parameters(), *built.head.parameters()], lr=0.03)
@@ -219,17 +219,17 @@ def test_thirty_steps_learn_the_rows(method):
     assert before.terms["accuracy"] < 1
 
 
-def test_scl_brings_positives_nearer_than_negatives():
+def test_scl_makes_positives_more_similar_than_negatives():
     table, method = build(scl, scl_weight=1.0, similarity="cosine", temperature=0.1)
     optimizer = torch.optim.Adam(table.parameters(), lr=0.03)
     descend(lambda: method.loss(only_batch(method)).total, optimizer, steps=60)
     premise, *others = table(["A dog runs.", "An animal moves.", "A dog sleeps.", "Nobody sings."])
-    near, *far = (torch.cosine_similarity(premise, other, dim=0).item() for other in others)
-    assert near > 0.7
-    assert max(far) < near - 0.5
+    to_positive, *to_others = (torch.cosine_similarity(premise, other, dim=0).item() for other in others)
+    assert to_positive > 0.7
+    assert max(to_others) < to_positive - 0.5
 
 
-# --- settings and mistakes ---
+# --- invalid settings and inputs ---
 
 
 @pytest.mark.parametrize("method", [sbert, scl, augment])
@@ -253,7 +253,7 @@ def test_a_single_premise_is_refused(method):
     build(sbert, ROWS[:3])
 
 
-def test_a_single_label_is_refused_where_it_is_to_be_classified():
+def test_a_single_label_is_refused_for_classification():
     entailments = [ROWS[0], ROWS[3], ROWS[5]]
     with pytest.raises(NearfarError, match="all 3 rows are labelled entailment"):
         build(sbert, entailments)
@@ -269,7 +269,7 @@ def test_a_weight_outside_0_to_1_is_refused(weight):
         build(scl, scl_weight=weight)
 
 
-# --- words ---
+# --- descriptions ---
 
 
 def test_sbert_describes_premises_and_labels():
@@ -284,7 +284,7 @@ def test_sbert_describes_premises_and_labels():
     ]
 
 
-def test_scl_describes_which_hypotheses_of_its_own_an_anchor_leaves_out():
+def test_scl_describes_the_excluded_hypotheses_of_an_anchor():
     _, method = build(scl, order="file", hard_negatives="contradiction")
     assert method.describe(only_batch(method))[:5] == [
         "anchor      A dog runs.",

@@ -1,4 +1,4 @@
-"""mlm: what is hidden and how often, the loss one token at a time, computation in pieces, mistakes, and words."""
+"""mlm: masked tokens and their rates, the loss by loops, micro-batches, invalid inputs, descriptions."""
 
 import math
 
@@ -18,12 +18,12 @@ TRIPLETS = [("4 5 6", "7 8", "9 10 11 12"), ("4 5 6", "13", "14 15 16 17 18"), (
 
 
 def tokenise(texts):
-    """A text is its token ids."""
+    """Texts are lists of token ids."""
     return [[START, *map(int, text.split()), END] for text in texts]
 
 
 class Words(nn.Module):
-    """An encoder whose states know their word, their place and their sentence."""
+    """An encoder whose states depend on the word, its position and its sentence."""
 
     def __init__(self):
         super().__init__()
@@ -50,12 +50,12 @@ def build(rows=TRIPLETS, **settings):
 
 
 def by_hand(words, head, items):
-    """The mean cross-entropy of hidden tokens, each sentence and token by itself."""
+    """The mean cross-entropy of masked tokens, by loops over sentences and tokens."""
     losses = []
-    for ids, places, tokens in items:
+    for ids, positions, tokens in items:
         states = words.sentence(ids)
-        for place, token in zip(places, tokens, strict=True):
-            x = nn.functional.gelu(head.dense.weight @ states[place] + head.dense.bias)
+        for position, token in zip(positions, tokens, strict=True):
+            x = nn.functional.gelu(head.dense.weight @ states[position] + head.dense.bias)
             x = (x - x.mean()) / (((x - x.mean()) ** 2).mean() + 1e-12).sqrt() * head.norm.weight + head.norm.bias
             scores = torch.stack([x @ words.embeddings.weight[word] + head.bias[word] for word in range(VOCABULARY)])
             losses.append(-torch.log(scores[token].exp() / scores.exp().sum()))
@@ -66,7 +66,7 @@ def test_the_loss_by_hand_in_value_and_gradient():
     words, head, method, batch = build(probability=0.5)
     torch.manual_seed(1)
     items = method.extract_items(batch)
-    assert len({len(item.tokens) for item in items}) > 1  # else a mean of means would do as well
+    assert len({len(item.tokens) for item in items}) > 1  # otherwise a mean of means would be equal
     torch.manual_seed(1)
     loss, expected = method.loss(batch), by_hand(words, head, items)
     torch.testing.assert_close(loss.total, expected)
@@ -76,17 +76,17 @@ def test_the_loss_by_hand_in_value_and_gradient():
     torch.testing.assert_close(ours, theirs)
 
 
-def test_pieces_are_the_whole():
+def test_micro_batches_equal_the_whole_batch():
     words, head, method, batch = build(probability=0.3)
     items = method.extract_items(batch)
-    whole = method.represent(items)
-    assert whole.shape == (len(batch.sentences), 2)
+    expected = method.represent(items)
+    assert expected.shape == (len(batch.sentences), 2)
     pieces = torch.cat([method.represent(items[start : start + 3]) for start in range(0, len(items), 3)])
-    torch.testing.assert_close(pieces, whole)
-    torch.testing.assert_close(method.loss_fn(batch, whole).total, by_hand(words, head, items))
+    torch.testing.assert_close(pieces, expected)
+    torch.testing.assert_close(method.loss_fn(batch, expected).total, by_hand(words, head, items))
 
 
-def test_a_batch_with_nothing_hidden_has_loss_0():
+def test_a_batch_without_masked_tokens_has_loss_0():
     words, _, method, batch = build()
     items = [MaskedSentence(ids, [], []) for ids in tokenise(batch.sentences)]
     loss = method.loss_fn(batch, method.represent(items))
@@ -95,41 +95,42 @@ def test_a_batch_with_nothing_hidden_has_loss_0():
     assert (words.embeddings.weight.grad == 0).all()
 
 
-# --- what is hidden ---
+# --- masked tokens ---
 
 
-def test_items_say_what_stood_where():
+def test_items_hold_the_original_tokens_and_positions():
     *_, method, batch = build(probability=0.5)
     items = method.extract_items(batch)
     assert any(item.tokens for item in items)
     for item, ids in zip(items, tokenise(batch.sentences), strict=True):
-        assert item.tokens == [ids[place] for place in item.positions]
+        assert item.tokens == [ids[position] for position in item.positions]
         kept = set(range(len(ids))) - set(item.positions)
-        assert all(item.ids[place] == ids[place] for place in kept)
+        assert all(item.ids[position] == ids[position] for position in kept)
         assert len(item.ids) == len(ids)
 
 
-def test_15_in_100_are_hidden_and_80_10_10_of_these():
-    text = " ".join(str(4 + place % 20) for place in range(60))  # words 24 to 29 never stand there
+def test_15_percent_are_masked_and_80_10_10_of_these():
+    text = " ".join(str(4 + position % 20) for position in range(60))  # words 24 to 29 do not occur in the text
     *_, method, batch = build([(f"{text} {number % 20 + 4}",) for number in range(200)])
     before = tokenise(batch.sentences)
-    fates, hidden, total = {"mask": 0, "random": 0, "same": 0}, 0, 0
+    outcomes, hidden, total = {"mask": 0, "random": 0, "same": 0}, 0, 0
     drawn = set()
     for _ in range(20):
         for item, ids in zip(method.extract_items(batch), before, strict=True):
-            assert not {ids[place] for place in item.positions} & set(SPECIAL)
+            assert not {ids[position] for position in item.positions} & set(SPECIAL)
             hidden, total = hidden + len(item.positions), total + len(ids) - 2
-            for place in item.positions:
-                now = item.ids[place]
-                fates["mask" if now == MASK else "same" if now == ids[place] else "random"] += 1
-                drawn.add(now)
+            for position in item.positions:
+                new = item.ids[position]
+                outcomes["mask" if new == MASK else "same" if new == ids[position] else "random"] += 1
+                drawn.add(new)
     assert hidden / total == pytest.approx(0.15, abs=0.01)
-    assert fates["mask"] / hidden == pytest.approx(0.8, abs=0.02)
-    assert fates["random"] / hidden == pytest.approx(0.1 * 25 / 26, abs=0.02)  # one draw in 26 words is the word itself
-    assert drawn == {MASK} | set(range(4, VOCABULARY))  # never another special token
+    assert outcomes["mask"] / hidden == pytest.approx(0.8, abs=0.02)
+    # one of 26 random words is the word itself
+    assert outcomes["random"] / hidden == pytest.approx(0.1 * 25 / 26, abs=0.02)
+    assert drawn == {MASK} | set(range(4, VOCABULARY))  # never a special token other than the mask
 
 
-def test_draws_are_those_of_the_global_generator():
+def test_masks_are_drawn_from_the_global_generator():
     *_, method, batch = build(probability=0.5)
 
     def drawn(seed):
@@ -141,14 +142,14 @@ def test_draws_are_those_of_the_global_generator():
     assert method.extract_items(batch) != method.extract_items(batch)
 
 
-def test_sentences_of_all_columns_are_read_once():
+def test_distinct_sentences_of_all_columns_are_used():
     *_, method, batch = build()
     assert len(batch.sentences) == 7
     read = [len(item.ids) for item in method.extract_items(batch)]
     assert read == [len(ids) for ids in tokenise(batch.sentences)]
 
 
-def test_nli_batches_will_do():
+def test_nli_batches_are_accepted():
     words, head, _, _ = build()
     batches = NliBatches([NliRow("4 5", "6", 0), NliRow("4 5", "7 8 9", 2)], 2)
     settings = {"mask_token": MASK, "vocabulary": VOCABULARY, "special": SPECIAL}
@@ -161,7 +162,7 @@ def test_nli_batches_will_do():
 # --- learning ---
 
 
-def test_forty_steps_learn_the_words():
+def test_forty_steps_decrease_the_loss_of_the_words():
     words, head, method, batch = build(probability=0.5)
     optimiser = torch.optim.Adam([*words.parameters(), *head.parameters()], lr=0.03)
 
@@ -180,11 +181,11 @@ def test_forty_steps_learn_the_words():
     assert method.name == "mlm"
 
 
-# --- mistakes and words ---
+# --- invalid inputs and descriptions ---
 
 
 @pytest.mark.parametrize("probability", [0.0, 1.0, -0.1, math.nan])
-def test_a_bad_probability_is_refused(probability):
+def test_an_invalid_probability_is_refused(probability):
     with pytest.raises(NearfarError, match=r"--mlm-probability .*: must be (in \(0, 1\)|a finite number)"):
         build(probability=probability)
 

@@ -1,4 +1,4 @@
-"""Methods side by side: who is paired with whom, in which epoch, from any place on."""
+"""Mixtures of methods: which batches are combined, in which epoch, from any step."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -14,10 +14,10 @@ from nearfar.methods.mixture import Mixture, describe_parts
 
 
 class Numbered:
-    """Batches that are their own names: (who, epoch, place); the epochs may have different lengths."""
+    """Batches (name, epoch, step) that identify themselves; epochs may have different lengths."""
 
-    def __init__(self, who: str, *lengths: int) -> None:
-        self.who, self.lengths = who, lengths
+    def __init__(self, name: str, *lengths: int) -> None:
+        self.who, self.lengths = name, lengths
         self.made: list[tuple[str, int, int]] = []
 
     def steps(self, epoch: int) -> int:
@@ -27,9 +27,9 @@ class Numbered:
         return sum(self.steps(epoch) for epoch in range(epochs))
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[str, int, int]]:
-        for place in range(start, self.steps(epoch)):
-            self.made.append((self.who, epoch, place))
-            yield self.who, epoch, place
+        for step in range(start, self.steps(epoch)):
+            self.made.append((self.who, epoch, step))
+            yield self.who, epoch, step
 
 
 def method(name: str, *lengths: int, head: nn.Module | None = None) -> Method:
@@ -46,7 +46,7 @@ def collect_batches(mixture: Mixture, epoch: int, start: int = 0) -> list[list[t
     return [[batch for _, batch, _ in parts] for parts in mixture.epoch(epoch, start)]
 
 
-def test_one_method_is_itself() -> None:
+def test_a_mixture_of_one_method_equals_the_method() -> None:
     only = method("a", 3)
     mixture = Mixture(((only, 1.0),))
     assert collect_batches(mixture, 2, 1) == [[("a", 2, 1)], [("a", 2, 2)]]
@@ -54,38 +54,39 @@ def test_one_method_is_itself() -> None:
     assert mixture.heads == []
 
 
-def test_steps_are_counted_no_further_than_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_are_counted_only_as_far_as_requested(monkeypatch: pytest.MonkeyPatch) -> None:
     lead = method("a", 3, 2)
     mixture = Mixture(((lead, 1.0),))
-    assert [mixture.total_steps(4, at_most=most) for most in (1, 3, 4, 10, 99)] == [1, 3, 4, 10, 10]
-    asked: list[int] = []
-    monkeypatch.setattr(lead.batches, "steps", lambda epoch: asked.append(epoch) or 3)
+    assert [mixture.total_steps(4, at_most=limit) for limit in (1, 3, 4, 10, 99)] == [1, 3, 4, 10, 10]
+    epochs: list[int] = []
+    monkeypatch.setattr(lead.batches, "steps", lambda epoch: epochs.append(epoch) or 3)
     assert mixture.total_steps(10**12, at_most=5) == 5
-    assert asked == [0, 1]
+    assert epochs == [0, 1]
 
 
 @pytest.mark.parametrize("second", [(2,), (3,), (7,), (1, 4)])
-def test_the_first_leads_and_the_others_go_round(second: tuple[int, ...]) -> None:
+def test_the_first_method_determines_the_epoch_and_the_others_cycle(second: tuple[int, ...]) -> None:
     mixture = Mixture(((method("a", 3, 2), 1.0), (method("b", *second), 0.5), (method("c", 5), 0.1)))
     assert mixture.total_steps(4) == 3 + 2 + 3 + 2
     found = [parts for epoch in range(4) for parts in collect_batches(mixture, epoch)]
     assert [a for a, _, _ in found] == [("a", e, p) for e, n in enumerate((3, 2, 3, 2)) for p in range(n)]
     rounds = [("b", e, p) for e in range(20) for p in range(second[e % len(second)])]
-    assert [b for _, b, _ in found] == rounds[:10]  # none twice, none left out, whatever the leader's epochs
+    # none is repeated or omitted, regardless of the epochs of the first method
+    assert [b for _, b, _ in found] == rounds[:10]
     assert [c for _, _, c in found] == [("c", e, p) for e in range(2) for p in range(5)]
 
 
-def test_from_any_place_on_it_is_the_same() -> None:
+def test_an_epoch_can_start_at_any_step() -> None:
     def mixture() -> Mixture:
         return Mixture(((method("a", 3, 2), 1.0), (method("b", 4, 1), 0.5)))
 
     for epoch in range(5):
-        whole = collect_batches(mixture(), epoch)
-        for start in range(len(whole) + 1):
-            assert collect_batches(mixture(), epoch, start) == whole[start:]
+        full = collect_batches(mixture(), epoch)
+        for start in range(len(full) + 1):
+            assert collect_batches(mixture(), epoch, start) == full[start:]
 
 
-def test_no_batch_is_made_that_is_not_used() -> None:
+def test_only_used_batches_are_created() -> None:
     parts = method("a", 3), method("b", 9)
     assert len(list(islice(Mixture(tuple((part, 1.0) for part in parts)).epoch(0), 2))) == 2
     assert [len(part.batches.made) for part in parts] == [2, 2]  # type: ignore[attr-defined]
@@ -101,7 +102,7 @@ def test_methods_weights_and_heads_are_kept() -> None:
     assert [part[2] for part in (first, second, third)] == [1.0, 0.5, 0.25]
 
 
-def test_a_step_in_words() -> None:
+def test_the_description_of_a_step() -> None:
     mixture = Mixture(((method("a", 1), 1.0), (method("b", 1), 0.25)))
     (parts,) = mixture.epoch(0)
     assert describe_parts(parts) == [

@@ -98,7 +98,7 @@ def test_the_command_line_trains_and_describes_it(toy: None, folder: Path, capsy
     assert '"distance"' in Path("run/metrics.jsonl").read_text()
 
     capsys.readouterr()
-    assert main(["train", "run/config.toml", "--resume"]) == 0  # the file that the run wrote is a config
+    assert main(["train", "run/config.toml", "--resume"]) == 0  # the config file of a run can be used as a config
     assert "nothing to do" in capsys.readouterr().out
     assert main(["train", "toy", "--output", "bad", *FLAGS, "--sharpness", "0"]) == 2
     assert "--sharpness 0: must be above 0" in capsys.readouterr().err
@@ -121,11 +121,11 @@ def test_help_lists_it_and_its_settings(toy: None, capsys: pytest.CaptureFixture
 def test_python_trains_it_and_resumes_to_the_same_bits(toy: None, folder: Path) -> None:
     from nearfar.training.loop import Interrupted
 
-    whole = train("toy", data="texts.txt", output="whole", epochs=2, checkpoint_every=2, **SETTINGS)
-    assert (whole.model, whole.steps) == (Path("whole/model"), 10)
+    uninterrupted = train("toy", data="texts.txt", output="whole", epochs=2, checkpoint_every=2, **SETTINGS)
+    assert (uninterrupted.model, uninterrupted.steps) == (Path("whole/model"), 10)
     by_config = train(ToyConfig(data=("texts.txt",), output="config", epochs=2, checkpoint_every=2, **SETTINGS))
     assert weights("config") == weights("whole")
-    assert by_config.best_score == whole.best_score
+    assert by_config.best_score == uninterrupted.best_score
 
     steps: list[int] = []
 
@@ -148,7 +148,7 @@ def test_python_trains_it_and_resumes_to_the_same_bits(toy: None, folder: Path) 
     assert weights("stopped") == weights("whole")
 
 
-def test_a_file_names_it_and_it_can_be_a_second_objective(toy: None, folder: Path) -> None:
+def test_a_file_can_name_it_also_as_second_objective(toy: None, folder: Path) -> None:
     Path("toy.toml").write_text('method = "toy"\ndata = ["texts.txt"]\nsharpness = 0.5\n')
     assert load_toml("toy.toml")[0] is ToyConfig
     assert method_of(ToyConfig(output="x")) == "toy"
@@ -162,7 +162,7 @@ def test_a_file_names_it_and_it_can_be_a_second_objective(toy: None, folder: Pat
 
 def test_names_and_configs_that_cannot_be_registered(toy: None) -> None:
     parts: dict[str, Any] = {"read_rows": read_rows, "build": build}
-    register_method("toy", config=ToyConfig, **parts)  # the same again changes nothing
+    register_method("toy", config=ToyConfig, **parts)  # registering the same method again changes nothing
 
     class Other(ToyConfig):
         """other: another."""
@@ -203,7 +203,9 @@ def test_the_command_line_finds_the_method_of_an_installed_package(folder: Path)
     source = Path(sys.modules["nearfar"].__file__ or "").parents[1]
     path = os.pathsep.join(map(str, (installed, source, root)))
     command = [sys.executable, "-m", "nearfar", "train", "toy", "--output", "run", *FLAGS, "--max-steps", "2"]
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert "the method 'broken' (there_is_no_such_module:ENTRY) cannot be loaded" in done.stderr
+    completed = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert "the method 'broken' (there_is_no_such_module:ENTRY) cannot be loaded" in completed.stderr
     assert 'method = "toy"' in Path("run/config.toml").read_text()

@@ -1,4 +1,4 @@
-"""regression: both heads by a plain formula, in value and gradient, mistakes, learning, and words."""
+"""regression: both heads by a plain formula, in value and gradient, learning, invalid inputs, descriptions."""
 
 import math
 from itertools import chain
@@ -55,12 +55,12 @@ def test_the_loss_by_hand_in_value_and_gradient(head):
 def test_each_distinct_text_is_encoded_once():
     table, method, batch = build()
     method.loss(batch)
-    assert [sorted(asked) for asked in table.calls] == [sorted(table.numbers)]
+    assert [sorted(texts) for texts in table.calls] == [sorted(table.numbers)]
     assert method.name == "regression"
 
 
 @pytest.mark.parametrize("head", ["cosine", "linear"])
-def test_sixty_steps_learn_the_scores(head):
+def test_sixty_steps_decrease_the_loss_of_the_scores(head):
     table, method, batch = build(head=head)
     optimiser = torch.optim.Adam([*table.parameters(), *(method.head.parameters() if method.head else ())], lr=0.03)
     before = method.loss(batch)
@@ -76,7 +76,7 @@ def test_a_score_outside_0_to_1_is_refused(score):
         build(scores=[0.4, 0.9, score, 0.8, 1.0])
 
 
-def test_other_mistakes_are_refused():
+def test_other_invalid_inputs_are_refused():
     with pytest.raises(NearfarError, match="--head 'mlp': must be cosine or linear"):
         build(head="mlp")
     with pytest.raises(NearfarError, match=r"all 5 pairs have the score 0\.5"):

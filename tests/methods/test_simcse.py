@@ -1,4 +1,4 @@
-"""simcse-unsup, simcse-sup and info-nce: losses by plain formulas, false negatives, mistakes, learning, and words."""
+"""simcse-unsup, simcse-sup and info-nce: losses by plain formulas, false negatives, invalid inputs, descriptions."""
 
 import math
 from itertools import chain
@@ -59,7 +59,7 @@ def dot(a, b):
 
 
 def share_loss(near, far):
-    """-log of the first similarity's share."""
+    """-log of the softmax of the first similarity."""
     return -torch.log(near.exp() / (near.exp() + sum(similarity.exp() for similarity in far)))
 
 
@@ -70,14 +70,14 @@ def contrast_by_hand(vector, rows, *, temperature=0.05, weight=0.0, similarity=c
         near = {anchor} | {row[1] for row in rows if row[0] == anchor}
         own = similarity(vector(anchor), vector(positive))
         far = []
-        for place in range(1, len(rows[0])):
+        for index in range(1, len(rows[0])):
             for j, row in enumerate(rows):
-                score = similarity(vector(anchor), vector(row[place]))
-                if row[place] in near:
+                score = similarity(vector(anchor), vector(row[index]))
+                if row[index] in near:
                     continue
                 if i != j and margin is not None and score > own + margin:
                     continue
-                far.append(score / temperature + (weight if place == 2 and i == j else 0))
+                far.append(score / temperature + (weight if index == 2 and i == j else 0))
         losses.append(share_loss(own / temperature, far))
     return torch.stack(losses).mean()
 
@@ -146,7 +146,7 @@ def test_supervised_with_mlp_and_weighted_hard_negatives_by_hand(weight):
 def test_contrast_encodes_each_distinct_sentence_once():
     table, method, batch = build("simcse-sup", TRIPLETS, mlp=True)
     loss = method.loss(batch)
-    assert [sorted(asked) for asked in table.calls] == [sorted(table.numbers)]
+    assert [sorted(texts) for texts in table.calls] == [sorted(table.numbers)]
     assert loss.total.requires_grad
     assert all(term.shape == () and not term.requires_grad for term in loss.terms.values())
 
@@ -162,19 +162,19 @@ def test_the_heads_of_a_method():
 # --- false negatives ---
 
 
-def test_nothing_but_false_negatives_is_no_loss():
+def test_only_false_negatives_give_loss_0():
     """Rows 0 and 1 have the same anchor, so each other's positive is near; row 2's negative is its positive."""
     rows = [("a", "b"), ("a", "c"), ("d", "a")]
     table, method, batch = build("info-nce", rows)
     vectors = {text: table([text])[0] for text in "abcd"}
-    # a's candidates b, c and a are all near; d has b and c.
+    # a's candidates b, c and a are all too similar; d has b and c.
     own, *far = (cosine(vectors["d"], vectors[text]) / 0.05 for text in "abc")
     torch.testing.assert_close(method.loss(batch).total, share_loss(own, far) / 3)
 
 
 @pytest.mark.parametrize("margin", [0.0, 0.2])
 @pytest.mark.parametrize("rows", [PAIRS, TRIPLETS])
-def test_the_margin_leaves_out_what_is_nearer_than_the_positive(rows, margin):
+def test_the_margin_excludes_candidates_more_similar_than_the_positive(rows, margin):
     table, method, batch = build("info-nce", rows, false_negative_margin=margin, temperature=0.5)
 
     def vector(text):
@@ -182,22 +182,22 @@ def test_the_margin_leaves_out_what_is_nearer_than_the_positive(rows, margin):
 
     expected = contrast_by_hand(vector, rows_of(batch), temperature=0.5, margin=margin)
     every = contrast_by_hand(vector, rows_of(batch), temperature=0.5)
-    assert every - expected > 0.01  # something was left out
+    assert every - expected > 0.01  # something was excluded
     loss = method.loss(batch)
     assert 0 < loss.terms["left_out"] < 1
     compare(loss, expected, [table])
 
 
-def test_the_margin_keeps_a_rows_own_negative():
+def test_the_margin_keeps_the_hard_negative_of_a_row():
     rows = [("a", "b", "c"), ("d", "e", "f")]
     table, method, batch = build("info-nce", rows, false_negative_margin=0.0)
     with torch.no_grad():
         for text in "abcdef":
             table.vectors.weight[table.numbers[text]] = torch.eye(DIM, dtype=torch.float64)["abcdef".index(text)]
-        table.vectors.weight[table.numbers["c"]] = table.vectors.weight[table.numbers["a"]]  # much nearer than b
+        table.vectors.weight[table.numbers["c"]] = table.vectors.weight[table.numbers["a"]]  # much more similar than b
         table.vectors.weight[table.numbers["f"]] = table.vectors.weight[table.numbers["a"]]
     loss = method.loss(batch)
-    # a: b at 0, its own c at 1 / t; e at 0; d: e, b, c, f at 0. Row 1's f, at 1 from a, is left out for a alone.
+    # a: b at 0, its own c at 1 / t; e at 0; d: e, b, c, f at 0. Row 1's f, at 1 from a, is excluded only for a.
     expected = (math.log(2 + math.exp(20)) + math.log(4)) / 2
     assert loss.total.item() == pytest.approx(expected)
     assert loss.terms["left_out"].item() == pytest.approx(1 / 6)
@@ -225,8 +225,8 @@ def test_the_margin_of_unsupervised_rows():
 
 
 @pytest.mark.parametrize("margin", [None, 0.0])
-def test_accuracy_counts_anchors_whose_positive_is_nearest(margin):
-    """Candidates that a margin leaves out count all the same."""
+def test_accuracy_is_the_share_of_anchors_whose_positive_is_most_similar(margin):
+    """Candidates excluded by a margin still count."""
     table, method, batch = build("info-nce", TRIPLETS, false_negative_margin=margin)
     with torch.no_grad():
         for anchor, positive in (("Two men sing.", "People make music."), ("It rains.", "The weather is wet.")):
@@ -255,7 +255,7 @@ def test_forty_steps_learn_the_rows(name, rows):
     assert after.terms["accuracy"] == 1
 
 
-# --- mistakes ---
+# --- invalid inputs ---
 
 
 def test_simcse_sup_needs_negatives():
@@ -272,7 +272,7 @@ def test_a_hard_negative_weight_needs_negatives():
 
 
 @pytest.mark.parametrize(("name", "rows"), [("simcse-unsup", SENTENCES), ("info-nce", PAIRS)])
-def test_bad_settings_are_refused(name, rows):
+def test_invalid_settings_are_refused(name, rows):
     for temperature in (0.0, -0.1, math.inf, math.nan):
         with pytest.raises(NearfarError, match=r"--temperature .*: must be (above 0|a finite number)"):
             build(name, rows, temperature=temperature)
@@ -281,14 +281,14 @@ def test_bad_settings_are_refused(name, rows):
             build(name, rows, false_negative_margin=margin)
 
 
-def test_rows_of_another_width_are_refused():
+def test_rows_with_another_number_of_texts_are_refused():
     with pytest.raises(NearfarError, match="each row has 2 texts; the method for pairs and triplets is info-nce"):
         build("simcse-unsup", PAIRS)
     with pytest.raises(NearfarError, match=r"info-nce trains on pairs .* each row has 1 text$"):
         build("info-nce", SENTENCES)
 
 
-def test_rows_with_nothing_to_push_away_are_refused():
+def test_rows_without_negatives_are_refused():
     with pytest.raises(NearfarError, match="simcse-unsup: in the 2 rows every positive belongs to every anchor"):
         build("simcse-unsup", [("a",), ("a",)])
     with pytest.raises(NearfarError, match="in the 2 rows every positive belongs to every anchor, such as 'b' to 'a'"):
@@ -303,7 +303,7 @@ def test_rows_with_nothing_to_push_away_are_refused():
         )
 
 
-# --- words ---
+# --- descriptions ---
 
 
 def described(name, rows, **settings):
@@ -315,9 +315,9 @@ def described(name, rows, **settings):
 
 def test_unsupervised_describes_rows():
     lines, batch = described("simcse-unsup", SENTENCES)
-    place = 4 * batch.rows.index(1)  # after rows of three lines, or of four for the two that are equal
-    place -= sum(row in (1, 2, 4) for row in batch.rows[: batch.rows.index(1)])
-    assert lines[place : place + 3] == [
+    index = 4 * batch.rows.index(1)  # each row has three lines, or four for the two equal rows
+    index -= sum(row in (1, 2, 4) for row in batch.rows[: batch.rows.index(1)])
+    assert lines[index : index + 3] == [
         "anchor      Two men sing.",
         "  positive  the same sentence, encoded again with other dropout",
         "  negative  4 other sentences",
@@ -328,7 +328,7 @@ def test_unsupervised_describes_rows():
 
 def test_contrast_describes_rows():
     lines, batch = described("info-nce", TRIPLETS, false_negative_margin=0.1)
-    starts = [place for place, line in enumerate(lines) if line.startswith("anchor")]
+    starts = [index for index, line in enumerate(lines) if line.startswith("anchor")]
     blocks = dict(zip(batch.rows, (lines[a:b] for a, b in zip(starts, [*starts[1:], -1], strict=True)), strict=True))
     assert blocks[1] == [
         "anchor      Two men sing.",
@@ -355,7 +355,7 @@ def test_contrast_describes_rows():
     )
 
 
-def test_pairs_describe_no_own_negative():
+def test_descriptions_of_pairs_have_no_hard_negative():
     lines, _ = described("info-nce", [("a", "b"), ("c", "d")])
     assert sorted(lines) == sorted(
         ["anchor      a", "  positive  b", "anchor      c", "  positive  d", *["  negative  1 text of other rows"] * 2]

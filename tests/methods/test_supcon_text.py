@@ -1,4 +1,4 @@
-"""supcon-text: the loss by a plain formula, repeated texts, no positive at all, mistakes, learning, and words."""
+"""supcon-text: the loss by a plain formula, repeated texts, no positives, invalid inputs, learning, descriptions."""
 
 import math
 from itertools import chain
@@ -68,8 +68,8 @@ def test_an_unbalanced_batch_averages_over_rows_with_a_positive():
 def test_a_repeated_text_counts_once_and_its_first_row_decides():
     table, method = build()
     repeated = [("goal", 0), ("team", 0), ("tax", 1), ("goal", 0), ("team", 1), ("vote", 1)]
-    once = [("goal", 0), ("team", 0), ("tax", 1), ("vote", 1)]
-    torch.testing.assert_close(method.loss(batch_of(*repeated)).total, by_hand(table, once, 0.3))
+    distinct = [("goal", 0), ("team", 0), ("tax", 1), ("vote", 1)]
+    torch.testing.assert_close(method.loss(batch_of(*repeated)).total, by_hand(table, distinct, 0.3))
     assert table.calls[0] == ["goal", "team", "tax", "vote"]
 
 
@@ -85,7 +85,7 @@ def test_a_batch_without_a_positive_has_loss_0(rows):
     assert (table.vectors.weight.grad == 0).all()
 
 
-def test_accuracy_is_that_of_the_nearest_text():
+def test_accuracy_is_the_share_of_anchors_whose_nearest_text_has_their_label():
     table, method = build()
     with torch.no_grad():
         near = {"goal": [1.0, 0.1], "match": [1.0, 0.2], "tax": [-1.0, 0.5], "vote": [1.0, 0.4], "sun": [-1.0, 0.4]}
@@ -97,7 +97,7 @@ def test_accuracy_is_that_of_the_nearest_text():
     assert not loss.terms["accuracy"].requires_grad
 
 
-def test_forty_steps_learn_the_labels():
+def test_forty_steps_decrease_the_loss_of_the_labels():
     table, method = build()
     (batch,) = method.batches.epoch(0)
     optimiser = torch.optim.Adam(table.parameters(), lr=0.05)
@@ -108,7 +108,7 @@ def test_forty_steps_learn_the_labels():
     assert before.terms["accuracy"] < after.terms["accuracy"] == 1
 
 
-def test_balanced_batches_are_taken_as_they_are():
+def test_balanced_batches_are_used_unchanged():
     table = Table(chain.from_iterable(TEXTS), DIM)
     batches = TextBatches(TEXTS, 6, targets=LABELS, balanced=True)
     method = supcon_text(SupconTextConfig(output="x"), table, batches)
@@ -119,7 +119,7 @@ def test_balanced_batches_are_taken_as_they_are():
         assert method.loss(batch).total > 0
 
 
-# --- mistakes ---
+# --- invalid inputs ---
 
 
 def test_rows_without_two_labels_are_refused():
@@ -138,7 +138,7 @@ def test_a_label_with_a_single_text_is_refused_by_name():
         build(TEXTS[:6], LABELS[:6])
 
 
-def test_bad_settings_are_refused():
+def test_invalid_settings_are_refused():
     for temperature in (0.0, -0.1, math.inf, math.nan):
         with pytest.raises(NearfarError, match=r"--temperature .*: must be (above 0|a finite number)"):
             build(temperature=temperature)
@@ -154,7 +154,7 @@ def test_bad_settings_are_refused():
         )
 
 
-# --- words ---
+# --- descriptions ---
 
 
 def test_describe_names_labels_and_their_texts():

@@ -12,11 +12,11 @@ class LargestTensor(TorchDispatchMode):
         self.elements = 0
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        made = function(*args, **(kwargs or {}))
-        for tensor in made if isinstance(made, (tuple, list)) else [made]:
+        results = function(*args, **(kwargs or {}))
+        for tensor in results if isinstance(results, (tuple, list)) else [results]:
             if isinstance(tensor, torch.Tensor):
                 self.elements = max(self.elements, tensor.numel())
-        return made
+        return results
 
 
 def vectors(*shape, seed=0):

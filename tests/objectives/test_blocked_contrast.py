@@ -92,12 +92,12 @@ def dense_and_streamed(blocks, loss, *inputs, block=70, mean=False):
 
 def graph(value):
     """Return the names of the autograd nodes between a value and its inputs, as one string."""
-    seen, left = set(), [value.grad_fn]
-    while left:
-        node = left.pop()
+    seen, queue = set(), [value.grad_fn]
+    while queue:
+        node = queue.pop()
         if node is not None and node not in seen:
             seen.add(node)
-            left += [following for following, _ in node.next_functions]
+            queue += [following for following, _ in node.next_functions]
     return " ".join(node.name() for node in seen)
 
 
@@ -108,11 +108,11 @@ def graph(value):
 @pytest.mark.parametrize(("temperature", "block", "mean"), [(0.05, 70, True), (1.0, 1, False), (50.0, 70, False)])
 def test_blocks_match_the_full_matrix(name, temperature, block, mean, blocks):
     loss = OPTIONS[name]
-    whole, streamed = dense_and_streamed(
+    full, streamed = dense_and_streamed(
         blocks, lambda *x: loss(*x, temperature), *vectors(3, COUNT, DIM), block=block, mean=mean
     )
-    torch.testing.assert_close(streamed[0], whole[0], rtol=1e-12, atol=1e-13)
-    for ours, plain in zip(streamed[1], whole[1], strict=True):
+    torch.testing.assert_close(streamed[0], full[0], rtol=1e-12, atol=1e-13)
+    for ours, plain in zip(streamed[1], full[1], strict=True):
         assert plain.norm() > 1e-9
         torch.testing.assert_close(ours, plain, rtol=1e-9, atol=1e-11 * plain.norm().item())
 
@@ -125,10 +125,10 @@ def test_extreme_inputs_are_finite_and_as_exact_as_the_full_matrix(name, tempera
     x[0, 0], x[1, 1], x[2, 2] = 0, 0, 0  # zero vectors
     x[1, 3], x[1, 4], x[0, 5] = x[0, 3], -x[0, 4], x[0, 6]
     loss = OPTIONS[name]
-    whole, streamed = dense_and_streamed(blocks, lambda *x: loss(*x, temperature), *x, mean=True)
+    full, streamed = dense_and_streamed(blocks, lambda *x: loss(*x, temperature), *x, mean=True)
     # A similarity has seven digits, and a logit is up to 1e4 times as large.
-    torch.testing.assert_close(streamed[0], whole[0], rtol=1e-6, atol=1e-6 / temperature)
-    for ours, plain in zip(streamed[1], whole[1], strict=True):
+    torch.testing.assert_close(streamed[0], full[0], rtol=1e-6, atol=1e-6 / temperature)
+    for ours, plain in zip(streamed[1], full[1], strict=True):
         assert ours.isfinite().all()
         assert (ours - plain).norm() <= max(1e-6 / temperature, 1e-5) * plain.norm()
 
@@ -142,9 +142,9 @@ def test_in_float32_gradients_agree_to_five_digits(temperature, blocks):
         lambda a, p, n: info_nce(a, p, n, temperature=temperature, hard_negative_weight=0.3),
         lambda a, p, n: supcon(p, labels, temperature=temperature),
     ):
-        whole, streamed = dense_and_streamed(blocks, loss, anchors, anchors + noise, negatives, block=7001, mean=True)
-        torch.testing.assert_close(streamed[0], whole[0], rtol=1e-5, atol=1e-5)
-        for ours, plain in zip(streamed[1], whole[1], strict=True):
+        full, streamed = dense_and_streamed(blocks, loss, anchors, anchors + noise, negatives, block=7001, mean=True)
+        torch.testing.assert_close(streamed[0], full[0], rtol=1e-5, atol=1e-5)
+        for ours, plain in zip(streamed[1], full[1], strict=True):
             assert (ours - plain).norm() < 1e-5 * plain.norm()
 
 
@@ -158,10 +158,10 @@ def test_half_precision_is_computed_in_float32(name, dtype, mean, blocks):
             return loss(*x, 0.05)
 
     x = vectors(3, COUNT, DIM).to(dtype)
-    whole, streamed = dense_and_streamed(blocks, within, *x, mean=mean)
+    full, streamed = dense_and_streamed(blocks, within, *x, mean=mean)
     assert streamed[0].dtype == torch.float32
-    torch.testing.assert_close(streamed[0], whole[0], rtol=1e-5, atol=1e-5)
-    for ours, plain in zip(streamed[1], whole[1], strict=True):
+    torch.testing.assert_close(streamed[0], full[0], rtol=1e-5, atol=1e-5)
+    for ours, plain in zip(streamed[1], full[1], strict=True):
         assert ours.dtype == plain.dtype == dtype
         torch.testing.assert_close(ours, plain, rtol=2e-2, atol=2e-2 * plain.abs().max().item())
 
@@ -214,28 +214,28 @@ def test_an_anchor_with_all_negatives_masked_has_zero_loss(negatives, blocks):
     assert moved[1].nonzero().tolist() == [[1], [6]]
 
 
-@pytest.mark.parametrize(("weigh", "times"), [(torch.mean, 1), (lambda value: value[1:].sum(), 2)])
-def test_the_gradient_of_a_mean_is_precomputed(weigh, times, blocks):
+@pytest.mark.parametrize(("weighting", "times"), [(torch.mean, 1), (lambda value: value[1:].sum(), 2)])
+def test_the_gradient_of_a_mean_is_precomputed(weighting, times, blocks):
     blocks(70)
-    asked = []
+    requested = []
 
     def mask(rows):
-        asked.extend(rows.tolist())
+        requested.extend(rows.tolist())
         return SQUARE[rows]
 
     anchors, positives, _ = (x.requires_grad_() for x in vectors(3, COUNT, DIM).unbind())
-    weigh(info_nce(anchors, positives, mask=mask)).backward()
-    assert asked == list(range(COUNT)) * times
+    weighting(info_nce(anchors, positives, mask=mask)).backward()
+    assert requested == list(range(COUNT)) * times
     with torch.no_grad():
         info_nce(anchors, positives, mask=mask)
-    assert asked == list(range(COUNT)) * (times + 1)
+    assert requested == list(range(COUNT)) * (times + 1)
 
 
-@pytest.mark.parametrize("weigh", [torch.mean, lambda value: value[1:].sum()])
-def test_backward_can_run_twice(weigh, blocks):
+@pytest.mark.parametrize("weighting", [torch.mean, lambda value: value[1:].sum()])
+def test_backward_can_run_twice(weighting, blocks):
     blocks(70)
     x = [matrix.requires_grad_() for matrix in vectors(3, COUNT, DIM).unbind()]
-    value = weigh(info_nce(*x, hard_negative_weight=0.5))
+    value = weighting(info_nce(*x, hard_negative_weight=0.5))
     once = torch.autograd.grad(value, x, retain_graph=True)
     assert all(gradient.norm() > 1e-6 for gradient in once)
     torch.testing.assert_close(torch.autograd.grad(value, x), once, rtol=0, atol=0)
@@ -273,7 +273,7 @@ def memory(loss, count):
 
     def keep(tensor):
         storage = tensor.untyped_storage()
-        kept[storage.data_ptr()] = storage  # referenced, so that its address is not reused
+        kept[storage.data_ptr()] = storage  # keeps a reference, so that its address is not reused
         return tensor
 
     x = [matrix.requires_grad_() for matrix in vectors(3, count, 4).float()]

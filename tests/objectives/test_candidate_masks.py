@@ -30,17 +30,17 @@ def ids(count, texts, seed=0):
 def test_row_mask_of_below_positive_matches_the_full_mask(similarity):
     anchors, positives = vectors(2, 7, 5)
     candidates = vectors(9, 5, seed=1)
-    whole = below_positive(anchors, positives, candidates, margin=0.1, similarity=similarity)
+    full = below_positive(anchors, positives, candidates, margin=0.1, similarity=similarity)
     mask = below_positive_row_mask(anchors, positives, candidates, margin=0.1, similarity=similarity)
-    assert whole.any() != whole.all()
-    assert torch.equal(mask(SOME), whole[SOME])
+    assert full.any() != full.all()
+    assert torch.equal(mask(SOME), full[SOME])
 
 
 def test_row_mask_of_distinct_rows_matches_the_full_mask():
     columns = [ids(9, 12, seed) for seed in range(3)]
-    whole = distinct_rows(*columns)
-    assert whole.any() != whole.all()
-    assert torch.equal(distinct_row_mask(*columns)(SOME), whole[SOME])
+    full = distinct_rows(*columns)
+    assert full.any() != full.all()
+    assert torch.equal(distinct_row_mask(*columns)(SOME), full[SOME])
 
 
 def not_known_positive_by_loops(anchors, positives, candidates):
@@ -85,8 +85,8 @@ def test_masked_fraction_counts_known_negatives_only():
     found = masked_fraction(lambda rows: mask[rows], lambda rows: known[rows], 7, 9, device=cpu)
     assert 0 < found < 1
     assert found.item() == pytest.approx(expected)
-    nothing = torch.zeros(7, 9, dtype=torch.bool)
-    assert masked_fraction(lambda rows: mask[rows], lambda rows: nothing[rows], 7, 9, device=cpu).item() == 0
+    no_negatives = torch.zeros(7, 9, dtype=torch.bool)
+    assert masked_fraction(lambda rows: mask[rows], lambda rows: no_negatives[rows], 7, 9, device=cpu).item() == 0
 
 
 def test_distinct_rows_match_the_reference_loops():

@@ -117,7 +117,7 @@ def test_extreme_vectors_give_finite_values_and_gradients(name, kind, temperatur
     assert value.isfinite().all()
     assert len(value) >= 4
     expected = OBJECTIVES[name](x.detach().double(), labels, temperature)
-    if kind != "tiny":  # whose lengths are 0 in float32
+    if kind != "tiny":  # their lengths are 0 in float32
         # A cosine has seven digits, and a logit is up to 1e4 times as large.
         torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-6 / temperature)
     value.sum().backward()

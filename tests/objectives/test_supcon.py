@@ -33,7 +33,7 @@ def test_gradients_match_finite_differences():
 @pytest.mark.parametrize("temperature", [1.0, 0.1])
 @pytest.mark.parametrize("count", [2, 7])
 def test_one_class_gives_log_of_the_others(count, temperature):
-    # Equal or orthogonal, all others are alike.
+    # Whether equal or orthogonal, all others have the same similarity.
     for z in (torch.ones(count, 3, dtype=torch.float64), torch.eye(count, dtype=torch.float64)):
         value = supcon(z, torch.zeros(count, dtype=torch.long), temperature=temperature)
         assert value.tolist() == pytest.approx([log(count - 1)] * count)

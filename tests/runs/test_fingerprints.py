@@ -33,7 +33,7 @@ def test_a_fingerprint_is_the_same_in_every_version() -> None:
     assert fingerprint_rows() == "e3b0c44298fc1c14"
 
 
-def test_a_model_is_its_files(tmp_path: Path) -> None:
+def test_the_fingerprint_of_a_model_depends_on_its_files(tmp_path: Path) -> None:
     folder = save_tiny(tmp_path / "tiny")
     found = fingerprint_model(folder)
     shutil.copytree(folder, tmp_path / "copy")

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from nearfar.runs.group import FILE, is_run_name, runs_of
+from nearfar.runs.group import GROUP_FILE, is_run_name, runs_of
 from nearfar.types import NearfarError
 
 
 def write(folder: Path, content: object) -> Path:
-    (folder / FILE).write_text(content if isinstance(content, str) else json.dumps(content))
+    (folder / GROUP_FILE).write_text(content if isinstance(content, str) else json.dumps(content))
     return folder
 
 

@@ -20,8 +20,8 @@ def collecting() -> Iterator[None]:
     gc.set_threshold(*threshold)
 
 
-def test_nothing_is_collected_inside_and_everything_can_be_collected_afterwards() -> None:
-    """Runs in a process of its own, because ``gc.collect`` does nothing while another thread collects."""
+def test_the_collector_is_paused_inside_and_restored_afterwards() -> None:
+    """Runs in its own process, because ``gc.collect`` does nothing while another thread collects."""
     code = """if True:
         import gc, weakref
         from nearfar.runtime import garbage_collection
@@ -47,8 +47,8 @@ def test_nothing_is_collected_inside_and_everything_can_be_collected_afterwards(
         gc.collect()
         assert cycle() is None
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr
 
 
 def test_an_error_inside_leaves_the_collector_on() -> None:
@@ -64,7 +64,7 @@ def test_a_collector_that_is_off_stays_off() -> None:
     assert not gc.isenabled()
 
 
-def test_what_the_program_froze_stays_frozen() -> None:
+def test_objects_frozen_by_the_program_stay_frozen() -> None:
     kept: list[object] = [[]]
     gc.freeze()
     with garbage_collection.paused():
@@ -73,8 +73,8 @@ def test_what_the_program_froze_stays_frozen() -> None:
     assert not any(one is kept for one in gc.get_objects())  # without frozen objects
 
 
-def said(call: str) -> list[str]:
-    """State seen by exit handlers: they are called last to first, so that the first one runs after nearfar's."""
+def exit_states(call: str) -> list[str]:
+    """Return the state seen by exit handlers, which run last to first: the first one runs after that of nearfar."""
     code = f"""if True:
         import atexit, gc, sys
         from nearfar import cli
@@ -82,13 +82,13 @@ def said(call: str) -> list[str]:
         {call}
         atexit.register(lambda: print("first", gc.get_freeze_count() > 0))
     """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.splitlines()[1:]
+    completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return completed.stdout.splitlines()[1:]
 
 
 def test_the_program_freezes_its_objects_after_others_have_cleaned_up() -> None:
-    assert said('sys.argv = ["nearfar", "--version"]; cli.main()') == ["first False", "last True"]
+    assert exit_states('sys.argv = ["nearfar", "--version"]; cli.main()') == ["first False", "last True"]
 
 
 def test_a_call_within_another_program_freezes_nothing() -> None:
-    assert said('cli.main(["--version"])') == ["first False", "last False"]
+    assert exit_states('cli.main(["--version"])') == ["first False", "last False"]

@@ -19,7 +19,7 @@ PI = "processor\t: 0\nFeatures\t: fp asimd\n"
 
 
 @pytest.fixture(autouse=True)
-def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def _clear_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA"):
         monkeypatch.delenv(name, raising=False)
 
@@ -108,12 +108,12 @@ def test_other_devices_are_not_native(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_slowdown_is_a_ratio_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fastest(left: torch.Tensor, right: torch.Tensor) -> float:
+    def mock_time(left: torch.Tensor, right: torch.Tensor) -> float:
         assert left.shape == right.shape
         return {torch.bfloat16: 6.0, torch.float32: 2.0}[left.dtype]
 
     with monkeypatch.context() as patch:
-        patch.setattr(bf16_support, "_fastest", fastest)
+        patch.setattr(bf16_support, "_fastest", mock_time)
         assert bf16_support.bf16_slowdown() == 3.0
     monkeypatch.setattr(bf16_support, "TIME_BUDGET", 0.0)
     assert 0 < bf16_support.bf16_slowdown() < float("inf")

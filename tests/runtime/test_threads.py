@@ -22,13 +22,13 @@ print(*(f"{{name}}={{os.environ.get(name)}}" for name in {names!r}))
 """
 
 
-def environment_after(argv: list[str], **own: str) -> dict[str, str]:
+def environment_after(argv: list[str], **variables: str) -> dict[str, str]:
     """The environment of a process after it ran the command."""
     names = [*WAIT_VARIABLES, "OMP_NUM_THREADS"]
     kept = {name: value for name, value in os.environ.items() if name not in names}
     command = [sys.executable, "-c", CODE.format(argv=argv, names=names)]
-    done = subprocess.run(command, env={**kept, **own}, capture_output=True, text=True, check=True)
-    return dict(pair.split("=") for pair in done.stdout.splitlines()[-1].split())
+    completed = subprocess.run(command, env={**kept, **variables}, capture_output=True, text=True, check=True)
+    return dict(pair.split("=") for pair in completed.stdout.splitlines()[-1].split())
 
 
 def test_the_command_line_sets_them_before_torch_is_imported() -> None:
@@ -90,8 +90,8 @@ def test_processes_started_inside_inherit_them(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch.delenv(name, raising=False)
     code = f"import os; print(*(os.environ[name] for name in {sorted(WAIT_VARIABLES)!r}))"
     with threads.child_environment():
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.split() == [WAIT_VARIABLES[name] for name in sorted(WAIT_VARIABLES)]
+        completed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert completed.stdout.split() == [WAIT_VARIABLES[name] for name in sorted(WAIT_VARIABLES)]
     assert not set(WAIT_VARIABLES) & set(os.environ)
     monkeypatch.setenv("OMP_WAIT_POLICY", "ACTIVE")
     with threads.child_environment():
@@ -114,6 +114,6 @@ def test_worker_processes_inherit_them(tmp_path: Path, monkeypatch: pytest.Monke
     for name in WAIT_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(SpawnProcess, "start", start)
-    work = workers.WorkerConfig(tmp_path, "mean", 8, normalize=False, bf16=False)
+    config = workers.WorkerConfig(tmp_path, "mean", 8, normalize=False, bf16=False)
     with pytest.raises(Started, match=f"^{threads.SPIN_COUNT}$"):
-        next(workers.encode_in_processes(iter(()), work, ["cpu"]))
+        next(workers.encode_in_processes(iter(()), config, ["cpu"]))

@@ -126,7 +126,7 @@ def test_a_full_disk_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     kept = values(modules)
     steps(modules, optimiser, 2)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # the kernel refuses any byte beyond
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))  # the kernel refuses to write more bytes
     try:
         with pytest.raises(NearfarError, match=r"checkpoint: cannot be written \(.*The previous version is unchanged"):
             checkpoints.save(Progress(step=2), modules, optimiser)

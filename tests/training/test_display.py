@@ -122,11 +122,11 @@ def test_lines_after_the_checkpoint_and_incomplete_lines_are_removed(tmp_path: P
     for step in (1, 2, 3, 4):
         metrics.on_step(report(step))
     metrics.on_evaluate(4, EVALUATION, best=True)
-    whole = file.read_text().splitlines()
+    lines = file.read_text().splitlines()
     for rest in ('{"step": 5, "epo', '{"step": 5, "epoch": 0, "loss": 1'):
-        file.write_text("\n".join([*whole, rest]))
+        file.write_text("\n".join([*lines, rest]))
         MetricsFile(file, resume_at=2)
-        assert file.read_text().splitlines() == whole[:3]
+        assert file.read_text().splitlines() == lines[:3]
     MetricsFile(file, resume_at=2).on_step(report(3))
     assert [json.loads(line)["step"] for line in file.read_text().splitlines()] == [0, 1, 2, 3]
 

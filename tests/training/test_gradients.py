@@ -95,8 +95,8 @@ def test_micro_batches_give_the_gradient_of_the_batch(method: str, folder: Path)
 @pytest.mark.parametrize("method", METHODS)
 def test_micro_batches_stay_within_the_token_limit(method: str, folder: Path) -> None:
     """Counts the tokens of each micro-batch that the encoder gets with gradient."""
-    beside = {"mlm_weight": 0.1} if hasattr(METHODS[method], "mlm_weight") else {}
-    run = prepare(config(method, folder, model=str(folder / "tiny"), **beside))
+    extra = {"mlm_weight": 0.1} if hasattr(METHODS[method], "mlm_weight") else {}
+    run = prepare(config(method, folder, model=str(folder / "tiny"), **extra))
     parts = next(run.mixture.epoch(0))
     read: list[int] = []
 
@@ -106,14 +106,14 @@ def test_micro_batches_stay_within_the_token_limit(method: str, folder: Path) ->
 
     hook = run.encoder.backbone.register_forward_pre_hook(count, with_kwargs=True)
     gradients(run, parts, None)
-    whole = sum(read)
+    total = sum(read)
     longest = max(run.texts.lengths([text for _, batch, _ in parts for text in batch.sentences]))
     for tokens in (longest, 3 * longest):
         read.clear()
         gradients(run, parts, None, tokens=tokens)
         assert len(read) > len(parts)
         assert max(read) <= tokens
-        assert sum(read) == whole
+        assert sum(read) == total
         # neighbours that fit together are in one micro-batch
         assert sum(one + other <= tokens for one, other in pairwise(read)) < len(parts)
     hook.remove()
@@ -144,12 +144,12 @@ def test_dropout_is_the_same_both_times(method: str, folder: Path) -> None:
         module.zero_grad()
     seed_rng(7, 3, 0, "items")
     items = objective.extract_items(batch)
-    made = []
-    for piece, start in enumerate(range(0, len(items), 3)):
-        seed_rng(7, 3, 0, "rows", 0, piece)
-        made.append(objective.represent(items[start : start + 3]))
+    computed_rows = []
+    for micro_batch, start in enumerate(range(0, len(items), 3)):
+        seed_rng(7, 3, 0, "rows", 0, micro_batch)
+        computed_rows.append(objective.represent(items[start : start + 3]))
     seed_rng(7, 3, 0, "loss")
-    total = objective.loss_fn(batch, torch.cat(made)).total
+    total = objective.loss_fn(batch, torch.cat(computed_rows)).total
     total.backward()
     assert_close(cached, (float(total.detach()), collected(run)))
     # dropout is active: other masks give another loss
@@ -171,8 +171,8 @@ def test_two_objectives_add_up(folder: Path) -> None:
     assert [weight for *_, weight in parts] == [1.0, 0.25]
     assert len(parts[1][1].rows) == 6
     assert_close(gradients(mixed, parts, None), plain(mixed, parts))
-    alone = gradients(mixed, parts[:1], None)[0], gradients(mixed, ((*parts[1][:2], 1.0),), None)[0]
-    assert gradients(mixed, parts, None)[0] == pytest.approx(alone[0] + 0.25 * alone[1], rel=1e-5)
+    separate = gradients(mixed, parts[:1], None)[0], gradients(mixed, ((*parts[1][:2], 1.0),), None)[0]
+    assert gradients(mixed, parts, None)[0] == pytest.approx(separate[0] + 0.25 * separate[1], rel=1e-5)
 
 
 def test_masked_language_modelling_as_second_objective(folder: Path) -> None:

@@ -37,8 +37,8 @@ def test_groups() -> None:
     assert groups == [(3, 0.0, 0.1), (1, 0.5, 0.3), (1, 0.0, 0.3)]
     set_learning_rate(optimiser, 0.5)
     assert [group["lr"] for group in optimiser.param_groups] == pytest.approx([0.05, 0.15, 0.15])
-    alone = adamw(encoder, [], learning_rate=0.1, head_learning_rate=None, weight_decay=0, beta2=0.9)
-    assert [(group["lr"], group["betas"]) for group in alone.param_groups] == [(0.1, (0.9, 0.9))]
+    without_head = adamw(encoder, [], learning_rate=0.1, head_learning_rate=None, weight_decay=0, beta2=0.9)
+    assert [(group["lr"], group["betas"]) for group in without_head.param_groups] == [(0.1, (0.9, 0.9))]
 
 
 def test_one_step_is_adamw() -> None:

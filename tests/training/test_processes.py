@@ -10,11 +10,11 @@ from nearfar.types import NearfarError
 
 
 def test_one_process() -> None:
-    alone = Processes()
-    assert (alone.rank, alone.size, alone.is_main) == (0, 1, True)
-    assert list(range(7))[alone.share] == list(range(7))
-    assert alone.any_process(True) is True
-    assert alone.any_process(False) is False
+    processes = Processes()
+    assert (processes.rank, processes.size, processes.is_main) == (0, 1, True)
+    assert list(range(7))[processes.share] == list(range(7))
+    assert processes.any_process(True) is True
+    assert processes.any_process(False) is False
     assert not distributed.is_initialized()
     leave_process_group()  # there is no process group
 
@@ -64,8 +64,10 @@ def test_the_first_process_broadcasts_values_and_errors(monkeypatch: pytest.Monk
 
 
 def test_other_processes_receive_values_and_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[object] = [("value", "all is well"), ("error", "run: is in the way.")]
-    monkeypatch.setattr(module.distributed, "broadcast_object_list", lambda words: words.__setitem__(0, told.pop(0)))
+    messages: list[object] = [("value", "all is well"), ("error", "run: is in the way.")]
+    monkeypatch.setattr(
+        module.distributed, "broadcast_object_list", lambda words: words.__setitem__(0, messages.pop(0))
+    )
     assert one_of_two(1).broadcast_from_first(never) == "all is well"
     with pytest.raises(NearfarError, match="is in the way"):
         one_of_two(1).broadcast_from_first(never)
@@ -93,11 +95,11 @@ def test_gathered_rows_are_in_the_order_of_the_items(size: int, total: int, monk
     def all_gather(out: list[torch.Tensor], own: torch.Tensor) -> None:
         assert len(own) == longest
         for rank, slot in enumerate(out):
-            slot.fill_(-1)  # padding may hold anything
+            slot.fill_(-1)  # padding may have any values
             slot[: len(rows[rank::size])] = rows[rank::size]
 
-    def broadcast(told: list[object]) -> None:
-        told[0] = ("value", (rows.shape[1:], rows.dtype, "cpu"))
+    def broadcast(message: list[object]) -> None:
+        message[0] = ("value", (rows.shape[1:], rows.dtype, "cpu"))
 
     monkeypatch.setattr(module.distributed, "all_gather", all_gather)
     monkeypatch.setattr(module.distributed, "broadcast_object_list", broadcast)
@@ -140,8 +142,8 @@ def test_gradients_are_reduced_in_buckets_without_missing_ones(monkeypatch: pyte
 
 
 def test_leave_process_group_destroys_the_group(monkeypatch: pytest.MonkeyPatch) -> None:
-    left: list[bool] = []
+    destroyed: list[bool] = []
     monkeypatch.setattr(module.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(module.distributed, "destroy_process_group", lambda: left.append(True))
+    monkeypatch.setattr(module.distributed, "destroy_process_group", lambda: destroyed.append(True))
     leave_process_group()
-    assert left == [True]
+    assert destroyed == [True]

@@ -45,29 +45,29 @@ def rows_of(file):
     return [tuple(line.split("\t")) for line in lines[1:-1]]
 
 
-def note_of(file):
+def metadata_of(file):
     return json.loads((file.parent / f"{file.name}.json").read_text(encoding="utf-8"))
 
 
-def test_each_sentence_goes_there_and_back(models, tmp_path):
+def test_each_sentence_is_translated_forth_and_back(models, tmp_path):
     texts = [*TEXTS[:9], TEXTS[0], f"  {TEXTS[1]}\t"]
     file = back_translate(texts, tmp_path / "new" / "bt.tsv", **models, beams=2, batch_size=4)
-    there, back = (load_translator(models[way], max_length=8) for way in ("forward", "backward"))
+    forward, backward = (load_translator(models[way], max_length=8) for way in ("forward", "backward"))
     expected = []
     for text in TEXTS[:9]:
-        pivot = there.translate([text], beams=2)[0]
-        if pivot and (translation := back.translate([pivot], beams=2)[0]):
+        pivot = forward.translate([text], beams=2)[0]
+        if pivot and (translation := backward.translate([pivot], beams=2)[0]):
             expected.append((text, translation, pivot))
     assert rows_of(file) == expected
     assert len({translation for _, translation, _ in expected}) > 3
-    note = note_of(file)
-    assert note["finished"] == {
+    metadata = metadata_of(file)
+    assert metadata["finished"] == {
         "rows": len(expected),
         "empty": 9 - len(expected),
         "unchanged": 0,
         "bytes": file.stat().st_size,
     }
-    assert note["settings"] | {"digest": ""} == {
+    assert metadata["settings"] | {"digest": ""} == {
         "forward": str(models["forward"]),
         "backward": str(models["backward"]),
         "beams": 2,
@@ -78,8 +78,8 @@ def test_each_sentence_goes_there_and_back(models, tmp_path):
         "sentences": 9,
         "digest": "",
     }
-    assert len(set(note["weights"].values())) == 2
-    assert "versions" in note["provenance"]
+    assert len(set(metadata["weights"].values())) == 2
+    assert "versions" in metadata["provenance"]
 
 
 def test_from_files(models, tmp_path):
@@ -103,17 +103,17 @@ def test_sampling(models, tmp_path):
     assert first != sample("seed", temperature=9.0, seed=2)
     assert first != sample("cooler", temperature=1.0)
     assert sample("search") == sample("seeded search", seed=2)
-    assert note_of(tmp_path / "first.tsv")["settings"]["beams"] is None
+    assert metadata_of(tmp_path / "first.tsv")["settings"]["beams"] is None
 
 
 def test_batches_are_sampled_by_different_numbers(models, tmp_path):
-    texts = [f"a dog runs {'x' * n}" for n in range(12)]  # unknown words are one token: all inputs are equal
+    texts = [f"a dog runs {'x' * n}" for n in range(12)]  # unknown words become the same token, so all inputs are equal
     file = back_translate(texts, tmp_path / "bt.tsv", **models, batch_size=1, temperature=9.0)
     assert len({row[2] for row in rows_of(file)}) > 8
 
 
 @pytest.mark.parametrize("settings", [{}, {"temperature": 9.0}])
-def test_a_killed_run_ends_with_the_same_bytes(models, tmp_path, settings):
+def test_a_resumed_run_gives_the_same_bytes(models, tmp_path, settings):
     texts, settings = TEXTS[:20], {**models, **settings, "batch_size": 1}
     whole = back_translate(texts, tmp_path / "whole.tsv", **settings).read_bytes()
     file = tmp_path / "bt.tsv"
@@ -121,7 +121,7 @@ def test_a_killed_run_ends_with_the_same_bytes(models, tmp_path, settings):
     for cut in (len(whole) // 2, len(whole) - 3):
         os.truncate(file, cut)
         assert back_translate(texts, file, **settings).read_bytes() == whole
-        assert note_of(file)["finished"]["rows"] == len(rows_of(file)) > 10
+        assert metadata_of(file)["finished"]["rows"] == len(rows_of(file)) > 10
 
 
 class FakeTranslator:
@@ -145,11 +145,11 @@ class FakeTranslator:
 @pytest.fixture
 def fake(monkeypatch):
     """Sentences 0 to 17 and some others have no translation; blocks are of 8."""
-    silent = [TEXTS[place] for place in (*range(18), 23, 31, 39)]
+    untranslated = [TEXTS[index] for index in (*range(18), 23, 31, 39)]
     folders = iter(range(10**6))
 
     def load(folder, **settings):
-        return FakeTranslator(silent[::2] if next(folders) % 2 == 0 else silent[1::2])
+        return FakeTranslator(untranslated[::2] if next(folders) % 2 == 0 else untranslated[1::2])
 
     monkeypatch.setattr(FakeTranslator, "left", None)
     monkeypatch.setattr(FakeTranslator, "read", [])
@@ -161,9 +161,9 @@ def fake(monkeypatch):
 
 def test_empty_translations_are_left_out_and_counted(fake, tmp_path):
     file = back_translate([*TEXTS, "UP"], tmp_path / "bt.tsv", **fake)
-    kept = [text for place, text in enumerate(TEXTS) if place not in (*range(18), 23, 31, 39)]
+    kept = [text for index, text in enumerate(TEXTS) if index not in (*range(18), 23, 31, 39)]
     assert rows_of(file) == [(text, text.upper(), text.upper()) for text in [*kept, "UP"]]
-    assert note_of(file)["finished"] == {"rows": 20, "empty": 21, "unchanged": 1, "bytes": file.stat().st_size}
+    assert metadata_of(file)["finished"] == {"rows": 20, "empty": 21, "unchanged": 1, "bytes": file.stat().st_size}
 
 
 def without_dates(file):
@@ -175,7 +175,7 @@ def test_a_file_truncated_anywhere(fake, tmp_path):
     file = tmp_path / "bt.tsv"
     whole = back_translate(TEXTS, file, **fake).read_bytes()
     finished = without_dates(tmp_path / "bt.tsv.json")
-    ends = {place + 1 for place, byte in enumerate(whole) if byte == ord("\n")}
+    ends = {index + 1 for index, byte in enumerate(whole) if byte == ord("\n")}
     cuts = {end + step for end in ends for step in (-9, -1, 0, 1)} | set(range(0, len(HEADER) + 2, 5))
     for cut in sorted(cuts & set(range(len(whole)))):
         file.write_bytes(whole[:cut])
@@ -192,7 +192,7 @@ def test_killed_while_it_translates(fake, tmp_path):
         with pytest.raises(KeyboardInterrupt):
             back_translate(TEXTS, file, **fake)
         if file.exists():
-            assert note_of(file)["finished"] is None
+            assert metadata_of(file)["finished"] is None
         FakeTranslator.left = None
         assert back_translate(TEXTS, file, **fake).read_bytes() == whole
 
@@ -257,17 +257,17 @@ def test_other_weights_are_refused(fake, tmp_path, monkeypatch):
 
 
 def test_files_of_other_programs(fake, tmp_path):
-    mine = tmp_path / "mine.tsv"
-    mine.write_text("precious\n")
+    other_file = tmp_path / "mine.tsv"
+    other_file.write_text("precious\n")
     with pytest.raises(NearfarError, match=r"without mine\.tsv\.json"):
-        back_translate(TEXTS, mine, **fake)
+        back_translate(TEXTS, other_file, **fake)
     (tmp_path / "bt.tsv.json").write_text("[]")
     with pytest.raises(NearfarError, match="was not written by nearfar back-translate"):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
     (tmp_path / "bt.tsv.json").write_text("{")
     with pytest.raises(NearfarError, match="is not a complete JSON file"):
         back_translate(TEXTS, tmp_path / "bt.tsv", **fake)
-    assert mine.read_text() == "precious\n"
+    assert other_file.read_text() == "precious\n"
 
 
 @pytest.mark.parametrize("line", [0, 1, 3, -1])

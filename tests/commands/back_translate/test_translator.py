@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 
 @pytest.mark.parametrize("architecture", ["t5", "bart", "marian"])
-def test_a_batch_is_beam_searched_as_each_text_alone(architecture, tmp_path):
+def test_batched_beam_search_equals_each_text_alone(architecture, tmp_path):
     save_tiny_seq2seq(tmp_path, architecture=architecture)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(tmp_path).eval()
@@ -46,7 +46,7 @@ def test_a_batch_is_beam_searched_as_each_text_alone(architecture, tmp_path):
     assert all(expected)
 
 
-def test_sampling_is_from_the_whole_softmax_at_the_temperature(tmp_path):
+def test_sampling_uses_the_full_softmax_at_the_temperature(tmp_path):
     save_tiny_seq2seq(tmp_path, scale=1.0)
     translator = load_translator(tmp_path, max_length=3)
     translator.model.generation_config.update(top_k=2, top_p=0.3)  # must be overridden
@@ -62,11 +62,11 @@ def test_sampling_is_from_the_whole_softmax_at_the_temperature(tmp_path):
         written = translator.translate(["the dog runs"] * (count // 4), temperature=temperature, seed=seed)
         firsts.update(text.split()[0] if text else "" for text in written)
     words = tokenizer.convert_ids_to_tokens(range(len(logits)))
-    compared = [place for place in range(4, len(logits)) if probabilities[place] > 0.01]
+    compared = [token for token in range(4, len(logits)) if probabilities[token] > 0.01]
     assert len(compared) > 6
-    for place in compared:
+    for token in compared:
         # special tokens are removed, so the word may also come after them
-        assert firsts[words[place]] / count == pytest.approx(probabilities[place].item(), abs=0.035)
+        assert firsts[words[token]] / count == pytest.approx(probabilities[token].item(), abs=0.035)
 
 
 def test_sampling_is_seeded_and_leaves_the_random_state(folder):
@@ -156,13 +156,13 @@ def test_a_multilingual_model_needs_a_target_language(folder, monkeypatch, force
         load_translator(folder, max_length=9)
 
 
-def test_weights_have_a_digest(folder, tmp_path):
+def test_the_fingerprint_covers_the_weights(folder, tmp_path):
     assert weights_digest(folder) == weights_digest(folder)
     assert weights_digest(folder) != weights_digest(save_tiny_seq2seq(tmp_path, seed=5))
 
 
 class Hub:
-    """Stands for the hub and its cache: which revisions of one model have safetensors."""
+    """A mock of the hub and its cache: which revisions of one model have safetensors."""
 
     def __init__(self, root, *, cached=(), online=None, proposals=()):
         self.root, self.cached, self.online, self.proposals = root, dict(cached), online, proposals
@@ -196,11 +196,11 @@ class Hub:
 
 @pytest.fixture
 def hub(tmp_path, monkeypatch):
-    def make(**there):
-        made = Hub(tmp_path, **there)
-        monkeypatch.setattr(module, "snapshot_download", made.download)
-        monkeypatch.setattr(module, "get_repo_discussions", made.discussions)
-        return made
+    def make(**revisions):
+        created = Hub(tmp_path, **revisions)
+        monkeypatch.setattr(module, "snapshot_download", created.download)
+        monkeypatch.setattr(module, "get_repo_discussions", created.discussions)
+        return created
 
     return make
 
@@ -209,44 +209,44 @@ CONVERSION = SimpleNamespace(title="Adding `safetensors` variant of this model",
 OTHER = SimpleNamespace(title="Add a model card", git_reference="refs/pr/3")
 
 
-def test_a_folder_is_taken_as_it_is(folder):
+def test_a_local_folder_is_used_unchanged(folder):
     assert locate_translator(folder) == folder
     assert locate_translator(str(folder)) == folder
 
 
 @pytest.mark.parametrize("name", ["/nowhere/model", "./model", "a/b/c", "model"])
-def test_what_is_neither_folder_nor_hub_name(name, hub):
+def test_a_name_that_is_neither_folder_nor_hub_name_raises(name, hub):
     asked = hub().asked
     with pytest.raises(NearfarError, match="no such model folder"):
         locate_translator(name)
     assert not asked
 
 
-def test_the_cache_comes_before_the_hub(hub):
-    there = hub(cached={"main": True})
+def test_the_cache_has_precedence_over_the_hub(hub):
+    available = hub(cached={"main": True})
     assert locate_translator("some/model").name == "main"
-    assert not there.asked
+    assert not available.asked
 
 
 def test_a_cached_conversion_needs_no_hub(hub):
-    there = hub(cached={"main": False, "refs/pr/4": True})
+    available = hub(cached={"main": False, "refs/pr/4": True})
     assert locate_translator("some/model").name == "refs-pr-4"
-    assert not there.asked
+    assert not available.asked
 
 
 def test_the_hub(hub):
-    there = hub(online={"main": True})
+    available = hub(online={"main": True})
     assert locate_translator("some/model").name == "main"
-    assert there.asked == ["main"]
+    assert available.asked == ["main"]
 
 
 def test_the_hubs_own_conversion_replaces_pickled_weights(hub):
-    there = hub(online={"main": False, "refs/pr/4": True}, proposals=[OTHER, CONVERSION])
+    available = hub(online={"main": False, "refs/pr/4": True}, proposals=[OTHER, CONVERSION])
     assert locate_translator("some/model").name == "refs-pr-4"
-    assert there.asked == ["main", "refs/pr/4"]
+    assert available.asked == ["main", "refs/pr/4"]
 
 
-def test_pickled_weights_alone_are_refused(hub):
+def test_models_with_only_pickled_weights_are_refused(hub):
     hub(online={"main": False}, proposals=[OTHER])
     with pytest.raises(NearfarError, match="some/model: has no safetensors weights on the hub"):
         locate_translator("some/model")

@@ -19,18 +19,18 @@ from nearfar.cli import main
 from nearfar.commands.encode import command
 from nearfar.commands.encode import output as output_module
 from nearfar.commands.encode.command import encode
-from tests.encode_helpers import TEXTS, encoded, make_world, stop_after, stopped
+from tests.encode_helpers import TEXTS, encoded, make_workspace, stop_after, stopped
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return make_world(tmp_path, monkeypatch)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return make_workspace(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
     "settings", [{}, {"normalize": True}, {"pooling": "cls"}, {"precision": "bf16"}, {"dtype": "float16"}]
 )
-def test_the_embeddings_are_those_of_encode(world: Path, settings: dict[str, Any]) -> None:
+def test_embeddings_equal_those_of_encode(workspace: Path, settings: dict[str, Any]) -> None:
     encoded(**settings)
     found = np.load("x.npy")
     encoder = Encoder.from_pretrained("tiny", pooling=settings.get("pooling"))
@@ -44,7 +44,7 @@ def test_the_embeddings_are_those_of_encode(world: Path, settings: dict[str, Any
     assert sorted(os.listdir()) == ["tiny", "x.npy", "x.txt"]
 
 
-def test_one_block_has_the_bytes_of_encode_and_save(world: Path) -> None:
+def test_one_block_equals_encode_and_save_in_bytes(workspace: Path) -> None:
     assert encode("tiny", input="x.txt", output="x.npy", progress=False) == (len(TEXTS), 32)
     np.save("y.npy", Encoder.from_pretrained("tiny").encode(TEXTS))
     assert Path("x.npy").read_bytes() == Path("y.npy").read_bytes()
@@ -52,7 +52,7 @@ def test_one_block_has_the_bytes_of_encode_and_save(world: Path) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("with_texts", [False, True])
-def test_parquet(world: Path, dtype: str, with_texts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parquet(workspace: Path, dtype: str, with_texts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output_module, "ROW_GROUP", 7)
     encoded("x.parquet", dtype=dtype, with_texts=with_texts)
     encoded("x.npy", dtype=dtype)
@@ -69,7 +69,7 @@ def test_parquet(world: Path, dtype: str, with_texts: bool, monkeypatch: pytest.
     assert sorted(os.listdir()) == ["tiny", "x.npy", "x.parquet", "x.txt"]
 
 
-def test_every_kind_of_source_gives_the_same_bytes(world: Path) -> None:
+def test_every_kind_of_source_gives_the_same_bytes(workspace: Path) -> None:
     texts = [text for text in TEXTS if text]
     Path("y.txt").write_text("\n".join(texts))
     expected = encoded(source="y.txt")
@@ -82,7 +82,7 @@ def test_every_kind_of_source_gives_the_same_bytes(world: Path) -> None:
         assert encoded(source=source, column="said", overwrite=True) == expected, source
 
 
-def test_each_distinct_text_of_a_block_is_encoded_once(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_distinct_text_of_a_block_is_encoded_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     forward = Encoder.forward
     monkeypatch.setattr(Encoder, "forward", lambda self, ids: seen.append(len(ids)) or forward(self, ids))
@@ -94,14 +94,14 @@ def test_each_distinct_text_of_a_block_is_encoded_once(world: Path, monkeypatch:
     np.testing.assert_allclose(vectors, np.tile(vectors[:2], (6, 1)), atol=1e-6)
 
 
-def test_cut_texts_are_counted_over_all_runs(world: Path) -> None:
+def test_truncated_texts_are_counted_over_all_runs(workspace: Path) -> None:
     Path("y.txt").write_text("a dog runs by the river\na dog\na cat\nthe dog runs by a river\na dog\na dog\n")
     stopped(blocks=1, source="y.txt", block=2, max_length=5)
     with pytest.warns(UserWarning, match="2 of 5 distinct texts are longer than 5 tokens and were truncated"):
         encoded(source="y.txt", block=2, max_length=5, resume=True)
 
 
-def test_a_source_that_changes_while_it_is_read(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_source_that_changes_while_being_read_raises(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reads: list[list[str]] = [TEXTS, [*TEXTS[:-1], "another"]]
     monkeypatch.setattr(command, "read_texts", lambda *_: iter(reads.pop(0)))
     with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read. Start again") as error:
@@ -114,34 +114,34 @@ def test_a_source_that_changes_while_it_is_read(world: Path, monkeypatch: pytest
 
 
 @pytest.mark.long
-def test_two_processes_give_the_same_bytes_as_one(world: Path) -> None:
+def test_two_processes_give_the_same_bytes_as_one(workspace: Path) -> None:
     expected = encoded("y.npy")
     encoded(processes=2)
     np.testing.assert_allclose(np.load("x.npy"), np.load("y.npy"), atol=1e-6, rtol=0)
     assert len(expected) == Path("x.npy").stat().st_size
     again = {"block": 100, "overwrite": True}
-    assert encoded(processes=8, **again) == encoded("y.npy", **again)  # a block belongs to one process
+    assert encoded(processes=8, **again) == encoded("y.npy", **again)  # each block is encoded by one process
 
 
-def test_a_dead_process_loses_nothing(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_block_is_lost_when_a_process_dies(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded("y.npy")
 
-    def dying(blocks: Iterator[Any], *_: object, **__: object) -> Iterator[Any]:
+    def die_after_two(blocks: Iterator[Any], *_: object, **__: object) -> Iterator[Any]:
         encoder = Encoder.from_pretrained("tiny")
         for _ in range(2):
             block = next(blocks)
             yield block, encoder.encode_tokens(block.tokenized.ids)
         raise NearfarError("One of the --processes died.")
 
-    monkeypatch.setattr("nearfar.encoder.workers.encode_in_processes", dying)
+    monkeypatch.setattr("nearfar.encoder.workers.encode_in_processes", die_after_two)
     with pytest.raises(NearfarError, match=r"died\. 10 of 23 texts are done; continue with --resume\."):
         encoded(processes=2)
     assert encoded(resume=True) == expected
 
 
 @pytest.mark.long
-def test_memory_does_not_grow_with_the_number_of_lines(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The model is replaced: its shape checks, which are on only in tests, leave garbage.
+def test_memory_does_not_grow_with_the_number_of_lines(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The model is replaced: its shape checks, which are active only in tests, create garbage.
     monkeypatch.setattr(Encoder, "encode_tokens", lambda _, ids, **__: np.ones((len(ids), 32), dtype=np.float32))
     peaks = []
     for number, count in enumerate((300, 1000, 4000)):  # the first run also imports
@@ -154,7 +154,7 @@ def test_memory_does_not_grow_with_the_number_of_lines(world: Path, monkeypatch:
     assert peaks[2] - peaks[1] < 3000 * min(text, vector) / 3
 
 
-def test_ctrl_c_says_how_to_resume(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_ctrl_c_says_how_to_resume(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copy("x.txt", "my x.txt")
     words = ["encode", "tiny", "--input", "my x.txt", "--output", "x.parquet"]
     words += ["--with-texts", "--dtype", "float16", "--precision", "bf16", "--processes", "1"]
@@ -171,7 +171,7 @@ def test_ctrl_c_says_how_to_resume(world: Path, capsys: pytest.CaptureFixture[st
     assert pyarrow.parquet.read_schema("x.parquet").field("embedding").type == pyarrow.list_(pyarrow.float16(), 32)
 
 
-def test_ctrl_c_before_anything_is_done(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_before_anything_is_done(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
@@ -180,19 +180,19 @@ def test_ctrl_c_before_anything_is_done(world: Path, monkeypatch: pytest.MonkeyP
     assert sorted(os.listdir()) == ["tiny", "x.txt"]
 
 
-def test_the_progress_bar_counts_every_text(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_progress_bar_counts_every_text(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rich.progress import Progress
 
-    told: list[float] = []
+    counts: list[float] = []
     advance = Progress.advance
     monkeypatch.setattr(
-        Progress, "advance", lambda self, task, count=1: told.append(count) or advance(self, task, count)
+        Progress, "advance", lambda self, task, count=1: counts.append(count) or advance(self, task, count)
     )
     encoded(progress=True)
-    assert sum(told) == len(TEXTS)
+    assert sum(counts) == len(TEXTS)
 
 
-def test_mistakes(world: Path) -> None:
+def test_mistakes(workspace: Path) -> None:
     def refuse(message: str, source: str = "x.txt", output: str = "x.npy", **settings: Any) -> None:
         with pytest.raises(NearfarError, match=message):
             encoded(output, source=source, **settings)

@@ -1,4 +1,4 @@
-"""The unfinished output: interrupted at any moment, a run ends with the same bytes, and no finished block is lost."""
+"""Unfinished output: a run interrupted at any step resumes to the same bytes, and no finished block is lost."""
 
 import errno
 import json
@@ -15,33 +15,33 @@ from nearfar import Encoder, NearfarError
 from nearfar.commands.encode import output as output_module
 from nearfar.commands.encode.command import encode
 from nearfar.commands.encode.output import output_lock
-from tests.encode_helpers import BLOCK, TEXTS, Killed, encoded, make_world, stopped
+from tests.encode_helpers import BLOCK, TEXTS, Killed, encoded, make_workspace, stopped
 from tests.tiny import save_tiny
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return make_world(tmp_path, monkeypatch)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return make_workspace(tmp_path, monkeypatch)
 
 
 def kill_at(step: int, patch: pytest.MonkeyPatch) -> None:
     """End the process before its ``step``-th operation on a file or, for half steps, after it."""
-    acts = 0
+    operations = 0
 
-    def counted(act: Callable[..., Any]) -> Callable[..., Any]:
-        def acting(*args: Any, **kwargs: Any) -> Any:
-            nonlocal acts
-            if acts == step // 2 and step % 2 == 0:
+    def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
+        def counted_operation(*args: Any, **kwargs: Any) -> Any:
+            nonlocal operations
+            if operations == step // 2 and step % 2 == 0:
                 raise Killed
-            result = act(*args, **kwargs)
-            acts += 1
-            if acts == step // 2 + 1:
+            result = operation(*args, **kwargs)
+            operations += 1
+            if operations == step // 2 + 1:
                 raise Killed
             return result
 
-        return acting
+        return counted_operation
 
     patch.setattr(os, "fsync", counted(os.fsync))
     for name in ("replace", "unlink", "rmdir", "mkdir"):
@@ -49,8 +49,8 @@ def kill_at(step: int, patch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("output", ["x.npy", "x.parquet"])
-def test_killed_at_any_moment_it_ends_with_the_same_bytes(
-    world: Path, output: str, monkeypatch: pytest.MonkeyPatch
+def test_a_run_killed_at_any_step_resumes_to_the_same_bytes(
+    workspace: Path, output: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = Encoder.from_pretrained("tiny")
     settings: dict[str, Any] = {"with_texts": output == "x.parquet"}
@@ -79,33 +79,33 @@ def test_killed_at_any_moment_it_ends_with_the_same_bytes(
         else:
             assert sorted(os.listdir()) == sorted(["tiny", output, "x.txt"])
         steps += 1
-    assert steps > 2 * (2 * 3 + 5)  # two for each block, and those before and after the blocks
+    assert steps > 2 * (2 * 3 + 5)  # two for each block, and the ones before and after the blocks
 
 
-def test_over_several_resumes_each_block_is_encoded_once(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_over_several_resumes_each_block_is_encoded_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded("y.npy")
     seen: list[int] = []
     tokenize = Encoder.tokenize
     monkeypatch.setattr(Encoder, "tokenize", lambda self, texts: seen.append(len(texts)) or tokenize(self, texts))
     stopped(blocks=2)
     log = Path("x.npy.partial/blocks.jsonl")
-    whole = log.read_bytes()
-    assert [json.loads(line)["start"] for line in whole.splitlines()] == [0, BLOCK]
-    log.write_bytes(whole + b'{"start": 10, "te')  # killed while a block was recorded
+    content = log.read_bytes()
+    assert [json.loads(line)["start"] for line in content.splitlines()] == [0, BLOCK]
+    log.write_bytes(content + b'{"start": 10, "te')  # killed while a block was recorded
     stopped(blocks=3, resume=True)
-    assert log.read_bytes().startswith(whole)
+    assert log.read_bytes().startswith(content)
     assert len(log.read_bytes().splitlines()) == 3
     seen.clear()
     assert encoded(resume=True) == expected
     assert len(seen) == 2  # blocks 4 and 5
 
 
-def test_the_files_of_an_interrupted_run_are_not_overwritten(world: Path) -> None:
+def test_the_files_of_an_interrupted_run_are_not_overwritten(workspace: Path) -> None:
     stopped()
     before = {file.name: file.read_bytes() for file in Path("x.npy.partial").iterdir()}
-    save_tiny(world / "other", seed=1)
-    (world / "x2.txt").write_text("\n".join([*TEXTS[:-1], "a cat"]))
-    (world / "x3.txt").write_text("\n".join([*TEXTS, "a cat"]))
+    save_tiny(workspace / "other", seed=1)
+    (workspace / "x2.txt").write_text("\n".join([*TEXTS[:-1], "a cat"]))
+    (workspace / "x3.txt").write_text("\n".join([*TEXTS, "a cat"]))
 
     def refuse(message: str, **settings: Any) -> None:
         with pytest.raises(NearfarError, match=message):
@@ -126,7 +126,7 @@ def test_the_files_of_an_interrupted_run_are_not_overwritten(world: Path) -> Non
     refuse(r"--precision was fp32, is bf16( emulated)?; --dtype was", precision="bf16", dtype="float16", resume=True)
     refuse(r"--max-length was 62, is 9", max_length=9, resume=True)
     refuse(r"--block was 5, is 4", block=4, resume=True)
-    shutil.copytree("tiny", "copy")  # the same model in another folder, with its own pooling given
+    shutil.copytree("tiny", "copy")  # the same model in another folder, with its pooling given as a flag
     encode("copy", input="x.txt", output="x.npy", block=BLOCK, pooling="mean", resume=True, progress=False)
     with pytest.raises(NearfarError, match=r"x\.npy: is finished, there is nothing to resume"):
         encoded(resume=True)
@@ -135,26 +135,26 @@ def test_the_files_of_an_interrupted_run_are_not_overwritten(world: Path) -> Non
     assert encoded(overwrite=True) == Path("x.npy").read_bytes()  # encoded again
 
 
-def test_two_runs_do_not_write_one_output(world: Path) -> None:
+def test_two_runs_cannot_write_the_same_output(workspace: Path) -> None:
     with output_lock(Path("x.npy")), pytest.raises(NearfarError, match=r"x\.npy: another process is using it now"):
         encoded()
     assert not Path("x.npy.partial").exists()
     encoded()
 
 
-def test_a_damaged_folder_is_refused(world: Path) -> None:
+def test_a_damaged_folder_is_refused(workspace: Path) -> None:
     stopped()
     folder = Path("x.npy.partial")
     for name, content in (("vectors.npy", b"short"), ("settings.json", b"{"), ("blocks.jsonl", b"5\n")):
-        whole = (folder / name).read_bytes()
+        original = (folder / name).read_bytes()
         (folder / name).write_bytes(content)
         with pytest.raises(NearfarError, match=r"x\.npy\.partial.*Remove .*to start again"):
             encoded(resume=True)
-        (folder / name).write_bytes(whole)
+        (folder / name).write_bytes(original)
     encoded(resume=True)
 
 
-def test_a_full_disk_is_reported_before_and_during_the_run(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported_before_and_during_the_run(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = encoded("y.npy")
     usage = namedtuple("usage", "total used free")
     with monkeypatch.context() as patch:
@@ -164,7 +164,7 @@ def test_a_full_disk_is_reported_before_and_during_the_run(world: Path, monkeypa
         assert not Path("x.npy.partial").exists()
         patch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 3000, 3000))
         encoded()
-        with pytest.raises(NearfarError, match=r"x\.parquet: needs about"):  # needs the space twice
+        with pytest.raises(NearfarError, match=r"x\.parquet: needs about"):  # the output is written twice
             encoded("x.parquet")
     Path("x.npy").unlink()
     with monkeypatch.context() as patch:

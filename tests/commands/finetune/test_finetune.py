@@ -97,8 +97,8 @@ def assert_same_run(first: str, second: str) -> None:
     ours, theirs = (load_file(Path(run) / "model" / "model.safetensors") for run in (first, second))
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
-    told = [entry_of(results.EvaluationResult.load(Path(run) / "result.json")) for run in (first, second)]
-    assert told[0].predicted == told[1].predicted
+    entries = [entry_of(results.EvaluationResult.load(Path(run) / "result.json")) for run in (first, second)]
+    assert entries[0].predicted == entries[1].predicted
 
 
 # --- results and output files ---
@@ -107,14 +107,14 @@ def assert_same_run(first: str, second: str) -> None:
 def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     finished_run: tuple[FinetuneConfig, FinetuneResult],
 ) -> None:
-    config, done = finished_run
+    config, finished = finished_run
     run = Path(config.output)
-    left = ["config.toml", "metrics.jsonl", "model", "result.json", "result.md", "run.json"]
-    assert sorted(path.name for path in run.iterdir()) == left
+    expected_files = ["config.toml", "metrics.jsonl", "model", "result.json", "result.md", "run.json"]
+    assert sorted(path.name for path in run.iterdir()) == expected_files
     assert (run / "config.toml").read_text() == dump_toml(config)
-    assert done.steps == 32
+    assert finished.steps == 32
     result = results.EvaluationResult.load(run / "result.json")
-    assert result == done.result
+    assert result == finished.result
     assert (result.model, result.config["training_seed"]) == (config.output, config.seed)
     assert "fine-tuned" in (run / "result.md").read_text()
     entry = entry_of(result)
@@ -127,9 +127,9 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     assert np.mean([line["ce"] for line in steps[-8:]]) < 0.75 * steps[0]["ce"]
     scores = [(line["step"], line["accuracy"]) for line in metrics(config.output) if "metric" in line]
     assert [step for step, _ in scores] == [0, 5, 10, 15, 20, 25, 30, 32]
-    assert (done.start_score, done.best_score) == (scores[0][1], max(score for _, score in scores[1:]))
-    assert dict(scores)[done.best_step] == done.best_score
-    assert entry.dev_accuracy == pytest.approx(100 * done.best_score)
+    assert (finished.start_score, finished.best_score) == (scores[0][1], max(score for _, score in scores[1:]))
+    assert dict(scores)[finished.best_step] == finished.best_score
+    assert entry.dev_accuracy == pytest.approx(100 * finished.best_score)
     run_info = json.loads((run / "run.json").read_text())
     used = asdict(config) | {"precision": "fp32"}  # auto resolves to this
     assert run_info["config"] == json.loads(json.dumps(used))
@@ -153,51 +153,53 @@ def test_the_model_gives_the_results_predictions(finished_run: tuple[FinetuneCon
     assert ours.predict([(text,) for text in texts]).argmax(axis=1).tolist() == entry.predicted
 
 
-def test_in_memory_is_the_same(
+def test_finetuning_in_memory_gives_the_same_result_without_files(
     finished_run: tuple[FinetuneConfig, FinetuneResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, done = finished_run
+    config, finished = finished_run
     monkeypatch.chdir(tmp_path)
-    there = sorted(Path(config.output).parent.rglob("*"))
+    files_before = sorted(Path(config.output).parent.rglob("*"))
     again = finetune_in_memory(config, load_task(config))
-    assert sorted(Path(config.output).parent.rglob("*")) == there
+    assert sorted(Path(config.output).parent.rglob("*")) == files_before
     assert not list(tmp_path.iterdir())
-    assert replace(again, result=done.result, seconds=done.seconds) == done
-    assert again.result.config == done.result.config
-    assert entry_of(again.result) == entry_of(done.result)
+    assert replace(again, result=finished.result, seconds=finished.seconds) == finished
+    assert again.result.config == finished.result.config
+    assert entry_of(again.result) == entry_of(finished.result)
 
 
 def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig, tmp_path: Path) -> None:
     config = replace(config, evaluate_every=1, schedule="constant", warmup=0.0)  # the scores vary
     finetune(config)
     history = json.loads((Path(config.output) / "run.json").read_text())["history"]
-    worse = next(
+    decreasing = next(
         step for number, (step, score) in enumerate(history) if score < max(s for _, s in history[: number + 1])
     )
-    config = replace(config, max_steps=worse)
+    config = replace(config, max_steps=decreasing)
     texts, labels = zip(*separable(40, seed=1), strict=True)
     kept = {}
     for keep in ("best", "last"):
-        done = finetune(replace(config, keep=keep, output=str(tmp_path / keep)))  # type: ignore[arg-type]
+        finished = finetune(replace(config, keep=keep, output=str(tmp_path / keep)))  # type: ignore[arg-type]
         classifier = Classifier.from_pretrained(tmp_path / keep / "model")
         found = classifier.predict([(text,) for text in texts]).argmax(axis=1)
         right = np.mean([("fruit", "pet")[label] == gold for label, gold in zip(found, labels, strict=True)])
-        assert entry_of(done.result).dev_accuracy == pytest.approx(100 * right)
-        kept[keep] = (done.best_step, done.best_score, right)
+        assert entry_of(finished.result).dev_accuracy == pytest.approx(100 * right)
+        kept[keep] = (finished.best_step, finished.best_score, right)
     assert kept["best"][:2] == kept["last"][:2]
     assert kept["last"][2] < kept["best"][2] == kept["best"][1]
     assert kept["last"][2] == metrics(str(tmp_path / "last"))[-1]["accuracy"]
 
 
-def test_another_seed_is_another_run_of_the_same_rows(
+def test_another_seed_trains_another_model_on_the_same_rows(
     config: FinetuneConfig, finished_run: tuple[FinetuneConfig, FinetuneResult]
 ) -> None:
     config = replace(config, seed=2, epochs=1)
     other, before = finetune(config), finished_run[1]
-    assert metrics(config.output)[1]["ce"] != metrics(finished_run[0].output)[1]["ce"]  # another head, another order
+    # another head and another order of rows
+    assert metrics(config.output)[1]["ce"] != metrics(finished_run[0].output)[1]["ce"]
     assert entry_of(other.result).digest == entry_of(before.result).digest
     found = compare(*(Path(run) / "result.json" for run in (config.output, finished_run[0].output)), resamples=50)
-    assert compare(config.output, finished_run[0].output, resamples=50).tasks == found.tasks  # a run is its result
+    # a run folder can be read as its result
+    assert compare(config.output, finished_run[0].output, resamples=50).tasks == found.tasks
     assert list(found.tasks) == [config.task]
     assert (found.first.training_seeds, found.second.training_seeds) == ([2], [1])
 
@@ -205,7 +207,7 @@ def test_another_seed_is_another_run_of_the_same_rows(
 # --- interrupted and resumed ---
 
 
-def stop_at(step: int, how: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+def stop_at(step: int, interrupt: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
     """At the end of this step."""
     on_step = display.MetricsFile.on_step
 
@@ -213,7 +215,7 @@ def stop_at(step: int, how: Callable[[], None], monkeypatch: pytest.MonkeyPatch)
         on_step(self, report)
         if report.step == step:
             monkeypatch.undo()
-            how()
+            interrupt()
 
     monkeypatch.setattr(display.MetricsFile, "on_step", watched)
 
@@ -227,30 +229,33 @@ def press_ctrl_c() -> None:
 
 
 @pytest.mark.parametrize(
-    ("how", "raised", "steps"), [(raise_error, RuntimeError, (4, 12, 31)), (press_ctrl_c, Interrupted, (7, 20, 32))]
+    ("interrupt", "raised", "steps"),
+    [(raise_error, RuntimeError, (4, 12, 31)), (press_ctrl_c, Interrupted, (7, 20, 32))],
 )
 def test_a_resumed_run_ends_bit_identical(
     config: FinetuneConfig,
     finished_run: tuple[FinetuneConfig, FinetuneResult],
-    how: Callable[[], None],
+    interrupt: Callable[[], None],
     raised: type[Exception],
     steps: tuple[int, ...],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     for number, step in enumerate(steps):
-        stop_at(step, how, monkeypatch)
+        stop_at(step, interrupt, monkeypatch)
         with pytest.raises(raised):
             finetune(config, resume=number > 0)
         assert not (Path(config.output) / "result.json").exists()
         kept = json.loads((Path(config.output) / "checkpoint" / "progress.json").read_text())["step"]
         assert kept == (step if raised is Interrupted else (step - 1) // 3 * 3)
-    done = finetune(config, resume=True)
+    finished = finetune(config, resume=True)
     assert_same_run(config.output, finished_run[0].output)
-    assert (done.best_step, done.start_score) == (finished_run[1].best_step, finished_run[1].start_score)
+    assert (finished.best_step, finished.start_score) == (finished_run[1].best_step, finished_run[1].start_score)
 
 
-def test_ctrl_c_while_the_last_step_is_saved_counts(config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ctrl_c_while_the_last_step_is_saved_interrupts_the_run(
+    config: FinetuneConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     config = replace(config, epochs=1)
     save = Checkpoints.save
@@ -275,8 +280,8 @@ def test_a_run_interrupted_during_the_test_resumes(config: FinetuneConfig, monke
         with pytest.raises(RuntimeError):
             finetune(config)
     assert not (Path(config.output) / "run.json").exists()
-    done = finetune(config, resume=True)
-    assert results.EvaluationResult.load(Path(config.output) / "result.json") == done.result
+    finished = finetune(config, resume=True)
+    assert results.EvaluationResult.load(Path(config.output) / "result.json") == finished.result
     assert not (Path(config.output) / "checkpoint").exists()
 
 
@@ -289,10 +294,10 @@ def test_steps_are_chosen_by_the_validation_rows_only(
     texts, labels = zip(*separable(60, seed=2), strict=True)
     mixed = random.Random(0).sample(labels, len(labels))
     test = write(tmp_path / "test.tsv", list(zip(texts, mixed, strict=True)))
-    done, other = finished_run[1], finetune(replace(config, test=test))
+    finished, other = finished_run[1], finetune(replace(config, test=test))
     assert metrics(config.output) == metrics(finished_run[0].output)
-    assert (other.best_step, other.best_score) == (done.best_step, done.best_score)
-    entries = entry_of(done.result), entry_of(other.result)
+    assert (other.best_step, other.best_score) == (finished.best_step, finished.best_score)
+    entries = entry_of(finished.result), entry_of(other.result)
     assert entries[0].predicted == entries[1].predicted
     assert entries[0].accuracy != entries[1].accuracy
 
@@ -310,11 +315,11 @@ def test_three_labels_in_pairs_by_named_columns(config: FinetuneConfig, tmp_path
     file = write(tmp_path / "pairs.tsv", rows, "question\tanswer\tkind")
     changes = {"task": file, "validation": None, "test": None, "validation_rows": 24}
     changes |= {"text_columns": ("question", "answer"), "label_column": "kind", "epochs": 10}
-    done = finetune(replace(config, **changes, balanced=True, batch_size=9))
-    entry = entry_of(done.result)
+    finished = finetune(replace(config, **changes, balanced=True, batch_size=9))
+    entry = entry_of(finished.result)
     assert (entry.classes, entry.rows) == (["fruit", "pet", "water"], 24)
     assert entry.accuracy.score > 60
-    assert done.result.config["data"][1].startswith("validation: of train, drawn by seed 0")
+    assert finished.result.config["data"][1].startswith("validation: of train, drawn by seed 0")
 
 
 def test_scores_are_a_regression(config: FinetuneConfig, tmp_path: Path) -> None:
@@ -326,11 +331,11 @@ def test_scores_are_a_regression(config: FinetuneConfig, tmp_path: Path) -> None
         for seed, (part, count) in enumerate((("train", 80), ("validation", 40), ("test", 60)))
     }
     config = replace(config, task=files["train"], validation=files["validation"], test=files["test"], epochs=6)
-    done = finetune(config)
-    entry = entry_of(done.result)
+    finished = finetune(config)
+    entry = entry_of(finished.result)
     assert entry.kind == "relatedness"
     assert entry.pearson.low > 30
-    assert done.best_score == pytest.approx(entry.dev_pearson / 100)
+    assert finished.best_score == pytest.approx(entry.dev_pearson / 100)
     lines = metrics(config.output)
     assert lines[0]["metric"] == "pearson"
     assert lines[1].keys() >= {"loss", "mse"}
@@ -347,8 +352,8 @@ def test_bf16_and_micro_batches(config: FinetuneConfig, tmp_path: Path) -> None:
     runs = [replace(config, dropout=0.0, epochs=1, output=str(tmp_path / name)) for name in ("whole", "pieces")]
     finetune(runs[0])
     finetune(replace(runs[1], micro_batch_tokens=30))
-    whole, pieces = ([line["loss"] for line in metrics(run.output) if "loss" in line] for run in runs)
-    assert whole == pytest.approx(pieces, abs=1e-3)
+    full, micro_batched = ([line["loss"] for line in metrics(run.output) if "loss" in line] for run in runs)
+    assert full == pytest.approx(micro_batched, abs=1e-3)
 
 
 # --- samples and noise ---
@@ -367,20 +372,20 @@ def test_samples_are_balanced_or_proportional(config: FinetuneConfig, tmp_path: 
     config = replace(config, task=write(tmp_path / "uneven.tsv", rows))
     share = sum(label == "fruit" for _, label in rows) / len(rows)
     assert share < 0.3
-    before, even = changed(config, sample_size=20)
-    assert [even.train.targets.count(label) for label in (0, 1)] == [10, 10]
-    _, like = changed(config, sample_size=20, sample_balanced=False)
-    assert like.train.targets.count(0) == round(20 * share)
+    before, balanced = changed(config, sample_size=20)
+    assert [balanced.train.targets.count(label) for label in (0, 1)] == [10, 10]
+    _, proportional = changed(config, sample_size=20, sample_balanced=False)
+    assert proportional.train.targets.count(0) == round(20 * share)
     _, other = changed(config, sample_size=20, sample_seed=2)
-    assert other.train.texts != even.train.texts
-    assert load_task(replace(config, sample_size=20)).train == even.train
+    assert other.train.texts != balanced.train.texts
+    assert load_task(replace(config, sample_size=20)).train == balanced.train
     whole = dict(zip(before.train.texts, before.train.targets, strict=True))
-    assert all(whole[text] == target for text, target in zip(even.train.texts, even.train.targets, strict=True))
-    assert even.sources[3] == f"20 of {len(rows)} training rows drawn, balanced over labels, sample 1"
-    assert "in the labels' proportions" in like.sources[3]
-    done = finetune(replace(config, sample_size=6, epochs=3, batch_size=16))  # fewer rows than a batch
-    assert (done.steps, done.best_step) == (3, 3)
-    assert done.result.config["data"][3].startswith("6 of")
+    assert all(whole[text] == target for text, target in zip(balanced.train.texts, balanced.train.targets, strict=True))
+    assert balanced.sources[3] == f"20 of {len(rows)} training rows drawn, balanced over labels, sample 1"
+    assert "in the labels' proportions" in proportional.sources[3]
+    finished = finetune(replace(config, sample_size=6, epochs=3, batch_size=16))  # fewer rows than a batch
+    assert (finished.steps, finished.best_step) == (3, 3)
+    assert finished.result.config["data"][3].startswith("6 of")
 
 
 @pytest.mark.parametrize("noise", ["word-dropout", "word-swap", "characters"])
@@ -411,15 +416,18 @@ def test_translations_replace_training_texts(config: FinetuneConfig, tmp_path: P
 # --- errors ---
 
 
-def test_what_cannot_be_trained_on_is_refused_and_leaves_nothing(config: FinetuneConfig, tmp_path: Path) -> None:
+def test_invalid_training_data_is_refused_and_leaves_no_files(config: FinetuneConfig, tmp_path: Path) -> None:
     def refuse(match: str, **changes: object) -> None:
         with pytest.raises(NearfarError, match=match):
             finetune(replace(config, **changes))  # type: ignore[arg-type]
         assert not Path(config.output).exists()
 
-    strange = write(tmp_path / "strange.tsv", [*separable(4), ("a bird", "bird")])
-    refuse(r"strange\.tsv, line 6: the label 'bird' is not one of the labels of .*train\.tsv: fruit, pet", test=strange)
-    refuse(r"strange\.tsv, line 6: the label 'bird'", validation=strange)
+    unknown_label = write(tmp_path / "strange.tsv", [*separable(4), ("a bird", "bird")])
+    refuse(
+        r"strange\.tsv, line 6: the label 'bird' is not one of the labels of .*train\.tsv: fruit, pet",
+        test=unknown_label,
+    )
+    refuse(r"strange\.tsv, line 6: the label 'bird'", validation=unknown_label)
     one = write(tmp_path / "one.tsv", separable(20, labels=("pet",)))
     refuse("every row has the label 'pet'; there must be at least two labels", task=one)
     three = write(tmp_path / "three.tsv", separable(60, labels=("fruit", "pet", "water")))
@@ -462,10 +470,10 @@ def test_existing_run_folders(config: FinetuneConfig, tmp_path: Path) -> None:
     config = replace(config, epochs=1)
     with pytest.raises(NearfarError, match="no run to resume"):
         finetune(config, resume=True)
-    done = finetune(config)
+    finished = finetune(config)
     with pytest.raises(NearfarError, match="already holds this run, and it is finished"):
         finetune(config)
-    assert finetune(config, resume=True) == done
+    assert finetune(config, resume=True) == finished
     with pytest.raises(NearfarError, match=r"other settings \(--sample-size, --scl-weight, --text-columns\)"):
         finetune(replace(config, scl_weight=0.1, sample_size=4, text_columns=("text",)), resume=True)
     (tmp_path / "trained").mkdir()

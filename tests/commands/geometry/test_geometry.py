@@ -1,4 +1,4 @@
-"""The verb from models and files to numbers, notes and plots; numbers against evaluate and plain formulas."""
+"""geometry from models and files to measures, notes and plots; measures against evaluate and plain formulas."""
 
 from pathlib import Path
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.long
 
 
 def letters(texts):
-    """Counts of the letters a to z: similar strings are near."""
+    """Counts of the letters a to z: similar strings have similar vectors."""
     return np.array([[text.count(chr(97 + n)) for n in range(26)] for text in texts], dtype=np.float32)
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with two tiny encoders, scored pairs and labelled texts; the working directory. No other data."""
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with two tiny encoders, scored pairs and labelled texts, and no other data."""
     make_workspace(tmp_path)
     save_tiny(tmp_path / "other", seed=1)
     write_pairs(tmp_path / "task.tsv", seed=8)
@@ -35,18 +35,18 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("load_pairs", "load_task", "load_labelled"):
         load = getattr(geometry_sets, name)
 
-        def here_alone(spec, load=load):
+        def load_local(spec, load=load):
             if spec.split(":")[0] in ("stsb", "sst2"):
                 raise NearfarError(f"{spec} is nowhere.")
             return load(spec)
 
-        monkeypatch.setattr(geometry_sets, name, here_alone)
+        monkeypatch.setattr(geometry_sets, name, load_local)
     return tmp_path
 
 
 @pytest.fixture
 def no_plots(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Numbers alone."""
+    """Disable plots."""
     monkeypatch.setattr(module, "_draw", lambda *_: [])
 
 
@@ -59,8 +59,8 @@ def read(file: str) -> list[tuple[float, str, str]]:
     return [(float(score), first, second) for score, first, second in lines]
 
 
-def test_from_flags_to_files(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["geometry", "tiny", str(world / "other"), "--output", "out", *FLAGS]) == 0
+def test_from_flags_to_files(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["geometry", "tiny", str(workspace / "other"), "--output", "out", *FLAGS]) == 0
     names = ["spectrum.png", "layers-tiny.png", "layers-other.png", "pairs.png", "labels.png"]
     assert {path.name for path in Path("out").iterdir()} == {*names, "geometry.json", "geometry.md"}
     assert all(Path("out", name).read_bytes().startswith(b"\x89PNG") for name in names)
@@ -79,25 +79,25 @@ def test_from_flags_to_files(world: Path, capsys: pytest.CaptureFixture[str]) ->
     assert f"{result.models['tiny'].uniformity:.3f}" in printed
 
 
-def test_numbers_are_of_the_distinct_texts_and_the_positive_pairs(world: Path, no_plots: None) -> None:
+def test_measures_use_distinct_texts_and_positive_pairs(workspace: Path, no_plots: None) -> None:
     rows = read("pairs.tsv")
     first = rows[0]
     with Path("pairs.tsv").open("a", encoding="utf-8") as file:
-        file.write(f"3\t{first[1]}\t{rows[1][1]}\n")  # texts that were there before
+        file.write(f"3\t{first[1]}\t{rows[1][1]}\n")  # repeated texts
     result = geometry("tiny", output="out", **OWN)
     rows = read("pairs.tsv")
     texts = sorted({text for row in rows for text in row[1:]})
     assert len(texts) < 2 * len(rows)
     x = Encoder.from_pretrained("tiny").encode(texts, normalize=True).astype(np.float64)
     cosines = x @ x.T
-    off = ~np.eye(len(texts), dtype=bool)
+    off_diagonal = ~np.eye(len(texts), dtype=bool)
     positives = [(texts.index(a), texts.index(b)) for score, a, b in rows if score > 1]
     assert 1 < len(positives) < len(rows)
     singular = np.sqrt(np.maximum(np.linalg.eigvalsh(cosines)[::-1], 0))
     model = result.models["tiny"]
     assert model.alignment == pytest.approx(np.mean([2 - 2 * cosines[i, j] for i, j in positives]), abs=1e-5)
-    assert model.uniformity == pytest.approx(np.log(np.exp(-2 * (2 - 2 * cosines[off])).mean()), abs=1e-5)
-    assert model.mean_cosine == pytest.approx(cosines[off].mean(), abs=1e-5)
+    assert model.uniformity == pytest.approx(np.log(np.exp(-2 * (2 - 2 * cosines[off_diagonal])).mean()), abs=1e-5)
+    assert model.mean_cosine == pytest.approx(cosines[off_diagonal].mean(), abs=1e-5)
     assert model.spectrum[:20] == pytest.approx((singular / singular[0])[:20], abs=1e-5)
     assert 1 < model.effective_rank < 32
     assert np.exp(-2) < model.isotropy < 1
@@ -111,10 +111,10 @@ def test_numbers_are_of_the_distinct_texts_and_the_positive_pairs(world: Path, n
     assert pairs_info.instead_of is None
 
 
-def test_layers_are_what_evaluating_with_that_pooling_gives(world: Path, no_plots: None) -> None:
+def test_scores_of_layers_equal_evaluations_with_that_pooling(workspace: Path, no_plots: None) -> None:
     layers = geometry(["tiny"], output="out", **OWN).models["tiny"].layers
     assert {pooling: len(scores) for pooling, scores in layers.items()} == {"cls": 3, "mean": 3, "max": 3}
-    assert layers["cls"][0] is None  # before the first layer every [CLS] is the same vector
+    assert layers["cls"][0] is None  # at the embedding layer all [CLS] vectors are equal
     for layer, pooling in ((0, "max"), (1, "cls"), (1, "mean"), (2, "max")):
         scored = evaluate("tiny", tasks="task.tsv", pooling=f"layer:{layer}:{pooling}", resamples=0, progress=False)
         expected = scored.tasks["task.tsv"].spearman.all.score
@@ -122,8 +122,8 @@ def test_layers_are_what_evaluating_with_that_pooling_gives(world: Path, no_plot
     assert len({score for scores in layers.values() for score in scores}) > 5
 
 
-def test_without_any_data_it_says_so_and_measures_generated_pairs(
-    world: Path, capsys: pytest.CaptureFixture[str]
+def test_without_data_a_message_is_printed_and_generated_pairs_are_measured(
+    workspace: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["geometry", "tiny", "--output", "out"]) == 0
     result = GeometryResult.load("out/geometry.json")
@@ -134,7 +134,7 @@ def test_without_any_data_it_says_so_and_measures_generated_pairs(
     assert result.task is result.labelled is result.models["tiny"].layers is None
     assert result.models["tiny"].alignment > 0
     printed = " ".join(capsys.readouterr().out.split())
-    for said in (
+    for line in (
         "Geometry on microworld:dev",
         "NOT computed on stsb:dev",
         "Left out: sst2:test. sst2:test is nowhere.",
@@ -142,13 +142,13 @@ def test_without_any_data_it_says_so_and_measures_generated_pairs(
         "--task with",
         "--labelled with",
     ):
-        assert said in printed
-        assert said in " ".join(Path("out/geometry.md").read_text(encoding="utf-8").split())
+        assert line in printed
+        assert line in " ".join(Path("out/geometry.md").read_text(encoding="utf-8").split())
 
 
-def test_generated_pairs_that_are_asked_for_are_drawn_too(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_requested_generated_pairs_are_plotted_too(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = []
-    monkeypatch.setattr(module.plots, "tsne_pairs", lambda *given, **_: drawn.append(given))
+    monkeypatch.setattr(module.plots, "tsne_pairs", lambda *arguments, **_: drawn.append(arguments))
     result = geometry({"letters": letters}, output="out", pairs="microworld:dev", progress=False)
     assert result.plots == ["spectrum.png", "pairs.png"]
     assert result.pairs.instead_of is None
@@ -163,25 +163,25 @@ def test_generated_pairs_that_are_asked_for_are_drawn_too(world: Path, monkeypat
 
 @pytest.mark.parametrize("flag", ["pairs", "task", "labelled"])
 @pytest.mark.parametrize("spec", ["stsb:dev", "nowhere.tsv"])
-def test_a_named_set_must_be_there_and_nothing_is_encoded(world: Path, flag: str, spec: str) -> None:
+def test_a_missing_named_set_raises_before_encoding(workspace: Path, flag: str, spec: str) -> None:
     with pytest.raises(NearfarError, match="nowhere"):
         geometry({"f": lambda texts: pytest.fail("encoded")}, output="out", **{**OWN, flag: spec})
 
 
-def test_sets_that_nothing_can_be_measured_on(world: Path) -> None:
+def test_sets_without_measurable_data_raise(workspace: Path) -> None:
     with pytest.raises(NearfarError, match=r"pairs\.tsv: no pair has a score above --positive-above 5; the highest"):
         geometry("tiny", output="out", **{**OWN, "positive_above": 5.0})
     Path("few.tsv").write_text("score\tsentence1\tsentence2\n5\ta\tb\n0\tc\td\n2\te\te\n5\tg\th\n")
     with pytest.raises(NearfarError, match=r"few\.tsv: 3 pairs of two different texts; a plot of pairs needs 4"):
         geometry("tiny", output="out", **{**OWN, "pairs": "few.tsv"})
-    write_labelled(world / "many.tsv", [f"l{n}" for n in range(21)] * 2)
+    write_labelled(workspace / "many.tsv", [f"l{n}" for n in range(21)] * 2)
     with pytest.raises(NearfarError, match=r"many\.tsv: has 21 labels; a plot shows at most 20"):
         geometry("tiny", output="out", **{**OWN, "labelled": "many.tsv"})
     with pytest.raises(NearfarError, match="labelled_limit = 3: must be at least 4"):
         geometry("tiny", output="out", **OWN, labelled_limit=3)
 
 
-def test_extremes_are_drawn_by_chance_among_equal_scores() -> None:
+def test_extremes_are_sampled_among_equal_scores() -> None:
     pairs = [ScoredPair(f"a{n}", f"b{n}", [0.0, 2.5, 5.0][n % 3]) for n in range(150)] + [ScoredPair("c", "c", 9.0)]
     chosen = [geometry_sets._extremes(pairs, "p", seed) for seed in (1, 1, 2)]
     assert chosen[0] == chosen[1] != chosen[2]
@@ -194,18 +194,18 @@ def test_extremes_are_drawn_by_chance_among_equal_scores() -> None:
     assert not set(most) & set(least)
 
 
-def test_labelled_texts_are_the_first_or_spread_over_a_sorted_file(world: Path, no_plots: None) -> None:
+def test_labelled_texts_are_the_first_rows_or_spread_over_a_sorted_file(workspace: Path, no_plots: None) -> None:
     seen: list[str] = []
     geometry({"f": lambda texts: seen.extend(texts) or letters(texts)}, output="out", **OWN, labelled_limit=5)
     assert [text.split()[-1] for text in seen[-5:]] == ["0", "1", "2", "3", "4"]
-    write_labelled(world / "sorted.tsv", ["x"] * 30 + ["y"] * 11)
+    write_labelled(workspace / "sorted.tsv", ["x"] * 30 + ["y"] * 11)
     options = {**OWN, "labelled": "sorted.tsv", "labelled_limit": 5}
     result = geometry({"f": lambda texts: seen.extend(texts) or letters(texts)}, output="out", **options)
     assert [text.split()[-1] for text in seen[-5:]] == ["0", "10", "20", "30", "40"]
     assert result.labelled == PlottedTexts(spec="sorted.tsv", texts=5, labels=["x", "y"])
 
 
-def test_a_function_has_no_layers_and_no_settings(world: Path, no_plots: None) -> None:
+def test_a_function_has_no_layers_and_no_settings(workspace: Path, no_plots: None) -> None:
     result = geometry({"letters": letters, "tiny": "tiny"}, output="out", **OWN)
     assert result.models["letters"].layers is None
     assert result.models["tiny"].layers is not None
@@ -218,10 +218,10 @@ def test_a_function_has_no_layers_and_no_settings(world: Path, no_plots: None) -
         geometry({"flat": lambda texts: np.zeros(3)}, output="out", **OWN)
 
 
-def test_pooling_of_all_models_and_a_run_folder(world: Path, no_plots: None) -> None:
-    (world / "run").mkdir()
-    (world / "tiny").rename(world / "run" / "model")
-    (world / "run" / "run.json").write_text("{}")
+def test_pooling_of_all_models_and_a_run_folder(workspace: Path, no_plots: None) -> None:
+    (workspace / "run").mkdir()
+    (workspace / "tiny").rename(workspace / "run" / "model")
+    (workspace / "run" / "run.json").write_text("{}")
     result = geometry(["run", "other"], output="out", **OWN, pooling="layer:1:max")
     assert [model.pooling for model in result.models.values()] == ["layer:1:max"] * 2
     assert result.models["run"].model == "run"
@@ -232,13 +232,13 @@ def test_pooling_of_all_models_and_a_run_folder(world: Path, no_plots: None) -> 
     assert abs(result.models["run"].alignment - again.alignment) > 1e-3
 
 
-def test_a_collapsed_space_is_said_to_be_one(world: Path, no_plots: None) -> None:
+def test_a_collapsed_space_is_reported(workspace: Path, no_plots: None) -> None:
     result = geometry({"flat": lambda texts: np.ones((len(texts), 8))}, output="out", **OWN)
     assert "collapsed" in result.models["flat"].warning
     assert "flat: The embeddings have collapsed" in geometry_markdown(result)
 
 
-def test_models_are_named_by_what_tells_them_apart() -> None:
+def test_models_are_named_by_the_distinguishing_part_of_their_path() -> None:
     assert list(module._name_models("a/b/model")) == ["model"]
     assert list(module._name_models(["owner/name", Path("/x/tiny")])) == ["name", "tiny"]
     assert module._name_models(["runs/a/model", "runs/b/model"]) == {
@@ -273,7 +273,7 @@ def test_models_are_named_by_what_tells_them_apart() -> None:
         ),
     ],
 )
-def test_mistakes_are_one_line(world: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_line(workspace: Path, words: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(words.split()) == 2
     assert message in " ".join(capsys.readouterr().err.split())
 

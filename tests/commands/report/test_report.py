@@ -1,4 +1,4 @@
-"""The report from folders to pages: what may be named, what is missing, what is damaged."""
+"""The report from folders to pages: accepted inputs, missing parts, and damaged files."""
 
 import json
 import re
@@ -33,8 +33,8 @@ TASKS = {"one": 70.0, "two": 60.0}
 
 
 @pytest.fixture
-def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory: a run, a group, results of two settings and of a single model, and a geometry."""
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory, with a run, a group, results of two settings and of a single model, and a geometry."""
     monkeypatch.chdir(tmp_path)
     write_run(Path("runs/alone"), seed=5)
     write_group(Path("runs/group"))
@@ -70,8 +70,8 @@ def write_group(folder: Path) -> None:
     write_json(folder / "group.json", {"schema": 1, "kind": "group", "runs": ["seed-1", "seed-2"]})
 
 
-def made(*what: str, **settings: Any) -> ParsedPage:
-    """The page, read."""
+def load_page(*what: str, **settings: Any) -> ParsedPage:
+    """Return the parsed page."""
     report(what, output="out.html", **{"resamples": 200, "progress": False} | settings)
     return ParsedPage(Path("out.html").read_text(encoding="utf-8"))
 
@@ -84,7 +84,7 @@ def table_of(page: ParsedPage, title: str) -> dict[str, list[str]]:
 EVERYTHING = ("runs/alone", "runs/group", "results/scl-1.json", "ce", "base.json", "geo", "results/scl-2.json")
 
 
-def test_from_flags_to_both_files(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_from_flags_to_both_files(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--output", "new/page.html", "--resamples", "200", "--title", "All <of> it"]
     assert main(["report", *EVERYTHING, *flags]) == 0
     assert "Wrote the report to new/page.html and, as Markdown, to new/page.md" in capsys.readouterr().out
@@ -101,7 +101,7 @@ def test_from_flags_to_both_files(world: Path, capsys: pytest.CaptureFixture[str
     assert Path("new/page.md").read_text(encoding="utf-8").startswith("# All \\<of\\> it\n")
 
 
-def test_the_same_files_give_the_same_page_to_the_byte(world: Path) -> None:
+def test_the_same_files_give_the_same_page_to_the_byte(workspace: Path) -> None:
     pages = []
     for name in ("a.html", "b.html"):
         report([Path(one) for one in EVERYTHING], output=name, title="t", resamples=100, progress=False)
@@ -109,28 +109,30 @@ def test_the_same_files_give_the_same_page_to_the_byte(world: Path) -> None:
     assert pages[0] == pages[1]
 
 
-def noisy(noise: float, seed: int = 0):
-    """Encodes texts that end in a score, so that pairs have cosines near it."""
+def noisy_encoder(noise: float, seed: int = 0):
+    """An encoder of texts that end in a score, with cosines of pairs near this score."""
 
     def encode(texts: Sequence[str]) -> np.ndarray:
         rng = np.random.default_rng(seed)
-        turn = [0.0 if text.startswith("left") else 80 - 15 * float(text.split()[2]) for text in texts]
-        turn = np.radians(turn + noise * rng.normal(size=len(texts)))
-        return np.stack([np.cos(turn), np.sin(turn)], axis=1)
+        angle = [0.0 if text.startswith("left") else 80 - 15 * float(text.split()[2]) for text in texts]
+        angle = np.radians(angle + noise * rng.normal(size=len(texts)))
+        return np.stack([np.cos(angle), np.sin(angle)], axis=1)
 
     return encode
 
 
-def test_marks_are_those_of_a_comparison_of_the_same_files(world: Path) -> None:
+def test_marks_match_a_comparison_of_the_same_files(workspace: Path) -> None:
     gold = np.random.default_rng(0).integers(0, 11, 120) / 2
     rows = [f"{score}\tleft {n}\tright {n} {score}" for n, score in enumerate(gold)]
     Path("p.tsv").write_text("\n".join(["score\tsentence1\tsentence2", *rows]) + "\n", encoding="utf-8")
     for seed, (name, noise) in enumerate((("good", 10.0), ("near", 11.0), ("bad", 35.0))):
-        evaluate(noisy(noise, seed), pairs=["p.tsv"], resamples=50, name=name, output=f"{name}.json", progress=False)
+        evaluate(
+            noisy_encoder(noise, seed), pairs=["p.tsv"], resamples=50, name=name, output=f"{name}.json", progress=False
+        )
     tested = compare("good.json", "near.json", "bad.json", resamples=500, progress=False)
     verdicts = {tuple(one.pair): one.tasks["p.tsv"] for one in tested.comparisons}
     assert [verdicts[pair].separable for pair in ((0, 1), (0, 2))] == [False, True]
-    page = made("good.json", "near.json", "bad.json", resamples=500)
+    page = load_page("good.json", "near.json", "bad.json", resamples=500)
     scores = {name: cells[0] for name, cells in table_of(page, "model").items()}
     assert re.fullmatch(r"\d\d\.\d\d \* \[.*\]", scores["good"])
     assert re.fullmatch(r"\d\d\.\d\d = \[.*\]", scores["near"])
@@ -139,38 +141,38 @@ def test_marks_are_those_of_a_comparison_of_the_same_files(world: Path) -> None:
     shown = f"by {test.difference:.2f} [{test.low:.2f}, {test.high:.2f}], p {test.p_holm:.4f}"
     assert f"It is significantly better than bad ({shown})." in page.text
     assert "It is not significantly different from near (" in page.text
-    page = made("bad.json", "good.json", "near.json", resamples=500)
+    page = load_page("bad.json", "good.json", "near.json", resamples=500)
     assert "It is significantly better than bad (" in page.text
 
 
-def test_when_a_comparison_is_computed(world: Path) -> None:
-    assert "Computed for this page" in made("base.json", "ce").text
-    assert "Computed for this page" not in made("base.json", "ce", compare="no").text
+def test_when_a_comparison_is_computed(workspace: Path) -> None:
+    assert "Computed for this page" in load_page("base.json", "ce").text
+    assert "Computed for this page" not in load_page("base.json", "ce", compare="no").text
     sides = [side(name, evaluation(name, TASKS)) for name in "AB"]
     row = row_of(70.0, 70.0, separable=False)
     write_json(Path("c.json"), comparison(*sides, {"one": row}))
-    page = made("base.json", "ce", "c.json")
+    page = load_page("base.json", "ce", "c.json")
     assert "Computed for this page" not in page.text
     assert "From c.json" in page.text
-    assert "Computed for this page" in made("base.json", "ce", "c.json", compare="yes").text
+    assert "Computed for this page" in load_page("base.json", "ce", "c.json", compare="yes").text
     for number in range(6):
         write_json(Path(f"many/{number}.json"), evaluation(f"m{number}", TASKS))
-    assert "Computed for this page" not in made("many", "base.json").text
+    assert "Computed for this page" not in load_page("many", "base.json").text
     with pytest.raises(NearfarError, match="--compare yes: a comparison needs two evaluated sides, and there are 1"):
-        made("base.json", compare="yes")
+        load_page("base.json", compare="yes")
 
 
-def test_sides_that_cannot_be_compared_are_shown_all_the_same(world: Path) -> None:
+def test_sides_that_cannot_be_compared_are_still_shown(workspace: Path) -> None:
     other = evaluation("other", {"one": 99.0})
     other["tasks"]["one"]["subsets"]["only"]["digest"] = "e"
     write_json(Path("other.json"), other)
-    page = made("base.json", "other.json")
+    page = load_page("base.json", "other.json")
     assert "No comparison was computed: base.json and other.json were scored on different data" in page.text
     with pytest.raises(NearfarError, match="were scored on different data"):
-        made("base.json", "other.json", compare="yes")
+        load_page("base.json", "other.json", compare="yes")
 
 
-def test_what_is_missing_is_noted(world: Path) -> None:
+def test_missing_parts_are_noted(workspace: Path) -> None:
     write_run(Path("r/going"), seed=1, finished=False)
     with Path("r/going/metrics.jsonl").open("a") as stream:
         stream.write('{"step": 11, "lo')
@@ -180,7 +182,7 @@ def test_what_is_missing_is_noted(world: Path) -> None:
     Path("runs/group/group.json").unlink()
     write_json(Path("other/group.json"), {"kind": "group", "runs": ["gone"]})
     write_json(Path("copied.run.json"), training_record(8))
-    page = made("r/going", "r/bare", "runs/group", "other", "copied.run.json")
+    page = load_page("r/going", "r/bare", "runs/group", "other", "copied.run.json")
     for sentence in (
         "r/going: has no run.json, so it is not finished: it was stopped or is still running.",
         "r/going/metrics.jsonl: its last line is incomplete and was skipped.",
@@ -197,79 +199,81 @@ def test_what_is_missing_is_noted(world: Path) -> None:
     assert rows["copied"][2] == "8"
 
 
-def test_a_model_has_one_name(world: Path) -> None:
-    """Its run, its evaluations and its geometry are told under the run's name; the title says it once."""
-    for place in ("results", "again"):
-        write_json(Path(f"{place}/alone.json"), evaluation("runs/alone", TASKS, seed=5))
+def test_a_model_has_one_name(workspace: Path) -> None:
+    """Run, evaluations and geometry are shown under the name of the run; the title has it once."""
+    for folder in ("results", "again"):
+        write_json(Path(f"{folder}/alone.json"), evaluation("runs/alone", TASKS, seed=5))
     write_json(Path("results/group.json"), evaluation("./runs/group/seed-1/model", TASKS, seed=1))
     spaces = geometry("a", "b")
     spaces["models"]["a"]["model"] = "runs/alone"
     write_json(Path("geo/geometry.json"), spaces)
-    page = made("runs/alone", "results/alone.json", "results/group.json", "runs/group", "geo", "base.json")
+    page = load_page("runs/alone", "results/alone.json", "results/group.json", "runs/group", "geo", "base.json")
     assert page.headings[0] == (1, "Report: alone, group/seed-1, base and 2 more")
     assert list(table_of(page, "model"))[1:] == ["alone", "group/seed-1", "base"]
     assert table_of(page, "measure").keys() >= {"alignment"}
     assert "runs/alone:" not in page.text
     assert next(table for table in page.tables if table[0][0] == "measure")[0][1:] == ["alone", "b"]
-    page = made("results/alone.json", "again/alone.json")
+    page = load_page("results/alone.json", "again/alone.json")
     assert page.headings[0] == (1, "Report: runs/alone")
-    page = made("results/alone.json", "again/alone.json", "runs/alone")
+    page = load_page("results/alone.json", "again/alone.json", "runs/alone")
     assert page.headings[0] == (1, "Report: alone")
     assert list(table_of(page, "model"))[1:] == ["alone (results/alone.json)", "alone (again/alone.json)"]
 
 
-def test_what_was_fine_tuned(world: Path) -> None:
+def test_fine_tuned_models_are_shown(workspace: Path) -> None:
     rows = [f"{('red', 'blue')[n % 2]} dog {'a ' * (n % 7)}\t{('warm', 'cold')[n % 2]}" for n in range(60)]
     Path("mine.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n", encoding="utf-8")
     shared = {"model": str(save_tiny_for_pairs(Path("tiny"))), "task": "mine.tsv", "validation_rows": 10}
     for name, weight in (("both", 0.9), ("ce", 0.0)):
         settings = {"scl_weight": weight, "learning_rate": 1e-3, "evaluate_every": 2, **shared}
-        done = finetune(FinetuneConfig(output=f"tuned/{name}", **settings))  # type: ignore[arg-type]
-    page = made("tuned/both", "tuned/ce", "tuned/both/result.json", "tuned/ce/result.json", "runs/alone")
+        finished = finetune(FinetuneConfig(output=f"tuned/{name}", **settings))  # type: ignore[arg-type]
+    page = load_page("tuned/both", "tuned/ce", "tuned/both/result.json", "tuned/ce/result.json", "runs/alone")
     assert (2, "Fine-tuned classifiers") in page.headings
     assert "Accuracy × 100 of fine-tuned classifiers" in page.text
     assert "Fine-tuned, task mine.tsv (accuracy × 100): " in page.text
     scores = table_of(page, "model")
-    assert list(scores) == ["model", "both", "ce"]  # as their runs are called
-    entry = done.result.transfer.tasks["mine.tsv"]
+    assert list(scores) == ["model", "both", "ce"]  # named like their runs
+    entry = finished.result.transfer.tasks["mine.tsv"]
     assert scores["ce"][0].startswith(f"{entry.accuracy.score:.2f} ")
     trained = table_of(page, "run")
     assert trained["ce"][0] == "scl-finetune"
-    assert trained["ce"][4:6] == [f"{100 * done.start_score:.2f}", f"{100 * done.best_score:.2f}"]
-    told = "before and best: Accuracy × 100 on mine.tsv, validation, or Spearman × 100 on stsb:dev."
-    assert told in page.text
+    assert trained["ce"][4:6] == [f"{100 * finished.start_score:.2f}", f"{100 * finished.best_score:.2f}"]
+    caption = "before and best: Accuracy × 100 on mine.tsv, validation, or Spearman × 100 on stsb:dev."
+    assert caption in page.text
     for title in ("Accuracy × 100 on mine.tsv, validation", "Spearman × 100 on stsb:dev", "Loss of scl-finetune"):
         assert title in page.text
     assert not [row for table in page.tables for row in table if "probes" in " ".join(row)]
 
     record = Path("tuned/ce/run.json").rename("copied.run.json")
-    page = made("tuned/ce", "copied.run.json")  # unfinished; and of another the account alone
+    page = load_page("tuned/ce", "copied.run.json")  # an unfinished run, and only the run.json of another
     assert "before and best: Accuracy × 100 on mine.tsv, validation." in page.text
     assert record.exists()
 
 
-def test_everything_is_there_once(world: Path) -> None:
-    page = made("runs/group", "runs/group/seed-1", "runs/group/../group", "runs/group/seed-2/run.json", "base.json")
+def test_every_input_is_shown_once(workspace: Path) -> None:
+    page = load_page(
+        "runs/group", "runs/group/seed-1", "runs/group/../group", "runs/group/seed-2/run.json", "base.json"
+    )
     assert list(table_of(page, "run"))[1:] == ["group/seed-1", "group/seed-2", "group, all 2"]
     assert len(page.tables[0]) == 2
 
 
-def test_results_of_one_name_say_which_file_they_are_from(world: Path) -> None:
+def test_results_with_the_same_name_show_their_file(workspace: Path) -> None:
     write_json(Path("again.json"), evaluation("base", TASKS))
-    assert [row[0] for row in made("base.json", "again.json").tables[0][1:]] == [
+    assert [row[0] for row in load_page("base.json", "again.json").tables[0][1:]] == [
         "base (base.json)",
         "base (again.json)",
     ]
 
 
-def test_a_folder_of_several_settings_is_several_sides(world: Path) -> None:
+def test_a_folder_with_several_settings_gives_several_sides(workspace: Path) -> None:
     for seed in (1, 2):
         write_json(Path(f"results/sbert-{seed}.json"), evaluation(f"sbert-{seed}", TASKS, seed=seed))
-    page = made("results")
+    page = load_page("results")
     assert [row[0] for row in page.tables[0][1:]] == ["sbert 2 seeds: 1, 2", "scl 2 seeds: 1, 2"]
     write_json(Path("mixed/a.json"), evaluation("a", TASKS, seed=1))
     write_json(Path("mixed/b.json"), evaluation("b", TASKS, seed=2))
-    assert [row[0] for row in made("mixed").tables[0][1:]] == ["mixed 2 seeds: 1, 2"]
+    assert [row[0] for row in load_page("mixed").tables[0][1:]] == ["mixed 2 seeds: 1, 2"]
 
 
 @pytest.mark.parametrize(
@@ -300,24 +304,24 @@ def test_a_folder_of_several_settings_is_several_sides(world: Path) -> None:
         ("empty/readme.txt", "", "empty: holds no run, no group of runs and no result files"),
     ],
 )
-def test_what_is_damaged_or_unknown_is_named(world: Path, name: str, text: str, message: str) -> None:
+def test_damaged_or_unknown_files_are_named(workspace: Path, name: str, text: str, message: str) -> None:
     file = Path(name)
     file.parent.mkdir(exist_ok=True)
     file.write_text(text, encoding="utf-8")
     with pytest.raises(NearfarError, match=message):
-        made(file.parts[0])
+        load_page(file.parts[0])
     assert not Path("out.html").exists()
 
 
-def test_files_that_cannot_be_read(world: Path) -> None:
+def test_files_that_cannot_be_read(workspace: Path) -> None:
     with pytest.raises(NearfarError, match=r"absent\.json: cannot be read \(No such file"):
-        made("absent.json")
+        load_page("absent.json")
     Path("binary.json").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(NearfarError, match=r"binary\.json: is damaged: byte 0 is not UTF-8"):
-        made("binary.json")
+        load_page("binary.json")
 
 
-def test_unusable_settings(world: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unusable_settings(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for flags, message in (
         ([], "nothing to report on"),
         (["base.json"], None),

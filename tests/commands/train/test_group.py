@@ -1,4 +1,4 @@
-"""Several seeds of one setting: trained, stopped, resumed, evaluated and compared as one."""
+"""Groups: several seeds of one setting, trained, interrupted, resumed, evaluated and compared together."""
 
 import io
 import json
@@ -30,7 +30,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def group(folder: Path) -> Path:
-    """A group of two."""
+    """A group of two runs."""
     train_group(settings(folder, folder / "group"), (1, 2))
     return folder / "group"
 
@@ -39,18 +39,18 @@ def settings(folder: Path, output: Path, **changes: object):
     return config("scl", folder, output=str(output), max_steps=3, learning_rate=1e-3, **changes)
 
 
-def test_a_group_is_its_runs(group: Path, folder: Path, tmp_path: Path) -> None:
-    alone = train(settings(folder, tmp_path / "alone", seed=2))
+def test_a_group_equals_its_single_runs(group: Path, folder: Path, tmp_path: Path) -> None:
+    single = train(settings(folder, tmp_path / "alone", seed=2))
     record = json.loads((group / "group.json").read_text())
     assert record["seeds"] == [1, 2]
-    assert record["best_scores"][1] == alone.best_score
+    assert record["best_scores"][1] == single.best_score
     assert record["best"]["mean"] == pytest.approx(mean(record["best_scores"]))
     assert record["best"]["sd"] == pytest.approx(stdev(record["best_scores"]))
     assert runs_of(group) == [group / "seed-1", group / "seed-2"]
     assert runs_of(tmp_path) is None
 
 
-def test_resume_keeps_what_is_done_and_adds_what_is_not(folder: Path, tmp_path: Path) -> None:
+def test_resume_keeps_finished_runs_and_trains_the_others(folder: Path, tmp_path: Path) -> None:
     one = settings(folder, tmp_path / "group")
     train_group(one, (1,))
     before = (tmp_path / "group" / "seed-1" / "run.json").read_text()
@@ -68,7 +68,7 @@ def test_resume_keeps_what_is_done_and_adds_what_is_not(folder: Path, tmp_path: 
         train_group(settings(folder, tmp_path / "group" / "seed-1"), (1, 2), resume=True)
 
 
-def test_a_group_is_evaluated_and_compared_whole(group: Path, folder: Path, tmp_path: Path, capsys) -> None:
+def test_all_runs_of_a_group_are_evaluated_and_compared(group: Path, folder: Path, tmp_path: Path, capsys) -> None:
     pairs = str(folder / "dev.tsv")
     results = evaluate_group(group, tasks=pairs, resamples=0, output=tmp_path / "results", progress=False)
     assert sorted(path.name for path in (tmp_path / "results").glob("*.json")) == ["seed-1.json", "seed-2.json"]
@@ -84,7 +84,7 @@ def test_a_group_is_evaluated_and_compared_whole(group: Path, folder: Path, tmp_
         evaluate_group(group, tasks=pairs, output=tmp_path / "x.json", progress=False)
     with pytest.raises(NearfarError, match="is not a finished group"):
         evaluate_group(tmp_path, tasks=pairs, progress=False)
-    # by the command, and as a side of a comparison: with the folder of results the difference is nought
+    # by the command line, and as a side of a comparison: the difference to the folder of results is 0
     assert main(["evaluate", str(group), "--tasks", pairs, "--resamples", "0"]) == 0
     assert "standard deviation" in capsys.readouterr().out
     file = tmp_path / "difference.json"
@@ -99,14 +99,14 @@ def test_the_command(folder: Path, tmp_path: Path, capsys) -> None:
     flags = f"--model {folder / 'tiny'} --data {folder / 'nli.tsv'} --evaluate-on {folder / 'dev.tsv'}".split()
     flags += f"--batch-size 10 --max-steps 2 --output {tmp_path / 'group'} --seeds 3,4".split()
     assert main(["train", "scl", *flags]) == 0
-    said = capsys.readouterr().out
-    assert re.search(r"Best Spearman on .*: mean [-\d.]+, standard deviation [\d.]+, from [-\d.]+ to [-\d.]+", said)
+    output = capsys.readouterr().out
+    assert re.search(r"Best Spearman on .*: mean [-\d.]+, standard deviation [\d.]+, from [-\d.]+ to [-\d.]+", output)
     assert runs_of(tmp_path / "group") == [tmp_path / "group" / "seed-3", tmp_path / "group" / "seed-4"]
     assert main(["train", "scl", *flags[:-1], "3,3"]) == 2
 
 
-@pytest.mark.parametrize("given", ["", "1,", "a", "1,1", "1.5", "-1", "01,1"])
-def test_seeds_are_whole_numbers(given: str) -> None:
+@pytest.mark.parametrize("value", ["", "1,", "a", "1,1", "1.5", "-1", "01,1"])
+def test_seeds_are_whole_numbers(value: str) -> None:
     with pytest.raises(NearfarError, match="--seeds"):
-        parse_seeds(given)
+        parse_seeds(value)
     assert parse_seeds("3, 1,12") == (3, 1, 12)

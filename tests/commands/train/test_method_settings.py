@@ -1,4 +1,4 @@
-"""Every setting of every method reaches what it sets, and what no run can use is refused before anything is written."""
+"""Every setting of every method has its effect, and unusable settings are refused before anything is written."""
 
 import json
 import math
@@ -63,7 +63,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     },
 }
 """Values of settings that change the loss, where :func:`another_value` would not do. By method."""
-ELSEWHERE = {
+TESTED_SEPARATELY = {
     "text_column",
     "label_column",
     "premise_column",
@@ -79,13 +79,13 @@ ELSEWHERE = {
     "keep_views",
     "freeze_embeddings",
 }
-"""Settings that other tests below are about."""
+"""Settings of other tests below."""
 SHARED = {field.name for field in fields(TrainConfig)}
 
 
-def another_value(kind: type[TrainConfig], name: str) -> Any:
-    """A value of a setting that is not its default."""
-    known, default = field_types(kind)[name], getattr(kind, name)
+def another_value(config_class: type[TrainConfig], name: str) -> Any:
+    """Return a value of a setting other than its default."""
+    known, default = field_types(config_class)[name], getattr(config_class, name)
     if known.choices:
         return next(choice for choice in known.choices if choice != default)
     if known.scalar is bool:
@@ -97,31 +97,31 @@ def another_value(kind: type[TrainConfig], name: str) -> Any:
 
 
 def changes(method: str) -> dict[str, Any]:
-    """Each setting of a method that changes the loss, with a value that is not its default."""
-    named = CHANGES.get(method, {})
-    own = [name for name in field_types(METHODS[method]) if name not in SHARED | ELSEWHERE | named.keys()]
-    return {**{name: another_value(METHODS[method], name) for name in own if not name.endswith("_column")}, **named}
+    """Each setting of a method that changes the loss, with a value other than its default."""
+    listed = CHANGES.get(method, {})
+    own = [name for name in field_types(METHODS[method]) if name not in SHARED | TESTED_SEPARATELY | listed.keys()]
+    return {**{name: another_value(METHODS[method], name) for name in own if not name.endswith("_column")}, **listed}
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    where = write_data(tmp_path_factory.mktemp("data"))
-    header, *rows = (where / "nli.tsv").read_text().splitlines()
+    data_folder = write_data(tmp_path_factory.mktemp("data"))
+    header, *rows = (data_folder / "nli.tsv").read_text().splitlines()
     more = [
         f"{premise}\tmore of {premise}\tentailment" for premise in dict.fromkeys(row.split("\t")[0] for row in rows)
     ]
-    (where / "entailed.tsv").write_text("\n".join([header, *rows, *more]) + "\n")  # two entailments a premise
-    return where
+    (data_folder / "entailed.tsv").write_text("\n".join([header, *rows, *more]) + "\n")  # two entailments per premise
+    return data_folder
 
 
 @pytest.fixture(scope="module")
 def defaults() -> dict[str, list[float]]:
-    """Losses by the settings of a run, so that each is made once."""
+    """A cache of losses by the settings of a run."""
     return {}
 
 
 def losses(run: PreparedRun) -> list[float]:
-    """Of three batches, with dropout, and with all weights a little moved, so that there is a drift."""
+    """Losses of three batches, with dropout and slightly changed weights, so that the drift is not 0."""
     found = []
     run.encoder.train()
     draw = torch.Generator().manual_seed(0)
@@ -137,16 +137,16 @@ def losses(run: PreparedRun) -> list[float]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_setting_of_a_method_is_tried(method: str) -> None:
+def test_every_setting_of_a_method_is_tested(method: str) -> None:
     own = {field.name for field in fields(METHODS[method])} - SHARED
-    assert {name for name in own if not name.endswith("_column")} <= changes(method).keys() | ELSEWHERE
+    assert {name for name in own if not name.endswith("_column")} <= changes(method).keys() | TESTED_SEPARATELY
     assert own
     for name, value in changes(method).items():
         assert value != getattr(config(method, Path("folder")), name)
 
 
 @pytest.mark.parametrize(("method", "name"), [(method, name) for method in METHODS for name in changes(method)])
-def test_a_setting_reaches_the_loss(method: str, name: str, folder: Path, defaults: dict[str, list[float]]) -> None:
+def test_a_setting_changes_the_loss(method: str, name: str, folder: Path, defaults: dict[str, list[float]]) -> None:
     start = {"data": (str(folder / "entailed.tsv"),)} if name in CAPS else {}
     key = f"{method} {start}"
     if key not in defaults:
@@ -157,7 +157,7 @@ def test_a_setting_reaches_the_loss(method: str, name: str, folder: Path, defaul
     assert after != pytest.approx(defaults[key], rel=1e-4)
 
 
-def test_settings_that_are_not_the_losses(folder: Path) -> None:
+def test_settings_outside_the_loss(folder: Path) -> None:
     tiny = str(folder / "tiny")
     plain = losses(prepare(config("sg", folder, model=tiny)))
     assert losses(prepare(config("sg", folder, model=tiny, keep_views=True))) == pytest.approx(plain, rel=1e-5)
@@ -167,7 +167,7 @@ def test_settings_that_are_not_the_losses(folder: Path) -> None:
             for freeze in (True, False)
         )
         assert all(free)
-        assert kept.count(False) == 5  # words, places, types; LayerNorm has two
+        assert kept.count(False) == 5  # embeddings of words, positions and types; two parameters of LayerNorm
     few, many = (
         prepare(config("simcse-unsup", folder, mlm_weight=1.0, mlm_probability=share)).mixture for share in (0.1, 0.9)
     )
@@ -190,16 +190,16 @@ def test_settings_that_are_not_the_losses(folder: Path) -> None:
         ("regression", {"first_column": "sentence1", "second_column": "sentence2", "score_column": "score"}),
     ],
 )
-def test_columns_of_other_names(method: str, columns: dict[str, str], folder: Path, tmp_path: Path) -> None:
+def test_columns_with_other_names(method: str, columns: dict[str, str], folder: Path, tmp_path: Path) -> None:
     settings = config(method, folder)
     data = Path(settings.data[0])  # type: ignore[attr-defined]
     header, *rows = data.read_text().splitlines()
     renamed = {old: f"my {old}" for old in columns.values()}
     header = "\t".join(renamed.get(name, name) for name in header.split("\t"))
     (tmp_path / data.name).write_text("\n".join([header, *rows]) + "\n")
-    given = {name: renamed[old] for name, old in columns.items()}
-    there = prepare(config(method, folder, data=(str(tmp_path / data.name),), **given))
-    first, expected = (next(run.mixture.epoch(0))[0][1] for run in (there, prepare(settings)))
+    run_columns = {name: renamed[old] for name, old in columns.items()}
+    loaded = prepare(config(method, folder, data=(str(tmp_path / data.name),), **run_columns))
+    first, expected = (next(run.mixture.epoch(0))[0][1] for run in (loaded, prepare(settings)))
     assert first.sentences == expected.sentences
     with pytest.raises(NearfarError, match=r"no column '"):
         prepare(config(method, folder, data=(str(tmp_path / data.name),)))
@@ -209,9 +209,9 @@ def test_columns_of_other_names(method: str, columns: dict[str, str], folder: Pa
 def test_sentences_of_a_table(method: str, folder: Path, tmp_path: Path) -> None:
     lines = (folder / "sentences.txt").read_text().splitlines()
     (tmp_path / "table.tsv").write_text("id\tmine\n" + "".join(f"{n}\t{line}\n" for n, line in enumerate(lines)))
-    there = prepare(config(method, folder, data=(str(tmp_path / "table.tsv"),), text_column="mine"))
+    loaded = prepare(config(method, folder, data=(str(tmp_path / "table.tsv"),), text_column="mine"))
     assert (
-        next(there.mixture.epoch(0))[0][1].sentences
+        next(loaded.mixture.epoch(0))[0][1].sentences
         == next(prepare(config(method, folder)).mixture.epoch(0))[0][1].sentences
     )
 
@@ -222,27 +222,29 @@ def test_limit_seed_and_batch_size(method: str, folder: Path) -> None:
     rows = [batch.rows for ((_, batch, _),) in run.mixture.epoch(0)]
     assert {row for batch in rows for row in batch} <= set(range(20))
     assert sum(map(len, rows)) >= 18
-    assert max(map(len, rows)) <= 7  # a row that would be alone joins the batch before
+    assert max(map(len, rows)) <= 7  # a single remaining row joins the previous batch
     other = prepare(config(method, folder, limit=20, batch_size=6, seed=5))
     assert [batch.rows for ((_, batch, _),) in other.mixture.epoch(0)] != rows
 
 
-def second(where: Path, text: str) -> str:
-    (where / "second.toml").write_text(text)
-    return str(where / "second.toml")
+def write_second(folder: Path, text: str) -> str:
+    (folder / "second.toml").write_text(text)
+    return str(folder / "second.toml")
 
 
-def test_a_second_objective_has_the_runs_settings_and_its_own(folder: Path, tmp_path: Path) -> None:
+def test_a_second_objective_combines_the_settings_of_the_run_with_its_own(folder: Path, tmp_path: Path) -> None:
     assert second_objective_config(config("sg", folder)) is None
     by_name = second_objective_config(config("sg", folder, second="scl", seed=7, limit=20))
     assert by_name == METHODS["scl"](output=str(folder / "run"), seed=7, limit=20, batch_size=10)
-    file = second(tmp_path, 'method = "supcon-text"\ndata = ["x.tsv"]\nbatch_size = 6\nlimit = 9\ntemperature = 0.1\n')
+    file = write_second(
+        tmp_path, 'method = "supcon-text"\ndata = ["x.tsv"]\nbatch_size = 6\nlimit = 9\ntemperature = 0.1\n'
+    )
     by_file = second_objective_config(config("sg", folder, second=file, lora_rank=2, drift_weight=0.0))
     expected = {"data": ("x.tsv",), "batch_size": 6, "limit": 9, "temperature": 0.1, "lora_rank": 2}
     assert by_file == METHODS["supcon-text"](output=str(folder / "run"), **expected)
 
 
-def test_second_objectives_that_are_none(folder: Path, tmp_path: Path) -> None:
+def test_invalid_second_objectives_are_refused(folder: Path, tmp_path: Path) -> None:
     def refuse(match: str, name: str) -> None:
         with pytest.raises(NearfarError, match=match):
             second_objective_config(config("sg", folder, second=name))
@@ -250,7 +252,7 @@ def test_second_objectives_that_are_none(folder: Path, tmp_path: Path) -> None:
     refuse(r"--second: no method is called 'sclx'\. Did you mean 'scl'\?", "sclx")
     refuse("--second '': must not be empty", "")
     refuse(r"nowhere\.toml: cannot be read as TOML", "nowhere.toml")
-    refuse(r"lacks the key 'method'", second(tmp_path, "temperature = 1.0\n"))
+    refuse(r"lacks the key 'method'", write_second(tmp_path, "temperature = 1.0\n"))
     for key, value in (
         ("epochs", "3"),
         ("model", '"x"'),
@@ -258,31 +260,32 @@ def test_second_objectives_that_are_none(folder: Path, tmp_path: Path) -> None:
         ("second", '"scl"'),
         ("seed", "3"),
     ):
-        file = second(tmp_path, f'method = "scl"\n{key} = {value}\n')
+        file = write_second(tmp_path, f'method = "scl"\n{key} = {value}\n')
         refuse(rf"second\.toml: {key} belongs to the run; set it by --{key.replace('_', '-')}\.", file)
     refuse(
         r"no key is called 'temprature'\. Did you mean 'temperature'\?",
-        second(tmp_path, 'method = "scl"\ntemprature = 1.0\n'),
+        write_second(tmp_path, 'method = "scl"\ntemprature = 1.0\n'),
     )
     refuse(
-        r"second\.toml: temperature = 0\.0: must be above 0", second(tmp_path, 'method = "scl"\ntemperature = 0.0\n')
+        r"second\.toml: temperature = 0\.0: must be above 0",
+        write_second(tmp_path, 'method = "scl"\ntemperature = 0.0\n'),
     )
 
 
 class Refusals:
-    """Runs that must not begin."""
+    """Asserts that runs are refused before they start."""
 
-    def __init__(self, folder: Path, place: Path) -> None:
-        self.folder, self.place = folder, place
+    def __init__(self, folder: Path, temporary: Path) -> None:
+        self.folder, self.temporary = folder, temporary
 
     def write(self, name: str, text: str) -> tuple[str]:
-        (self.place / name).write_text(text)
-        return (str(self.place / name),)
+        (self.temporary / name).write_text(text)
+        return (str(self.temporary / name),)
 
     def __call__(self, match: str, method: str, **settings: Any) -> None:
         with pytest.raises(NearfarError, match=match):
-            train(config(method, self.folder, output=str(self.place / "run"), **settings))
-        assert not (self.place / "run").exists()  # nothing is left behind
+            train(config(method, self.folder, output=str(self.temporary / "run"), **settings))
+        assert not (self.temporary / "run").exists()  # no files are left
 
 
 @pytest.fixture
@@ -290,7 +293,7 @@ def refuse(folder: Path, tmp_path: Path) -> Refusals:
     return Refusals(folder, tmp_path)
 
 
-def test_rows_that_are_too_few_or_too_alike(refuse: Refusals) -> None:
+def test_too_few_or_too_similar_rows_are_refused(refuse: Refusals) -> None:
     pairs = refuse.write("pairs.tsv", "anchor\tpositive\n" + "".join(f"a {n}\tb {n}\n" for n in range(12)))
     refuse(r"pairs.tsv: triplets need the columns anchor, positive, negative; or", "simcse-sup", data=pairs)
     rare = "".join(f"{'ab'[n % 2]}\ttext {n}\n" for n in range(12)) + "rare\tthe only one\n"
@@ -305,7 +308,7 @@ def test_rows_that_are_too_few_or_too_alike(refuse: Refusals) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_texts_that_are_all_equal(method: str, refuse: Refusals) -> None:
+def test_equal_texts_are_refused(method: str, refuse: Refusals) -> None:
     if method in ("simcse-unsup", "sg", "sg-opt1", "sg-opt2", "sg-opt"):
         refuse("All sentences are equal", method, data=refuse.write("equal.txt", "same\n" * 12))
         return
@@ -326,12 +329,12 @@ def test_sbert_on_equal_texts(refuse: Refusals) -> None:
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in ("sbert", "scl", "augment", "regression")])
-def test_a_row_alone_has_nothing_to_be_contrasted_with(method: str, refuse: Refusals) -> None:
+def test_a_single_row_is_refused_for_lack_of_negatives(method: str, refuse: Refusals) -> None:
     refuse(r"--batch-size is 1, but must be from 2", method, batch_size=1)
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "supcon-text"])
-def test_a_batch_of_more_rows_than_there_are(method: str, refuse: Refusals) -> None:
+def test_a_batch_larger_than_the_data_is_refused(method: str, refuse: Refusals) -> None:
     refuse(r"--batch-size 10: there are 5 rows in .*\(--limit 5\)\. Set it from \d to 5\.", method, limit=5)
 
 
@@ -361,7 +364,7 @@ def test_views(method: str, refuse: Refusals) -> None:
 @pytest.mark.parametrize(("method", "data"), [("sg-opt", "sentences.txt"), ("bt", "translated.tsv")])
 def test_adapters_and_drift(method: str, data: str, refuse: Refusals) -> None:
     refuse("--lora-rank: adapters do not change the encoder's weights", method, lora_rank=2)
-    file = second(refuse.place, f'method = "{method}"\ndata = ["{refuse.folder / data}"]\nprojection = 8\n')
+    file = write_second(refuse.temporary, f'method = "{method}"\ndata = ["{refuse.folder / data}"]\nprojection = 8\n')
     refuse(r"--second .*second\.toml: --lora-rank: adapters do not", "scl", lora_rank=2, second=file)
 
 
@@ -375,7 +378,7 @@ def re_escape(text: str) -> str:
     return text.replace("+", r"\+")
 
 
-def test_hard_negatives_that_are_not_there(refuse: Refusals) -> None:
+def test_missing_hard_negatives_are_refused(refuse: Refusals) -> None:
     refuse(
         "--hard-negative-weight is 1.0, but the rows have", "info-nce", negative_column=None, hard_negative_weight=1.0
     )
@@ -383,7 +386,7 @@ def test_hard_negatives_that_are_not_there(refuse: Refusals) -> None:
 
 
 def test_masked_words_without_a_mask_token(refuse: Refusals) -> None:
-    model = refuse.place / "maskless"
+    model = refuse.temporary / "maskless"
     shutil.copytree(refuse.folder / "noisy", model)
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (model / name).exists():
@@ -393,21 +396,24 @@ def test_masked_words_without_a_mask_token(refuse: Refusals) -> None:
     refuse(r"--mlm-probability 0\.0: must be in \(0, 1\)", "simcse-unsup", mlm_weight=0.1, mlm_probability=0.0)
 
 
-def test_an_encoder_that_is_narrower_than_its_layers(refuse: Refusals) -> None:
+def test_an_encoder_narrower_than_its_layers_is_refused(refuse: Refusals) -> None:
     encoder = Encoder.from_pretrained(refuse.folder / "noisy")
     encoder.tail.append(st.Dense(32, 16))
-    encoder.save_pretrained(refuse.place / "narrow")
+    encoder.save_pretrained(refuse.temporary / "narrow")
     for method in ("sg", "bt+sg-opt"):
         refuse(
-            "a Dense module makes its embeddings 16 wide, its layers are 32", method, model=str(refuse.place / "narrow")
+            "a Dense module makes its embeddings 16 wide, its layers are 32",
+            method,
+            model=str(refuse.temporary / "narrow"),
         )
-    run = prepare(config("bt", refuse.folder, model=str(refuse.place / "narrow")))  # compares no layers
+    # this variant compares no layers
+    run = prepare(config("bt", refuse.folder, model=str(refuse.temporary / "narrow")))
     ((method, batch, _),) = next(run.mixture.epoch(0))
     loss, _ = Gradients(1, Processes()).accumulate(method, batch, weight=1.0, key=(0,))
     assert math.isfinite(float(loss.total.detach()))
 
 
-def test_dev_pairs_that_can_not_choose(refuse: Refusals) -> None:
+def test_dev_pairs_that_cannot_rank_checkpoints_are_refused(refuse: Refusals) -> None:
     header = "score\tsentence1\tsentence2\n"
     for name, rows, reason in (
         ("flat", "3\ta dog\ta cat\n3\ta man\ta bird\n" * 3, "all gold scores are equal"),

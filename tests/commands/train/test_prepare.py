@@ -1,4 +1,4 @@
-"""A run made ready: counted and shown in words without being made, and the same each time."""
+"""Preparing a run: counts and descriptions without training, and reproducible initial weights."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ def rows_of(run: PreparedRun) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_plan_says_what_a_run_does(method: str, folder: Path, tmp_path: Path) -> None:
+def test_a_plan_describes_the_run(method: str, folder: Path, tmp_path: Path) -> None:
     settings = config(method, folder, output=str(tmp_path / "run"), epochs=2)
     counted = plan(settings)
     assert not (tmp_path / "run").exists()
@@ -44,7 +44,7 @@ def test_a_plan_says_what_a_run_does(method: str, folder: Path, tmp_path: Path) 
     assert any("rows" in fact or "31" in fact for fact in counted.facts)
 
 
-def test_steps_are_those_that_are_taken(folder: Path, tmp_path: Path) -> None:
+def test_planned_steps_equal_the_steps_of_the_run(folder: Path, tmp_path: Path) -> None:
     for number, (method, extra) in enumerate(
         [("scl", {"accumulate": 3, "epochs": 2}), ("bt", {"max_steps": 2}), ("supcon-text", {"max_steps": 100})]
     ):
@@ -52,45 +52,47 @@ def test_steps_are_those_that_are_taken(folder: Path, tmp_path: Path) -> None:
         assert plan(settings).steps == train(settings).steps
 
 
-def test_what_is_trained_is_counted(folder: Path) -> None:
+def test_trained_parameters_are_counted(folder: Path) -> None:
     def counts(method: str, **settings: object) -> tuple[int, int]:
         counted = plan(config(method, folder, **settings))
         return counted.parameters, counted.trained
 
-    whole, trained = counts("supcon-text")
-    assert whole == trained
+    total, trained = counts("supcon-text")
+    assert total == trained
     head = 24 * 32 + 24 + 24 * 24 + 24
     embeddings = sum(p.numel() for p in prepare(config("bt", folder)).encoder.backbone.embeddings.parameters())
-    assert counts("bt") == (whole, whole - embeddings + head)
-    assert counts("bt", freeze_embeddings=False) == (whole, whole + head)
-    assert counts("regression", head="linear") == (whole, whole + 2 * 32 + 1)
-    assert counts("simcse-unsup", mlp="kept") == (whole + 32 * 32 + 32, whole + 32 * 32 + 32)
+    assert counts("bt") == (total, total - embeddings + head)
+    assert counts("bt", freeze_embeddings=False) == (total, total + head)
+    assert counts("regression", head="linear") == (total, total + 2 * 32 + 1)
+    assert counts("simcse-unsup", mlp="kept") == (total + 32 * 32 + 32, total + 32 * 32 + 32)
     rank = 3
     adapters = 2 * rank * (4 * (32 + 32) + 2 * (32 + 48))  # two layers of four square matrices and two of 32 by 48
-    assert counts("supcon-text", lora_rank=rank) == (whole + adapters, adapters)
+    assert counts("supcon-text", lora_rank=rank) == (total + adapters, adapters)
 
 
-def test_memory_grows_with_the_batch_and_not_with_pieces(folder: Path) -> None:
+def test_memory_grows_with_the_batch_size_and_shrinks_with_micro_batches(folder: Path) -> None:
     sizes = {"batch_size": 5}, {"batch_size": 30}
-    small, large, pieces, few_tokens = (
+    small, large, micro_batched, few_tokens = (
         plan(config("simcse-unsup", folder, **extra)).memory_gib
         for extra in (*sizes, {"batch_size": 30, "micro_batch": 2}, {"batch_size": 30, "micro_batch_tokens": 30})
     )
-    assert pieces < small < large
+    assert micro_batched < small < large
     assert few_tokens < small
     with_adapters = plan(config("simcse-unsup", folder, batch_size=5, lora_rank=1)).memory_gib
-    assert with_adapters < small  # no moments for what is frozen
+    assert with_adapters < small  # frozen parameters have no optimiser state
 
 
-def test_longer_texts_are_told(folder: Path) -> None:
-    def told(**settings: object) -> list[str]:
+def test_truncated_texts_are_reported(folder: Path) -> None:
+    def truncation_facts(**settings: object) -> list[str]:
         return [fact for fact in plan(config("sg", folder, **settings)).facts if "are truncated" in fact]
 
-    assert told() == []
+    assert truncation_facts() == []
     lengths = np.diff(prepare(config("sg", folder)).texts.tokens.offsets)
     for settings in ({"train_max_length": 6}, {"max_length": 6}, {"max_length": 6, "train_max_length": 50}):
         over = (lengths > 6).sum()
-        assert told(**settings) == [f"{over} of {len(lengths)} sentences have over 6 tokens and are truncated"]
+        assert truncation_facts(**settings) == [
+            f"{over} of {len(lengths)} sentences have over 6 tokens and are truncated"
+        ]
 
 
 def test_the_second_objective_is_in_the_plan(folder: Path, tmp_path: Path) -> None:
@@ -104,7 +106,7 @@ def test_the_second_objective_is_in_the_plan(folder: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("method", ["scl", "simcse-unsup", "sg-opt", "supcon-text"])
-def test_several_processes_share_a_batch_of_all(method: str, folder: Path) -> None:
+def test_several_processes_share_the_global_batch(method: str, folder: Path) -> None:
     assert rows_of(prepare(config(method, folder, batch_size=5), processes=2)) == rows_of(
         prepare(config(method, folder, batch_size=10))
     )
@@ -114,8 +116,8 @@ def test_several_processes_share_a_batch_of_all(method: str, folder: Path) -> No
 
 
 @pytest.mark.parametrize("method", ["scl", "simcse-unsup", "simcse-sup", "sg-opt", "bt"])
-def test_a_fresh_run_starts_alike(method: str, folder: Path) -> None:
-    """Heads and new layers come from the seed alone, whatever was drawn before, and the encoder is as it was."""
+def test_a_new_run_has_the_same_initial_weights(method: str, folder: Path) -> None:
+    """Initial heads and layers depend only on the seed, and the encoder is unchanged."""
 
     def start(seed: int) -> list[torch.Tensor]:
         torch.rand(seed * 7)
@@ -136,7 +138,7 @@ def test_a_fresh_run_starts_alike(method: str, folder: Path) -> None:
     assert all(torch.equal(first, second) for first, second in zip(*adapters, strict=True))
 
 
-def test_merging_changes_no_vector(folder: Path) -> None:
+def test_merging_adapters_keeps_the_vectors(folder: Path) -> None:
     run = prepare(config("simcse-unsup", folder, lora_rank=2))
     names = [name for name, _ in run.encoder.named_parameters() if "lora_B" in name]
     assert len(names) == 6 * len(transformer_layers(run.encoder.backbone))
@@ -151,16 +153,16 @@ def test_merging_changes_no_vector(folder: Path) -> None:
     assert abs(adapted - before).max() > 1e-3
     assert abs(run.encoder.encode(texts) - adapted).max() < 1e-5
     assert not any("lora" in name for name, _ in run.encoder.named_parameters())
-    prepare(config("simcse-unsup", folder)).merge()  # nothing to merge, and no harm
+    prepare(config("simcse-unsup", folder)).merge()  # without adapters, merging changes nothing
 
 
-def test_a_sentence_that_is_encoded_twice_counts_twice(folder: Path) -> None:
-    """The same sentences, the same encoder and no head: for unsupervised SimCSE each is encoded with two dropouts."""
+def test_a_sentence_encoded_twice_counts_twice(folder: Path) -> None:
+    """With equal sentences and encoder and no head: unsupervised SimCSE encodes each sentence with two masks."""
     file = folder / "unlabelled.tsv"
     texts = (folder / "sentences.txt").read_text().splitlines()
     file.write_text("label\ttext\n" + "".join(f"{number % 2}\t{text}\n" for number, text in enumerate(texts)))
     both = {"model": str(folder / "tiny"), "batch_size": 31, "pooling": "mean"}
-    once = plan(config("supcon-text", folder, data=(str(file),), **both | {"batch_size": 30}))
-    twice = plan(config("simcse-unsup", folder, mlp="none", **both))
-    weights = 16 * once.parameters / 2**30
-    assert (twice.memory_gib - weights) / (once.memory_gib - weights) == pytest.approx(2, rel=0.2)
+    plan_once = plan(config("supcon-text", folder, data=(str(file),), **both | {"batch_size": 30}))
+    plan_twice = plan(config("simcse-unsup", folder, mlp="none", **both))
+    weights = 16 * plan_once.parameters / 2**30
+    assert (plan_twice.memory_gib - weights) / (plan_once.memory_gib - weights) == pytest.approx(2, rel=0.2)

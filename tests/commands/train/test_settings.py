@@ -1,4 +1,4 @@
-"""What nearfar.train may be given, and run folders of an earlier version that it must still read."""
+"""Arguments of nearfar.train, and run folders of an earlier version, which must stay readable."""
 
 import json
 import shutil
@@ -32,21 +32,21 @@ def test_several_files_stay_several() -> None:
     assert resolve_config("scl", {"data": ["a.tsv", Path("b.tsv")], "output": "x"}).data == ("a.tsv", "b.tsv")
 
 
-def test_a_config_is_taken_as_it_is_or_overridden() -> None:
+def test_a_config_is_used_unchanged_or_overridden() -> None:
     assert resolve_config(SCL, {}) is SCL
     changed = resolve_config(SCL, {"temperature": 0.5, "output": "runs/b"})
     assert changed == SclConfig(output="runs/b", data=("my.tsv",), temperature=0.5)
 
 
-def test_a_file_with_settings_over_its_own(tmp_path: Path) -> None:
+def test_settings_override_a_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
     file.write_text('method = "info-nce"\ndata = ["a.tsv"]\ntemperature = 0.1\nseed = 3\n')
     expected = InfoNceConfig(output="x", data=("b.tsv",), temperature=0.1, seed=4)
-    for given in (file, str(file)):
-        assert resolve_config(given, {"output": "x", "data": "b.tsv", "seed": 4}) == expected
+    for path in (file, str(file)):
+        assert resolve_config(path, {"output": "x", "data": "b.tsv", "seed": 4}) == expected
 
 
-def test_the_published_settings_are_found_from_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_shipped_config_is_found_relative_to_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(Path(__file__).parents[3])
     config = resolve_config("configs/liao-scl.toml", {"output": "runs/liao", "epochs": 2})
     assert isinstance(config, SclConfig)
@@ -69,7 +69,7 @@ def test_the_published_settings_are_found_from_the_root(monkeypatch: pytest.Monk
         ("nowhere.toml", {"output": "x"}, r"nowhere\.toml: cannot be read as TOML"),
     ],
 )
-def test_what_is_refused(method: Any, settings: dict[str, Any], message: str) -> None:
+def test_invalid_arguments_are_refused(method: Any, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(NearfarError, match=message):
         train(method, **settings)
 
@@ -143,11 +143,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.long
-def test_a_stopped_run_of_the_earlier_version_goes_on_to_the_same_bits(folder: Path) -> None:
+def test_an_interrupted_run_of_the_earlier_version_resumes_bit_identical(folder: Path) -> None:
     kind, values = load_toml("old.toml")
     config = build(kind, values, source="old.toml")
     assert isinstance(config, TrainConfig)
-    whole = train(config, output="whole")
+    uninterrupted = train(config, output="whole")
     accumulate, steps = Gradients.accumulate_mean, []
 
     def interrupt(self: object, *arguments: Any, **keywords: Any) -> Any:
@@ -163,8 +163,8 @@ def test_a_stopped_run_of_the_earlier_version_goes_on_to_the_same_bits(folder: P
     Path("run/config.toml").write_text(OLD_CONFIG)
     Path("run/second.toml").write_text(OLD_SECOND)
     resumed = train(config, resume=True)
-    assert (resumed.steps, resumed.best_score) == (whole.steps, whole.best_score)
-    ours, theirs = (load_file(result.model / "model.safetensors") for result in (resumed, whole))
+    assert (resumed.steps, resumed.best_score) == (uninterrupted.steps, uninterrupted.best_score)
+    ours, theirs = (load_file(result.model / "model.safetensors") for result in (resumed, uninterrupted))
     assert ours.keys() == theirs.keys()
     assert all((ours[name] == theirs[name]).all() for name in ours)
 
@@ -173,7 +173,7 @@ def test_a_stopped_run_of_the_earlier_version_goes_on_to_the_same_bits(folder: P
         train(config, resume=True)
 
 
-def test_a_finished_run_of_the_earlier_version_is_read(folder: Path) -> None:
+def test_a_finished_run_of_an_earlier_version_is_read(folder: Path) -> None:
     shutil.copytree("tiny", "run/model")
     Path("run/config.toml").write_text(OLD_CONFIG)
     Path("run/second.toml").write_text(OLD_SECOND)
@@ -199,11 +199,11 @@ def test_a_finished_run_of_the_earlier_version_is_read(folder: Path) -> None:
         assert (found.start_score, found.best_score) == (0.25, 0.5)
 
 
-# --- what is printed of a run ---
+# --- the summary of a run ---
 
 
-def test_the_batch_size_of_a_job_is_that_of_its_batches(folder: Path) -> None:
-    """Of a default batch size that shrank to the number of rows."""
+def test_the_batch_size_of_a_job_equals_that_of_its_batches(folder: Path) -> None:
+    """For a default batch size that was reduced to the number of rows."""
     config = resolve_config("simcse-unsup", {"output": "x", "model": "tiny", "data": "texts.txt"})
     rows = len(Path("texts.txt").read_text().splitlines())
     assert rows < RunConfig.batch_size == config.batch_size

@@ -1,4 +1,4 @@
-"""A whole run by the public function: what it leaves, how it stops and goes on, and what it refuses."""
+"""Runs by the public function: output files, interrupting and resuming, and refused inputs."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def config(tmp_path: Path) -> SclConfig:
         learning_rate=1e-3,
         evaluate_every=4,
         checkpoint_every=3,
-        max_negatives=5,  # drawn at random, so resume must restore the generator
+        max_negatives=5,  # sampled at random, so resume must restore the generator
     )
 
 
@@ -60,13 +60,13 @@ def assert_same_run(first: str, second: str) -> None:
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-@pytest.mark.parametrize("kind", [SbertConfig, SclConfig, AugmentConfig])
-def test_a_run_leaves_a_model_and_its_account(config: SclConfig, kind: type[TrainConfig]) -> None:
+@pytest.mark.parametrize("config_class", [SbertConfig, SclConfig, AugmentConfig])
+def test_a_run_writes_a_model_and_its_record(config: SclConfig, config_class: type[TrainConfig]) -> None:
     shared = {
         name: getattr(config, name)
         for name in ("output", "model", "data", "evaluate_on", "batch_size", "evaluate_every")
     }
-    config_of_kind = kind(**shared, learning_rate=1e-3)
+    config_of_kind = config_class(**shared, learning_rate=1e-3)
     trained = train(config_of_kind)
     run = Path(config.output)
     assert sorted(path.name for path in run.iterdir()) == ["config.toml", "metrics.jsonl", "model", "run.json"]
@@ -89,13 +89,13 @@ def test_a_run_leaves_a_model_and_its_account(config: SclConfig, kind: type[Trai
     assert np.abs(after.encode(texts) - theirs).max() <= 1e-6
 
 
-def test_the_loss_falls(config: SclConfig) -> None:
+def test_the_loss_decreases(config: SclConfig) -> None:
     train(replace(config, epochs=8, max_negatives="all"))
     losses = [line["loss"] for line in metrics(config.output) if "loss" in line]
     assert np.mean(losses[-10:]) < 0.8 * np.mean(losses[:10])
 
 
-def test_the_same_seed_is_the_same_run(config: SclConfig, tmp_path: Path) -> None:
+def test_the_same_seed_gives_the_same_run(config: SclConfig, tmp_path: Path) -> None:
     train(config)
     train(replace(config, output=str(tmp_path / "again")))
     assert_same_run(config.output, str(tmp_path / "again"))
@@ -104,7 +104,7 @@ def test_the_same_seed_is_the_same_run(config: SclConfig, tmp_path: Path) -> Non
 
 
 def start(config: TrainConfig, *flags: str) -> subprocess.Popen[bytes]:
-    """The run as a process of its own, by the command line; what it prints goes to a file beside the run folder."""
+    """Start the run in its own process by the command line; its output goes to a file next to the run folder."""
     file = Path(config.output).with_suffix(".toml")
     file.write_text(dump_toml(config))
     command = [sys.executable, "-m", "nearfar", "train", str(file), *flags]
@@ -120,7 +120,7 @@ def printed(config: TrainConfig) -> Path:
 
 def wait_for_step(process: subprocess.Popen[bytes], config: TrainConfig, step: int) -> None:
     file = Path(config.output) / "metrics.jsonl"
-    deadline = time.monotonic() + 900  # against hanging alone
+    deadline = time.monotonic() + 900  # only to end a test that hangs
     while time.monotonic() < deadline and process.poll() is None:
         if file.exists() and f'{{"step": {step}, "epoch"' in file.read_text():
             return
@@ -129,11 +129,11 @@ def wait_for_step(process: subprocess.Popen[bytes], config: TrainConfig, step: i
 
 
 def test_killed_at_three_random_steps_it_ends_bit_identical(config: SclConfig, tmp_path: Path) -> None:
-    """kill -9, wherever it hits; the uninterrupted run is a process too, so that threads and start-up are alike."""
+    """By kill -9 at any point; the uninterrupted run has its own process too, so that threads are equal."""
     config = replace(config, epochs=8, keep="last")  # 96 steps
-    whole = start(replace(config, output=str(tmp_path / "whole")))
-    where = np.random.default_rng()
-    kills = np.sort(where.choice(np.arange(1, 90), size=3, replace=False)).tolist()
+    uninterrupted = start(replace(config, output=str(tmp_path / "whole")))
+    rng = np.random.default_rng()
+    kills = np.sort(rng.choice(np.arange(1, 90), size=3, replace=False)).tolist()
     process = start(config)
     for step in kills:
         wait_for_step(process, config, step)
@@ -141,14 +141,14 @@ def test_killed_at_three_random_steps_it_ends_bit_identical(config: SclConfig, t
         process.wait()
         process = start(config, "--resume")
     assert process.wait(timeout=120) == 0, printed(config).read_text()
-    assert whole.wait(timeout=120) == 0
+    assert uninterrupted.wait(timeout=120) == 0
     try:
         assert_same_run(config.output, str(tmp_path / "whole"))
     except AssertionError as error:
         raise AssertionError(f"killed at steps {kills}") from error
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(config: SclConfig, tmp_path: Path) -> None:
+def test_ctrl_c_saves_and_says_how_to_resume(config: SclConfig, tmp_path: Path) -> None:
     config = replace(config, epochs=8, checkpoint_every=1000)
     process = start(config)
     wait_for_step(process, config, 5)
@@ -162,7 +162,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(config: SclConfig, tmp_path: Path) -
 
 
 def test_interrupted_in_a_notebook(config: SclConfig) -> None:
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job has it ignored
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs ignore it
     config = replace(config, epochs=50)
 
     def press() -> None:
@@ -179,7 +179,7 @@ def test_interrupted_in_a_notebook(config: SclConfig) -> None:
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_a_loss_that_is_not_a_number_stops_the_run(config: SclConfig, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_nan_loss_stops_the_run(config: SclConfig, monkeypatch: pytest.MonkeyPatch) -> None:
     build = liao.scl
 
     def broken(*arguments: object, **settings: object) -> object:
@@ -187,10 +187,10 @@ def test_a_loss_that_is_not_a_number_stops_the_run(config: SclConfig, monkeypatc
         steps = iter(range(100))
         loss_fn = method.loss_fn
 
-        def sometimes(batch: object, rows: torch.Tensor) -> Loss:
+        def nan_at_step_5(batch: object, rows: torch.Tensor) -> Loss:
             return Loss(loss_fn(batch, rows).total * (float("nan") if next(steps) == 4 else 1), {})
 
-        return replace(method, loss_fn=sometimes)
+        return replace(method, loss_fn=nan_at_step_5)
 
     monkeypatch.setattr(liao, "scl", broken)
     with pytest.raises(
@@ -201,7 +201,7 @@ def test_a_loss_that_is_not_a_number_stops_the_run(config: SclConfig, monkeypatc
     assert json.loads((Path(config.output) / "checkpoint" / "progress.json").read_text())["step"] == 3
 
 
-def test_a_gradient_that_is_not_finite_stops_before_the_step(
+def test_a_gradient_that_is_not_finite_stops_the_run_before_the_step(
     config: SclConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     build = liao.scl
@@ -210,18 +210,18 @@ def test_a_gradient_that_is_not_finite_stops_before_the_step(
         method = build(*arguments, **settings)  # type: ignore[arg-type]
         loss_fn = method.loss_fn
 
-        def infinite_slope(batch: object, rows: torch.Tensor) -> Loss:
+        def loss_with_infinite_gradient(batch: object, rows: torch.Tensor) -> Loss:
             total = loss_fn(batch, rows).total
             return Loss(total + (total - total).sqrt(), {})
 
-        return replace(method, loss_fn=infinite_slope)
+        return replace(method, loss_fn=loss_with_infinite_gradient)
 
     monkeypatch.setattr(liao, "scl", broken)
     with pytest.raises(NearfarError, match=r"step 1: the gradient is not finite.*No checkpoint was saved yet"):
         train(config)
 
 
-def test_accumulated_batches_are_one_step(config: SclConfig) -> None:
+def test_accumulated_batches_form_one_step(config: SclConfig) -> None:
     trained = train(replace(config, accumulate=5))
     assert trained.steps == 3  # 12 batches: 5, 5, 2
 
@@ -262,17 +262,17 @@ def test_bf16_trains_float32_weights(config: SclConfig) -> None:
     assert all(np.isfinite(line["loss"]) for line in metrics(config.output) if "loss" in line)
 
 
-def test_run_folders_in_the_way(config: SclConfig, tmp_path: Path) -> None:
+def test_existing_run_folders_are_refused(config: SclConfig, tmp_path: Path) -> None:
     with pytest.raises(NearfarError, match="no run to resume"):
         train(config, resume=True)
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "thesis.txt").write_text("")
     with pytest.raises(NearfarError, match="already exists and holds no run"):
         train(replace(config, output=str(tmp_path / "mine")))
-    done = train(config)
+    finished = train(config)
     with pytest.raises(NearfarError, match="already holds this run, and it is finished"):
         train(config)
-    assert train(config, resume=True) == done
+    assert train(config, resume=True) == finished
     with pytest.raises(NearfarError, match=r"other settings \(--batch-size, --seed\)"):
         train(replace(config, seed=3, batch_size=20), resume=True)
     with pytest.raises(NearfarError, match="run of another method"):
@@ -284,11 +284,11 @@ def test_run_folders_in_the_way(config: SclConfig, tmp_path: Path) -> None:
         train(replace(config, output=str(tmp_path / "nli.tsv" / "run")))
 
 
-def test_what_training_can_not_use(config: SclConfig, tmp_path: Path) -> None:
+def test_invalid_training_inputs_are_refused(config: SclConfig, tmp_path: Path) -> None:
     def refuse(match: str, **changes: object) -> None:
         with pytest.raises(NearfarError, match=match):
             train(replace(config, **changes))  # type: ignore[arg-type]
-        assert not Path(config.output).exists()  # nothing is left behind by a run that never began
+        assert not Path(config.output).exists()  # a refused run leaves no files
 
     header = "premise\thypothesis\tlabel\n"
     (tmp_path / "neutral.tsv").write_text(header + "a dog\ta cat\tneutral\na man\ta bird\tcontradiction\n" * 6)

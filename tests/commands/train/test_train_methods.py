@@ -1,4 +1,4 @@
-"""Whole runs of every method: what they leave, that they learn, and that they go on where they were stopped."""
+"""Runs of every method: output files, a decreasing loss, and bit-identical resuming."""
 
 import io
 import json
@@ -47,7 +47,7 @@ TERMS = {
     "info-nce": {"accuracy"},
 }
 """What a method logs of a step beside the loss; of a method that is not here, what its loss returns."""
-OF_A_STEP = {"step", "epoch", "loss", "learning_rate", "gradient_norm", "items_per_second"}
+STEP_KEYS = {"step", "epoch", "loss", "learning_rate", "gradient_norm", "items_per_second"}
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def weights(run: str | Path) -> dict[str, torch.Tensor]:
 
 
 def assert_same_run(one: str, other: str) -> None:
-    """Metrics but for speed, and every weight that was saved, to the bit."""
+    """Assert bit-identical metrics, except for speed, and saved weights."""
     first, second = (
         [{k: v for k, v in line.items() if k != "items_per_second"} for line in lines(r)] for r in (one, other)
     )
@@ -81,19 +81,19 @@ def assert_same_run(one: str, other: str) -> None:
             assert torch.equal(ours[file][name], theirs[file][name]), f"{file} {name}"
 
 
-def interrupt_at_step(step: int, monkeypatch: pytest.MonkeyPatch, go: Callable[[], object]) -> None:
-    """Run ``go`` and kill it, as a power cut would, in the middle of what follows a step: nothing is saved for it."""
+def interrupt_at_step(step: int, monkeypatch: pytest.MonkeyPatch, run_command: Callable[[], object]) -> None:
+    """Run a command and kill it, like a power cut, before the results of a step are saved."""
     write = MetricsFile.on_step
 
-    def cut(self: MetricsFile, report: Any) -> None:
+    def kill(self: MetricsFile, report: Any) -> None:
         write(self, report)
         if report.step == step:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(MetricsFile, "on_step", cut)
+        patch.setattr(MetricsFile, "on_step", kill)
         with pytest.raises(KeyboardInterrupt):
-            go()
+            run_command()
 
 
 def terms_of_the_loss(settings: TrainConfig) -> set[str]:
@@ -102,7 +102,7 @@ def terms_of_the_loss(settings: TrainConfig) -> set[str]:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_run_leaves_a_model_and_its_account(method: str, folder: Path, tmp_path: Path) -> None:
+def test_a_run_writes_a_model_and_its_record(method: str, folder: Path, tmp_path: Path) -> None:
     settings = config(
         method, folder, output=str(tmp_path / "run"), epochs=3, max_steps=6, learning_rate=1e-2, warmup=0.0
     )
@@ -116,7 +116,7 @@ def test_a_run_leaves_a_model_and_its_account(method: str, folder: Path, tmp_pat
 
     terms = TERMS.get(method) or terms_of_the_loss(settings)
     for line in steps(run):
-        assert line.keys() == OF_A_STEP | terms
+        assert line.keys() == STEP_KEYS | terms
         assert all(math.isfinite(value) for value in line.values())
         assert line["gradient_norm"] > 1e-4
     evaluated = [line for line in lines(run) if "spearman" in line]
@@ -136,10 +136,10 @@ def test_a_run_leaves_a_model_and_its_account(method: str, folder: Path, tmp_pat
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_stopped_and_resumed_it_ends_bit_identical(
+def test_an_interrupted_run_resumes_bit_identical(
     method: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Stopped in the second epoch of those that have short ones, a step after a checkpoint, with dropout on."""
+    """Interrupted one step after a checkpoint, in the second epoch where epochs are short, with dropout."""
     assert_resume_matches_full_run(config(method, folder, epochs=3, max_steps=7, keep="last"), tmp_path, monkeypatch)
 
 
@@ -155,10 +155,10 @@ def test_stopped_and_resumed_it_ends_bit_identical(
         ("bt+sg-opt", {"lora_rank": 3, "drift_weight": 0.0, "keep": "best"}),
     ],
 )
-def test_resumed_with_everything_that_has_a_state(
+def test_all_state_is_restored_on_resume(
     method: str, settings: dict[str, Any], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Heads, adapters, a second objective with epochs of its own, views that are kept."""
+    """Heads, adapters, a second objective with its own epochs, and cached views."""
     if "second" in settings:
         settings = settings | {"second": str(second_file(tmp_path, settings["second"], folder))}
     given = config(method, folder, **{"epochs": 6, "max_steps": 7, "keep": "last", **settings})
@@ -166,17 +166,17 @@ def test_resumed_with_everything_that_has_a_state(
 
 
 def assert_resume_matches_full_run(settings: TrainConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, parted = (replace(settings, output=str(tmp_path / name)) for name in ("whole", "parted"))
-    train(whole)
-    interrupt_at_step(5, monkeypatch, lambda: train(parted))  # after the checkpoint of step 3
+    full, interrupted = (replace(settings, output=str(tmp_path / name)) for name in ("whole", "parted"))
+    train(full)
+    interrupt_at_step(5, monkeypatch, lambda: train(interrupted))  # after the checkpoint of step 3
     assert json.loads((tmp_path / "parted" / "checkpoint" / "progress.json").read_text())["step"] == 3
     assert not (tmp_path / "parted" / "model").exists()
-    assert train(parted, resume=True).steps == 7
+    assert train(interrupted, resume=True).steps == 7
     assert_same_run(str(tmp_path / "whole"), str(tmp_path / "parted"))
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_loss_falls(method: str, folder: Path, tmp_path: Path) -> None:
+def test_the_loss_decreases(method: str, folder: Path, tmp_path: Path) -> None:
     patience = {"patience": None} if METHODS[method].patience else {}
     settings = {"learning_rate": 3e-3, "warmup": 0.0, "evaluate_every": 1000, "checkpoint_every": 1000, **patience}
     train(
@@ -196,18 +196,20 @@ def test_the_loss_falls(method: str, folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("method", ["augment", "simcse-unsup", "sg-opt", "bt"])
-def test_in_pieces_it_is_the_same_run(method: str, folder: Path, tmp_path: Path) -> None:
-    """Only sizes of matrix products differ, so that losses drift apart by rounding alone."""
+def test_micro_batches_give_the_same_run(method: str, folder: Path, tmp_path: Path) -> None:
+    """Only sizes of matrix products differ, so that losses differ only by rounding."""
     settings = config(method, folder, model=str(folder / "tiny"), epochs=3, max_steps=6, learning_rate=3e-4)
     train(replace(settings, output=str(tmp_path / "whole")))
     train(replace(settings, output=str(tmp_path / "pieces"), micro_batch=3))
-    whole, pieces = steps(tmp_path / "whole"), steps(tmp_path / "pieces")
-    np.testing.assert_allclose([x["loss"] for x in pieces], [x["loss"] for x in whole], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose([x["gradient_norm"] for x in pieces], [x["gradient_norm"] for x in whole], rtol=1e-3)
-    assert len({round(x["loss"], 4) for x in whole}) > 3
+    full, micro_batched = steps(tmp_path / "whole"), steps(tmp_path / "pieces")
+    np.testing.assert_allclose([x["loss"] for x in micro_batched], [x["loss"] for x in full], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        [x["gradient_norm"] for x in micro_batched], [x["gradient_norm"] for x in full], rtol=1e-3
+    )
+    assert len({round(x["loss"], 4) for x in full}) > 3
 
 
-def second_file(where: Path, kind: str, folder: Path, **settings: object) -> Path:
+def second_file(target: Path, kind: str, folder: Path, **settings: object) -> Path:
     """A second objective: ``labels``, ``sentences`` (a method with a head), or ``nli``."""
     method, data = {
         "labels": ("supcon-text", "labelled.tsv"),
@@ -215,7 +217,7 @@ def second_file(where: Path, kind: str, folder: Path, **settings: object) -> Pat
         "nli": ("scl", "nli.tsv"),
     }[kind]
     given = {"method": method, "data": [str(folder / data)], "batch_size": 6, **settings}
-    file = where / f"{kind}.toml"
+    file = target / f"{kind}.toml"
     file.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in given.items()))
     return file
 
@@ -237,7 +239,7 @@ def test_a_second_objective(folder: Path, tmp_path: Path) -> None:
         "scl.ce",
         "scl.accuracy",
     }
-    assert first.keys() == OF_A_STEP | prefixed
+    assert first.keys() == STEP_KEYS | prefixed
     for line in steps(tmp_path / "run"):
         parts = line["simcse-unsup.loss"] + 0.1 * line["mlm.loss"] + 0.25 * line["scl.loss"]
         assert line["loss"] == pytest.approx(parts, abs=1e-5)
@@ -252,13 +254,13 @@ def test_a_second_objective(folder: Path, tmp_path: Path) -> None:
     again = replace(settings, output=str(tmp_path / "again"), second=str(tmp_path / "run" / "second.toml"), max_steps=2)
     train(replace(again, mlm_weight=0.1))  # type: ignore[call-arg]
     assert steps(tmp_path / "again")[0]["loss"] == first["loss"]
-    # without it the encoder would have become another
+    # without it the final encoder would differ
     train(config("simcse-unsup", folder, output=str(tmp_path / "alone"), mlm_weight=0.1, epochs=2))
     assert steps(tmp_path / "alone")[0]["simcse-unsup.loss"] == first["simcse-unsup.loss"]
     assert steps(tmp_path / "alone")[3]["simcse-unsup.loss"] != steps(tmp_path / "run")[3]["simcse-unsup.loss"]
 
 
-def test_a_second_objective_that_changed_is_no_resume(
+def test_resume_with_a_changed_second_objective_is_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = second_file(tmp_path, "nli", folder)
@@ -267,15 +269,15 @@ def test_a_second_objective_that_changed_is_no_resume(
     second_file(tmp_path, "nli", folder, temperature=0.9)
     with pytest.raises(NearfarError, match=r"holds a run with other settings \(--second\)"):
         train(settings, resume=True)
-    second_file(tmp_path, "labels", folder).rename(file)  # another method, some of whose keys the first one has not
+    second_file(tmp_path, "labels", folder).rename(file)  # another method with keys that the first one lacks
     with pytest.raises(NearfarError, match=r"holds a run with other settings \(--second\)"):
         train(settings, resume=True)
     second_file(tmp_path, "nli", folder)
     monkeypatch.chdir(tmp_path)
-    assert train(replace(settings, output="run"), resume=True).steps > 2  # the same folder, by another name
+    assert train(replace(settings, output="run"), resume=True).steps > 2  # the same folder by another path
 
 
-def test_settings_that_are_none_where_the_default_is_not(
+def test_none_in_place_of_a_default_is_saved_and_resumed(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = config("sg", folder, output=str(tmp_path / "run"), patience=None, train_max_length=None, pooling=None)
@@ -289,7 +291,7 @@ def test_settings_that_are_none_where_the_default_is_not(
 
 
 @pytest.mark.parametrize("method", ["simcse-unsup", "sg-opt", "regression"])
-def test_adapters_alone_are_trained(method: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_adapters_are_trained(method: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     extra = {"sg-opt": {"drift_weight": 0.0}, "regression": {"head": "linear"}}.get(method, {})
     settings = config(method, folder, output=str(tmp_path / "run"), epochs=2, lora_rank=2, learning_rate=1e-2, **extra)
     interrupt_at_step(5, monkeypatch, lambda: train(settings))
@@ -301,10 +303,10 @@ def test_adapters_alone_are_trained(method: str, folder: Path, tmp_path: Path, m
     assert all("lora_" in name for name in moments if name.startswith("encoder."))
     own = {name.replace("encoder.backbone.", "").replace("base_layer.", ""): tensor for name, tensor in saved.items()}
     assert before.keys() <= own.keys()
-    assert all(torch.equal(own[name], before[name]) for name in before)  # as they were
+    assert all(torch.equal(own[name], before[name]) for name in before)  # unchanged
     adapters = [tensor for name, tensor in saved.items() if "lora_B" in name]
     assert adapters
-    assert all(tensor.abs().max() > 1e-4 for tensor in adapters)  # started at 0
+    assert all(tensor.abs().max() > 1e-4 for tensor in adapters)  # their initial value is 0
 
     train(settings, resume=True)
     after = AutoModel.from_pretrained(tmp_path / "run" / "model").state_dict()
@@ -318,16 +320,16 @@ def test_adapters_alone_are_trained(method: str, folder: Path, tmp_path: Path, m
 
 
 @pytest.mark.parametrize("method", ["simcse-unsup", "simcse-sup"])
-def test_a_tanh_layer_that_is_kept_is_saved(method: str, folder: Path, tmp_path: Path) -> None:
+def test_a_kept_tanh_layer_is_saved(method: str, folder: Path, tmp_path: Path) -> None:
     saved = {}
     for mlp in ("kept", "train_only", "none"):
         train(config(method, folder, output=str(tmp_path / mlp), mlp=mlp, max_steps=2))
         vectors = SentenceTransformer(str(tmp_path / mlp / "model"), device="cpu").encode(sentences(9))
         assert np.abs(Encoder.from_pretrained(tmp_path / mlp / "model").encode(sentences(9)) - vectors).max() <= 1e-6
         saved[mlp] = ((tmp_path / mlp / "model" / "2_Dense").exists(), float(np.abs(vectors).max()))
-    assert [there for there, _ in saved.values()] == [True, False, False]
+    assert [exists for exists, _ in saved.values()] == [True, False, False]
     assert saved["kept"][1] < 1 < saved["none"][1]  # tanh
-    # and the next run goes on with it
+    # the next run continues with it
     train(
         config("regression", folder, output=str(tmp_path / "next"), model=str(tmp_path / "kept" / "model"), max_steps=2)
     )
@@ -335,7 +337,7 @@ def test_a_tanh_layer_that_is_kept_is_saved(method: str, folder: Path, tmp_path:
     assert (tmp_path / "next" / "model" / "2_Dense").exists()
 
 
-def test_embeddings_and_guide_stay_as_they_were(folder: Path, tmp_path: Path) -> None:
+def test_frozen_embeddings_and_guide_do_not_change(folder: Path, tmp_path: Path) -> None:
     settings = config("sg-opt", folder, output=str(tmp_path / "run"), learning_rate=1e-2, keep="last")
     train(settings)
     before, after = (BertModel.from_pretrained(p).state_dict() for p in (folder / "noisy", tmp_path / "run" / "model"))
@@ -343,29 +345,29 @@ def test_embeddings_and_guide_stay_as_they_were(folder: Path, tmp_path: Path) ->
     assert moved
     assert not any(name.startswith("embeddings.") for name in moved)
     drift = [line["drift"] for line in steps(tmp_path / "run")]
-    assert drift[0] == 0  # measured from where the run began
+    assert drift[0] == 0  # distance from the initial weights
     distance = sum(float((after[name] - before[name]).square().sum()) for name in before if name in moved)
-    assert drift[-1] == pytest.approx(distance, rel=0.5)  # the last step came after
+    assert drift[-1] == pytest.approx(distance, rel=0.5)  # measured before the last step
 
 
-def test_heads_start_from_the_seed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_initial_heads_depend_only_on_the_seed(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first: list[torch.Tensor] = []
     build = ProjectionHead.__init__
 
-    def noted(self: ProjectionHead, *arguments: Any, **settings: Any) -> None:
+    def record_init(self: ProjectionHead, *arguments: Any, **settings: Any) -> None:
         build(self, *arguments, **settings)
         first.append(next(self.parameters()).detach().clone())
 
-    monkeypatch.setattr(ProjectionHead, "__init__", noted)
+    monkeypatch.setattr(ProjectionHead, "__init__", record_init)
     for run, seed in (("one", 1), ("again", 1), ("two", 2)):
-        torch.manual_seed(len(first))  # whatever came before
+        torch.manual_seed(len(first))  # has no effect
         train(config("bt", folder, output=str(tmp_path / run), seed=seed, max_steps=1))
     assert torch.equal(first[0], first[1])
     assert not torch.equal(first[0], first[2])
 
 
-def test_a_collapse_is_told_once(folder: Path, tmp_path: Path) -> None:
-    """All words and places are nearly the same to this encoder."""
+def test_a_collapse_is_reported_once(folder: Path, tmp_path: Path) -> None:
+    """All word and position embeddings of this encoder are nearly equal."""
     model = BertModel.from_pretrained(folder / "noisy")
     with torch.no_grad():
         model.embeddings.word_embeddings.weight.mul_(1e-3)
@@ -392,17 +394,17 @@ def test_a_collapse_is_told_once(folder: Path, tmp_path: Path) -> None:
     assert "collapsed" not in printed.getvalue()
 
 
-def test_a_collapse_on_the_way_is_told_when_it_comes(
+def test_a_collapse_during_training_is_reported_when_it_occurs(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     measured = geometry.geometry
     calls: list[int] = []
 
-    def later(*arguments: Any, **settings: Any) -> dict[str, float]:
+    def collapse_later(*arguments: Any, **settings: Any) -> dict[str, float]:
         calls.append(1)
         return measured(*arguments, **settings) | ({"effective_rank": 1.5} if len(calls) >= 3 else {})
 
-    monkeypatch.setattr(geometry, "geometry", later)
+    monkeypatch.setattr(geometry, "geometry", collapse_later)
     printed = io.StringIO()
     train(
         config("sg", folder, output=str(tmp_path / "run"), evaluate_every=1, max_steps=3),
@@ -413,7 +415,7 @@ def test_a_collapse_on_the_way_is_told_when_it_comes(
     assert text.index("step 1: Spearman") < text.index("collapsed") < text.index("step 2: Spearman")
 
 
-def test_when_all_vectors_are_equal_the_collapse_is_told_before_the_error(
+def test_when_all_vectors_are_equal_the_collapse_is_reported_before_the_error(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Encoder, "encode", lambda self, texts, **_: np.ones((len(texts), 4), dtype=np.float32))
@@ -425,7 +427,7 @@ def test_when_all_vectors_are_equal_the_collapse_is_told_before_the_error(
     assert "collapsed" in printed.getvalue()
 
 
-def test_names_in_brackets_are_printed_as_they_are(folder: Path, tmp_path: Path) -> None:
+def test_names_in_brackets_are_printed_unchanged(folder: Path, tmp_path: Path) -> None:
     shutil.copy(folder / "sentences.txt", tmp_path / "mine [bold].txt")
     shutil.copy(folder / "dev.tsv", tmp_path / "dev [b].tsv")
     printed = io.StringIO()

@@ -1,3 +1,5 @@
+"""Changes of a frame: labels by construction, and plausible results."""
+
 from itertools import islice
 from random import Random
 
@@ -78,7 +80,7 @@ def test_roles_are_swapped_only_where_it_makes_sense() -> None:
 
 
 def test_no_change_gives_none() -> None:
-    # nothing can be added to a negated frame that already has a place, so nothing more is entailed
+    # a negated frame that already has a place cannot be extended, so no change gives an entailment
     place = next(place for place in TRAIN.places if place.name == "in the park")
     frame = Frame(action=ACTIONS["sing"], agent=Entity(NOUNS["boy"]), place=place, negated=True)
     assert changes.apply(ENTAILMENT, frame, TRAIN, Random(0)) is None

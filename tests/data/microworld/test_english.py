@@ -1,3 +1,5 @@
+"""Plurals, verb forms and articles."""
+
 import pytest
 
 from nearfar.data.microworld.english import past_participle, plural, present_participle, third_person, with_article
@@ -28,7 +30,7 @@ def test_plurals(singular: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verb", "doing", "done", "does"),
+    ("verb", "expected_participle", "expected_past", "expected_third"),
     [
         ("chase", "chasing", "chased", "chases"),
         ("carry", "carrying", "carried", "carries"),
@@ -44,8 +46,12 @@ def test_plurals(singular: str, expected: str) -> None:
         ("look at", "looking at", "looked at", "looks at"),
     ],
 )
-def test_verb_forms(verb: str, doing: str, done: str, does: str) -> None:
-    assert (present_participle(verb), past_participle(verb), third_person(verb)) == (doing, done, does)
+def test_verb_forms(verb: str, expected_participle: str, expected_past: str, expected_third: str) -> None:
+    assert (present_participle(verb), past_participle(verb), third_person(verb)) == (
+        expected_participle,
+        expected_past,
+        expected_third,
+    )
 
 
 def test_articles() -> None:

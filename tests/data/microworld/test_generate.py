@@ -1,3 +1,5 @@
+"""The generated corpus: sizes, balance, held-out words and templates, files, and reproducibility."""
+
 import hashlib
 import os
 import re
@@ -23,7 +25,7 @@ print(hashlib.sha256(repr(world).encode()).hexdigest())
 
 
 @pytest.fixture(scope="module")
-def world() -> Microworld:
+def corpus() -> Microworld:
     return generate()
 
 
@@ -31,31 +33,31 @@ def words(sentence: str) -> set[str]:
     return set(re.findall(r"[a-z'-]+", sentence.lower()))
 
 
-def training_sentences(world: Microworld) -> set[str]:
-    rows = {text for row in world.nli for text in (row.premise, row.hypothesis)}
-    return rows | {text for text, _ in world.labelled} | set(world.text)
+def training_sentences(corpus: Microworld) -> set[str]:
+    rows = {text for row in corpus.nli for text in (row.premise, row.hypothesis)}
+    return rows | {text for text, _ in corpus.labelled} | set(corpus.text)
 
 
 def pair_sentences(pairs) -> set[str]:
     return {text for pair in pairs for text in (pair.first, pair.second)}
 
 
-def held_out_sentences(world: Microworld) -> set[str]:
-    return pair_sentences(world.sts_test) | {text for row in world.nli_test for text in (row.premise, row.hypothesis)}
+def held_out_sentences(corpus: Microworld) -> set[str]:
+    return pair_sentences(corpus.sts_test) | {text for row in corpus.nli_test for text in (row.premise, row.hypothesis)}
 
 
-def test_sizes(world: Microworld) -> None:
-    assert len({row.premise for row in world.nli}) == 1300
-    assert 4000 < len(world.nli) < 5000
-    assert len({row.premise for row in world.nli_test}) == 250
-    assert (len(world.sts_dev), len(world.sts_test), len(world.labelled), len(world.text)) == (400, 800, 600, 2000)
+def test_sizes(corpus: Microworld) -> None:
+    assert len({row.premise for row in corpus.nli}) == 1300
+    assert 4000 < len(corpus.nli) < 5000
+    assert len({row.premise for row in corpus.nli_test}) == 250
+    assert (len(corpus.sts_dev), len(corpus.sts_test), len(corpus.labelled), len(corpus.text)) == (400, 800, 600, 2000)
     small = generate(1, premises=5, test_premises=0, dev_pairs=3, test_pairs=0, labelled=2, text=1)
     assert len({row.premise for row in small.nli}) == 5
     assert (len(small.sts_dev), len(small.sts_test), len(small.labelled), len(small.text)) == (3, 0, 2, 1)
 
 
 @pytest.mark.long
-def test_the_same_in_another_process_whatever_its_hash_seed() -> None:
+def test_output_does_not_depend_on_the_hash_seed_of_the_process() -> None:
     digests = {
         subprocess.run(
             [sys.executable, "-c", DIGEST],
@@ -79,47 +81,47 @@ def test_the_size_of_one_part_changes_no_other() -> None:
         assert getattr(large, part)[: len(first)] == first
 
 
-def test_most_premises_have_every_label(world: Microworld) -> None:
+def test_most_premises_have_every_label(corpus: Microworld) -> None:
     labels = defaultdict(list)
-    for row in world.nli:
+    for row in corpus.nli:
         labels[row.premise].append(row.label)
     assert sum(set(found) == {0, 1, 2} for found in labels.values()) > 0.75 * len(labels)
     assert sum(found.count(ENTAILMENT) > 1 for found in labels.values()) > 0.1 * len(labels)
-    assert min(Counter(row.label for row in world.nli).values()) > 0.2 * len(world.nli)
+    assert min(Counter(row.label for row in corpus.nli).values()) > 0.2 * len(corpus.nli)
 
 
-def test_no_row_contradicts_another(world: Microworld) -> None:
-    rows = [(row.premise, row.hypothesis) for row in world.nli + world.nli_test]
+def test_no_row_contradicts_another(corpus: Microworld) -> None:
+    rows = [(row.premise, row.hypothesis) for row in corpus.nli + corpus.nli_test]
     assert len(set(rows)) == len(rows)
     assert all(premise != hypothesis for premise, hypothesis in rows)
 
 
-def test_negation_alone_does_not_predict_the_label(world: Microworld) -> None:
-    denied = Counter(row.label for row in world.nli if {"not"} & words(row.hypothesis))
-    assert 0.3 < denied[CONTRADICTION] / denied.total() < 0.7
+def test_negation_does_not_predict_the_label(corpus: Microworld) -> None:
+    negated = Counter(row.label for row in corpus.nli if {"not"} & words(row.hypothesis))
+    assert 0.3 < negated[CONTRADICTION] / negated.total() < 0.7
 
 
-def test_the_test_sets_share_no_content_word_with_anything_else(world: Microworld) -> None:
-    seen = set().union(*map(words, training_sentences(world) | pair_sentences(world.sts_dev)))
-    held_out = set().union(*map(words, held_out_sentences(world)))
+def test_the_test_sets_share_no_content_word_with_other_sets(corpus: Microworld) -> None:
+    seen = set().union(*map(words, training_sentences(corpus) | pair_sentences(corpus.sts_dev)))
+    held_out = set().union(*map(words, held_out_sentences(corpus)))
     assert seen & held_out <= FUNCTION_WORDS
     assert len(seen) > 350
     assert len(held_out) > 350
 
 
-def test_the_test_sets_have_templates_that_occur_nowhere_else(world: Microworld) -> None:
+def test_the_test_sets_have_their_own_templates(corpus: Microworld) -> None:
     mark = re.compile(r"can be seen|^Here |^It is |n't |^(In|On|At|Outside|Inside)\b[^,]*, ")
-    assert not any(mark.search(text) for text in training_sentences(world) | pair_sentences(world.sts_dev))
-    held_out = held_out_sentences(world)
+    assert not any(mark.search(text) for text in training_sentences(corpus) | pair_sentences(corpus.sts_dev))
+    held_out = held_out_sentences(corpus)
     assert sum(bool(mark.search(text)) for text in held_out) > 0.6 * len(held_out)
 
 
-def test_no_development_sentence_is_trained_on(world: Microworld) -> None:
-    assert not pair_sentences(world.sts_dev) & training_sentences(world)
+def test_no_development_sentence_is_trained_on(corpus: Microworld) -> None:
+    assert not pair_sentences(corpus.sts_dev) & training_sentences(corpus)
 
 
-def test_scores_vary_and_word_overlap_predicts_them_poorly(world: Microworld) -> None:
-    for pairs in (world.sts_dev, world.sts_test):
+def test_scores_vary_and_word_overlap_predicts_them_poorly(corpus: Microworld) -> None:
+    for pairs in (corpus.sts_dev, corpus.sts_test):
         scores = [pair.score for pair in pairs]
         shared = [
             len(words(pair.first) & words(pair.second)) / len(words(pair.first) | words(pair.second)) for pair in pairs
@@ -132,53 +134,54 @@ def test_scores_vary_and_word_overlap_predicts_them_poorly(world: Microworld) ->
         assert any(overlap < 0.4 and score == 5.0 for overlap, score in zip(shared, scores, strict=True))
 
 
-def test_the_sentences_are_english(world: Microworld) -> None:
-    faults = re.compile(
+def test_the_sentences_are_english(corpus: Microworld) -> None:
+    errors = re.compile(
         r"\ba [aeiou]|\ban [^aeiou]|  | ,| \.|\b(an?|is) (people|men|women|children|mice|geese)\b"
         r"|\b(men|women|people|children|mice|geese|dogs|cats|nurses|sailors) (is|does|isn't|has)\b"
         r"|\b(two|three|four|five|some|several) [\w-]*(man|woman|child|mouse|goose|person)\b"
         r"|\bthe (a|an|some|several)\b|\b(\w+) \4\b|[{}()]",
         re.IGNORECASE,
     )
-    for text in training_sentences(world) | pair_sentences(world.sts_dev) | held_out_sentences(world):
+    for text in training_sentences(corpus) | pair_sentences(corpus.sts_dev) | held_out_sentences(corpus):
         assert text[0].isupper(), text
         assert text.endswith("."), text
-        assert not faults.search(text), text
+        assert not errors.search(text), text
 
 
-def test_labelled_sentences_name_kinds_of_activity(world: Microworld) -> None:
-    counts = Counter(label for _, label in world.labelled)
+def test_labels_are_kinds_of_activity(corpus: Microworld) -> None:
+    counts = Counter(label for _, label in corpus.labelled)
     assert {"food", "music", "motion", "rest"} <= set(counts)
     assert len(counts) >= 8
-    assert all(label == "music" for text, label in world.labelled if "sing" in words(text) or "singing" in words(text))
+    assert all(label == "music" for text, label in corpus.labelled if "sing" in words(text) or "singing" in words(text))
 
 
-def test_files_are_laid_out_like_the_data_folder(world: Microworld, tmp_path: Path) -> None:
-    world.write(tmp_path)
+def test_files_are_laid_out_like_the_data_folder(corpus: Microworld, tmp_path: Path) -> None:
+    corpus.write(tmp_path)
     lines = (tmp_path / "nli/microworld/train.tsv").read_text().splitlines()
     assert lines[0] == "premise\thypothesis\tlabel"
-    row = world.nli[0]
+    row = corpus.nli[0]
     assert lines[1].split("\t") == [row.premise, row.hypothesis, LABEL_NAMES[row.label]]
-    assert len(lines) == len(world.nli) + 1
-    assert len((tmp_path / "nli/microworld/test.tsv").read_text().splitlines()) == len(world.nli_test) + 1
-    for name, pairs in (("dev", world.sts_dev), ("test", world.sts_test)):
+    assert len(lines) == len(corpus.nli) + 1
+    assert len((tmp_path / "nli/microworld/test.tsv").read_text().splitlines()) == len(corpus.nli_test) + 1
+    for name, pairs in (("dev", corpus.sts_dev), ("test", corpus.sts_test)):
         lines = (tmp_path / f"sts/microworld/{name}.tsv").read_text().splitlines()
         assert lines[0] == "score\tsentence1\tsentence2"
         assert [(float(score), one, two) for score, one, two in (line.split("\t") for line in lines[1:])] == [
             (pair.score, pair.first, pair.second) for pair in pairs
         ]
     assert (tmp_path / "labelled.tsv").read_text().splitlines()[:1] == ["label\ttext"]
-    assert (tmp_path / "text.txt").read_text().splitlines() == world.text
+    assert (tmp_path / "text.txt").read_text().splitlines() == corpus.text
 
 
-def test_a_folder_that_cannot_be_written(world: Microworld, tmp_path: Path) -> None:
+def test_a_folder_that_cannot_be_written(corpus: Microworld, tmp_path: Path) -> None:
     (tmp_path / "nli").write_text("a file where a folder should be")
     with pytest.raises(NearfarError, match=r"train\.tsv: cannot be written"):
-        world.write(tmp_path)
+        corpus.write(tmp_path)
 
 
-def test_the_default_corpus_has_not_changed(world: Microworld) -> None:
+def test_the_default_corpus_has_not_changed(corpus: Microworld) -> None:
     # a change of vocabulary, templates or sampling would invalidate all reported results on this corpus
     assert (
-        hashlib.sha256(repr((world.nli, world.sts_dev, world.sts_test)).encode()).hexdigest()[:16] == "368ceba4da79a280"
+        hashlib.sha256(repr((corpus.nli, corpus.sts_dev, corpus.sts_test)).encode()).hexdigest()[:16]
+        == "368ceba4da79a280"
     )

@@ -1,3 +1,5 @@
+"""Reading lexicons, and the consistency of both vocabularies."""
+
 import pytest
 
 from nearfar.data.microworld.held_out_words import TEST
@@ -17,7 +19,7 @@ def test_a_table_is_read_by_its_indentation() -> None:
     assert (car.parent, car.fits) == (None, ("toy", "big thing"))
 
 
-def test_what_excludes_an_action_excludes_its_kinds() -> None:
+def test_contraries_of_an_action_exclude_its_subtypes() -> None:
     doze = action("rest", "doze", "person")
     snore = action("rest", "snore", "person", kind_of="doze")
     fly = action("motion", "fly", "person", contraries="doze")
@@ -27,21 +29,21 @@ def test_what_excludes_an_action_excludes_its_kinds() -> None:
     assert fly.excludes(snore)
     assert snore.excludes(fly)
     assert not fly.excludes(hum)
-    assert not hum.excludes(snore)  # neither has a contrary of the other's
+    assert not hum.excludes(snore)  # neither is a contrary of the other
 
 
 @BOTH
 def test_a_lexicon_refers_only_to_existing_names(lexicon: Lexicon) -> None:
     nouns = {noun.name for noun in lexicon.nouns}
     places = {place.name for place in lexicon.places}
-    actions = [act.name for act in lexicon.actions]
+    actions = [action_.name for action_ in lexicon.actions]
     assert len(set(actions)) == len(actions)
-    for act in lexicon.actions:
-        assert {*act.agents, *act.patients, *act.recipients} <= nouns
-        assert {*act.places} <= places
-        assert {*act.contraries} <= set(actions)
-        assert act.kind_of is None or act.kind_of in actions
-        assert not act.mutual or all(verb.endswith(" with") for verb in act.words)
+    for action_ in lexicon.actions:
+        assert {*action_.agents, *action_.patients, *action_.recipients} <= nouns
+        assert {*action_.places} <= places
+        assert {*action_.contraries} <= set(actions)
+        assert action_.kind_of is None or action_.kind_of in actions
+        assert not action_.mutual or all(verb.endswith(" with") for verb in action_.words)
     assert {kind for attribute in lexicon.attributes for kind in attribute.fits} <= nouns
     assert set(lexicon.outdoor_kinds) <= nouns
 
@@ -55,7 +57,7 @@ def test_a_word_has_one_meaning_among_the_nouns(lexicon: Lexicon) -> None:
 def content_words(lexicon: Lexicon) -> set[str]:
     concepts = (*lexicon.nouns, *lexicon.attributes, *lexicon.places)
     phrases = [word for concept in concepts if concept.spoken for word in concept.words]
-    phrases += [verb for act in lexicon.actions for verb in (*act.words, *act.active, *act.converse)]
+    phrases += [verb for action_ in lexicon.actions for verb in (*action_.words, *action_.active, *action_.converse)]
     phrases += [lexicon.some, *lexicon.numbers.values()]
     particles = {"after", "at", "down", "from", "in", "of", "off", "on", "out", "the", "to", "up", "with"}
     return {part for phrase in phrases for part in phrase.replace("-", " ").split()} - particles

@@ -1,3 +1,5 @@
+"""Sentences of a frame: voices, negation, places, and templates of each style."""
+
 from random import Random
 
 import pytest
@@ -13,13 +15,13 @@ ACTIONS = {action.name: action for action in TRAIN.actions}
 DOG, SHEEP, BOY, GIRL = (Entity(NOUNS[noun]) for noun in ("dog", "sheep", "boy", "girl"))
 
 
-def sayings(frame: Frame, style=TRAIN_STYLE) -> set[str]:
+def sentences_of(frame: Frame, style=TRAIN_STYLE) -> set[str]:
     rng = Random(0)
     return {realise(frame, TRAIN, style, rng) for _ in range(600)}
 
 
 def test_all_sentences_of_an_intransitive() -> None:
-    assert sayings(Frame(action=ACTIONS["jump"], agent=Entity(NOUNS["sheep"], 2))) == {
+    assert sentences_of(Frame(action=ACTIONS["jump"], agent=Entity(NOUNS["sheep"], 2))) == {
         sentence.replace("jump", verb)
         for verb in ("jump", "leap")
         for sentence in (
@@ -36,7 +38,7 @@ def test_all_sentences_of_an_intransitive() -> None:
 
 def test_negated_sentences_are_definite() -> None:
     frame = Frame(action=ACTIONS["bite"], agent=DOG, patient=Entity(NOUNS["sheep"], SOME), negated=True)
-    assert sayings(frame) == {
+    assert sentences_of(frame) == {
         "The dog is not biting the sheep.",
         "The dog does not bite the sheep.",
         "The sheep are not being bitten by the dog.",
@@ -48,35 +50,35 @@ def test_active_passive_and_converse() -> None:
     frame = Frame(
         action=ACTIONS["lead"], agent=BOY, patient=Entity(NOUNS["cow"], 1, ATTRIBUTES["big"]), place=PLACES["outdoors"]
     )
-    said = sayings(frame)
-    assert "A boy is guiding a big cow outdoors." in said
-    assert "There is a large cow being led by a boy outdoors." in said
-    assert "The large cow follows the boy outdoors." in said
+    sentences = sentences_of(frame)
+    assert "A boy is guiding a big cow outdoors." in sentences
+    assert "There is a large cow being led by a boy outdoors." in sentences
+    assert "The large cow follows the boy outdoors." in sentences
 
 
 def test_giving_has_a_recipient_in_every_voice() -> None:
     doll = Entity(NOUNS["doll"], SOME)
-    said = sayings(Frame(action=ACTIONS["give"], agent=BOY, patient=doll, recipient=GIRL))
-    assert "A boy is giving some dolls to a girl." in said
-    assert "A boy hands a girl some dolls." in said
-    assert "Some dolls are given to a girl by a boy." in said
-    assert "The girl receiving the dolls from the boy." in said
-    assert all("girl" in sentence and "boy" in sentence and "doll" in sentence for sentence in said)
+    sentences = sentences_of(Frame(action=ACTIONS["give"], agent=BOY, patient=doll, recipient=GIRL))
+    assert "A boy is giving some dolls to a girl." in sentences
+    assert "A boy hands a girl some dolls." in sentences
+    assert "Some dolls are given to a girl by a boy." in sentences
+    assert "The girl receiving the dolls from the boy." in sentences
+    assert all("girl" in sentence and "boy" in sentence and "doll" in sentence for sentence in sentences)
 
 
-def test_mutual_actions_have_both_as_subject() -> None:
+def test_mutual_actions_have_both_participants_as_subject() -> None:
     frame = Frame(action=ACTIONS["talk with"], agent=BOY, patient=GIRL)
-    assert "A boy and a girl are talking together." in sayings(frame)
-    assert "A boy is speaking with a girl." in sayings(frame)
-    assert "It is the boy and the girl that are talking with each other." in sayings(frame, TEST_STYLE)
-    assert not any(sentence.startswith(("There", "Here")) and " and " in sentence for sentence in sayings(frame))
+    assert "A boy and a girl are talking together." in sentences_of(frame)
+    assert "A boy is speaking with a girl." in sentences_of(frame)
+    assert "It is the boy and the girl that are talking with each other." in sentences_of(frame, TEST_STYLE)
+    assert not any(sentence.startswith(("There", "Here")) and " and " in sentence for sentence in sentences_of(frame))
 
 
 def test_a_fronted_place_needs_a_place() -> None:
     frame = Frame(action=ACTIONS["sleep"], agent=DOG)
-    assert not any("," in sentence for sentence in sayings(frame, TEST_STYLE))
+    assert not any("," in sentence for sentence in sentences_of(frame, TEST_STYLE))
     with_place = Frame(action=ACTIONS["sleep"], agent=DOG, place=PLACES["in the park"])
-    assert "In the park, the dog is sleeping." in sayings(with_place, TEST_STYLE)
+    assert "In the park, the dog is sleeping." in sentences_of(with_place, TEST_STYLE)
 
 
 @pytest.mark.parametrize("part", ["affirmed", "denied"])

@@ -1,4 +1,4 @@
-"""Small results of every kind, as the content of their files, for the tests of reports; and a reader of pages."""
+"""Small results of every kind, as file content, for the tests of reports; and a parser of pages."""
 
 from html.parser import HTMLParser
 from typing import Any
@@ -26,7 +26,7 @@ def estimate(score: float | None, reason: str = "why") -> dict[str, Any]:
 
 
 def all_aggregates(score: float | None) -> dict[str, Any]:
-    """All pairs, then the two averages of subsets, which are one and two points lower."""
+    """The score of all pairs, and the two averages of subsets, one and two points lower."""
     lower = {kind: None if score is None else score - n for n, kind in enumerate(("all", "mean", "wmean"))}
     return {kind: estimate(value) for kind, value in lower.items()}
 
@@ -40,13 +40,13 @@ def evaluation(
     def task(score: float | None) -> dict[str, Any]:
         cosines = (100_000 * (np.array(GOLD) + 2 * rng.normal(size=10))).astype(int).tolist()
         pearson = all_aggregates(None if score is None else score + 10)
-        held = {"pairs": 10, "digest": "d", "gold": GOLD, "cosines_e6": cosines}
+        values = {"pairs": 10, "digest": "d", "gold": GOLD, "cosines_e6": cosines}
         return {
             "pairs": 10,
             "zero_vectors": 0,
             "spearman": all_aggregates(score),
             "pearson": pearson,
-            "subsets": {"only": held | {"spearman": estimate(score), "pearson": pearson["all"]}},
+            "subsets": {"only": values | {"spearman": estimate(score), "pearson": pearson["all"]}},
         }
 
     return {
@@ -72,9 +72,15 @@ def transfer(accuracies: dict[str, float | None], *, protocol: str = "senteval")
 
     def task(name: str, score: float | None) -> dict[str, Any]:
         right = 0 if score is None else round(score / 10)
-        held = {"kind": "classification", "protocol": protocol, "rows": 10, "digest": name, "accuracy": estimate(score)}
-        held |= {"gold": [1] * 10, "predicted": [1] * right + [0] * (10 - right)} if score is not None else {}
-        return held | ({"f1": estimate(66.0)} if name == "mrpc" else {})
+        values = {
+            "kind": "classification",
+            "protocol": protocol,
+            "rows": 10,
+            "digest": name,
+            "accuracy": estimate(score),
+        }
+        values |= {"gold": [1] * 10, "predicted": [1] * right + [0] * (10 - right)} if score is not None else {}
+        return values | ({"f1": estimate(66.0)} if name == "mrpc" else {})
 
     learned = {"kind": "relatedness", "pairs": 3, "digest": "l", "pearson": estimate(60.0), "spearman": estimate(55.0)}
     learned |= {"mse": 0.1, "gold": [1.0, 2.0, 3.0], "predicted_e6": [1, 2, 3]}
@@ -117,9 +123,9 @@ def geometry(*names: str) -> dict[str, Any]:
     models = {
         name: {"model": name, "pooling": "mean", "dim": 4, "warning": None, "spectrum": [1.0, 0.5, 0.25, 0.0]}
         | numbers
-        | {"uniformity": -2.0 - place}
+        | {"uniformity": -2.0 - index}
         | {"layers": {"cls": [None, 20.0, 30.0], "mean": [40.0, 50.0, 60.0]}}
-        for place, name in enumerate(names)
+        for index, name in enumerate(names)
     }
     return {
         "schema": 1,
@@ -160,7 +166,7 @@ def training_run(name: str, *, seed: int = 1, finished: bool = True, **changes: 
 
 
 class ParsedPage(HTMLParser):
-    """What a page holds: tags with their attributes, tables as rows of cells, headings, and all text."""
+    """A parsed page: tags with their attributes, tables as rows of cells, headings, and all text."""
 
     def __init__(self, html: str) -> None:
         super().__init__(convert_charrefs=True)

@@ -1,4 +1,4 @@
-"""Charts: ticks, places on the drawing, thinned lines, and words for those who can't see them."""
+"""Charts: ticks, positions, thinned lines, and text alternatives."""
 
 import math
 import re
@@ -22,17 +22,17 @@ def points(root: ElementTree.Element) -> list[list[tuple[float, float]]]:
     ]
 
 
-def place_of(root: ElementTree.Element, tick: str, axis: str) -> float:
-    """Where an axis has its tick, found by the number that is written there."""
+def position_of(root: ElementTree.Element, tick: str, axis: str) -> float:
+    """Return the position of a tick, found by its label."""
     written = [node for node in root.iter("text") if node.text == tick]
-    across = [node for node in written if node.get("text-anchor") != "end" or float(node.get("y", 0)) > HEIGHT - 30]
-    chosen = across if axis == "x" else [node for node in written if node not in across]
+    on_x_axis = [node for node in written if node.get("text-anchor") != "end" or float(node.get("y", 0)) > HEIGHT - 30]
+    chosen = on_x_axis if axis == "x" else [node for node in written if node not in on_x_axis]
     (node,) = chosen
     return float(node.get(axis, "nan"))
 
 
 @pytest.mark.parametrize(("low", "high"), [(0, 1), (3, 3), (-2.7, -1.1), (0.00012, 0.00034), (0, 15_625), (99, 101)])
-def test_ticks_are_round_and_hold_the_values(low: float, high: float) -> None:
+def test_ticks_are_round_and_cover_the_values(low: float, high: float) -> None:
     found = ticks(low, high)
     step = found[1] - found[0]
     assert found[0] <= low
@@ -43,13 +43,13 @@ def test_ticks_are_round_and_hold_the_values(low: float, high: float) -> None:
     assert all(math.isclose(tick / step, round(tick / step), abs_tol=1e-6) for tick in found)
 
 
-def test_a_line_is_where_its_numbers_are() -> None:
+def test_points_of_a_line_are_at_their_values() -> None:
     root = parse_svg(Chart("Score", "step", [Line("a", [0, 50, 100], [10.0, 30.0, 20.0], 0, best=50)]))
     ((first, middle, last),) = points(root)
     assert middle[0] == pytest.approx((first[0] + last[0]) / 2, abs=0.1)
-    assert first[0] == pytest.approx(place_of(root, "0", "x"), abs=0.1)
-    assert first[1] == pytest.approx(place_of(root, "10", "y") - 3.5, abs=0.1)
-    assert middle[1] == pytest.approx(place_of(root, "30", "y") - 3.5, abs=0.1)
+    assert first[0] == pytest.approx(position_of(root, "0", "x"), abs=0.1)
+    assert first[1] == pytest.approx(position_of(root, "10", "y") - 3.5, abs=0.1)
+    assert middle[1] == pytest.approx(position_of(root, "30", "y") - 3.5, abs=0.1)
     assert last[1] == pytest.approx((first[1] + middle[1]) / 2, abs=0.1)
     (ring,) = [node for node in root.iter("circle") if "ring" in node.get("class", "")]
     assert (float(ring.get("cx", 0)), float(ring.get("cy", 0))) == middle
@@ -65,7 +65,7 @@ def test_logarithmic_axes() -> None:
     assert middle[0] - first[0] == pytest.approx((last[0] - first[0]) / 11, abs=0.1)
 
 
-def test_what_is_not_finite_is_left_out() -> None:
+def test_values_that_are_not_finite_are_left_out() -> None:
     root = parse_svg(Chart("t", "x", [Line("a", [0, 1, 2], [1.0, math.nan, 2.0], 0), Line("b", [0], [math.inf], 1)]))
     (line,) = points(root)
     assert len(line) == 2
@@ -81,7 +81,7 @@ def test_a_single_point_and_a_flat_line_are_drawn() -> None:
             assert len(found) == len(line.x)
 
 
-def test_names_are_no_markup_and_lines_are_told_in_words() -> None:
+def test_names_are_escaped_and_lines_are_described_in_text() -> None:
     chart = Chart('<b>"t"', "x<", [Line("<i>&", [0, 3], [1.5, 4.0], 9)])
     root = parse_svg(chart)
     assert root.get("aria-label") == '<b>"t", by x<; <i>&: from 1.5 at 0 to 4 at 3, lowest 1.5, highest 4'

@@ -1,4 +1,4 @@
-"""What a report takes together, and what it calls things."""
+"""How a report groups its inputs, and how it names them."""
 
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.report.inputs import (
@@ -30,7 +30,7 @@ def test_a_setting_is_the_name_without_its_seed() -> None:
         assert name_without_seed(EvaluationResult.from_dict(evaluation(name, {}, seed=seed))) == setting, name
 
 
-def test_files_named_one_by_one_are_seeds_of_one_setting_where_they_may_be() -> None:
+def test_single_files_are_grouped_as_seeds_of_one_setting_if_possible() -> None:
     runs = [
         run("r/a-1.json", "a-1", 1),
         run("r/b.json", "b", None),
@@ -64,22 +64,23 @@ def test_a_side_is_named_after_its_setting_or_its_folder() -> None:
     assert [side.name for side in disambiguate_names(twice)] == ["x (f)", "x (g)"]
 
 
-def test_runs_that_differ_in_the_seed_alone_are_kin() -> None:
+def test_runs_that_differ_only_in_the_seed_are_grouped() -> None:
     runs = [training_run(f"a-{n}", seed=n) for n in (1, 2)] + [training_run("b-1"), training_run("a-7", seed=7)]
     runs[3] = runs[3]._replace(settings={**runs[3].settings, "temperature": 1.0})
     assert [one.group_name for one in assign_seed_groups(runs)] == ["a", "a", "b-1", "a-7"]
-    named_so = [*runs, training_run("a", seed=9)]
-    assert [one.group_name for one in assign_seed_groups(named_so)] == [
+    with_other_run = [*runs, training_run("a", seed=9)]
+    # "a" is another run
+    assert [one.group_name for one in assign_seed_groups(with_other_run)] == [
         "a-1",
         "a-2",
         "b-1",
         "a-7",
         "a",
-    ]  # a is another run
+    ]
     grouped = [one._replace(group_name="g") for one in runs]
     assert {one.group_name for one in assign_seed_groups(grouped)} == {"g"}
 
 
-def test_short_names_are_as_long_as_they_must_be() -> None:
+def test_short_names_are_as_short_as_uniqueness_allows() -> None:
     assert short_names(["x/a", "x/b"]) == {"x/a": "a", "x/b": "b"}
     assert short_names(["x/1/a", "x/2/a", "x/2/a"]) == {"x/1/a": "1/a", "x/2/a": "2/a"}

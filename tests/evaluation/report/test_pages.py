@@ -1,4 +1,4 @@
-"""Whole pages: the HTML against a parser and against its Markdown twin, and what nobody may smuggle in."""
+"""Pages: the HTML against a parser and against the Markdown, and protection against injected markup."""
 
 import re
 from itertools import pairwise
@@ -19,20 +19,20 @@ from tests.evaluation.report.cases import (
     transfer,
 )
 
-EVIL = '<script>alert("x")</script> & a|b *c* [d](javascript:e)'
+UNSAFE = '<script>alert("x")</script> & a|b *c* [d](javascript:e)'
 
 
 @pytest.fixture(scope="module")
 def inputs() -> ReportInputs:
-    """Something of everything, with a name that means mischief."""
-    evil = evaluation(EVIL, {"one": 70.0, "two": None}) | {"transfer": transfer({"mr": 80.0, "cr": 70.0})}
-    evil |= {"unavailable": {"sts12": "no such <folder>."}}
+    """Inputs of every kind, with a name that contains markup and scripts."""
+    unsafe = evaluation(UNSAFE, {"one": 70.0, "two": None}) | {"transfer": transfer({"mr": 80.0, "cr": 70.0})}
+    unsafe |= {"unavailable": {"sts12": "no such <folder>."}}
     other = evaluation("other", {"one": 60.0, "two": 50.0}) | {"transfer": transfer({"mr": 90.0, "cr": None})}
-    sides = [side(EVIL, evil), side("other", other)]
+    sides = [side(UNSAFE, unsafe), side("other", other)]
     row = row_of(70.0, 60.0, separable=True)
-    given = comparison(sides[0], sides[1], {"one": row}, overall={"tasks": ["one"]} | row)
+    tested = comparison(sides[0], sides[1], {"one": row}, overall={"tasks": ["one"]} | row)
     runs = [
-        training_run(EVIL)._replace(files={"config.toml": f"method = {EVIL!r}\n"}),
+        training_run(UNSAFE)._replace(files={"config.toml": f"method = {UNSAFE!r}\n"}),
         training_run("group/seed-1")._replace(group_name="group"),
         training_run("group/seed-2", seed=2)._replace(group_name="group"),
         training_run("going on", finished=False),
@@ -42,8 +42,8 @@ def inputs() -> ReportInputs:
     ]
     return ReportInputs(
         sides=sides,
-        comparisons=[("c.json", ComparisonResult.from_dict(given))],
-        geometries=[("g.json", GeometryResult.from_dict(geometry(EVIL, "other")))],
+        comparisons=[("c.json", ComparisonResult.from_dict(tested))],
+        geometries=[("g.json", GeometryResult.from_dict(geometry(UNSAFE, "other")))],
         runs=runs,
         missing=["x has no <y>."],
     )
@@ -51,12 +51,12 @@ def inputs() -> ReportInputs:
 
 @pytest.fixture(scope="module")
 def html(inputs: ReportInputs) -> str:
-    return to_html(compose(inputs, title=EVIL))
+    return to_html(compose(inputs, title=UNSAFE))
 
 
 @pytest.fixture(scope="module")
 def markdown(inputs: ReportInputs) -> str:
-    return to_markdown(compose(inputs, title=EVIL))
+    return to_markdown(compose(inputs, title=UNSAFE))
 
 
 def markdown_tables(text: str) -> list[list[list[str]]]:
@@ -78,7 +78,7 @@ def strip_markup(cell: str) -> str:
     return re.sub(r"\s", "", cell)
 
 
-def test_nothing_is_loaded_and_nothing_runs(html: str) -> None:
+def test_a_page_loads_and_executes_nothing(html: str) -> None:
     page = ParsedPage(html)
     names = {tag for tag, _ in page.tags}
     assert not names & {"script", "link", "img", "iframe", "object", "embed", "base", "form", "image", "use"}
@@ -95,14 +95,14 @@ def test_nothing_is_loaded_and_nothing_runs(html: str) -> None:
     assert str(policy).startswith("default-src 'none'")
 
 
-def test_a_name_is_shown_as_it_is(html: str) -> None:
+def test_a_name_is_shown_unchanged(html: str) -> None:
     page = ParsedPage(html)
-    assert EVIL in page.text
-    assert any(row[0] == EVIL for table in page.tables for row in table)
-    assert (1, EVIL) in page.headings
+    assert UNSAFE in page.text
+    assert any(row[0] == UNSAFE for table in page.tables for row in table)
+    assert (1, UNSAFE) in page.headings
 
 
-def test_it_can_be_read_by_everyone(html: str) -> None:
+def test_the_page_is_accessible(html: str) -> None:
     page = ParsedPage(html)
     assert ("html", {"lang": "en"}) in page.tags
     viewport = next(a["content"] for tag, a in page.tags if a.get("name") == "viewport")
@@ -130,16 +130,16 @@ def test_it_can_be_read_by_everyone(html: str) -> None:
     assert all("text" not in a.get("style", "") for _, a in page.tags if a.get("style"))
 
 
-def test_tables_scroll_in_their_own_box_and_the_dark_is_thought_of(html: str) -> None:
+def test_tables_scroll_in_their_own_box_and_dark_mode_is_supported(html: str) -> None:
     page = ParsedPage(html)
     order = [tag if tag != "div" else str(a.get("class")) for tag, a in page.tags if tag in ("table", "div")]
-    assert all(order[place - 1] == "scroll" for place, tag in enumerate(order) if tag == "table")
+    assert all(order[index - 1] == "scroll" for index, tag in enumerate(order) if tag == "table")
     assert "prefers-color-scheme: dark" in html
     assert "@media print" in html
     assert "position: sticky" in html
 
 
-def test_the_twin_has_the_same_tables(html: str, markdown: str) -> None:
+def test_html_and_markdown_have_the_same_tables(html: str, markdown: str) -> None:
     shown, written = ParsedPage(html).tables, markdown_tables(markdown)
     assert len(shown) >= 12
     assert len(shown) == len(written)
@@ -149,14 +149,14 @@ def test_the_twin_has_the_same_tables(html: str, markdown: str) -> None:
         ]
 
 
-def test_markdown_holds_no_markup_of_others(markdown: str) -> None:
+def test_markdown_escapes_markup_in_names(markdown: str) -> None:
     outside = re.sub(r"^```.*?^```", "", markdown, flags=re.S | re.M)
     assert not re.search(r"(?<!\\)<", outside)
     assert "](" not in outside
     assert "\n# " not in outside
 
 
-def test_the_sections_and_what_is_missing(html: str) -> None:
+def test_sections_and_missing_parts(html: str) -> None:
     page = ParsedPage(html)
     titles = [text for level, text in page.headings if level == 2]
     assert titles == [
@@ -169,15 +169,15 @@ def test_the_sections_and_what_is_missing(html: str) -> None:
         "Settings and provenance",
     ]
     assert "x has no <y>." in page.text
-    assert f"{EVIL}: sts12 was not evaluated. no such <folder>." in page.text
+    assert f"{UNSAFE}: sts12 was not evaluated. no such <folder>." in page.text
     assert "nearfar evaluate m" in page.text
     assert "python 3.11" in page.text
     assert "nli: 10 rows" in page.text
 
 
-def test_the_summary_in_words(inputs: ReportInputs, markdown: str) -> None:
+def test_the_summary_text(inputs: ReportInputs, markdown: str) -> None:
     lines = ParsedPage(to_html(compose(inputs, title="t"))).text
-    assert f"Similarity, task one (Spearman × 100, all): the best of 2 is {EVIL} with 70.00 [68.8, 72.0]." in lines
+    assert f"Similarity, task one (Spearman × 100, all): the best of 2 is {UNSAFE} with 70.00 [68.8, 72.0]." in lines
     assert "It is significantly better than other (by 10.00 [9.00, 11.00], p 0.0200)." in lines
     assert "Transfer, task mr (accuracy × 100, protocol senteval): the best of 2 is other with 90.00" in lines
     assert "Not tested against it:" in lines
@@ -204,7 +204,7 @@ def test_the_table_of_runs(html: str) -> None:
     assert rows["bare"][3:] == ["–", "–", "50.00", "3", "–", "finished"]
 
 
-def test_what_differs_between_runs() -> None:
+def test_differences_between_runs() -> None:
     first, second = training_run("a"), training_run("b", seed=2)
     second = second._replace(settings={**second.settings, "temperature": 0.1, "lora_rank": 0, "output": "x"})
     html = to_html(compose(ReportInputs(runs=[first, second]), title="t"))
@@ -212,7 +212,7 @@ def test_what_differs_between_runs() -> None:
     assert table == [["run", "seed", "temperature"], ["a", "1", "0.05"], ["b", "2", "0.1"]]
 
 
-def test_a_map_of_layers_is_a_table_in_colours(html: str) -> None:
+def test_layers_are_a_coloured_table(html: str) -> None:
     page = ParsedPage(html)
     table = next(table for table in page.tables if table[0][0] == "layer")
     assert table[0] == ["layer", "cls", "mean"]
@@ -221,7 +221,7 @@ def test_a_map_of_layers_is_a_table_in_colours(html: str) -> None:
     assert shades[:5] == ["--shade:0.25", "--shade:1.00", "--shade:0.00", "--shade:0.75", "--shade:0.50"]
 
 
-def test_too_few_resamples_are_told() -> None:
+def test_too_few_resamples_are_reported() -> None:
     sides = [side(name, evaluation(name, {"one": 1.0 + len(name)})) for name in ("A", "BB")]
     result = comparison(*sides, {"one": row_of(2.0, 3.0, separable=False)})
     few = result | {"config": result["config"] | {"resamples": 39}}

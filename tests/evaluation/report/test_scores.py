@@ -1,4 +1,4 @@
-"""Score tables of reports: every number and every mark, against results written by hand."""
+"""Score tables of reports: every number and every mark, against hand-written results."""
 
 from statistics import mean, stdev
 from typing import Any
@@ -25,8 +25,8 @@ def cells(table: Table, row: int) -> list[Cell]:
 
 
 def column(table: Table, title: str) -> list[Cell]:
-    place = list(table.header).index(title)
-    return [cells(table, row)[place] for row in range(len(table.rows))]
+    index = list(table.header).index(title)
+    return [cells(table, row)[index] for row in range(len(table.rows))]
 
 
 def main_table(sides, from_files=()) -> Table:
@@ -53,11 +53,11 @@ def test_scores_intervals_and_the_best() -> None:
     assert "average of these 2: mean over one, two." in table.notes
 
 
-def test_what_is_not_significantly_different_from_the_best_is_marked_by_a_comparison() -> None:
+def test_scores_not_significantly_different_from_the_best_are_marked_by_a_comparison() -> None:
     rows = {"one": row_of(69.0, 70.126, separable=False), "two": row_of(61.0, 60.0, separable=True)}
     average = {"tasks": ["two", "one"]} | row_of(65.0, 65.063, separable=False)
-    given = comparison(B, A, rows, overall=average)  # the other way round
-    table = main_table([A, B], [given])
+    tested = comparison(B, A, rows, overall=average)  # sides in the opposite order
+    table = main_table([A, B], [tested])
     assert [cell.mark for cell in column(table, "one")] == ["best", "near"]
     assert [cell.mark for cell in column(table, "two")] == ["", "best"]
     assert [cell.mark for cell in column(table, "average of these 2")] == ["best", "near"]
@@ -65,17 +65,17 @@ def test_what_is_not_significantly_different_from_the_best_is_marked_by_a_compar
 
 
 @pytest.mark.parametrize("change", ["score", "aggregate", "model", "seed"])
-def test_a_comparison_of_something_else_marks_nothing(change: str) -> None:
+def test_an_unrelated_comparison_marks_nothing(change: str) -> None:
     other = {
         "score": side("B", evaluation("B", {"one": 69.0, "two": 61.0})),
         "aggregate": B,
         "model": side("B", evaluation("C", {"one": 69.0, "two": 61.0})),
         "seed": side("B", evaluation("B", {"one": 69.0, "two": 61.0}, seed=3)),
     }[change]
-    given = comparison(A, other, {"one": row_of(70.126, 68.5 if change == "score" else 69.0, separable=False)})
+    tested = comparison(A, other, {"one": row_of(70.126, 68.5 if change == "score" else 69.0, separable=False)})
     if change == "aggregate":
-        given["config"]["aggregate"] = "wmean"
-    table = main_table([A, B], [given])
+        tested["config"]["aggregate"] = "wmean"
+    table = main_table([A, B], [tested])
     assert [cell.mark for cell in column(table, "one")] == ["best", ""]
     assert main_table([A, B], [comparison(A, B, {"one": row_of(70.126, 69.0, separable=False)})]).rows != table.rows
 
@@ -102,7 +102,7 @@ def test_several_seeds_have_mean_and_standard_deviation() -> None:
     assert table.caption.endswith("[95% interval], for several seeds the mean ± standard deviation")
 
 
-def test_undefined_scores_say_why() -> None:
+def test_undefined_scores_have_a_reason() -> None:
     undefined = evaluation("U", {"one": None, "two": 50.0})
     undefined["tasks"]["one"]["spearman"]["all"]["reason"] = "all cosines are equal"
     table = main_table([A, side("U", undefined)])
@@ -125,7 +125,7 @@ def test_scores_on_different_data_have_no_best() -> None:
     assert [cell.mark for cell in column(table, "average of these 2")] == ["", ""]
 
 
-def test_the_other_aggregates_and_pearson_are_there_by_name() -> None:
+def test_the_other_aggregates_and_pearson_are_shown_by_name() -> None:
     table, details = similarity([A, B], SignificanceLookup([A, B]), "wmean")
     assert isinstance(table, Table)
     assert isinstance(details, Details)
@@ -138,16 +138,16 @@ def test_the_other_aggregates_and_pearson_are_there_by_name() -> None:
         assert column(block, "one")[0].text == f"{expected[caption] - ('wmean' in caption):.2f}"
 
 
-def test_what_is_fitted_on_the_evaluated_texts_is_said() -> None:
+def test_fitting_on_the_evaluated_texts_is_mentioned() -> None:
     result = evaluation("flow", {"one": 1.0})
     result["config"]["transductive"] = True
     assert any("transductive" in note for note in main_table([side("flow", result)]).notes)
 
 
-def test_transfer_tasks_are_apart_by_protocol() -> None:
+def test_transfer_tasks_are_separated_by_protocol() -> None:
     def one(name: str, score: float | None, protocol: str = "senteval"):
-        held = probed({"mr": score, "mrpc": 70.0}, protocol=protocol)
-        return side(name, evaluation(name, {}) | {"transfer": held})
+        transfer_tasks = probed({"mr": score, "mrpc": 70.0}, protocol=protocol)
+        return side(name, evaluation(name, {}) | {"transfer": transfer_tasks})
 
     sides = [one("A", 80.0), B, one("E", 99.0, "exact"), one("C", 90.0)]
     first, second = transfer(sides, SignificanceLookup(sides))
@@ -170,7 +170,7 @@ def test_transfer_tasks_are_apart_by_protocol() -> None:
     assert not similarity([one("A", 1.0)], SignificanceLookup([one("A", 1.0)]), "all")
 
 
-def test_what_is_fine_tuned_has_matthews_correlation_where_it_was_written() -> None:
+def test_fine_tuned_models_show_matthews_correlation_if_it_is_in_the_file() -> None:
     gold = [0, 0, 0, 1, 1, 1, 1, 1]
     sides = []
     for name, predicted in (("A", [0, 0, 1, 1, 1, 1, 1, 0]), ("B", [1, 1, 1, 1, 1, 1, 1, 1])):
@@ -185,8 +185,8 @@ def test_what_is_fine_tuned_has_matthews_correlation_where_it_was_written() -> N
             seed=[1],
         )
         tasks = {"cola": entry.to_dict(), "trec": probed({"trec": 90.0})["tasks"]["trec"]}
-        held = {"protocol": "finetune", "nhid": 0, "folds": 0, "averages": {}, "tasks": tasks}
-        sides.append(side(name, evaluation(name, {}) | {"transfer": held}))
+        transfer_tasks = {"protocol": "finetune", "nhid": 0, "folds": 0, "averages": {}, "tasks": tasks}
+        sides.append(side(name, evaluation(name, {}) | {"transfer": transfer_tasks}))
         assert sides[-1].runs[0].result.transfer.tasks["cola"] == entry
     (table,) = transfer(sides, SignificanceLookup(sides))
     assert isinstance(table, Table)
@@ -197,7 +197,7 @@ def test_what_is_fine_tuned_has_matthews_correlation_where_it_was_written() -> N
     assert [cell.text for cell in column(table, "cola")] == ["75.00", "62.50"]
 
 
-def test_of_transfer_tasks_only_what_was_tested_is_marked() -> None:
+def test_only_tested_transfer_tasks_are_marked() -> None:
     results = [evaluation(name, {}) | {"transfer": probed({"mr": score})} for name, score in (("A", 80.0), ("B", 90.0))]
     sides = [side(result["model"], result) for result in results]
     rows = {
@@ -207,4 +207,4 @@ def test_of_transfer_tasks_only_what_was_tested_is_marked() -> None:
     table = transfer(sides, SignificanceLookup(sides, from_files=[read(comparison(*sides, rows))]))[0]
     assert isinstance(table, Table)
     assert [cell.mark for cell in column(table, "mr")] == ["near", "best"]
-    assert [cell.mark for cell in column(table, "learned, Pearson")] == ["best", "best"]  # the same score
+    assert [cell.mark for cell in column(table, "learned, Pearson")] == ["best", "best"]  # equal scores

@@ -1,4 +1,4 @@
-"""Fixtures that the tests of fine-tuning studies share."""
+"""Shared fixtures of the tests of fine-tuning studies."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ def config(tmp_path: Path, tiny: str) -> FinetuneStudyConfig:
 
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> Runs:
-    """Replaces the training."""
+    """A mock that replaces the training."""
     fake = Runs()
     monkeypatch.setattr(finetune_study, "finetune_in_memory", fake)
     return fake

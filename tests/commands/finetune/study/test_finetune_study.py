@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 # --- planned runs ---
 
 
-def test_few_shot_samples_hold_every_setting_by_both_variants(config: FinetuneStudyConfig) -> None:
+def test_few_shot_samples_have_every_setting_with_both_variants(config: FinetuneStudyConfig) -> None:
     assert keys(config) == [
         ("4 rows, balanced", "CE", 1),
         ("4 rows, balanced", "CE+SCL", 1),
@@ -65,7 +65,7 @@ def test_axes_are_crossed(config: FinetuneStudyConfig) -> None:
     ]
 
 
-def test_a_grid_is_of_one_setting(config: FinetuneStudyConfig) -> None:
+def test_a_grid_has_one_setting(config: FinetuneStudyConfig) -> None:
     grid = replace(config, few_shot="8", scl_weights="0.1,0.5,1", temperatures="0.1,0.3", samples=1)
     cells = plan_runs(grid)
     assert [(cell.config.scl_weight, cell.config.temperature) for cell in cells] == list(
@@ -79,17 +79,17 @@ def test_a_grid_is_of_one_setting(config: FinetuneStudyConfig) -> None:
     ]
 
 
-def test_all_rows_by_seeds_alone(config: FinetuneStudyConfig) -> None:
+def test_samples_of_all_rows_differ_in_the_seed(config: FinetuneStudyConfig) -> None:
     cells = plan_runs(replace(config, few_shot=None, samples=None, scl_model="other"))
     assert {cell.setting for cell in cells} == {"all rows"}
     assert [cell.sample for cell in cells] == [sample for sample in range(1, 11) for _ in range(2)]  # the paper's ten
 
 
-def test_without_a_weight_there_is_cross_entropy_alone(config: FinetuneStudyConfig) -> None:
+def test_without_a_weight_only_cross_entropy_is_planned(config: FinetuneStudyConfig) -> None:
     assert {cell.variant for cell in plan_runs(replace(config, scl_weight=0.0))} == {"CE"}
 
 
-def test_both_variants_differ_in_the_loss_alone(config: FinetuneStudyConfig, runs: Runs) -> None:
+def test_both_variants_differ_only_in_the_loss(config: FinetuneStudyConfig, runs: Runs) -> None:
     finetune_study(replace(config, noises="none,word-swap:0.5"))
     assert len(runs.configs) == 16
     pairs = list(zip(runs.configs[::2], runs.configs[1::2], strict=True))
@@ -105,7 +105,7 @@ def test_both_variants_differ_in_the_loss_alone(config: FinetuneStudyConfig, run
     assert len(by_sample) == len(set(by_sample.values())) == 8
 
 
-def test_both_variants_start_from_one_head_and_see_the_same_batches(config: FinetuneStudyConfig, runs: Runs) -> None:
+def test_both_variants_have_the_same_initial_head_and_batches(config: FinetuneStudyConfig, runs: Runs) -> None:
     finetune_study(replace(config, batch_sizes="3"))
     heads, batches = [], []
     for one, task in zip(runs.configs, runs.tasks, strict=True):
@@ -113,8 +113,8 @@ def test_both_variants_start_from_one_head_and_see_the_same_batches(config: Fine
         heads.append(torch.cat([parameter.flatten() for parameter in classifier.model.classifier.parameters()]))
         job = make_job(one, task, classifier)
         batches.append([parts[0][1].rows for epoch in range(3) for parts in job.mixture.epoch(epoch)])
-    assert all(torch.equal(heads[place], heads[place + 1]) for place in range(0, 8, 2))
-    assert not torch.equal(heads[0], heads[4])  # another sample, another head
+    assert all(torch.equal(heads[index], heads[index + 1]) for index in range(0, 8, 2))
+    assert not torch.equal(heads[0], heads[4])  # another sample has another head
     assert batches[::2] == batches[1::2]
     assert len(batches[0]) == 6
     assert batches[0] != batches[4]
@@ -134,8 +134,8 @@ def test_output_files(config: FinetuneStudyConfig, runs: Runs) -> None:
     runs.scores = lambda one: (40.0 + one.seed, 60.0 + (2 * one.seed if one.scl_weight else 0))
     study = finetune_study(config)
     folder = Path(config.output)
-    left = ["cells.jsonl", "config.toml", "inputs.json", "study.json", "study.md"]
-    assert sorted(path.name for path in folder.iterdir()) == left
+    expected_files = ["cells.jsonl", "config.toml", "inputs.json", "study.json", "study.md"]
+    assert sorted(path.name for path in folder.iterdir()) == expected_files
     assert json.loads((folder / "study.json").read_text()) == json.loads(json.dumps(study.to_dict()))
     assert (folder / "config.toml").read_text() == dump_toml(config)
     assert [json.loads(line) for line in lines_of(config)] == [cell.to_dict() for cell in study.cells]
@@ -143,7 +143,7 @@ def test_output_files(config: FinetuneStudyConfig, runs: Runs) -> None:
         "setting": "8 rows, balanced",
         "variant": "CE+SCL",
         "sample": 1,
-        "validation": 41.0,  # of the kept weights, not the best score
+        "validation": 41.0,  # score of the kept weights, not the best score
         "test": {"accuracy": 62.0, "matthews": 0.0},
         "best_step": 4,
         "steps": 8,
@@ -152,19 +152,19 @@ def test_output_files(config: FinetuneStudyConfig, runs: Runs) -> None:
         "digest": "0",
         "commit": "abc",
     }
-    assert study.config == asdict(config) | {"precision": "fp32"}  # what auto is here
+    assert study.config == asdict(config) | {"precision": "fp32"}  # auto resolves to this
     assert study.chosen is None
     assert study.title.endswith("train.tsv: CE, CE+SCL")
     (first, second) = study.settings
     assert [row.setting for row in (first, second)] == ["4 rows, balanced", "8 rows, balanced"]
-    assert first.difference.difference == 3.0  # of 2 and 4
+    assert first.difference.difference == 3.0  # mean of 2 and 4
     page = (folder / "study.md").read_text()
     assert "| 8 rows, balanced | CE+SCL | 2 | 41.50 | 63.00 (1.41) |" in page
     assert "- train: " in page
     assert all(fact in page for fact in study.facts)
 
 
-def test_a_grid_is_chosen_by_validation_and_plotted(
+def test_the_best_grid_cell_is_chosen_by_validation_and_plotted(
     config: FinetuneStudyConfig, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: list[dict[str, Any]] = []
@@ -179,8 +179,9 @@ def test_a_grid_is_chosen_by_validation_and_plotted(
     study = finetune_study(replace(config, few_shot="4", scl_weights="0.1,0.9", temperatures="0.3,0.1,0.5"))
     assert study.chosen == ["4 rows, balanced", "lambda 0.9, temperature 0.1"]
     assert study.title.endswith("train.tsv: lambda and temperature")
-    means = {name: held.test["accuracy"].mean for name, held in study.settings[0].variants.items()}
-    assert means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())  # test rows have no say
+    means = {name: summary.test["accuracy"].mean for name, summary in study.settings[0].variants.items()}
+    # test rows have no effect on the choice
+    assert means["lambda 0.9, temperature 0.1"] == min(means.values()) < max(means.values())
     assert "Best on the validation rows: lambda 0.9, temperature 0.1." in Path(config.output, "study.md").read_text()
     assert Path(config.output, "grid.png").read_bytes().startswith(b"\x89PNG")
     assert drawn[0]["scores"] == [[pytest.approx(100 * w - 10 * t) for t in (0.3, 0.1, 0.5)] for w in (0.1, 0.9)]
@@ -191,7 +192,7 @@ def test_a_grid_is_chosen_by_validation_and_plotted(
 def test_rows_with_scores_have_one_variant(config: FinetuneStudyConfig, runs: Runs, tmp_path: Path) -> None:
     for part, number in (("train", 12), ("validation", 6), ("test", 6)):
         texts = sentences(number, seed=number, longest=4)
-        rows = [f"{place / 4}\t{text}\t{text[::-1]}" for place, text in enumerate(texts)]
+        rows = [f"{index / 4}\t{text}\t{text[::-1]}" for index, text in enumerate(texts)]
         (tmp_path / f"{part}.tsv").write_text("label\tsentence1\tsentence2\n" + "\n".join(rows) + "\n")
     scored = replace(config, few_shot=None, batch_sizes="4,8")
     study = finetune_study(scored)
@@ -211,7 +212,7 @@ def test_rows_with_scores_have_one_variant(config: FinetuneStudyConfig, runs: Ru
 
 def test_an_interrupted_study_resumes(config: FinetuneStudyConfig, runs: Runs) -> None:
     runs.scores = lambda one: (50.0, 10.0 * one.seed + one.sample_size + one.scl_weight)
-    whole = finetune_study(replace(config, output=f"{config.output}-whole"))
+    uninterrupted = finetune_study(replace(config, output=f"{config.output}-whole"))
     runs.configs.clear()
     runs.stop_after = 3
     with pytest.raises(Interrupted):
@@ -226,8 +227,8 @@ def test_an_interrupted_study_resumes(config: FinetuneStudyConfig, runs: Runs) -
     assert [one.key for one in plan_runs(config)[3:]] == [
         (f"{one.sample_size} rows, balanced", "CE+SCL" if one.scl_weight else "CE", one.seed) for one in runs.configs
     ]
-    assert study.cells == whole.cells
-    assert study.settings == whole.settings
+    assert study.cells == uninterrupted.cells
+    assert study.settings == uninterrupted.settings
 
 
 @pytest.mark.parametrize(("cut", "again"), [(30, 1), (1, 0)], ids=["in the line", "before its end"])
@@ -270,7 +271,7 @@ def test_a_finished_study_does_not_start_again(config: FinetuneStudyConfig, runs
     with pytest.raises(NearfarError, match="with other settings"):
         finetune_study(replace(config, epochs=9))
     Path(config.output, "study.md").unlink()
-    assert finetune_study(config, resume=True).settings == study.settings  # summed up anew
+    assert finetune_study(config, resume=True).settings == study.settings  # the tables are computed again
     assert Path(config.output, "study.md").exists()
     assert not runs.configs
     with pytest.raises(NearfarError, match="there is no study to resume"):

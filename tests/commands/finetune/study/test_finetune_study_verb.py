@@ -47,7 +47,7 @@ pytestmark = pytest.mark.long
         ({"few_shot": None, "scl_weights": "0.1,1.5"}, "--scl-weight 1.5: must be between 0 and 1"),
     ],
 )
-def test_a_mistake_is_found_before_the_first_run(
+def test_errors_are_found_before_the_first_run(
     config: FinetuneStudyConfig, runs: Runs, tmp_path: Path, change: dict[str, Any], message: str
 ) -> None:
     write(tmp_path / "train.tsv", 0, seed=1, shares=(14, 26))
@@ -57,7 +57,7 @@ def test_a_mistake_is_found_before_the_first_run(
     assert not Path(config.output).exists()
 
 
-def test_a_row_of_any_sample_without_a_translation_is_found_before_the_first_run(
+def test_missing_translations_of_any_sample_are_found_before_the_first_run(
     config: FinetuneStudyConfig, runs: Runs, tmp_path: Path
 ) -> None:
     tasks = [load_task(replace(config.single, sample_size=4, sample_seed=seed)) for seed in (1, 2)]
@@ -101,7 +101,7 @@ def test_a_row_of_any_sample_without_a_translation_is_found_before_the_first_run
         ({"noise": "characters", "noises": "none"}, "--noise and --noises exclude each other"),
     ],
 )
-def test_a_mistake_is_found_before_anything_is_read(
+def test_errors_are_found_before_any_file_is_read(
     config: FinetuneStudyConfig, change: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(NearfarError, match=message):
@@ -131,7 +131,7 @@ def test_several_processes_are_refused(
         {"scl_model": "other"},
     ],
 )
-def test_each_study_flag_makes_a_study(flags: dict[str, Any], tmp_path: Path) -> None:
+def test_each_study_flag_selects_a_study(flags: dict[str, Any], tmp_path: Path) -> None:
     plain = FinetuneStudyConfig(output="x", task="rte", epochs=7, text_columns=("a", "b"), sample_size=None)
     assert not plain.is_study
     config = replace(plain, **flags)
@@ -148,35 +148,35 @@ def test_each_study_flag_makes_a_study(flags: dict[str, Any], tmp_path: Path) ->
 
 
 def flags_of(config: FinetuneStudyConfig, **more: str) -> list[str]:
-    given = {"validation": config.validation, "test": config.test, "model": config.model, "device": "cpu"}
-    given |= {"learning-rate": "3e-3", "output": config.output, "samples": "2", **more}
-    return ["finetune", config.task, *(word for name, value in given.items() for word in (f"--{name}", str(value)))]
+    values = {"validation": config.validation, "test": config.test, "model": config.model, "device": "cpu"}
+    values |= {"learning-rate": "3e-3", "output": config.output, "samples": "2", **more}
+    return ["finetune", config.task, *(word for name, value in values.items() for word in (f"--{name}", str(value)))]
 
 
 def test_main_from_flags_to_tables(config: FinetuneStudyConfig, capsys: pytest.CaptureFixture[str]) -> None:
     flags = flags_of(config, **{"few-shot": "4,8", "epochs": "4"})
     assert main(flags) == 0
-    told = capsys.readouterr().out
-    assert "run 8 of 8: 8 rows, balanced, CE+SCL, sample 2: accuracy " in told
-    assert Path(config.output, "study.md").read_text().strip() in told
+    output = capsys.readouterr().out
+    assert "run 8 of 8: 8 rows, balanced, CE+SCL, sample 2: accuracy " in output
+    assert Path(config.output, "study.md").read_text().strip() in output
     study = StudyResult.load(Path(config.output, "study.json"))
     assert [(cell.setting, cell.variant, cell.sample) for cell in study.cells] == keys(config)
     steps = {cell.setting: cell.steps for cell in study.cells}
-    assert steps == {"4 rows, balanced": 4, "8 rows, balanced": 4}  # a sample smaller than a batch is one
+    assert steps == {"4 rows, balanced": 4, "8 rows, balanced": 4}  # a sample smaller than a batch is one batch
     for row in study.settings:
-        for held in row.variants.values():
-            assert held.samples == 2
-            assert 0 <= held.test["accuracy"].min <= held.test["accuracy"].max <= 100
+        for scores in row.variants.values():
+            assert scores.samples == 2
+            assert 0 <= scores.test["accuracy"].min <= scores.test["accuracy"].max <= 100
     assert len({json.dumps(cell.test) for cell in study.cells}) > 1
     assert main(flags) == 2
     assert "finished" in capsys.readouterr().err
 
 
-def test_a_run_is_the_same_in_a_study_and_alone(config: FinetuneStudyConfig) -> None:
+def test_a_run_of_a_study_equals_a_single_run(config: FinetuneStudyConfig) -> None:
     study = finetune_study(replace(config, samples=1, few_shot="8"))
     for cell, one in zip(study.cells, plan_runs(replace(config, samples=1, few_shot="8")), strict=True):
-        alone = single_runs.finetune(replace(one.config, output=f"{config.output}-{cell.variant}"))
-        (entry,) = alone.result.transfer.tasks.values()
+        single = single_runs.finetune(replace(one.config, output=f"{config.output}-{cell.variant}"))
+        (entry,) = single.result.transfer.tasks.values()
         assert cell.test["accuracy"] == entry.accuracy.score
         assert (cell.digest, cell.validation) == (entry.digest, entry.dev_accuracy)
 
@@ -203,9 +203,9 @@ def test_ctrl_c_says_how_to_resume(
     monkeypatch.setattr(single_runs, "make_job", making)
     flags = flags_of(config, **{"few-shot": "4", "epochs": "4", "evaluate-every": "1"})
     assert main(flags) == 130
-    told = capsys.readouterr().out
-    assert "finished runs are kept" in told
-    assert " ".join(["nearfar", *flags, "--resume"]) in told
+    output = capsys.readouterr().out
+    assert "finished runs are kept" in output
+    assert " ".join(["nearfar", *flags, "--resume"]) in output
     assert len(lines_of(config)) == 1
     assert main([*flags, "--resume"]) == 0
     assert "4 runs, 1 of them already finished" in capsys.readouterr().out
@@ -233,9 +233,9 @@ def test_ctrl_c_between_steps_and_before_the_first(
 
     monkeypatch.setattr(module, "load_task", reading)
     assert main(flags_of(replace(config, output=f"{config.output}-2"), **{"few-shot": "4"})) == 130
-    told = capsys.readouterr()
-    assert "--resume" not in told.out  # there is nothing to resume
-    assert "stopped" in told.err
+    output = capsys.readouterr()
+    assert "--resume" not in output.out  # there is nothing to resume
+    assert "stopped" in output.err
 
 
 def test_flags_override_a_config_file(
