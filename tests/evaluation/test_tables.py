@@ -217,6 +217,7 @@ def test_accuracies_have_their_own_average(comparison):
     assert any(line.startswith("| mr, accuracy | 71.00 | 69.50 |") for line in lines)
     assert any(line.startswith("| average accuracy | 71.00 |") for line in lines)
     assert "p of accuracies: McNemar's exact test over rows." in lines
+    assert any(line.startswith("Interval and p: paired bootstrap over rows, ") for line in lines)
     assert "## Accuracy x 100: first A (mean of 2 runs), second B" in lines
     assert not any(line.startswith("| average | ") for line in lines)
 

@@ -143,9 +143,11 @@ def _over_seeds(tested: SeedTest | None) -> list[str]:
 def _comparison_notes(comparison: ComparisonResult, *, seeds: bool) -> list[str]:
     config, tasks, averages = comparison.config, comparison.tasks, _averages(comparison)
     row_tests = sorted({row.test for row in tasks.values() if row.kind == "classification" and row.test})
+    kinds = {row.kind for row in tasks.values()}
+    units = "pairs" if "classification" not in kinds else "rows" if kinds == {"classification"} else "pairs or rows"
     notes = [
-        f"Interval and p: paired bootstrap over pairs, {config.resamples} resamples, the same for both sides; "
-        "they generalise to other pairs. p (Holm) is corrected for the number of tasks; "
+        f"Interval and p: paired bootstrap over {units}, {config.resamples} resamples, the same for both sides; "
+        f"they generalise to other {units}. p (Holm) is corrected for the number of tasks; "
         f"significant: p (Holm), or for an average p, below {config.level}.",
         *([f"p of accuracies: {' or '.join(row_tests)}."] * bool(row_tests)),
         *(f"{name}: mean over {', '.join(row.tasks)}." for name, row in averages.items()),
