@@ -5,10 +5,8 @@ from pathlib import Path
 import pytest
 
 from tests.invalid_input.cli_runner import copy_workspace, run_cli
+from tests.invalid_input.runs import FINETUNE, TRAIN, link_runs, make_runs
 from tests.tiny import make_workspace, sentences, write_colours
-
-TRAIN = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 2".split()
-FINETUNE = "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 2".split()
 
 
 @pytest.fixture(scope="session")
@@ -41,3 +39,15 @@ def workspace(valid_workspace: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.delenv("NEARFAR_DATA", raising=False)
     return tmp_path
+
+
+@pytest.fixture(scope="session")
+def valid_runs(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Run folders, created once: finished ones and stopped ones."""
+    return make_runs(tmp_path_factory.mktemp("runs"), valid_workspace)
+
+
+@pytest.fixture
+def runs(valid_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The run folders in the working directory."""
+    return link_runs(valid_runs, tmp_path, monkeypatch)

@@ -9,7 +9,9 @@ import pytest
 from nearfar.cli import main
 from nearfar.training.display import MetricsFile
 from tests.invalid_input.cli_runner import copy_workspace, run_cli
-from tests.invalid_input.conftest import FINETUNE, TRAIN
+
+TRAIN = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 2".split()
+FINETUNE = "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 2".split()
 
 STEPS = [*"--max-steps 3 --checkpoint-every 1 --evaluate-every 1 --learning-rate 1e-3".split()]
 STOPPED = [*TRAIN[:-2], *STEPS, "--output", "stopped"]

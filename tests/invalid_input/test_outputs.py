@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.invalid_input.cli_runner import assert_refused, drop_repeated_flags, run_cli
-from tests.invalid_input.conftest import FINETUNE, TRAIN
+from tests.invalid_input.runs import FINETUNE, TRAIN
 
 TO_FILE = {
     "predict": ("predict classifier --input mine.tsv --output", "labels.tsv"),

@@ -12,8 +12,7 @@ from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.training import gradients
 from tests.invalid_input.cli_runner import assert_refused, run_cli
-from tests.invalid_input.conftest import FINETUNE, TRAIN
-from tests.invalid_input.runs import GROUP, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY, link_runs, make_runs
+from tests.invalid_input.runs import FINETUNE, GROUP, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY, TRAIN
 from tests.precision_mocks import WARNING, machine
 
 EVALUATE = "evaluate tiny --tasks pairs.tsv --resamples 0 --output e.json --overwrite".split()
@@ -33,16 +32,6 @@ VERBS = {
 NO_NATIVE_BF16 = (
     "was started in bf16, which this machine does not compute natively. Resume it on a machine with native bfloat16"
 )
-
-
-@pytest.fixture(scope="module")
-def valid_runs(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_runs(tmp_path_factory.mktemp("runs"), valid_workspace)
-
-
-@pytest.fixture
-def runs(valid_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return link_runs(valid_runs, tmp_path, monkeypatch)
 
 
 def read(file: str) -> Any:

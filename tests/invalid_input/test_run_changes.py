@@ -15,20 +15,10 @@ from nearfar.types import NearfarError
 from tests.encode_helpers import Killed
 from tests.invalid_input.cli_runner import assert_refused, drop_repeated_flags, run_cli
 from tests.invalid_input.conftest import FINETUNE, TRAIN
-from tests.invalid_input.runs import GROUP, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY, link_runs, make_runs
+from tests.invalid_input.runs import GROUP, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY
 from tests.tiny import save_tiny
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def valid_runs(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_runs(tmp_path_factory.mktemp("runs"), valid_workspace)
-
-
-@pytest.fixture
-def runs(valid_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return link_runs(valid_runs, tmp_path, monkeypatch)
 
 
 def new_text(file: str, old: str, new: str) -> None:

@@ -6,20 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.invalid_input.cli_runner import BUG_MESSAGE, assert_refused, run_cli
-from tests.invalid_input.conftest import FINETUNE, TRAIN
-from tests.invalid_input.runs import GROUP, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY, STUDY, link_runs, make_runs
+from tests.invalid_input.runs import FINETUNE, GROUP, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY, STUDY, TRAIN
 
 pytestmark = pytest.mark.long
-
-
-@pytest.fixture(scope="module")
-def valid_runs(valid_workspace: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_runs(tmp_path_factory.mktemp("runs"), valid_workspace)
-
-
-@pytest.fixture
-def runs(valid_runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    return link_runs(valid_runs, tmp_path, monkeypatch)
 
 
 DAMAGE: dict[str, Callable[[bytes], bytes]] = {
