@@ -23,12 +23,25 @@ MAY_IMPORT = {
     "data": SHARED,
     "encoder": SHARED,
     "training": SHARED,
-    "evaluation": SHARED | {"data"},
+    "neighbours": SHARED,
+    "evaluation": SHARED | {"data", "neighbours"},
     "baselines": SHARED | {"data", "encoder"},
     "methods": SHARED | {"config", "registry", "data", "encoder", "objectives"},
-    "runs": SHARED | {"config", "data", "encoder", "training", "methods", "evaluation"},
+    "runs": SHARED | {"config", "data", "encoder", "training", "methods", "evaluation", "neighbours"},
     "commands": SHARED
-    | {"config", "registry", "data", "encoder", "objectives", "methods", "training", "evaluation", "baselines", "runs"},
+    | {
+        "config",
+        "registry",
+        "data",
+        "encoder",
+        "objectives",
+        "methods",
+        "training",
+        "evaluation",
+        "baselines",
+        "runs",
+        "neighbours",
+    },
 }
 """Package or module -> what its files may import of the others, at the top or inside functions."""
 EXCEPTIONS = {"config/__init__.py": {"methods"}}

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -194,6 +194,14 @@ class Encoder(nn.Module):
             text = list(distinct)[error.number]
             raise NotFiniteError(texts.index(text), text) from None
         return vectors[[distinct[text] for text in texts]]
+
+    def encode_query(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
+        """Embeddings of search queries; see :meth:`encode` for ``settings``."""
+        return self.encode(texts, **settings)
+
+    def encode_document(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
+        """Embeddings of documents to search in; see :meth:`encode` for ``settings``."""
+        return self.encode(texts, **settings)
 
     @torch.inference_mode()
     def encode_tokens(

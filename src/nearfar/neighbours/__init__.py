@@ -1,0 +1,1 @@
+"""Nearest neighbours of vectors: exact search in blocks, on CPU or GPU."""

@@ -1,0 +1,120 @@
+"""Exact search: the nearest documents of each query, by inner product, in blocks of bounded memory."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Float32, Int64
+from torch import Tensor
+
+from nearfar.types import NearfarError
+
+QUERY_BLOCK, DOCUMENT_BLOCK = 512, 16_384
+"""Queries and documents whose inner products are in memory at once: 32 MiB in float32."""
+
+
+class Neighbours(NamedTuple):
+    """The nearest documents of each query, best first."""
+
+    ids: Int64[np.ndarray, "queries k"]
+    """Positions of the documents."""
+    scores: Float32[np.ndarray, "queries k"]
+    """Inner products; cosines, if the vectors have unit length."""
+
+
+def nearest(
+    queries: Float32[np.ndarray, "queries dim"],
+    documents: Float32[np.ndarray, "documents dim"],
+    k: int,
+    *,
+    device: str | torch.device = "cpu",
+    query_block: int = QUERY_BLOCK,
+    document_block: int = DOCUMENT_BLOCK,
+    on_block: Callable[[int], None] | None = None,
+) -> Neighbours:
+    """The ``min(k, documents)`` documents with the highest inner product with each query.
+
+    Of documents with the same inner product the first in ``documents`` comes first, also at the end of the list, so
+    the result does not depend on the block sizes. ``documents`` may be memory-mapped (``numpy.load(file,
+    mmap_mode="r")``): one block of it is in memory at a time, beside ``query_block x document_block`` inner products.
+
+    Args:
+        queries: vectors [queries, dim], float32.
+        documents: vectors [documents, dim], float32 or float16.
+        k: number of documents for each query, at least 1.
+        device: where inner products are computed.
+        query_block: number of queries in a block.
+        document_block: number of documents in a block.
+        on_block: called after each block with the number of inner products that were computed.
+
+    Raises:
+        NearfarError: ``k`` is below 1; the vectors have different widths; a vector is not finite.
+    """
+    if k < 1:
+        raise NearfarError(f"k is {k}, but must be at least 1.")
+    if queries.ndim != 2 or documents.ndim != 2 or queries.shape[1] != documents.shape[1]:
+        raise NearfarError(
+            f"The queries have the shape {list(queries.shape)} and the documents {list(documents.shape)}; both must be "
+            "matrices of the same width."
+        )
+    k = min(k, len(documents))
+    ids = np.zeros((len(queries), k), dtype=np.int64)
+    found = np.full((len(queries), k), -np.inf, dtype=np.float32)
+    if k == 0 or len(queries) == 0:
+        return Neighbours(ids, found)
+    for start in range(0, len(queries), query_block):
+        block = slice(start, start + query_block)
+        best = _search(_tensor(queries[block], "query", start, device), documents, k, document_block, on_block)
+        ids[block], found[block] = best.ids, best.scores
+    return Neighbours(ids, found)
+
+
+def _search(
+    queries: Tensor,
+    documents: np.ndarray,
+    k: int,
+    document_block: int,
+    on_block: Callable[[int], None] | None,
+) -> Neighbours:
+    """The nearest documents of a block of queries: each block's own, merged with the best so far."""
+    ids = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
+    best = torch.empty((len(queries), 0), dtype=torch.float32, device=queries.device)
+    for start in range(0, len(documents), document_block):
+        block = _tensor(documents[start : start + document_block], "document", start, queries.device)
+        scores = queries @ block.T
+        own, positions = _first_top_k(scores, min(k, len(block)))
+        # Documents of earlier blocks stand before those of this one, so a stable sort keeps the first of equals.
+        merged, merged_ids = torch.cat([best, own], dim=1), torch.cat([ids, positions + start], dim=1)
+        order = torch.argsort(merged, dim=1, descending=True, stable=True)[:, :k]
+        best, ids = merged.gather(1, order), merged_ids.gather(1, order)
+        if on_block:
+            on_block(scores.numel())
+    return Neighbours(ids.cpu().numpy(), best.cpu().numpy())
+
+
+def _first_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The ``k`` highest scores of each row and their positions, best first; of equal scores the first positions.
+
+    :func:`torch.topk` takes any of equal scores, so rows in which the lowest taken score also occurs outside are
+    sorted as a whole.
+    """
+    values, positions = torch.topk(scores, k, dim=1)
+    tied = (scores >= values[:, -1:]).sum(dim=1) > k
+    if tied.any():
+        order = torch.argsort(scores[tied], dim=1, descending=True, stable=True)[:, :k]
+        positions[tied] = order
+        values[tied] = scores[tied].gather(1, order)
+    positions, order = positions.sort(dim=1)
+    values = values.gather(1, order)
+    order = torch.argsort(values, dim=1, descending=True, stable=True)
+    return values.gather(1, order), positions.gather(1, order)
+
+
+def _tensor(vectors: np.ndarray, what: str, start: int, device: str | torch.device) -> Tensor:
+    block = torch.from_numpy(np.array(vectors, dtype=np.float32)).to(device)
+    finite = block.isfinite().all(dim=1)
+    if not finite.all():
+        number = start + int((~finite).nonzero()[0])
+        raise NearfarError(f"The vector of {what} {number} (counted from 0) is not finite.")
+    return block

@@ -1,0 +1,58 @@
+"""Exact search equals a stable sort of all inner products, for any block size and with ties."""
+
+import numpy as np
+import pytest
+
+from nearfar.neighbours.exact import nearest
+from nearfar.types import NearfarError
+
+
+def reference(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sort all inner products of each query; of equals the first document comes first."""
+    scores = queries @ documents.T
+    ids = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return ids, np.take_along_axis(scores, ids, axis=1)
+
+
+@pytest.mark.parametrize("blocks", [(512, 16_384), (3, 7), (1, 1)])
+@pytest.mark.parametrize("k", [1, 5, 40, 100])
+def test_nearest_equals_a_stable_sort_with_ties(blocks: tuple[int, int], k: int) -> None:
+    rng = np.random.default_rng(k)
+    queries = rng.integers(-2, 3, (9, 4)).astype(np.float32)  # small integers: exact products, and many of them equal
+    documents = rng.integers(-2, 3, (53, 4)).astype(np.float32)
+    found = nearest(queries, documents, k, query_block=blocks[0], document_block=blocks[1])
+    ids, scores = reference(queries, documents, k)
+    np.testing.assert_array_equal(found.ids, ids)
+    np.testing.assert_array_equal(found.scores, scores)
+
+
+def test_nearest_reads_memory_mapped_float16_vectors_and_counts_its_work(tmp_path: object) -> None:
+    rng = np.random.default_rng(0)
+    documents = rng.standard_normal((100, 8)).astype(np.float16)
+    np.save(f"{tmp_path}/vectors.npy", documents)
+    queries = rng.standard_normal((5, 8)).astype(np.float32)
+    done: list[int] = []
+    mapped = np.load(f"{tmp_path}/vectors.npy", mmap_mode="r")
+    found = nearest(queries, mapped, 3, document_block=32, on_block=done.append)
+    np.testing.assert_array_equal(found.ids, reference(queries, documents.astype(np.float32), 3)[0])
+    assert sum(done) == 500
+
+
+def test_nearest_without_documents_or_queries_is_empty() -> None:
+    empty, two = np.zeros((0, 4), np.float32), np.ones((2, 4), np.float32)
+    assert nearest(two, empty, 3).ids.shape == (2, 0)
+    assert nearest(empty, two, 3).ids.shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("queries", "documents", "k", "message"),
+    [
+        (np.ones((2, 4)), np.ones((3, 4)), 0, "k is 0"),
+        (np.ones((2, 4)), np.ones((3, 5)), 1, "same width"),
+        (np.ones((2, 4)), np.array([[1, 1, 1, 1], [1, np.nan, 1, 1]]), 1, "document 1 .counted from 0. is not finite"),
+        (np.array([[np.inf, 0, 0, 0]]), np.ones((3, 4)), 1, "query 0"),
+    ],
+)
+def test_nearest_refuses_bad_input(queries: np.ndarray, documents: np.ndarray, k: int, message: str) -> None:
+    with pytest.raises(NearfarError, match=message):
+        nearest(queries.astype(np.float32), documents.astype(np.float32), k)
