@@ -214,7 +214,7 @@ def _approximate(
     texts = len(searcher.reader.vectors)
     with (
         folder_lock(folder, what=folder, flag="--index"),
-        encoding_bar(texts, 0, shown=progress, what="building the graph") as advance,
+        encoding_bar(texts, 0, shown=progress, what="building the graph", stderr=True) as advance,
     ):
         graph = ApproximateSearch(searcher.reader, on_added=advance)
     recall, sample = graph.recall, "of its texts, each without itself"

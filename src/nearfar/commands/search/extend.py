@@ -93,7 +93,7 @@ def extend_index(
 
     try:
         with (
-            encoding_bar(survey.rows, start, shown=progress) as advance,
+            encoding_bar(survey.rows, start, shown=progress, stderr=True) as advance,
             closing(
                 encode_blocks(
                     encoder, tokenize_blocks(encoder, texts()), normalize=normalize, bf16=bf16, on_batch=advance
