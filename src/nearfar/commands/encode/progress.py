@@ -23,6 +23,12 @@ def encoding_bar(
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
     console = Console(stderr=stderr)
-    with Progress(*columns, console=console, transient=True, disable=not shown, speed_estimate_period=120) as bar:
+    with Progress(
+        *columns,
+        console=console,
+        transient=True,
+        disable=not shown or (stderr and not console.is_terminal),
+        speed_estimate_period=120,
+    ) as bar:
         task = bar.add_task(what, total=total, completed=done)
         yield lambda texts: bar.advance(task, texts)
