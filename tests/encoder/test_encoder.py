@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder import encoder as encoder_module
+from nearfar.encoder import token_batches
 from nearfar.encoder import weights
 from tests.tiny import ARCHITECTURES, save_tiny, sentences
 
@@ -162,7 +162,7 @@ def test_batches_stay_within_the_token_budget(folder: Path, monkeypatch: pytest.
     expected = encoder.encode(texts)
     seen: list[int] = []
     forward = Encoder.forward
-    monkeypatch.setattr(encoder_module, "TOKENS_PER_BATCH", 30)
+    monkeypatch.setattr(token_batches, "TOKENS_PER_BATCH", 30)
     monkeypatch.setattr(Encoder, "forward", lambda self, ids: seen.append(sum(map(len, ids))) or forward(self, ids))
     assert np.abs(encoder.encode(texts) - expected).max() < 1e-5
     assert max(seen) <= 30

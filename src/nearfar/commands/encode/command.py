@@ -68,8 +68,9 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
 
     check_device(config.device)
     check_precision(config.precision)
-    from nearfar.encoder.encoder import Encoder, truncation_message
+    from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.stream import encode_blocks, tokenize_blocks
+    from nearfar.encoder.token_batches import truncation_message
     from nearfar.encoder.weights import locate
     from nearfar.encoder.workers import WorkerConfig, assign_devices, encode_in_processes
 
