@@ -8,8 +8,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder import token_batches
 from nearfar.encoder import layers as layers_module
+from nearfar.encoder import token_batches
 from nearfar.encoder.layers import layer_embeddings
 from nearfar.encoder.ragged import hidden_states
 from tests.tiny import ARCHITECTURES, save_tiny, sentences

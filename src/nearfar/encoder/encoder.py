@@ -50,11 +50,6 @@ class Encoder(Prompts, nn.Module):
         use_fast_dropout(self.backbone)
         use_fused(self.backbone)
         self._pooling = parse_pooling(parts.pooling, layers=parts.backbone.config.num_hidden_layers)
-        if self._pooling.tokens == "mean_without_cls" and not parts.inference.include_prompt:
-            raise NearfarError(
-                f"pooling {self.pooling!r}: the model's Pooling module has include_prompt false, which nearfar "
-                "supports with cls, mean and max only."
-            )
         self.route = choose_route(parts.backbone)
 
     @classmethod

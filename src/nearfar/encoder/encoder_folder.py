@@ -81,14 +81,21 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Enc
         check_settings(*after.pop())  # Normalize is a flag here: loading the module would import sentence-transformers
     tail = tuple(tail_module(kind, place) for kind, place in after)
     check_tail(folder, backbone.config.hidden_size, tail)
+    pooling = pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean")
+    include_prompt = includes_prompt(folder, rest)
+    if not include_prompt and pooling.endswith("mean_without_cls"):
+        raise NearfarError(
+            f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
+            f"mean and max, not with {pooling}."
+        )
     return EncoderComponents(
         backbone,
         tokenizer,
-        pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean"),
+        pooling,
         default_max_length(inner, backbone, tokenizer),
         tail,
         normalize,
-        read_inference_settings(folder, include_prompt=includes_prompt(folder, rest)),
+        read_inference_settings(folder, include_prompt=include_prompt),
     )
 
 

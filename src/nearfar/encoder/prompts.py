@@ -128,7 +128,7 @@ class Prompts:
         elif not chosen[2]:
             self.default_prompt_name = None
         else:
-            names = ("default", *(f"default_{number}" for number in count(2)))
+            names = (f"default_{number}" if number > 1 else "default" for number in count(1))
             self.default_prompt_name = next(name for name in names if self.prompts.get(name, chosen[2]) == chosen[2])
             self.prompts[self.default_prompt_name] = chosen[2]
 

@@ -51,6 +51,8 @@ class Roles(NamedTuple):
         """
         if self.are_equal:
             return texts
+        if self.query == self.document:
+            return [PromptedText(self.query, text) for text in texts]
         both = [PromptedText(self.query, texts[text]) for text in queries]
         both += [PromptedText(self.document, texts[text]) for text in documents]
         return list(dict.fromkeys(both))
@@ -63,7 +65,7 @@ class Roles(NamedTuple):
         ``vectors`` are those of :meth:`items` of the same arguments. Row i of a result belongs to ``texts[i]``; the row
         of a text that does not have this role is arbitrary and must not be used.
         """
-        if self.are_equal:
+        if self.query == self.document:
             return vectors, vectors
         place = {item: row for row, item in enumerate(self.items(texts, queries, documents))}
         rows = (
