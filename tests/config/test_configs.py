@@ -283,7 +283,8 @@ def test_every_setting_has_bounds_and_refuses_other_types(config_class: type[Set
                 with pytest.raises(NearfarError, match=f"^{flagged} .*: must be true or false"):
                     make(config_class, **{name: value})
         else:
-            for value in (True, 3, "", "  ", ["", "a"], {"a": 1}):
+            empty = () if known.may_be_empty else ("",)
+            for value in (True, 3, *empty, "  ", ["", "a"], {"a": 1}):
                 with pytest.raises(NearfarError, match=f"^{flagged} .*: must "):
                     make(config_class, **{name: value})
 
