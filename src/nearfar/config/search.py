@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from nearfar.config.bounds import Count, File, Length, Output
+from nearfar.config.bounds import Count, File, Length, Output, Prompt
 from nearfar.config.values import Settings
 from nearfar.types import NearfarError, Precision
 
@@ -48,6 +48,13 @@ class SearchConfig(Settings):
     """Rank by inner products of the embeddings as they are, instead of by cosine similarity."""
     pooling: str | None = None
     """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    query_prompt: Prompt | None = None
+    """Text before each query, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
+    the model's own."""
+    document_prompt: Prompt | None = None
+    """Text before each text of INPUT, or a prompt's name; '' for no prompt. By default the model's own."""
+    prompt: Prompt | None = None
+    """Text before queries and texts alike, or a prompt's name, for models with one prompt for all texts."""
     max_length: Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     precision: Precision = "auto"
@@ -59,6 +66,10 @@ class SearchConfig(Settings):
     def __post_init__(self) -> None:
         """Check the values, and their combinations."""
         super().__post_init__()
+        if self.prompt is not None and (self.query_prompt is not None or self.document_prompt is not None):
+            raise NearfarError(
+                "--prompt: is for queries and texts alike; give --query-prompt and --document-prompt alone."
+            )
         if self.query_column is not None and self.queries is None:
             raise NearfarError(f"--query-column {self.query_column}: needs a file, --queries FILE.")
         if self.overwrite and self.output is None:

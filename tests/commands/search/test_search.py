@@ -118,6 +118,8 @@ SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
     "model": ({"model": "other"}, "it was made with the model tiny, not with other"),
     "pooling": ({"pooling": "cls"}, "pooling: was mean, is cls"),
     "max_length": ({"max_length": 20}, "max length: was 62, is 20"),
+    "document_prompt": ({"document_prompt": "a dog: "}, "document prompt: was '', is 'a dog: '"),
+    "prompt": ({"prompt": "a dog: "}, "document prompt: was '', is 'a dog: '"),
     "normalize": ({"normalize": False}, "normalize: was True, is False"),
     "column": ({"column": "id"}, "the column of the texts: was text, is id"),
     "show": ({"show": []}, "the shown columns: was id, is none"),
@@ -158,6 +160,27 @@ def test_texts_that_are_too_long_are_counted() -> None:
         found("a dog", max_length=4)
 
 
+def test_prompts_are_put_before_queries_and_texts() -> None:
+    encoder = Encoder.from_pretrained("tiny", device="cpu")
+    hits = found(QUERIES, query_prompt="no dog: ", document_prompt="river ", top=1000)
+    for query, own in zip(QUERIES, hits, strict=True):
+        vector = encoder.encode([query], prompt="no dog: ", normalize=True, precision="fp32")[0]
+        texts = encoder.encode([hit.text for hit in own], prompt="river ", normalize=True, precision="fp32")
+        np.testing.assert_allclose([hit.score for hit in own], texts @ vector, atol=1e-5)
+    scores = [[hit.score for hit in own] for own in found(QUERIES, query_prompt="", document_prompt="river ", top=1000)]
+    assert scores != [[hit.score for hit in own] for own in hits]  # another prompt of queries needs no new index
+
+
+def test_prompts_of_the_model_are_used(folder: Path) -> None:
+    encoder = Encoder.from_pretrained("tiny", device="cpu")
+    encoder.set_prompts(query="no dog: ", document="river ")
+    encoder.save_pretrained("prompted")
+    own = found(QUERIES, model="prompted", index="first")
+    given = found(QUERIES, query_prompt="no dog: ", document_prompt="river ", index="second")
+    assert [[hit.row for hit in hits] for hits in own] == [[hit.row for hit in hits] for hits in given]
+    assert own != found(QUERIES, index="third")
+
+
 BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "no query": ((), {}, "needs a query"),
     "an empty query": (["a dog", " "], {}, "query 2 is empty"),
@@ -170,6 +193,8 @@ BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
     "an output that exists": ("a dog", {"output": "there.tsv"}, "there.tsv: exists"),
     "the input as output": ("a dog", {"output": "docs.tsv", "overwrite": True}, "would overwrite the input"),
     "no folder of the output": ("a dog", {"output": "no/hits.tsv"}, "the folder no does not exist"),
+    "prompts": ("a dog", {"prompt": "a: ", "query_prompt": "b: "}, "--prompt: is for queries and texts alike"),
+    "a prompt": ("a dog", {"query_prompt": "qurey"}, "no prompt of this name"),
     "top": ("a dog", {"top": 0}, "must be at least 1"),
     "a model": ("a dog", {"model": "./nowhere"}, "no such model folder"),
     "a device": ("a dog", {"device": "gpu"}, "gpu"),

@@ -89,14 +89,16 @@ def check_settings(index: SearchIndex, settings: dict[str, Any]) -> None:
             )
         else:
             name = {"columns": "the shown columns", "column": "the column of the texts"}.get(key, key.replace("_", " "))
-            words.append(f"{name}: was {_words(before.get(key))}, is {_words(settings.get(key))}")
+            words.append(f"{name}: was {_words(key, before.get(key))}, is {_words(key, settings.get(key))}")
     raise NearfarError(
         f"{index.folder}: is the index of another model or other settings: {'; '.join(words)}. Replace it with "
         "--rebuild, or keep both: name another folder with --index."
     )
 
 
-def _words(value: Any) -> str:
+def _words(key: str, value: Any) -> str:
+    if key == "document_prompt":
+        return repr(value or "")
     return (", ".join(map(str, value)) or "none") if isinstance(value, list) else str(value)
 
 

@@ -128,13 +128,18 @@ def open_search(
     corpus = Corpus(config.input, config.column, config.show)
     folder = Path(config.index).expanduser() if config.index else corpus.path.with_name(corpus.path.name + ".index")
 
-    from nearfar.encoder.encoder import Encoder, truncation_message
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.token_batches import truncation_message
     from nearfar.encoder.weights import locate
 
     before = None if config.rebuild else recorded_precision(folder)
     recorded, precision = choose_precision(config.precision, before, config.device)
     model = locate(config.model)
     encoder = Encoder.from_pretrained(model, pooling=config.pooling, max_length=config.max_length, device=config.device)
+    query, document = (
+        (config.prompt,) * 2 if config.prompt is not None else (config.query_prompt, config.document_prompt)
+    )
+    encoder.set_prompts(query=query, document=document)
     settings = {
         "model": fingerprint_model(model),
         "model_name": config.model,
@@ -142,6 +147,7 @@ def open_search(
         "columns": list(corpus.shown),
         "pooling": encoder.pooling,
         "max_length": encoder.max_length,
+        "document_prompt": encoder.document_prompt,
         "normalize": config.normalize,
         "precision": recorded,
     }

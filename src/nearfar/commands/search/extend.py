@@ -96,7 +96,11 @@ def extend_index(
             encoding_bar(survey.rows, start, shown=progress, stderr=True) as advance,
             closing(
                 encode_blocks(
-                    encoder, tokenize_blocks(encoder, texts()), normalize=normalize, bf16=bf16, on_batch=advance
+                    encoder,
+                    tokenize_blocks(encoder, texts(), prompt=encoder.document_prompt),
+                    normalize=normalize,
+                    bf16=bf16,
+                    on_batch=advance,
                 )
             ) as blocks,
         ):
