@@ -54,7 +54,8 @@ def comparison_grid(comparison: ComparisonResult) -> Grid:
     averages = [_comparison_row(name, row, seeds=seeds) for name, row in _averages(comparison).items()]
     over_seeds = ["p over seeds", "by ranks"] if seeds else []
     header = ["task", "first", "second", "first - second", "p", "p (Holm)", *over_seeds, "verdict"]
-    title = f"{_scores(comparison.tasks, comparison.config)}: first {_side(comparison.first)}, second {_side(comparison.second)}"
+    sides = f"first {_side(comparison.first)}, second {_side(comparison.second)}"
+    title = f"{_scores(comparison.tasks, comparison.config)}: {sides}"
     return Grid(title, header, [tasks, averages], _comparison_notes(comparison, seeds=seeds))
 
 
