@@ -24,7 +24,7 @@ def workspace(workspace: Path) -> Path:
 
 FOLDERS = {
     "no corpus": ("corpus.jsonl", None, "has no corpus.jsonl"),
-    "empty corpus": ("corpus.jsonl", "", "the corpus has no documents"),
+    "empty corpus": ("corpus.jsonl", "", "corpus.jsonl is empty; each line should be"),
     "no text": ("corpus.jsonl", '{"_id": "d1"}\n', "corpus.jsonl, line 1: no column 'text'"),
     "duplicate document": (
         "corpus.jsonl",
@@ -33,7 +33,7 @@ FOLDERS = {
     ),
     "not JSON": ("queries.jsonl", "uno\n", "queries.jsonl, line 1: not a JSON object"),
     "not UTF-8": ("queries.jsonl", b"\xff\xfe\n", "queries.jsonl, line 1: not UTF-8"),
-    "no queries": ("queries.jsonl", "", "there are no queries"),
+    "no queries": ("queries.jsonl", "", "queries.jsonl is empty; each line should be"),
     "no header": ("qrels/test.tsv", "q1\td1\t1\n", "test.tsv, line 1: no column 'query-id'"),
     "fractions": ("qrels/test.tsv", f"{QRELS}q1\td1\t0.5\n", "test.tsv, line 2: column 'score' holds '0.5'"),
     "too few fields": ("qrels/test.tsv", f"{QRELS}q1\td1\n", "test.tsv, line 2: 2 fields, but the header has 3"),
