@@ -207,6 +207,12 @@ HUB = {
         "train": table(**{"query-id": ["q1"], "corpus-id": ["d1"], "score": [2]}),
         "test": table(**{"query-id": ["q2"], "corpus-id": ["d1"], "score": [1]}),
     },
+    ("owner/many", "corpus"): {"one": table(_id=["a"], text=["A"]), "two": table(_id=["b"], text=["B"])},
+    ("owner/many", "queries"): {"one": table(_id=["q"], text=["uno"]), "two": table(_id=["q"], text=["dos"])},
+    ("owner/many", "qrels"): {
+        "one": table(**{"query-id": ["q"], "corpus-id": ["a"]}),
+        "two": table(**{"query-id": ["q"], "corpus-id": ["b"]}),
+    },
     ("owner/bare", "corpus"): {"corpus": table(_id=["d1"], text=["one"])},
     ("owner/pairs", None): {"train": table(anchor=["a", "b"], positive=["x", "y"])},
 }
@@ -240,6 +246,12 @@ def test_mteb_on_the_hub(hub):
     assert (task.queries, task.documents, task.relevant) == (["dos"], ["T one"], [{0: 1}])
     assert load_retrieval("hub:owner/mteb:train").relevant == [{0: 2}]
     assert "has no split 'dev'. It has: train, test." in error_of(load_retrieval, "hub:owner/mteb:dev")
+
+
+def test_several_data_sets_as_splits_on_the_hub(hub):
+    task = load_retrieval("hub:owner/many:two")
+    assert (task.queries, task.documents, task.relevant) == (["dos"], ["B"], [{0: 1}])
+    assert "Name one: hub:owner/many:one, hub:owner/many:two." in error_of(load_retrieval, "hub:owner/many")
 
 
 def test_pairs_on_the_hub_and_a_corpus_without_judgements(hub):
