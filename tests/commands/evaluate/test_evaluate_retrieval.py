@@ -1,10 +1,12 @@
 """``nearfar evaluate --retrieval`` and ``compare`` of its results, from files to tables."""
 
+import io
 import json
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from nearfar.cli import main
 from nearfar.commands.compare import compare
@@ -13,8 +15,9 @@ from nearfar.commands.report.command import report
 from nearfar.data.retrieval import load_retrieval
 from nearfar.data.retrieval_task import MEASURES
 from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.weights import locate
 from nearfar.evaluation.results import EvaluationResult
-from nearfar.evaluation.tables.evaluation import evaluation_markdown
+from nearfar.evaluation.tables.evaluation import evaluation_markdown, spread_table
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences
 
@@ -107,12 +110,11 @@ def test_one_text_is_encoded_once_for_all_tasks(beir, pairs):
     assert len(calls) == len(set(calls)) == len({*QUERIES, *DOCUMENTS, "", "x", "y", "z"})
 
 
-def test_equal_to_the_evaluator_of_sentence_transformers(beir, tmp_path):
+def evaluator_scores(model, task):
+    """The measures x 100 of sentence-transformers' evaluator, which knows no grades."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
 
-    Encoder.from_pretrained(save_tiny(tmp_path / "bert"), device="cpu").save_pretrained(tmp_path / "tiny")
-    task = load_retrieval(beir)
     relevant = [{task.document_ids[document] for document in grades} for grades in task.relevant]
     evaluator = InformationRetrievalEvaluator(
         dict(zip(task.query_ids, task.queries, strict=True)),
@@ -121,18 +123,38 @@ def test_equal_to_the_evaluator_of_sentence_transformers(beir, tmp_path):
         accuracy_at_k=[1],
         precision_recall_at_k=[1, 10, 100],
     )
-    expected = evaluator(SentenceTransformer(str(tmp_path / "tiny"), device="cpu"))
-    Path("beir/qrels/test.tsv").write_text(  # the evaluator knows no grades
-        "".join(
-            line if number == 0 else "\t".join([*line.split("\t")[:2], "1\n"])
-            for number, line in enumerate(Path("beir/qrels/test.tsv").read_text().splitlines(keepends=True))
-        )
-    )
+    scores = evaluator(SentenceTransformer(model, device="cpu"))
+    return {measure: 100 * scores[f"cosine_{measure}"] for measure in MEASURES}
+
+
+def test_equal_to_the_evaluator_of_sentence_transformers(beir, tmp_path):
+    Encoder.from_pretrained(save_tiny(tmp_path / "bert"), device="cpu").save_pretrained(tmp_path / "tiny")
+    file = Path(beir, "qrels", "test.tsv")
+    header, *lines = file.read_text().splitlines()
+    file.write_text("\n".join([header, *("\t".join([*line.split("\t")[:2], "1"]) for line in lines)]) + "\n")
+    expected = evaluator_scores(str(tmp_path / "tiny"), load_retrieval(beir))
     result = evaluate(str(tmp_path / "tiny"), retrieval=[beir], resamples=0, device="cpu", progress=False)
     for measure in MEASURES:
-        ours = result.retrieval[beir].measures[measure].score
-        assert ours == pytest.approx(100 * expected[f"cosine_{measure}"], abs=2e-4), measure
+        assert result.retrieval[beir].measures[measure].score == pytest.approx(expected[measure], abs=2e-4), measure
     assert 1 < result.retrieval[beir].measures["recall@10"].score < 99
+
+
+@pytest.mark.realdata
+def test_captions_of_one_photo_score_as_in_sentence_transformers(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = load_retrieval("flickr8k")
+    assert len(whole.queries) > 10_000
+    assert len(whole.documents) > len(whole.queries) - 100
+    rows = [
+        f"{query}\t{whole.documents[next(iter(of))]}" for query, of in zip(whole.queries, whole.relevant, strict=True)
+    ]
+    Path("captions.tsv").write_text("\n".join(["anchor\tpositive", *rows[:400]]) + "\n", encoding="utf-8")
+    model = str(locate("sentence-transformers/all-MiniLM-L6-v2"))
+    scored = evaluate(model, retrieval=["captions.tsv"], device="cpu", progress=False).retrieval["captions.tsv"]
+    expected = evaluator_scores(model, load_retrieval("captions.tsv"))
+    for measure in MEASURES:
+        assert scored.measures[measure].score == pytest.approx(expected[measure], abs=1e-3), measure
+    assert 50 < scored.measures["mrr@10"].low < scored.measures["mrr@10"].score < 70
 
 
 def test_compare_pairs_over_queries(beir, pairs):
@@ -193,6 +215,18 @@ def test_baselines_and_transductive_ones(beir, pairs, tmp_path):
         "whitening:bert,dimensions=16", retrieval=[pairs], pooling="mean", resamples=0, device="cpu", progress=False
     )
     assert alone.retrieval[pairs] == whitened.retrieval[pairs]  # fitted on the texts of each task
+
+
+def test_a_group_shows_the_spread_of_the_main_measure(pairs):
+    runs = [evaluate(encode, retrieval=[pairs], resamples=0, progress=False) for encode in (letters, lengths)]
+    console = Console(file=io.StringIO(), width=120)
+    console.print(spread_table(runs))
+    scores = [run.retrieval[pairs].compared.score for run in runs]
+    shown = console.file.getvalue()
+    assert f"{pairs}, mrr@10" in shown
+    assert f"{np.mean(scores):.2f}" in shown
+    console.print(spread_table(runs, measure="recall@1"))
+    assert f"{pairs}, recall@1" in console.file.getvalue()
 
 
 def test_on_the_command_line(beir, pairs, tmp_path, capsys):
