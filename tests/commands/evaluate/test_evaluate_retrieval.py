@@ -140,7 +140,7 @@ def test_equal_to_the_evaluator_of_sentence_transformers(beir, tmp_path):
 
 
 @pytest.mark.realdata
-def test_captions_of_one_photo_score_as_in_sentence_transformers(tmp_path, monkeypatch):
+def test_captions_of_one_photo_score_as_in_sentence_transformers(nearfar_data, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     whole = load_retrieval("flickr8k")
     assert len(whole.queries) > 10_000
