@@ -4,6 +4,7 @@ import builtins
 import importlib.util
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -64,6 +65,29 @@ def test_scores_and_order_are_exact_for_what_is_found(reader: IndexReader, queri
     if queries:
         shared = [len(set(one) & set(other)) for one, other in zip(found.ids.tolist(), exact.ids.tolist(), strict=True)]
         assert np.mean(shared) >= 0.9 * min(k, 700)
+
+
+@pytest.mark.parametrize("queries", [1, 4])
+def test_queries_for_which_the_graph_finds_too_few_are_searched_exactly(
+    queries: int, reader: IndexReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from usearch.index import Index
+
+    search = ApproximateSearch(reader)
+    original = Index.search
+
+    def finds_too_few(self: Index, vectors: np.ndarray, count: int) -> object:
+        matches = original(self, vectors, count)
+        if queries == 1:
+            return SimpleNamespace(keys=matches.keys[: count - 2])
+        counts = np.array(matches.counts)
+        counts[1] = count - 2
+        return SimpleNamespace(keys=matches.keys, counts=counts)
+
+    monkeypatch.setattr(Index, "search", finds_too_few)
+    vectors = unit_vectors(queries, seed=1)
+    row = min(queries - 1, 1)
+    np.testing.assert_array_equal(search.search(vectors, 10).ids[row], nearest(vectors, reader.vectors, 10).ids[row])
 
 
 def test_equal_scores_come_in_the_order_of_the_documents(tmp_path: Path) -> None:

@@ -149,10 +149,10 @@ def save_modules(
             modules=[transformer, *rest],
             device="cpu",
             prompts=dict(inference.prompts),
-            default_prompt_name=inference.default_prompt_name,
             similarity_fn_name=inference.similarity_fn_name,
             trust_remote_code=False,
         )
+        model.default_prompt_name = inference.default_prompt_name  # as an argument, it would be reported by a warning
         model.save_pretrained(str(folder), create_model_card=False)
     return int(model.get_embedding_dimension() or 0)
 

@@ -99,7 +99,8 @@ class ApproximateSearch:
         counts = getattr(matches, "counts", None)  # for one query, usearch returns its matches alone
         counts = np.array([len(matches.keys)]) if counts is None else np.asarray(counts)
         short, ids = counts < k, np.zeros((len(queries), k), np.int64)
-        ids[~short] = np.asarray(matches.keys).reshape(len(queries), -1)[~short].astype(np.int64)
+        if not short.all():
+            ids[~short] = np.asarray(matches.keys).reshape(len(queries), k)[~short].astype(np.int64)
         return ids, short
 
     def measure(self, queries: Float32[np.ndarray, "queries dim"]) -> Recall:
