@@ -78,6 +78,10 @@ class RunConfig(Settings):
     """Weights that are saved as OUTPUT/model: those of the best evaluation, or of the last step."""
     checkpoint_every: Steps = 200
     """Steps between checkpoints; a run killed at any moment resumes from the latest and ends bit-identical."""
+    fingerprints: bool = True
+    """Save 64-bit hashes of the training and dev texts with the model, so that evaluations report which test rows it
+    has seen. Whoever has the model and a text can then check whether the text was used: leave them out by
+    --no-fingerprints if the texts are confidential."""
 
     def __post_init__(self) -> None:
         """Check values, and those that exclude each other."""

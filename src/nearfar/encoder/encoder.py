@@ -11,6 +11,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from nearfar.disk import SeenHashes, read_seen, write_seen
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.device import choose_device
 from nearfar.encoder.dropout import use_fast_dropout
@@ -52,6 +53,8 @@ class Encoder(nn.Module):
         self.max_length = parts.max_length
         self.tail = nn.ModuleList(parts.tail)
         self.normalizes = parts.normalize
+        self.seen: SeenHashes | None = None
+        """Hashes of the texts and pairs that made the model, saved with it; None where they are not known."""
         use_fast_dropout(self.backbone)
         use_fused(self.backbone)
         self._pooling = parse_pooling(parts.pooling, layers=parts.backbone.config.num_hidden_layers)
@@ -94,6 +97,7 @@ class Encoder(nn.Module):
             parts = parts._replace(max_length=encoder_folder.check_length(max_length, parts.backbone, parts.tokenizer))
         with opening(folder / "config.json"):
             encoder = cls(parts)
+        encoder.seen = read_seen(folder)
         encoder.to(target).eval()
         return encoder
 
@@ -246,6 +250,7 @@ class Encoder(nn.Module):
             self.backbone, self.tokenizer, self.pooling, self.max_length, tuple(self.tail), self.normalizes
         )
         encoder_folder.write(Path(folder), parts, self._pooling)
+        write_seen(Path(folder), self.seen)
 
 
 def warn_truncated(tokenized: Tokenized, limit: int) -> None:
