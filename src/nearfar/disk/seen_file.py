@@ -59,7 +59,9 @@ def read_seen(folder: Path) -> SeenHashes | None:
     except (SafetensorError, TypeError, KeyError, AttributeError) as error:  # the last three: an unknown dtype
         raise NearfarError(f"{file}: is damaged ({error}). {otherwise}") from error
     if metadata.get("format") == _VERSION["format"] and metadata.get("version") != _VERSION["version"]:
-        raise NearfarError(f"{file}: has the version {metadata.get('version')}; this nearfar reads version 1. Update it.")
+        raise NearfarError(
+            f"{file}: has the version {metadata.get('version')}; this nearfar reads version 1. Update it."
+        )
     if metadata != _VERSION or found.keys() != set(SeenHashes._fields):
         raise NearfarError(f"{file}: is damaged: it must hold {', '.join(SeenHashes._fields)}. {otherwise}")
     for name, hashes in found.items():

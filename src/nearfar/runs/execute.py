@@ -5,7 +5,8 @@ A run folder holds
 - ``config.toml``: every setting, resolved (and ``second.toml``: the settings of a second objective);
 - ``metrics.jsonl``: loss terms, learning rate and speed of each step, and the scores of each evaluation;
 - while it runs: ``checkpoint/``, ``best.safetensors`` and ``inputs.json`` (fingerprints of its inputs);
-- once it is finished: ``model/`` and ``run.json`` (scores, settings, software and machine).
+- once it is finished: ``model/``, ``nearfar_seen.safetensors`` (hashes of its rows, as in ``model/``) and ``run.json``
+  (scores, settings, software and machine).
 """
 
 import atexit

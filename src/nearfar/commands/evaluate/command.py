@@ -15,6 +15,7 @@ from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import suite_tasks
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.results import EvaluationResult, TransferResults, check_output, provenance
+from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.sts import SimilarityEvaluation, evaluate_sts
 from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.runs.group import GROUP_FILE, runs_of
@@ -123,6 +124,8 @@ def evaluate(
                 tasks=probed.tasks,
             ),
         )
+    if opened.seen is not None:
+        result = add_seen(result, opened.seen, similarity=similarity, transfer=transfer, seed=config.seed)
     if file:
         save_with_tables(result, file)
     return result

@@ -4,8 +4,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nearfar.baselines.named import is_baseline, is_transductive, open_baseline
+from nearfar.baselines.named import FITTED, is_baseline, is_transductive, open_baseline, parse_spec
 from nearfar.config.verbs import EvaluateConfig
+from nearfar.disk import SeenHashes, read_seen
 from nearfar.types import Encode, NearfarError, Precision
 
 
@@ -23,6 +24,8 @@ class OpenedModel(NamedTuple):
     """Whether ``encode`` is fitted, in each call, on the texts of that call."""
     device: str = "cpu"
     """The device of the model."""
+    seen: SeenHashes | None = None
+    """Hashes of what the model has seen in training; None where that is not known."""
 
 
 def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bool, progress: bool) -> OpenedModel:
@@ -43,7 +46,9 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
         return OpenedModel(model, model, model)
     if isinstance(model, str) and is_baseline(model):
         encode = open_baseline(model, per_call=True, bf16=bf16, seed=config.seed, progress=progress, **settings)
-        return OpenedModel(encode, encode, encode, config.pooling, is_transductive(model))
+        return OpenedModel(
+            encode, encode, encode, config.pooling, is_transductive(model), seen=_seen_of_baseline(model)
+        )
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **settings)
@@ -53,4 +58,14 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
         partial(function, precision=precision, progress=progress, check_finite=False)
         for function in (encoder.encode, encoder.encode_query, encoder.encode_document)
     )
-    return OpenedModel(encode, encode_query, encode_document, encoder.pooling, device=str(encoder.device))
+    return OpenedModel(
+        encode, encode_query, encode_document, encoder.pooling, device=str(encoder.device), seen=encoder.seen
+    )
+
+
+def _seen_of_baseline(spec: str) -> SeenHashes | None:
+    """What the model of a baseline has seen; word vectors and the Universal Sentence Encoder have no record."""
+    from nearfar.encoder.weights import locate
+
+    parts = parse_spec(spec)
+    return read_seen(locate(parts.source)) if parts.name in ("wk", *FITTED) else None

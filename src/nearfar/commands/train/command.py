@@ -14,16 +14,19 @@ from nearfar.commands.train.dev import dev_evaluation, load_dev_pairs
 from nearfar.commands.train.prepare import prepare, read_training_data
 from nearfar.commands.train.settings import resolve_config
 from nearfar.config import TrainConfig, dump_toml
-from nearfar.disk import path_errors
+from nearfar.disk import path_errors, write_seen
 from nearfar.runs import folder as run_folder
 from nearfar.runs.execute import Job, execute, join_processes
 from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.precision import resolve_run_precision
 from nearfar.runs.records import read_run_info
+from nearfar.runs.seen import seen_hashes
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from nearfar.training.checkpoint import Progress
 
 
 @dataclass(frozen=True)
@@ -97,7 +100,17 @@ def train(
 
         def save(folder: Path) -> None:
             prepared.merge()
+            prepared.encoder.seen = seen_hashes(
+                config,
+                trained=[used for used, _ in rows.fingerprint_inputs(config).values()],
+                dev=pairs,
+                before=prepared.encoder.seen,
+            )
             prepared.encoder.save_pretrained(folder)
+
+        def run_info(_: "Progress") -> dict[str, Any]:
+            write_seen(run_dir.path, prepared.encoder.seen)
+            return {"dev": config.evaluate_on}
 
         job = Job(
             mixture=prepared.mixture,
@@ -109,7 +122,7 @@ def train(
             evaluated_on="the dev pairs",
             settings=settings_files,
             save=save,
-            run_info=lambda _: {"dev": config.evaluate_on},
+            run_info=run_info,
         )
         progress = execute(config, job, run_dir=run_dir, processes=processes, console=console)
     trained = TrainResult(

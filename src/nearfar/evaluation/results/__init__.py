@@ -55,6 +55,7 @@ from nearfar.evaluation.results.geometry import (
     ModelGeometry,
     PlottedTexts,
 )
+from nearfar.evaluation.results.seen import SeenShares, UnseenScores
 from nearfar.evaluation.results.training import (
     DevEvaluation,
     GroupResult,
@@ -90,6 +91,7 @@ __all__ = [
     "Result",
     "ScoreSummary",
     "SeedTest",
+    "SeenShares",
     "SettingSummary",
     "SimilarityAverage",
     "SimilarityScores",
@@ -102,6 +104,7 @@ __all__ = [
     "TransferAverage",
     "TransferResults",
     "TransferScores",
+    "UnseenScores",
     "VariantDifference",
     "VariantSummary",
     "check_output",

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 from nearfar.evaluation.results.base import Estimate, Result
 from nearfar.evaluation.results.environment import Provenance
 from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.evaluation.results.seen import SeenShares, UnseenScores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,6 +70,10 @@ class SimilarityScores(Record):
     spearman: AggregateEstimates
     pearson: AggregateEstimates
     subsets: dict[str, SubsetScores]
+    seen: SeenShares | None = field(default=None, metadata=OMITTED)
+    """What of the task the model has seen in training, where that is known."""
+    unseen: UnseenScores | None = field(default=None, metadata=OMITTED)
+    """Scores without the pairs that the model has seen, where it has seen some."""
 
     @property
     def size(self) -> int:
@@ -137,6 +142,8 @@ class ClassificationScores(Record):
     dev_matthews: float | None = field(default=None, metadata=OMITTED)
     digest: str
     """Fingerprint of all texts and labels in order."""
+    seen: SeenShares | None = field(default=None, metadata=OMITTED)
+    """What of the tested rows the model has seen in training, where that is known."""
 
     @property
     def main(self) -> Estimate:
@@ -178,6 +185,8 @@ class RelatednessScores(Record):
     predicted_e6: list[float] = field(default_factory=list)
     """Predictions in millionths, whole numbers."""
     digest: str
+    seen: SeenShares | None = field(default=None, metadata=OMITTED)
+    """What of the tested pairs the model has seen in training, where that is known."""
 
     @property
     def main(self) -> Estimate:

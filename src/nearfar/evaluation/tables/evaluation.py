@@ -14,6 +14,7 @@ from nearfar.evaluation.results import (
     TransferResults,
 )
 from nearfar.evaluation.tables.grid import Grid, format_estimate, markdown_page, rich_table
+from nearfar.evaluation.tables.seen import LEGEND, format_seen, seen_notes, seen_of, unseen_notes
 
 _TITLES = {"spearman": "Spearman", "pearson": "Pearson"}
 
@@ -43,7 +44,10 @@ def spread_table(runs: Sequence[EvaluationResult]) -> Table:
             averages.append(_spread(f"average of {name}", [one.averages[name].accuracy for one in transfer]))
     title = f"{runs[0].model}: {len(runs)} runs, Spearman x 100 (all), or accuracy or Pearson x 100"
     header = ["task", "mean", "standard deviation", "minimum", "maximum"]
-    return rich_table(Grid(title, header, [rows, averages], []))
+    seen = seen_of(runs)
+    shares = ", ".join(f"{task} {format_seen(one)}" for task, one in seen.items())
+    notes = [f"{LEGEND} {shares}.", *seen_notes(seen)] if seen else []
+    return rich_table(Grid(title, header, [rows, averages], notes))
 
 
 def _main_metric(kind: str) -> str:
@@ -71,19 +75,29 @@ def _evaluation_grids(result: EvaluationResult, metrics: Sequence[str], *, subse
 
 
 def _similarity_grid(result: EvaluationResult, metric: str, *, subsets: bool) -> Grid:
+    seen = ["seen"] if any(scored.seen for scored in result.tasks.values()) else []
+    has_unseen = metric == "spearman" and any(scored.unseen for scored in result.tasks.values())
+    more = [*seen, *["unseen"] * has_unseen]
     tasks = []
     for task, scored in result.tasks.items():
         estimates = [format_estimate(estimate) for _, estimate in scored.metric(metric).items()]
-        tasks.append([task, str(scored.pairs), *estimates])
+        unseen = "" if scored.unseen is None else format_estimate(scored.unseen.spearman)
+        tasks.append([task, str(scored.pairs), *estimates, *[format_seen(scored.seen), unseen][: len(more)]])
         if subsets and len(scored.subsets) > 1:
             for name, subset in scored.subsets.items():
-                tasks.append([f"{task} / {name}", str(subset.pairs), format_estimate(subset.metric(metric)), "", ""])
+                score = format_estimate(subset.metric(metric))
+                tasks.append([f"{task} / {name}", str(subset.pairs), score, "", "", *[""] * len(more)])
     averages = [
-        [f"average of {name}", "", *(format_estimate(estimate) for _, estimate in average.metric(metric).items())]
+        [
+            f"average of {name}",
+            "",
+            *(format_estimate(one) for _, one in average.metric(metric).items()),
+            *[""] * len(more),
+        ]
         for name, average in result.averages.items()
     ]
     title = f"{result.model}: {_TITLES[metric]} x 100 [95% interval]"
-    return Grid(title, ["task", "pairs", *AGGREGATES], [tasks, averages], _similarity_notes(result, metric))
+    return Grid(title, ["task", "pairs", *AGGREGATES, *more], [tasks, averages], _similarity_notes(result, metric))
 
 
 def _similarity_notes(result: EvaluationResult, metric: str) -> list[str]:
@@ -93,6 +107,9 @@ def _similarity_notes(result: EvaluationResult, metric: str) -> list[str]:
         *([f"Intervals: 95%, from {resamples} bootstrap resamples of pairs."] * bool(resamples)),
         *([f"Pooling: {pooling}."] * bool(pooling)),
     ]
+    if any(scored.seen for scored in result.tasks.values()):
+        notes += [LEGEND, *seen_notes({task: one.seen for task, one in result.tasks.items() if one.seen})]
+        notes += unseen_notes(result.tasks) if metric == "spearman" else []
     for name, scored in result.tasks.items():
         notes += _reasons(name, scored.metric(metric))
         if scored.zero_vectors:
@@ -113,7 +130,8 @@ def _reasons(name: str, estimates: AggregateEstimates) -> list[str]:
 
 def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
     """Probes or fine-tuned classifiers: accuracy, F1 and Matthews where there are any; correlations of relatedness."""
-    tasks, notes = [], []
+    seen = {task: scored.seen for task, scored in transfer.tasks.items() if scored.seen is not None}
+    tasks, notes = [], [LEGEND, *seen_notes(seen)] if seen else []
     for task, scored in transfer.tasks.items():
         if isinstance(scored, ClassificationScores):
             others = [("F1", scored.f1), ("Matthews", scored.matthews)]
@@ -121,11 +139,12 @@ def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
             others = [("Spearman", scored.spearman)]
         more = ", ".join(f"{name} {format_estimate(estimate)}" for name, estimate in others if estimate is not None)
         title = "accuracy" if scored.kind == "classification" else "Pearson"
-        tasks.append([task, str(scored.size), title, format_estimate(scored.main), more])
+        cells = [task, str(scored.size), title, format_estimate(scored.main), more]
+        tasks.append([*cells, *[format_seen(scored.seen)] * bool(seen)])
         if scored.main.reason is not None:
             notes.append(f"{task}: {scored.main.reason}.")
     averages = [
-        [f"average of {name}", "", "accuracy", format_estimate(average.accuracy), ""]
+        [f"average of {name}", "", "accuracy", format_estimate(average.accuracy), "", *[""] * bool(seen)]
         for name, average in transfer.averages.items()
     ]
     hidden = f", {transfer.nhid} hidden units" if transfer.nhid else ""
@@ -134,4 +153,5 @@ def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
     if result.resamples:
         head.append(f"Intervals: 95%, from {result.resamples} bootstrap resamples of the tested rows.")
     title = f"{result.model}: {'fine-tuned' if finetuned else 'transfer tasks'}, x 100 [95% interval]"
-    return Grid(title, ["task", "rows", "metric", "score", "also"], [tasks, averages], [*head, *notes])
+    header = ["task", "rows", "metric", "score", "also", *["seen"] * bool(seen)]
+    return Grid(title, header, [tasks, averages], [*head, *notes])
