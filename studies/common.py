@@ -18,10 +18,14 @@ SEEDS = (1, 2, 3)
 
 def results_of(study: str) -> Path:
     """Return the study's results folder; a run with uncommitted changes writes to another folder, and says so."""
-    unclean = "run" in sys.argv[1:2] and str(provenance().commit or "-dirty").endswith("-dirty")
-    if not unclean:
-        return HERE / "results" / study
-    folder = HERE.parent / "runs" / "uncommitted" / study
+    return if_committed(HERE / "results" / study) if "run" in sys.argv[1:2] else HERE / "results" / study
+
+
+def if_committed(folder: Path) -> Path:
+    """Return the folder, or with uncommitted changes another folder, and say so."""
+    if not str(provenance().commit or "-dirty").endswith("-dirty"):
+        return folder
+    folder = HERE.parent / "runs" / "uncommitted" / folder.name
     print(f"The checkout has uncommitted changes: results go to {folder}.", file=sys.stderr)
     folder.mkdir(parents=True, exist_ok=True)
     return folder

@@ -14,7 +14,7 @@ from nearfar.evaluation.results import (
     TransferResults,
 )
 from nearfar.evaluation.tables.grid import Grid, format_estimate, markdown_page, rich_table
-from nearfar.evaluation.tables.seen import LEGEND, format_seen, seen_notes, seen_of, unseen_notes
+from nearfar.evaluation.tables.seen import seen_grids
 
 _TITLES = {"spearman": "Spearman", "pearson": "Pearson"}
 
@@ -44,10 +44,7 @@ def spread_table(runs: Sequence[EvaluationResult]) -> Table:
             averages.append(_spread(f"average of {name}", [one.averages[name].accuracy for one in transfer]))
     title = f"{runs[0].model}: {len(runs)} runs, Spearman x 100 (all), or accuracy or Pearson x 100"
     header = ["task", "mean", "standard deviation", "minimum", "maximum"]
-    seen = seen_of(runs)
-    shares = ", ".join(f"{task} {format_seen(one)}" for task, one in seen.items())
-    notes = [f"{LEGEND} {shares}.", *seen_notes(seen)] if seen else []
-    return rich_table(Grid(title, header, [rows, averages], notes))
+    return rich_table(Grid(title, header, [rows, averages], []))
 
 
 def _main_metric(kind: str) -> str:
@@ -71,33 +68,23 @@ def _evaluation_grids(result: EvaluationResult, metrics: Sequence[str], *, subse
         notes.append("Fitted on the texts of each task, without their scores (transductive).")
     if not grids:
         return []
-    return [*grids[:-1], grids[-1]._replace(notes=[*grids[-1].notes, *notes])]
+    return [*grids[:-1], grids[-1]._replace(notes=[*grids[-1].notes, *notes]), *seen_grids([result])]
 
 
 def _similarity_grid(result: EvaluationResult, metric: str, *, subsets: bool) -> Grid:
-    seen = ["seen"] if any(scored.seen for scored in result.tasks.values()) else []
-    has_unseen = metric == "spearman" and any(scored.unseen for scored in result.tasks.values())
-    more = [*seen, *["unseen"] * has_unseen]
     tasks = []
     for task, scored in result.tasks.items():
         estimates = [format_estimate(estimate) for _, estimate in scored.metric(metric).items()]
-        unseen = "" if scored.unseen is None else format_estimate(scored.unseen.spearman)
-        tasks.append([task, str(scored.pairs), *estimates, *[format_seen(scored.seen), unseen][: len(more)]])
+        tasks.append([task, str(scored.pairs), *estimates])
         if subsets and len(scored.subsets) > 1:
             for name, subset in scored.subsets.items():
-                score = format_estimate(subset.metric(metric))
-                tasks.append([f"{task} / {name}", str(subset.pairs), score, "", "", *[""] * len(more)])
+                tasks.append([f"{task} / {name}", str(subset.pairs), format_estimate(subset.metric(metric)), "", ""])
     averages = [
-        [
-            f"average of {name}",
-            "",
-            *(format_estimate(one) for _, one in average.metric(metric).items()),
-            *[""] * len(more),
-        ]
+        [f"average of {name}", "", *(format_estimate(estimate) for _, estimate in average.metric(metric).items())]
         for name, average in result.averages.items()
     ]
     title = f"{result.model}: {_TITLES[metric]} x 100 [95% interval]"
-    return Grid(title, ["task", "pairs", *AGGREGATES, *more], [tasks, averages], _similarity_notes(result, metric))
+    return Grid(title, ["task", "pairs", *AGGREGATES], [tasks, averages], _similarity_notes(result, metric))
 
 
 def _similarity_notes(result: EvaluationResult, metric: str) -> list[str]:
@@ -107,9 +94,6 @@ def _similarity_notes(result: EvaluationResult, metric: str) -> list[str]:
         *([f"Intervals: 95%, from {resamples} bootstrap resamples of pairs."] * bool(resamples)),
         *([f"Pooling: {pooling}."] * bool(pooling)),
     ]
-    if any(scored.seen for scored in result.tasks.values()):
-        notes += [LEGEND, *seen_notes({task: one.seen for task, one in result.tasks.items() if one.seen})]
-        notes += unseen_notes(result.tasks) if metric == "spearman" else []
     for name, scored in result.tasks.items():
         notes += _reasons(name, scored.metric(metric))
         if scored.zero_vectors:
@@ -130,8 +114,7 @@ def _reasons(name: str, estimates: AggregateEstimates) -> list[str]:
 
 def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
     """Probes or fine-tuned classifiers: accuracy, F1 and Matthews where there are any; correlations of relatedness."""
-    seen = {task: scored.seen for task, scored in transfer.tasks.items() if scored.seen is not None}
-    tasks, notes = [], [LEGEND, *seen_notes(seen)] if seen else []
+    tasks, notes = [], []
     for task, scored in transfer.tasks.items():
         if isinstance(scored, ClassificationScores):
             others = [("F1", scored.f1), ("Matthews", scored.matthews)]
@@ -139,12 +122,11 @@ def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
             others = [("Spearman", scored.spearman)]
         more = ", ".join(f"{name} {format_estimate(estimate)}" for name, estimate in others if estimate is not None)
         title = "accuracy" if scored.kind == "classification" else "Pearson"
-        cells = [task, str(scored.size), title, format_estimate(scored.main), more]
-        tasks.append([*cells, *[format_seen(scored.seen)] * bool(seen)])
+        tasks.append([task, str(scored.size), title, format_estimate(scored.main), more])
         if scored.main.reason is not None:
             notes.append(f"{task}: {scored.main.reason}.")
     averages = [
-        [f"average of {name}", "", "accuracy", format_estimate(average.accuracy), "", *[""] * bool(seen)]
+        [f"average of {name}", "", "accuracy", format_estimate(average.accuracy), ""]
         for name, average in transfer.averages.items()
     ]
     hidden = f", {transfer.nhid} hidden units" if transfer.nhid else ""
@@ -153,5 +135,4 @@ def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
     if result.resamples:
         head.append(f"Intervals: 95%, from {result.resamples} bootstrap resamples of the tested rows.")
     title = f"{result.model}: {'fine-tuned' if finetuned else 'transfer tasks'}, x 100 [95% interval]"
-    header = ["task", "rows", "metric", "score", "also", *["seen"] * bool(seen)]
-    return Grid(title, header, [tasks, averages], [*head, *notes])
+    return Grid(title, ["task", "rows", "metric", "score", "also"], [tasks, averages], [*head, *notes])

@@ -1,13 +1,16 @@
-"""What models have seen of the tasks, in words: cells of tables, and the notes below them."""
+"""What models have seen of the tasks in training: a table for each model, and notes on comparisons."""
 
 from collections.abc import Mapping, Sequence
 from statistics import mean
 
-from nearfar.evaluation.results import ComparedSide, EvaluationResult, SeenShares, SimilarityScores
+from rich.table import Table
+
+from nearfar.evaluation.results import ComparedSide, EvaluationResult, SeenShares
+from nearfar.evaluation.tables.grid import Grid, format_estimate, format_score, rich_table
 
 LEGEND = (
-    "seen: share of the tested pairs (in brackets: of the texts) that nearfar trained the model on, or that chose its "
-    "training step; the data of the model that training started from are not known."
+    "Seen: trained on with nearfar, or part of the dev set that chose the training step. The data of the model that "
+    "training started from are not known."
 )
 
 
@@ -80,14 +83,52 @@ def seen_notes(seen: Mapping[str, SeenShares]) -> list[str]:
     ]
 
 
-def unseen_notes(tasks: Mapping[str, SimilarityScores]) -> list[str]:
-    """Numbers of unseen pairs, and why a task has no score on them."""
-    known = {task: one.unseen for task, one in tasks.items() if one.unseen is not None}
-    if not known:
+def seen_grids(results: Sequence[EvaluationResult]) -> list[Grid]:
+    """What a model, with one or several seeds, has seen of its tasks; empty where its training left no record."""
+    seen = seen_of(results)
+    if not seen:
         return []
-    numbers = ", ".join(f"{task} {one.pairs}" for task, one in known.items())
-    reasons = [f"{task}, unseen: {one.spearman.reason}." for task, one in known.items() if one.spearman.reason]
-    return [f"unseen: Spearman (all) over the pairs that were not seen: {numbers}.", *reasons]
+    unseen = {task: found for task in seen if (found := _unseen(results, task)) is not None}
+    scores = ["score", "unseen pairs", "unseen score"] if unseen else []
+    rows = []
+    for task, one in seen.items():
+        cells = ["" if one.pairs is None else format_share(one.pairs), format_share(one.texts)]
+        rows.append([task, *cells, *unseen.get(task, [""] * len(scores))])
+    title = f"{results[0].model}: share of each task that the model has seen in training"
+    reasons = {
+        f"{task}, unseen: {one.unseen.spearman.reason}."
+        for result in results
+        for task, one in result.tasks.items()
+        if one.unseen is not None and one.unseen.spearman.reason
+    }
+    what = ["Scores: Spearman x 100 (all), over all pairs, and over those that the model has not seen."] * bool(unseen)
+    notes = [LEGEND, *what, *seen_notes(seen), *sorted(reasons)]
+    return [Grid(title, ["task", "pairs seen", "texts seen", *scores], [rows], notes)]
+
+
+def seen_tables(results: Sequence[EvaluationResult]) -> list[Table]:
+    """:func:`seen_grids` for the screen."""
+    return [rich_table(grid) for grid in seen_grids(results)]
+
+
+def _unseen(results: Sequence[EvaluationResult], task: str) -> list[str] | None:
+    """Cells of a similarity task: the score on all pairs, and number and score of the unseen ones."""
+    scored = [found for result in results if (found := result.tasks.get(task)) is not None]
+    unseen = [one.unseen for one in scored if one.unseen is not None]
+    if not unseen or len(unseen) < len(results):
+        return None
+    counts = sorted({one.pairs for one in unseen})
+    whole = format_score(mean_score([one.spearman.all.score for one in scored]))
+    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    if len(unseen) == 1:
+        return [whole, number, format_estimate(unseen[0].spearman)]
+    return [whole, number, format_score(mean_score([one.spearman.score for one in unseen]))]
+
+
+def mean_score(scores: Sequence[float | None]) -> float | None:
+    """The mean; None where a score is undefined."""
+    known = [score for score in scores if score is not None]
+    return mean(known) if known and len(known) == len(scores) else None
 
 
 def comparison_notes(names: Sequence[str], sides: Sequence[ComparedSide]) -> list[str]:
