@@ -37,9 +37,11 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     for model in models:
         if runs_of(model) is not None:
             results = evaluate_group(model, config)
-            for table in (spread_table(results), *seen_tables(results)):
+            for table in (spread_table(results, measure=config.measure), *seen_tables(results)):
                 console.print(table, soft_wrap=False)
             continue
-        for table in evaluation_tables(evaluate(model, config), metric=config.metric, subsets=config.subsets):
+        for table in evaluation_tables(
+            evaluate(model, config), metric=config.metric, measure=config.measure, subsets=config.subsets
+        ):
             console.print(table, soft_wrap=False)
     return 0

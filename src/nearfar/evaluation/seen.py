@@ -1,6 +1,6 @@
 """Which share of a task a model has seen in training, and its score on the pairs that it has not seen."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nearfar.data.fingerprints import Hashes, RowHashes, row_hashes
+from nearfar.data.retrieval_task import RetrievalTask
 from nearfar.data.transfer import TransferTask
 from nearfar.disk import SeenHashes
 from nearfar.evaluation.correlation import (
@@ -98,6 +99,7 @@ def add_seen(
     *,
     similarity: Mapping[str, Subsets] | None = None,
     transfer: Mapping[str, TransferTask] | None = None,
+    retrieval: Mapping[str, RetrievalTask] | None = None,
     seed: int = 0,
 ) -> EvaluationResult:
     """The result, with what the model has seen of each task, and its scores on the unseen pairs of similarity tasks.
@@ -107,22 +109,35 @@ def add_seen(
         seen: hashes of what the model has seen.
         similarity: the pairs of each similarity task of the result.
         transfer: the rows of each transfer task of the result.
+        retrieval: queries and documents of each retrieval task of the result.
         seed: seed of the bootstrap of the scores on unseen pairs.
     """
+    similarity, transfer, retrieval = similarity or {}, transfer or {}, retrieval or {}
     tasks = dict(result.tasks)
     for task, scored in result.tasks.items():
-        rows = row_hashes(pair for pairs in (similarity or {})[task].values() for pair in pairs)
+        rows = row_hashes(pair for pairs in similarity[task].values() for pair in pairs)
         known = np.isin(rows.pairs, np.union1d(seen.trained_pairs, seen.chosen_pairs))
         unseen = unseen_scores(task, scored, known, resamples=result.resamples, seed=seed) if known.any() else None
         tasks[task] = replace(scored, seen=seen_shares(seen, rows), unseen=unseen)
-    result = replace(result, tasks=tasks)
+    ranked = {
+        task: replace(scored, seen=seen_shares(seen, row_hashes(retrieval_rows(retrieval[task]))))
+        for task, scored in result.retrieval.items()
+    }
+    result = replace(result, tasks=tasks, retrieval=ranked)
     if result.transfer is None:
         return result
     probed = {
-        task: replace(scored, seen=seen_shares(seen, row_hashes(tested_rows((transfer or {})[task]))))
+        task: replace(scored, seen=seen_shares(seen, row_hashes(tested_rows(transfer[task]))))
         for task, scored in result.transfer.tasks.items()
     }
     return replace(result, transfer=replace(result.transfer, tasks=probed))
+
+
+def retrieval_rows(task: RetrievalTask) -> Iterator[tuple[str, ...]]:
+    """The pairs of each query and its relevant documents, then all documents."""
+    for query, relevant in zip(task.queries, task.relevant, strict=True):
+        yield from ((query, task.documents[position]) for position in relevant)
+    yield from ((document,) for document in task.documents)
 
 
 def tested_rows(task: TransferTask) -> Sequence[Sequence[str]]:

@@ -20,14 +20,10 @@ from nearfar.evaluation.results.comparison import (
 )
 from nearfar.evaluation.results.environment import Provenance, provenance
 from nearfar.evaluation.results.evaluation import (
-    AggregateEstimates,
     ClassificationScores,
     EvaluationResult,
     PenaltyGrid,
     RelatednessScores,
-    SimilarityAverage,
-    SimilarityScores,
-    SubsetScores,
     TransferAverage,
     TransferResults,
     TransferScores,
@@ -55,7 +51,14 @@ from nearfar.evaluation.results.geometry import (
     ModelGeometry,
     PlottedTexts,
 )
+from nearfar.evaluation.results.retrieval import RetrievalScores
 from nearfar.evaluation.results.seen import SeenShares, UnseenScores
+from nearfar.evaluation.results.similarity import (
+    AggregateEstimates,
+    SimilarityAverage,
+    SimilarityScores,
+    SubsetScores,
+)
 from nearfar.evaluation.results.training import (
     DevEvaluation,
     GroupResult,
@@ -89,6 +92,7 @@ __all__ = [
     "Provenance",
     "RelatednessScores",
     "Result",
+    "RetrievalScores",
     "ScoreSummary",
     "SeedTest",
     "SeenShares",
