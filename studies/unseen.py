@@ -76,6 +76,7 @@ def write(study: str, settings: Mapping[str, Setting], differences: Sequence[tup
         "differences": {f"{a} - {b}": _difference(unseen[a], unseen[b]) for a, b in differences},
     }
     file = file_of(study)
+    file.parent.mkdir(exist_ok=True)
     write_text(if_committed(file.parent) / file.name, json.dumps(found, indent=1) + "\n")
 
 
@@ -184,7 +185,7 @@ def tables(study: str, title: Callable[[str], str] = str) -> list[str]:
         )
     header = ["setting", "rank", "rank (average) on all pairs", *TASKS, "average"]
     lines += ["Spearman x 100, `all`, on the pairs that no setting has seen:", "", *table(header, rows), ""]
-    return [*lines, f"Unseen pairs: `{found['command']}`, commit {found['commit']}."]
+    return [*lines, f"Unseen pairs: `python studies/{found['command']}`, commit {found['commit']}."]
 
 
 def difference(study: str, first: str, second: str) -> list[str]:
