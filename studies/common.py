@@ -9,7 +9,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from nearfar.evaluation.results import EvaluationResult, provenance
+from nearfar.commands.compare import compare
+from nearfar.disk import write_text
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult, provenance
 
 HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, because result files record the command line
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -62,6 +64,16 @@ def _score(result: EvaluationResult, task: str, aggregate: str) -> float:
     if score is None:
         raise SystemExit(f"{result.model}: {task} has no score.")
     return score
+
+
+def compared(file: Path, first: Sequence[Path], second: Sequence[Path]) -> ComparisonResult:
+    """Return the comparison in ``file``; without the file, compare the results of both sides and write it."""
+    if file.exists():
+        return ComparisonResult.load(file)
+    found = compare(list(first), list(second), tasks=TASKS, progress=False)
+    assert isinstance(found, ComparisonResult)
+    write_text(file, json.dumps(found.to_dict(), indent=1) + "\n")
+    return found
 
 
 def spread(values: Sequence[float]) -> str:

@@ -16,9 +16,8 @@ from pathlib import Path
 from statistics import mean
 
 import unseen
-from common import HERE, SEEDS, TASKS, call, load, nearfar, results_of, scores, spread, table
+from common import HERE, SEEDS, TASKS, call, compared, load, nearfar, results_of, scores, spread, table
 
-from nearfar.commands.compare import compare
 from nearfar.disk import write_text
 
 RESULTS = results_of("methods")
@@ -227,8 +226,7 @@ def _setting(name: str) -> unseen.Setting:
 def _differences() -> list[str]:
     rows = []
     for first, second in DIFFERENCES:
-        found = compare(_files(first), _files(second), tasks=TASKS, progress=False)
-        write_text(RESULTS / f"compare-{first}-{second}.json", json.dumps(found.to_dict(), indent=1) + "\n")
+        found = compared(RESULTS / f"compare-{first}-{second}.json", _files(first), _files(second))
         overall, seeds = found.overall, found.overall.seeds
         interval = f"{overall.difference:+.2f} [{overall.low:+.2f}, {overall.high:+.2f}]"
         over_seeds = f"{seeds.p:.3f}" if seeds else ""

@@ -17,9 +17,8 @@ from statistics import mean
 from typing import Any
 
 import unseen
-from common import HERE, SEEDS, TASKS, load, nearfar, results_of, scores, spread, table
+from common import HERE, SEEDS, TASKS, compared, load, nearfar, results_of, scores, spread, table
 
-from nearfar.commands.compare import compare
 from nearfar.disk import write_text
 from nearfar.evaluation.results import EvaluationResult
 
@@ -189,10 +188,8 @@ def _pairs(start: str) -> list[tuple[str, str]]:
 def _differences(start: str) -> list[str]:
     rows = []
     for first, second in _pairs(start):
-        comparison = compare(_files(start, first), _files(start, second), tasks=TASKS, progress=False)
-        write_text(
-            RESULTS / f"compare-{start}-{first}-{second}.json", json.dumps(comparison.to_dict(), indent=1) + "\n"
-        )
+        file = RESULTS / f"compare-{start}-{first}-{second}.json"
+        comparison = compared(file, _files(start, first), _files(start, second))
         overall = comparison.overall
         seeds = overall.seeds
         worse = [task for task, row in comparison.tasks.items() if row.separable and row.difference < 0]

@@ -72,6 +72,7 @@ READ: dict[tuple[str, str], set[str] | frozenset[str]] = {
     ("study", "study/study.json"): ALL - {"folder"},
     ("study", "study/study.md"): ALL - {"folder"},
     ("evaluate", "run/run.json"): set(),
+    ("evaluate", "run/model/nearfar_seen.safetensors"): {"missing"},
     ("compare", "run/run.json"): set(),
     ("report", "run/config.toml"): {*REMOVALS, "empty"},
     ("report", "run/metrics.jsonl"): {*REMOVALS, "empty", "cut early", "deep"},
