@@ -54,7 +54,7 @@ def next_commands(folder: Path, runs: Sequence[Path], model: str, *, held_out: b
 
     trained = runs[0] / "model"
     lines = [
-        ["nearfar", "compare", str(folder), model, *(["--held-out"] if held_out else ["--pairs", "FILE"])],
+        ["nearfar", "compare", str(folder), model, *(["--held-out"] if held_out else ["--tasks", "FILE"])],
         ["nearfar", "search", "--model", str(trained), "--input", "FILE", "QUERY"],
         ["nearfar", "encode", str(trained), "--input", "FILE", "--output", "vectors.npy"],
     ]

@@ -1,7 +1,6 @@
 """What a run reads: training rows, and what chooses the best step. Held-out rows are taken off the training rows."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.commands.train.dev import DevSet, held_out_dev, load_dev_pairs, no_dev
@@ -28,12 +27,13 @@ class Inputs(NamedTuple):
     """Sentences about the dev set and the held-out rows."""
 
 
-def load_inputs(config: TrainConfig, verify: Verify = lambda what, fingerprint: None) -> Inputs:
+def load_inputs(config: TrainConfig, verify: Verify | None = None) -> Inputs:
     """Read everything but the model.
 
     Raises:
         NearfarError: rows or dev set are missing or malformed, or too few rows can be held out.
     """
+    verify = verify or _ignore
     dev = None
     if config.evaluate_on is not None:
         dev = load_dev_pairs(config.evaluate_on)
@@ -64,10 +64,14 @@ def load_inputs(config: TrainConfig, verify: Verify = lambda what, fingerprint: 
     return Inputs(TrainingData(split.rows, second), held_out_dev(split.held_out), split.held_out, split.facts)
 
 
+def _ignore(what: str, fingerprint: Callable[[], str]) -> None:
+    """Of a dry run, nothing is recorded."""
+
+
 def _limited(rows: "Rows", limit: int | None) -> "Rows":
     """The first ``limit`` rows; most readers have stopped there already."""
     if limit is None or len(rows.rows) <= limit:
         return rows
-    if (targets := getattr(rows, "targets", None)) is not None:
-        return replace(rows, rows=rows.rows[:limit], targets=targets[:limit])
-    return replace(rows, rows=rows.rows[:limit])
+    from nearfar.data.hold_out import take_rows
+
+    return take_rows(rows, range(limit))

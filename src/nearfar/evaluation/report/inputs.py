@@ -8,7 +8,6 @@ from pathlib import PurePath
 from typing import Any, NamedTuple
 
 from nearfar.evaluation.paired import EvaluationRun
-from nearfar.types import metric_title
 from nearfar.evaluation.results import (
     ComparisonResult,
     DevEvaluation,
@@ -18,6 +17,7 @@ from nearfar.evaluation.results import (
     TrainingRecord,
     TrainingStep,
 )
+from nearfar.types import metric_title
 
 
 class EvaluatedModel(NamedTuple):
