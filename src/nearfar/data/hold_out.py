@@ -283,4 +283,4 @@ def take_rows(rows: Rows, places: Iterable[int]) -> Rows:
         counts = {name: tally[label] for label, name in enumerate(LABEL_NAMES)}
         return replace(rows, rows=kept, counts=counts)
     targets = None if rows.targets is None else [rows.targets[place] for place in chosen]
-    return replace(rows, rows=[rows.rows[place] for place in chosen], targets=targets)  # type: ignore[arg-type]
+    return replace(rows, rows=[rows.rows[place] for place in chosen], targets=targets)
