@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from nearfar.config import TrainConfig
 from nearfar.data.held_out import DEV, HeldOut
 from nearfar.data.paths import as_path, is_file
+from nearfar.runs.held_out import TASK
 from nearfar.types import NearfarError, Precision, ScoredPair
 
 if TYPE_CHECKING:
@@ -31,9 +32,10 @@ _DEV_PAIRS_HINT = (
 
 
 class Measured(NamedTuple):
-    """A score, higher is better, and what the geometry of the space is measured on."""
+    """Embeddings, and a function that scores them, which is called after geometry has been measured."""
 
-    score: float | None
+    score: Callable[[], float | None]
+    """Higher is better; None where there is nothing to score."""
     vectors: "NDArray[np.float32]"
     """Embeddings of distinct texts [texts, dim]."""
     positives: "tuple[NDArray[np.float32], NDArray[np.float32]] | None" = None
@@ -96,9 +98,12 @@ def held_out_dev(held_out: HeldOut) -> DevSet:
             distinct = {text: place for place, text in enumerate(dict.fromkeys([*task.texts, *task.training_texts]))}
             vectors = encoder.encode(list(distinct), precision=precision, check_finite=False)
             texts, training = (vectors[[distinct[text] for text in side]] for side in (task.texts, task.training_texts))
-            predicted = neighbour_vote(texts, training, task.training_labels, device=str(encoder.device))
-            right = sum(one == other for one, other in zip(predicted, task.labels, strict=True))
-            return Measured(right / len(predicted), vectors)
+
+            def score() -> float:
+                predicted = neighbour_vote(texts, training, task.training_labels, device=str(encoder.device))
+                return sum(one == other for one, other in zip(predicted, task.labels, strict=True)) / len(predicted)
+
+            return Measured(score, vectors)
 
         count = f"accuracy of a vote among {len(task.training_texts):,} training rows"
         return DevSet(name=name, shown=shown, metric="accuracy", measure=vote, count=count)
@@ -118,7 +123,7 @@ def no_dev(texts: Sequence[str], *, why: str) -> DevSet:
     chosen = distinct[:: -(-len(distinct) // GEOMETRY_TEXTS)]
 
     def measure(encoder: "Encoder", precision: Precision) -> Measured:
-        return Measured(None, encoder.encode(chosen, precision=precision, check_finite=False))
+        return Measured(lambda: None, encoder.encode(chosen, precision=precision, check_finite=False))
 
     fact = f"no dev set, because {why}: no step is chosen, and the weights of the last step are kept"
     shown = f"{len(chosen):,} training texts"
@@ -145,7 +150,7 @@ def dev_evaluation(
         if warning and not warned:
             warned.append(warning)
             console.print(f"warning: {warning}", highlight=False, style="yellow")
-        return Evaluation(found.score, measures)
+        return Evaluation(found.score(), measures)
 
     def evaluate_and_explain() -> Evaluation:
         try:
@@ -176,16 +181,20 @@ def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str
         from nearfar.evaluation.sts import evaluate_sts
 
         vectors = encoder.encode(list(places), precision=precision, check_finite=False)
-        scored = evaluate_sts(
-            lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
-        )
-        if source in scored.unavailable:
-            raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
-        estimate = scored.tasks[source].spearman.all
-        if estimate.score is None:
-            raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
+
+        def score() -> float:
+            scored = evaluate_sts(
+                lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
+            )
+            if source in scored.unavailable:
+                raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
+            estimate = scored.tasks[source].spearman.all
+            if estimate.score is None:
+                raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
+            return float(estimate.score) / 100
+
         first, second = (vectors[[pair[side] for pair in positives]] for side in (0, 1))
-        return Measured(float(estimate.score) / 100, vectors, (first, second) if positives else None)
+        return Measured(score, vectors, (first, second) if positives else None)
 
     return DevSet(
         name=source, shown=shown, metric="spearman", measure=measure, rows=pairs, count=f"{len(pairs):,} pairs"
@@ -201,21 +210,25 @@ def _rank(encoder: "Encoder", precision: Precision, task: "RetrievalTask") -> Me
     documents = encoder.encode_document(task.documents, precision=precision, check_finite=False)
     query_places = {text: place for place, text in enumerate(task.queries)}
     document_places = {text: place for place, text in enumerate(task.documents)}
-    scored = evaluate_retrieval(
-        lambda texts: queries[[query_places[text] for text in texts]],
-        lambda texts: documents[[document_places[text] for text in texts]],
-        {"": task},
-        resamples=0,
-        device=str(encoder.device),
-    )
-    if scored.unavailable:
-        raise NearfarError(f"the held-out rows cannot be scored: {scored.unavailable['']}.")
-    score = scored.tasks[""].measures["mrr@10"].score
-    assert score is not None
+
+    def score() -> float:
+        scored = evaluate_retrieval(
+            lambda texts: queries[[query_places[text] for text in texts]],
+            lambda texts: documents[[document_places[text] for text in texts]],
+            {TASK: task},
+            resamples=0,
+            device=str(encoder.device),
+        )
+        if TASK in scored.unavailable:
+            raise NearfarError(f"the held-out rows cannot be scored: {scored.unavailable[TASK]}.")
+        found = scored.tasks[TASK].measures["mrr@10"].score
+        assert found is not None
+        return found / 100
+
     rows = [(query, next(iter(grades))) for query, grades in enumerate(task.relevant)]
     positives = (queries[[query for query, _ in rows]], documents[[document for _, document in rows]])
     others = [place for text, place in query_places.items() if text not in document_places]
-    return Measured(score / 100, np.concatenate([documents, queries[others]]), positives)
+    return Measured(score, np.concatenate([documents, queries[others]]), positives)
 
 
 def _is_file(spec: str) -> bool:
