@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, get_args
+from typing import get_args
 
-Measure: TypeAlias = Literal["ndcg@10", "mrr@10", "map@100", "recall@1", "recall@10", "recall@100"]
-"""A measure of retrieval; see :mod:`nearfar.evaluation.retrieval_measures`."""
-MEASURES: tuple[Measure, ...] = get_args(Measure)
+from nearfar.types import RetrievalMeasure
+
+MEASURES: tuple[RetrievalMeasure, ...] = get_args(RetrievalMeasure)
+"""The measures, in the order of tables and result files."""
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class RetrievalTask:
     document_ids: list[str]
     counts: Mapping[str, int] = field(default_factory=dict)
     """What was left out or is worth knowing: in words, such as "queries without relevant documents" -> number."""
-    main: Measure = "ndcg@10"
+    main: RetrievalMeasure = "ndcg@10"
     """The measure that tables and comparisons show first."""
     excluded: Mapping[int, int] = field(default_factory=dict)
     """Position of a query -> position of the document that is the query itself and is not ranked for it."""
