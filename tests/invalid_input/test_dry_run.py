@@ -30,7 +30,6 @@ def _nothing(_: Path) -> None:
 HINTS = ("--evaluate-on FILE", "--evaluate-on microworld:dev", "NEARFAR_DATA")
 DEV: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
     "default": (_nothing, "stsb:dev", ("stsb:dev was not found", *HINTS)),
-    "none": (_nothing, "none", ("none: neither a file nor a named data set", *HINTS)),
     "empty": (_nothing, "", ("--evaluate-on '': must not be empty",)),
     "missing": (_nothing, "bad.tsv", ("bad.tsv: no such file", *HINTS)),
     "a pipe": (lambda _: os.mkfifo("bad.tsv"), "bad.tsv", ("is a pipe",)),

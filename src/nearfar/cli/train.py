@@ -88,7 +88,7 @@ def _print_run(trained: "TrainResult", config: TrainConfig, console: "Console") 
             highlight=False,
             markup=False,
         )
-    _print_comparison(trained.comparison, [trained.model.parent], config, console)
+    _print_comparison(trained, trained.comparison, [trained.model.parent], config, console)
 
 
 def _print_group(group: "Group", config: TrainConfig, console: "Console") -> None:
@@ -111,18 +111,22 @@ def _print_group(group: "Group", config: TrainConfig, console: "Console") -> Non
             highlight=False,
             markup=False,
         )
-    _print_comparison(group.comparison, [one.model.parent for one in group.runs.values()], config, console)
+    _print_comparison(run, group.comparison, [one.model.parent for one in group.runs.values()], config, console)
 
 
 def _print_comparison(
-    comparison: "ComparisonResult | None", runs: "Sequence[Path]", config: TrainConfig, console: "Console"
+    run: "TrainResult",
+    comparison: "ComparisonResult | None",
+    runs: "Sequence[Path]",
+    config: TrainConfig,
+    console: "Console",
 ) -> None:
     """The comparison on the held-out test rows, and the commands to go on with."""
-    from nearfar.commands.train.after import next_commands
-    from nearfar.evaluation.tables.comparison import comparison_table
+    from nearfar.commands.train.after import before_after, next_commands
+    from nearfar.evaluation.tables.grid import rich_table
 
     if comparison is not None:
-        console.print(comparison_table(comparison), soft_wrap=False)
+        console.print(rich_table(before_after(comparison, run.metric or "")), soft_wrap=False)
     lines = next_commands(Path(config.output), runs, config.model, held_out=comparison is not None)
     console.print("\n".join(["Next:", *lines]), markup=False, highlight=False)
 

@@ -1,6 +1,7 @@
 """After training: the trained model against the one it started from, on the held-out test rows."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nearfar.disk import path_errors
@@ -8,8 +9,10 @@ from nearfar.evaluation.comparison import compare_runs
 from nearfar.evaluation.paired import EvaluationRun
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.evaluation.tables.files import save_with_tables
+from nearfar.evaluation.tables.grid import Grid, format_score
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out
 from nearfar.runs.records import HELD_OUT
+from nearfar.types import metric_title
 
 RESAMPLES = 10_000
 
@@ -43,9 +46,27 @@ def compare_with_start(
         for side in (runs, [model])
     )
     result = compare_runs(trained, start, tasks=[TASK], resamples=RESAMPLES)
+    result = replace(result, overall=None, overall_transfer=None, overall_retrieval=None)  # of one task
     file.parent.mkdir(exist_ok=True)
     save_with_tables(result, file)
     return result
+
+
+def before_after(result: ComparisonResult, metric: str) -> Grid:
+    """The table that training ends with: scores on the held-out test rows before and after."""
+    row = result.tasks[TASK]
+    title = f"{metric_title(metric)} x 100 on {row.pairs:,} held-out test rows"
+    difference, p = "undefined", ""
+    if row.difference is not None:
+        difference, p = f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]", f"{row.p:.4f}"
+    found = "not significant" if not row.separable else "better" if (row.difference or 0) > 0 else "worse"
+    header = ["before", "after", "after - before [95%]", "p", "trained model"]
+    note = "Rows that were neither trained on nor used to choose the step. Interval: paired bootstrap"
+    if row.test:
+        note += f"; p: {row.test}"
+    return Grid(
+        title, header, [[[format_score(row.second), format_score(row.first), difference, p, found]]], [f"{note}."]
+    )
 
 
 def next_commands(folder: Path, runs: Sequence[Path], model: str, *, held_out: bool) -> list[str]:
