@@ -140,7 +140,7 @@ def test_counts_are_printed_last_and_a_batch_shows_three_anchors(workspace: Path
     short, long = _dry_run_output("--batch-size", "60"), _dry_run_output("--batch-size", "60", "--verbose")
     counts = short[short.rindex("nli.tsv: ") :]
     assert counts == long[long.rindex("nli.tsv: ") :]
-    for part in ("120 rows: 40 entailment", "dev pairs: pairs.tsv: 30 pairs", "distinct sentences", "1 steps", "GiB"):
+    for part in ("120 rows: 40 entailment", "dev set: pairs.tsv: 30 pairs", "distinct sentences", "1 steps", "GiB"):
         assert part in counts
         assert short.index(part) > short.index("batch 2\n")
     assert "anchor" not in counts

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from nearfar.cli.parsing import SAVED, ExtraOption, parse, report_interrupt
 from nearfar.config.files import load_method
 from nearfar.config.training import TrainConfig, parse_seeds
+from nearfar.config.values import flag
 from nearfar.registry import METHODS
 from nearfar.types import metric_title
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import Console
 
+    from nearfar.commands.train.choose import Choice
     from nearfar.commands.train.command import TrainResult
     from nearfar.commands.train.group import Group
     from nearfar.commands.train.plan import Plan
@@ -49,9 +51,11 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         more = "All flags of a method: nearfar train METHOD --help"
         sys.stdout.write("\n".join([USAGE, *lines, "", more, ""]))
         return 0 if argv else 2
-    console = make_console()
-    args = _parse_rows(argv, console) if argv[0].startswith("-") else _parse(argv[0], argv[1:])
-    config, resume = args.config, args.resume
+    choice = _choose(argv) if argv[0].startswith("-") else None
+    args = _parse(argv[0], argv[1:]) if choice is None else _parse_rows(argv, choice)
+    config, resume, console = args.config, args.resume, make_console()
+    if choice is not None:
+        console.print(choice.explain(), markup=False, highlight=False)
     seeds = None if args.seeds is None else parse_seeds(args.seeds)
 
     from nearfar.commands.train.command import train
@@ -146,17 +150,16 @@ def _parse(method_or_file: str, flags: list[str]) -> _TrainArgs:
     return _parse_flags(kind, flags, prog=f"nearfar train {method_or_file}", values=values, source=source)
 
 
-def _parse_rows(flags: list[str], console: "Console") -> _TrainArgs:
-    """The config and the other options, without a method: the columns of --data choose it."""
+def _choose(flags: list[str]) -> "Choice":
+    """The method that the columns of --data choose."""
     from nearfar.commands.train.choose import COLUMN_SETTINGS, choose_method
 
-    given = {
-        name: found[0]
-        for name in ("data", *COLUMN_SETTINGS)
-        if (found := _values(flags, f"--{name.replace('_', '-')}"))
-    }
-    choice = choose_method(_values(flags, "--data"), given)
-    console.print(choice.explain(), markup=False, highlight=False)
+    columns = {name: values[0] for name in COLUMN_SETTINGS if (values := _values(flags, flag(name)))}
+    return choose_method(_values(flags, "--data"), columns)
+
+
+def _parse_rows(flags: list[str], choice: "Choice") -> _TrainArgs:
+    """The config and the other options, without a method on the command line."""
     return _parse_flags(METHODS[choice.method], flags, prog="nearfar train", values=choice.values)
 
 
@@ -166,8 +169,8 @@ def _values(flags: "Sequence[str]", name: str) -> list[str]:
     inside = False
     for word in flags:
         if word.startswith("--"):
-            flag, equals, value = word.partition("=")
-            inside = flag.replace("_", "-") == name
+            known, equals, value = word.partition("=")
+            inside = known.replace("_", "-") == name
             found += [value] if inside and equals else []
         elif inside:
             found.append(word)

@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.config.verbs import EvaluateConfig
-from nearfar.data.held_out import TEST, HeldOut, VoteTask
+from nearfar.data.held_out import HeldOut, VoteTask
 from nearfar.runs.group import runs_of
-from nearfar.runs.held_out import TASK, has_held_out, load_held_out
+from nearfar.runs.held_out import has_held_out, load_held_out
 from nearfar.runs.records import CONFIG, RUN_INFO, read_run_info
 from nearfar.types import Encode, NearfarError
 
 if TYPE_CHECKING:
-    from nearfar.commands.evaluate.tasks import LoadedTasks
     from nearfar.evaluation.results import ClassificationScores
 
 
@@ -64,16 +63,6 @@ def find_held_out(model: "str | Path | Encode", config: EvaluateConfig) -> HeldO
             "holds out. Train both with the same --data and --hold-out, or compare them on other tasks."
         )
     return held_out
-
-
-def add_held_out(tasks: "LoadedTasks", held_out: HeldOut) -> None:
-    """Add the test part of held-out rows to the tasks."""
-    if held_out.kind == "scored":
-        tasks.similarity[TASK] = {TASK: held_out.pairs(TEST)}
-    elif held_out.kind == "labelled":
-        tasks.votes[TASK] = held_out.vote(TEST)
-    else:
-        tasks.retrieval[TASK] = held_out.retrieval(TEST)
 
 
 def score_votes(

@@ -5,11 +5,12 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from nearfar.commands.evaluate.held_out import add_held_out
 from nearfar.config.verbs import EvaluateConfig
+from nearfar.data.held_out import TEST
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.sts import load_task
 from nearfar.evaluation.sts import Subsets
+from nearfar.runs.held_out import TASK
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def load_tasks(suite: Sequence[str], config: EvaluateConfig, held_out: "HeldOut 
                 raise
             loaded.unavailable[task] = str(error)
     if held_out is not None:
-        add_held_out(loaded, held_out)
+        _add_held_out(loaded, held_out)
     if not (loaded.similarity or loaded.transfer or loaded.retrieval or loaded.votes):
         raise NearfarError(
             f"none of the tasks can be loaded. {next(iter(loaded.unavailable.values()))}\n  Without a data folder or "
@@ -104,6 +105,16 @@ def load_tasks(suite: Sequence[str], config: EvaluateConfig, held_out: "HeldOut 
             "--retrieval), or on generated pairs (--tasks microworld)."
         )
     return loaded
+
+
+def _add_held_out(tasks: LoadedTasks, held_out: "HeldOut") -> None:
+    """Add the test part of held-out rows to the tasks."""
+    if held_out.kind == "scored":
+        tasks.similarity[TASK] = {TASK: held_out.pairs(TEST)}
+    elif held_out.kind == "labelled":
+        tasks.votes[TASK] = held_out.vote(TEST)
+    else:
+        tasks.retrieval[TASK] = held_out.retrieval(TEST)
 
 
 def merge_splits(subsets: Subsets) -> Subsets:
