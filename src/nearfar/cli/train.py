@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.cli.parsing import SAVED, ExtraOption, parse, report_interrupt
-from nearfar.config.files import load_method
+from nearfar.config.files import check_values, load_method
 from nearfar.config.training import TrainConfig, parse_seeds
 from nearfar.config.values import flag
 from nearfar.registry import METHODS
@@ -155,7 +155,8 @@ def _choose(flags: list[str]) -> "Choice":
     from nearfar.commands.train.choose import COLUMN_SETTINGS, choose_method
 
     columns = {name: values[0] for name in COLUMN_SETTINGS if (values := _values(flags, flag(name)))}
-    return choose_method(_values(flags, "--data"), columns)
+    data = check_values(TrainConfig, {"data": _values(flags, "--data")}, source="nearfar train")["data"]
+    return choose_method(data, columns)
 
 
 def _parse_rows(flags: list[str], choice: "Choice") -> _TrainArgs:
