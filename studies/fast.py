@@ -81,7 +81,18 @@ def _run(method: str, setting: str, seed: int, raw: str, runs: Path) -> None:
         return
     folder = runs / file.stem
     if not (folder / "run.json").exists():
-        given = ("--model", raw, "--data", DATA, "--seed", str(seed), "--output", str(folder))
+        given = (
+            "--model",
+            raw,
+            "--data",
+            DATA,
+            "--evaluate-on",
+            "stsb:dev",
+            "--seed",
+            str(seed),
+            "--output",
+            str(folder),
+        )
         resume = ("--resume",) if (folder / "config.toml").exists() else ()
         nearfar(file.stem, "train", *METHODS[method], *SETTINGS[setting], "--checkpoint-every", "1000", *given, *resume)
     nearfar(file.stem, "evaluate", str(folder), "--tasks", *TASKS, "--name", file.stem, "--output", str(file))

@@ -24,7 +24,7 @@ RESULTS = results_of("methods")
 NLI = HERE / "results" / "nli"
 PAGE = HERE.parent / "docs" / "methods-compared.md"
 
-RUN = ("--precision", "bf16", "--checkpoint-every", "1000")
+RUN = ("--evaluate-on", "stsb:dev", "--precision", "bf16", "--checkpoint-every", "1000")
 SENTENCES = ("--data", "sentences", "--limit", "10000")
 CAPTIONS = ("--data", "flickr8k", "--limit", "10000")
 TRIPLETS = ("--data", "snli:dev+test", "--batch-size", "64", "--epochs", "1", "--evaluate-every", "33")

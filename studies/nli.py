@@ -25,7 +25,7 @@ from nearfar.evaluation.results import EvaluationResult
 RESULTS = results_of("nli")
 PAGE = HERE.parent / "docs" / "results.md"
 
-ROWS = ("--data", "snli:dev+test", "--precision", "bf16", "--checkpoint-every", "1000")
+ROWS = ("--data", "snli:dev+test", "--evaluate-on", "stsb:dev", "--precision", "bf16", "--checkpoint-every", "1000")
 STARTS = {"minilm": "sentence-transformers/all-MiniLM-L6-v2", "raw": None}
 LARGE = ("--similarity", "cosine", "--temperature", "0.05", "--scl-weight", "1", "--batch-size", "256")
 SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {

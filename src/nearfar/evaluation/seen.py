@@ -98,7 +98,7 @@ def add_seen(
     seen: SeenHashes,
     *,
     similarity: Mapping[str, Subsets] | None = None,
-    transfer: Mapping[str, TransferTask] | None = None,
+    tested: Mapping[str, Sequence[Sequence[str]]] | None = None,
     retrieval: Mapping[str, RetrievalTask] | None = None,
     seed: int = 0,
 ) -> EvaluationResult:
@@ -108,11 +108,11 @@ def add_seen(
         result: the scores.
         seen: hashes of what the model has seen.
         similarity: the pairs of each similarity task of the result.
-        transfer: the rows of each transfer task of the result.
+        tested: the texts of the tested rows of each task in ``result.transfer``.
         retrieval: queries and documents of each retrieval task of the result.
         seed: seed of the bootstrap of the scores on unseen pairs.
     """
-    similarity, transfer, retrieval = similarity or {}, transfer or {}, retrieval or {}
+    similarity, tested, retrieval = similarity or {}, tested or {}, retrieval or {}
     tasks = dict(result.tasks)
     for task, scored in result.tasks.items():
         rows = row_hashes(pair for pairs in similarity[task].values() for pair in pairs)
@@ -127,7 +127,7 @@ def add_seen(
     if result.transfer is None:
         return result
     probed = {
-        task: replace(scored, seen=seen_shares(seen, row_hashes(tested_rows(transfer[task]))))
+        task: replace(scored, seen=seen_shares(seen, row_hashes(tested[task])))
         for task, scored in result.transfer.tasks.items()
     }
     return replace(result, transfer=replace(result.transfer, tasks=probed))

@@ -16,7 +16,6 @@ from nearfar.commands.finetune.scores import evaluate_test_rows
 from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.config.calls import accepts_settings
 from nearfar.data.classification import ClassificationTask
-from nearfar.data.transfer import TransferTask
 from nearfar.disk import path_errors, write_seen
 from nearfar.encoder.precision import resolve
 from nearfar.evaluation.results import EvaluationResult
@@ -94,8 +93,7 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
         def run_info(progress: "Progress") -> dict[str, Any]:
             result = evaluate_test_rows(config, task, classifier, validation=_validation(config, progress))
             if classifier.seen is not None:
-                tested = TransferTask(name=task.name, splits={"test": task.test})
-                result = add_seen(result, classifier.seen, transfer={task.name: tested})
+                result = add_seen(result, classifier.seen, tested={task.name: task.test.texts})
             save_with_tables(result, Path(config.output) / "result.json")
             write_seen(run_dir.path, classifier.seen)
             test_results.append(result)
