@@ -22,7 +22,7 @@ from nearfar.evaluation.report.inputs import EvaluatedModel
 from nearfar.evaluation.report.seen import seen_in_training
 from nearfar.evaluation.results import EvaluationResult, SeenShares, parse_result
 from nearfar.evaluation.retrieval import evaluate_retrieval
-from nearfar.evaluation.seen import MIN_UNSEEN_PAIRS, add_seen, seen_shares, tested_rows, unseen_scores
+from nearfar.evaluation.seen import MIN_UNSEEN_PAIRS, add_seen, scored_rows, seen_shares, unseen_scores
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.evaluation.tables.comparison import comparison_markdown, pairwise_markdown
 from nearfar.evaluation.tables.evaluation import evaluation_markdown, evaluation_tables
@@ -154,7 +154,7 @@ def test_transfer_tasks_count_the_tested_rows() -> None:
     found = add_seen(
         result,
         seen([(f"Row {n}",) for n in range(30)]),
-        tested={name: tested_rows(task) for name, task in tasks.items()},
+        tested={name: scored_rows(task) for name, task in tasks.items()},
     )
     assert {name: one.seen.texts for name, one in found.transfer.tasks.items()} == {"split": 0.5, "pool": 0.75}
     text = evaluation_markdown(found)

@@ -129,9 +129,10 @@ def test_no_fingerprints(config: SclConfig, tmp_path: Path) -> None:
     train(without)
     assert not list(Path(without.output).rglob(SEEN_FILE)), "not even those of the initial model"
     assert Encoder.from_pretrained(without.output).seen is None
-    result = evaluate(without.output, tasks=[config.evaluate_on], resamples=0, progress=False)
-    assert result.tasks[config.evaluate_on].seen is None
-    assert "seen" not in result.to_dict()["tasks"][config.evaluate_on]
+    task = str(write_pairs(tmp_path / "test.tsv", seed=4))
+    result = evaluate(without.output, tasks=[task], resamples=0, progress=False)
+    assert result.tasks[task].seen is None
+    assert "seen" not in result.to_dict()["tasks"][task]
 
 
 def test_hashes_change_neither_fingerprint_nor_vectors(config: SclConfig, tmp_path: Path) -> None:
@@ -253,3 +254,23 @@ def test_a_damaged_file_is_named(config: SclConfig, tmp_path: Path) -> None:
     file.rmdir()
     assert Encoder.from_pretrained(config.output).seen is None, "as the model folders of earlier versions"
     assert torch.is_tensor(next(iter(Encoder.from_pretrained(config.output).parameters())))
+
+
+def test_held_out_rows_are_not_trained_on_and_dev_rows_chose_the_step(tmp_path: Path) -> None:
+    rows = [f"anchor {number} {text}\tpositive {number} {text}" for number, text in enumerate(sentences(300))]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *rows]) + "\n")
+    settings = {"data": str(tmp_path / "pairs.tsv"), "model": str(save_tiny(tmp_path / "tiny"))}
+    train("info-nce", **settings, output=str(tmp_path / "run"), batch_size=8, max_steps=1)
+    seen = read_seen(tmp_path / "run")
+    assert seen is not None
+    trained, chosen = (
+        np.isin(pair_hashes([tuple(row.split("\t")) for row in rows]), known)
+        for known in (seen.trained_pairs, seen.chosen_pairs)
+    )
+    assert not (trained & chosen).any()
+    assert trained.sum() == 250
+    assert 0 < chosen.sum() < 50, "the rest are test rows"
+    tested = evaluate(tmp_path / "run", held_out=True, resamples=0, progress=False).retrieval["held-out"].seen
+    assert tested is not None
+    assert tested.pairs == 0
+    assert tested.texts > 0.5, "positives of training rows are distractors"

@@ -140,7 +140,7 @@ def retrieval_rows(task: RetrievalTask) -> Iterator[tuple[str, ...]]:
     yield from ((document,) for document in task.documents)
 
 
-def tested_rows(task: TransferTask) -> Sequence[Sequence[str]]:
+def scored_rows(task: TransferTask) -> Sequence[Sequence[str]]:
     """The rows that a transfer task is tested on: its test split, or all rows of a pool."""
     splits = task.splits
     return splits["test"].texts if "test" in splits else list(chain.from_iterable(s.texts for s in splits.values()))

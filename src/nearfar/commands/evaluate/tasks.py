@@ -9,7 +9,7 @@ from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.held_out import TEST
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.sts import load_task
-from nearfar.evaluation.seen import tested_rows
+from nearfar.evaluation.seen import scored_rows
 from nearfar.evaluation.sts import Subsets
 from nearfar.runs.held_out import TASK
 from nearfar.types import NearfarError
@@ -37,7 +37,7 @@ class LoadedTasks:
     def tested_rows(self) -> dict[str, Sequence[Sequence[str]]]:
         """The texts of the tested rows of transfer tasks and votes."""
         votes = {name: [(text,) for text in task.texts] for name, task in self.votes.items()}
-        return {**{name: tested_rows(task) for name, task in self.transfer.items()}, **votes}
+        return {**{name: scored_rows(task) for name, task in self.transfer.items()}, **votes}
 
     def distinct_texts(self) -> set[str]:
         """The distinct texts of all tasks."""
