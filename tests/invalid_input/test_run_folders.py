@@ -95,7 +95,7 @@ ROWS = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:.*has no inputs.json")
+@pytest.mark.filterwarnings("ignore:.*has no inputs.json", "ignore:.*this dev set chose the best step")
 @pytest.mark.parametrize(("command", "file", "damage_name"), ROWS)
 def test_a_damaged_file_is_named(runs: Path, command: str, file: str, damage_name: str) -> None:
     path = runs / file
