@@ -1,0 +1,129 @@
+"""Layouts of embeddings in the plane: principal components, then t-SNE, aligned with an earlier layout."""
+
+import re
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from io import TextIOBase
+
+import numpy as np
+from jaxtyping import Float32
+from numpy.typing import NDArray
+
+from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
+
+COMPONENTS = 50
+"""Number of principal components that t-SNE lays out."""
+PERPLEXITY = 30.0
+ITERATIONS = 750
+"""Number of t-SNE iterations, of which the first 250 are exaggerated."""
+FEWEST = 8
+"""t-SNE needs at least this many texts; fewer are placed by their first two principal components."""
+_START_SPREAD = 1e-4
+"""Standard deviation of the first coordinate at the start of t-SNE (the default of scikit-learn)."""
+_ITERATION = re.compile(r"Iteration (\d+):")
+
+
+def plane_layout(
+    vectors: Float32[np.ndarray, "texts dim"],
+    *,
+    start: Float32[np.ndarray, "texts 2"] | None = None,
+    seed: int = 0,
+    on_iteration: Callable[[int], None] | None = None,
+) -> Float32[np.ndarray, "texts 2"]:
+    """A layout of the vectors in the plane, centred, with mean squared radius 1.
+
+    t-SNE (van der Maaten and Hinton 2008; Barnes-Hut by scikit-learn) of the first :data:`COMPONENTS` principal
+    components, with perplexity 30, or a third of the texts if that is less. With unit vectors, distances are those of
+    cosines: |x - y|^2 = 2 - 2 cos.
+
+    Args:
+        vectors: one vector for each text.
+        start: an earlier layout of the same texts. t-SNE starts from it, and the result is rotated, reflected and
+            scaled onto it (:func:`align`). By default t-SNE starts from the first two principal components.
+        seed: seed of t-SNE.
+        on_iteration: called with the number of finished iterations, about every 50 iterations.
+    """
+    components = principal_components(vectors, COMPONENTS)
+    initial = components[:, :2] if start is None else start
+    if len(vectors) < FEWEST:
+        points = _two_columns(components)
+    else:
+        points = _tsne(components, _two_columns(initial), seed, on_iteration)
+    return normalise(points) if start is None else align(points, start)
+
+
+def principal_components(vectors: NDArray[np.floating], count: int) -> Float32[np.ndarray, "texts components"]:
+    """The coordinates of the vectors on at most ``count`` principal components, largest variance first."""
+    x = np.asarray(vectors, dtype=np.float64)
+    x = x - x.mean(axis=0)
+    _, directions = np.linalg.eigh(x.T @ x)
+    return (x @ directions[:, ::-1][:, :count]).astype(np.float32)
+
+
+def normalise(points: NDArray[np.floating]) -> Float32[np.ndarray, "texts 2"]:
+    """The points, moved and scaled to mean 0 and mean squared radius 1; equal points stay at 0."""
+    centred = np.asarray(points, dtype=np.float64)
+    centred = centred - centred.mean(axis=0)
+    radius = np.sqrt((centred**2).sum(axis=1).mean())
+    return (centred / radius if radius > 0 else centred).astype(np.float32)
+
+
+def align(
+    points: NDArray[np.floating], reference: Float32[np.ndarray, "texts 2"]
+) -> Float32[np.ndarray, "texts 2"]:
+    """The points, normalised, then rotated or reflected onto the normalised ``reference`` (orthogonal Procrustes).
+
+    The rotation R minimises |P R - Q|^2 over all orthogonal 2 x 2 matrices: R = U V^T of the singular value
+    decomposition P^T Q = U S V^T (Schoenemann 1966).
+    """
+    own = normalise(points)
+    left, _, right = np.linalg.svd(own.T.astype(np.float64) @ reference.astype(np.float64))
+    return (own @ (left @ right)).astype(np.float32)
+
+
+def _two_columns(points: NDArray[np.floating]) -> Float32[np.ndarray, "texts 2"]:
+    """The first two columns, with zeros for a missing one."""
+    padded = np.zeros((len(points), 2), dtype=np.float32)
+    padded[:, : min(2, points.shape[1])] = points[:, :2]
+    return padded
+
+
+def _tsne(
+    components: NDArray[np.float32],
+    initial: NDArray[np.float32],
+    seed: int,
+    on_iteration: Callable[[int], None] | None,
+) -> NDArray[np.float32]:
+    from sklearn.manifold import TSNE
+
+    spread = float(initial.std(axis=0)[0])
+    if spread > FLOAT32_RESOLUTION:
+        initial = initial / spread * _START_SPREAD
+    else:  # a collapsed space has no principal components to start from
+        initial = np.random.default_rng(seed).normal(scale=_START_SPREAD, size=initial.shape).astype(np.float32)
+    model = TSNE(
+        init=initial,
+        perplexity=min(PERPLEXITY, (len(components) - 1) / 3),
+        max_iter=ITERATIONS,
+        random_state=seed,
+        n_jobs=-1,
+        verbose=2,  # the only way to follow its progress
+    )
+    with redirect_stdout(_ProgressLines(on_iteration or (lambda _: None))):
+        points = model.fit_transform(components)
+    if on_iteration:
+        on_iteration(ITERATIONS)
+    return points
+
+
+class _ProgressLines(TextIOBase):
+    """A stream that reads the iteration numbers in what scikit-learn prints, and shows nothing."""
+
+    def __init__(self, on_iteration: Callable[[int], None]) -> None:
+        self._on_iteration = on_iteration
+
+    def write(self, text: str) -> int:
+        """Report the last iteration that ``text`` names."""
+        if found := _ITERATION.findall(text):
+            self._on_iteration(int(found[-1]))
+        return len(text)
