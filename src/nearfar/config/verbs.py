@@ -16,6 +16,7 @@ from nearfar.config.bounds import (
     Logit,
     NumpySeed,
     Output,
+    PageTexts,
     PlotPoints,
     Positive,
     ProcessCount,
@@ -153,12 +154,30 @@ class PredictConfig(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class GeometryConfig(Settings):
-    """Measure and plot the embedding spaces of one or more encoders: alignment, uniformity, layers, t-SNE."""
+    """Measure and plot the embedding spaces of one or more encoders, or write a page to explore your own texts.
 
-    output: Output
-    """Folder to write: geometry.json, the table geometry.md, and the plots."""
+    --output FOLDER: alignment, uniformity, layers and t-SNE plots, on scored pairs and labelled texts (STS-B and SST-2
+    by default). --page FILE: an interactive map of --texts by one encoder, or by two, before and after. Give either or
+    both.
+    """
+
+    output: Output | None = None
+    """Folder to write: geometry.json, the table geometry.md, and the plots. Uses --pairs, --task and --labelled."""
+    page: Output | None = None
+    """The .html file to write: an offline page with a map of --texts, search, and the nearest and farthest texts of
+    each by one or two encoders. Needs --texts and no other data."""
+    texts: File | None = None
+    """Texts on the page: a named set, a text file with one text per line, or a .tsv, .csv, .jsonl or .parquet file,
+    whose other columns are shown too."""
+    column: str | None = None
+    """Column of --texts with the texts; by default text."""
+    color_by: str | None = None
+    """Column of --texts that gives the points their colours at first: at most 30 different values, or numbers. The page
+    has a menu of all such columns."""
+    texts_limit: PageTexts = 50_000
+    """Maximum number of texts on the page; of more distinct texts, a random sample is shown (see --seed)."""
     overwrite: bool = False
-    """Replace files of these names in OUTPUT even if nearfar did not write them."""
+    """Replace PAGE, and files of these names in OUTPUT, even if nearfar did not write them."""
     pairs: File | None = None
     """Scored pairs to measure alignment and uniformity on: a named set, or a file with the columns score, sentence1,
     sentence2. Default: stsb:dev. microworld:dev is generated and needs no download."""
@@ -178,7 +197,8 @@ class GeometryConfig(Settings):
     device: str | None = None
     """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
     seed: NumpySeed = 0
-    """Seed of the sample for uniformity, of t-SNE, and of the choice among pairs with equal scores."""
+    """Seed of the sample for uniformity, of t-SNE, of the choice among pairs with equal scores, and of the sample of
+    --texts."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -42,7 +42,9 @@ def check_color_column(columns: Sequence[Column], name: str, source: object) -> 
     column = next((one for one in columns if one.name == name), None)
     if column is None:
         others = ", ".join(one.name for one in columns) or "there are none"
-        raise NearfarError(f"--color-by {name}: {source} has no other column of this name. Its other columns: {others}.")
+        raise NearfarError(
+            f"--color-by {name}: {source} has no other column of this name. Its other columns: {others}."
+        )
     if column.kind == "values":
         different = len({value for value in column.values if value})
         raise NearfarError(

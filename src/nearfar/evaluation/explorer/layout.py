@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from importlib.util import find_spec
 from io import TextIOBase
 
 import numpy as np
@@ -14,13 +15,18 @@ from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 COMPONENTS = 50
 """Number of principal components that t-SNE lays out."""
 PERPLEXITY = 30.0
-ITERATIONS = 750
-"""Number of t-SNE iterations, of which the first 250 are exaggerated."""
+EXAGGERATED, ITERATIONS = 250, 500
+"""Number of t-SNE iterations with early exaggeration, and without it."""
 FEWEST = 8
 """t-SNE needs at least this many texts; fewer are placed by their first two principal components."""
+LARGE = 5000
+"""With more texts than this, openTSNE is used if it is installed, and scikit-learn uses several threads."""
+SLOW = 20_000
+"""With more texts than this, scikit-learn takes minutes."""
 _START_SPREAD = 1e-4
 """Standard deviation of the first coordinate at the start of t-SNE (the default of scikit-learn)."""
 _ITERATION = re.compile(r"Iteration (\d+):")
+_CALLBACK_EVERY = 10
 
 
 def plane_layout(
@@ -28,20 +34,21 @@ def plane_layout(
     *,
     start: Float32[np.ndarray, "texts 2"] | None = None,
     seed: int = 0,
-    on_iteration: Callable[[int], None] | None = None,
+    on_iteration: Callable[[int], None] = lambda _: None,
 ) -> Float32[np.ndarray, "texts 2"]:
     """A layout of the vectors in the plane, centred, with mean squared radius 1.
 
-    t-SNE (van der Maaten and Hinton 2008; Barnes-Hut by scikit-learn) of the first :data:`COMPONENTS` principal
-    components, with perplexity 30, or a third of the texts if that is less. With unit vectors, distances are those of
-    cosines: |x - y|^2 = 2 - 2 cos.
+    t-SNE (van der Maaten and Hinton 2008) of the first :data:`COMPONENTS` principal components, with perplexity 30, or
+    a third of the texts if that is less. It is computed by scikit-learn (Barnes-Hut); above :data:`LARGE` texts by
+    openTSNE (interpolation by FFT, Linderman et al. 2019) if that is installed. With unit vectors, distances are those
+    of cosines: |x - y|^2 = 2 - 2 cos.
 
     Args:
         vectors: one vector for each text.
         start: an earlier layout of the same texts. t-SNE starts from it, and the result is rotated, reflected and
             scaled onto it (:func:`align`). By default t-SNE starts from the first two principal components.
         seed: seed of t-SNE.
-        on_iteration: called with the number of finished iterations, about every 50 iterations.
+        on_iteration: called now and then with the number of finished iterations.
     """
     components = principal_components(vectors, COMPONENTS)
     initial = components[:, :2] if start is None else start
@@ -68,9 +75,7 @@ def normalise(points: NDArray[np.floating]) -> Float32[np.ndarray, "texts 2"]:
     return (centred / radius if radius > 0 else centred).astype(np.float32)
 
 
-def align(
-    points: NDArray[np.floating], reference: Float32[np.ndarray, "texts 2"]
-) -> Float32[np.ndarray, "texts 2"]:
+def align(points: NDArray[np.floating], reference: Float32[np.ndarray, "texts 2"]) -> Float32[np.ndarray, "texts 2"]:
     """The points, normalised, then rotated or reflected onto the normalised ``reference`` (orthogonal Procrustes).
 
     The rotation R minimises |P R - Q|^2 over all orthogonal 2 x 2 matrices: R = U V^T of the singular value
@@ -88,32 +93,79 @@ def _two_columns(points: NDArray[np.floating]) -> Float32[np.ndarray, "texts 2"]
     return padded
 
 
+def uses_opentsne(texts: int) -> bool:
+    """Whether the layout of this number of texts is computed by openTSNE."""
+    return texts > LARGE and find_spec("openTSNE") is not None
+
+
 def _tsne(
     components: NDArray[np.float32],
     initial: NDArray[np.float32],
     seed: int,
-    on_iteration: Callable[[int], None] | None,
-) -> NDArray[np.float32]:
-    from sklearn.manifold import TSNE
-
+    on_iteration: Callable[[int], None],
+) -> NDArray[np.floating]:
     spread = float(initial.std(axis=0)[0])
     if spread > FLOAT32_RESOLUTION:
         initial = initial / spread * _START_SPREAD
     else:  # a collapsed space has no principal components to start from
         initial = np.random.default_rng(seed).normal(scale=_START_SPREAD, size=initial.shape).astype(np.float32)
+    perplexity = min(PERPLEXITY, (len(components) - 1) / 3)
+    if uses_opentsne(len(components)):
+        return _by_opentsne(components, initial, perplexity, seed, on_iteration)
+    return _by_sklearn(components, initial, perplexity, seed, on_iteration)
+
+
+def _by_sklearn(
+    components: NDArray[np.float32],
+    initial: NDArray[np.float32],
+    perplexity: float,
+    seed: int,
+    on_iteration: Callable[[int], None],
+) -> NDArray[np.floating]:
+    from sklearn.manifold import TSNE
+    from threadpoolctl import threadpool_limits
+
     model = TSNE(
         init=initial,
-        perplexity=min(PERPLEXITY, (len(components) - 1) / 3),
-        max_iter=ITERATIONS,
+        perplexity=perplexity,
+        max_iter=EXAGGERATED + ITERATIONS,
         random_state=seed,
-        n_jobs=-1,
         verbose=2,  # the only way to follow its progress
     )
-    with redirect_stdout(_ProgressLines(on_iteration or (lambda _: None))):
-        points = model.fit_transform(components)
-    if on_iteration:
-        on_iteration(ITERATIONS)
+    # Its threads wait for each other in every iteration, which costs more than it saves for few texts.
+    threads = 1 if len(components) <= LARGE else None
+    with threadpool_limits(threads, user_api="openmp"), redirect_stdout(_ProgressLines(on_iteration)):
+        points: NDArray[np.floating] = model.fit_transform(components)
     return points
+
+
+def _by_opentsne(
+    components: NDArray[np.float32],
+    initial: NDArray[np.float32],
+    perplexity: float,
+    seed: int,
+    on_iteration: Callable[[int], None],
+) -> NDArray[np.floating]:
+    from openTSNE import TSNE
+
+    finished = 0
+
+    def report(*_: object) -> None:
+        nonlocal finished
+        finished += _CALLBACK_EVERY
+        on_iteration(finished)
+
+    model = TSNE(
+        perplexity=perplexity,
+        initialization=initial.astype(np.float64),
+        early_exaggeration_iter=EXAGGERATED,
+        n_iter=ITERATIONS,
+        random_state=seed,
+        n_jobs=-1,
+        callbacks=report,
+        callbacks_every_iters=_CALLBACK_EVERY,
+    )
+    return np.asarray(model.fit(components))
 
 
 class _ProgressLines(TextIOBase):

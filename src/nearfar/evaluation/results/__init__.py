@@ -48,6 +48,7 @@ from nearfar.evaluation.results.finetune import (
     VariantSummary,
 )
 from nearfar.evaluation.results.geometry import (
+    ExplorerPage,
     GeometryResult,
     GeometrySettings,
     LayerTask,
@@ -74,6 +75,7 @@ __all__ = [
     "DevEvaluation",
     "Estimate",
     "EvaluationResult",
+    "ExplorerPage",
     "GeometryResult",
     "GeometrySettings",
     "GroupResult",

@@ -1,0 +1,155 @@
+"""The explorer page of ``nearfar geometry``: checks its settings, computes neighbours and layouts, writes the file."""
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from nearfar.commands.geometry.texts import PageTexts, load_page_texts
+from nearfar.config.verbs import GeometryConfig
+from nearfar.disk import check_output_path, refuse_existing, refuse_overwriting_inputs, write_text
+from nearfar.evaluation.explorer.columns import Column, check_color_column, describe_column
+from nearfar.evaluation.explorer.layout import EXAGGERATED, ITERATIONS, SLOW, plane_layout, uses_opentsne
+from nearfar.evaluation.explorer.neighbourhoods import (
+    Neighbourhoods,
+    change,
+    compared_neighbours,
+    neighbourhoods,
+    unit_vectors,
+)
+from nearfar.evaluation.explorer.page import explorer_data, explorer_html
+from nearfar.evaluation.results import ExplorerPage
+from nearfar.types import NearfarError
+
+_OF_PAGE = {"texts": "--texts", "column": "--column", "color_by": "--color-by"}
+_OF_OUTPUT = {"pairs": "--pairs", "positive_above": "--positive-above", "task": "--task", "labelled": "--labelled"}
+
+
+def check_settings(config: GeometryConfig, models: Sequence[str]) -> None:
+    """Refuse settings without the output that they are for.
+
+    Raises:
+        NearfarError: neither an output folder nor a page is named; a setting of the one that is not named; a page
+            without texts, or of more than two models.
+    """
+    if config.output is None and config.page is None:
+        raise NearfarError(
+            "Name what to write: --output FOLDER for measures and plots, --page FILE for a page, or both."
+        )
+    unused = _OF_PAGE if config.page is None else _OF_OUTPUT if config.output is None else {}
+    for name, flag in unused.items():
+        if getattr(config, name) is not None:
+            needed = "--page FILE" if config.page is None else "--output FOLDER"
+            raise NearfarError(f"{flag} needs {needed}.")
+    if config.page is not None and config.texts is None:
+        raise NearfarError("--page needs --texts: the texts to show, as a file or a named set.")
+    if config.page is not None and len(models) > 2:
+        raise NearfarError(
+            f"--page shows one model, or two (before and after), not {len(models)}. Write a page for each pair."
+        )
+
+
+def check_page(config: GeometryConfig, inputs: Sequence[object]) -> Path:
+    """The path of the page, once it is clear that it can be written."""
+    page = Path(str(config.page))
+    if page.suffix.lower() not in (".html", ".htm"):
+        raise NearfarError(f"--page {page}: must end in .html.")
+    check_output_path(page, flag="--page")
+    refuse_overwriting_inputs(page, inputs, flag="--page")
+    refuse_existing([page], overwrite=config.overwrite, flag="--page")
+    return page
+
+
+def load_texts(config: GeometryConfig) -> tuple[PageTexts, list[Column]]:
+    """The texts of the page and its columns; checks ``--color-by``."""
+    spec = str(config.texts)
+    found = load_page_texts(spec, column=config.column, limit=config.texts_limit, seed=config.seed)
+    columns = [describe_column(name, values) for name, values in found.columns.items()]
+    if config.color_by is not None:
+        check_color_column(columns, config.color_by, spec)
+    return found, columns
+
+
+def write_page(
+    file: Path,
+    texts: PageTexts,
+    columns: Sequence[Column],
+    vectors: Mapping[str, NDArray[np.floating]],
+    config: GeometryConfig,
+    *,
+    progress: bool,
+) -> ExplorerPage:
+    """Compute the neighbours and the layouts by each model, and write the page.
+
+    Args:
+        file: the page.
+        texts: its texts.
+        columns: their other columns.
+        vectors: name of the model -> a vector of each text; at most two models.
+        config: the settings.
+        progress: show progress bars.
+    """
+    units = {name: _checked(found, len(texts.texts), name) for name, found in vectors.items()}
+    device = _device(config.device)
+    notes = texts.notes(config.seed)
+    if len(texts.texts) > SLOW and not uses_opentsne(len(texts.texts)):
+        warnings.warn(
+            f"The layout of {len(texts.texts):,} texts takes minutes with scikit-learn. openTSNE is several times as "
+            "fast: pip install nearfar[explorer]. A smaller --texts-limit helps too.",
+            stacklevel=2,
+        )
+    lists: list[Neighbourhoods] = []
+    layouts: list[NDArray[np.float32]] = []
+    for name, found in units.items():
+        with _bar(f"neighbours, {name}", 2 * len(found) ** 2, shown=progress) as (bar, task):
+            lists.append(neighbourhoods(found, device=device, on_block=partial(bar.advance, task)))
+    for name, found in units.items():
+        start = layouts[0] if layouts else None
+        with _bar(f"layout, {name}", EXAGGERATED + ITERATIONS, shown=progress) as (bar, task):
+            report = partial(_report_iteration, bar, task)
+            layouts.append(plane_layout(found, start=start, seed=config.seed, on_iteration=report))
+    data = explorer_data(texts.texts, columns, units, lists, layouts, color_by=config.color_by, notes=notes)
+    write_text(file, explorer_html(data, title=f"Explorer: {', '.join(units)}"))
+    return ExplorerPage(
+        file=str(file),
+        spec=str(config.texts),
+        texts=len(texts.texts),
+        models=list(units),
+        compared=compared_neighbours(len(texts.texts)),
+        mean_change=round(float(change(*lists).mean()), 6) if len(lists) == 2 else None,
+        notes=notes,
+    )
+
+
+def _checked(vectors: NDArray[np.floating], texts: int, name: str) -> NDArray[np.float32]:
+    """The unit vectors of a model; refuses vectors of another number, and vectors that are not finite."""
+    if vectors.ndim != 2 or len(vectors) != texts:
+        raise NearfarError(f"{name}: returned shape {vectors.shape} for {texts} texts, not one vector for each.")
+    return unit_vectors(vectors, name)
+
+
+def _device(name: str | None) -> str:
+    from nearfar.encoder.device import choose_device
+
+    return str(choose_device(name))
+
+
+def _report_iteration(bar: Progress, task: TaskID, finished: int) -> None:
+    bar.update(task, completed=finished)
+
+
+@contextmanager
+def _bar(title: str, total: int, *, shown: bool) -> Iterator[tuple[Progress, TaskID]]:
+    # The console has its file from the start, because the layout redirects sys.stdout.
+    columns = (TextColumn(escape(title)), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    console = Console(file=sys.stdout)
+    with Progress(*columns, console=console, transient=True, disable=not shown, redirect_stdout=False) as bar:
+        yield bar, bar.add_task(title, total=total)
