@@ -151,5 +151,6 @@ def _bar(title: str, total: int, *, shown: bool) -> Iterator[tuple[Progress, Tas
     # The console has its file from the start, because the layout redirects sys.stdout.
     columns = (TextColumn(escape(title)), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
     console = Console(file=sys.stdout)
-    with Progress(*columns, console=console, transient=True, disable=not shown, redirect_stdout=False) as bar:
+    hidden = not (shown and console.is_terminal)
+    with Progress(*columns, console=console, transient=True, disable=hidden, redirect_stdout=False) as bar:
         yield bar, bar.add_task(title, total=total)

@@ -42,7 +42,7 @@ function draw() {
   const radius = Math.min(9, Math.max(1.1, Math.min(4.5, 110 / Math.sqrt(count))) * Math.pow(view.zoom, 0.35));
   context.clearRect(0, 0, view.width, view.height);
   const filtered = state.hits !== null || state.category !== null;
-  if (filtered) drawPoints(radius, 0.12, (id) => !bright(id));
+  if (filtered) drawPoints(radius, dark.matches ? 0.25 : 0.15, (id) => !bright(id));
   drawPoints(radius, count > 5000 ? 0.7 : 0.85, filtered ? bright : null);
   if (state.selected !== null) drawSelection(radius);
   if (document.activeElement === canvas && canvas.matches(":focus-visible")) drawCross();

@@ -33,7 +33,7 @@ function showList() {
   const title = state.hits !== null ? "Texts found" : moves ? "Moved most" : "Texts";
   byId("list-title").textContent = title;
   byId("list-note").textContent = moves && state.hits === null
-    ? `By change of neighbourhood: the share of texts that are among the ${data.compared} nearest by only one of the two encoders.`
+    ? `By change of neighbourhood: of the texts that are among the ${data.compared} nearest before or after, the share that is among them only once.`
     : "";
   byId("list").replaceChildren(...Array.from(ids.slice(0, shown), (id) => {
     const value = moves ? [element("span", { className: "value", textContent: `changed ${percent(change[id])}` })] : [];
