@@ -17,7 +17,15 @@ from nearfar.commands.geometry.texts import PageTexts, load_page_texts
 from nearfar.config.verbs import GeometryConfig
 from nearfar.disk import check_output_path, refuse_existing, refuse_overwriting_inputs, write_text
 from nearfar.evaluation.explorer.columns import Column, check_color_column, describe_column
-from nearfar.evaluation.explorer.layout import EXAGGERATED, ITERATIONS, SLOW, plane_layout, uses_opentsne
+from nearfar.evaluation.explorer.layout import (
+    EXAGGERATED,
+    ITERATIONS,
+    SLOW,
+    align,
+    normalise,
+    plane_layout,
+    uses_opentsne,
+)
 from nearfar.evaluation.explorer.neighbourhoods import (
     Neighbourhoods,
     change,
@@ -107,15 +115,17 @@ def write_page(
             stacklevel=2,
         )
     lists: list[Neighbourhoods] = []
-    layouts: list[NDArray[np.float32]] = []
+    points: list[NDArray[np.float32]] = []
     for name, found in units.items():
         with _bar(f"neighbours, {name}", 2 * len(found) ** 2, shown=progress) as (bar, task):
             lists.append(neighbourhoods(found, device=device, on_block=partial(bar.advance, task)))
     for name, found in units.items():
-        start = layouts[0] if layouts else None
+        start = points[0] if points else None
         with _bar(f"layout, {name}", EXAGGERATED + ITERATIONS, shown=progress) as (bar, task):
             report = partial(_report_iteration, bar, task)
-            layouts.append(plane_layout(found, start=start, seed=config.seed, on_iteration=report))
+            points.append(plane_layout(found, start=start, seed=config.seed, on_iteration=report))
+    first = normalise(points[0])
+    layouts = [first, *(align(one, first) for one in points[1:])]
     data = explorer_data(texts.texts, columns, units, lists, layouts, color_by=config.color_by, notes=notes)
     write_text(file, explorer_html(data, title=f"Explorer: {', '.join(units)}"))
     return ExplorerPage(

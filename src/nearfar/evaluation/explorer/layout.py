@@ -1,10 +1,11 @@
 """Layouts of embeddings in the plane: principal components, then t-SNE, aligned with an earlier layout."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
 from importlib.util import find_spec
 from io import TextIOBase
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float32
@@ -17,6 +18,9 @@ COMPONENTS = 50
 PERPLEXITY = 30.0
 EXAGGERATED, ITERATIONS = 250, 500
 """Number of t-SNE iterations with early exaggeration, and without it."""
+EXAGGERATION, EXAGGERATION_FROM_START = 12.0, 4.0
+"""Early exaggeration of t-SNE: scikit-learn's default, and that for a start from an earlier layout, where 12 moves the
+points more and keeps fewer neighbours, and 1 leaves groups torn apart."""
 FEWEST = 8
 """t-SNE needs at least this many texts; fewer are placed by their first two principal components."""
 LARGE = 5000
@@ -36,7 +40,7 @@ def plane_layout(
     seed: int = 0,
     on_iteration: Callable[[int], None] = lambda _: None,
 ) -> Float32[np.ndarray, "texts 2"]:
-    """A layout of the vectors in the plane, centred, with mean squared radius 1.
+    """A layout of the vectors in the plane, in the units of t-SNE; see :func:`normalise` and :func:`align`.
 
     t-SNE (van der Maaten and Hinton 2008) of the first :data:`COMPONENTS` principal components, with perplexity 30, or
     a third of the texts if that is less. It is computed by scikit-learn (Barnes-Hut); above :data:`LARGE` texts by
@@ -45,18 +49,32 @@ def plane_layout(
 
     Args:
         vectors: one vector for each text.
-        start: an earlier layout of the same texts. t-SNE starts from it, and the result is rotated, reflected and
-            scaled onto it (:func:`align`). By default t-SNE starts from the first two principal components.
+        start: an earlier layout of the same texts, from which t-SNE starts, so that points keep their places. By
+            default t-SNE starts from the first two principal components, scaled down.
         seed: seed of t-SNE.
         on_iteration: called now and then with the number of finished iterations.
     """
     components = principal_components(vectors, COMPONENTS)
-    initial = components[:, :2] if start is None else start
     if len(vectors) < FEWEST:
-        points = _two_columns(components)
+        return _two_columns(components)
+    exaggeration = EXAGGERATION
+    if start is None:
+        initial = _two_columns(components)
+        spread = float(initial.std(axis=0)[0])
+        initial = initial / spread * _START_SPREAD if spread > FLOAT32_RESOLUTION else initial * 0
     else:
-        points = _tsne(components, _two_columns(initial), seed, on_iteration)
-    return normalise(points) if start is None else align(points, start)
+        initial, exaggeration = start, EXAGGERATION_FROM_START
+    if initial.std() == 0:  # a collapsed space has no principal components to start from
+        initial = np.random.default_rng(seed).normal(scale=_START_SPREAD, size=initial.shape)
+    settings: dict[str, Any] = {
+        "perplexity": min(PERPLEXITY, (len(vectors) - 1) / 3),
+        "early_exaggeration": exaggeration,
+        "random_state": seed,
+    }
+    compute = _by_opentsne if uses_opentsne(len(vectors)) else _by_sklearn
+    points = compute(components, initial.astype(np.float32), settings, on_iteration)
+    on_iteration(EXAGGERATED + ITERATIONS)
+    return np.asarray(points, dtype=np.float32)
 
 
 def principal_components(vectors: NDArray[np.floating], count: int) -> Float32[np.ndarray, "texts components"]:
@@ -98,28 +116,10 @@ def uses_opentsne(texts: int) -> bool:
     return texts > LARGE and find_spec("openTSNE") is not None
 
 
-def _tsne(
-    components: NDArray[np.float32],
-    initial: NDArray[np.float32],
-    seed: int,
-    on_iteration: Callable[[int], None],
-) -> NDArray[np.floating]:
-    spread = float(initial.std(axis=0)[0])
-    if spread > FLOAT32_RESOLUTION:
-        initial = initial / spread * _START_SPREAD
-    else:  # a collapsed space has no principal components to start from
-        initial = np.random.default_rng(seed).normal(scale=_START_SPREAD, size=initial.shape).astype(np.float32)
-    perplexity = min(PERPLEXITY, (len(components) - 1) / 3)
-    if uses_opentsne(len(components)):
-        return _by_opentsne(components, initial, perplexity, seed, on_iteration)
-    return _by_sklearn(components, initial, perplexity, seed, on_iteration)
-
-
 def _by_sklearn(
     components: NDArray[np.float32],
     initial: NDArray[np.float32],
-    perplexity: float,
-    seed: int,
+    settings: Mapping[str, Any],
     on_iteration: Callable[[int], None],
 ) -> NDArray[np.floating]:
     from sklearn.manifold import TSNE
@@ -127,10 +127,9 @@ def _by_sklearn(
 
     model = TSNE(
         init=initial,
-        perplexity=perplexity,
         max_iter=EXAGGERATED + ITERATIONS,
-        random_state=seed,
         verbose=2,  # the only way to follow its progress
+        **settings,
     )
     # Its threads wait for each other in every iteration, which costs more than it saves for few texts.
     threads = 1 if len(components) <= LARGE else None
@@ -142,8 +141,7 @@ def _by_sklearn(
 def _by_opentsne(
     components: NDArray[np.float32],
     initial: NDArray[np.float32],
-    perplexity: float,
-    seed: int,
+    settings: Mapping[str, Any],
     on_iteration: Callable[[int], None],
 ) -> NDArray[np.floating]:
     from openTSNE import TSNE
@@ -156,14 +154,13 @@ def _by_opentsne(
         on_iteration(finished)
 
     model = TSNE(
-        perplexity=perplexity,
         initialization=initial.astype(np.float64),
         early_exaggeration_iter=EXAGGERATED,
         n_iter=ITERATIONS,
-        random_state=seed,
         n_jobs=-1,
         callbacks=report,
         callbacks_every_iters=_CALLBACK_EVERY,
+        **settings,
     )
     return np.asarray(model.fit(components))
 
