@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from nearfar.commands.demo import demo
     from nearfar.commands.encode.command import encode
     from nearfar.commands.env import env
-    from nearfar.commands.evaluate import evaluate
+    from nearfar.commands.evaluate.command import evaluate
     from nearfar.commands.finetune.command import finetune
     from nearfar.commands.finetune.study import finetune_study
     from nearfar.commands.geometry.command import geometry
@@ -69,7 +69,7 @@ _MODULES = {
     "demo": "commands.demo",
     "encode": "commands.encode.command",
     "env": "commands.env",
-    "evaluate": "commands.evaluate",
+    "evaluate": "commands.evaluate.command",
     "finetune": "commands.finetune.command",
     "finetune_study": "commands.finetune.study",
     "geometry": "commands.geometry.command",

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar.commands.compare import compare
-from nearfar.commands.evaluate import evaluate
+from nearfar.commands.evaluate.command import evaluate
 from nearfar.evaluation.results import ComparisonResult
 from nearfar.types import NearfarError
 

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 
 from nearfar import Encoder, NearfarError
 from nearfar.commands.encode.command import encode
-from nearfar.commands.evaluate import evaluate
+from nearfar.commands.evaluate.command import evaluate
 from nearfar.encoder import workers
 from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.finite import NotFiniteError

@@ -29,7 +29,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     if config.output and len(models) > 1:
         raise NearfarError("--output is for the result of one model; evaluate the models one by one.")
 
-    from nearfar.commands.evaluate import evaluate, evaluate_group
+    from nearfar.commands.evaluate.command import evaluate, evaluate_group
     from nearfar.evaluation.tables.evaluation import evaluation_tables, spread_table
     from nearfar.runs.group import runs_of
 

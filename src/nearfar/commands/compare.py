@@ -5,7 +5,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nearfar.commands.evaluate import evaluate
+from nearfar.commands.evaluate.command import evaluate
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import CompareConfig
 from nearfar.data.named_sets import PROBE_TASKS

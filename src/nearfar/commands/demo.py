@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from nearfar.commands.compare import compare
-from nearfar.commands.evaluate import evaluate
+from nearfar.commands.evaluate.command import evaluate
 from nearfar.commands.train.command import train
 from nearfar.config import DemoConfig, SbertConfig, SclConfig, TrainConfig
 from nearfar.config.calls import accepts_settings

@@ -8,7 +8,7 @@ import pytest
 import nearfar.commands.geometry.command as module
 from nearfar import Encoder, NearfarError
 from nearfar.cli import main
-from nearfar.commands.evaluate import evaluate
+from nearfar.commands.evaluate.command import evaluate
 from nearfar.commands.geometry import inputs as geometry_sets
 from nearfar.commands.geometry.command import geometry
 from nearfar.evaluation.results import GeometryResult, PlottedTexts

@@ -11,7 +11,7 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.commands.compare import compare
-from nearfar.commands.evaluate import evaluate
+from nearfar.commands.evaluate.command import evaluate
 from nearfar.commands.finetune.command import finetune
 from nearfar.commands.report.command import report
 from nearfar.config import FinetuneConfig

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from nearfar.cli import main
-from nearfar.commands.evaluate import evaluate_group
+from nearfar.commands.evaluate.command import evaluate_group
 from nearfar.commands.train.command import train
 from nearfar.commands.train.group import train_group
 from nearfar.config import parse_seeds

@@ -1,22 +1,21 @@
 """``nearfar evaluate``: a model and tasks -> scores with confidence intervals, and a result file."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
-from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from nearfar.baselines.caching import CachedEncode
-from nearfar.baselines.named import is_baseline, is_transductive, open_baseline, parse_spec
+from nearfar.baselines.named import is_baseline, parse_spec
+from nearfar.commands.evaluate.model import open_model
+from nearfar.commands.evaluate.tasks import distinct_texts, load_tasks
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import EvaluateConfig
-from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
-from nearfar.data.sts import load_task
+from nearfar.data.named_sets import suite_tasks
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.results import EvaluationResult, TransferResults, check_output, provenance
-from nearfar.evaluation.sts import SimilarityEvaluation, Subsets, evaluate_sts
+from nearfar.evaluation.sts import SimilarityEvaluation, evaluate_sts
 from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.runs.group import GROUP_FILE, runs_of
 from nearfar.runs.records import read_run_info
@@ -25,8 +24,6 @@ from nearfar.types import Encode, NearfarError, Precision
 if TYPE_CHECKING:
     from nearfar.data.transfer import TransferTask
     from nearfar.evaluation.transfer import TransferEvaluation
-
-_SPLITS = {"train", "dev", "test"}
 
 
 @accepts_settings(EvaluateConfig)
@@ -72,12 +69,12 @@ def evaluate(
     if isinstance(model, str) and is_baseline(model):
         parse_spec(model)  # an invalid spec is reported before anything is read
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
-    similarity, transfer, unavailable = _load(suite, config)
+    similarity, transfer, unavailable = load_tasks(suite, config)
     name = config.name or str(getattr(model, "__qualname__", type(model).__name__) if callable(model) else model)
     if not callable(model) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
-    opened = _open(model, config, bf16=resolve(precision, config.device) == "bf16", progress=progress)
+    opened = open_model(model, config, bf16=resolve(precision, config.device) == "bf16", progress=progress)
     encode = opened.encode if opened.transductive else CachedEncode(opened.encode)
     scored = SimilarityEvaluation(texts=0, dim=0, averages={}, tasks={}, unavailable={})
     if similarity:
@@ -116,7 +113,7 @@ def evaluate(
         probed = _probe(encode, transfer, config, per_task=opened.transductive, progress=progress)
         result = replace(
             result,
-            texts=len(_texts(similarity, transfer)),
+            texts=len(distinct_texts(similarity, transfer)),
             dim=probed.dim or scored.dim or None,
             transfer=TransferResults(
                 protocol=config.protocol,
@@ -175,79 +172,3 @@ def evaluate_group(folder: str | Path, config: EvaluateConfig, *, progress: bool
         evaluate(run, replace(config, name=config.name or str(folder), output=file), progress=progress)
         for run, file in zip(runs, files, strict=True)
     ]
-
-
-def _load(
-    suite: Sequence[str], config: EvaluateConfig
-) -> tuple[dict[str, Subsets], "dict[str, TransferTask]", dict[str, str]]:
-    """Similarity tasks, transfer tasks, and the tasks of the suite that cannot be loaded, with the reason."""
-    from nearfar.data.transfer import load_labelled_task, load_transfer
-
-    tasks = config.tasks or ()
-    for spec in config.labelled:
-        if spec in (*tasks, *config.pairs):
-            raise NearfarError(f"{spec}: is named both as scored pairs and as labelled texts.")
-    similarity: dict[str, Subsets] = {}
-    transfer: dict[str, TransferTask] = {}
-    unavailable: dict[str, str] = {}
-    for task in dict.fromkeys((*suite, *tasks, *config.pairs, *config.labelled)):
-        try:
-            if task in config.labelled:
-                transfer[task] = load_labelled_task(task)
-            elif task in PROBE_TASKS and task not in config.pairs:
-                transfer[task] = load_transfer(task)
-            else:
-                similarity[task] = _merge_splits(load_task(task))
-        except NearfarError as error:
-            if task in (*tasks, *config.pairs, *config.labelled):
-                raise
-            unavailable[task] = str(error)
-    if not similarity and not transfer:
-        raise NearfarError(f"none of the tasks can be loaded. {next(iter(unavailable.values()))}")
-    return similarity, transfer, unavailable
-
-
-def _merge_splits(subsets: Subsets) -> Subsets:
-    """The splits of one data set as one subset; published scores do not average over splits."""
-    if len(subsets) > 1 and set(subsets) <= _SPLITS:
-        return {"+".join(subsets): list(chain(*subsets.values()))}
-    return subsets
-
-
-def _texts(similarity: Mapping[str, Subsets], transfer: "Mapping[str, TransferTask]") -> set[str]:
-    """The distinct texts of all tasks."""
-    of_pairs = (t for subsets in similarity.values() for rows in subsets.values() for row in rows for t in row[:2])
-    of_rows = (t for task in transfer.values() for rows in task.splits.values() for row in rows.texts for t in row)
-    return {*of_pairs, *of_rows}
-
-
-class _OpenedModel(NamedTuple):
-    encode: Encode
-    pooling: str | None = None
-    """None where it is not known."""
-    transductive: bool = False
-    """Whether ``encode`` is fitted, in each call, on the texts of that call."""
-
-
-def _open(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bool, progress: bool) -> _OpenedModel:
-    """The model as a function from texts to vectors."""
-    settings: dict[str, Any] = {
-        "pooling": config.pooling,
-        "max_length": config.max_length,
-        "device": config.device,
-    }
-    if callable(model):
-        given = [key for key, value in settings.items() if value is not None] + ["precision"] * bf16
-        if given:
-            raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
-        return _OpenedModel(model)
-    if isinstance(model, str) and is_baseline(model):
-        encode = open_baseline(model, per_call=True, bf16=bf16, seed=config.seed, progress=progress, **settings)
-        return _OpenedModel(encode, config.pooling, is_transductive(model))
-    from nearfar.encoder.encoder import Encoder
-
-    encoder = Encoder.from_pretrained(model, **settings)
-    precision: Precision = "bf16" if bf16 else "fp32"
-    # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
-    encode = partial(encoder.encode, precision=precision, progress=progress, check_finite=False)
-    return _OpenedModel(encode, encoder.pooling)

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import nearfar.commands.evaluate as module
-from nearfar.commands.evaluate import evaluate
+import nearfar.commands.evaluate.tasks as module
+from nearfar.commands.evaluate.command import evaluate
 from nearfar.data.named_sets import suite_tasks
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.types import NearfarError, ScoredPair

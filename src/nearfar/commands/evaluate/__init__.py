@@ -1,0 +1,1 @@
+"""``nearfar evaluate``: scores of a model on tasks."""

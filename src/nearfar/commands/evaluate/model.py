@@ -1,0 +1,56 @@
+"""The model of an evaluation, opened as functions from texts to vectors."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nearfar.baselines.named import is_baseline, is_transductive, open_baseline
+from nearfar.config.verbs import EvaluateConfig
+from nearfar.types import Encode, NearfarError, Precision
+
+
+class OpenedModel(NamedTuple):
+    """Functions from texts to vectors, and what a result records of the model."""
+
+    encode: Encode
+    encode_query: Encode
+    """Equal to ``encode`` unless the model encodes queries in its own way."""
+    encode_document: Encode
+    """Equal to ``encode`` unless the model encodes documents in its own way."""
+    pooling: str | None = None
+    """None where it is not known."""
+    transductive: bool = False
+    """Whether ``encode`` is fitted, in each call, on the texts of that call."""
+    device: str = "cpu"
+    """The device of the model."""
+
+
+def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bool, progress: bool) -> OpenedModel:
+    """Open a model folder, a hub name, a baseline or a function.
+
+    Raises:
+        NearfarError: a setting of an encoder given with a function, or a model that cannot be loaded.
+    """
+    settings: dict[str, Any] = {
+        "pooling": config.pooling,
+        "max_length": config.max_length,
+        "device": config.device,
+    }
+    if callable(model):
+        given = [key for key, value in settings.items() if value is not None] + ["precision"] * bf16
+        if given:
+            raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
+        return OpenedModel(model, model, model)
+    if isinstance(model, str) and is_baseline(model):
+        encode = open_baseline(model, per_call=True, bf16=bf16, seed=config.seed, progress=progress, **settings)
+        return OpenedModel(encode, encode, encode, config.pooling, is_transductive(model))
+    from nearfar.encoder.encoder import Encoder
+
+    encoder = Encoder.from_pretrained(model, **settings)
+    precision: Precision = "bf16" if bf16 else "fp32"
+    # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
+    encode, encode_query, encode_document = (
+        partial(function, precision=precision, progress=progress, check_finite=False)
+        for function in (encoder.encode, encoder.encode_query, encoder.encode_document)
+    )
+    return OpenedModel(encode, encode_query, encode_document, encoder.pooling, device=str(encoder.device))

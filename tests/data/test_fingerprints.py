@@ -1,0 +1,77 @@
+"""Hashes of texts and of pairs: stable, blind to case, spaces and punctuation, and to the order of a pair."""
+
+import struct
+import unicodedata
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+
+from nearfar.data.fingerprints import combine_hashes, normalize_for_hash, pair_hashes, text_hashes
+
+
+@pytest.mark.parametrize(
+    ("text", "normalised"),
+    [
+        ("A man is playing a guitar.", "amanisplayingaguitar"),
+        ("  A  MAN -- is playing\ta guitar !!", "amanisplayingaguitar"),
+        ("snake_case_1", "snakecase1"),
+        ("Ünïted Größe 12½", "ünïtedgröße12½"),
+        ("ΑΘΗΝΑ, 2004", "αθηνα2004"),
+        ("東京タワー（東京）", "東京タワー東京"),
+        ("किताब!", "किताब"),  # vowel signs are marks: without them, different words were equal
+        ("love \u2764\ufe0f it", "loveit"),  # a variation selector after a symbol is no letter's mark
+        ("?!", "?!"),
+        (" ", " "),
+        ("", ""),
+    ],
+)
+def test_letters_and_digits_remain(text: str, normalised: str) -> None:
+    assert normalize_for_hash(text) == normalised
+
+
+def test_composed_and_decomposed_accents_are_equal() -> None:
+    text = "Café Ångström, İstanbul"
+    assert unicodedata.normalize("NFD", text) != unicodedata.normalize("NFC", text)
+    assert normalize_for_hash(unicodedata.normalize("NFD", text)) == normalize_for_hash(text)
+    assert normalize_for_hash(normalize_for_hash(text)) == normalize_for_hash(text)
+
+
+def test_hashes_are_the_same_everywhere() -> None:
+    """Golden values: model folders hold such hashes, so a change would make every old folder wrong."""
+    hashes = text_hashes(["A man.", "a MAN", "", "?!", "Café"])
+    assert hashes.dtype == np.uint64
+    assert hashes.tolist() == [
+        3012421548811602074,
+        3012421548811602074,
+        13020603013274838756,
+        2706097377156856991,
+        16417751708935026519,
+    ]
+    assert pair_hashes([("a", "b"), ("B", "A!")]).tolist() == [4776906164143650354] * 2
+
+
+def test_hashes_by_definition() -> None:
+    def text_hash(text: str) -> int:
+        digest = blake2b(normalize_for_hash(text).encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "little")
+
+    texts = [f"Text no. {i}, größer" for i in range(50)]
+    assert text_hashes(texts).tolist() == [text_hash(text) for text in texts]
+    pairs = list(zip(texts, reversed(texts), strict=True))
+    expected = [
+        int.from_bytes(blake2b(struct.pack("<2Q", *sorted(map(text_hash, pair))), digest_size=8).digest(), "little")
+        for pair in pairs
+    ]
+    assert pair_hashes(pairs).tolist() == expected
+    assert combine_hashes(text_hashes(texts), text_hashes(texts[::-1])).tolist() == expected
+    assert len(set(expected)) == 25, "each pair occurs twice, once in either order"
+
+
+def test_a_lone_surrogate_has_a_hash() -> None:
+    assert len(set(text_hashes(["\ud800", "\ud801"]).tolist())) == 2
+
+
+def test_nothing_has_no_hashes() -> None:
+    assert text_hashes([]).shape == pair_hashes([]).shape == (0,)
+    assert pair_hashes([]).dtype == np.uint64
