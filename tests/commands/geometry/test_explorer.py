@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nearfar import Encoder, ExplorerPage, NearfarError
+from nearfar import Encoder, NearfarError
 from nearfar.cli import main
 from nearfar.commands.geometry.command import geometry
 from nearfar.commands.geometry.texts import load_page_texts
-from nearfar.evaluation.results import GeometryResult
+from nearfar.evaluation.results import ExplorerPage, GeometryResult
 from nearfar.evaluation.schema import result_schema
 from tests.evaluation.explorer.pages import sorted_neighbours
 from tests.evaluation.explorer.test_page import array, read_page
-from tests.json_schema import check
+from tests.json_schema import problem
 from tests.tiny import make_workspace, save_tiny, sentences
 
 pytestmark = pytest.mark.long
@@ -78,7 +78,8 @@ def test_a_page_and_measures_together(workspace: Path, capsys: pytest.CaptureFix
         file="page.html", spec="texts.tsv", texts=40, models=["tiny"], compared=10, mean_change=None, notes=[]
     )
     assert result.models["tiny"].uniformity < 0
-    check(json.loads(Path("out/geometry.json").read_text(encoding="utf-8")), result_schema())
+    schema = result_schema()
+    assert problem(json.loads(Path("out/geometry.json").read_text(encoding="utf-8")), schema, schema) is None
     printed = capsys.readouterr().out
     assert "Geometry on pairs.tsv" in printed
     assert "Wrote page.html" in printed
@@ -109,9 +110,7 @@ def test_functions_of_different_widths(workspace: Path) -> None:
     assert not Path("q.html").exists()
 
 
-def test_a_random_sample_of_more_texts_than_the_limit(
-    workspace: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_random_sample_of_more_texts_than_the_limit(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main("geometry tiny --texts texts.tsv --page page.html --texts-limit 15 --seed 3".split()) == 0
     note = "15 of 40 distinct texts are shown, a random sample (seed 3)."
     assert note in " ".join(capsys.readouterr().out.split())
@@ -121,7 +120,7 @@ def test_a_random_sample_of_more_texts_than_the_limit(
     assert len(chosen) == 15
     assert chosen == sorted(chosen)
     assert max(chosen) >= 15
-    assert data["columns"][2]["values"] == [f"id{i}" for i in chosen]
+    assert data["columns"][1]["values"] == [str(i / 4) for i in chosen]
     assert load_page_texts("texts.tsv", limit=15, seed=3).texts == data["texts"]
     assert load_page_texts("texts.tsv", limit=15, seed=4).texts != data["texts"]
 
@@ -161,7 +160,7 @@ def test_values_of_any_type_become_text_and_lists_are_left_out(workspace: Path, 
 
 
 def test_named_sets_and_generated_texts(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert len(load_page_texts("microworld:dev", limit=50).texts) == 50
+    assert len(load_page_texts("microworld:test", limit=50).texts) == 50
     folder = Path("data/nli/SNLI")
     folder.mkdir(parents=True)
     row = "a dog\ta cat\tneutral\n"
@@ -190,9 +189,15 @@ REFUSED = {
     "a column without a page": ("geometry tiny --output new --column text", "--column needs --page FILE"),
     "pairs without a folder": (f"{PAGE} --texts texts.tsv --pairs pairs.tsv", "--pairs needs --output FOLDER"),
     "a threshold without a folder": (f"{PAGE} --texts texts.tsv --positive-above 1", "--positive-above needs --output"),
-    "three models": (f"{PAGE} other third --texts texts.tsv", "--page shows one model, or two (before and after), not 3"),
+    "three models": (
+        "geometry tiny other third --page new.html --texts texts.tsv",
+        "--page shows one model, or two (before and after), not 3",
+    ),
     "a page that is no HTML": ("geometry tiny --page new.png --texts texts.tsv", "--page new.png: must end in .html"),
-    "a page that exists": ("geometry tiny --page there.html --texts texts.tsv", "--page there.html: exists; replace it"),
+    "a page that exists": (
+        "geometry tiny --page there.html --texts texts.tsv",
+        "--page there.html: exists; replace it",
+    ),
     "a page that is an input": ("geometry tiny --page there.html --texts there.html --overwrite", "would overwrite"),
     "a page in no folder": ("geometry tiny --page no/new.html --texts texts.tsv", "the folder no does not exist"),
     "no file of texts": (f"{PAGE} --texts nowhere.tsv", "nowhere.tsv: no such file"),
@@ -204,10 +209,16 @@ REFUSED = {
     "a colour of too many values": (f"{PAGE} --texts texts.tsv --color-by id", "has 40 different values"),
     "no texts": (f"{PAGE} --texts empty.tsv", "--texts empty.tsv: holds no texts"),
     "an empty file": (f"{PAGE} --texts empty.txt", "--texts empty.txt: holds no texts"),
-    "one text": (f"{PAGE} --texts one.txt", "--texts one.txt: holds a single text, 'same'; the page needs at least two"),
+    "one text": (
+        f"{PAGE} --texts one.txt",
+        "--texts one.txt: holds a single text, 'same'; the page needs at least two",
+    ),
     "an empty text": (f"{PAGE} --texts hole.tsv", "hole.tsv, line 3: column 'text' is empty"),
     "a limit of one": (f"{PAGE} --texts texts.tsv --texts-limit 1", "--texts-limit 1: must be at least 2"),
-    "a limit too high": (f"{PAGE} --texts texts.tsv --texts-limit 50001", "--texts-limit 50001: must be at most 50,000"),
+    "a limit too high": (
+        f"{PAGE} --texts texts.tsv --texts-limit 50001",
+        "--texts-limit 50001: must be at most 50,000",
+    ),
 }
 
 
