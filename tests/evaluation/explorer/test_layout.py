@@ -107,12 +107,13 @@ def test_opentsne_is_used_for_many_texts_if_it_is_installed(monkeypatch: pytest.
     assert not seen
 
 
-def test_opentsne_itself() -> None:
+def test_opentsne_itself(caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("openTSNE", reason="openTSNE is not installed: pip install nearfar[explorer]")
     draw = groups(400)
     components = principal_components(draw, 10)
-    start = (components[:, :2] / components[:, 0].std() * 1e-4).astype(np.float32)
+    start = components[:, :2] / components[:, 0].std()
     points = normalise(module._by_opentsne(components, start, {"random_state": 0}, lambda _: None))
+    assert not caplog.records
     centres = points.reshape(4, 100, 2).mean(axis=1)
     spread = np.linalg.norm(points.reshape(4, 100, 2) - centres[:, None], axis=2).mean()
     assert spread < min(np.linalg.norm(a - b) for n, a in enumerate(centres) for b in centres[:n])

@@ -1,5 +1,6 @@
 """Layouts of embeddings in the plane: principal components, then t-SNE, aligned with an earlier layout."""
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
@@ -162,7 +163,13 @@ def _by_opentsne(
         callbacks_every_iters=_CALLBACK_EVERY,
         **settings,
     )
-    return np.asarray(model.fit(components))
+    logger = logging.getLogger("openTSNE.tsne")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # it warns of any start that is not tiny
+    try:
+        return np.asarray(model.fit(components))
+    finally:
+        logger.setLevel(level)
 
 
 class _ProgressLines(TextIOBase):

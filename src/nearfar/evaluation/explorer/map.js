@@ -42,8 +42,9 @@ function draw() {
   const radius = Math.min(9, Math.max(1.1, Math.min(4.5, 110 / Math.sqrt(count))) * Math.pow(view.zoom, 0.35));
   context.clearRect(0, 0, view.width, view.height);
   const filtered = state.hits !== null || state.category !== null;
-  if (filtered) drawPoints(radius, dark.matches ? 0.25 : 0.15, (id) => !bright(id));
-  drawPoints(radius, count > 5000 ? 0.7 : 0.85, filtered ? bright : null);
+  if (filtered) drawPoints(radius, (dark.matches ? 0.25 : 0.15) * (count > 5000 ? 0.5 : 1), (id) => !bright(id));
+  const few = state.hits !== null && state.hits.size < 2000; // found texts stay visible among very many
+  drawPoints(few ? Math.max(radius, 3) : radius, count > 5000 && !few ? 0.7 : 0.85, filtered ? bright : null);
   if (state.selected !== null) drawSelection(radius);
   if (document.activeElement === canvas && canvas.matches(":focus-visible")) drawCross();
 }
