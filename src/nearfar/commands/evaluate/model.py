@@ -49,8 +49,10 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
     encoder = Encoder.from_pretrained(model, **settings)
     precision: Precision = "bf16" if bf16 else "fp32"
     # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
-    encode, encode_query, encode_document = (
-        partial(function, precision=precision, progress=progress, check_finite=False)
-        for function in (encoder.encode, encoder.encode_query, encoder.encode_document)
-    )
-    return OpenedModel(encode, encode_query, encode_document, encoder.pooling, device=str(encoder.device))
+    settings = {"precision": precision, "progress": progress, "check_finite": False}
+    encode = partial(encoder.encode, **settings)
+    if getattr(encoder, "prompts", None):
+        of_roles = partial(encoder.encode_query, **settings), partial(encoder.encode_document, **settings)
+    else:
+        of_roles = encode, encode  # one function, so that a text in both roles is encoded once
+    return OpenedModel(encode, *of_roles, encoder.pooling, device=str(encoder.device))
