@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from nearfar.cli.parsing import ExtraOption, parse
 from nearfar.config.bounds import File
-from nearfar.config.verbs import GeometryConfig
+from nearfar.config.geometry import GeometryConfig
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         unknown_name_message,
     )
     from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, split_list
+    from nearfar.config.geometry import GeometryConfig
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
     from nearfar.config.values import Settings, flag, format_value
     from nearfar.config.verbs import (
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
         EncodeConfig,
         EnvConfig,
         EvaluateConfig,
-        GeometryConfig,
         PredictConfig,
         ReportConfig,
     )
@@ -47,8 +47,9 @@ _EXPORTS_BY_MODULE = {
     "config.finetune": "FinetuneConfig FinetuneStudyConfig split_list",
     "config.training": "RunConfig TrainConfig parse_seeds",
     "config.values": "Settings flag format_value",
+    "config.geometry": "GeometryConfig",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
-    "EvaluateConfig GeometryConfig PredictConfig ReportConfig",
+    "EvaluateConfig PredictConfig ReportConfig",
     "registry": "FINETUNE FINETUNE_STUDY METHODS",
 }
 _MODULE_OF = CONFIG_CLASSES | {

@@ -90,6 +90,7 @@ def evaluate(
                 "seed": config.seed,
                 "training_seed": training_seed,
                 **retrieval_settings,
+                **opened.prompts,
             },
             provenance=provenance(),
             tasks={},

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from nearfar.commands.geometry import explorer
 from nearfar.commands.geometry.inputs import GeometryData, load_geometry_data
 from nearfar.config.calls import accepts_settings
-from nearfar.config.verbs import GeometryConfig
+from nearfar.config.geometry import GeometryConfig
 from nearfar.disk import path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.evaluation import geometry_measures as measures
 from nearfar.evaluation import plots, results
@@ -82,14 +82,14 @@ def geometry(
     file = config.output and _check_output(Path(config.output), inputs, list(by_name), overwrite=config.overwrite)
     page = config.page and explorer.check_page(config, inputs)
     settings = {"pooling": config.pooling, "max_length": config.max_length, "device": config.device}
-    _check(by_name, settings)
+    _check(by_name, {**settings, "prompt": config.prompt})
     data = load_geometry_data(config) if file else None
     texts, columns = explorer.load_texts(config) if page else (None, [])
     found: dict[str, ModelGeometry] = {}
     plot_vectors: dict[str, _PlotVectors] = {}
     page_vectors: dict[str, NDArray[Any]] = {}
     for name, model in by_name.items():
-        encode, encoder = _open(model, progress=progress, **settings)
+        encode, encoder = _open(model, prompt=config.prompt, progress=progress, **settings)
         if data:
             measured, plot_vectors[name] = _measure(name, encode, data, config.seed)
             layers = None if encoder is None or data.task is None else _layers(encoder, data.task, progress=progress)
@@ -112,6 +112,7 @@ def geometry(
             labelled_limit=config.labelled_limit,
             pooling=config.pooling,
             max_length=config.max_length,
+            prompt=config.prompt,
             seed=config.seed,
         ),
         provenance=results.provenance(),
@@ -170,12 +171,13 @@ def _check(models: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
 
 
-def _open(model: Any, *, progress: bool, **settings: Any) -> "tuple[Encode, Encoder | None]":
+def _open(model: Any, *, prompt: str | None, progress: bool, **settings: Any) -> "tuple[Encode, Encoder | None]":
     if callable(model):
         return model, None
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **settings)
+    encoder.set_prompts(default=prompt)
     return lambda texts: encoder.encode(texts, precision="fp32", progress=progress), encoder
 
 

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from nearfar.commands.geometry.texts import PageTexts, load_page_texts
-from nearfar.config.verbs import GeometryConfig
+from nearfar.config.geometry import GeometryConfig
 from nearfar.disk import check_output_path, refuse_existing, refuse_overwriting_inputs, write_text
 from nearfar.evaluation.explorer.columns import Column, check_color_column, describe_column
 from nearfar.evaluation.explorer.layout import (

@@ -20,6 +20,8 @@ class GeometrySettings(Record):
     labelled_limit: int | None = None
     pooling: str | None = None
     max_length: int | None = None
+    prompt: str | None = field(default=None, metadata=OMITTED)
+    """The prompt, or its name; null for that of each model."""
     seed: int = 0
 
 
