@@ -25,6 +25,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     models, console = extra_values["models"], make_console()
     if not models:
         raise NearfarError("no model given: nearfar geometry MODEL [MODEL ...] --output FOLDER")
+    config.check_models(len(models))
 
     from nearfar.commands.geometry.command import geometry
     from nearfar.evaluation.results import ExplorerPage

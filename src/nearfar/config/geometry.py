@@ -3,7 +3,11 @@
 from dataclasses import dataclass
 
 from nearfar.config.bounds import File, Length, Logit, NumpySeed, Output, PageTexts, PlotPoints, Prompt
-from nearfar.config.values import Settings
+from nearfar.config.values import Settings, flag
+from nearfar.types import NearfarError
+
+_OF_PAGE = ("texts", "column", "color_by")
+_OF_OUTPUT = ("pairs", "positive_above", "task", "labelled")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,3 +60,27 @@ class GeometryConfig(Settings):
     seed: NumpySeed = 0
     """Seed of the sample for uniformity, of t-SNE, of the choice among pairs with equal scores, and of the sample of
     --texts."""
+
+    def __post_init__(self) -> None:
+        """Check values, and refuse those of an output that is not named."""
+        super().__post_init__()
+        if self.output is None and self.page is None:
+            raise NearfarError(
+                "Name what to write: --output FOLDER for measures and plots, --page FILE for a page, or both."
+            )
+        for names, output, needed in (
+            (_OF_PAGE, self.page, "--page FILE"),
+            (_OF_OUTPUT, self.output, "--output FOLDER"),
+        ):
+            for name in names:
+                if output is None and getattr(self, name) is not None:
+                    raise NearfarError(f"{flag(name)} needs {needed}.")
+        if self.page is not None and self.texts is None:
+            raise NearfarError("--page needs --texts: the texts to show, as a file or a named set.")
+
+    def check_models(self, count: int) -> None:
+        """Raise a NearfarError if a page of this number of models is asked for; it shows one or two."""
+        if self.page is not None and count > 2:
+            raise NearfarError(
+                f"--page shows one model, or two (before and after), not {count}. Write a page for each pair."
+            )

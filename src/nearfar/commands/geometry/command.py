@@ -77,7 +77,7 @@ def geometry(
 
     check_device(config.device)
     by_name = _name_models(models)
-    explorer.check_settings(config, list(by_name))
+    config.check_models(len(by_name))
     inputs = [*by_name.values(), config.pairs, config.task, config.labelled, config.texts]
     file = config.output and _check_output(Path(config.output), inputs, list(by_name), overwrite=config.overwrite)
     page = config.page and explorer.check_page(config, inputs)

@@ -37,33 +37,6 @@ from nearfar.evaluation.explorer.page import explorer_data, explorer_html
 from nearfar.evaluation.results import ExplorerPage
 from nearfar.types import NearfarError
 
-_OF_PAGE = {"texts": "--texts", "column": "--column", "color_by": "--color-by"}
-_OF_OUTPUT = {"pairs": "--pairs", "positive_above": "--positive-above", "task": "--task", "labelled": "--labelled"}
-
-
-def check_settings(config: GeometryConfig, models: Sequence[str]) -> None:
-    """Refuse settings without the output that they are for.
-
-    Raises:
-        NearfarError: neither an output folder nor a page is named; a setting of the one that is not named; a page
-            without texts, or of more than two models.
-    """
-    if config.output is None and config.page is None:
-        raise NearfarError(
-            "Name what to write: --output FOLDER for measures and plots, --page FILE for a page, or both."
-        )
-    unused = _OF_PAGE if config.page is None else _OF_OUTPUT if config.output is None else {}
-    for name, flag in unused.items():
-        if getattr(config, name) is not None:
-            needed = "--page FILE" if config.page is None else "--output FOLDER"
-            raise NearfarError(f"{flag} needs {needed}.")
-    if config.page is not None and config.texts is None:
-        raise NearfarError("--page needs --texts: the texts to show, as a file or a named set.")
-    if config.page is not None and len(models) > 2:
-        raise NearfarError(
-            f"--page shows one model, or two (before and after), not {len(models)}. Write a page for each pair."
-        )
-
 
 def check_page(config: GeometryConfig, inputs: Sequence[object]) -> Path:
     """The path of the page, once it is clear that it can be written."""
