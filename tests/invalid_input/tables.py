@@ -31,6 +31,8 @@ FORMATS = ("tsv", "csv", "jsonl", "parquet", "tsv.gz", "jsonl.gz")
 _TRAIN = "--model nowhere --evaluate-on pairs.tsv --output new --data FILE"  # read before the encoder is opened
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "scl": ("nli", f"train scl {_TRAIN}"),
+    "pairs, no method": ("pairs", f"train {_TRAIN}"),
+    "labelled, no method": ("labelled", f"train {_TRAIN}"),
     "info-nce": ("pairs", f"train info-nce {_TRAIN}"),
     "simcse-sup": ("triplets", f"train simcse-sup {_TRAIN}"),
     "simcse-unsup": ("sentences", f"train simcse-unsup {_TRAIN}"),
@@ -48,6 +50,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "page": ("sentences", "geometry tiny --page new.html --texts FILE"),
     "encode": ("sentences", "encode tiny --output v.npy --column text --input FILE"),
     "predict": ("sentences", "predict classifier --output p.tsv --input FILE"),
+    "search": ("sentences", "search dog --model tiny --column text --input FILE"),
+    "search queries": ("sentences", "search --model tiny --input texts.txt --query-column text --queries FILE"),
 }
 """Reader -> the kind of rows that it reads, and a command that reads FILE."""
 

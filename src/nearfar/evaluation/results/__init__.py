@@ -53,6 +53,7 @@ from nearfar.evaluation.results.geometry import (
     PlottedTexts,
 )
 from nearfar.evaluation.results.retrieval import RetrievalScores
+from nearfar.evaluation.results.seen import SeenShares, UnseenScores
 from nearfar.evaluation.results.similarity import (
     AggregateEstimates,
     SimilarityAverage,
@@ -96,6 +97,7 @@ __all__ = [
     "RetrievalScores",
     "ScoreSummary",
     "SeedTest",
+    "SeenShares",
     "SettingSummary",
     "SimilarityAverage",
     "SimilarityScores",
@@ -108,6 +110,7 @@ __all__ = [
     "TransferAverage",
     "TransferResults",
     "TransferScores",
+    "UnseenScores",
     "VariantDifference",
     "VariantSummary",
     "check_output",
