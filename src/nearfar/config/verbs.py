@@ -30,8 +30,9 @@ from nearfar.types import Precision, RetrievalMeasure
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(Settings):
-    """Score encoders on semantic textual similarity (Spearman, Pearson), transfer tasks (probe accuracy), retrieval.
+    """Score encoders on semantic textual similarity, transfer tasks and retrieval.
 
+    Similarity has Spearman and Pearson, transfer tasks the accuracy of a probe, retrieval nDCG, MRR, MAP and recall.
     Every score has a 95% bootstrap confidence interval.
     """
 
@@ -46,8 +47,8 @@ class EvaluateConfig(Settings):
     """Your own labelled texts, for a classification probe: files with the columns text (or sentence1 and sentence2) and
     label."""
     retrieval: tuple[File, ...] = ()
-    """Retrieval: a folder in BEIR's layout (corpus.jsonl, queries.jsonl, qrels/SPLIT.tsv; FOLDER:SPLIT, default: test),
-    a data set in it on the hub (hub:owner/name), or pairs: a file with the columns anchor and positive."""
+    """Retrieval tasks: pairs (a file with the columns anchor and positive), a folder in BEIR's layout (corpus.jsonl,
+    queries.jsonl, qrels/SPLIT.tsv; FOLDER:SPLIT, default: test), or such a data set on the hub (hub:owner/name)."""
     corpus: File | None = None
     """More documents for the pairs of --retrieval, relevant to no query: a text file, or a table with the column
     text."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from nearfar.data.files import Location, column_indices, is_known, json_object, read_file, read_lines, stem
+from nearfar.data.files import Location, column_indices, is_known, json_records, read_file, stem
 from nearfar.data.hub import load_hub_splits, read_dataset
 from nearfar.data.paths import is_folder, list_names, shown, status
 from nearfar.data.retrieval_task import RetrievalTask
@@ -214,8 +214,7 @@ def _only(splits: "dict[str, Dataset]", split: str, title: str) -> "Dataset":
 
 def _read_texts(file: Path | None, *, titled: bool) -> Iterator[_Text]:
     assert file is not None
-    for where, line in read_lines(file):
-        record = json_object(line, where)
+    for where, record in json_records(file):
         column_indices(list(record), ("_id", "text"), where)
         yield _text(where, record["_id"], record["text"], record.get("title") if titled else None)
 

@@ -202,7 +202,14 @@ def json_records(path: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
         if not line.strip():
             continue
         empty, where = False, Location(str(path), number)
-        yield where, json_object(line, where)
+        try:
+            record = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            why = "it is nested too deeply" if isinstance(error, RecursionError) else error
+            raise NearfarError(f"{where}: not a JSON object: {why}. Write one object per line.") from None
+        if not isinstance(record, dict):
+            raise NearfarError(f"{where}: a JSON {type(record).__name__}, not an object. Write one object per line.")
+        yield where, record
     if empty:
         raise NearfarError(f"{path} is empty; each line should be a JSON object.")
 
@@ -211,18 +218,6 @@ def _read_json_lines(path: Path, columns: Sequence[str]) -> Rows:
     for where, record in json_records(path):
         column_indices(list(record), columns, where)
         yield where, tuple(record[column] for column in columns)
-
-
-def json_object(line: str, where: Location) -> dict[str, Any]:
-    """The JSON object in a line; raises NearfarError for anything else."""
-    try:
-        record = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        why = "it is nested too deeply" if isinstance(error, RecursionError) else error
-        raise NearfarError(f"{where}: not a JSON object: {why}. Write one object per line.") from None
-    if not isinstance(record, dict):
-        raise NearfarError(f"{where}: a JSON {type(record).__name__}, not an object. Write one object per line.")
-    return record
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:

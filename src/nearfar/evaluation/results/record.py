@@ -177,7 +177,7 @@ def _list_parser(inner: Any) -> Parser:
 
 
 def _union_parser(kinds: tuple[Any, ...]) -> Parser:
-    """Null or a value; or one of several records, told apart by their field ``kind``."""
+    """Null or a value; or one of several records, distinguished by their field ``kind``."""
     others = [kind for kind in kinds if kind is not NoneType]
     nullable = len(others) < len(kinds)
     parse_other = parser_of(others[0]) if len(others) == 1 else _tagged_parser(others)

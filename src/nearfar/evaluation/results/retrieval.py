@@ -42,7 +42,9 @@ class RetrievalScores(Record):
         return self.measures.get(name)
 
     def problem(self) -> InvalidValueError | None:
-        """A main measure without a score, or not one value for each query."""
+        """No queries, a main measure without a score, or not one value for each query."""
+        if self.queries < 1:
+            return InvalidValueError("is below 1", "queries")
         if self.main not in self.measures:
             return InvalidValueError(f"has no {self.main!r}, the main measure", "measures")
         for measure in self.measures:
