@@ -95,6 +95,7 @@ def evaluate(
                 "training_seed": training_seed,
                 **retrieval_settings,
                 **({"held_out": {"source": held_out.source, "digest": held_out.digest}} if held_out else {}),
+                **opened.prompts,
             },
             provenance=provenance(),
             tasks={},
