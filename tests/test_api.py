@@ -28,6 +28,7 @@ COMMANDS = {
     "geometry": "GeometryConfig",
     "predict": "PredictConfig",
     "report": "ReportConfig",
+    "search": "SearchConfig",
 }
 """Commands whose settings are keywords -> the class of the settings."""
 

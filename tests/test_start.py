@@ -34,6 +34,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("encode tiny --input texts.txt --output vectors.parquet", {*MODEL, "pyarrow"}),
     ),
     (
+        ("search dog --model normalized --input texts.txt", MODEL),
         ("predict classifier --input texts.txt --output labels.tsv", MODEL),
         ("evaluate tiny --pairs pairs.tsv --resamples 10", MODEL),
         ("evaluate tiny --retrieval anchors.tsv --resamples 10", MODEL),

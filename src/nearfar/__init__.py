@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nearfar.commands.geometry.command import geometry
     from nearfar.commands.predict import predict
     from nearfar.commands.report.command import report
+    from nearfar.commands.search.command import search
     from nearfar.commands.train.command import train
     from nearfar.config import (
         AugmentConfig,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
         ReportConfig,
         SbertConfig,
         SclConfig,
+        SearchConfig,
         SgConfig,
         SgOpt1Config,
         SgOpt2Config,
@@ -77,6 +79,7 @@ _MODULES = {
     "predict": "commands.predict",
     "register_method": "registry",
     "report": "commands.report.command",
+    "search": "commands.search.command",
     "train": "commands.train.command",
 }
 """Name -> its module in nearfar; all other names are in nearfar.config."""
@@ -106,6 +109,7 @@ __all__ = [
     "ReportConfig",
     "SbertConfig",
     "SclConfig",
+    "SearchConfig",
     "SgConfig",
     "SgOpt1Config",
     "SgOpt2Config",
@@ -127,6 +131,7 @@ __all__ = [
     "predict",
     "register_method",
     "report",
+    "search",
     "train",
 ]
 

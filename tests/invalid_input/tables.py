@@ -49,6 +49,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "geometry": ("scored", "geometry tiny --output space --task pairs.tsv --labelled labelled.tsv --pairs FILE"),
     "encode": ("sentences", "encode tiny --output v.npy --column text --input FILE"),
     "predict": ("sentences", "predict classifier --output p.tsv --input FILE"),
+    "search": ("sentences", "search dog --model tiny --column text --input FILE"),
+    "search queries": ("sentences", "search --model tiny --input texts.txt --query-column text --queries FILE"),
 }
 """Reader -> the kind of rows that it reads, and a command that reads FILE."""
 

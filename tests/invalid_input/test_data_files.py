@@ -75,6 +75,7 @@ SPECIAL_FILE_READERS = {reader: (argv, ".tsv") for reader, (_, argv) in COMMANDS
     "lines": ("train simcse-unsup --model nowhere --evaluate-on pairs.tsv --output new --data FILE", ".txt"),
     "encode lines": ("encode tiny --output v.npy --input FILE", ".txt"),
     "predict lines": ("predict classifier --output p.tsv --input FILE", ".txt"),
+    "search lines": ("search dog --model tiny --input FILE", ".txt"),
     "translate": ("back-translate --output t.tsv --input FILE", ".txt"),
     "compare": ("compare result.json FILE", ".json"),
     "report": ("report FILE --output page.html", ".json"),

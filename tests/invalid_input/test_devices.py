@@ -18,6 +18,7 @@ COMMANDS = {
     "finetune study": f"finetune nowhere.tsv {RUN} --samples 2 --sample-size 4",
     "predict": "predict nowhere --input nowhere.txt --output out.tsv",
     "encode": "encode nowhere --input nowhere.txt --output out.npy",
+    "search": "search dog --model nowhere --input nowhere.tsv",
     "encode in processes": "encode nowhere --input nowhere.txt --output out.npy --processes 2",
     "evaluate": "evaluate nowhere --tasks nowhere.tsv",
     "evaluate a baseline": "evaluate wk:nowhere --tasks nowhere.tsv",

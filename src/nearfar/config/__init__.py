@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         unknown_name_message,
     )
     from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, split_list
+    from nearfar.config.search import SearchConfig
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
     from nearfar.config.values import Settings, flag, format_value
     from nearfar.config.verbs import (
@@ -45,6 +46,7 @@ _EXPORTS_BY_MODULE = {
     "config.bounds": "Cap File",
     "config.files": "build check_keys dump_toml load_toml method_of unknown_name_message",
     "config.finetune": "FinetuneConfig FinetuneStudyConfig split_list",
+    "config.search": "SearchConfig",
     "config.training": "RunConfig TrainConfig parse_seeds",
     "config.values": "Settings flag format_value",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
@@ -80,6 +82,7 @@ __all__ = [
     "RunConfig",
     "SbertConfig",
     "SclConfig",
+    "SearchConfig",
     "Settings",
     "SgConfig",
     "SgOpt1Config",
