@@ -65,7 +65,7 @@ def nearest(
         return Neighbours(ids, found)
     for start in range(0, len(queries), query_block):
         block = slice(start, start + query_block)
-        best = _search(_tensor(queries[block], "query", start, device), documents, k, document_block, on_block)
+        best = _search(finite_block(queries[block], "query", start, device), documents, k, document_block, on_block)
         ids[block], found[block] = best.ids, best.scores
     return Neighbours(ids, found)
 
@@ -86,7 +86,7 @@ def _search(
     best = torch.empty((len(queries), 0), dtype=torch.float32, device=queries.device)
     products = torch.empty(0, device=queries.device)
     for start in range(0, len(documents), document_block):
-        block = _tensor(documents[start : start + document_block], "document", start, queries.device)
+        block = finite_block(documents[start : start + document_block], "document", start, queries.device)
         if products.shape != (len(queries), len(block)):
             products = torch.empty((len(queries), len(block)), device=queries.device)
         scores = torch.mm(queries, block.T, out=products)
@@ -111,7 +111,7 @@ def _above(scores: Tensor, limits: Tensor, *, most: int) -> tuple[Tensor, Tensor
 
     None if a row has more than ``most`` of them: sorting such rows as a whole is not slower.
     """
-    places = _nonzero(scores > limits)
+    places = nonzero(scores > limits)
     rows = places // scores.shape[1]
     counts = torch.bincount(rows, minlength=len(scores))
     width = int(counts.max())
@@ -125,7 +125,7 @@ def _above(scores: Tensor, limits: Tensor, *, most: int) -> tuple[Tensor, Tensor
     return found, positions
 
 
-def _nonzero(mask: Tensor) -> Tensor:
+def nonzero(mask: Tensor) -> Tensor:
     """The flat positions of the true values, in order; NumPy finds them several times faster than torch on a CPU."""
     if mask.device.type == "cpu":
         return torch.from_numpy(np.flatnonzero(mask.numpy()))
@@ -140,7 +140,7 @@ def _first_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """
     values, positions = torch.topk(scores, k, dim=1)
     reached = scores >= values[:, -1:]
-    if len(_nonzero(reached)) > values.numel():
+    if len(nonzero(reached)) > values.numel():
         tied = reached.sum(dim=1) > k
         order = torch.argsort(scores[tied], dim=1, descending=True, stable=True)[:, :k]
         positions[tied] = order
@@ -151,7 +151,12 @@ def _first_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values.gather(1, order), positions.gather(1, order)
 
 
-def _tensor(vectors: np.ndarray, what: str, start: int, device: str | torch.device) -> Tensor:
+def finite_block(vectors: np.ndarray, what: str, start: int, device: str | torch.device) -> Tensor:
+    """A copy of consecutive vectors in float32 on ``device``; ``start`` is the position of the first.
+
+    Raises:
+        NearfarError: a vector is not finite; the message calls it ``what`` and gives its position.
+    """
     block = torch.from_numpy(np.array(vectors, dtype=np.float32)).to(device)
     if not block.sum().isfinite():  # fast; it may also overflow
         finite = block.isfinite().all(dim=1)
