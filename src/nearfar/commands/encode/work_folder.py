@@ -113,7 +113,8 @@ class WorkFolder:
     def arrays(self, name: str, compute: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
         """Arrays from ``NAME.npz`` in the folder; computed and saved if the file is missing or cannot be read."""
         file = self.path / f"{name}.npz"
-        with suppress(ValueError, OSError, EOFError, KeyError, BadZipFile), np.load(file) as saved:
+        with suppress(ValueError, OSError, EOFError, KeyError, BadZipFile), file.open("rb") as stream:
+            saved = np.load(stream)
             return {key: saved[key] for key in saved.files}
         found = dict(compute())
         self.save(name, found)
