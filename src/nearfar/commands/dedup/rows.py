@@ -78,9 +78,9 @@ def copy_rows(source: Path, target: Path, lines: Sequence[int] | np.ndarray, sta
         if kind == ".parquet":
             _copy_parquet(source, target, lines)
             return
-        has_header = kind.removesuffix(".gz") in (".tsv", ".csv")
+        wanted, rows = set(map(int, lines)), set(map(int, starts))
         with _open(source, kind, "rb") as reader, _open(target, kind, "wb") as writer:
-            writer.writelines(_kept(reader, set(map(int, lines)), set(map(int, starts)), header=has_header))
+            writer.writelines(_kept(reader, wanted, rows, kind.removesuffix(".gz")))
 
 
 def _open(file: Path, kind: str, mode: str) -> BinaryIO:
@@ -89,13 +89,14 @@ def _open(file: Path, kind: str, mode: str) -> BinaryIO:
     return cast(BinaryIO, gzip.open(file, mode))
 
 
-def _kept(reader: BinaryIO, lines: set[int], starts: set[int], *, header: bool) -> Iterator[bytes]:
-    """The lines before the first row if there is a header, and the lines of the rows to keep."""
-    keep = header
+def _kept(reader: BinaryIO, lines: set[int], starts: set[int], kind: str) -> Iterator[bytes]:
+    """The lines before the first row of a TSV or CSV file, its header, and the lines of the rows to keep."""
+    first = min(starts)
+    keep = False
     for number, line in enumerate(reader, 1):
-        if number in starts:
+        if number in starts or kind != ".csv":  # a CSV row may continue on the next line
             keep = number in lines
-        if keep:
+        if keep or (number < first and kind in (".tsv", ".csv")):
             yield line if line.endswith(b"\n") else line + b"\n"
 
 
