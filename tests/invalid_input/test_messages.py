@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from nearfar.commands.train import command as training
+from nearfar.commands.train.dev import dev_evaluation
 from nearfar.config import SclConfig
 from nearfar.data.sts import load_pairs
 from nearfar.types import NearfarError
@@ -61,7 +61,7 @@ def test_the_error_for_collapsed_weights_does_not_blame_the_dev_file(
     config = SclConfig(output="x", evaluate_on="pairs.tsv")
 
     def evaluation(good_calls: int) -> Any:
-        return training._evaluation(Collapsing(good_calls), load_pairs("pairs.tsv"), config, Console(quiet=True))  # type: ignore[arg-type]
+        return dev_evaluation(Collapsing(good_calls), load_pairs("pairs.tsv"), config, Console(quiet=True))  # type: ignore[arg-type]
 
     evaluate = evaluation(2)
     evaluate()

@@ -62,7 +62,7 @@ def read_file(path: Path, columns: Sequence[str]) -> Rows:
 
     """
     check_file(path)
-    reader = _READERS.get(_extension(path))
+    reader = _READERS.get(extension(path))
     if reader is None:
         raise NearfarError(f"{path}: unknown extension. Files with columns end in {', '.join(EXTENSIONS)}.")
     return reader(path, columns)
@@ -84,17 +84,17 @@ def read_lines(path: Path, *, keep_blank: bool = False) -> Iterator[tuple[Locati
 
 def is_plain_text(path: Path) -> bool:
     """Whether ``path`` has an extension of plain text, for :func:`read_lines`."""
-    return _extension(path) in PLAIN_TEXT
+    return extension(path) in PLAIN_TEXT
 
 
 def is_known(path: Path) -> bool:
     """Whether ``path`` has an extension that :func:`read_file` reads."""
-    return _extension(path) in _READERS
+    return extension(path) in _READERS
 
 
 def stem(path: Path) -> str:
     """Return the file name without its format extension: ``dev`` for ``sets/dev.tsv.gz``."""
-    return path.name[: -len(_extension(path))] if is_known(path) else path.name
+    return path.name[: -len(extension(path))] if is_known(path) else path.name
 
 
 def column_indices(names: Sequence[str], columns: Sequence[str], where: object) -> list[int]:
@@ -118,7 +118,8 @@ def _printable(name: str) -> str:
     return name[:40] if name[:40].isprintable() else repr(name[:40])
 
 
-def _extension(path: Path) -> str:
+def extension(path: Path) -> str:
+    """Return the extension of the format in lower case, with .gz: ``.tsv.gz``."""
     suffixes = [suffix.lower() for suffix in path.suffixes[-2:]]
     return "".join(suffixes) if suffixes[-1:] == [".gz"] else "".join(suffixes[-1:])
 
@@ -126,7 +127,7 @@ def _extension(path: Path) -> str:
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
     # Split only at \n and decode line by line, so that an error names the line, and a stray \r stays in its field.
     try:
-        with gzip.open(path) if _extension(path).endswith(".gz") else path.open("rb") as file:
+        with gzip.open(path) if extension(path).endswith(".gz") else path.open("rb") as file:
             for number, line in enumerate(iter(partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
                 if len(line) > MAX_LINE_BYTES:
                     raise NearfarError(
@@ -145,13 +146,15 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
         raise NearfarError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from None
 
 
-def _tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+def tsv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the line number and the fields of each line of a TSV file, its header first."""
     for number, line in _lines(path):
         if line.strip("\r\n"):
             yield number, line.removesuffix("\n").removesuffix("\r").split("\t")
 
 
-def _csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+def csv_records(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Yield the first line number and the fields of each record of a CSV file, its header first."""
     # Applies to the whole process. Python's default, 131,072 characters, is too low for long documents.
     csv.field_size_limit(MAX_LINE_BYTES)
     # strict: an unclosed quote would otherwise silently swallow the rest of the file.
@@ -185,14 +188,15 @@ def _read_delimited(
 
 
 def _read_tsv(path: Path, columns: Sequence[str]) -> Rows:
-    return _read_delimited(path, columns, _tsv_records)
+    return _read_delimited(path, columns, tsv_records)
 
 
 def _read_csv(path: Path, columns: Sequence[str]) -> Rows:
-    return _read_delimited(path, columns, _csv_records)
+    return _read_delimited(path, columns, csv_records)
 
 
-def _read_json_lines(path: Path, columns: Sequence[str]) -> Rows:
+def json_records(path: Path) -> Iterator[tuple[Location, dict[str, Any]]]:
+    """Yield the location and the object of each line of a JSON lines file."""
     empty = True
     for number, line in _lines(path):
         if not line.strip():
@@ -205,10 +209,15 @@ def _read_json_lines(path: Path, columns: Sequence[str]) -> Rows:
             raise NearfarError(f"{where}: not a JSON object: {why}. Write one object per line.") from None
         if not isinstance(record, dict):
             raise NearfarError(f"{where}: a JSON {type(record).__name__}, not an object. Write one object per line.")
-        column_indices(list(record), columns, where)
-        yield where, tuple(record[column] for column in columns)
+        yield where, record
     if empty:
         raise NearfarError(f"{path} is empty; each line should be a JSON object.")
+
+
+def _read_json_lines(path: Path, columns: Sequence[str]) -> Rows:
+    for where, record in json_records(path):
+        column_indices(list(record), columns, where)
+        yield where, tuple(record[column] for column in columns)
 
 
 def _read_parquet(path: Path, columns: Sequence[str]) -> Rows:

@@ -26,6 +26,8 @@ class NliData:
     """The location of each table and its number of rows, for display."""
     repaired: int
     """Number of fields whose control characters or irregular white space were replaced by single spaces."""
+    held_out: int = 0
+    """Number of rows that were taken out of ``rows``, to evaluate on."""
 
 
 def load_nli(

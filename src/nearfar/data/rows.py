@@ -37,6 +37,8 @@ class TextData:
     """Number of rows dropped: repeated sentences, pairs and triplets, and rows with the same text twice."""
     label_names: tuple[str, ...] = ()
     """The label names in the order of their numbers."""
+    held_out: int = 0
+    """Number of rows that were taken out of ``rows``, to evaluate on."""
 
 
 class Entry(NamedTuple):

@@ -96,6 +96,7 @@ def _fit_batch_size(config: TrainConfig, rows: Rows, context: BuildContext, *, m
     count = int(min(len(rows.rows), limit))
     number = "1 row" if count == 1 else f"{count:,} rows"
     where = f"{number} in {_names(config.data)}" + (f" (--limit {limit})" if count == limit else "")
+    where += f" that are not held out ({rows.held_out:,} are)" if rows.held_out else ""
     if count < min_rows:
         raise NearfarError(
             f"there {'is' if count == 1 else 'are'} {where}; {method_of(config)} contrasts rows with each other, and "

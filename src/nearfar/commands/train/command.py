@@ -4,13 +4,14 @@
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearfar.commands.train.prepare import load_dev_pairs, prepare, read_training_data
+from nearfar.commands.train.dev import dev_evaluation, load_dev_pairs
+from nearfar.commands.train.prepare import prepare, read_training_data
 from nearfar.commands.train.settings import resolve_config
 from nearfar.config import TrainConfig, dump_toml
 from nearfar.disk import path_errors
@@ -20,13 +21,9 @@ from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.precision import resolve_run_precision
 from nearfar.runs.records import read_run_info
-from nearfar.types import NearfarError, ScoredPair
 
 if TYPE_CHECKING:
     from rich.console import Console
-
-    from nearfar.encoder.encoder import Encoder
-    from nearfar.training.loop import Evaluation
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ def train(
             encoder=prepared.encoder,
             total_steps=prepared.total_steps,
             facts=prepared.facts,
-            evaluate=_evaluation(prepared.encoder, pairs, config, console),
+            evaluate=dev_evaluation(prepared.encoder, pairs, config, console),
             metric="spearman",
             evaluated_on="the dev pairs",
             settings=settings_files,
@@ -128,55 +125,6 @@ def train(
             markup=False,
         )
     return trained
-
-
-def _evaluation(
-    encoder: "Encoder", pairs: Sequence[ScoredPair], config: TrainConfig, console: "Console"
-) -> Callable[[], "Evaluation"]:
-    """A function that scores the encoder's current weights: Spearman in [-1, 1], and geometry.
-
-    It warns once if the embeddings have collapsed.
-    """
-    from nearfar.evaluation.geometry_measures import collapse_warning, geometry
-    from nearfar.evaluation.sts import evaluate_sts
-    from nearfar.training.loop import Evaluation
-
-    source = config.evaluate_on
-    places = {text: place for place, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair[:2]))}
-    near = 0.8 * max(pair.score for pair in pairs)
-    positives = [(places[first], places[second]) for first, second, score in pairs if score >= near]
-    warned: list[str] = []
-    scored_before: list[bool] = []
-
-    def evaluate() -> Evaluation:
-        vectors = encoder.encode(list(places), precision=config.precision, check_finite=False)
-        scored = evaluate_sts(
-            lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
-        )
-        if source in scored.unavailable:
-            raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
-        first, second = (vectors[[pair[side] for pair in positives]] for side in (0, 1))
-        measures = geometry(vectors, (first, second) if positives else None)
-        warning = collapse_warning(measures)
-        if warning and not warned:
-            warned.append(warning)
-            console.print(f"warning: {warning}", highlight=False, style="yellow")
-        estimate = scored.tasks[source].spearman.all
-        if estimate.score is None:
-            raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
-        return Evaluation(float(estimate.score) / 100, measures)
-
-    def evaluate_and_explain() -> Evaluation:
-        try:
-            found = evaluate()
-        except NearfarError as error:
-            if not scored_before:
-                raise
-            raise NearfarError(f"training diverged or collapsed; choose a lower --learning-rate. {error}") from error
-        scored_before.append(True)
-        return found
-
-    return evaluate_and_explain
 
 
 def _settings_files(config: TrainConfig) -> dict[str, str]:

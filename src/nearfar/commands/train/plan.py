@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.commands.train.command import check_folder
-from nearfar.commands.train.prepare import load_dev_pairs, prepare
+from nearfar.commands.train.dev import load_dev_pairs
+from nearfar.commands.train.prepare import prepare
 from nearfar.config import TrainConfig
 from nearfar.runs.precision import recorded_run_precision
 

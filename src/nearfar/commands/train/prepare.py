@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.config import TrainConfig
-from nearfar.data.paths import as_path, is_file
-from nearfar.types import NearfarError, ScoredPair
+from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,13 +15,6 @@ if TYPE_CHECKING:
     from nearfar.encoder.training_encoder import TrainingEncoder
     from nearfar.methods.build import Rows
     from nearfar.methods.mixture import Mixture
-
-
-_DEV_PAIRS_HINT = (
-    "\n  The dev set chooses the best step. Give a file with the columns score, sentence1 and sentence2 by "
-    "--evaluate-on FILE, use generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
-    "holds STS-B."
-)
 
 
 class TrainingData(NamedTuple):
@@ -140,13 +132,6 @@ def prepare(
     return PreparedRun(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge)
 
 
-def _is_file(spec: str) -> bool:
-    try:
-        return is_file(as_path(spec))
-    except NearfarError:
-        return False
-
-
 @contextmanager
 def _second_objective_errors(config: TrainConfig) -> Iterator[None]:
     """Prefix errors with the flag of the second objective."""
@@ -154,30 +139,6 @@ def _second_objective_errors(config: TrainConfig) -> Iterator[None]:
         yield
     except NearfarError as error:
         raise NearfarError(f"--second {config.second}: {error}") from error
-
-
-def load_dev_pairs(config: TrainConfig) -> list[ScoredPair]:
-    """The pairs of the dev set.
-
-    Raises:
-        NearfarError: they are missing or malformed, or no correlation is defined on them; it says how to name others.
-    """
-    from nearfar.data.sts import load_pairs
-    from nearfar.evaluation.correlation import undefined_reason
-
-    spec = config.evaluate_on
-    try:
-        pairs = load_pairs(spec)
-    except NearfarError as error:
-        raise NearfarError(f"--evaluate-on: {error}{'' if _is_file(spec) else _DEV_PAIRS_HINT}") from error
-    gold = [pair.score for pair in pairs]
-    texts = {text for pair in pairs for text in pair[:2]}
-    reason = undefined_reason(gold, gold) or ("all texts are equal" if len(texts) < 2 else None)
-    if reason is not None:
-        raise NearfarError(
-            f"{spec}: no correlation to choose the best step by: {reason}. Name other pairs by --evaluate-on."
-        )
-    return pairs
 
 
 def _no_merge() -> None:

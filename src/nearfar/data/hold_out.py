@@ -1,0 +1,284 @@
+"""Split training rows into rows to train on and held-out rows, so that no text is on both sides.
+
+Rows that share a text, as :func:`nearfar.data.fingerprints.normalize_for_hash` normalises it, are connected, and
+connected rows stay together. Which groups are held out depends on the texts alone, not on their order or a run's seed,
+so that all seeds and methods that train on the same rows hold out the same ones. Half of the held-out anchors are the
+dev part, which chooses the best step, the others the test part.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.data.fingerprints import Hashes, combine_hashes, text_hashes
+from nearfar.data.held_out import COLUMNS, DEV, TEST, HeldOut, Kind, Part
+from nearfar.data.nli import NliData
+from nearfar.data.rows import TextData
+from nearfar.data.sources import normalize_whitespace
+from nearfar.types import ENTAILMENT, LABEL_NAMES, NearfarError
+
+Rows: TypeAlias = NliData | TextData
+SEED = 0
+"""Seed of the choice of groups, of all runs."""
+SHARE, AT_LEAST, AT_MOST, LARGEST_SHARE = 0.05, 50, 1000, 0.2
+"""The default: 5% of the anchors, at least 50 and at most 1,000, but never more than a fifth."""
+FEWEST = 10
+"""Number of anchors below which nothing is held out by default, because they measure nothing."""
+FEW = 100
+"""Number of held-out anchors below which a warning says that intervals are wide."""
+MAX_TRAINING_ROWS = 20_000
+"""Maximum number of training rows among which held-out rows are searched for."""
+_ADVICE = "Name a dev set by --evaluate-on, or hold out nothing by --hold-out 0."
+
+
+class _Groups(NamedTuple):
+    """Groups of connected rows."""
+
+    of_rows: NDArray[np.int64]
+    """The group of each row (rows,)."""
+    keys: Hashes
+    """A hash of each group (groups,), by which groups are ordered at random."""
+
+
+class Split(NamedTuple):
+    """Rows to train on, and the held-out rows."""
+
+    rows: Rows
+    held_out: HeldOut
+    facts: list[str]
+    """What was held out, in sentences."""
+
+
+def kind_of(rows: Rows) -> Kind | None:
+    """What held-out rows of this type are; None for plain sentences, and for rows without a measure."""
+    if isinstance(rows, NliData):
+        return "nli"
+    width = len(rows.rows[0])
+    if rows.targets is None:
+        return None if width == 1 else "pairs"
+    if width == 1:
+        return "labelled"
+    return "scored" if width == 2 and not rows.label_names else None
+
+
+def hold_out(rows: Rows, size: float | None = None, *, source: str = "the data") -> Split:
+    """Split ``rows``. ``size`` is a share (0 to 0.5) or a number of anchors; None for the default (:data:`SHARE`).
+
+    An anchor is a distinct first text of pairs and triplets, a distinct premise with an entailment, a distinct labelled
+    text, or a scored pair. Hard negatives do not connect rows: a training row whose negative is a held-out text is left
+    out instead. Of each label, two texts remain.
+
+    Raises:
+        NearfarError: too few anchors, or rows that are connected so much that too few can be held out.
+    """
+    kind = kind_of(rows)
+    if kind is None:
+        raise NearfarError(f"{source}: these rows have no positives, labels or scores, so none can be held out.")
+    linked = _linked_texts(rows, kind)
+    anchors = _anchors(rows, kind, linked)
+    total = len(np.unique(anchors[anchors >= 0]))
+    wanted = _number(total, size, source=source)
+    parts, chosen, largest = _choose(rows, kind, _groups(linked), anchors, wanted)
+    if chosen < min(wanted, FEWEST if size is None else 2):
+        raise NearfarError(
+            f"{source}: only {chosen} of {wanted} anchors can be held out, because rows share texts: the largest group "
+            f"of connected rows has {largest:,} of {total:,} anchors, and it must stay on one side. {_ADVICE}"
+        )
+    return _split(rows, kind, linked, parts, anchors, wanted=wanted, source=source)
+
+
+def without_texts(rows: Rows, held_out: HeldOut) -> Rows:
+    """The rows that have no text of the held-out rows; of a second objective's data."""
+    texts = [row[:2] for row in rows.rows] if isinstance(rows, NliData) else rows.rows
+    kept = ~_contain(texts, text_hashes(held_out.texts))
+    return rows if kept.all() else _take(rows, np.flatnonzero(kept))
+
+
+def _number(total: int, size: float | None, *, source: str) -> int:
+    """Number of anchors to hold out of ``total``."""
+    if size is None:
+        found = min(max(round(SHARE * total), AT_LEAST), AT_MOST, int(LARGEST_SHARE * total))
+        if found < FEWEST:
+            raise NearfarError(
+                f"{source}: {total} anchors are too few to hold out a fifth and to measure anything on it. {_ADVICE}"
+            )
+        return found
+    found = round(size * total) if size <= 0.5 else int(size)
+    if not 2 <= found <= total / 2:
+        raise NearfarError(
+            f"--hold-out {size:g}: {source} has {total:,} anchors; hold out from 2 to {total // 2:,} of them, or 0."
+        )
+    return found
+
+
+def _linked_texts(rows: Rows, kind: Kind) -> list[tuple[str, ...]]:
+    """The texts of each row by which it is connected with others: all but hard negatives."""
+    if isinstance(rows, NliData):
+        return [row[:2] for row in rows.rows]
+    return [row[:2] for row in rows.rows] if kind == "pairs" else rows.rows
+
+
+def _anchors(rows: Rows, kind: Kind, linked: Sequence[tuple[str, ...]]) -> NDArray[np.int64]:
+    """Number of each row's anchor; -1 for a row that measures nothing. Shape (rows,)."""
+    if kind == "scored":
+        return np.arange(len(linked))
+    found = np.unique(text_hashes(row[0] for row in linked), return_inverse=True)[1].astype(np.int64)
+    if isinstance(rows, NliData):
+        found[[row.label != ENTAILMENT for row in rows.rows]] = -1
+    return found
+
+
+def _groups(linked: Sequence[tuple[str, ...]]) -> _Groups:
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
+    width = len(linked[0])
+    hashes = np.stack([text_hashes(row[column] for row in linked) for column in range(width)])
+    distinct, places = np.unique(hashes, return_inverse=True)
+    places = places.reshape(hashes.shape)
+    edges = coo_array(
+        (np.ones(len(linked), dtype=np.int8), (places[0], places[-1])), shape=(len(distinct), len(distinct))
+    )
+    count, group_of_text = connected_components(edges, directed=False)
+    smallest = np.full(count, np.iinfo(np.uint64).max, dtype=np.uint64)
+    np.minimum.at(smallest, group_of_text, distinct)
+    return _Groups(group_of_text[places[0]].astype(np.int64), _shuffled(smallest))
+
+
+def _shuffled(hashes: Hashes) -> Hashes:
+    """Hashes of hashes: their order is random, and the same everywhere."""
+    return combine_hashes(hashes, np.full(len(hashes), SEED, dtype=np.uint64))
+
+
+def _choose(
+    rows: Rows, kind: Kind, groups: _Groups, anchors: NDArray[np.int64], wanted: int
+) -> tuple[list[Part | None], int, int]:
+    """The part of each row (None to train on), the number of held-out anchors, and the anchors of the largest group.
+
+    Groups are taken in the order of their keys, if they fit, and go to the part that has fewer anchors so far.
+    """
+    known = anchors >= 0
+    pairs = np.unique(np.stack([groups.of_rows[known], anchors[known]]), axis=1)
+    sizes = np.bincount(pairs[0], minlength=len(groups.keys))
+    labels, left = _labels(rows, groups.of_rows) if kind == "labelled" else ({}, Counter[int]())
+    counts: dict[Part, int] = {DEV: 0, TEST: 0}
+    part_of_group: dict[int, Part] = {}
+    for group in np.argsort(groups.keys, kind="stable").tolist():
+        size, chosen = int(sizes[group]), sum(counts.values())
+        if chosen == wanted:
+            break
+        own = labels.get(group, set())
+        if not 0 < size <= wanted - chosen or any(left[label] <= 2 for label in own):
+            continue
+        left.subtract(own)
+        part_of_group[group] = part = DEV if counts[DEV] <= counts[TEST] else TEST
+        counts[part] += size
+    parts = [part_of_group.get(group) for group in groups.of_rows.tolist()]
+    return parts, sum(counts.values()), int(sizes.max(initial=0))
+
+
+def _labels(rows: Rows, groups: NDArray[np.int64]) -> tuple[dict[int, set[int]], Counter[int]]:
+    """The labels of each group, which is one text, and the number of texts of each label."""
+    assert isinstance(rows, TextData)
+    assert rows.targets is not None
+    found: dict[int, set[int]] = {}
+    for group, label in zip(groups.tolist(), rows.targets, strict=True):
+        found.setdefault(group, set()).add(int(label))
+    return found, Counter(label for own in found.values() for label in own)
+
+
+def _split(
+    rows: Rows,
+    kind: Kind,
+    linked: Sequence[tuple[str, ...]],
+    parts: Sequence[Part | None],
+    anchors: NDArray[np.int64],
+    *,
+    wanted: int,
+    source: str,
+) -> Split:
+    held = np.array([part is not None for part in parts])
+    kept = ~held
+    hidden = text_hashes(text for row, is_held in zip(linked, held, strict=True) if is_held for text in row)
+    if kind == "pairs" and len(rows.rows[0]) == 3:
+        kept &= ~_contain([(str(row[2]),) for row in rows.rows], hidden)
+    numbers = {part: len(np.unique(anchors[[p == part for p in parts] & (anchors >= 0)])) for part in (DEV, TEST)}
+    fields = _fields(rows)
+    training = _take(rows, np.flatnonzero(kept))
+    held_out = HeldOut(
+        kind=kind,
+        columns=COLUMNS[kind][: len(fields[0])],
+        rows=[fields[row] for row in np.flatnonzero(held)],
+        parts=[part for part in parts if part is not None],
+        training=_sample(_candidates(training, kind)),
+        source=source,
+        seed=SEED,
+        training_rows=int(kept.sum()),
+        left_out=int((~kept & ~held).sum()),
+    )
+    what = "scored pairs" if kind == "scored" else "texts" if kind == "labelled" else "anchors"
+    facts = [
+        f"held out: {numbers[DEV]:,} {what} that choose the best step (dev), and {numbers[TEST]:,} that test the "
+        f"result; {len(held_out.rows):,} rows, {len(training.rows):,} rows to train on"
+    ]
+    if held_out.left_out:
+        facts.append(f"{held_out.left_out:,} rows are left out, because their negative is a held-out text")
+    if sum(numbers.values()) < wanted:
+        facts.append(f"{wanted:,} were to be held out; more do not fit, because rows share texts or labels are rare")
+    if sum(numbers.values()) < FEW:
+        facts.append("so few rows give a wide interval; --hold-out NUMBER holds out more")
+    return Split(training, held_out, facts)
+
+
+def _fields(rows: Rows) -> list[tuple[str, ...]]:
+    """The columns of each row as texts."""
+    if isinstance(rows, NliData):
+        return [(*_clean(row[:2]), LABEL_NAMES[row.label]) for row in rows.rows]
+    if rows.targets is None:
+        return [_clean(row) for row in rows.rows]
+    names = rows.label_names
+    written = [names[int(target)] if names else repr(float(target)) for target in rows.targets]
+    return [(*_clean(row), target) for row, target in zip(rows.rows, written, strict=True)]
+
+
+def _clean(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(normalize_whitespace, texts))
+
+
+def _candidates(training: Rows, kind: Kind) -> list[tuple[str, ...]]:
+    """Training rows among which held-out rows are searched for: positives, or labelled texts."""
+    if isinstance(training, NliData):
+        return [_clean((row.hypothesis,)) for row in training.rows if row.label == ENTAILMENT]
+    if kind == "pairs":
+        return [_clean((row[1],)) for row in training.rows]
+    return _fields(training) if kind == "labelled" else []
+
+
+def _sample(candidates: Sequence[tuple[str, ...]]) -> list[tuple[str, ...]]:
+    """Up to :data:`MAX_TRAINING_ROWS` distinct candidates, in a random order that depends on their texts alone."""
+    distinct = list(dict.fromkeys(candidates))
+    if not distinct:
+        return []
+    order = np.argsort(_shuffled(text_hashes(row[0] for row in distinct)), kind="stable")
+    return [distinct[place] for place in order[:MAX_TRAINING_ROWS]]
+
+
+def _contain(rows: Sequence[Sequence[str]], hashes: Hashes) -> NDArray[np.bool_]:
+    """Which rows have a text with one of the hashes. Shape (rows,)."""
+    found = [np.isin(text_hashes(row[column] for row in rows), hashes) for column in range(len(rows[0]))]
+    return np.logical_or.reduce(found)
+
+
+def _take(rows: Rows, places: NDArray[np.int64]) -> Rows:
+    """The rows at some places, in their order."""
+    kept = [rows.rows[place] for place in places]
+    if isinstance(rows, NliData):
+        tally = Counter(row.label for row in kept)
+        counts = {name: tally[label] for label, name in enumerate(LABEL_NAMES)}
+        return replace(rows, rows=kept, counts=counts, held_out=len(rows.rows) - len(kept))
+    targets = None if rows.targets is None else [rows.targets[place] for place in places]
+    return replace(rows, rows=kept, targets=targets, held_out=len(rows.rows) - len(kept))

@@ -1,0 +1,107 @@
+"""The rows that a run holds out, in its folder: ``held_out/``.
+
+- ``held_out.json``: kind, counts, seed, source and digest, written last;
+- ``rows.tsv``: the held-out rows, with the column ``part`` (dev or test) and the columns of their kind;
+- ``training.tsv``: the training rows among which they are searched for: positives (``text``), or labelled texts;
+- ``before-after.json``: the comparison on the test part after training (:mod:`nearfar.commands.train.after`).
+"""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from nearfar.data.files import read_file
+from nearfar.data.held_out import COLUMNS, DEV, TEST, HeldOut, Part
+from nearfar.disk import path_errors, read_json
+from nearfar.types import NearfarError
+
+FOLDER = "held_out"
+SUMMARY, ROWS, TRAINING, COMPARISON = "held_out.json", "rows.tsv", "training.tsv", "before-after.json"
+TASK = "held-out"
+"""The name of the task in results."""
+_FORMAT = 1
+
+
+def held_out_files(held_out: HeldOut) -> dict[str, str]:
+    """The files of held-out rows: name below the run folder -> text, the summary last."""
+    parts: tuple[Part, Part] = (DEV, TEST)
+    rows = [(part, *row) for part, row in zip(held_out.parts, held_out.rows, strict=True)]
+    summary = {
+        "format": _FORMAT,
+        "kind": held_out.kind,
+        "metric": held_out.metric,
+        "columns": held_out.columns,
+        "source": held_out.source,
+        "seed": held_out.seed,
+        "anchors": {part: held_out.anchors(part) for part in parts},
+        "rows": {part: held_out.parts.count(part) for part in parts},
+        "training_rows": held_out.training_rows,
+        "candidates": len(held_out.training),
+        "left_out": held_out.left_out,
+        "digest": held_out.digest,
+    }
+    files = {ROWS: _table(("part", *held_out.columns), rows)}
+    if held_out.training:
+        files[TRAINING] = _table(_training_columns(held_out.kind), held_out.training)
+    files[SUMMARY] = json.dumps(summary, indent=1, ensure_ascii=False) + "\n"
+    return {f"{FOLDER}/{name}": text for name, text in files.items()}
+
+
+def has_held_out(run: str | Path) -> bool:
+    """Whether a folder is a run that holds out rows."""
+    return (Path(run) / FOLDER / SUMMARY).is_file()
+
+
+@path_errors()
+def load_held_out(run: str | Path) -> HeldOut:
+    """The rows that a run holds out.
+
+    Raises:
+        NearfarError: it holds out none, or a file is missing or damaged.
+    """
+    folder = Path(run) / FOLDER
+    again = f"Restore the folder {folder}, or train again."
+    if not (folder / SUMMARY).is_file():
+        raise NearfarError(
+            f"{run}: is not a run that holds out rows (no {FOLDER}/{SUMMARY}). nearfar train holds out rows unless "
+            "--evaluate-on or --hold-out 0 is given."
+        )
+    summary = read_json(folder / SUMMARY, otherwise=again)
+    try:
+        kind, columns = summary["kind"], tuple(summary["columns"])
+        if columns not in (COLUMNS[kind], COLUMNS[kind][:2]):
+            raise ValueError(f"the columns {', '.join(columns)}")
+        rows = _read(folder / ROWS, ("part", *columns))
+        held_out = HeldOut(
+            kind=kind,
+            columns=columns,
+            rows=[row[1:] for row in rows],
+            parts=[{DEV: DEV, TEST: TEST}[row[0]] for row in rows],
+            training=_read(folder / TRAINING, _training_columns(kind)) if summary["candidates"] else [],
+            source=str(summary["source"]),
+            seed=int(summary["seed"]),
+            training_rows=int(summary["training_rows"]),
+            left_out=int(summary["left_out"]),
+        )
+        if len(held_out.training) != summary["candidates"]:
+            raise ValueError(f"{TRAINING} does not have {summary['candidates']} rows")
+        if held_out.digest != summary["digest"]:
+            raise ValueError(f"{ROWS} does not have the digest of {SUMMARY}")
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise NearfarError(f"{folder}: is damaged ({error}). {again}") from error
+    except NearfarError as error:
+        raise NearfarError(f"{error} {again}") from error
+    return held_out
+
+
+def _training_columns(kind: str) -> tuple[str, ...]:
+    return COLUMNS["labelled"] if kind == "labelled" else ("text",)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "".join("\t".join(row) + "\n" for row in (columns, *rows))
+
+
+def _read(file: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:
+    return [values for _, values in read_file(file, columns)]
