@@ -35,6 +35,12 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
     ),
     (
         ("predict classifier --input texts.txt --output labels.tsv", MODEL),
+        (
+            "mine --model tiny --data nli.tsv --anchor-column premise --positive-column hypothesis --relative-margin none "
+            "--output mined.tsv",
+            MODEL,
+        ),
+        ("dedup --model tiny --input texts.txt --output kept.txt --threshold 0.9", MODEL),
         ("evaluate tiny --pairs pairs.tsv --resamples 10", MODEL),
         ("back-translate --input texts.txt --output bt.tsv --forward there --backward there --max-length 8", MODEL),
         ("finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 --output run", MODEL),

@@ -105,9 +105,11 @@ def _copy_parquet(source: Path, target: Path, rows: Sequence[int] | np.ndarray) 
     import pyarrow.parquet
 
     wanted, start = np.sort(np.asarray(rows)) - 1, 0
-    with pyarrow.parquet.ParquetFile(source) as file:
-        with pyarrow.parquet.ParquetWriter(target, file.schema_arrow) as writer:
-            for batch in file.iter_batches():
-                inside = wanted[(wanted >= start) & (wanted < start + batch.num_rows)] - start
-                writer.write_batch(batch.take(pyarrow.array(inside)))
-                start += batch.num_rows
+    with (
+        pyarrow.parquet.ParquetFile(source) as file,
+        pyarrow.parquet.ParquetWriter(target, file.schema_arrow) as writer,
+    ):
+        for batch in file.iter_batches():
+            inside = wanted[(wanted >= start) & (wanted < start + batch.num_rows)] - start
+            writer.write_batch(batch.take(pyarrow.array(inside)))
+            start += batch.num_rows

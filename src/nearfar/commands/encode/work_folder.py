@@ -183,6 +183,7 @@ def check_new(outputs: Mapping[str, Path], *, resume: bool, overwrite: bool) -> 
 @contextmanager
 def progress_bar(what: str, total: int, unit: str, *, shown: bool) -> Iterator[Callable[[int], None]]:
     """A progress bar with rate and remaining time; yields a function that advances it by a number of units."""
+    from rich.console import Console
     from rich.progress import (
         BarColumn,
         MofNCompleteColumn,
@@ -199,7 +200,9 @@ def progress_bar(what: str, total: int, unit: str, *, shown: bool) -> Iterator[C
             return Text("" if task.speed is None else f"{task.speed:,.0f} {unit}/s")
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, disable=not shown, speed_estimate_period=120) as bar:
+    console = Console()
+    hidden = not shown or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=120) as bar:
         task = bar.add_task(what, total=total)
         yield lambda count: bar.advance(task, count)
 
