@@ -36,8 +36,8 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
     (
         ("predict classifier --input texts.txt --output labels.tsv", MODEL),
         (
-            "mine --model tiny --data nli.tsv --anchor-column premise --positive-column hypothesis --relative-margin none "
-            "--output mined.tsv",
+            "mine --model tiny --data nli.tsv --anchor-column premise --positive-column hypothesis "
+            "--relative-margin none --output mined.tsv",
             MODEL,
         ),
         ("dedup --model tiny --input texts.txt --output kept.txt --threshold 0.9", MODEL),

@@ -26,6 +26,8 @@ from nearfar.runtime.versions import __version__
 from nearfar.types import NearfarError
 
 COLUMNS, SCORE_COLUMNS = ("anchor", "positive", "negative"), ("positive_score", "negative_score")
+_ROWS = 2**14
+"""Number of pairs whose triplets are in memory at once."""
 _WORDS = {
     "model_files": "the model's weights or settings",
     "pairs": "the pairs of --data",
@@ -91,7 +93,7 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
         mined = search(work, encoder, candidates, config, progress=progress)
         result = _summarise(candidates, mined, config)
         names = (*COLUMNS, *(SCORE_COLUMNS if config.with_scores else ()))
-        rows = (row[: len(names)] for row in _triplets(candidates, mined))
+        rows = (row[: len(names)] for row in list_triplets(candidates, mined))
         write_table(work.path / "triplets", output.suffix, names, rows)
         content = {"nearfar": __version__, "settings": asdict(config), **result.to_dict()}
         write_text(work.path / "summary", json.dumps(content, indent=1, ensure_ascii=False) + "\n")
@@ -104,15 +106,24 @@ def summary_file(output: str | Path) -> Path:
     return Path(f"{output}.summary.json")
 
 
-def _triplets(candidates: Candidates, mined: Mined) -> Iterator[Triplet]:
+def list_triplets(candidates: Candidates, mined: Mined) -> Iterator[Triplet]:
     """The rows of the output, in the order of the pairs, nearest negative first."""
     anchors, documents = candidates.anchors, candidates.documents
-    places = zip(candidates.anchor_of, candidates.positive_of, mined.positive_scores, strict=True)
-    for anchor, positive, score in places:
-        for negative, own in zip(mined.ids[anchor], mined.scores[anchor], strict=True):
-            if negative >= 0:
-                texts = (anchors[anchor], documents[positive], documents[negative])
-                yield Triplet(*texts, round(float(score), 6), round(float(own), 6))
+    for start in range(0, len(mined.positive_scores), _ROWS):
+        part = slice(start, start + _ROWS)
+        own = candidates.anchor_of[part]
+        for anchor, positive, score, ids, scores in zip(
+            own.tolist(),
+            candidates.positive_of[part].tolist(),
+            mined.positive_scores[part].tolist(),
+            mined.ids[own].tolist(),
+            mined.scores[own].tolist(),
+            strict=True,
+        ):
+            for negative, negative_score in zip(ids, scores, strict=True):
+                if negative >= 0:
+                    texts = (anchors[anchor], documents[positive], documents[negative])
+                    yield Triplet(*texts, round(score, 6), round(negative_score, 6))
 
 
 def _summarise(candidates: Candidates, mined: Mined, config: MineConfig) -> MiningResult:
@@ -133,7 +144,8 @@ def _summarise(candidates: Candidates, mined: Mined, config: MineConfig) -> Mini
         )
     scores = mined.scores[candidates.anchor_of]
     chosen = quantile_rows(scores[np.isfinite(scores)])
-    shown = {number: row for number, row in enumerate(_triplets(candidates, mined)) if number in set(chosen)}
+    wanted = set(chosen)
+    shown = {number: row for number, row in enumerate(list_triplets(candidates, mined)) if number in wanted}
     return MiningResult(
         pairs=len(found),
         anchors=len(candidates.anchors),
