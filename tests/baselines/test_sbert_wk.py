@@ -11,7 +11,7 @@ import torch
 from nearfar import Encoder, NearfarError
 from nearfar.baselines import sbert_wk
 from nearfar.baselines.sbert_wk import SbertWk, distance_of_last, layer_cosines, sentence_vectors, unify_layers
-from nearfar.encoder import encoder as encoder_module
+from nearfar.encoder import token_batches
 from nearfar.encoder.length_groups import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
 from tests.baselines import reference_sbert_wk
@@ -87,7 +87,7 @@ def test_equal_layers_and_texts_whose_layers_do_not_change_are_averaged() -> Non
 @pytest.mark.parametrize("architecture", ["bert", "mpnet", "modernbert"])
 def test_an_encoder_text_by_text(architecture: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = Encoder.from_pretrained(save_tiny(tmp_path, architecture)).train()
-    monkeypatch.setattr(encoder_module, "TOKENS_PER_BATCH", 31)
+    monkeypatch.setattr(token_batches, "TOKENS_PER_BATCH", 31)
     monkeypatch.setattr(sbert_wk, "TOKENS_AT_ONCE", 7)
     vectors = SbertWk(encoder, layer_start=0)(TEXTS)
     assert encoder.training

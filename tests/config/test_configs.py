@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from nearfar.cli import main
+from nearfar.cli.parsing import parse
 from nearfar.commands.train.second_objective import second_objective_config
 from nearfar.config import (
     FINETUNE,
@@ -23,6 +24,7 @@ from nearfar.config import (
     FinetuneConfig,
     FinetuneStudyConfig,
     GeometryConfig,
+    InfoNceConfig,
     PredictConfig,
     RegressionConfig,
     ReportConfig,
@@ -257,6 +259,7 @@ KINDS = [
     EncodeConfig,
     PredictConfig,
     GeometryConfig,
+    InfoNceConfig,
     ReportConfig,
     BackTranslateConfig,
 ]
@@ -283,7 +286,8 @@ def test_every_setting_has_bounds_and_refuses_other_types(config_class: type[Set
                 with pytest.raises(NearfarError, match=f"^{flagged} .*: must be true or false"):
                     make(config_class, **{name: value})
         else:
-            for value in (True, 3, "", "  ", ["", "a"], {"a": 1}):
+            empty = () if known.may_be_empty else ("",)
+            for value in (True, 3, *empty, "  ", ["", "a"], {"a": 1}):
                 with pytest.raises(NearfarError, match=f"^{flagged} .*: must "):
                     make(config_class, **{name: value})
 
@@ -365,3 +369,16 @@ def test_many_epochs_are_not_iterated_when_max_steps_is_small(folder: Path, monk
     flags = "--output x --model tiny --data nli.tsv --evaluate-on dev.tsv --batch-size 10 --dry-run".split()
     assert main(["train", "scl", *flags, *"--epochs 100000 --max-steps 20 --accumulate 2".split()]) == 0
     assert len(epochs_iterated) < 10
+
+
+def test_a_prompt_may_be_empty_and_keeps_its_spaces(tmp_path: Path) -> None:
+    given = InfoNceConfig(output="x", data=("a",), query_prompt="query: ", document_prompt="", prompt="a\nb: ")
+    (tmp_path / "config.toml").write_text(dump_toml(given))
+    kind, values = load_toml(tmp_path / "config.toml")
+    assert build(kind, values, source="config.toml") == given
+    parsed, _ = parse(EncodeConfig, ["--input", "a", "--output", "b", "--prompt", ""], prog="nearfar encode")
+    assert parsed.prompt == ""
+    parsed, _ = parse(EncodeConfig, ["--input", "a", "--output", "b", "--prompt", "query: "], prog="nearfar encode")
+    assert parsed.prompt == "query: "
+    with pytest.raises(NearfarError, match="--prompt ' ': must not be empty"):
+        EncodeConfig(input="a", output="b", prompt=" ")

@@ -9,7 +9,7 @@ from torch.nn import functional
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder import encoder as encoder_module
+from nearfar.encoder import token_batches
 from nearfar.encoder.classifier import Classifier, TokenizedItems
 from tests.encoder.tiny_pairs import TYPED, items, save_tiny_for_pairs
 from tests.tiny import ARCHITECTURES, PADDED
@@ -180,7 +180,7 @@ def test_predict_keeps_the_order_and_computes_each_item_once(
     seen = []
     cls = classifier.cls
     monkeypatch.setattr(classifier, "cls", lambda tokens: seen.extend(tokens.ids) or cls(tokens))
-    monkeypatch.setattr(encoder_module, "TOKENS_PER_BATCH", 40)
+    monkeypatch.setattr(token_batches, "TOKENS_PER_BATCH", 40)
     several = items(15)
     classifier.train()
     together = classifier.predict([*several, *several[::-1]])

@@ -9,8 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder import encoder as encoder_module
-from nearfar.encoder import weights
+from nearfar.encoder import token_batches, weights
 from tests.tiny import ARCHITECTURES, save_tiny, sentences
 
 ONE_LAYER = ("layer:0", "layer:0:max", "layer:1", "layer:1:cls", "layer:1:max", "layer:1:mean_without_cls")
@@ -149,7 +148,7 @@ def test_each_distinct_text_is_encoded_once(folder: Path, monkeypatch: pytest.Mo
     encoder = Encoder.from_pretrained(folder)
     seen: list[int] = []
     forward = Encoder.forward
-    monkeypatch.setattr(Encoder, "forward", lambda self, ids: seen.append(len(ids)) or forward(self, ids))
+    monkeypatch.setattr(Encoder, "forward", lambda self, ids, **_: seen.append(len(ids)) or forward(self, ids))
     vectors = encoder.encode(["a dog", "a cat", "a dog", "a dog"])
     assert sum(seen) == 2
     np.testing.assert_array_equal(vectors[0], vectors[2])
@@ -162,8 +161,10 @@ def test_batches_stay_within_the_token_budget(folder: Path, monkeypatch: pytest.
     expected = encoder.encode(texts)
     seen: list[int] = []
     forward = Encoder.forward
-    monkeypatch.setattr(encoder_module, "TOKENS_PER_BATCH", 30)
-    monkeypatch.setattr(Encoder, "forward", lambda self, ids: seen.append(sum(map(len, ids))) or forward(self, ids))
+    monkeypatch.setattr(token_batches, "TOKENS_PER_BATCH", 30)
+    monkeypatch.setattr(
+        Encoder, "forward", lambda self, ids, **_: seen.append(sum(map(len, ids))) or forward(self, ids)
+    )
     assert np.abs(encoder.encode(texts) - expected).max() < 1e-5
     assert max(seen) <= 30
     assert len(seen) > 5

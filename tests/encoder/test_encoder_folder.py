@@ -58,7 +58,7 @@ def test_a_missing_pooler_is_not_initialised(folder: Path, tmp_path: Path) -> No
     assert not any(name.startswith("pooler") for name in load_file(tmp_path / "saved" / "model.safetensors"))
 
 
-def test_unknown_modules_and_prompts_are_refused(folder: Path, tmp_path: Path) -> None:
+def test_unknown_modules_are_refused(folder: Path, tmp_path: Path) -> None:
     Encoder.from_pretrained(folder).save_pretrained(tmp_path / "saved")
     listing = tmp_path / "saved" / "modules.json"
     original = listing.read_text()
@@ -72,11 +72,10 @@ def test_unknown_modules_and_prompts_are_refused(folder: Path, tmp_path: Path) -
     )
     with pytest.raises(NearfarError, match="'CNN', which nearfar does not support"):
         Encoder.from_pretrained(tmp_path / "saved")
-    listing.write_text(original)
-    settings = tmp_path / "saved" / "config_sentence_transformers.json"
-    settings.write_text(json.dumps({**json.loads(settings.read_text()), "default_prompt_name": "query"}))
-    with pytest.raises(NearfarError, match="prepends the prompt 'query'"):
-        Encoder.from_pretrained(tmp_path / "saved")
+    for name in ("sentence_transformers.models.Asym", "sentence_transformers.base.modules.router.Router"):
+        listing.write_text(json.dumps([{"idx": 0, "name": "0", "path": "", "type": name}]))
+        with pytest.raises(NearfarError, match="encodes queries and documents by different modules"):
+            Encoder.from_pretrained(tmp_path / "saved")
 
 
 def test_missing_weights_name_each_location_tried(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

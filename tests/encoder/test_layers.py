@@ -8,8 +8,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder import encoder as encoder_module
 from nearfar.encoder import layers as layers_module
+from nearfar.encoder import token_batches
 from nearfar.encoder.layers import layer_embeddings
 from nearfar.encoder.ragged import hidden_states
 from tests.tiny import ARCHITECTURES, save_tiny, sentences
@@ -58,7 +58,7 @@ def test_one_pass_over_distinct_texts_within_the_token_budget(folder: Path, monk
         return hidden_states(backbone, batch, route, all_layers=all_layers)
 
     monkeypatch.setattr(layers_module, "hidden_states", counting)
-    monkeypatch.setattr(encoder_module, "TOKENS_PER_BATCH", 45)
+    monkeypatch.setattr(token_batches, "TOKENS_PER_BATCH", 45)
     encoder.train()
     again = layer_embeddings(encoder, TEXTS)
     assert encoder.training

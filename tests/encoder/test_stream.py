@@ -33,7 +33,7 @@ def test_block_vectors_equal_encode(encoder: Encoder) -> None:
 def test_each_distinct_text_of_a_block_is_encoded_once(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     forward = Encoder.forward
-    monkeypatch.setattr(Encoder, "forward", lambda self, ids: seen.append(len(ids)) or forward(self, ids))
+    monkeypatch.setattr(Encoder, "forward", lambda self, ids, **_: seen.append(len(ids)) or forward(self, ids))
     truncated_counts: list[int] = []
     blocks = [(0, ["a dog", "a cat", "a dog", "a dog"]), (4, ["a dog", "a dog"])]
     found = list(encode_blocks(encoder, tokenize_blocks(encoder, blocks), on_batch=truncated_counts.append))

@@ -12,6 +12,7 @@ from tests.invalid_input.model_folders import REMOVED, assert_load_refused, edit
 from tests.tiny import sentences
 
 HUGE = 10**10
+PROMPTS = "config_sentence_transformers.json"
 SIZES = ("hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size")
 WRONG = ("x", 0, -1, True, 2.5, [1], None)
 
@@ -114,11 +115,27 @@ OTHERS = [
     ("plain", "added_tokens.json", {"zzz": "x"}, ("tokenizer",)),
     ("plain", "special_tokens_map.json", {"unk_token": 5}, ("tokenizer", "unk_token")),
     ("plain", "adapter_config.json", {"base_model_name_or_path": "x"}, ("adapter_config.json", "merge the adapter")),
+    *(
+        ("modules", PROMPTS, {"default_prompt_name": value}, ("default_prompt_name is", "'query', 'document'"))
+        for value in ("clustering", 5, ["query"], {})
+    ),
+    *(
+        ("modules", PROMPTS, {"prompts": value}, ("prompts must be an object",))
+        for value in ("query: ", ["query: "], {"query": 5}, {"query": ["query: "]})
+    ),
+    *(
+        ("modules", PROMPTS, {"similarity_fn_name": value}, ("similarity_fn_name is", "'cosine', 'dot'"))
+        for value in ("angular", 5, ["dot"])
+    ),
+    *(
+        ("modules", "1_Pooling/config.json", {"include_prompt": value}, ("include_prompt is", "true or false"))
+        for value in ("no", 0, None)
+    ),
     (
-        "modules",
-        "config_sentence_transformers.json",
-        {"default_prompt_name": "query"},
-        ("prepends the prompt 'query'",),
+        "words",
+        "2_Pooling/config.json",
+        {"include_prompt": False},
+        ("include_prompt false", "cls, mean and max, not with mean_without_cls"),
     ),
     *(
         ("modules", "1_Pooling/config.json", {"pooling_mode": value}, ("1_Pooling/config.json: pools by", "--pooling"))

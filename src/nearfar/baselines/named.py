@@ -116,6 +116,7 @@ def open_baseline(
     pooling: str | None = None,
     max_length: int | None = None,
     device: str | None = None,
+    prompt: str | None = None,
     bf16: bool = False,
     seed: int = 0,
     progress: bool = False,
@@ -129,6 +130,7 @@ def open_baseline(
         pooling: pooling of the model, as in :meth:`nearfar.Encoder.from_pretrained`; the spec may set it instead.
         max_length: maximum number of tokens, as in :meth:`nearfar.Encoder.from_pretrained`.
         device: device of the model, as in :meth:`nearfar.Encoder.from_pretrained`.
+        prompt: put before each text, as in :meth:`nearfar.Encoder.set_prompts`; by default the model's own.
         bf16: run the model in bfloat16.
         seed: seed for fitting a flow.
         progress: show progress bars.
@@ -139,7 +141,13 @@ def open_baseline(
     """
     name, source, texts, options = parse_spec(spec)
     if name in ("glove", "use"):
-        settings = {"pooling": pooling, "max_length": max_length, "device": device, "precision": bf16 or None}
+        settings = {
+            "pooling": pooling,
+            "max_length": max_length,
+            "device": device,
+            "prompt": prompt,
+            "precision": bf16 or None,
+        }
         for setting, value in settings.items():
             if value is not None:
                 raise NearfarError(f"{setting} is a setting of an encoder; {spec} has none.")
@@ -168,6 +176,7 @@ def open_baseline(
         max_length=max_length,
         device=device,
     )
+    encoder.set_prompts(default=prompt)
     if name == "wk":
         from nearfar.baselines.sbert_wk import SbertWk
 

@@ -26,9 +26,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from nearfar.encoder.encoder import Encoder, token_budget_batches, warn_truncated
+from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.length_groups import LengthGroup
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
+from nearfar.encoder.token_batches import token_budget_batches, warn_truncated
 from nearfar.types import NearfarError
 
 RANK_TOLERANCE = 1e-13
@@ -40,7 +41,8 @@ TOKENS_AT_ONCE = 512  # copied to float64 while their Gram matrices are computed
 class SbertWk:
     """The SBERT-WK vectors of an encoder; called like an encode function, returns float32 [texts, dim].
 
-    It uses the backbone's hidden states; the pooling of the model folder, and a Dense or Normalize module after it, are
+    The encoder's default prompt is put before each text, and its tokens are weighted as all others. It uses the
+    backbone's hidden states; the pooling of the model folder, and a Dense or Normalize module after it, are
     ignored. The length of a vector has no meaning; compare by cosine.
 
     Args:

@@ -51,10 +51,18 @@ class MaxNameLength:
         self.longest = longest
 
 
+class MayBeEmpty:
+    """Annotates a text that may be empty."""
+
+    __slots__ = ()
+
+
 File = Annotated[str, MaxNameLength()]
 """A file, a folder, or a name that may be one."""
 Output = Annotated[str, MaxNameLength(230)]
 """A file or folder to write. It is shorter than :data:`File` because temporary files have longer names."""
+Prompt = Annotated[str, MayBeEmpty()]
+"""A text that is put before other texts, or the name of one; empty for none."""
 Count = Annotated[int, Bounds(1, 10**6)]
 """Number of rows in a batch, or of batches in a step."""
 Runs = Annotated[int, Bounds(1, 1000)]

@@ -13,6 +13,7 @@ from nearfar.config.bounds import (
     Length,
     Output,
     Positive,
+    Prompt,
     Rows,
     Seed,
     Steps,
@@ -94,6 +95,12 @@ class TrainConfig(RunConfig):
     """Training rows: files, or named data sets."""
     pooling: str | None = None
     """cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max; 'own' or none for the model's own."""
+    query_prompt: Prompt | None = None
+    """Text before each query (anchor, premise), or a prompt's name; '' for no prompt; by default the model's own."""
+    document_prompt: Prompt | None = None
+    """Text before each document (positive, negative, hypothesis), or a prompt's name; by default the model's own."""
+    prompt: Prompt | None = None
+    """Text before all other texts (single sentences, scored pairs), or a prompt's name; by default the model's own."""
     lora_rank: Width | None = None
     """Train low-rank adapters of this rank in place of all weights, and merge them at the end (needs nearfar[lora])."""
     lora_alpha: Positive = 16.0

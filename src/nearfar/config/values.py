@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from nearfar.config.bounds import Bounds, MaxNameLength
+from nearfar.config.bounds import Bounds, MaxNameLength, MayBeEmpty
 from nearfar.types import NearfarError
 
 MAX_PATH_BYTES, MAX_SHOWN_CHARS = 4095, 80
@@ -34,7 +34,7 @@ class FieldType:
     """The values that a field accepts, read from its type annotation."""
 
     def __init__(self, hint: Any) -> None:
-        self.nullable = self.is_sequence = False
+        self.nullable = self.is_sequence = self.may_be_empty = False
         self.choices: tuple[Any, ...] = ()
         self.scalar: type | None = None
         self.bounds: Bounds | None = None
@@ -51,6 +51,8 @@ class FieldType:
                     self.bounds = mark
                 elif isinstance(mark, MaxNameLength):
                     self.longest_name = mark.longest
+                elif isinstance(mark, MayBeEmpty):
+                    self.may_be_empty = True
         elif origin in (Union, UnionType):
             for part in get_args(hint):
                 self._read(part)
@@ -134,7 +136,8 @@ class FieldType:
         if self.scalar is str and isinstance(value, (str, os.PathLike)):
             text = os.fspath(value)
             if isinstance(text, str):
-                _check_text(text, self.longest_name)
+                if text or not self.may_be_empty:
+                    _check_text(text, self.longest_name)
                 return text
         raise InvalidValueError(f"must be {'a list of ' * within}{'texts' if within else self.expected}")
 

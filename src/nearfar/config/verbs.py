@@ -19,6 +19,7 @@ from nearfar.config.bounds import (
     PlotPoints,
     Positive,
     ProcessCount,
+    Prompt,
     Resamples,
     ResamplesOrNone,
     Seed,
@@ -47,6 +48,14 @@ class EvaluateConfig(Settings):
     label."""
     pooling: str | None = None
     """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    prompt: Prompt | None = None
+    """Text before each text of all tasks but retrieval, as in "query: ", or the name of one of the model's prompts; ''
+    for no prompt. By default the model's own."""
+    query_prompt: Prompt | None = None
+    """Text before each query of retrieval tasks, or a prompt's name; '' for no prompt. By default the model's own."""
+    document_prompt: Prompt | None = None
+    """Text before each document of retrieval tasks, or a prompt's name; '' for no prompt. By default the model's
+    own."""
     max_length: Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     precision: Precision = "auto"
@@ -113,6 +122,9 @@ class EncodeConfig(Settings):
     """Scale each embedding to unit length."""
     pooling: str | None = None
     """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    prompt: Prompt | None = None
+    """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
+    the model's own."""
     max_length: Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     precision: Precision = "auto"
@@ -173,6 +185,9 @@ class GeometryConfig(Settings):
     """Number of labelled texts to plot."""
     pooling: str | None = None
     """Override the models' pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    prompt: Prompt | None = None
+    """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
+    the model's own."""
     max_length: Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default each model's own limit."""
     device: str | None = None

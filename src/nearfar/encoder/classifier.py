@@ -14,13 +14,13 @@ from nearfar.encoder import encoder_folder
 from nearfar.encoder.classifier_folder import ClassifierComponents, backbone_of, read_classifier, write_classifier
 from nearfar.encoder.device import choose_device
 from nearfar.encoder.dropout import use_fast_dropout
-from nearfar.encoder.encoder import Tokenized, token_budget_batches, warn_truncated
 from nearfar.encoder.finite import NotFiniteError, first_non_finite
 from nearfar.encoder.fused import use_fused
 from nearfar.encoder.pooling import Pooling, pool
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.pretrained import opening
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states, uses_token_types
+from nearfar.encoder.token_batches import Tokenized, token_budget_batches, warn_truncated
 from nearfar.encoder.transformers_types import PreTrainedModel
 from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError, Precision

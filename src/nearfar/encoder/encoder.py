@@ -1,9 +1,8 @@
 """The public Encoder: texts -> vectors, by any BERT-like encoder, without padding, each distinct text once."""
 
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,23 +18,16 @@ from nearfar.encoder.fused import use_fused
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.pretrained import opening
+from nearfar.encoder.prompts import Prompts
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
+from nearfar.encoder.token_batches import Tokenized, token_budget_batches, warn_truncated
 from nearfar.encoder.weights import locate
 from nearfar.types import NearfarError, Precision
 
 PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-TOKENS_PER_BATCH = 4096
-"""Maximum number of tokens in a batch of :meth:`Encoder.encode`; results do not depend on it beyond rounding."""
 
 
-class Tokenized(NamedTuple):
-    """Token ids of each text, including special tokens, and the number of texts truncated at the maximum length."""
-
-    ids: list[list[int]]
-    truncated: int
-
-
-class Encoder(nn.Module):
+class Encoder(Prompts, nn.Module):
     """A sentence encoder: tokens -> backbone -> pooling -> further modules of its folder (Dense, Normalize).
 
     Example:
@@ -52,6 +44,9 @@ class Encoder(nn.Module):
         self.max_length = parts.max_length
         self.tail = nn.ModuleList(parts.tail)
         self.normalizes = parts.normalize
+        self.prompts = dict(parts.inference.prompts)
+        self.default_prompt_name = parts.inference.default_prompt_name
+        self._inference = parts.inference
         use_fast_dropout(self.backbone)
         use_fused(self.backbone)
         self._pooling = parse_pooling(parts.pooling, layers=parts.backbone.config.num_hidden_layers)
@@ -113,18 +108,36 @@ class Encoder(nn.Module):
         """The device of the weights."""
         return self.backbone.device
 
-    def tokenize(self, texts: Sequence[str], *, max_length: int | None = None) -> Tokenized:
-        """Texts -> token ids, truncated to ``max_length`` tokens or to :attr:`max_length`, whichever is smaller."""
+    def tokenize(self, texts: Sequence[str], *, prompt: str | None = None, max_length: int | None = None) -> Tokenized:
+        """Texts -> token ids, truncated to ``max_length`` tokens or to :attr:`max_length`, whichever is smaller.
+
+        ``prompt`` is put before each text; by default it is the model's default prompt.
+        """
+        prompt = self.resolve_prompt(prompt)
         if not texts:
             return Tokenized([], 0)
         length = min(max_length or self.max_length, self.max_length)
-        batch = self.tokenizer(list(texts), truncation=True, max_length=length, return_attention_mask=False)
-        encodings = batch.encodings or []
-        return Tokenized(batch["input_ids"], sum(bool(encoding.overflowing) for encoding in encodings))
+        prompted = [prompt + text for text in texts] if prompt else list(texts)
+        batch = self.tokenizer(prompted, truncation=True, max_length=length, return_attention_mask=False)
+        truncated = sum(bool(encoding.overflowing) for encoding in batch.encodings or [])
+        return Tokenized(batch["input_ids"], truncated, self.prompt_length(prompt, max_length=length))
 
-    def forward(self, token_ids: Sequence[Sequence[int]]) -> Float[Tensor, "batch dim"]:
-        """Embeddings with gradient, in the caller's order, without a final Normalize, which objectives apply."""
-        batch = RaggedBatch.pack(token_ids, device=self.device)
+    def prompt_length(self, prompt: str, *, max_length: int | None = None) -> int:
+        """Number of first tokens that pooling leaves out of a text with this prompt; 0 if it includes the prompt.
+
+        As in sentence-transformers, it is the number of tokens of the prompt alone without a final special token.
+        """
+        if not prompt or self._inference.include_prompt:
+            return 0
+        ids: list[int] = self.tokenizer(prompt, truncation=True, max_length=max_length or self.max_length)["input_ids"]
+        return len(ids) - (ids[-1] in self.tokenizer.all_special_ids)
+
+    def forward(self, token_ids: Sequence[Sequence[int]], *, prompt_length: int = 0) -> Float[Tensor, "batch dim"]:
+        """Embeddings with gradient, in the caller's order, without a final Normalize, which objectives apply.
+
+        Pooling leaves out the first ``prompt_length`` tokens of each text.
+        """
+        batch = RaggedBatch.pack(token_ids, prompt_length=prompt_length, device=self.device)
         hidden = hidden_states(self.backbone, batch, self.route, all_layers=bool(self._pooling.layers))
         embedding = batch.restore_order(pool(hidden, batch, self._pooling))
         for module in self.tail:
@@ -137,8 +150,10 @@ class Encoder(nn.Module):
         return batch.restore_token_order(hidden_states(self.backbone, batch, self.route)[0])
 
     def embed(self, texts: Sequence[str]) -> Float[Tensor, "batch dim"]:
-        """:meth:`tokenize`, then :meth:`forward`."""
-        return self(self.tokenize(texts).ids)
+        """:meth:`tokenize` with the default prompt, then :meth:`forward`."""
+        tokenized = self.tokenize(texts)
+        embedding: Tensor = self(tokenized.ids, prompt_length=tokenized.prompt_length)
+        return embedding
 
     def add_dense(self) -> None:
         """Append a new Dense with tanh and the embedding's width, which is trained and saved with the encoder.
@@ -155,6 +170,8 @@ class Encoder(nn.Module):
         self,
         texts: Sequence[str],
         *,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
         normalize: bool = False,
         precision: Precision = "auto",
         progress: bool = False,
@@ -167,6 +184,9 @@ class Encoder(nn.Module):
 
         Args:
             texts: any number of strings; an empty list gives [0, dim].
+            prompt: put before each text, before truncation; "" for none. By default the prompt of
+                :attr:`default_prompt_name`, if the model has one.
+            prompt_name: name of the prompt in :attr:`prompts`, in place of ``prompt``.
             normalize: scale each vector to length 1, even if the model has no Normalize module.
             precision: ``fp32``; ``bf16``, which is faster where it is native and accurate to about three digits; or
                 ``auto``: bf16 where it is native, else fp32.
@@ -175,7 +195,8 @@ class Encoder(nn.Module):
 
         Raises:
             NearfarError: ``texts`` is a single string or contains something else than strings (the message names the
-                first); the precision is unknown; a vector is not finite (the message names the text).
+                first); the model has no prompt of the name; the precision is unknown; a vector is not finite (the
+                message names the text).
         """
         if isinstance(texts, str):
             raise NearfarError("encode takes a list of texts, not one string: encode([text]).")
@@ -184,11 +205,16 @@ class Encoder(nn.Module):
                 raise NearfarError(f"text {number} is {type(text).__name__}, not a string: {text!r}.")
         bf16 = resolve(precision, self.device) == "bf16"
         distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
-        tokenized = self.tokenize(list(distinct))
+        tokenized = self.tokenize(list(distinct), prompt=self.resolve_prompt(prompt, prompt_name))
         warn_truncated(tokenized, self.max_length)
         try:
             vectors = self.encode_tokens(
-                tokenized.ids, normalize=normalize, bf16=bf16, progress=progress, check_finite=check_finite
+                tokenized.ids,
+                prompt_length=tokenized.prompt_length,
+                normalize=normalize,
+                bf16=bf16,
+                progress=progress,
+                check_finite=check_finite,
             )
         except NotFiniteError as error:
             text = list(distinct)[error.number]
@@ -196,11 +222,15 @@ class Encoder(nn.Module):
         return vectors[[distinct[text] for text in texts]]
 
     def encode_query(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
-        """Embeddings of search queries; see :meth:`encode` for ``settings``."""
+        """Embeddings of search queries: :meth:`encode`, by default with :attr:`query_prompt`."""
+        if settings.get("prompt") is None and settings.get("prompt_name") is None:
+            settings["prompt"] = self.query_prompt
         return self.encode(texts, **settings)
 
     def encode_document(self, texts: Sequence[str], **settings: Any) -> Float[np.ndarray, "texts dim"]:
-        """Embeddings of documents to search in; see :meth:`encode` for ``settings``."""
+        """Embeddings of documents to search in: :meth:`encode`, by default with :attr:`document_prompt`."""
+        if settings.get("prompt") is None and settings.get("prompt_name") is None:
+            settings["prompt"] = self.document_prompt
         return self.encode(texts, **settings)
 
     @torch.inference_mode()
@@ -208,6 +238,7 @@ class Encoder(nn.Module):
         self,
         token_ids: list[list[int]],
         *,
+        prompt_length: int = 0,
         normalize: bool = False,
         bf16: bool = False,
         progress: bool = False,
@@ -216,6 +247,7 @@ class Encoder(nn.Module):
     ) -> Float[np.ndarray, "texts dim"]:
         """Embeddings of token ids, as :meth:`encode` computes them; float32 [texts, dim].
 
+        ``prompt_length`` is that of :meth:`tokenize`.
         ``on_batch`` is called after each batch with the number of texts in it.
 
         Raises:
@@ -227,7 +259,7 @@ class Encoder(nn.Module):
         try:
             for batch in token_budget_batches(token_ids, progress=progress):
                 with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
-                    embedding = self([token_ids[text] for text in batch]).float()
+                    embedding = self([token_ids[text] for text in batch], prompt_length=prompt_length).float()
                 if normalize or self.normalizes:
                     embedding = functional.normalize(embedding, dim=-1)
                 if check_finite and (non_finite := first_non_finite(embedding, batch)) is not None:
@@ -243,41 +275,12 @@ class Encoder(nn.Module):
     def save_pretrained(self, folder: str | Path) -> None:
         """Write a sentence-transformers folder; ``SentenceTransformer(folder).encode(x)`` equals :meth:`encode`."""
         parts = encoder_folder.EncoderComponents(
-            self.backbone, self.tokenizer, self.pooling, self.max_length, tuple(self.tail), self.normalizes
+            self.backbone,
+            self.tokenizer,
+            self.pooling,
+            self.max_length,
+            tuple(self.tail),
+            self.normalizes,
+            self._inference._replace(prompts=self.prompts, default_prompt_name=self.default_prompt_name),
         )
         encoder_folder.write(Path(folder), parts, self._pooling)
-
-
-def warn_truncated(tokenized: Tokenized, limit: int) -> None:
-    """Warn once if distinct texts were longer than ``limit`` tokens."""
-    if tokenized.truncated:
-        warnings.warn(truncation_message(tokenized.truncated, len(tokenized.ids), limit), stacklevel=4)
-
-
-def truncation_message(truncated: int, texts: int, limit: int) -> str:
-    """The warning that texts were truncated."""
-    return f"{truncated} of {texts} distinct texts are longer than {limit} tokens and were truncated."
-
-
-def token_budget_batches(token_ids: list[list[int]], *, progress: bool) -> Iterator[list[int]]:
-    """Split the texts, longest first, into batches of at most :data:`TOKENS_PER_BATCH` tokens; gives text numbers."""
-    order = sorted(range(len(token_ids)), key=lambda text: -len(token_ids[text]))
-    batches: list[list[int]] = []
-    tokens = TOKENS_PER_BATCH + 1
-    for text in order:
-        tokens += len(token_ids[text])
-        if tokens > TOKENS_PER_BATCH:
-            batches.append([])
-            tokens = len(token_ids[text])
-        batches[-1].append(text)
-    if not progress:
-        yield from batches
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TextColumn("texts"), TimeRemainingColumn())
-    with Progress(*columns, transient=True) as bar:
-        task = bar.add_task("encoding", total=len(token_ids))
-        for batch in batches:
-            yield batch
-            bar.advance(task, len(batch))

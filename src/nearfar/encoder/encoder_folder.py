@@ -16,9 +16,18 @@ from torch import nn
 
 from nearfar.disk import apply_umask
 from nearfar.encoder.folder_checks import check_vocabulary, read_object
-from nearfar.encoder.module_list import AFTER_POOLING, check_settings, check_tail, modules_of, pooling_name, tail_module
+from nearfar.encoder.module_list import (
+    AFTER_POOLING,
+    check_settings,
+    check_tail,
+    includes_prompt,
+    modules_of,
+    pooling_name,
+    tail_module,
+)
 from nearfar.encoder.pooling import Pooling
 from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, quiet, save_modules
+from nearfar.encoder.prompts import InferenceSettings, read_inference_settings
 from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.runtime.garbage_collection import paused
 from nearfar.types import NearfarError
@@ -51,6 +60,7 @@ class EncoderComponents(NamedTuple):
     max_length: int
     tail: tuple[nn.Module, ...]
     normalize: bool
+    inference: InferenceSettings
 
 
 def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> EncoderComponents:
@@ -71,13 +81,21 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Enc
         check_settings(*after.pop())  # Normalize is a flag here: loading the module would import sentence-transformers
     tail = tuple(tail_module(kind, place) for kind, place in after)
     check_tail(folder, backbone.config.hidden_size, tail)
+    pooling = pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean")
+    include_prompt = includes_prompt(folder, rest)
+    if not include_prompt and pooling.endswith("mean_without_cls"):
+        raise NearfarError(
+            f"{folder}: its Pooling module has include_prompt false, which nearfar supports with the poolings cls, "
+            f"mean and max, not with {pooling}."
+        )
     return EncoderComponents(
         backbone,
         tokenizer,
-        pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean"),
+        pooling,
         default_max_length(inner, backbone, tokenizer),
         tail,
         normalize,
+        read_inference_settings(folder, include_prompt=include_prompt),
     )
 
 
@@ -104,7 +122,8 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
     if pooling.tokens == "mean_without_cls":
         vocabulary = sorted(parts.tokenizer.get_vocab().items(), key=lambda entry: entry[1])
         modules.append(st.WordWeights([word for word, _ in vocabulary], {parts.tokenizer.cls_token: 0.0}))
-    modules.append(st.Pooling(dim, pooling_mode="mean" if pooling.tokens == "mean_without_cls" else pooling.tokens))
+    mode = "mean" if pooling.tokens == "mean_without_cls" else pooling.tokens
+    modules.append(st.Pooling(dim, pooling_mode=mode, include_prompt=parts.inference.include_prompt))
     modules.extend(parts.tail)
     if parts.normalize:
         modules.append(st.Normalize())
@@ -116,6 +135,7 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
             folder,
             plain,
             modules,
+            parts.inference,
             max_length=parts.max_length,
             hidden_states=bool(pooling.layers),
             pooler=getattr(parts.backbone, "pooler", None) is not None,
@@ -130,7 +150,7 @@ def transformer_folder(folder: Path) -> Path:
     """The folder with the transformer and its tokenizer: ``folder`` or, in some models, a subfolder of it.
 
     Raises:
-        NearfarError: the modules do not start with a transformer, or the model prepends a prompt to each text.
+        NearfarError: the modules do not start with a transformer.
     """
     return folder / modules_of(folder)[0][1]
 

@@ -8,10 +8,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from nearfar.encoder.encoder import Encoder, token_budget_batches, warn_truncated
+from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.finite import NotFiniteError, first_non_finite
 from nearfar.encoder.pooling import TOKEN_POOLINGS, Pooling, parse_pooling, pool
 from nearfar.encoder.ragged import RaggedBatch, hidden_states
+from nearfar.encoder.token_batches import token_budget_batches, warn_truncated
 from nearfar.types import NearfarError
 
 
@@ -23,7 +24,7 @@ def layer_embeddings(
 
     Entry (K, p), float32 [texts, dim], equals the result of :meth:`~nearfar.encoder.encoder.Encoder.encode` of the same
     encoder with the pooling ``layer:K:p``; modules after the pooling (Dense, Normalize) are applied too. The encoder's
-    own pooling is not used.
+    own pooling is not used. Its default prompt is put before each text.
 
     Each distinct text is computed once. A batch's hidden states are pooled and freed before those of the next batch are
     computed. The result takes 4 * (layers + 1) * len(poolings) * dim bytes per text. Texts over the maximum length are
@@ -53,7 +54,11 @@ def layer_embeddings(
     was_training = encoder.training
     encoder.eval()
     for numbers in token_budget_batches(tokenized.ids, progress=progress):
-        batch = RaggedBatch.pack([tokenized.ids[number] for number in numbers], device=encoder.device)
+        batch = RaggedBatch.pack(
+            [tokenized.ids[number] for number in numbers],
+            prompt_length=tokenized.prompt_length,
+            device=encoder.device,
+        )
         for layer, states in enumerate(hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)):
             for name, pooling in parsed.items():
                 embedding = _embedding(encoder, states, batch, pooling)

@@ -14,11 +14,14 @@ from torch import nn
 
 from nearfar.encoder.folder_checks import read_json, read_object
 from nearfar.encoder.pretrained import load_module, opening
+from nearfar.encoder.prompts import PROMPTS_FILE
 from nearfar.encoder.weights import shapes_of
 from nearfar.types import NearfarError
 
 AFTER_POOLING = ("Dense", "LayerNorm", "Dropout", "Normalize")
 POOLING = ("Pooling", "WordWeights", "WeightedLayerPooling")
+ROUTED = ("Router", "Asym")
+"""Modules that send queries and documents to different encoders."""
 OWN = re.compile(r"sentence_transformers\.(?:\w+\.)*(\w+)")
 """The full name of a class of sentence-transformers, in any version."""
 EMBEDDING = "sentence_embedding"
@@ -31,11 +34,11 @@ def modules_of(folder: Path) -> list[tuple[str, str]]:
 
     Raises:
         NearfarError: the list is missing or damaged, does not start with a Transformer, or names a module that nearfar
-            does not support or that is outside the folder; or the model prepends a prompt to each text.
+            does not support or that is outside the folder.
     """
     listing = folder / "modules.json"
     if not listing.exists():
-        others = [*folder.glob("config_sentence_transformers.json"), *folder.glob("*_Pooling")]
+        others = [*folder.glob(PROMPTS_FILE), *folder.glob("*_Pooling")]
         if others:
             raise NearfarError(
                 f"{folder}: holds {others[0].name} but no modules.json, which lists the modules after the "
@@ -46,14 +49,16 @@ def modules_of(folder: Path) -> list[tuple[str, str]]:
     if not isinstance(entries, list):
         raise NearfarError(f"{listing}: must hold a list of modules.")
     modules = [_parse_module(listing, number, entry) for number, entry in enumerate(entries)]
+    if routed := [kind for kind, _ in modules if kind in ROUTED]:
+        raise NearfarError(
+            f"{listing}: has a module {routed[0]!r}, which encodes queries and documents by different modules; nearfar "
+            "trains encoders that encode both by the same ones, with or without prompts."
+        )
     if not modules or modules[0][0] != "Transformer":
         raise NearfarError(f"{listing}: does not start with a Transformer, so it is no encoder that nearfar can train.")
     unknown = [kind for kind, _ in modules[1:] if kind not in (*POOLING, *AFTER_POOLING)]
     if unknown:
         raise NearfarError(f"{listing}: has a module {unknown[0]!r}, which nearfar does not support.")
-    prompts = folder / "config_sentence_transformers.json"
-    if prompts.exists() and (default := read_object(prompts).get("default_prompt_name")):
-        raise NearfarError(f"{prompts}: prepends the prompt {default!r} to each text, which nearfar does not support.")
     return modules
 
 
@@ -179,6 +184,22 @@ def pooling_name(folder: Path, modules: Sequence[tuple[str, str]], *, cls_token:
     if "WeightedLayerPooling" in paths:
         return _layer_pooling_name(paths["WeightedLayerPooling"], mode)
     return str(mode)
+
+
+def includes_prompt(folder: Path, modules: Sequence[tuple[str, str]]) -> bool:
+    """Whether the Pooling module includes the tokens of a prompt.
+
+    Raises:
+        NearfarError: the setting is not true or false.
+    """
+    path = dict(modules).get("Pooling")
+    if path is None:
+        return True
+    included = read_object(folder / path / "config.json").get("include_prompt", True)
+    if not isinstance(included, bool):
+        file = folder / path / "config.json"
+        raise NearfarError(f"{file}: include_prompt is {included!r}, and must be true or false.")
+    return included
 
 
 def _layer_pooling_name(folder: Path, tokens: str) -> str:

@@ -11,13 +11,16 @@
 ``layer:K:cls``     another pooling of layer K's tokens: ``cls``, ``max`` or ``mean_without_cls`` (Kim et al. 2021,
                     Figure 1, compares ``cls``, ``mean`` and ``max`` for every layer)
 ==================  =========================================================================================
+
+Where a model's Pooling module has ``include_prompt: false``, the tokens of the prompt, and all before them, are left
+out: ``mean`` and ``max`` pool the other tokens, ``cls`` takes the first of them.
 """
 
 from difflib import get_close_matches
 from typing import Literal, NamedTuple, TypeAlias
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from nearfar.encoder.ragged import RaggedBatch
@@ -72,7 +75,15 @@ def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch, pooling:
     texts_by_group = (
         part.unflatten(0, (group.num_texts, group.length)) for part, group in zip(parts, batch.groups, strict=True)
     )
-    return torch.cat([_pool_group(texts, pooling.tokens) for texts in texts_by_group])
+    if batch.prompt_lengths is None:
+        return torch.cat([_pool_group(texts, pooling.tokens) for texts in texts_by_group])
+    prompts_by_group = batch.prompt_lengths.split([group.num_texts for group in batch.groups])
+    return torch.cat(
+        [
+            _pool_after_prompt(texts, pooling.tokens, prompts)
+            for texts, prompts in zip(texts_by_group, prompts_by_group, strict=True)
+        ]
+    )
 
 
 def _pool_group(texts: Float[Tensor, "texts length dim"], tokens: str) -> Float[Tensor, "texts dim"]:
@@ -85,3 +96,19 @@ def _pool_group(texts: Float[Tensor, "texts length dim"], tokens: str) -> Float[
             return texts[:, 1:].mean(1)
         case _:
             return texts.amax(1)
+
+
+def _pool_after_prompt(
+    texts: Float[Tensor, "texts length dim"], tokens: str, prompt_lengths: Int[Tensor, " texts"]
+) -> Float[Tensor, "texts dim"]:
+    """Pool the tokens after the prompt, as sentence-transformers does, also where there are none: a mean of 0."""
+    length = texts.shape[1]
+    kept = (torch.arange(length, device=texts.device) >= prompt_lengths[:, None]).unsqueeze(2)
+    match tokens:
+        case "cls":
+            first = torch.where(prompt_lengths < length, prompt_lengths, 0)
+            return texts[torch.arange(len(texts), device=texts.device), first]
+        case "mean":
+            return (texts * kept).sum(1) / kept.sum(1).clamp(min=1)
+        case _:
+            return texts.masked_fill(~kept, -torch.inf).amax(1)

@@ -18,6 +18,7 @@ from nearfar.encoder.folder_checks import (
     check_tokenizer_kind,
     read_object,
 )
+from nearfar.encoder.prompts import InferenceSettings
 from nearfar.encoder.transformers_types import PretrainedConfig, PreTrainedTokenizerBase
 from nearfar.encoder.weights import check_weights
 from nearfar.runtime.garbage_collection import paused
@@ -116,7 +117,14 @@ def load_module(kind: str, folder: Path) -> nn.Module:
 
 
 def save_modules(
-    folder: Path, plain: str, rest: Sequence[nn.Module], *, max_length: int, hidden_states: bool, pooler: bool
+    folder: Path,
+    plain: str,
+    rest: Sequence[nn.Module],
+    inference: InferenceSettings,
+    *,
+    max_length: int,
+    hidden_states: bool,
+    pooler: bool,
 ) -> int:
     """Write a sentence-transformers folder: the transformer from the folder ``plain``, then ``rest``.
 
@@ -138,8 +146,13 @@ def save_modules(
         if not pooler and hasattr(transformer.auto_model, "pooler"):
             transformer.auto_model.pooler = None
         model = SentenceTransformer(
-            modules=[transformer, *rest], device="cpu", similarity_fn_name="cosine", trust_remote_code=False
+            modules=[transformer, *rest],
+            device="cpu",
+            prompts=dict(inference.prompts),
+            similarity_fn_name=inference.similarity_fn_name,
+            trust_remote_code=False,
         )
+        model.default_prompt_name = inference.default_prompt_name  # as an argument, it would be reported by a warning
         model.save_pretrained(str(folder), create_model_card=False)
     return int(model.get_embedding_dimension() or 0)
 

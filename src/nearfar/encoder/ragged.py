@@ -33,13 +33,15 @@ class RaggedBatch:
     """The concatenated texts of a batch, shortest first; ``order[i]`` is the caller's index of the i-th packed text.
 
     ``types`` are the token type ids, which distinguish the second text of a pair from the first; None for the
-    backbone's default, which is 0 for all tokens.
+    backbone's default, which is 0 for all tokens. ``prompt_lengths`` are the numbers of first tokens of each packed
+    text that pooling leaves out; None for none.
     """
 
     ids: Int[Tensor, " tokens"]
     lengths: tuple[int, ...]
     order: Int[Tensor, " batch"]
     types: Int[Tensor, " tokens"] | None = None
+    prompt_lengths: Int[Tensor, " batch"] | None = None
 
     @classmethod
     def pack(
@@ -47,9 +49,13 @@ class RaggedBatch:
         token_ids: Sequence[Sequence[int]],
         *,
         types: Sequence[Sequence[int]] | None = None,
+        prompt_length: int = 0,
         device: torch.device | str = "cpu",
     ) -> "RaggedBatch":
-        """Concatenate the texts' token ids. The sort is stable: texts of equal length keep the caller's order."""
+        """Concatenate the texts' token ids. The sort is stable: texts of equal length keep the caller's order.
+
+        ``prompt_length`` is that of all texts; rows of a token store have their own.
+        """
         if types is None and isinstance(token_ids, TokenRows):
             return cls.gather(token_ids, device=device)
         order = sorted(range(len(token_ids)), key=lambda text: len(token_ids[text]))
@@ -62,6 +68,7 @@ class RaggedBatch:
             lengths=tuple(len(token_ids[text]) for text in order),
             order=torch.tensor(order, dtype=torch.long, device=device),
             types=None if types is None else concatenate(types),
+            prompt_lengths=torch.full((len(order),), prompt_length, device=device) if prompt_length else None,
         )
 
     @classmethod
@@ -71,10 +78,12 @@ class RaggedBatch:
         starts, lengths = rows.starts[order], rows.lengths[order]
         batch_starts = lengths.cumsum() - lengths  # of each text in the batch
         tokens = np.arange(lengths.sum()) + np.repeat(starts - batch_starts, lengths)
+        prompts = rows.prompt_lengths
         return cls(
             ids=torch.from_numpy(rows.flat[tokens].astype(np.int64)).to(device),
             lengths=tuple(lengths.tolist()),
             order=torch.from_numpy(order).to(device),
+            prompt_lengths=None if prompts is None else torch.from_numpy(prompts[order]).to(device),
         )
 
     @cached_property

@@ -8,8 +8,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy.typing import NDArray
 
-from nearfar.encoder.encoder import Encoder, Tokenized
+from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.finite import NotFiniteError
+from nearfar.encoder.token_batches import Tokenized
 
 Item = TypeVar("Item")
 
@@ -58,9 +59,11 @@ def encode_blocks(
         NotFiniteError: a vector is not finite.
     """
     for block in blocks:
-        ids = block.tokenized.ids
+        ids, prompt_length = block.tokenized.ids, block.tokenized.prompt_length
         try:
-            vectors = encoder.encode_tokens(ids, normalize=normalize, bf16=bf16, on_batch=on_batch)
+            vectors = encoder.encode_tokens(
+                ids, prompt_length=prompt_length, normalize=normalize, bf16=bf16, on_batch=on_batch
+            )
         except NotFiniteError as error:
             raise block.with_global_number(error) from None
         yield block, vectors

@@ -41,11 +41,15 @@ class BroadcastFromFirst(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class TokenRows(Sequence[list[int]]):
-    """The token ids of some texts of a store: text i is ``flat[starts[i] : starts[i] + lengths[i]]``."""
+    """The token ids of some texts of a store: text i is ``flat[starts[i] : starts[i] + lengths[i]]``.
+
+    ``prompt_lengths`` are the numbers of first tokens of each text that pooling leaves out; None for none.
+    """
 
     flat: NDArray[Any]
     starts: NDArray[np.int64]
     lengths: NDArray[np.int64]
+    prompt_lengths: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         """The number of texts."""
@@ -61,7 +65,8 @@ class TokenRows(Sequence[list[int]]):
         """The token ids of one text, or a slice of the texts."""
         starts, lengths = self.starts[text], self.lengths[text]
         if isinstance(text, slice):
-            return TokenRows(self.flat, starts, lengths)
+            prompts = self.prompt_lengths
+            return TokenRows(self.flat, starts, lengths, None if prompts is None else prompts[text])
         ids: list[int] = self.flat[starts : starts + lengths].tolist()
         return ids
 

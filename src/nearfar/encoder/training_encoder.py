@@ -1,24 +1,32 @@
 """Wrappers of encoder and classifier for training: texts are tokenised once, vectors are computed with gradient."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import cache, partial
+from typing import TYPE_CHECKING, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from nearfar.encoder.classifier import Classifier, Item, TokenizedItems
 from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.guide import Guide
+from nearfar.encoder.prompts import PromptedText
 from nearfar.encoder.token_embedding import add_gradients_in_place
 from nearfar.encoder.tokens import BroadcastFromFirst, TokenRows, TokenStore
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+TrainingText: TypeAlias = str | PromptedText
+"""A text with the encoder's default prompt, or with another one."""
+
 
 class TrainingEncoder:
     """The encoder that methods use: it tokenises each distinct text once and computes embeddings with gradient.
+
+    A plain text gets the default prompt that the encoder has when this object is created.
 
     ``bf16`` selects bfloat16 autocast. For ``broadcast_from_first`` and ``console`` see
     :class:`nearfar.encoder.tokens.TokenStore`.
@@ -35,28 +43,33 @@ class TrainingEncoder:
     ) -> None:
         add_gradients_in_place(encoder)
         self.encoder = encoder
+        self.default_prompt = encoder.resolve_prompt()
         self.bf16 = bf16
+        self._max_length = min(max_length or encoder.max_length, encoder.max_length)
+        self._prompt_length = cache(partial(encoder.prompt_length, max_length=self._max_length))
         self.tokens = TokenStore(
-            partial(encoder.tokenize, max_length=max_length),
+            self._tokenize,
             vocabulary=encoder.backbone.config.vocab_size,
             broadcast_from_first=broadcast_from_first,
             console=console,
         )
 
-    def read(self, rows: Sequence[Sequence[str]]) -> None:
+    def read(self, rows: Iterable[Sequence[TrainingText]]) -> None:
         """Tokenise the texts of ``rows``; all processes that train together must read the same rows."""
-        self.tokens.read(text for row in rows for text in row)
+        self.tokens.read(self._with_prompt(text) for row in rows for text in row)
 
-    def ids(self, texts: Sequence[str]) -> TokenRows:
+    def ids(self, texts: Sequence[TrainingText]) -> TokenRows:
         """Token ids of texts, which must have been read."""
-        return self.tokens.select(texts)
+        rows = self.tokens.select([self._with_prompt(text) for text in texts])
+        lengths = [self._prompt_length(self._prompt(text)) for text in texts]
+        return replace(rows, prompt_lengths=np.array(lengths, dtype=np.int64)) if any(lengths) else rows
 
-    def lengths(self, texts: Sequence[str]) -> list[int]:
+    def lengths(self, texts: Sequence[TrainingText]) -> list[int]:
         """Number of tokens of each text; the texts must have been read."""
         lengths: list[int] = self.ids(texts).lengths.tolist()
         return lengths
 
-    def embed(self, texts: Sequence[str]) -> Tensor:
+    def embed(self, texts: Sequence[TrainingText]) -> Tensor:
         """Embeddings [texts, dim] with gradient, in float32."""
         with self._autocast():
             return self.encoder(self.ids(texts)).float()
@@ -67,13 +80,26 @@ class TrainingEncoder:
             return self.encoder.hidden(token_ids).float()
 
     def views(self, guide: Guide) -> Callable[[Sequence[str]], Tensor]:
-        """A function that computes the guide's views of texts."""
+        """A function that computes the guide's views of texts, over all tokens, those of a prompt included."""
 
         def views(texts: Sequence[str]) -> Tensor:
             with self._autocast():
-                return guide.views(self.ids(texts)).float()
+                return guide.views(replace(self.ids(texts), prompt_lengths=None)).float()
 
         return views
+
+    def _tokenize(self, texts: Sequence[str]) -> tuple[list[list[int]], int]:
+        """Token ids of texts that have their prompts, and the number of truncated texts."""
+        tokenized = self.encoder.tokenize(texts, prompt="", max_length=self._max_length)
+        return tokenized.ids, tokenized.truncated
+
+    def _prompt(self, text: TrainingText) -> str:
+        return self.default_prompt if isinstance(text, str) else text.prompt
+
+    def _with_prompt(self, text: TrainingText) -> str:
+        if isinstance(text, str):
+            return self.default_prompt + text if self.default_prompt else text
+        return text.prompt + text.text
 
     def _autocast(self) -> torch.autocast:
         return torch.autocast(self.encoder.device.type, dtype=torch.bfloat16, enabled=self.bf16)

@@ -27,6 +27,8 @@ class WorkerConfig(NamedTuple):
     max_length: int
     normalize: bool
     bf16: bool
+    prompt_length: int = 0
+    """Number of first tokens of each text that pooling leaves out."""
 
 
 def assign_devices(device: str | None, processes: int) -> list[str]:
@@ -131,6 +133,7 @@ def _worker_main(pipe: Connection, config: WorkerConfig, device: str, num_thread
         while True:
             vectors = encoder.encode_tokens(
                 pipe.recv(),
+                prompt_length=config.prompt_length,
                 normalize=config.normalize,
                 bf16=config.bf16,
                 on_batch=lambda texts: pipe.send(("batch", texts)),

@@ -12,8 +12,10 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from torch import Tensor, nn
 
-EmbedFn: TypeAlias = Callable[[Sequence[str]], Tensor]
-"""Texts -> embeddings [batch, dim], differentiable, in training mode; a text that is given twice is encoded twice."""
+EmbedFn: TypeAlias = Callable[[Sequence[Any]], Tensor]
+"""Texts -> embeddings [batch, dim], differentiable, in training mode; a text that is given twice is encoded twice.
+
+A text is a string, which gets the model's default prompt, or a :class:`nearfar.encoder.prompts.PromptedText`."""
 
 Item: TypeAlias = Any
 """What is encoded independently; only the method's ``extract_items`` and ``represent`` look inside."""

@@ -12,6 +12,7 @@ from nearfar.data.nli import NliData
 from nearfar.data.rows import TextData
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.methods.base import Method
+from nearfar.methods.roles import Roles
 from nearfar.registry import MethodEntry, find_entry
 from nearfar.types import NearfarError
 
@@ -39,10 +40,19 @@ class BuildContext:
     """Whether the batch size may shrink to the number of rows."""
 
     def batches(
-        self, config: TrainConfig, loaded: TextData, *, balanced: bool = False, min_batch_size: int = 2
+        self,
+        config: TrainConfig,
+        loaded: TextData,
+        *,
+        balanced: bool = False,
+        min_batch_size: int = 2,
+        roles: Roles | None = None,
     ) -> TextBatches:
-        """Tokenize the texts, and batch their rows."""
-        self.encoder.read(loaded.rows)
+        """Tokenize the texts, and batch their rows.
+
+        With ``roles``, the first column has the queries, the others the documents.
+        """
+        self.encoder.read(loaded.rows if roles is None else roles.rows(loaded.rows))
         targets = loaded.targets
         return TextBatches(
             loaded.rows, self.batch_size, config.seed, targets, balanced=balanced, min_batch_size=min_batch_size

@@ -85,7 +85,7 @@ def test_every_kind_of_source_gives_the_same_bytes(workspace: Path) -> None:
 def test_each_distinct_text_of_a_block_is_encoded_once(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     forward = Encoder.forward
-    monkeypatch.setattr(Encoder, "forward", lambda self, ids: seen.append(len(ids)) or forward(self, ids))
+    monkeypatch.setattr(Encoder, "forward", lambda self, ids, **_: seen.append(len(ids)) or forward(self, ids))
     Path("y.txt").write_text("a dog\na cat\n" * 6)
     encoded(source="y.txt", block=4)
     assert sum(seen) == 3 * 2

@@ -68,8 +68,9 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
 
     check_device(config.device)
     check_precision(config.precision)
-    from nearfar.encoder.encoder import Encoder, truncation_message
+    from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.stream import encode_blocks, tokenize_blocks
+    from nearfar.encoder.token_batches import truncation_message
     from nearfar.encoder.weights import locate
     from nearfar.encoder.workers import WorkerConfig, assign_devices, encode_in_processes
 
@@ -88,6 +89,8 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
     encoder = Encoder.from_pretrained(
         folder, pooling=config.pooling, max_length=config.max_length, device=device if processes == 1 else "cpu"
     )
+    encoder.set_prompts(default=config.prompt)
+    prompt = encoder.resolve_prompt()
     settings = {
         "model": fingerprint_model(folder),
         "input": summary.digest,
@@ -100,6 +103,7 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
         "dtype": config.dtype,
         "with_texts": config.with_texts,
         "block": block,
+        **({"prompt": prompt} if prompt else {}),
     }
 
     def texts() -> Iterator[str]:
@@ -116,7 +120,14 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
                 if processes == 1:
                     encoded = encode_blocks(encoder, tokens, normalize=config.normalize, bf16=bf16, on_batch=advance)
                 else:
-                    work = WorkerConfig(folder, encoder.pooling, encoder.max_length, config.normalize, bf16)
+                    work = WorkerConfig(
+                        folder,
+                        encoder.pooling,
+                        encoder.max_length,
+                        config.normalize,
+                        bf16,
+                        encoder.prompt_length(prompt),
+                    )
                     encoded = encode_in_processes(tokens, work, assign_devices(device, processes), on_batch=advance)
                 with closing(encoded):
                     _write_blocks(partial, encoded, advance)

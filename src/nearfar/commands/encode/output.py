@@ -170,8 +170,14 @@ class PartialOutput:
             "input": "the texts of --input",
             "texts": "the number of texts",
         }
+
+        def shown(key: str, value: object) -> str:
+            return repr(value or "") if key == "prompt" else str(value)
+
         changed = [
-            f"{words[key]} changed" if key in ("model", "input") else f"{words.get(key, flag(key))} was {old}, is {new}"
+            f"{words[key]} changed"
+            if key in ("model", "input")
+            else f"{words.get(key, flag(key))} was {shown(key, old)}, is {shown(key, new)}"
             for key in {**before, **settings}
             if (old := before.get(key)) != (new := settings.get(key))
         ]

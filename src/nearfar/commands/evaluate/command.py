@@ -101,6 +101,7 @@ def evaluate(
             "resamples": config.resamples,
             "seed": config.seed,
             "training_seed": training_seed,
+            **opened.prompts,
         },
         provenance=provenance(),
         unavailable=unavailable,

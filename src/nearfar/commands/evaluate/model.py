@@ -1,7 +1,9 @@
 """The model of an evaluation, opened as functions from texts to vectors."""
 
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from nearfar.baselines.named import is_baseline, is_transductive, open_baseline
@@ -23,6 +25,8 @@ class OpenedModel(NamedTuple):
     """Whether ``encode`` is fitted, in each call, on the texts of that call."""
     device: str = "cpu"
     """The device of the model."""
+    prompts: Mapping[str, str] = MappingProxyType({})
+    """The prompts that are not empty, by the name of their setting."""
 
 
 def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bool, progress: bool) -> OpenedModel:
@@ -36,21 +40,41 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
         "max_length": config.max_length,
         "device": config.device,
     }
+    prompts = {"query": config.query_prompt, "document": config.document_prompt, "default": config.prompt}
     if callable(model):
-        given = [key for key, value in settings.items() if value is not None] + ["precision"] * bf16
+        named = {**settings, **{key: getattr(config, key) for key in ("prompt", "query_prompt", "document_prompt")}}
+        given = [key for key, value in named.items() if value is not None] + ["precision"] * bf16
         if given:
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
         return OpenedModel(model, model, model)
     if isinstance(model, str) and is_baseline(model):
-        encode = open_baseline(model, per_call=True, bf16=bf16, seed=config.seed, progress=progress, **settings)
+        for flag, value in (("--query-prompt", config.query_prompt), ("--document-prompt", config.document_prompt)):
+            if value is not None:
+                raise NearfarError(f"{flag}: {model} encodes queries and documents alike; give --prompt instead.")
+        encode = open_baseline(
+            model, per_call=True, prompt=config.prompt, bf16=bf16, seed=config.seed, progress=progress, **settings
+        )
         return OpenedModel(encode, encode, encode, config.pooling, is_transductive(model))
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **settings)
+    encoder.set_prompts(**prompts)
     precision: Precision = "bf16" if bf16 else "fp32"
     # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
     encode, encode_query, encode_document = (
         partial(function, precision=precision, progress=progress, check_finite=False)
         for function in (encoder.encode, encoder.encode_query, encoder.encode_document)
     )
-    return OpenedModel(encode, encode_query, encode_document, encoder.pooling, device=str(encoder.device))
+    used = {
+        "prompt": encoder.resolve_prompt(),
+        "query_prompt": encoder.query_prompt,
+        "document_prompt": encoder.document_prompt,
+    }
+    return OpenedModel(
+        encode,
+        encode_query,
+        encode_document,
+        encoder.pooling,
+        device=str(encoder.device),
+        prompts={setting: text for setting, text in used.items() if text},
+    )

@@ -73,12 +73,12 @@ def geometry(
     inputs = [*by_name.values(), config.pairs, config.task, config.labelled]
     file = _check_output(Path(config.output), inputs, list(by_name), overwrite=config.overwrite)
     settings = {"pooling": config.pooling, "max_length": config.max_length, "device": config.device}
-    _check(by_name, settings)
+    _check(by_name, {**settings, "prompt": config.prompt})
     data = load_geometry_data(config)
     found: dict[str, ModelGeometry] = {}
     plot_vectors: dict[str, _PlotVectors] = {}
     for name, model in by_name.items():
-        encode, encoder = _open(model, progress=progress, **settings)
+        encode, encoder = _open(model, prompt=config.prompt, progress=progress, **settings)
         measured, plot_vectors[name] = _measure(name, encode, data, config.seed)
         layers = None if encoder is None or data.task is None else _layers(encoder, data.task, progress=progress)
         pooling = None if encoder is None else encoder.pooling
@@ -92,6 +92,7 @@ def geometry(
             labelled_limit=config.labelled_limit,
             pooling=config.pooling,
             max_length=config.max_length,
+            prompt=config.prompt,
             seed=config.seed,
         ),
         provenance=results.provenance(),
@@ -149,12 +150,13 @@ def _check(models: Mapping[str, Any], settings: Mapping[str, Any]) -> None:
             raise NearfarError(f"{given[0]} is a setting of a model folder or hub name; a function has its own.")
 
 
-def _open(model: Any, *, progress: bool, **settings: Any) -> "tuple[Encode, Encoder | None]":
+def _open(model: Any, *, prompt: str | None, progress: bool, **settings: Any) -> "tuple[Encode, Encoder | None]":
     if callable(model):
         return model, None
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **settings)
+    encoder.set_prompts(default=prompt)
     return lambda texts: encoder.encode(texts, precision="fp32", progress=progress), encoder
 
 

@@ -96,6 +96,7 @@ def prepare(
         max_length=config.max_length,
         device=device or config.device,
     )
+    encoder.set_prompts(query=config.query_prompt, document=config.document_prompt, default=config.prompt)
     texts = TrainingEncoder(
         encoder,
         max_length=config.train_max_length,
@@ -116,6 +117,8 @@ def prepare(
             (method, config.second_weight * weight) for method, weight in ((other.method, 1.0), *other.extra_losses)
         ]
         facts = [*facts, *(f"second objective, {other.method.name}: {fact}" for fact in other.facts)]
+    if (prompts := encoder.describe_prompts()) is not None:
+        facts = [*facts, prompts]
     mixture = Mixture(tuple(parts))
     for head in mixture.heads:
         head.to(encoder.device)

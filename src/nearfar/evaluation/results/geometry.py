@@ -5,7 +5,7 @@ from typing import ClassVar, Literal
 
 from nearfar.evaluation.results.base import Result
 from nearfar.evaluation.results.environment import Provenance
-from nearfar.evaluation.results.record import Record
+from nearfar.evaluation.results.record import OMITTED, Record
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +20,8 @@ class GeometrySettings(Record):
     labelled_limit: int | None = None
     pooling: str | None = None
     max_length: int | None = None
+    prompt: str | None = field(default=None, metadata=OMITTED)
+    """The prompt, or its name; null for that of each model."""
     seed: int = 0
 
 

@@ -6,6 +6,7 @@ from nearfar.methods.base import Method
 from nearfar.methods.build import BuildContext, BuiltMethod
 from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
 from nearfar.methods.liao.method import augment, sbert, scl
+from nearfar.methods.roles import Roles
 from nearfar.types import NearfarError
 
 
@@ -21,25 +22,28 @@ def read_rows(config: SbertConfig) -> NliData:
 
 def build_sbert(config: SbertConfig, context: BuildContext, data: NliData) -> BuiltMethod:
     """Build sbert."""
-    batches = _batches(config, context, data)
-    return _built(config, data, batches, sbert(config, context.encoder.embed, context.encoder.encoder.dim, batches))
+    roles, batches = Roles.of(context.encoder), _batches(config, context, data)
+    method = sbert(config, context.encoder.embed, context.encoder.encoder.dim, batches, roles)
+    return _built(config, data, batches, method)
 
 
 def build_scl(config: SclConfig, context: BuildContext, data: NliData) -> BuiltMethod:
     """Build scl."""
-    batches = _batches(config, context, data)
-    return _built(config, data, batches, scl(config, context.encoder.embed, context.encoder.encoder.dim, batches))
+    roles, batches = Roles.of(context.encoder), _batches(config, context, data)
+    method = scl(config, context.encoder.embed, context.encoder.encoder.dim, batches, roles)
+    return _built(config, data, batches, method)
 
 
 def build_augment(config: AugmentConfig, context: BuildContext, data: NliData) -> BuiltMethod:
     """Build augment."""
-    batches = _batches(config, context, data)
-    return _built(config, data, batches, augment(config, context.encoder.embed, context.encoder.encoder.dim, batches))
+    roles, batches = Roles.of(context.encoder), _batches(config, context, data)
+    method = augment(config, context.encoder.embed, context.encoder.encoder.dim, batches, roles)
+    return _built(config, data, batches, method)
 
 
 def _batches(config: SbertConfig, context: BuildContext, data: NliData) -> NliBatches:
     rows = data.rows[: config.limit]
-    context.encoder.read([row[:2] for row in rows])
+    context.encoder.read(Roles.of(context.encoder).rows([row[:2] for row in rows]))
     batches = NliBatches(rows, context.batch_size, config.seed, config.order)
     if len({row[:2] for row in rows}) == 1:
         raise NearfarError(

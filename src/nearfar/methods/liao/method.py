@@ -36,7 +36,7 @@ optimiser         Adam                      AdamW                          the l
 ================  ========================  =============================  ==============================
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -46,9 +46,11 @@ from torch import Tensor, nn
 from nearfar.config.bounds import Cap
 from nearfar.data.batching import NliBatch, NliBatches
 from nearfar.encoder.heads import SoftmaxHead
+from nearfar.encoder.training_encoder import TrainingText
 from nearfar.methods.base import EmbedFn, Loss, Method
 from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
 from nearfar.methods.liao.describe import describe_anchors, describe_labels
+from nearfar.methods.roles import NO_PROMPTS, Roles
 from nearfar.objectives import nli_softmax, nli_softmax_features, premise_scl, premise_sets
 from nearfar.types import CONTRADICTION, ENTAILMENT, LABEL_NAMES, NearfarError, NliRow
 
@@ -61,8 +63,10 @@ class Pairs(NamedTuple):
     labels: Int[Tensor, " pairs"]
 
 
-def sbert(config: SbertConfig, embed: EmbedFn, dim: int, batches: NliBatches) -> Method:
+def sbert(config: SbertConfig, embed: EmbedFn, dim: int, batches: NliBatches, roles: Roles = NO_PROMPTS) -> Method:
     """Train by classifying pairs: total = CE. ``dim`` is the width of the embeddings.
+
+    Here and below, premises are encoded as queries, hypotheses as documents, with the prompts of ``roles``.
 
     Terms: ``ce`` and ``accuracy``, the share of pairs classified correctly, both over the batch.
     Raises NearfarError if all rows have the same label.
@@ -71,13 +75,13 @@ def sbert(config: SbertConfig, embed: EmbedFn, dim: int, batches: NliBatches) ->
     head = SoftmaxHead(dim, layers=config.head_layers)
 
     def loss_fn(batch: NliBatch, embeddings: Tensor) -> Loss:
-        ce, accuracy = _classify(head, embeddings, _pairs(batch, embeddings.device))
+        ce, accuracy = _classify(head, _by_role(roles, batch, embeddings), _pairs(batch, embeddings.device))
         return Loss(ce.mean(), {"ce": ce.mean().detach(), "accuracy": accuracy.mean()})
 
-    return Method("sbert", batches, _sentences, embed, loss_fn, describe_labels, head)
+    return Method("sbert", batches, _items(roles), embed, loss_fn, describe_labels, head)
 
 
-def scl(config: SclConfig, embed: EmbedFn, dim: int, batches: NliBatches) -> Method:
+def scl(config: SclConfig, embed: EmbedFn, dim: int, batches: NliBatches, roles: Roles = NO_PROMPTS) -> Method:
     """Train by (1 - scl_weight) CE + scl_weight SCL. ``dim`` is the width of the embeddings.
 
     SCL of a batch without an entailment is 0. With ``scl_weight=1`` there is no CE and no head. Positives and negatives
@@ -96,9 +100,10 @@ def scl(config: SclConfig, embed: EmbedFn, dim: int, batches: NliBatches) -> Met
 
     def loss_fn(batch: NliBatch, embeddings: Tensor) -> Loss:
         pairs = _pairs(batch, embeddings.device)
+        queries, documents = by_role = _by_role(roles, batch, embeddings)
         per_anchor = premise_scl(
-            embeddings[pairs.premises],
-            embeddings[pairs.hypotheses],
+            queries[pairs.premises],
+            documents[pairs.hypotheses],
             pairs.premises,
             pairs.labels,
             temperature=config.temperature,
@@ -113,7 +118,7 @@ def scl(config: SclConfig, embed: EmbedFn, dim: int, batches: NliBatches) -> Met
         terms = {"scl": contrast.detach()}
         if head is None:
             return Loss(contrast, terms)
-        ce, accuracy = _classify(head, embeddings, pairs)
+        ce, accuracy = _classify(head, by_role, pairs)
         total = (1 - scl_weight) * ce.mean() + scl_weight * contrast
         return Loss(total, terms | {"ce": ce.mean().detach(), "accuracy": accuracy.mean()})
 
@@ -125,10 +130,10 @@ def scl(config: SclConfig, embed: EmbedFn, dim: int, batches: NliBatches) -> Met
             max_negatives=most_negatives,
         )
 
-    return Method("scl", batches, _sentences, embed, loss_fn, describe, head)
+    return Method("scl", batches, _items(roles), embed, loss_fn, describe, head)
 
 
-def augment(config: AugmentConfig, embed: EmbedFn, dim: int, batches: NliBatches) -> Method:
+def augment(config: AugmentConfig, embed: EmbedFn, dim: int, batches: NliBatches, roles: Roles = NO_PROMPTS) -> Method:
     """Train by CE over the batch's rows and the pairs that :func:`augmented_pairs` adds to them.
 
     Terms: ``ce`` over all of these pairs, ``accuracy`` over the batch's own rows, comparable with that of ``sbert``.
@@ -142,14 +147,14 @@ def augment(config: AugmentConfig, embed: EmbedFn, dim: int, batches: NliBatches
         own = _pairs(batch, embeddings.device)
         added = augmented_pairs(own, max_positives=most_positives, max_negatives=most_negatives)
         pairs = Pairs(*(torch.cat(both) for both in zip(own, added, strict=True)))
-        ce, accuracy = _classify(head, embeddings, pairs)
+        ce, accuracy = _classify(head, _by_role(roles, batch, embeddings), pairs)
         return Loss(ce.mean(), {"ce": ce.mean().detach(), "accuracy": accuracy[: len(own.labels)].mean()})
 
     def describe(batch: NliBatch) -> list[str]:
         lines = describe_anchors(batch, max_positives=most_positives, max_negatives=most_negatives)
         return [*lines, "added pairs: other positives as entailment, hypotheses of other premises as contradiction"]
 
-    return Method("augment", batches, _sentences, embed, loss_fn, describe, head)
+    return Method("augment", batches, _items(roles), embed, loss_fn, describe, head)
 
 
 def augmented_pairs(pairs: Pairs, *, max_positives: int | None, max_negatives: int | None) -> Pairs:
@@ -179,8 +184,13 @@ def _cap(cap: Cap) -> int | None:
     return None if cap == "all" else cap
 
 
-def _sentences(batch: NliBatch) -> list[str]:
-    return batch.sentences
+def _items(roles: Roles) -> Callable[[NliBatch], Sequence[TrainingText]]:
+    return lambda batch: roles.items(batch.sentences, batch.premises, batch.hypotheses)
+
+
+def _by_role(roles: Roles, batch: NliBatch, embeddings: Tensor) -> tuple[Tensor, Tensor]:
+    """The embeddings of the batch's sentences as premises, and as hypotheses."""
+    return roles.split(embeddings, batch.sentences, batch.premises, batch.hypotheses)
 
 
 def _pairs(batch: NliBatch, device: torch.device) -> Pairs:
@@ -188,10 +198,14 @@ def _pairs(batch: NliBatch, device: torch.device) -> Pairs:
 
 
 def _classify(
-    head: nn.Module, embeddings: Float[Tensor, "batch dim"], pairs: Pairs
+    head: nn.Module, embeddings: tuple[Float[Tensor, "batch dim"], Float[Tensor, "batch dim"]], pairs: Pairs
 ) -> tuple[Float[Tensor, " pairs"], Float[Tensor, " pairs"]]:
-    """Cross-entropy of each pair, and 1 or 0 for whether the head predicts its label."""
-    logits = head(nli_softmax_features(embeddings[pairs.premises], embeddings[pairs.hypotheses]))
+    """Cross-entropy of each pair, and 1 or 0 for whether the head predicts its label.
+
+    ``embeddings`` are those of the sentences as premises, and as hypotheses.
+    """
+    premises, hypotheses = embeddings
+    logits = head(nli_softmax_features(premises[pairs.premises], hypotheses[pairs.hypotheses]))
     return nli_softmax(logits, pairs.labels), (logits.argmax(dim=1) == pairs.labels).float()
 
 

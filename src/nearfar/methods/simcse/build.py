@@ -1,13 +1,17 @@
 """simcse-unsup, simcse-sup and info-nce: from rows and settings to the method."""
 
+from collections.abc import Callable, Sequence
+
 from torch import nn
 
-from nearfar.data.batching import TextBatches
+from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.data.rows import TextData, load_sentences
 from nearfar.data.triplets import load_triplets, load_tuples
 from nearfar.encoder.heads import MaskedLmHead
+from nearfar.encoder.training_encoder import TrainingText
 from nearfar.methods.base import Method
 from nearfar.methods.build import BuildContext, BuiltMethod, initializer_range, require_data, text_facts
+from nearfar.methods.roles import Roles
 from nearfar.methods.simcse import InfoNceConfig, SimcseConfig, SimcseSupConfig, SimcseUnsupConfig
 from nearfar.methods.simcse.masked_lm import masked_language_model
 from nearfar.methods.simcse.method import contrastive_method, unsupervised
@@ -40,27 +44,32 @@ def build_unsupervised(config: SimcseUnsupConfig, context: BuildContext, rows: T
 
 def build_supervised(config: SimcseSupConfig, context: BuildContext, rows: TextData) -> BuiltMethod:
     """Build simcse-sup."""
-    batches = _batches(config, context, rows)
-    method = contrastive_method(config, context.encoder.embed, context.encoder.encoder.dim, batches)
-    return BuiltMethod(method, text_facts(rows), _extra_losses(config, context, batches))
+    roles = Roles.of(context.encoder)
+    batches = _batches(config, context, rows, roles)
+    method = contrastive_method(config, context.encoder.embed, context.encoder.encoder.dim, batches, roles)
+    return BuiltMethod(method, text_facts(rows), _extra_losses(config, context, batches, method.extract_items))
 
 
 def build_info_nce(config: InfoNceConfig, context: BuildContext, rows: TextData) -> BuiltMethod:
     """Build info-nce."""
-    dim, batches = context.encoder.encoder.dim, context.batches(config, rows)
-    return BuiltMethod(contrastive_method(config, context.encoder.embed, dim, batches), text_facts(rows))
+    roles = Roles.of(context.encoder)
+    dim, batches = context.encoder.encoder.dim, context.batches(config, rows, roles=roles)
+    return BuiltMethod(contrastive_method(config, context.encoder.embed, dim, batches, roles), text_facts(rows))
 
 
-def _batches(config: SimcseConfig, context: BuildContext, rows: TextData) -> TextBatches:
+def _batches(config: SimcseConfig, context: BuildContext, rows: TextData, roles: Roles | None = None) -> TextBatches:
     if config.mlp == "kept":
         context.encoder.encoder.add_dense()
-    return context.batches(config, rows)
+    return context.batches(config, rows, roles=roles)
 
 
 def _extra_losses(
-    config: SimcseConfig, context: BuildContext, batches: TextBatches
+    config: SimcseConfig,
+    context: BuildContext,
+    batches: TextBatches,
+    texts: Callable[[TextBatch], Sequence[TrainingText]] = lambda batch: batch.sentences,
 ) -> tuple[tuple[Method, float], ...]:
-    """The masked-language-model loss, if it has a weight."""
+    """The masked-language-model loss on the ``texts`` of a batch, if it has a weight."""
     if not config.mlm_weight:
         return ()
     encoder = context.encoder.encoder
@@ -78,5 +87,6 @@ def _extra_losses(
         mask_token=mask,
         vocabulary=words.num_embeddings,
         special=encoder.tokenizer.all_special_ids,
+        texts=texts,
     )
     return ((method, config.mlm_weight),)

@@ -19,7 +19,7 @@ head              not given             the pretrained one            a new one,
 """
 
 from collections.abc import Callable, Collection, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -47,7 +47,7 @@ class MaskedSentence(NamedTuple):
 
 def masked_language_model(
     config: SimcseConfig,
-    tokenise: Callable[[Sequence[str]], Sequence[list[int]]],
+    tokenise: Callable[[Sequence[Any]], Sequence[list[int]]],
     hidden: Callable[[Sequence[Sequence[int]]], Tensor],
     head: MaskedLmHead,
     batches: Batches,
@@ -55,12 +55,14 @@ def masked_language_model(
     mask_token: int,
     vocabulary: int,
     special: Collection[int],
+    texts: Callable[[Any], Sequence[Any]] = lambda batch: batch.sentences,
 ) -> Method:
     """Train the encoder to predict masked tokens.
 
     ``tokenise`` gives the token ids of each text, ``hidden`` the last hidden states [tokens, dim] of sentences given by
     their ids, one sentence after the other, with gradient. ``special`` are the ids that are never masked and never
-    drawn; the mask token is always one of them. ``vocabulary`` is the number of ids.
+    drawn; the mask token is always one of them. ``vocabulary`` is the number of ids. ``texts`` gives the sentences of a
+    batch, by default its distinct ones.
 
     Each token that is not special is masked with probability ``mlm_probability``. The masked tokens and their
     replacements are drawn in each step from torch's global generator on the CPU. A batch without masked tokens has loss
@@ -76,7 +78,7 @@ def masked_language_model(
         raise NearfarError(f"all {vocabulary} tokens of the vocabulary are special, so there is nothing to predict")
 
     def extract_items(batch: TextBatch | NliBatch) -> list[MaskedSentence]:
-        sentences = tokenise(batch.sentences)
+        sentences = tokenise(texts(batch))
         before = torch.tensor([token for ids in sentences for token in ids])
         chosen = (torch.rand(len(before)) < probability) & ~torch.isin(before, special_ids)
         uniform = torch.rand(len(before))

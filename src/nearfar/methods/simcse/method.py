@@ -26,14 +26,19 @@ their weight       alpha                   log alpha                    log alph
 =================  ======================  ===========================  =======================================
 """
 
+from collections.abc import Sequence
+from itertools import chain
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.heads import TanhHead
+from nearfar.encoder.training_encoder import TrainingText
 from nearfar.methods.base import EmbedFn, Loss, Method
 from nearfar.methods.describe import describe_anchor, pluralize
+from nearfar.methods.roles import NO_PROMPTS, Roles
 from nearfar.methods.settings import HardNegativeSettings
 from nearfar.methods.simcse import InfoNceConfig, InfoNceSettings, SimcseConfig, SimcseSupConfig, SimcseUnsupConfig
 from nearfar.objectives import (
@@ -95,9 +100,15 @@ def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: T
 
 
 def contrastive_method(
-    config: SimcseSupConfig | InfoNceConfig, embed: EmbedFn, dim: int, batches: TextBatches
+    config: SimcseSupConfig | InfoNceConfig,
+    embed: EmbedFn,
+    dim: int,
+    batches: TextBatches,
+    roles: Roles = NO_PROMPTS,
 ) -> Method:
     """Train on rows (anchor, positive) or (anchor, positive, negative). ``dim`` is the embeddings' width.
+
+    Anchors are encoded as queries, positives and negatives as documents, with the prompts of ``roles``.
 
     An anchor's candidates are the positives of all rows and, if there are any, the negatives of all rows. Its own
     positive is pulled near, the others are pushed away, except known false negatives: a candidate, whatever its row,
@@ -138,10 +149,18 @@ def contrastive_method(
         _require_negatives(name, batches)
     head = _head(config, dim)
 
+    def by_role(batch: TextBatch) -> tuple[list[int], list[int]]:
+        return batch.columns[0], list(chain(*batch.columns[1:]))
+
+    def extract_items(batch: TextBatch) -> Sequence[TrainingText]:
+        return roles.items(batch.sentences, *by_role(batch))
+
     def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
-        embeddings = _projected(head, representations)
-        anchors, positives, *negatives = (embeddings[column] for column in batch.columns)
-        known = _negative_row_mask(batch, embeddings.device)
+        queries, documents = roles.split(_projected(head, representations), batch.sentences, *by_role(batch))
+        anchors, positives, *negatives = (
+            vectors[column] for vectors, column in zip((queries, documents, documents), batch.columns, strict=False)
+        )
+        known = _negative_row_mask(batch, queries.device)
         return _loss(config, anchors, positives, negatives[0] if negatives else None, known)
 
     def describe(batch: TextBatch) -> list[str]:
@@ -161,7 +180,7 @@ def contrastive_method(
             )
         return [*lines, *_describe_margin(config.false_negative_margin)]
 
-    return Method(name, batches, lambda batch: batch.sentences, embed, loss_fn, describe, head)
+    return Method(name, batches, extract_items, embed, loss_fn, describe, head)
 
 
 def _negative_row_mask(batch: TextBatch, device: torch.device | None = None) -> RowMask:

@@ -1,0 +1,162 @@
+"""Prompts of a model: texts that are put directly before each text, by name, as sentence-transformers stores them.
+
+A model folder has them in ``config_sentence_transformers.json``. The prompt ``query`` is for search queries,
+``document`` for the documents to search in, and ``default_prompt_name`` names the prompt of all other texts. An empty
+prompt is none.
+"""
+
+import re
+from collections.abc import Mapping
+from itertools import count
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from nearfar.encoder.folder_checks import read_object
+from nearfar.types import NearfarError
+
+PROMPTS_FILE = "config_sentence_transformers.json"
+QUERY = "query"
+DOCUMENT = ("document", "passage", "corpus")
+"""Names of the prompt of documents, in the order of sentence-transformers 6, which always defines the first one."""
+Similarity: TypeAlias = Literal["cosine", "dot", "euclidean", "manhattan"]
+SIMILARITIES: tuple[Similarity, ...] = get_args(Similarity)
+_NAME = re.compile(r"[\w-]+")
+"""A value that looks like the name of a prompt. As a text it would run into the first word after it."""
+
+
+class InferenceSettings(NamedTuple):
+    """What a model folder says about inference: its prompts, and the similarity to compare vectors by."""
+
+    prompts: Mapping[str, str]
+    default_prompt_name: str | None = None
+    similarity_fn_name: Similarity = "cosine"
+    include_prompt: bool = True
+    """Whether the pooling includes the tokens of the prompt."""
+
+
+class PromptedText(NamedTuple):
+    """A text and the prompt before it."""
+
+    prompt: str
+    text: str
+
+
+def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> InferenceSettings:
+    """Read the prompts and the similarity of a model folder; without the file, there are no prompts.
+
+    As in sentence-transformers, ``query`` and ``document`` are always defined, and empty unless the folder has them.
+
+    Raises:
+        NearfarError: the file is damaged, a prompt is not a text, the default prompt is not one of the prompts, or the
+            similarity is unknown.
+    """
+    file = folder / PROMPTS_FILE
+    settings: dict[str, Any] = read_object(file) if file.exists() else {}
+    saved = settings.get("prompts") or {}
+    if not isinstance(saved, dict) or not all(isinstance(text, str | None) for text in saved.values()):
+        raise NearfarError(f"{file}: prompts must be an object that maps the name of each prompt to its text.")
+    prompts = {QUERY: "", DOCUMENT[0]: "", **{name: text or "" for name, text in saved.items()}}
+    default = settings.get("default_prompt_name")
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        raise NearfarError(f"{file}: default_prompt_name is {default!r}, but must be one of {_listed(prompts)}.")
+    similarity = settings.get("similarity_fn_name") or SIMILARITIES[0]
+    if similarity not in SIMILARITIES:
+        raise NearfarError(f"{file}: similarity_fn_name is {similarity!r}, but must be one of {_listed(SIMILARITIES)}.")
+    return InferenceSettings(prompts, default, similarity, include_prompt)
+
+
+class Prompts:
+    """The prompts of an encoder, as attributes that may be changed; a base class of :class:`nearfar.Encoder`."""
+
+    prompts: dict[str, str]
+    """Text of each prompt by name; ``query`` and ``document`` are always defined."""
+    default_prompt_name: str | None
+    """Name of the prompt of texts that are neither queries nor documents; None for none."""
+
+    @property
+    def query_prompt(self) -> str:
+        """The prompt of :meth:`nearfar.Encoder.encode_query`; empty if there is none."""
+        return self.resolve_prompt(prompt_name=QUERY if QUERY in self.prompts else None)
+
+    @property
+    def document_prompt(self) -> str:
+        """The prompt of :meth:`nearfar.Encoder.encode_document`: the first of :data:`DOCUMENT`; empty if none."""
+        return self.resolve_prompt(prompt_name=next((name for name in DOCUMENT if name in self.prompts), None))
+
+    def resolve_prompt(self, prompt: str | None = None, prompt_name: str | None = None) -> str:
+        """The text of a prompt that is given as a text or by name; the default prompt if neither is given.
+
+        Raises:
+            NearfarError: both are given, or the model has no prompt of this name.
+        """
+        if prompt is not None:
+            if prompt_name is not None:
+                raise NearfarError("give prompt or prompt_name, not both.")
+            return prompt
+        name = self.default_prompt_name if prompt_name is None else prompt_name
+        if name is None:
+            return ""
+        if name not in self.prompts:
+            raise NearfarError(f"prompt_name {name!r}: the model has no prompt of this name. {self._known_prompts()}")
+        return self.prompts[name]
+
+    def set_prompts(self, *, query: str | None = None, document: str | None = None, default: str | None = None) -> None:
+        """Choose the prompts of queries, of documents, and of all other texts.
+
+        :meth:`nearfar.Encoder.save_pretrained` saves them under the names ``query`` and ``document``, and as the
+        default prompt.
+
+        Args:
+            query: name of one of the model's prompts, or a text; "" for no prompt, None for no change.
+            document: as ``query``.
+            default: as ``query``.
+
+        Raises:
+            NearfarError: a single word that is not the name of a prompt.
+        """
+        chosen = [
+            None if value is None else self._find_prompt(flag, value)
+            for flag, value in (("--query-prompt", query), ("--document-prompt", document), ("--prompt", default))
+        ]
+        for name, text in zip((QUERY, DOCUMENT[0]), chosen, strict=False):
+            if text is not None:
+                self.prompts[name] = text
+        if default is None:
+            return
+        if default in self.prompts and self.prompts[default] == chosen[2]:
+            self.default_prompt_name = default
+        elif not chosen[2]:
+            self.default_prompt_name = None
+        else:
+            names = (f"default_{number}" if number > 1 else "default" for number in count(1))
+            self.default_prompt_name = next(name for name in names if self.prompts.get(name, chosen[2]) == chosen[2])
+            self.prompts[self.default_prompt_name] = chosen[2]
+
+    def describe_prompts(self) -> str | None:
+        """The prompts in words; None if all are empty."""
+        roles = (
+            ("queries (anchors)", self.query_prompt),
+            ("documents (positives and negatives)", self.document_prompt),
+            ("other texts", self.resolve_prompt()),
+        )
+        found = [f"{text!r} before {role}" for role, text in roles if text]
+        return f"prompts: {', '.join(found)}" if found else None
+
+    def _find_prompt(self, flag: str, value: str) -> str:
+        """The text that ``value`` is or names."""
+        if value in self.prompts and any(self.prompts.values()):
+            return self.prompts[value]
+        if _NAME.fullmatch(value):
+            raise NearfarError(
+                f"{flag} {value}: the model has no prompt of this name. {self._known_prompts()} A text that is put "
+                "before each text ends with a space or a colon."
+            )
+        return value
+
+    def _known_prompts(self) -> str:
+        names = [name for name, text in self.prompts.items() if text]
+        return f"It has {_listed(names)}." if names else "It has no prompts."
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(repr, names))

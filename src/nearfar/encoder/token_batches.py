@@ -1,0 +1,52 @@
+"""Tokenised texts, the warning that some were truncated, and batches of a limited number of tokens."""
+
+import warnings
+from collections.abc import Iterator
+from typing import NamedTuple
+
+TOKENS_PER_BATCH = 4096
+"""Maximum number of tokens in a batch of :meth:`nearfar.Encoder.encode`. Results depend on it only by rounding."""
+
+
+class Tokenized(NamedTuple):
+    """Token ids of each text, including special tokens, and the number of texts truncated at the maximum length."""
+
+    ids: list[list[int]]
+    truncated: int
+    prompt_length: int = 0
+    """Number of first tokens of each text that pooling leaves out."""
+
+
+def warn_truncated(tokenized: Tokenized, limit: int) -> None:
+    """Warn once if distinct texts were longer than ``limit`` tokens."""
+    if tokenized.truncated:
+        warnings.warn(truncation_message(tokenized.truncated, len(tokenized.ids), limit), stacklevel=4)
+
+
+def truncation_message(truncated: int, texts: int, limit: int) -> str:
+    """The warning that texts were truncated."""
+    return f"{truncated} of {texts} distinct texts are longer than {limit} tokens and were truncated."
+
+
+def token_budget_batches(token_ids: list[list[int]], *, progress: bool) -> Iterator[list[int]]:
+    """Split the texts, longest first, into batches of at most :data:`TOKENS_PER_BATCH` tokens; gives text numbers."""
+    order = sorted(range(len(token_ids)), key=lambda text: -len(token_ids[text]))
+    batches: list[list[int]] = []
+    tokens = TOKENS_PER_BATCH + 1
+    for text in order:
+        tokens += len(token_ids[text])
+        if tokens > TOKENS_PER_BATCH:
+            batches.append([])
+            tokens = len(token_ids[text])
+        batches[-1].append(text)
+    if not progress:
+        yield from batches
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), TextColumn("texts"), TimeRemainingColumn())
+    with Progress(*columns, transient=True) as bar:
+        task = bar.add_task("encoding", total=len(token_ids))
+        for batch in batches:
+            yield batch
+            bar.advance(task, len(batch))

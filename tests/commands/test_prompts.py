@@ -1,0 +1,174 @@
+"""``--prompt`` of encode, evaluate and geometry, and of the baselines; refusals."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearfar import Encoder, NearfarError, encode, evaluate, geometry
+from nearfar.baselines.named import open_baseline
+from nearfar.commands.encode.command import BLOCK
+from tests.encode_helpers import stop_after
+from tests.invalid_input.cli_runner import assert_refused
+from tests.tiny import save_tiny, sentences, write_pairs
+
+PROMPT = "who sees the "
+TEXTS = sentences(30, longest=6)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory: texts, pairs, ``plain`` without prompts and ``model`` with a query prompt."""
+    save_tiny(tmp_path / "plain")
+    encoder = Encoder.from_pretrained(tmp_path / "plain")
+    encoder.set_prompts(query=PROMPT)
+    encoder.save_pretrained(tmp_path / "model")
+    (tmp_path / "x.txt").write_text("\n".join(TEXTS) + "\n")
+    (tmp_path / "prefixed.txt").write_text("".join(f"{PROMPT}{text}\n" for text in TEXTS))
+    write_pairs(tmp_path / "pairs.tsv", 30)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def prefixed_pairs() -> str:
+    header, *rows = Path("pairs.tsv").read_text().splitlines()
+    names = header.split("\t")
+    texts = [names.index(name) for name in ("sentence1", "sentence2")]
+    lines = [header]
+    for row in rows:
+        lines.append("\t".join(PROMPT * (place in texts) + field for place, field in enumerate(row.split("\t"))))
+    Path("prefixed.tsv").write_text("\n".join(lines) + "\n")
+    return "prefixed.tsv"
+
+
+def test_encode_takes_a_name_or_a_text(folder: Path) -> None:
+    encode("plain", input="prefixed.txt", output="expected.npy", progress=False)
+    expected = np.load("expected.npy")
+    for number, (model, prompt) in enumerate((("model", "query"), ("model", PROMPT), ("plain", PROMPT))):
+        encode(model, input="x.txt", output=f"{number}.npy", prompt=prompt, progress=False)
+        assert np.array_equal(np.load(f"{number}.npy"), expected)
+    encode("model", input="x.txt", output="default.npy", progress=False)
+    encode("model", input="x.txt", output="none.npy", prompt="", progress=False)
+    assert np.array_equal(np.load("default.npy"), np.load("none.npy"))
+    assert not np.allclose(np.load("default.npy"), expected)
+
+
+def test_encode_uses_the_default_prompt_of_the_model(folder: Path) -> None:
+    encoder = Encoder.from_pretrained("plain")
+    encoder.set_prompts(default=PROMPT)
+    encoder.save_pretrained("defaulted")
+    encode("plain", input="prefixed.txt", output="expected.npy", progress=False)
+    encode("defaulted", input="x.txt", output="x.npy", progress=False)
+    assert np.array_equal(np.load("x.npy"), np.load("expected.npy"))
+
+
+@pytest.mark.long
+def test_encode_in_processes(folder: Path) -> None:
+    pooling = folder / "model" / "1_Pooling" / "config.json"
+    pooling.write_text(json.dumps(json.loads(pooling.read_text()) | {"include_prompt": False}))
+    for processes in (1, 2):
+        settings = {"prompt": "query", "processes": processes, "block": 16, "device": "cpu", "precision": "fp32"}
+        encode("model", input="x.txt", output=f"{processes}.npy", progress=False, **settings)
+    assert np.abs(np.load("1.npy") - np.load("2.npy")).max() <= 1e-5
+    expected = Encoder.from_pretrained("model").encode_query(TEXTS, precision="fp32")
+    assert np.abs(np.load("2.npy") - expected).max() <= 1e-5
+
+
+def test_a_resumed_run_has_the_same_prompt(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"input": "x.txt", "output": "x.npy", "block": 10, "progress": False}
+    with monkeypatch.context() as patch:
+        stop_after(2, patch, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            encode("model", prompt="query", **settings)
+    message = "--prompt was 'who sees the ', is ''"
+    with pytest.raises(NearfarError, match=message):
+        encode("model", resume=True, **settings)
+    encode("model", resume=True, prompt=PROMPT, **settings)
+    encode("model", **{**settings, "output": "whole.npy"}, prompt="query")
+    assert Path("x.npy").read_bytes() == Path("whole.npy").read_bytes()
+    assert BLOCK > 10
+
+
+def test_a_run_that_an_older_version_started_is_resumed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"input": "x.txt", "output": "x.npy", "block": 10, "progress": False}
+    with monkeypatch.context() as patch:
+        stop_after(1, patch, KeyboardInterrupt())
+        with pytest.raises(KeyboardInterrupt):
+            encode("plain", **settings)
+    assert "prompt" not in json.loads(Path("x.npy.partial/settings.json").read_text())
+    encode("plain", resume=True, **settings)
+
+
+def test_evaluate(folder: Path) -> None:
+    settings = {"resamples": 0, "progress": False}
+    expected = evaluate("plain", pairs=[prefixed_pairs()], **settings)
+    found = evaluate("model", pairs=["pairs.tsv"], prompt="query", **settings)
+    (one,), (other,) = expected.tasks.values(), found.tasks.values()
+    assert one.spearman.all.score == other.spearman.all.score
+    assert found.config["prompt"] == found.config["query_prompt"] == PROMPT
+    assert not {"prompt", "query_prompt", "document_prompt"} & expected.config.keys()
+    assert evaluate("model", pairs=["pairs.tsv"], **settings).config["query_prompt"] == PROMPT
+    assert "query_prompt" not in evaluate("model", pairs=["pairs.tsv"], query_prompt="", **settings).config
+
+
+@pytest.mark.parametrize("baseline", ["wk:{},layer_start=0", "whitening:{},dimensions=3", "flow:{}@x.txt"])
+def test_baselines_encode_with_the_prompt(baseline: str, folder: Path) -> None:
+    if baseline.startswith("flow"):
+        (folder / "x.txt").write_text("".join(f"{text}\n" for text in sentences(200, seed=2)))
+        (folder / "prefixed.txt").write_text("".join(f"{PROMPT}{text}\n" for text in sentences(200, seed=2)))
+    found = open_baseline(baseline.format("model"), per_call=True, prompt="query")(TEXTS)
+    plain = open_baseline(baseline.format("plain").replace("x.txt", "prefixed.txt"), per_call=True)
+    assert np.allclose(found, plain([PROMPT + text for text in TEXTS]), atol=1e-5)
+    assert not np.allclose(found, plain(TEXTS), atol=1e-3)
+
+
+def test_geometry(folder: Path) -> None:
+    common = {"task": "pairs.tsv", "labelled": None, "progress": False}
+    found = geometry("model", pairs="pairs.tsv", output="found", prompt="query", positive_above=0.5, **common)
+    file = prefixed_pairs()
+    expected = geometry(
+        "plain", pairs=file, output="expected", positive_above=0.5, progress=False, task=file, labelled=None
+    )
+    assert found.config.prompt == "query"
+    assert "prompt" not in json.loads(Path("expected/geometry.json").read_text())["config"]
+    (one,), (other,) = found.models.values(), expected.models.values()
+    assert (one.uniformity, one.layers) == (pytest.approx(other.uniformity), other.layers)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["encode", "model", "--input", "x.txt", "--output", "y.npy", "--prompt", "qurey"],
+        ["evaluate", "model", "--pairs", "pairs.tsv", "--prompt", "qurey"],
+        ["evaluate", "model", "--pairs", "pairs.tsv", "--query-prompt", "qurey"],
+        ["evaluate", "model", "--pairs", "pairs.tsv", "--document-prompt", "qurey"],
+        ["evaluate", "whitening:model", "--pairs", "pairs.tsv", "--prompt", "qurey"],
+        ["geometry", "model", "--pairs", "pairs.tsv", "--output", "y", "--prompt", "qurey"],
+    ],
+)
+def test_names_that_no_prompt_has(arguments: list[str], folder: Path) -> None:
+    flag = arguments[-2]
+    assert_refused(arguments, f"{flag} qurey: the model has no prompt of this name. It has 'query'.")
+    assert not Path("y.npy").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["use", "--prompt", "a "], "prompt is a setting of an encoder; use has none."),
+        (["glove:vectors.txt", "--prompt", "a "], "prompt is a setting of an encoder"),
+        (["wk:model", "--query-prompt", "a "], "--query-prompt: wk:model encodes queries and documents alike"),
+        (["model", "--prompt", "  "], "must not be empty."),
+    ],
+)
+def test_models_and_values_that_are_refused(arguments: list[str], message: str, folder: Path) -> None:
+    assert_refused(["evaluate", *arguments, "--pairs", "pairs.tsv"], message)
+
+
+def test_a_function_has_no_prompt(folder: Path) -> None:
+    for setting in ("prompt", "query_prompt", "document_prompt"):
+        with pytest.raises(NearfarError, match=f"{setting} is a setting of a model folder or hub name"):
+            evaluate(lambda texts: np.ones((len(texts), 2)), pairs=["pairs.tsv"], **{setting: "a "})
+    with pytest.raises(NearfarError, match="prompt is a setting of a model folder or hub name"):
+        geometry({"f": lambda texts: np.ones((len(texts), 2))}, output="y", prompt="a ", pairs="pairs.tsv")

@@ -1,0 +1,235 @@
+"""Prompts: equal to sentence-transformers in every call; they survive saving; names, texts and bad values."""
+
+import itertools
+import json
+import shutil
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from nearfar import Encoder, NearfarError
+from nearfar.encoder.layers import layer_embeddings
+from nearfar.encoder.pooling import parse_pooling, pool
+from nearfar.encoder.ragged import RaggedBatch
+from nearfar.encoder.stream import encode_blocks, tokenize_blocks
+from nearfar.encoder.workers import WorkerConfig, encode_in_processes
+from tests.tiny import save_tiny, sentences
+
+SETTINGS = "config_sentence_transformers.json"
+QUERY, PASSAGE = "who sees the ", "a big house : "
+PROMPTS = {"query": QUERY, "document": PASSAGE, "other": "not "}
+TEXTS = [*sentences(12, longest=14), "", "dog"]
+
+
+def save(folder: Path, architecture: str = "bert", *, include: bool = True, pooling: str = "mean", **settings: Any):
+    """Save a tiny model with prompts; ``settings`` are entries of :data:`SETTINGS`."""
+    encoder = Encoder.from_pretrained(save_tiny(folder.with_name("plain"), architecture), pooling=pooling, max_length=9)
+    encoder.normalizes = settings.pop("normalize", False)
+    encoder.save_pretrained(folder)
+    edit(folder / SETTINGS, {"prompts": PROMPTS, **settings})
+    edit(folder / "1_Pooling" / "config.json", {"include_prompt": include})
+    return folder
+
+
+def edit(file: Path, changes: dict[str, Any]) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return save(tmp_path / "model")
+
+
+def assert_equal_to_sentence_transformers(folder: Path) -> None:
+    ours, theirs = Encoder.from_pretrained(folder), SentenceTransformer(str(folder), device="cpu")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*were truncated")
+        for name in ("encode", "encode_query", "encode_document"):
+            for settings in ({}, {"prompt": "blue "}, {"prompt": ""}, {"prompt_name": "other"}):
+                found = getattr(ours, name)(TEXTS, precision="fp32", **settings)
+                expected = getattr(theirs, name)(TEXTS, **settings)
+                assert np.abs(found - expected).max() <= 1e-6 * max(1, np.abs(expected).max()), (name, settings)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "pooling", "include", "normalize"),
+    [
+        *itertools.product(("bert", "roberta"), ("mean", "cls", "max"), (True, False), (False,)),
+        ("modernbert", "mean", False, True),
+        ("mpnet", "mean", False, True),
+        ("bert", "mean", True, True),
+    ],
+)
+@pytest.mark.parametrize("default", [None, "other"])
+def test_equal_to_sentence_transformers(
+    architecture: str, pooling: str, include: bool, normalize: bool, default: str | None, tmp_path: Path
+) -> None:
+    settings = {"default_prompt_name": default, "normalize": normalize}
+    assert_equal_to_sentence_transformers(
+        save(tmp_path / "model", architecture, pooling=pooling, include=include, **settings)
+    )
+
+
+@pytest.mark.parametrize(
+    "prompts", [{}, {"query": QUERY}, {"passage": PASSAGE, "query": QUERY}, {"corpus": "x "}, {"document": ""}]
+)
+def test_roles_are_those_of_sentence_transformers(prompts: dict[str, str], tmp_path: Path) -> None:
+    prompts = {**prompts, "other": "not "}
+    assert_equal_to_sentence_transformers(save(tmp_path / "model", prompts=prompts, default_prompt_name="other"))
+
+
+def test_first_of_several_prompts_of_documents(folder: Path) -> None:
+    ours, theirs = Encoder.from_pretrained(folder), SentenceTransformer(str(folder), device="cpu")
+    for name in ("document", "passage", "corpus"):
+        prompts = {"corpus": "c ", "passage": "p ", "document": "d "}
+        ours.prompts = theirs.prompts = {key: text for key, text in prompts.items() if key >= name or name == "passage"}
+        found, expected = ours.encode_document(["dog"], precision="fp32"), theirs.encode_document(["dog"])
+        assert np.abs(found - expected).max() <= 2e-6
+        found, expected = ours.encode_query(["dog"], precision="fp32"), theirs.encode_query(["dog"])
+        assert np.abs(found - expected).max() <= 2e-6
+
+
+def test_a_prompt_is_a_prefix_of_the_text_before_truncation(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    texts = sentences(5, longest=5)
+    expected = encoder.encode([QUERY + text for text in texts])
+    assert np.array_equal(encoder.encode(texts, prompt=QUERY), expected)
+    assert np.array_equal(encoder.encode_query(texts), expected)
+    assert encoder.encode([], prompt=QUERY).shape == (0, 32)
+    with pytest.warns(UserWarning, match="1 of 1 distinct texts are longer than 9 tokens"):
+        encoder.encode(["dog " * 5], prompt=QUERY)
+
+
+@pytest.mark.parametrize("tokens", ["cls", "mean", "max"])
+def test_pooling_leaves_out_the_prompt_of_each_text(tokens: str) -> None:
+    lengths, prompts = (5, 2, 5, 3), (1, 2, 3, 0)
+    states = [torch.randn(length, 4, generator=torch.Generator().manual_seed(length)) for length in lengths]
+    batch = RaggedBatch.pack([[7] * length for length in lengths])
+    batch = RaggedBatch(batch.ids, batch.lengths, batch.order, None, torch.tensor(prompts)[batch.order])
+    packed = torch.cat([states[text] for text in batch.order])
+    found = batch.restore_order(pool([packed], batch, parse_pooling(tokens, layers=2)))
+    for text, (state, prompt) in enumerate(zip(states, prompts, strict=True)):
+        kept = state[prompt:]
+        if len(kept):
+            expected = {"cls": kept[0], "mean": kept.mean(0), "max": kept.amax(0)}[tokens]
+        else:
+            expected = {"cls": state[0], "mean": torch.zeros(4), "max": torch.full((4,), -torch.inf)}[tokens]
+        torch.testing.assert_close(found[text], expected)
+
+
+@pytest.mark.parametrize("include", [True, False])
+def test_everything_survives_saving(include: bool, tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", include=include, default_prompt_name="other", similarity_fn_name="dot")
+    Encoder.from_pretrained(folder).save_pretrained(tmp_path / "again")
+    for file in (SETTINGS, "1_Pooling/config.json", "modules.json"):
+        assert json.loads((tmp_path / "again" / file).read_text()) == json.loads((folder / file).read_text()), file
+    assert_equal_to_sentence_transformers(tmp_path / "again")
+
+
+def test_a_folder_without_prompts_is_saved_as_before(tmp_path: Path) -> None:
+    Encoder.from_pretrained(save_tiny(tmp_path / "plain")).save_pretrained(tmp_path / "saved")
+    saved = json.loads((tmp_path / "saved" / SETTINGS).read_text())
+    del saved["__version__"]
+    assert saved == {
+        "model_type": "SentenceTransformer",
+        "prompts": {"query": "", "document": ""},
+        "default_prompt_name": None,
+        "similarity_fn_name": "cosine",
+    }
+    (tmp_path / "saved" / SETTINGS).unlink()
+    assert Encoder.from_pretrained(tmp_path / "saved").prompts == {"query": "", "document": ""}
+
+
+def test_null_prompts_are_empty(folder: Path) -> None:
+    edit(folder / SETTINGS, {"prompts": {"query": None, "other": None}, "similarity_fn_name": None})
+    encoder = Encoder.from_pretrained(folder)
+    assert encoder.prompts == {"query": "", "document": "", "other": ""}
+    edit(folder / SETTINGS, {"prompts": None})
+    assert Encoder.from_pretrained(folder).prompts == {"query": "", "document": ""}
+
+
+def test_set_prompts_by_name_and_by_text(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    encoder.set_prompts()
+    assert (encoder.query_prompt, encoder.document_prompt, encoder.resolve_prompt()) == (QUERY, PASSAGE, "")
+    encoder.set_prompts(query="other", document="", default="query")
+    assert (encoder.query_prompt, encoder.document_prompt) == ("not ", "")
+    assert (encoder.default_prompt_name, encoder.resolve_prompt()) == ("default", QUERY)  # as before this call
+    encoder.set_prompts(default="text: ")
+    assert (encoder.default_prompt_name, encoder.resolve_prompt()) == ("default_2", "text: ")
+    encoder.set_prompts(default="another: ")
+    assert (encoder.default_prompt_name, encoder.resolve_prompt()) == ("default_3", "another: ")
+    encoder.set_prompts(default="text: ")
+    assert encoder.default_prompt_name == "default_2"
+    encoder.set_prompts(default="other")
+    assert encoder.default_prompt_name == "other"
+    encoder.set_prompts(default="")
+    assert encoder.default_prompt_name is None
+
+
+def test_prompts_that_are_set_are_saved(folder: Path, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    encoder.set_prompts(query="one ", document="two ", default="three ")
+    encoder.save_pretrained(tmp_path / "saved")
+    opened = SentenceTransformer(str(tmp_path / "saved"), device="cpu")
+    assert opened.prompts == {"query": "one ", "document": "two ", "other": "not ", "default": "three "}
+    assert opened.default_prompt_name == "default"
+    assert_equal_to_sentence_transformers(tmp_path / "saved")
+
+
+@pytest.mark.parametrize(
+    ("role", "flag"), [("query", "--query-prompt"), ("document", "--document-prompt"), ("default", "--prompt")]
+)
+def test_a_word_that_names_no_prompt_is_refused(role: str, flag: str, folder: Path, tmp_path: Path) -> None:
+    message = f"^{flag} qurey: the model has no prompt of this name. It has 'query', 'document', 'other'. A text "
+    with pytest.raises(NearfarError, match=message):
+        Encoder.from_pretrained(folder).set_prompts(**{role: "qurey"})
+    with pytest.raises(NearfarError, match=f"^{flag} query: the model has no prompt of this name. It has no prompts. "):
+        Encoder.from_pretrained(tmp_path / "plain").set_prompts(**{role: "query"})
+
+
+def test_unknown_names_and_two_prompts_are_refused(folder: Path) -> None:
+    encoder = Encoder.from_pretrained(folder)
+    with pytest.raises(
+        NearfarError, match=r"prompt_name 'qurey': the model has no prompt of this name. It has 'query'"
+    ):
+        encoder.encode(["dog"], prompt_name="qurey")
+    with pytest.raises(NearfarError, match="give prompt or prompt_name, not both"):
+        encoder.encode_query(["dog"], prompt="a ", prompt_name="query")
+
+
+@pytest.mark.parametrize("include", [True, False])
+def test_streams_and_layers_use_the_default_prompt(include: bool, tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save(tmp_path / "model", include=include, default_prompt_name="query"))
+    texts = sentences(9, longest=4)
+    expected = encoder.encode(texts, prompt=QUERY, precision="fp32")
+    blocks = list(tokenize_blocks(encoder, [(0, texts[:5]), (5, texts[5:])]))
+    found = np.concatenate([block.expand_distinct(vectors) for block, vectors in encode_blocks(encoder, blocks)])
+    assert np.abs(found - expected).max() <= 1e-5
+    assert np.abs(layer_embeddings(encoder, texts)[2, "mean"] - expected).max() <= 1e-5
+    with torch.no_grad():
+        assert np.abs(encoder.embed(texts).numpy() - expected).max() <= 1e-5
+
+
+@pytest.mark.long
+def test_processes_leave_out_the_prompt(tmp_path: Path) -> None:
+    folder = save(tmp_path / "model", include=False, default_prompt_name="query")
+    encoder = Encoder.from_pretrained(folder)
+    texts = sentences(9, longest=4)
+    work = WorkerConfig(folder, "mean", 9, normalize=False, bf16=False, prompt_length=encoder.prompt_length(QUERY))
+    assert work.prompt_length == 4  # [CLS] who sees the
+    ((block, vectors),) = encode_in_processes(tokenize_blocks(encoder, [(0, texts)]), work, ["cpu"])
+    expected = encoder.encode_query(texts, precision="fp32")
+    assert np.abs(block.expand_distinct(vectors) - expected).max() <= 1e-5
+
+
+def test_damaged_settings_name_the_file(folder: Path) -> None:
+    shutil.copy(folder / SETTINGS, folder / "copy.json")
+    (folder / SETTINGS).write_text("{")
+    with pytest.raises(NearfarError, match=f"{SETTINGS}: is damaged"):
+        Encoder.from_pretrained(folder)

@@ -1,0 +1,266 @@
+"""Prompts in training: roles of the columns, equal texts in both roles, and no change without prompts."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sentence_transformers import SentenceTransformer
+
+from nearfar import Encoder, NearfarError
+from nearfar.commands.train.command import train
+from nearfar.commands.train.prepare import PreparedRun, prepare
+from nearfar.config import METHODS
+from nearfar.data.batching import NliBatches, TextBatches
+from nearfar.encoder.prompts import PromptedText
+from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
+from nearfar.methods.liao.method import augment, sbert, scl
+from nearfar.methods.roles import Roles
+from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig
+from nearfar.methods.simcse.method import contrastive_method
+from nearfar.training.gradients import seed_rng
+from nearfar.types import NliRow
+from tests.method_configs import config, write_data
+
+QUERY, DOCUMENT, DEFAULT = "who sees the ", "a big house : ", "not "
+ROLES = Roles(QUERY, DOCUMENT, DEFAULT)
+TWO_ROLES = ("sbert", "scl", "augment", "simcse-sup", "info-nce")
+TRIPLETS = [
+    ("A dog runs.", "An animal moves.", "A dog sleeps."),
+    ("Two men sing.", "People make music.", "Nobody sings."),
+    ("A dog runs.", "The dog is fast.", "A dog sleeps."),  # the anchor again
+    ("An animal moves.", "Something moves.", "A dog runs."),  # texts that are documents elsewhere, and the other way
+    ("People make music.", "Two men sing.", "It rains."),
+]
+NLI = [
+    NliRow("p", "a", 0),
+    NliRow("p", "q", 0),  # a hypothesis that is a premise elsewhere
+    NliRow("p", "c", 2),
+    NliRow("q", "a", 1),
+    NliRow("q", "p", 0),
+    NliRow("r", "r", 0),
+    NliRow("r", "c", 2),
+]
+
+
+class PromptTable:
+    """A vector of each text; it depends on the prompt only if ``by_prompt``."""
+
+    def __init__(self, *, by_prompt: bool) -> None:
+        self.by_prompt, self.vectors = by_prompt, {}
+
+    def __call__(self, items: Any) -> torch.Tensor:
+        return torch.stack([self.vector(item) for item in items])
+
+    def vector(self, item: str | PromptedText) -> torch.Tensor:
+        prompt, text = (DEFAULT, item) if isinstance(item, str) else item
+        key = (prompt if self.by_prompt else "", text)
+        if key not in self.vectors:
+            seed = int(hashlib.sha256("".join(key).encode()).hexdigest()[:8], 16)
+            drawn = torch.randn(6, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+            self.vectors[key] = drawn.requires_grad_()
+        return self.vectors[key]
+
+
+def build(name: str, table: PromptTable, roles: Roles | None):
+    torch.manual_seed(0)
+    given = {} if roles is None else {"roles": roles}
+    if name in ("sbert", "scl", "augment"):
+        function, kind = {"sbert": (sbert, SbertConfig), "scl": (scl, SclConfig), "augment": (augment, AugmentConfig)}[
+            name
+        ]
+        method = function(kind(output="x"), table, 6, NliBatches(NLI, len(NLI)), **given)
+    else:
+        settings = SimcseSupConfig(output="x") if name == "simcse-sup" else InfoNceConfig(output="x")
+        method = contrastive_method(settings, table, 6, TextBatches(TRIPLETS, len(TRIPLETS)), **given)
+    if method.head is not None:
+        method.head.double()
+    (batch,) = method.batches.epoch(0)
+    return method, batch
+
+
+@pytest.mark.parametrize("name", TWO_ROLES)
+def test_equal_texts_are_found_without_their_prompts(name: str) -> None:
+    """With an encoder that ignores prompts, loss and gradient are those without prompts: the masks are the same."""
+    found = {}
+    for roles in (None, ROLES):
+        table = PromptTable(by_prompt=False)
+        method, batch = build(name, table, roles)
+        torch.manual_seed(1)
+        loss = method.loss(batch).total
+        loss.backward()
+        found[roles] = (loss.detach(), *(table.vectors[key].grad for key in sorted(table.vectors)))
+    for one, other in zip(found[None], found[ROLES], strict=True):
+        torch.testing.assert_close(one, other)
+
+
+@pytest.mark.parametrize("name", TWO_ROLES)
+def test_each_distinct_prompt_and_text_is_encoded_once(name: str) -> None:
+    method, batch = build(name, PromptTable(by_prompt=True), ROLES)
+    items = list(method.extract_items(batch))
+    assert len(set(items)) == len(items)
+    queries, *documents = zip(*(row[:2] if isinstance(row, NliRow) else row for row in rows(name)), strict=True)
+    expected = {PromptedText(QUERY, text) for text in queries}
+    expected |= {PromptedText(DOCUMENT, text) for column in documents for text in column}
+    assert set(items) == expected
+    plain, batch = build(name, PromptTable(by_prompt=True), Roles(DEFAULT, DEFAULT, DEFAULT))
+    assert plain.extract_items(batch) is batch.sentences
+
+
+def rows(name: str) -> list[Any]:
+    return NLI if name in ("sbert", "scl", "augment") else TRIPLETS
+
+
+def test_info_nce_by_plain_loops() -> None:
+    table = PromptTable(by_prompt=True)
+    method, batch = build("info-nce", table, ROLES)
+    candidates = [text for row in TRIPLETS for text in row[1:2]] + [row[2] for row in TRIPLETS]
+    losses = []
+    for number, (anchor, _, _) in enumerate(TRIPLETS):
+        known = {anchor, *(positive for other, positive, _ in TRIPLETS if other == anchor)}
+
+        def similarity(text: str, anchor: str = anchor) -> torch.Tensor:
+            one, other = table.vector(PromptedText(QUERY, anchor)), table.vector(PromptedText(DOCUMENT, text))
+            return torch.cosine_similarity(one, other, dim=0) / 0.05
+
+        kept = [similarity(text) for place, text in enumerate(candidates) if place == number or text not in known]
+        losses.append(torch.logsumexp(torch.stack(kept), 0) - similarity(candidates[number]))
+    torch.testing.assert_close(method.loss(batch).total, torch.stack(losses).mean())
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Rows of each type, an encoder, and the encoder ``prompted`` that leaves the prompt out of its pooling."""
+    folder = write_data(tmp_path_factory.mktemp("data"))
+    encoder = Encoder.from_pretrained(folder / "noisy")
+    encoder.save_pretrained(folder / "prompted")
+    pooling = folder / "prompted" / "1_Pooling" / "config.json"
+    pooling.write_text(json.dumps(json.loads(pooling.read_text()) | {"include_prompt": False}))
+    return folder
+
+
+def losses(run: PreparedRun) -> list[float]:
+    run.encoder.train()
+    found = []
+    for number, parts in zip(range(3), run.mixture.epoch(0), strict=False):
+        for method, batch, weight in parts:
+            seed_rng(3, number)
+            found.append(weight * float(method.loss(batch).total.detach()))
+    return found
+
+
+def named(**prompts: str) -> dict[str, str]:
+    return {f"{name}_prompt" if name != "default" else "prompt": text for name, text in prompts.items()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_prompts_the_tokens_are_those_of_the_texts(method: str, data: Path) -> None:
+    run = prepare(config(method, data))
+    assert not any(fact.startswith("prompts:") for fact in run.facts)
+    (part, batch, _), *_ = next(run.mixture.epoch(0))
+    items = part.extract_items(batch)
+    if not isinstance(items[0], str):
+        items = [text for pair in items for text in pair]
+    else:
+        assert set(items) == set(batch.sentences)
+    ids = run.texts.ids(items)
+    assert ids.prompt_lengths is None
+    assert list(ids) == run.encoder.tokenizer(list(items), truncation=True, max_length=62)["input_ids"]
+    empty = prepare(config(method, data, **named(query="", document="", default="")))
+    assert losses(empty) == losses(prepare(config(method, data)))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_methods_without_roles_use_the_default_prompt(method: str, data: Path) -> None:
+    """Texts with the default prompt are trained on as texts that start with it."""
+    plain = losses(prepare(config(method, data)))
+    default = losses(prepare(config(method, data, **named(default=DEFAULT))))
+    roles = losses(prepare(config(method, data, **named(query=QUERY, document=DOCUMENT))))
+    assert (default == plain) is (method in TWO_ROLES)
+    assert (roles == plain) is (method not in TWO_ROLES)
+
+
+def test_the_default_prompt_is_a_prefix(data: Path) -> None:
+    lines = (data / "sentences.txt").read_text().splitlines()
+    (data / "prefixed.txt").write_text("".join(f"{DEFAULT}{line}\n" for line in lines))
+    prefixed = losses(prepare(config("simcse-unsup", data, data=(str(data / "prefixed.txt"),))))
+    assert losses(prepare(config("simcse-unsup", data, prompt=DEFAULT))) == prefixed
+    run = prepare(config("simcse-unsup", data, model=str(data / "prompted"), prompt=DEFAULT, pooling="own"))
+    (method, batch, _), *_ = next(run.mixture.epoch(0))
+    assert run.texts.ids(method.extract_items(batch)).prompt_lengths.tolist() == [2] * 20  # [CLS] not
+    assert losses(run) != pytest.approx(prefixed, rel=1e-4)
+
+
+@pytest.mark.parametrize("weight", [0.0, 0.3])
+@pytest.mark.parametrize("model", ["noisy", "prompted"])
+def test_training_embeds_as_encode_query_and_encode_document(model: str, weight: float, data: Path) -> None:
+    settings: dict[str, Any] = {"model": str(data / model), "pooling": "own", "mlp": "none", "mlm_weight": weight}
+    run = prepare(config("simcse-sup", data, **settings, **named(query=QUERY, document=DOCUMENT)))
+    assert f"prompts: {QUERY!r} before queries (anchors), {DOCUMENT!r} before documents (positives and negatives)" in (
+        run.facts
+    )
+    run.encoder.eval()
+    for (method, batch, _), *others in run.mixture.epoch(0):
+        items = method.extract_items(batch)
+        with torch.no_grad():
+            vectors = run.texts.embed(items).numpy()
+        encode = {QUERY: run.encoder.encode_query, DOCUMENT: run.encoder.encode_document}
+        for item, vector in zip(items, vectors, strict=True):
+            assert np.abs(encode[item.prompt]([item.text], precision="fp32")[0] - vector).max() <= 2e-5
+        for mlm, other, _ in others:
+            assert len(mlm.extract_items(other)) == len(items)
+            assert np.isfinite(float(mlm.loss(other).total.detach()))
+
+
+def test_micro_batches_with_prompts(data: Path, tmp_path: Path) -> None:
+    saved = []
+    for micro_batch in (None, 3):
+        output = tmp_path / f"run-{micro_batch}"
+        settings = {"model": str(data / "tiny"), "negative_column": "negative", "micro_batch": micro_batch}
+        train(config("info-nce", data, output=str(output), **settings, **named(query=QUERY, document=DOCUMENT)))
+        saved.append(Encoder.from_pretrained(output).encode(["dog", "the red house"], precision="fp32"))
+    assert np.abs(saved[0] - saved[1]).max() <= 1e-4
+
+
+def test_the_trained_folder_has_the_prompts_of_training(data: Path, tmp_path: Path) -> None:
+    prompts = named(query=QUERY, document=DOCUMENT, default="text: ")
+    train(config("info-nce", data, output=str(tmp_path / "run"), **prompts))
+    theirs = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu")
+    assert theirs.prompts == {"query": QUERY, "document": DOCUMENT, "default": "text: "}
+    assert theirs.default_prompt_name == "default"
+    ours = Encoder.from_pretrained(tmp_path / "run")
+    for name in ("encode", "encode_query", "encode_document"):
+        found, expected = getattr(ours, name)(["dog", "cat"], precision="fp32"), getattr(theirs, name)(["dog", "cat"])
+        assert np.abs(found - expected).max() <= 1e-5
+
+    # A model that has prompts is trained with them, unless they are turned off.
+    model = str(tmp_path / "run" / "model")
+    assert prepared_prompts(config("info-nce", data, model=model)) == (QUERY, DOCUMENT)
+    assert prepared_prompts(config("info-nce", data, model=model, query_prompt="default", document_prompt="")) == (
+        "text: ",
+        "",
+    )
+    with pytest.raises(NearfarError, match="--query-prompt qurey: the model has no prompt of this name"):
+        prepare(config("info-nce", data, model=model, query_prompt="qurey"))
+
+
+def prepared_prompts(settings: Any) -> tuple[str, str]:
+    run = prepare(settings)
+    (method, batch, _), *_ = next(run.mixture.epoch(0))
+    items = method.extract_items(batch)
+    return items[0].prompt, items[-1].prompt
+
+
+def test_a_second_objective_has_the_same_prompts(data: Path) -> None:
+    settings = named(query=QUERY, document=DOCUMENT, default=DEFAULT)
+    (data / "second.toml").write_text(f'method = "supcon-text"\ndata = ["{data / "labelled.tsv"}"]\nbatch_size = 6\n')
+    run = prepare(config("info-nce", data, second=str(data / "second.toml"), **settings))
+    (_, _, _), (method, batch, _) = next(run.mixture.epoch(0))
+    items = method.extract_items(batch)
+    assert list(run.texts.ids(items)) == run.encoder.tokenize(items, prompt=DEFAULT).ids
+    (data / "second.toml").write_text('method = "supcon-text"\nquery_prompt = "x: "\n')
+    with pytest.raises(NearfarError, match=r"query_prompt belongs to the run; set it by --query-prompt"):
+        prepare(config("info-nce", data, second=str(data / "second.toml")))
