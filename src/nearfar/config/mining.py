@@ -6,7 +6,7 @@ The class docstring is the command's summary in ``--help``; the text below a fie
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
-from nearfar.config.bounds import BelowOne, Bounds, File, Interval, Length, NumpySeed, Output, Rows
+from nearfar.config.bounds import BelowOne, Bounds, File, Interval, Length, NumpySeed, Output, Prompt, Rows
 from nearfar.config.values import Settings
 from nearfar.types import NearfarError, Precision
 
@@ -73,6 +73,11 @@ class MineConfig(Settings):
     """Seed of random sampling."""
     pooling: str | None = None
     """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    query_prompt: Prompt | None = None
+    """Text before each anchor, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
+    the model's own."""
+    document_prompt: Prompt | None = None
+    """Text before each document, or a prompt's name; '' for no prompt. By default the model's own."""
     max_length: Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     precision: Precision = "auto"
@@ -127,6 +132,9 @@ class DedupConfig(Settings):
     """Column with the texts."""
     pooling: str | None = None
     """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    prompt: Prompt | None = None
+    """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
+    the model's own."""
     max_length: Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
     precision: Precision = "auto"

@@ -143,6 +143,17 @@ def test_the_last_line_needs_no_line_end(workspace: Path) -> None:
     assert (result.groups, result.kept) == (0, 3)
 
 
+def test_a_prompt_comes_before_each_text(workspace: Path) -> None:
+    encoder = Encoder.from_pretrained("tiny")
+    vectors = encoder.encode([f"the dog {text}" for text in DISTINCT], normalize=True)
+    scores = vectors @ vectors.T
+    np.fill_diagonal(scores, -np.inf)
+    result = deduped(output=None, prompt="the dog ")
+    lowest = [one.similarity for one in result.histogram if one.texts][-1]
+    assert lowest == pytest.approx(scores.max(axis=1).min(), abs=1e-5)
+    assert lowest != pytest.approx(cosines().max(axis=1).min(), abs=1e-3)
+
+
 def test_the_histogram_counts_nearest_others(workspace: Path) -> None:
     highest = cosines().max(axis=1)
     result = deduped(output=None)

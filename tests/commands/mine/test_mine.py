@@ -278,6 +278,7 @@ def test_an_interrupted_run_with_other_inputs_is_refused(workspace: Path, monkey
         ({"corpus": "corpus.txt"}, "the documents of --data and --corpus changed"),
         ({"pooling": "cls"}, "--pooling was mean, is cls"),
         ({"max_length": 9}, "--max-length was 62, is 9"),
+        ({"query_prompt": "the "}, "--query-prompt was , is the "),
     ):
         with pytest.raises(NearfarError, match=message.format(words)):
             mined(resume=True, **changed)
@@ -324,6 +325,17 @@ def test_two_runs_cannot_write_the_same_output(workspace: Path) -> None:
     Path("triplets.tsv").unlink()
     with pytest.raises(NearfarError, match=r"triplets\.tsv\.summary\.json: exists; replace it by --overwrite"):
         mined()
+
+
+def test_prompts_come_before_anchors_and_documents(workspace: Path) -> None:
+    _, plain = mined("a.tsv", with_scores=True)
+    _, rows = mined("b.tsv", with_scores=True, query_prompt="the dog ", document_prompt="one bird is ")
+    encoder = Encoder.from_pretrained("tiny")
+    for row in rows:
+        query = encoder.encode(["the dog " + row["anchor"]], normalize=True)[0]
+        document = encoder.encode(["one bird is " + row["negative"]], normalize=True)[0]
+        assert float(row["negative_score"]) == pytest.approx(float(query @ document), abs=2e-6)
+    assert rows != plain
 
 
 def test_long_texts_give_one_warning(workspace: Path, recwarn: pytest.WarningsRecorder) -> None:

@@ -66,11 +66,13 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
     encoder = Encoder.from_pretrained(
         folder, pooling=config.pooling, max_length=config.max_length, device=config.device
     )
+    encoder.set_prompts(default=config.prompt)
     settings = {
         "model_files": fingerprint_model(folder),
         "texts": fingerprint_rows(rows.texts),
         "pooling": encoder.pooling,
         "max_length": encoder.max_length,
+        "prompt": encoder.resolve_prompt(),
         "precision": resolve(config.precision, config.device),
     }
     with _work_folder(config, settings) as work:

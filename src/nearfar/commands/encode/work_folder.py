@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from nearfar.commands.encode.output import PartialOutput, is_unfinished, output_lock, partial_folder
 from nearfar.config import flag
 from nearfar.disk import LOCK, disk_errors, flush, read_json, write_text
-from nearfar.encoder.encoder import truncation_message
 from nearfar.encoder.finite import NotFiniteError
+from nearfar.encoder.token_batches import truncation_message
 from nearfar.types import Encode, NearfarError
 
 BLOCK = 2**11

@@ -80,12 +80,15 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
     encoder = Encoder.from_pretrained(
         folder, pooling=config.pooling, max_length=config.max_length, device=config.device
     )
+    encoder.set_prompts(query=config.query_prompt, document=config.document_prompt)
     settings = {
         "model_files": fingerprint_model(folder),
         "pairs": fingerprint_rows(pairs),
         "documents": fingerprint_rows(candidates.documents),
         "pooling": encoder.pooling,
         "max_length": encoder.max_length,
+        "query_prompt": encoder.query_prompt,
+        "document_prompt": encoder.document_prompt,
         "precision": resolve(config.precision, config.device),
     }
     with output_lock(output):
