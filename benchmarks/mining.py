@@ -119,12 +119,22 @@ def _one(side: str, place: str, case: str, output: str) -> dict[str, float]:
     seconds, before, triplets = mine(model, inputs["pairs"], corpus, CASES[case]["negatives"])
     peak = common.peak_mib()
     Path(output).write_text("".join(json.dumps(row) + "\n" for row in triplets), encoding="utf-8")
-    return {"seconds": seconds, "peak_mib": peak, "added_mib": peak - before, "threads": torch.get_num_threads()}
+    return {**seconds, "peak_mib": peak, "added_mib": peak - before, "threads": torch.get_num_threads()}
+
+
+def _clocks() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _since(started: tuple[float, float]) -> dict[str, float]:
+    """Seconds, and seconds of processor time of all threads, since ``started``."""
+    seconds, processor = (now - then for now, then in zip(_clocks(), started, strict=True))
+    return {"seconds": seconds, "processor_seconds": processor}
 
 
 def _nearfar(
     model: Any, pairs: list[list[str]], corpus: list[str], negatives: int
-) -> tuple[float, float, list[list[str]]]:
+) -> tuple[dict[str, float], float, list[list[str]]]:
     names = ("candidates", "search", "table", "command")
     candidates, search, table, command = (importlib.import_module(f"nearfar.commands.mine.{name}") for name in names)
     work_folder = importlib.import_module("nearfar.commands.encode.work_folder")
@@ -133,31 +143,31 @@ def _nearfar(
     )
     with tempfile.TemporaryDirectory() as place:
         output = Path(place) / "out.tsv"
-        before, started = common.peak_mib(), time.perf_counter()
+        before, started = common.peak_mib(), _clocks()
         with command.output_lock(output):
             work = work_folder.WorkFolder(output, {}, {})
             found = candidates.gather(pairs, corpus)
             mined = search.search(work, model, found, config, progress=False)
             rows = (row[:3] for row in command.list_triplets(found, mined))
             table.write_table(output, ".tsv", command.COLUMNS, rows)
-        seconds = time.perf_counter() - started
+        seconds = _since(started)
         lines = output.read_text(encoding="utf-8").splitlines()[1:]
     return seconds, before, [line.split("\t") for line in lines]
 
 
 def _peer(
     model: Any, pairs: list[list[str]], corpus: list[str], negatives: int
-) -> tuple[float, float, list[list[str]]]:
+) -> tuple[dict[str, float], float, list[list[str]]]:
     datasets = importlib.import_module("datasets")
     util = importlib.import_module("sentence_transformers.util")
     model.similarity, model.similarity_pairwise = util.cos_sim, util.pairwise_cos_sim
     table = datasets.Dataset.from_dict({"anchor": [a for a, _ in pairs], "positive": [b for _, b in pairs]})
     table.to_pandas()  # imports pandas
-    before, started = common.peak_mib(), time.perf_counter()
+    before, started = common.peak_mib(), _clocks()
     mined = util.mine_hard_negatives(
         table, model, corpus=corpus or None, relative_margin=MARGIN, num_negatives=negatives, verbose=False
     )
-    seconds = time.perf_counter() - started
+    seconds = _since(started)
     return seconds, before, [[row["anchor"], row["positive"], row["negative"]] for row in mined]
 
 
@@ -196,26 +206,36 @@ def report() -> None:
         f"{record['hardware']['processor']}; a negative's score is at most {1 - record['relative_margin']:g} of the "
         "positive's. `nearfar mine` against `mine_hard_negatives` of sentence-transformers "
         f"{record['versions'][common.PEER]} on the same vectors, interleaved, each in a process of its own. Seconds "
-        "from the texts in memory until the triplets are made (nearfar: and written), and the memory that mining adds, "
-        f"in MiB. Values are medians over {record['rounds']} rounds; ratios have their [minimum, maximum].",
+        "from the texts in memory until the triplets are made (nearfar: and written), the same in processor time of all "
+        "threads, which other programs on the machine disturb less, and the memory that mining adds, in MiB. "
+        f"Values are medians over {record['rounds']} rounds; ratios have their [minimum, maximum].",
         "",
     ]
     rows = []
     for case in record["cases"]:
-        seconds, added = (
-            [[one[key] for one in case["measured"][side]] for side in SIDES] for key in ("seconds", "added_mib")
+        seconds, processor, added = (
+            [[one[key] for one in case["measured"][side]] for side in SIDES]
+            for key in ("seconds", "processor_seconds", "added_mib")
         )
         rows.append(
             (
                 *(f"{case['pairs']:,}", f"{case['documents']:,}", case["negatives"]),
                 *(f"{median(side):.2f}" for side in seconds),
                 common.spread(common.ratios(seconds[1], seconds[0])),
+                common.spread(common.ratios(processor[1], processor[0])),
                 *(f"{median(side):,.0f}" for side in added),
                 common.spread(common.ratios(added[1], added[0])),
             )
         )
     sides = ("nearfar", "sentence-transformers")
-    header = ("pairs", "documents", "negatives", *(f"{side} s" for side in sides), "speed ratio")
+    header = (
+        "pairs",
+        "documents",
+        "negatives",
+        *(f"{side} s" for side in sides),
+        "speed ratio",
+        "processor time ratio",
+    )
     lines += common.table((*header, *(f"{side} MiB" for side in sides), "memory ratio"), rows, words=0)
     lines += ["", "The triplets of both sides, compared in the warm-up round:", ""]
     header = ("pairs", "documents", "nearfar", "sentence-transformers", "shared", "equal texts", "other differences")
