@@ -206,8 +206,8 @@ def report() -> None:
         f"{record['hardware']['processor']}; a negative's score is at most {1 - record['relative_margin']:g} of the "
         "positive's. `nearfar mine` against `mine_hard_negatives` of sentence-transformers "
         f"{record['versions'][common.PEER]} on the same vectors, interleaved, each in a process of its own. Seconds "
-        "from the texts in memory until the triplets are made (nearfar: and written), the same in processor time of all "
-        "threads, which other programs on the machine disturb less, and the memory that mining adds, in MiB. "
+        "from the texts in memory until the triplets are made (nearfar: and written), the same in processor time of "
+        "all threads, which other programs disturb less, and the memory that mining adds, in MiB. "
         f"Values are medians over {record['rounds']} rounds; ratios have their [minimum, maximum].",
         "",
     ]

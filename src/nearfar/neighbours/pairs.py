@@ -16,6 +16,8 @@ from nearfar.neighbours.exact import finite_block, nonzero
 
 ROWS, COLUMNS = 512, 16_384
 """Vectors whose inner products are in memory at once: 32 MiB in float32."""
+MERGED = 2**20
+"""Pairs that are merged into groups at once."""
 OnRows = Callable[[int], None]
 """Called with the number of rows whose pairs are all done."""
 
@@ -146,8 +148,9 @@ def connect(
     for block in _upper_blocks(chosen, groups.done, device, rows, columns):
         height, width = block.scores.shape
         places = nonzero(block.scores >= threshold).cpu().numpy()
-        if len(places):
-            groups.unite(positions[places // width + block.row], positions[places % width + block.column])
+        for start in range(0, len(places), MERGED):
+            part = places[start : start + MERGED]
+            groups.unite(positions[part // width + block.row], positions[part % width + block.column])
         if block.column + width == len(positions):
             groups.done = block.row + height
             if on_rows:
