@@ -42,6 +42,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ),
         ("dedup --model tiny --input texts.txt --output kept.txt --threshold 0.9", MODEL),
         ("evaluate tiny --pairs pairs.tsv --resamples 10", MODEL),
+        ("evaluate tiny --retrieval anchors.tsv --resamples 10", MODEL),
         ("back-translate --input texts.txt --output bt.tsv --forward there --backward there --max-length 8", MODEL),
         ("finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 --output run", MODEL),
         ("evaluate tiny --labelled labelled.tsv --folds 2 --resamples 10", SKLEARN),
@@ -77,6 +78,8 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_tiny_seq2seq(folder / "there")
     evaluate(str(tiny), pairs=[str(folder / "pairs.tsv")], resamples=10, output=folder / "result.json", progress=False)
     write_colours(folder / "labelled.tsv")
+    anchors = [f"{text}\t{text} {number}" for number, text in enumerate(sentences(20, longest=5))]
+    (folder / "anchors.tsv").write_text("\n".join(["anchor\tpositive", *anchors]) + "\n", encoding="utf-8")
     (folder / "texts.txt").write_text("\n".join(sentences(60, longest=5)[:20]) + "\n", encoding="utf-8")
     return folder
 

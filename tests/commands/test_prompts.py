@@ -172,3 +172,19 @@ def test_a_function_has_no_prompt(folder: Path) -> None:
             evaluate(lambda texts: np.ones((len(texts), 2)), pairs=["pairs.tsv"], **{setting: "a "})
     with pytest.raises(NearfarError, match="prompt is a setting of a model folder or hub name"):
         geometry({"f": lambda texts: np.ones((len(texts), 2))}, output="y", prompt="a ", pairs="pairs.tsv")
+
+
+def test_retrieval_encodes_queries_and_documents_with_their_prompts(folder: Path) -> None:
+    distinct = list(dict.fromkeys(f"{text} {word}" for text, word in zip(TEXTS, 5 * sentences(6, seed=3), strict=True)))
+    pairs = list(zip(distinct[::2], distinct[1::2], strict=False))
+    for name, first, second in (("rows", "", ""), ("prefixed-rows", PROMPT, "not ")):
+        lines = [f"{first}{anchor}\t{second}{positive}" for anchor, positive in pairs]
+        Path(f"{name}.tsv").write_text("\n".join(["anchor\tpositive", *lines]) + "\n")
+    settings = {"resamples": 0, "progress": False}
+    expected = evaluate("plain", retrieval=["prefixed-rows.tsv"], **settings)
+    found = evaluate("model", retrieval=["rows.tsv"], document_prompt="not ", **settings)
+    assert (found.config["query_prompt"], found.config["document_prompt"]) == (PROMPT, "not ")
+    (one,), (other,) = expected.retrieval.values(), found.retrieval.values()
+    assert one.measures == other.measures
+    (plain,) = evaluate("plain", retrieval=["rows.tsv"], **settings).retrieval.values()
+    assert plain.measures != one.measures

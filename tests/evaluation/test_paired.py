@@ -114,3 +114,80 @@ def test_three_sides_are_compared_pairwise_and_corrected_together():
     assert several.comparisons[1].tasks["mr"].p == pairwise.p
     assert several.comparisons[1].tasks["mr"].separable is True
     assert several.comparisons[0].tasks["mr"].separable is False
+
+
+def ranked(values: dict[str, list[float]], *, name: str = "m", seed: int | None = None) -> EvaluationRun:
+    """An evaluation on retrieval tasks: the values of each query, for nDCG and half of them for MRR."""
+    tasks = {}
+    for task, of_queries in values.items():
+        per_query = {"ndcg@10": list(of_queries), "mrr@10": [value / 2 for value in of_queries]}
+        tasks[task] = {
+            "queries": len(of_queries),
+            "documents": 9,
+            "main": "ndcg@10",
+            "digest": task,
+            "measures": {
+                key: {"score": 100 * float(np.mean(v)), "low": None, "high": None} for key, v in per_query.items()
+            },
+            "per_query": per_query,
+        }
+    content = {"kind": "evaluation", "model": name, "tasks": {}, "retrieval": tasks, "config": {"training_seed": seed}}
+    return EvaluationRun(f"{name}.json", EvaluationResult.from_dict(content))
+
+
+VALUES = np.random.default_rng(5).random((2, 60)).round(6)
+
+
+def test_retrieval_is_compared_by_flipping_signs_over_queries():
+    better = np.minimum(VALUES[0] + 0.1, 1)
+    first, second = ranked({"beir": better.tolist()}), ranked({"beir": VALUES[0].tolist()})
+    row = compare_runs([first], [second], resamples=999).tasks["beir"]
+    assert (row.kind, row.measure, row.pairs) == ("retrieval", "ndcg@10", 60)
+    assert row.test == "randomization test over queries"
+    assert row.difference == pytest.approx(100 * (better - VALUES[0]).mean(), abs=1e-3)
+    assert row.p == permutation_test(better - VALUES[0], resamples=999, seed=[0, *b"beir"])
+    assert row.low < row.difference < row.high
+    deviation = np.std(better - VALUES[0]) / np.sqrt(60)
+    assert row.high - row.low == pytest.approx(100 * 2 * 1.96 * deviation, rel=0.2)
+    assert row.separable is True
+    same = compare_runs([first], [first], resamples=99).tasks["beir"]
+    assert (same.difference, same.p, same.separable) == (0, 1, False)
+
+
+def test_a_measure_can_be_chosen_for_all_retrieval_tasks():
+    first = ranked({"a": VALUES[0].tolist(), "b": VALUES[1].tolist()})
+    second = ranked({"a": VALUES[1].tolist(), "b": VALUES[0].tolist()})
+    by_main = compare_runs([first], [second], resamples=50)
+    by_mrr = compare_runs([first], [second], measure="mrr@10", resamples=50)
+    assert by_mrr.tasks["a"].measure == "mrr@10"
+    assert by_mrr.tasks["a"].difference == pytest.approx(by_main.tasks["a"].difference / 2, abs=1e-4)
+    assert by_mrr.overall_retrieval.tasks == ["a", "b"]
+    assert by_mrr.overall_retrieval.difference == pytest.approx(0, abs=1e-4)
+    assert (by_mrr.overall, by_mrr.overall_transfer) == (None, None)
+    assert (by_main.config.measure, by_mrr.config.measure) == (None, "mrr@10")
+    with pytest.raises(NearfarError, match=r"m.json: task a has no measure recall@1, only ndcg@10, mrr@10"):
+        compare_runs([first], [second], measure="recall@1")
+
+
+def test_retrieval_over_seeds_and_several_sides():
+    rng = np.random.default_rng(6)
+    sides = [
+        [ranked({"t": np.clip(VALUES[0] + gain + rng.normal(0, 0.05, 60), 0, 1).tolist()}, seed=n) for n in (1, 2, 3)]
+        for gain in (0.2, 0.1, 0.0)
+    ]
+    several = compare_pairwise(sides, resamples=200)
+    assert several.comparisons[0].overall_retrieval.p_holm is not None
+    tested = compare_runs(sides[0], sides[2], resamples=200)
+    row = tested.tasks["t"]
+    assert row.seeds.test == "paired t-test over seeds"
+    means = [np.mean([run.result.retrieval["t"].per_query["ndcg@10"] for run in side], axis=0) for side in sides]
+    assert row.p == round(permutation_test(means[0] - means[2], resamples=200, seed=[0, *b"t"]), 6)
+    assert several.comparisons[1].tasks["t"].difference == row.difference
+
+
+def test_retrieval_on_other_data_is_not_compared():
+    first, second = ranked({"t": [0.1, 0.2]}), ranked({"t": [0.1, 0.2]})
+    scored = replace(second.result.retrieval["t"], digest="other")
+    other = second._replace(result=replace(second.result, retrieval={"t": scored}))
+    with pytest.raises(NearfarError, match="were scored on different data"):
+        compare_runs([first], [other])

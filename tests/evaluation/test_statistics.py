@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nearfar.evaluation import correlation
+from nearfar.evaluation import correlation, statistics
 from nearfar.evaluation.correlation import bootstrap_scores, weighted_pearson
 from nearfar.evaluation.statistics import (
     bootstrap_means,
@@ -194,3 +194,13 @@ def test_ranks_of_seeds():
     assert (p, name) == (pytest.approx(stats.mannwhitneyu(a, b).pvalue), "Wilcoxon's rank-sum test over seeds")
     assert rank_test_over_seeds(a, a, paired=True) is None
     assert rank_test_over_seeds(a[:1], b, paired=False) is None
+
+
+def test_resamples_are_the_same_in_one_block_and_in_many(monkeypatch):
+    values = np.random.default_rng(3).random((2, 50))
+    whole = bootstrap_means(values, resamples=300, seed=4)
+    p = permutation_test(values[0] - values[1], resamples=300, seed=4)
+    monkeypatch.setattr(statistics, "_BLOCK_NUMBERS", 70)  # one resample in a block
+    assert bootstrap_means(values, resamples=300, seed=4) == pytest.approx(whole, abs=1e-12)
+    assert permutation_test(values[0] - values[1], resamples=300, seed=4) == p
+    assert bootstrap_means(values, resamples=0, seed=4).shape == (2, 0)

@@ -243,3 +243,56 @@ def test_several_sides_have_a_column_each(comparison):
     assert "| average | 70.00 = | 72.00 * | 60.00 |" in lines
     assert "## Spearman x 100 (wmean): first B, second C" in lines
     assert "72.00 *" in render(comparison_tables.comparison_table(several))
+
+
+@pytest.fixture
+def ranked(result):
+    def scores(main, value):
+        names = ("ndcg@10", "mrr@10", "map@100", "recall@1", "recall@10", "recall@100")
+        measures = {name: estimate(value + number) for number, name in enumerate(names)}
+        per_query = {name: [0.5, 0.5] for name in names}
+        counts = {"empty documents": 2, "empty queries": 0}
+        entry = {"queries": 2, "documents": 30, "main": main, "measures": measures, "per_query": per_query}
+        return entry | {"counts": counts, "digest": "d"}
+
+    return result | {"tasks": {}, "averages": {}, "retrieval": {"a": scores("ndcg@10", 40), "b": scores("mrr@10", 50)}}
+
+
+def test_retrieval_on_screen_has_all_measures_of_few_tasks_or_one_of_all(ranked):
+    shown = render(evaluation_tables(ranked)[0], width=80)
+    assert shown.count("recall@100") == 2
+    assert shown.index("ndcg@10") < shown.index("mrr@10")
+    assert "average" not in shown  # the main measures differ
+    assert "a: empty documents (2)." in shown
+    one = render(evaluation_tables(ranked, measure="recall@1")[0], width=80)
+    assert "43.00 [41.8, 45.0]" in one
+    assert "53.00 [51.8, 55.0]" in one
+    assert "48.00" in one  # the average
+    assert "recall@10 " not in one
+    many = ranked | {"retrieval": {f"t{n}": ranked["retrieval"]["a"] for n in range(4)}}
+    assert render(evaluation_tables(many)[0], width=80).count("mrr@10") == 0
+
+
+def test_retrieval_in_markdown_has_every_measure_as_a_column(ranked):
+    page = evaluation_markdown(ranked)
+    assert "| task | queries | documents | ndcg@10 | mrr@10 | map@100 | recall@1 | recall@10 | recall@100 |" in page
+    assert "| b | 2 | 30 | 50.00 [48.8, 52.0] | 51.00 [49.8, 53.0] |" in page
+    assert "| average |  |  | 45.00 | 46.00 | 47.00 | 48.00 | 49.00 | 50.00 |" in page
+    assert "Main measure of a: ndcg@10." in page
+
+
+def test_a_comparison_of_retrieval_names_the_measure(comparison):
+    row = next(iter(comparison["tasks"].values()))
+    test = "randomization test over queries"
+    rows = {name: row | {"kind": "retrieval", "measure": "mrr@10", "pairs": 9, "test": test} for name in ("a", "b")}
+    only = comparison | {"tasks": rows, "overall": None, "overall_retrieval": comparison["overall"]}
+    page = comparison_markdown(only)
+    assert "mrr@10 x 100: first" in page
+    assert "| a | " in page
+    assert "| average retrieval | " in page
+    assert "paired bootstrap over queries" in page
+    assert "p of retrieval tasks: randomization test over queries." in page
+    mixed = comparison_markdown(comparison | {"tasks": comparison["tasks"] | {"c": rows["a"]}})
+    assert "or retrieval x 100: first" in mixed
+    assert "| c, mrr@10 | " in mixed
+    assert "over pairs or queries" in mixed

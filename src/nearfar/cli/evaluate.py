@@ -35,8 +35,10 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
 
     for model in models:
         if runs_of(model) is not None:
-            console.print(spread_table(evaluate_group(model, config)), soft_wrap=False)
+            console.print(spread_table(evaluate_group(model, config), measure=config.measure), soft_wrap=False)
             continue
-        for table in evaluation_tables(evaluate(model, config), metric=config.metric, subsets=config.subsets):
+        for table in evaluation_tables(
+            evaluate(model, config), metric=config.metric, measure=config.measure, subsets=config.subsets
+        ):
             console.print(table, soft_wrap=False)
     return 0

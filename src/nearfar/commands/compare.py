@@ -5,7 +5,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.evaluate.command import RETRIEVAL_SETTINGS, evaluate
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import CompareConfig
 from nearfar.data.named_sets import PROBE_TASKS
@@ -76,6 +76,7 @@ def compare(
     settings: dict[str, Any] = {
         "tasks": config.tasks,
         "aggregate": config.aggregate,
+        "measure": config.measure,
         "resamples": config.resamples,
         "seed": config.seed,
         "progress": progress,
@@ -138,6 +139,13 @@ def _evaluate(
     transfer = next((run.result.transfer for run in opened_runs if run.result.transfer), None)
     probe = {"protocol": transfer.protocol, "nhid": transfer.nhid, "folds": transfer.folds} if transfer else {}
     labelled = [task for task in tasks or () if transfer and task in transfer.tasks and task not in PROBE_TASKS]
-    named = None if tasks is None else [task for task in tasks if task not in labelled]
-    result = evaluate(model, tasks=named, labelled=labelled, **probe, resamples=0, progress=progress)
+    ranked = next((run.result for run in opened_runs if run.result.retrieval), None)
+    retrieval = [task for task in tasks or () if ranked and task in ranked.retrieval]
+    read = (
+        {key: ranked.config[key] for key in RETRIEVAL_SETTINGS if key in ranked.config} if ranked and retrieval else {}
+    )
+    named = None if tasks is None else [task for task in tasks if task not in (*labelled, *retrieval)]
+    result = evaluate(
+        model, tasks=named, labelled=labelled, retrieval=retrieval, **read, **probe, resamples=0, progress=progress
+    )
     return EvaluationRun(result.model, result)

@@ -26,13 +26,14 @@ from nearfar.config.bounds import (
     Steps,
 )
 from nearfar.config.values import Settings
-from nearfar.types import Precision
+from nearfar.types import Precision, RetrievalMeasure
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateConfig(Settings):
-    """Score encoders on semantic textual similarity (Spearman, Pearson) and on transfer tasks (probe accuracy).
+    """Score encoders on semantic textual similarity, transfer tasks and retrieval.
 
+    Similarity has Spearman and Pearson, transfer tasks the accuracy of a probe, retrieval nDCG, MRR, MAP and recall.
     Every score has a 95% bootstrap confidence interval.
     """
 
@@ -46,6 +47,18 @@ class EvaluateConfig(Settings):
     labelled: tuple[File, ...] = ()
     """Your own labelled texts, for a classification probe: files with the columns text (or sentence1 and sentence2) and
     label."""
+    retrieval: tuple[File, ...] = ()
+    """Retrieval tasks: pairs (a file with the columns anchor and positive), a folder in BEIR's layout (corpus.jsonl,
+    queries.jsonl, qrels/SPLIT.tsv; FOLDER:SPLIT, default: test), or such a data set on the hub (hub:owner/name)."""
+    corpus: File | None = None
+    """More documents for the pairs of --retrieval, relevant to no query: a text file, or a table with the column
+    text."""
+    anchor_column: str = "anchor"
+    """Column of the queries in the pairs of --retrieval."""
+    positive_column: str = "positive"
+    """Column of their relevant documents in the pairs of --retrieval."""
+    exclude_same_id: bool = False
+    """Do not rank the document that has the id of the query, as BEIR does for ArguAna and Quora."""
     pooling: str | None = None
     """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
     prompt: Prompt | None = None
@@ -80,6 +93,9 @@ class EvaluateConfig(Settings):
     """Name of the model in the result; by default the MODEL argument."""
     metric: Literal["spearman", "pearson"] = "spearman"
     """Similarity metric to print; result files contain both."""
+    measure: RetrievalMeasure | None = None
+    """Retrieval measure to print with its interval; result files contain all. Default: mrr@10 for pairs, ndcg@10 for
+    BEIR's layout."""
     subsets: bool = False
     """Print the score of each subset; result files always contain them."""
 
@@ -88,13 +104,15 @@ class EvaluateConfig(Settings):
 class CompareConfig(Settings):
     """Test whether the first side is better than the others.
 
-    A paired bootstrap test per task and over all tasks; a test over seeds where a side has several runs.
+    A paired test per task and over all tasks; a test over seeds where a side has several runs.
     """
 
     tasks: tuple[File, ...] | None = None
     """Tasks to compare on; by default all that both sides have."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
+    measure: RetrievalMeasure | None = None
+    """Measure of retrieval tasks. Default: mrr@10 for pairs, ndcg@10 for BEIR's layout."""
     resamples: Resamples = 10_000
     """Number of bootstrap resamples."""
     seed: Seed = 0

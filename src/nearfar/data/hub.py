@@ -29,6 +29,18 @@ def load_hub(name: str, *, split: str | None = None) -> "Dataset":
         NearfarError: the hub is unreachable and nothing is cached, or it has no such data set, config or split.
 
     """
+    return _choose(_load(name, split), split, f"hub:{name}")
+
+
+def load_hub_splits(name: str) -> "dict[str, Dataset]":
+    """Return all splits of the hub data set ``owner/name[/config]`` by name; for errors see :func:`load_hub`."""
+    import datasets
+
+    data = _load(name, None)
+    return {"": data} if isinstance(data, datasets.Dataset) else {str(split): data[split] for split in data}
+
+
+def _load(name: str, split: str | None) -> "Dataset | DatasetDict":
     import datasets
 
     match = NAME.fullmatch(name)
@@ -42,11 +54,12 @@ def load_hub(name: str, *, split: str | None = None) -> "Dataset":
         )
     try:
         _check_reachable(repository)
-        return _choose(datasets.load_dataset(repository, config, split=split), split, f"hub:{name}")
+        loaded: Dataset | DatasetDict = datasets.load_dataset(repository, config, split=split)
     except NearfarError:
         raise
     except Exception as error:  # datasets passes on the exceptions of all libraries below it
         raise NearfarError(f"hub:{name}: {type(error).__name__}: {_first_line(error)}.") from error
+    return loaded
 
 
 def load_folder(path: Path, *, split: str | None = None) -> "Dataset":

@@ -2,6 +2,12 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import get_args
+
+from nearfar.types import RetrievalMeasure
+
+MEASURES: tuple[RetrievalMeasure, ...] = get_args(RetrievalMeasure)
+"""The measures, in the order of tables and result files."""
 
 
 @dataclass(frozen=True)
@@ -17,3 +23,7 @@ class RetrievalTask:
     document_ids: list[str]
     counts: Mapping[str, int] = field(default_factory=dict)
     """What was left out or is worth knowing: in words, such as "queries without relevant documents" -> number."""
+    main: RetrievalMeasure = "ndcg@10"
+    """The measure that tables and comparisons show first."""
+    excluded: Mapping[int, int] = field(default_factory=dict)
+    """Position of a query -> position of the document that is the query itself and is not ranked for it."""

@@ -125,7 +125,7 @@ def load_sentences(specs: str | Sequence[str], *, column: str = "text", limit: i
             continue
         for found in find(spec):
             note = ". It is evaluation text: scores on it will be transductive" if _is_evaluation(found) else ""
-            collector.add(found.table.title, _sentences(found, column), note)
+            collector.add(found.table.title, sentence_entries(found, column), note)
     return collector.texts()
 
 
@@ -214,7 +214,8 @@ def _is_evaluation(found: NamedTable) -> bool:
     return found.scale is not None and found.name != "train"  # only STS sets have a scale
 
 
-def _sentences(found: NamedTable, column: str) -> Iterator[Entry]:
+def sentence_entries(found: NamedTable, column: str) -> Iterator[Entry]:
+    """Yield the sentences of a table: the lines of plain text, the sentences of a named set, or a column."""
     data = found.table.data
     if isinstance(data, Path) and is_plain_text(data):
         for where, line in read_lines(data):

@@ -19,7 +19,8 @@ from nearfar.evaluation.paired import (
     RunScores,
     check_same_data,
     kind_of,
-    paired_row_test,
+    measure_of,
+    paired_test,
     score,
     select_tasks,
     size_of,
@@ -46,7 +47,7 @@ from nearfar.evaluation.statistics import (
 from nearfar.types import NearfarError
 
 SIGNIFICANCE_LEVEL = 0.05
-AVERAGES = {"overall": "similarity", "overall_transfer": "classification"}
+AVERAGES = {"overall": "similarity", "overall_transfer": "classification", "overall_retrieval": "retrieval"}
 """Averages of a comparison -> the kind of tasks that each is over."""
 _Test = TypeVar("_Test", bound=PairedTest)
 
@@ -68,6 +69,7 @@ def compare_runs(
     *,
     tasks: Sequence[str] | None = None,
     aggregate: Aggregate = "all",
+    measure: str | None = None,
     resamples: int = 10_000,
     seed: int = 0,
     progress: bool = False,
@@ -75,13 +77,15 @@ def compare_runs(
     """Test the mean score of the ``first`` runs against that of the ``second``.
 
     Correlations are tested by the paired bootstrap over pairs, with the same resamples for all runs of both sides.
-    Accuracies are tested by McNemar's exact test, or by a permutation test where a side has several runs, and have a
-    bootstrap interval. These tests generalise to other pairs or rows; p is corrected over tasks (Holm).
+    Accuracies are tested by McNemar's exact test, or by a permutation test where a side has several runs, and means
+    over queries (retrieval) by a randomization test that flips the signs of their differences; both have a bootstrap
+    interval. These tests generalise to other pairs, rows or queries; p is corrected over tasks (Holm).
 
     With two or more runs on both sides there is also a t-test over seeds and Wilcoxon's test, which generalise to other
     training runs. They are paired where both sides have the same training seeds, else unpaired (Welch's t-test). In the
     averages each resample draws every task. ``sickr-full`` is left out of the average where ``sickr``, a part of it, is
-    compared too.
+    compared too. Retrieval tasks are compared, and averaged, by ``measure``; by default each by its main measure, and
+    averaged only if it is the same for all.
 
     Raises:
         NearfarError: a task that a run does not have, no common task, or runs scored on different data.
@@ -89,17 +93,18 @@ def compare_runs(
     check_comparison(aggregate, resamples, seed)
     runs = [*first, *second]
     chosen, left_out = select_tasks(runs, tasks)
-    scored = _score(chosen, runs, aggregate, resamples=resamples, seed=seed, progress=progress)
-    tests = _between(scored, first, second, resamples=resamples, seed=seed)
+    scored = _score(chosen, runs, aggregate, measure, resamples=resamples, seed=seed, progress=progress)
+    tests = _between(scored, first, second, measure, resamples=resamples, seed=seed)
     return ComparisonResult(
         first=_describe(first),
         second=_describe(second),
-        config=_settings(aggregate, resamples, seed),
+        config=_settings(aggregate, measure, resamples, seed),
         provenance=provenance(),
         not_compared=left_out,
         tasks=tests.tasks,
         overall=tests.averages["overall"],
         overall_transfer=tests.averages["overall_transfer"],
+        overall_retrieval=tests.averages["overall_retrieval"],
     )
 
 
@@ -108,6 +113,7 @@ def compare_pairwise(
     *,
     tasks: Sequence[str] | None = None,
     aggregate: Aggregate = "all",
+    measure: str | None = None,
     resamples: int = 10_000,
     seed: int = 0,
     progress: bool = False,
@@ -116,14 +122,14 @@ def compare_pairwise(
     check_comparison(aggregate, resamples, seed)
     runs = [run for side in sides for run in side]
     chosen, left_out = select_tasks(runs, tasks)
-    scored = _score(chosen, runs, aggregate, resamples=resamples, seed=seed, progress=progress)
+    scored = _score(chosen, runs, aggregate, measure, resamples=resamples, seed=seed, progress=progress)
     ends = np.cumsum([len(side) for side in sides])
     numbers = [range(end - len(side), end) for end, side in zip(ends, sides, strict=True)]
     pairs = list(combinations(range(len(sides)), 2))
     tests = []
     for i, j in pairs:
         selected = {task: one.select([*numbers[i], *numbers[j]]) for task, one in scored.items()}
-        tests.append(_between(selected, sides[i], sides[j], resamples=resamples, seed=seed))
+        tests.append(_between(selected, sides[i], sides[j], measure, resamples=resamples, seed=seed))
     task_tests = iter(_correct([row for one in tests for row in one.tasks.values()]))
     averages = {
         name: iter(_correct([average for one in tests if (average := one.averages[name]) is not None]))
@@ -133,14 +139,13 @@ def compare_pairwise(
         PairTests(
             pair=[i, j],
             tasks={task: next(task_tests) for task in one.tasks},
-            overall=next(averages["overall"]) if one.averages["overall"] else None,
-            overall_transfer=next(averages["overall_transfer"]) if one.averages["overall_transfer"] else None,
+            **{name: next(corrected) if one.averages[name] else None for name, corrected in averages.items()},
         )
         for (i, j), one in zip(pairs, tests, strict=True)
     ]
     return PairwiseResult(
         sides=[_describe(side) for side in sides],
-        config=_settings(aggregate, resamples, seed),
+        config=_settings(aggregate, measure, resamples, seed),
         provenance=provenance(),
         not_compared=left_out,
         comparisons=comparisons,
@@ -151,6 +156,7 @@ def _score(
     tasks: Sequence[str],
     runs: Sequence[EvaluationRun],
     aggregate: Aggregate,
+    measure: str | None,
     *,
     resamples: int,
     seed: int,
@@ -159,7 +165,7 @@ def _score(
     for task in tasks:
         check_same_data(task, runs)
     bar = track(tasks, "comparing", console=Console(stderr=True), transient=True, disable=not progress)
-    return {task: score(task, runs, aggregate, resamples=resamples, seed=seed) for task in bar}
+    return {task: score(task, runs, aggregate, measure=measure, resamples=resamples, seed=seed) for task in bar}
 
 
 class _PairOfSides(NamedTuple):
@@ -173,6 +179,7 @@ def _between(
     scored: Mapping[str, RunScores],
     first: Sequence[EvaluationRun],
     second: Sequence[EvaluationRun],
+    measure: str | None,
     *,
     resamples: int,
     seed: int,
@@ -180,19 +187,20 @@ def _between(
     """The tests of ``first`` against ``second``; ``scored`` are the runs of both sides, one side after the other."""
     runs, order = [*first, *second], _pairing(first, second)
     kinds = {task: kind_of(task, runs) for task in scored}
+    measures = {task: measure_of(task, runs, measure) for task in scored}
     rows: dict[str, TaskTest] = {}
     for task, one in scored.items():
         tested = _test(one, len(first), order)
-        row = TaskTest(kind=kinds[task], pairs=size_of(task, runs), **vars(tested))
-        if one.correct is not None and row.p is not None:
-            p, test = paired_row_test(one.correct, len(first), resamples=resamples, seed=[seed, *task.encode()])
-            row = replace(row, p=round(p, 6), test=test)
+        row = TaskTest(kind=kinds[task], pairs=size_of(task, runs), measure=measures[task], **vars(tested))
+        by_rows = paired_test(one, len(first), resamples=resamples, seed=[seed, *task.encode()])
+        if by_rows is not None and row.p is not None:
+            row = replace(row, p=round(by_rows[0], 6), test=by_rows[1])
         rows[task] = row
     rows = dict(zip(rows, _correct(list(rows.values())), strict=True))
     averages: dict[str, AverageTest | None] = dict.fromkeys(AVERAGES)
     for name, kind in AVERAGES.items():
         averaged = [task for task in scored if kinds[task] == kind and (task != "sickr-full" or "sickr" not in scored)]
-        if averaged:
+        if averaged and len({measures[task] for task in averaged}) == 1:
             tested = _test(_average({task: scored[task] for task in averaged}), len(first), order)
             separable = None if tested.p is None else tested.p < SIGNIFICANCE_LEVEL
             averages[name] = AverageTest(tasks=averaged, **{**vars(tested), "separable": separable})
@@ -268,8 +276,10 @@ def _training_seeds(side: Sequence[EvaluationRun]) -> list[int | None]:
     return [run.result.training_seed for run in side]
 
 
-def _settings(aggregate: str, resamples: int, seed: int) -> ComparisonSettings:
-    return ComparisonSettings(aggregate=aggregate, resamples=resamples, seed=seed, level=SIGNIFICANCE_LEVEL)
+def _settings(aggregate: str, measure: str | None, resamples: int, seed: int) -> ComparisonSettings:
+    return ComparisonSettings(
+        aggregate=aggregate, measure=measure, resamples=resamples, seed=seed, level=SIGNIFICANCE_LEVEL
+    )
 
 
 def _describe(side: Sequence[EvaluationRun]) -> ComparedSide:

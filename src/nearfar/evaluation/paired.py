@@ -1,7 +1,7 @@
 """Scores of the runs of a comparison on one task: on the data, and on bootstrap resamples that all runs share.
 
-There are three kinds of tasks, each with one score: similarity (Spearman of cosines with gold scores), relatedness
-(Spearman of learned predictions with gold scores) and classification (accuracy).
+There are four kinds of tasks, each with one score: similarity (Spearman of cosines with gold scores), relatedness
+(Spearman of learned predictions with gold scores), classification (accuracy) and retrieval (a mean over queries).
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,12 +15,13 @@ from nearfar.evaluation.results import (
     ClassificationScores,
     EvaluationResult,
     RelatednessScores,
+    RetrievalScores,
     SimilarityScores,
 )
 from nearfar.evaluation.statistics import bootstrap_means, mcnemar, permutation_test
 from nearfar.types import NearfarError
 
-TaskScores: TypeAlias = SimilarityScores | ClassificationScores | RelatednessScores
+TaskScores: TypeAlias = SimilarityScores | ClassificationScores | RelatednessScores | RetrievalScores
 
 
 class EvaluationRun(NamedTuple):
@@ -39,6 +40,8 @@ class RunScores(NamedTuple):
     """Why a run has no score."""
     correct: NDArray[np.bool_] | None = None
     """Of a classification task: which rows each run predicts correctly [runs, rows]."""
+    per_query: Floats | None = None
+    """Of a retrieval task: the measure of each run on each query [runs, queries]."""
 
     @property
     def reason(self) -> str | None:
@@ -48,9 +51,12 @@ class RunScores(NamedTuple):
     def select(self, runs: Sequence[int]) -> "RunScores":
         """The scores of some of the runs, by their positions."""
         positions = list(runs)
-        correct = None if self.correct is None else self.correct[positions]
         return RunScores(
-            self.points[positions], self.draws[positions], tuple(self.reasons[run] for run in positions), correct
+            self.points[positions],
+            self.draws[positions],
+            tuple(self.reasons[run] for run in positions),
+            None if self.correct is None else self.correct[positions],
+            None if self.per_query is None else self.per_query[positions],
         )
 
 
@@ -84,7 +90,9 @@ def select_tasks(runs: Sequence[EvaluationRun], tasks: Sequence[str] | None) -> 
     return shared, [task for task in everything if task not in shared]
 
 
-def kind_of(task: str, runs: Sequence[EvaluationRun]) -> Literal["similarity", "relatedness", "classification"]:
+def kind_of(
+    task: str, runs: Sequence[EvaluationRun]
+) -> Literal["similarity", "relatedness", "classification", "retrieval"]:
     """The kind of a task."""
     return runs[0].result.all_tasks[task].kind
 
@@ -102,6 +110,8 @@ def _fingerprints(run: EvaluationRun, scored: TaskScores) -> dict[str, str | Non
     """Fingerprints of the data by subset; of a transfer task, of its rows, and how it was probed."""
     if isinstance(scored, SimilarityScores):
         return {name: subset.digest for name, subset in scored.subsets.items()}
+    if isinstance(scored, RetrievalScores):
+        return {"queries": scored.digest}
     return {"probe": _probe(run, scored), "rows": scored.digest}
 
 
@@ -134,9 +144,42 @@ def size_of(task: str, runs: Sequence[EvaluationRun]) -> int:
     return runs[0].result.all_tasks[task].size
 
 
-def score(task: str, runs: Sequence[EvaluationRun], aggregate: Aggregate, *, resamples: int, seed: int) -> RunScores:
-    """Score all runs on the data and on the same resamples, drawn from ``seed`` and the task's name."""
+def measure_of(task: str, runs: Sequence[EvaluationRun], measure: str | None) -> str | None:
+    """The measure that is compared on a retrieval task: ``measure``, or the task's own; None for other tasks.
+
+    Raises:
+        NearfarError: a run does not have the measure.
+    """
+    scored = [(run, one) for run in runs if isinstance(one := run.result.all_tasks[task], RetrievalScores)]
+    if not scored:
+        return None
+    chosen = measure or scored[0][1].main
+    for run, one in scored:
+        if one.metric(chosen) is None:
+            raise NearfarError(f"{run.source}: task {task} has no measure {chosen}, only {', '.join(one.measures)}.")
+    return chosen
+
+
+def score(
+    task: str,
+    runs: Sequence[EvaluationRun],
+    aggregate: Aggregate,
+    *,
+    measure: str | None = None,
+    resamples: int,
+    seed: int,
+) -> RunScores:
+    """Score all runs on the data and on the same resamples, drawn from ``seed`` and the task's name.
+
+    ``measure`` is that of a retrieval task; by default the task's main measure.
+    """
     scored = [run.result.all_tasks[task] for run in runs]
+    retrieval = [one for one in scored if isinstance(one, RetrievalScores)]
+    if retrieval:
+        chosen = measure_of(task, runs, measure) or retrieval[0].main
+        per_query = np.array([one.per_query[chosen] for one in retrieval], dtype=float)
+        draws = bootstrap_means(per_query, resamples=resamples, seed=[seed, *task.encode()])
+        return RunScores(per_query.mean(axis=1), draws, (None,) * len(runs), per_query=per_query)
     estimates = [one.spearman.of(aggregate) if isinstance(one, SimilarityScores) else one.compared for one in scored]
     whys = (estimate.reason for estimate in estimates)
     reasons = tuple(why and f"undefined for {run.source}: {why}" for run, why in zip(runs, whys, strict=True))
@@ -193,10 +236,17 @@ def _vectors(scored: Sequence[TaskScores]) -> tuple[Floats, Floats, list[int]]:
     return np.array(learned[0].gold, dtype=float), predicted, [learned[0].pairs]
 
 
-def paired_row_test(
-    correct: NDArray[np.bool_], first: int, *, resamples: int, seed: Sequence[int]
-) -> tuple[float, str]:
-    """Test whether the ``first`` runs are correct more often than the others on the same rows: p, and the test."""
+def paired_test(scored: RunScores, first: int, *, resamples: int, seed: Sequence[int]) -> tuple[float, str] | None:
+    """Test the ``first`` runs against the others on the same rows or queries: p, and the test.
+
+    None for tasks that are tested by the bootstrap alone.
+    """
+    if scored.per_query is not None:
+        differences = scored.per_query[:first].mean(axis=0) - scored.per_query[first:].mean(axis=0)
+        return permutation_test(differences, resamples=resamples, seed=seed), "randomization test over queries"
+    if scored.correct is None:
+        return None
+    correct = scored.correct
     if len(correct) == 2:
         return mcnemar(*correct), "McNemar's exact test over rows"
     shares = correct[:first].mean(axis=0) - correct[first:].mean(axis=0)

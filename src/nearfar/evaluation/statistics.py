@@ -1,6 +1,6 @@
 """Significance of differences: bootstrap intervals, tests over pairs, rows and seeds, and Holm's correction."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from nearfar.evaluation.correlation import Aggregate, Floats, bootstrap_scores, scores, weighted_spearman
 
 CONFIDENCE = 0.95
+_BLOCK_NUMBERS = 2**22
 
 
 def percentile_interval(draws: Floats) -> tuple[float, float] | None:
@@ -130,9 +131,11 @@ def bootstrap_means(values: Floats, *, resamples: int, seed: int | Sequence[int]
     interchangeable, so only their counts are drawn, which is the same bootstrap at a fraction of the cost.
     """
     kinds, counts = np.unique(values, axis=1, return_counts=True)
-    rows = counts.sum()
-    drawn = np.random.default_rng(seed).multinomial(rows, counts / rows, size=resamples)
-    return np.asarray(kinds @ drawn.T / rows, dtype=np.float64)
+    rows, rng = counts.sum(), np.random.default_rng(seed)
+    means = np.empty((len(values), resamples))
+    for block in _blocks(resamples, len(counts)):
+        means[:, block] = kinds @ rng.multinomial(rows, counts / rows, size=block.stop - block.start).T / rows
+    return means
 
 
 def mcnemar(first: ArrayLike, second: ArrayLike) -> float:
@@ -158,10 +161,20 @@ def permutation_test(differences: ArrayLike, *, resamples: int, seed: int | Sequ
     :func:`mcnemar`; for several seeds on a side, use the share of seeds that predict a row correctly.
     """
     levels, counts = np.unique(np.asarray(differences, dtype=np.float64), return_counts=True)
-    kept = np.random.default_rng(seed).binomial(counts, 0.5, size=(resamples, len(counts)))
-    sums = (2 * kept - counts) @ levels
+    rng = np.random.default_rng(seed)
+    sums = np.empty(resamples)
+    for block in _blocks(resamples, len(counts)):
+        kept = rng.binomial(counts, 0.5, size=(block.stop - block.start, len(counts)))
+        sums[block] = (2 * kept - counts) @ levels
     observed = abs(float(counts @ levels))
     return (1 + int(np.sum(np.abs(sums) >= observed - 1e-9 * max(1.0, observed)))) / (1 + resamples)
+
+
+def _blocks(resamples: int, columns: int) -> Iterator[slice]:
+    """Divide resamples into blocks of at most :data:`_BLOCK_NUMBERS` drawn numbers, which bounds the memory."""
+    size = max(1, _BLOCK_NUMBERS // max(columns, 1))
+    for start in range(0, resamples, size):
+        yield slice(start, min(start + size, resamples))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

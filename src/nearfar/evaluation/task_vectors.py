@@ -61,12 +61,21 @@ def embed(encode: Encode, texts: list[str]) -> TextEmbeddings:
     if not texts:
         return NO_EMBEDDINGS
     vectors = np.asarray(encode(texts))
-    if vectors.ndim != 2 or len(vectors) != len(texts) or vectors.dtype.kind not in "fiu":
-        raise NearfarError(
-            f"encode returned {vectors.dtype} of shape {vectors.shape} for {len(texts)} texts; "
-            f"it must return one vector of numbers per text, [{len(texts)}, dim]."
-        )
+    check_vectors(vectors, len(texts))
     with np.errstate(over="ignore"):
         finite = np.isfinite(vectors.astype(np.float32, copy=False)).all(axis=1)
     nonfinite = frozenset(texts[row] for row in np.flatnonzero(~finite).tolist())
     return TextEmbeddings({text: row for row, text in enumerate(texts)}, vectors, nonfinite)
+
+
+def check_vectors(vectors: NDArray[Any], texts: int) -> None:
+    """Refuse what an encode function returned for this number of texts, unless it is one vector of numbers per text.
+
+    Raises:
+        NearfarError: another shape, or an array of something else than numbers.
+    """
+    if vectors.ndim != 2 or len(vectors) != texts or vectors.dtype.kind not in "fiu":
+        raise NearfarError(
+            f"encode returned {vectors.dtype} of shape {vectors.shape} for {texts} texts; "
+            f"it must return one vector of numbers per text, [{texts}, dim]."
+        )

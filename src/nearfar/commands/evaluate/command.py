@@ -1,15 +1,14 @@
 """``nearfar evaluate``: a model and tasks -> scores with confidence intervals, and a result file."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from nearfar.baselines.caching import CachedEncode
 from nearfar.baselines.named import is_baseline, parse_spec
-from nearfar.commands.evaluate.model import open_model
-from nearfar.commands.evaluate.tasks import distinct_texts, load_tasks
+from nearfar.commands.evaluate.model import OpenedModel, open_model
+from nearfar.commands.evaluate.tasks import LoadedTasks, load_tasks, named_tasks
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import suite_tasks
@@ -21,9 +20,10 @@ from nearfar.runs.group import GROUP_FILE, runs_of
 from nearfar.runs.records import read_run_info
 from nearfar.types import Encode, NearfarError, Precision
 
-if TYPE_CHECKING:
-    from nearfar.data.transfer import TransferTask
-    from nearfar.evaluation.transfer import TransferEvaluation
+RETRIEVAL_SETTINGS = ("corpus", "anchor_column", "positive_column", "exclude_same_id")
+"""The settings that decide what a retrieval task is."""
+MAX_CACHED_TEXTS = 200_000
+"""Maximum number of queries and documents of all retrieval tasks whose vectors are cached."""
 
 
 @accepts_settings(EvaluateConfig)
@@ -35,7 +35,7 @@ def evaluate(
     training_seed: int | None = None,
     progress: bool = True,
 ) -> EvaluationResult:
-    """Score a model on semantic textual similarity and transfer tasks, with confidence intervals.
+    """Score a model on semantic textual similarity, transfer tasks and retrieval, with confidence intervals.
 
     Settings can be given by name: ``evaluate("model", tasks=["stsb"], output="stsb.json")``; see
     :class:`nearfar.EvaluateConfig`. Each distinct text is encoded once for all tasks. ``precision`` ``auto`` is
@@ -61,89 +61,133 @@ def evaluate(
     check_device(config.device)
     check_precision(config.precision)
     precision: Precision = "fp32" if config.precision == "auto" else config.precision
-    named = tuple(dict.fromkeys((*(config.tasks or ()), *config.pairs, *config.labelled)))
+    named = named_tasks(config)
+    retrieval_settings = _retrieval_settings(config)
     file = None
     if config.output is not None:
         spec_parts = re.split("[:@]", model) if isinstance(model, str) else ()  # of a baseline, as in glove:FILE
-        file = check_output(config.output, inputs=(model, *spec_parts, *named), overwrite=config.overwrite)
+        inputs = (model, *spec_parts, *named, *([config.corpus] if config.corpus else []))
+        file = check_output(config.output, inputs=inputs, overwrite=config.overwrite)
     if isinstance(model, str) and is_baseline(model):
         parse_spec(model)  # an invalid spec is reported before anything is read
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
-    similarity, transfer, unavailable = load_tasks(suite, config)
+    tasks = load_tasks(suite, config)
     name = config.name or str(getattr(model, "__qualname__", type(model).__name__) if callable(model) else model)
     if not callable(model) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
         model = folder
     opened = open_model(model, config, bf16=resolve(precision, config.device) == "bf16", progress=progress)
-    encode = opened.encode if opened.transductive else CachedEncode(opened.encode)
-    scored = SimilarityEvaluation(texts=0, dim=0, averages={}, tasks={}, unavailable={})
-    if similarity:
-        scored = evaluate_sts(
-            encode,
-            similarity,
-            per_task=opened.transductive,
-            resamples=config.resamples,
-            seed=config.seed,
-            progress=progress,
-        )
-    unavailable |= scored.unavailable
-    if not transfer and not scored.tasks:
-        task, why = next(iter(unavailable.items()))
-        raise NearfarError(f"{task}: {why}.")
-    result = EvaluationResult(
-        model=name,
-        config={
-            "tasks": list(dict.fromkeys((*suite, *named))),
-            "pooling": opened.pooling,
-            "transductive": opened.transductive,
-            "max_length": config.max_length,
-            "precision": precision,
-            "resamples": config.resamples,
-            "seed": config.seed,
-            "training_seed": training_seed,
-            **opened.prompts,
-        },
-        provenance=provenance(),
-        unavailable=unavailable,
-        averages=scored.averages,
-        tasks=scored.tasks,
-        texts=scored.texts,
-        dim=scored.dim,
+    result = _score(
+        EvaluationResult(
+            model=name,
+            config={
+                "tasks": list(dict.fromkeys((*suite, *named))),
+                "pooling": opened.pooling,
+                "transductive": opened.transductive,
+                "max_length": config.max_length,
+                "precision": precision,
+                "resamples": config.resamples,
+                "seed": config.seed,
+                "training_seed": training_seed,
+                **retrieval_settings,
+                **opened.prompts,
+            },
+            provenance=provenance(),
+            tasks={},
+        ),
+        opened,
+        tasks,
+        config,
+        progress=progress,
     )
-    if transfer:
-        probed = _probe(encode, transfer, config, per_task=opened.transductive, progress=progress)
-        result = replace(
-            result,
-            texts=len(distinct_texts(similarity, transfer)),
-            dim=probed.dim or scored.dim or None,
-            transfer=TransferResults(
-                protocol=config.protocol,
-                nhid=config.nhid,
-                folds=config.folds,
-                averages=probed.averages,
-                tasks=probed.tasks,
-            ),
-        )
     if file:
         save_with_tables(result, file)
     return result
 
 
-def _probe(
-    encode: Encode, tasks: "Mapping[str, TransferTask]", config: EvaluateConfig, *, per_task: bool, progress: bool
-) -> "TransferEvaluation":
+def _score(
+    empty: EvaluationResult, opened: OpenedModel, tasks: LoadedTasks, config: EvaluateConfig, *, progress: bool
+) -> EvaluationResult:
+    """The result ``empty`` with the scores on all tasks."""
+    encode = opened.encode if opened.transductive else CachedEncode(opened.encode)
+    resampling: dict[str, Any] = {"per_task": opened.transductive, "resamples": config.resamples, "progress": progress}
+    similarity = SimilarityEvaluation(texts=0, dim=0, averages={}, tasks={}, unavailable={})
+    if tasks.similarity:
+        similarity = evaluate_sts(encode, tasks.similarity, seed=config.seed, **resampling)
+    from nearfar.evaluation.retrieval import RetrievalEvaluation, evaluate_retrieval
+
+    ranked = RetrievalEvaluation(texts=0, dim=None, tasks={}, unavailable={})
+    if tasks.retrieval:
+        encode_query, encode_document = _retrieval_functions(opened, encode, tasks)
+        ranked = evaluate_retrieval(
+            encode_query,
+            encode_document,
+            tasks.retrieval,
+            seed=config.seed,
+            device=opened.device,
+            **resampling,
+        )
+    unavailable = {**tasks.unavailable, **similarity.unavailable, **ranked.unavailable}
+    if not tasks.transfer and not similarity.tasks and not ranked.tasks:
+        task, why = next(iter(unavailable.items()))
+        raise NearfarError(f"{task}: {why}.")
+    only_similarity = not tasks.transfer and not tasks.retrieval
+    result = replace(
+        empty,
+        unavailable=unavailable,
+        averages=similarity.averages,
+        tasks=similarity.tasks,
+        texts=similarity.texts if only_similarity else len(tasks.distinct_texts()),
+        dim=similarity.dim or ranked.dim,
+        retrieval=ranked.tasks,
+    )
+    if not tasks.transfer:
+        return result
     from nearfar.evaluation.transfer import evaluate_transfer
 
-    return evaluate_transfer(
-        encode,
-        tasks,
-        protocol=config.protocol,
-        nhid=config.nhid,
-        folds=config.folds,
-        per_task=per_task,
-        resamples=config.resamples,
-        progress=progress,
+    probed = evaluate_transfer(
+        encode, tasks.transfer, protocol=config.protocol, nhid=config.nhid, folds=config.folds, **resampling
     )
+    return replace(
+        result,
+        dim=probed.dim or result.dim or None,
+        transfer=TransferResults(
+            protocol=config.protocol,
+            nhid=config.nhid,
+            folds=config.folds,
+            averages=probed.averages,
+            tasks=probed.tasks,
+        ),
+    )
+
+
+def _retrieval_functions(opened: OpenedModel, encode: Encode, tasks: LoadedTasks) -> tuple[Encode, Encode]:
+    """The functions that encode queries and documents; few vectors are cached, so that tasks can share texts."""
+    functions = opened.encode_query, opened.encode_document
+    if opened.transductive or sum(map(len, _texts_of(tasks))) > MAX_CACHED_TEXTS:
+        return functions
+    if functions == (opened.encode, opened.encode):
+        return encode, encode  # shares its cache with the other tasks
+    return CachedEncode(opened.encode_query), CachedEncode(opened.encode_document)
+
+
+def _texts_of(tasks: LoadedTasks) -> list[list[str]]:
+    return [texts for task in tasks.retrieval.values() for texts in (task.queries, task.documents)]
+
+
+def _retrieval_settings(config: EvaluateConfig) -> dict[str, Any]:
+    """The settings of retrieval tasks, for the result file.
+
+    Raises:
+        NearfarError: a setting of retrieval without a retrieval task.
+    """
+    settings = {key: getattr(config, key) for key in RETRIEVAL_SETTINGS}
+    if config.retrieval:
+        return settings
+    for key in ("corpus", "exclude_same_id"):
+        if settings[key]:
+            raise NearfarError(f"--{key.replace('_', '-')} is for retrieval tasks; name one with --retrieval.")
+    return {}
 
 
 @accepts_settings(EvaluateConfig)

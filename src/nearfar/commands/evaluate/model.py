@@ -61,19 +61,20 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
     encoder.set_prompts(**prompts)
     precision: Precision = "bf16" if bf16 else "fp32"
     # check_finite=False: a vector that is not finite affects only the tasks that contain its text.
-    encode, encode_query, encode_document = (
-        partial(function, precision=precision, progress=progress, check_finite=False)
-        for function in (encoder.encode, encoder.encode_query, encoder.encode_document)
-    )
+    settings = {"precision": precision, "progress": progress, "check_finite": False}
+    encode = partial(encoder.encode, **settings)
     used = {
         "prompt": encoder.resolve_prompt(),
         "query_prompt": encoder.query_prompt,
         "document_prompt": encoder.document_prompt,
     }
+    if len(set(used.values())) > 1:
+        of_roles = partial(encoder.encode_query, **settings), partial(encoder.encode_document, **settings)
+    else:
+        of_roles = encode, encode  # one function, so that a text in both roles is encoded once
     return OpenedModel(
         encode,
-        encode_query,
-        encode_document,
+        *of_roles,
         encoder.pooling,
         device=str(encoder.device),
         prompts={setting: text for setting, text in used.items() if text},

@@ -1,6 +1,7 @@
 """The tasks of an evaluation: which are requested, and their rows."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING
 
@@ -11,39 +12,87 @@ from nearfar.evaluation.sts import Subsets
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
+    from nearfar.data.retrieval_task import RetrievalTask
     from nearfar.data.transfer import TransferTask
 
 _SPLITS = {"train", "dev", "test"}
 
 
-def load_tasks(
-    suite: Sequence[str], config: EvaluateConfig
-) -> tuple[dict[str, Subsets], "dict[str, TransferTask]", dict[str, str]]:
-    """Similarity tasks, transfer tasks, and the tasks of the suite that cannot be loaded, with the reason."""
+@dataclass(frozen=True)
+class LoadedTasks:
+    """The rows of all tasks, by the kind and the name of a task."""
+
+    similarity: dict[str, Subsets] = field(default_factory=dict)
+    transfer: "dict[str, TransferTask]" = field(default_factory=dict)
+    retrieval: "dict[str, RetrievalTask]" = field(default_factory=dict)
+    unavailable: dict[str, str] = field(default_factory=dict)
+    """Task of a suite -> why it cannot be loaded."""
+
+    def distinct_texts(self) -> set[str]:
+        """The distinct texts of all tasks."""
+        subsets = chain.from_iterable(task.values() for task in self.similarity.values())
+        splits = chain.from_iterable(task.splits.values() for task in self.transfer.values())
+        return {
+            *(text for rows in subsets for row in rows for text in row[:2]),
+            *(text for rows in splits for row in rows.texts for text in row),
+            *(text for task in self.retrieval.values() for text in (*task.queries, *task.documents)),
+        }
+
+
+def named_tasks(config: EvaluateConfig) -> tuple[str, ...]:
+    """The tasks that are named, without those of a suite.
+
+    Raises:
+        NearfarError: a task is named as two kinds of tasks.
+    """
+    kinds = {
+        "scored pairs": (*(config.tasks or ()), *config.pairs),
+        "labelled texts": config.labelled,
+        "retrieval": config.retrieval,
+    }
+    found: dict[str, str] = {}
+    for kind, specs in kinds.items():
+        for spec in specs:
+            other = found.setdefault(spec, kind)
+            if other != kind:
+                raise NearfarError(f"{spec}: is named both as {other} and as {kind}.")
+    return tuple(found)
+
+
+def load_tasks(suite: Sequence[str], config: EvaluateConfig) -> LoadedTasks:
+    """Load the tasks of a suite and those that are named.
+
+    Raises:
+        NearfarError: a task that is named cannot be loaded, or none of the suite.
+    """
+    from nearfar.data.retrieval import load_retrieval
     from nearfar.data.transfer import load_labelled_task, load_transfer
 
-    tasks = config.tasks or ()
-    for spec in config.labelled:
-        if spec in (*tasks, *config.pairs):
-            raise NearfarError(f"{spec}: is named both as scored pairs and as labelled texts.")
-    similarity: dict[str, Subsets] = {}
-    transfer: dict[str, TransferTask] = {}
-    unavailable: dict[str, str] = {}
-    for task in dict.fromkeys((*suite, *tasks, *config.pairs, *config.labelled)):
+    named = named_tasks(config)
+    loaded = LoadedTasks()
+    for task in dict.fromkeys((*suite, *named)):
         try:
-            if task in config.labelled:
-                transfer[task] = load_labelled_task(task)
+            if task in config.retrieval:
+                loaded.retrieval[task] = load_retrieval(
+                    task,
+                    anchor_column=config.anchor_column,
+                    positive_column=config.positive_column,
+                    corpus=config.corpus,
+                    exclude_same_id=config.exclude_same_id,
+                )
+            elif task in config.labelled:
+                loaded.transfer[task] = load_labelled_task(task)
             elif task in PROBE_TASKS and task not in config.pairs:
-                transfer[task] = load_transfer(task)
+                loaded.transfer[task] = load_transfer(task)
             else:
-                similarity[task] = merge_splits(load_task(task))
+                loaded.similarity[task] = merge_splits(load_task(task))
         except NearfarError as error:
-            if task in (*tasks, *config.pairs, *config.labelled):
+            if task in named:
                 raise
-            unavailable[task] = str(error)
-    if not similarity and not transfer:
-        raise NearfarError(f"none of the tasks can be loaded. {next(iter(unavailable.values()))}")
-    return similarity, transfer, unavailable
+            loaded.unavailable[task] = str(error)
+    if not loaded.similarity and not loaded.transfer and not loaded.retrieval:
+        raise NearfarError(f"none of the tasks can be loaded. {next(iter(loaded.unavailable.values()))}")
+    return loaded
 
 
 def merge_splits(subsets: Subsets) -> Subsets:
@@ -51,10 +100,3 @@ def merge_splits(subsets: Subsets) -> Subsets:
     if len(subsets) > 1 and set(subsets) <= _SPLITS:
         return {"+".join(subsets): list(chain(*subsets.values()))}
     return subsets
-
-
-def distinct_texts(similarity: Mapping[str, Subsets], transfer: "Mapping[str, TransferTask]") -> set[str]:
-    """The distinct texts of all tasks."""
-    of_pairs = (t for subsets in similarity.values() for rows in subsets.values() for row in rows for t in row[:2])
-    of_rows = (t for task in transfer.values() for rows in task.splits.values() for row in rows.texts for t in row)
-    return {*of_pairs, *of_rows}

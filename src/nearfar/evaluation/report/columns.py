@@ -19,7 +19,7 @@ class Column(NamedTuple):
     """One score of evaluations."""
 
     title: str
-    group: Literal["tasks", "overall", "overall_transfer"]
+    group: Literal["tasks", "overall", "overall_transfer", "overall_retrieval"]
     """The part of a comparison that holds its test."""
     name: str
     members: tuple[str, ...]
@@ -30,6 +30,8 @@ class Column(NamedTuple):
     """A fingerprint of the scored data; scores on different data are not ranked."""
     tested: bool = True
     """Whether comparisons test this score."""
+    measure: str | None = None
+    """Of retrieval: the measure."""
 
 
 class Score(NamedTuple):
@@ -85,8 +87,8 @@ def similarity_columns(sides: Sequence[EvaluatedModel], metric: str, aggregate: 
         return Column(title, "overall", name, members, aggregate, estimate, data, tested)
 
     columns = {task: of_task(task) for task in tasks}
-    averages = [of_average(name, tuple(one.tasks)) for name, one in _first(r.averages for r in results).items()]
-    return [*columns.values(), *averages, *_common(sides, columns, averages, "overall")]
+    averages = [of_average(name, tuple(one.tasks)) for name, one in first_entries(r.averages for r in results).items()]
+    return [*columns.values(), *averages, *common_average(sides, columns, averages, "overall")]
 
 
 def transfer_columns(sides: Sequence[EvaluatedModel]) -> list[Column]:
@@ -114,23 +116,23 @@ def transfer_columns(sides: Sequence[EvaluatedModel]) -> list[Column]:
 
     accuracies: dict[str, Column] = {}
     columns: list[Column] = []
-    for task, scored in _first(result.tasks for result in results).items():
+    for task, scored in first_entries(result.tasks for result in results).items():
         classifies = scored.kind == "classification"
         for metric in ("accuracy", "f1", "matthews") if classifies else ("pearson", "spearman"):
             if any(task in result.tasks and result.tasks[task].metric(metric) for result in results):
                 columns.append(of_task(task, metric))
                 accuracies |= {task: columns[-1]} if metric == "accuracy" else {}
     averages = [
-        of_average(name, tuple(one.tasks)) for name, one in _first(result.averages for result in results).items()
+        of_average(name, tuple(one.tasks)) for name, one in first_entries(result.averages for result in results).items()
     ]
-    return [*columns, *averages, *_common(sides, accuracies, averages, "overall_transfer")]
+    return [*columns, *averages, *common_average(sides, accuracies, averages, "overall_transfer")]
 
 
-def _common(
+def common_average(
     sides: Sequence[EvaluatedModel],
     columns: Mapping[str, Column],
     averages: Sequence[Column],
-    group: Literal["overall", "overall_transfer"],
+    group: Literal["overall", "overall_transfer", "overall_retrieval"],
 ) -> list[Column]:
     """Where no side has a named average: the mean over the tasks that all sides have, as in comparisons."""
     results = [run.result for side in sides for run in side.runs]
@@ -152,9 +154,9 @@ def _common(
         return [columns[task].data(result) for task in members]
 
     title = f"average of these {len(members)}" if len(members) == len(columns) else f"average of {', '.join(members)}"
-    aggregate = columns[members[0]].aggregate
+    first = columns[members[0]]
     tested = all(columns[task].tested for task in members)
-    return [Column(title, group, title, members, aggregate, estimate, data, tested)]
+    return [Column(title, group, title, members, first.aggregate, estimate, data, tested, first.measure)]
 
 
 def _subsets(result: EvaluationResult, task: str) -> object:
@@ -167,7 +169,7 @@ def _digests(result: EvaluationResult, tasks: Iterable[str]) -> object:
     return [(task, scored[task].digest if task in scored else None) for task in tasks]
 
 
-def _first(mappings: Iterable[Mapping[str, Entry]]) -> dict[str, Entry]:
+def first_entries(mappings: Iterable[Mapping[str, Entry]]) -> dict[str, Entry]:
     """The entries of all mappings; where several have a key, that of the first one."""
     merged: dict[str, Entry] = {}
     for mapping in mappings:

@@ -1,10 +1,11 @@
-"""The sections of a report: summary, scores, comparisons, transfer tasks, training, geometry, settings."""
+"""The sections of a report: summary, scores, retrieval, comparisons, transfer tasks, training, geometry, settings."""
 
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report.blocks import Block, BulletList, Details, Page, Section
 from nearfar.evaluation.report.comparisons import comparisons
 from nearfar.evaluation.report.geometry import geometry_blocks
 from nearfar.evaluation.report.inputs import ReportInputs
+from nearfar.evaluation.report.retrieval import retrieval
 from nearfar.evaluation.report.scores import indices_by_protocol, similarity, transfer
 from nearfar.evaluation.report.settings import settings
 from nearfar.evaluation.report.significance import AnyComparison, SignificanceLookup
@@ -46,6 +47,7 @@ def compose(
     sections = {
         "Summary": top,
         "Similarity": similarity(inputs.sides, significance, aggregate),
+        "Retrieval": retrieval(inputs.sides, significance),
         "Comparisons": comparisons(inputs.sides, computed, inputs.comparisons),
         "Fine-tuned classifiers" if tuned else "Transfer tasks": transfer(inputs.sides, significance),
         "Training": training(inputs.runs) if inputs.runs else [],

@@ -57,7 +57,7 @@ def similarity(sides: Sequence[EvaluatedModel], significance: SignificanceLookup
 
     def table(metric: str, kind: Aggregate) -> Table:
         columns = similarity_columns([sides[number] for number in indices], metric, kind)
-        return _table(sides, indices, columns, significance, f"{METRICS[metric]} × 100, {_AGGREGATES[kind]}")
+        return score_table(sides, indices, columns, significance, f"{METRICS[metric]} × 100, {_AGGREGATES[kind]}")
 
     others = [("spearman", kind) for kind in AGGREGATES if kind != aggregate]
     others += [("pearson", kind) for kind in (aggregate, *(kind for kind in AGGREGATES if kind != aggregate))]
@@ -75,7 +75,7 @@ def transfer(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) 
         caption = f"Accuracy × 100 of probes, protocol {protocol}{hidden}, {folds} folds"
         if protocol == "finetune":
             caption = "Accuracy × 100 of fine-tuned classifiers"
-        blocks.append(_table(sides, indices, columns, significance, caption))
+        blocks.append(score_table(sides, indices, columns, significance, caption))
     shown = {number for indices in protocols.values() for number in indices}
     for number, side in enumerate(sides):
         if _transfer_results(side) and number not in shown:
@@ -111,7 +111,7 @@ def _interval_caption(sides: Sequence[EvaluatedModel]) -> str:
     return f"; {', '.join(shown)}"
 
 
-def _table(
+def score_table(
     sides: Sequence[EvaluatedModel],
     indices: Sequence[int],
     columns: Sequence[Column],

@@ -72,10 +72,13 @@ def _pairs(comparison: AnyComparison, matching: Sequence[frozenset[int]]) -> lis
 
 
 def _find_test(tests: PairTests, column: Column) -> PairedTest | None:
+    members = [column.name] if column.group == "tasks" else column.members
+    if any(task not in tests.tasks or tests.tasks[task].measure != column.measure for task in members):
+        return None
     if column.group == "tasks":
-        return tests.tasks.get(column.name)
+        return tests.tasks[column.name]
     average = tests.average(column.group)
-    return average if average and set(average.tasks) == set(column.members) else None
+    return average if average and set(average.tasks) == set(members) else None
 
 
 def _equal_scores(value: float | None, score: Score | None) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from nearfar.evaluation.correlation import Aggregate
 from nearfar.evaluation.report.columns import Column, Score, similarity_columns, transfer_columns
 from nearfar.evaluation.report.inputs import EvaluatedModel, ReportInputs, TrainingRun
+from nearfar.evaluation.report.retrieval import retrieval_columns, retrieval_indices
 from nearfar.evaluation.report.scores import RankedColumn, indices_by_protocol, rank_column, similarity_indices
 from nearfar.evaluation.report.significance import SignificanceLookup
 from nearfar.evaluation.report.training import outcome
@@ -12,13 +13,17 @@ from nearfar.evaluation.results import GeometryResult, PairedTest
 
 
 def summary(inputs: ReportInputs, significance: SignificanceLookup, aggregate: Aggregate) -> list[str]:
-    """Sentences about scores, transfer tasks, training runs and geometries."""
+    """Sentences about scores, retrieval, transfer tasks, training runs and geometries."""
     sides = inputs.sides
     lines = []
     indices = similarity_indices(sides)
     if indices:
         columns = similarity_columns([sides[number] for number in indices], "spearman", aggregate)
         lines.append(_headline(sides, indices, columns, significance, ("Similarity", f"Spearman × 100, {aggregate}")))
+    ranked = retrieval_indices(sides)
+    if ranked:
+        columns = retrieval_columns([sides[number] for number in ranked], None)
+        lines.append(_headline(sides, ranked, columns, significance, ("Retrieval", "means over queries × 100")))
     for (protocol, *_), probed in indices_by_protocol(sides).items():
         columns = transfer_columns([sides[number] for number in probed])
         lines.append(_headline(sides, probed, columns, significance, _title(protocol)))

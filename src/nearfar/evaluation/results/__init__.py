@@ -20,14 +20,10 @@ from nearfar.evaluation.results.comparison import (
 )
 from nearfar.evaluation.results.environment import Provenance, provenance
 from nearfar.evaluation.results.evaluation import (
-    AggregateEstimates,
     ClassificationScores,
     EvaluationResult,
     PenaltyGrid,
     RelatednessScores,
-    SimilarityAverage,
-    SimilarityScores,
-    SubsetScores,
     TransferAverage,
     TransferResults,
     TransferScores,
@@ -54,6 +50,13 @@ from nearfar.evaluation.results.geometry import (
     MeasuredPairs,
     ModelGeometry,
     PlottedTexts,
+)
+from nearfar.evaluation.results.retrieval import RetrievalScores
+from nearfar.evaluation.results.similarity import (
+    AggregateEstimates,
+    SimilarityAverage,
+    SimilarityScores,
+    SubsetScores,
 )
 from nearfar.evaluation.results.training import (
     DevEvaluation,
@@ -88,6 +91,7 @@ __all__ = [
     "Provenance",
     "RelatednessScores",
     "Result",
+    "RetrievalScores",
     "ScoreSummary",
     "SeedTest",
     "SettingSummary",

@@ -1,6 +1,7 @@
 """Comparison results: paired tests between two sides, or between each pair of several sides.
 
-Scores are Spearman x 100, for classification tasks accuracy x 100. Differences are first minus second. Where a score
+Scores are Spearman x 100, for classification tasks accuracy x 100, for retrieval tasks a mean over queries x 100.
+Differences are first minus second. Where a score
 is undefined, the difference and everything derived from it are null, and ``reason`` says why.
 """
 
@@ -11,6 +12,8 @@ from typing import ClassVar, Literal
 from nearfar.evaluation.results.base import Result
 from nearfar.evaluation.results.environment import Provenance
 from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+
+_AVERAGES = ("overall", "overall_transfer", "overall_retrieval")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,9 +74,11 @@ class PairedTest(Record):
 
 @dataclass(frozen=True, kw_only=True)
 class _Task(Record):
-    kind: Literal["similarity", "relatedness", "classification"] = "similarity"
+    kind: Literal["similarity", "relatedness", "classification", "retrieval"] = "similarity"
     pairs: int | None = field(default=None, metadata=OMITTED)
-    """Number of pairs, or of tested rows."""
+    """Number of pairs, of tested rows, or of queries."""
+    measure: str | None = field(default=None, metadata=OMITTED)
+    """The measure of a retrieval task, such as ``ndcg@10``."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,6 +104,8 @@ class ComparisonSettings(Record):
     metric: str = "spearman"
     aggregate: str
     """How a task with subsets becomes one number: ``all``, ``mean`` or ``wmean``."""
+    measure: str | None = field(default=None, metadata=OMITTED)
+    """The measure of all retrieval tasks; where it is null, each has its main measure."""
     resamples: int
     seed: int = 0
     level: float
@@ -122,10 +129,13 @@ class _Tests(Record):
     """The average over similarity tasks."""
     overall_transfer: AverageTest | None = None
     """The average over classification tasks."""
+    overall_retrieval: AverageTest | None = field(default=None, metadata=OMITTED)
+    """The average over retrieval tasks."""
 
     def average(self, group: str) -> AverageTest | None:
-        """The average named ``overall`` or ``overall_transfer``."""
-        return self.overall_transfer if group == "overall_transfer" else self.overall
+        """The average named ``overall``, ``overall_transfer`` or ``overall_retrieval``."""
+        averages = {"overall_transfer": self.overall_transfer, "overall_retrieval": self.overall_retrieval}
+        return averages.get(group, self.overall)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,6 +168,8 @@ class ComparisonResult(Result):
     """The test on the average over similarity tasks."""
     overall_transfer: AverageTest | None = None
     """The test on the average over classification tasks."""
+    overall_retrieval: AverageTest | None = field(default=None, metadata=OMITTED)
+    """The test on the average over retrieval tasks."""
 
     @property
     def sides(self) -> list[ComparedSide]:
@@ -167,7 +179,15 @@ class ComparisonResult(Result):
     @property
     def comparisons(self) -> list[PairTests]:
         """The tests of the one pair of sides."""
-        return [PairTests(pair=[0, 1], tasks=self.tasks, overall=self.overall, overall_transfer=self.overall_transfer)]
+        return [
+            PairTests(
+                pair=[0, 1],
+                tasks=self.tasks,
+                overall=self.overall,
+                overall_transfer=self.overall_transfer,
+                overall_retrieval=self.overall_retrieval,
+            )
+        ]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +225,7 @@ class PairwiseResult(Result):
             tasks=tests.tasks,
             overall=tests.overall,
             overall_transfer=tests.overall_transfer,
+            overall_retrieval=tests.overall_retrieval,
         )
 
     def problem(self) -> InvalidValueError | None:
@@ -213,7 +234,7 @@ class PairwiseResult(Result):
         if not expected or [tests.pair for tests in self.comparisons] != expected:
             return InvalidValueError("does not hold one comparison for each pair of sides, in order", "comparisons")
         compared = [
-            (set(tests.tasks), tests.overall is None, tests.overall_transfer is None) for tests in self.comparisons
+            (set(tests.tasks), *(tests.average(name) is None for name in _AVERAGES)) for tests in self.comparisons
         ]
         if any(one != compared[0] for one in compared):
             return InvalidValueError("does not hold the same tasks for each pair of sides", "comparisons")

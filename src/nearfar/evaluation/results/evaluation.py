@@ -1,4 +1,4 @@
-"""Evaluation results: scores on similarity and transfer tasks, with what a paired test against another one needs.
+"""Evaluation results: scores on similarity, transfer and retrieval tasks, with what a paired test needs.
 
 Cosines and predictions are stored in millionths (six decimals are what float32 embeddings carry), and scores are
 computed from the stored values. A file alone reproduces its scores, and two files are enough for a paired test.
@@ -10,91 +10,8 @@ from typing import Any, ClassVar, Literal
 from nearfar.evaluation.results.base import Estimate, Result
 from nearfar.evaluation.results.environment import Provenance
 from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
-
-
-@dataclass(frozen=True, kw_only=True)
-class AggregateEstimates(Record):
-    """A correlation x 100 of a task with subsets, aggregated in three ways."""
-
-    all: Estimate
-    """Over the pairs of all subsets together."""
-    mean: Estimate
-    """The mean of the subsets' correlations."""
-    wmean: Estimate
-    """Their mean weighted by number of pairs."""
-
-    def of(self, aggregate: str) -> Estimate:
-        """The estimate of an aggregate: ``all``, ``mean`` or ``wmean``."""
-        return {"all": self.all, "mean": self.mean, "wmean": self.wmean}[aggregate]
-
-    def items(self) -> list[tuple[str, Estimate]]:
-        """The three aggregates by name."""
-        return [("all", self.all), ("mean", self.mean), ("wmean", self.wmean)]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SubsetScores(Record):
-    """One subset of a similarity task."""
-
-    pairs: int
-    digest: str
-    """Fingerprint of texts and gold scores in order; equal digests make two files comparable pair by pair."""
-    spearman: Estimate
-    pearson: Estimate
-    gold: list[float]
-    cosines_e6: list[float]
-    """Cosines in millionths, whole numbers."""
-
-    def metric(self, name: str) -> Estimate:
-        """``spearman`` or ``pearson``."""
-        return self.pearson if name == "pearson" else self.spearman
-
-    def problem(self) -> InvalidValueError | None:
-        """Arrays whose length is not the number of pairs."""
-        for key, numbers in (("gold", self.gold), ("cosines_e6", self.cosines_e6)):
-            if len(numbers) != self.pairs:
-                return InvalidValueError(f"has {len(numbers)} numbers, and 'pairs' is {self.pairs}", key)
-        return None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SimilarityScores(Record):
-    """Scores on one similarity task."""
-
-    kind: ClassVar[Literal["similarity"]] = "similarity"
-
-    pairs: int
-    zero_vectors: int = 0
-    """Pairs with a zero vector, whose cosine is set to 0."""
-    spearman: AggregateEstimates
-    pearson: AggregateEstimates
-    subsets: dict[str, SubsetScores]
-
-    @property
-    def size(self) -> int:
-        """Number of pairs."""
-        return self.pairs
-
-    def metric(self, name: str) -> AggregateEstimates:
-        """``spearman`` or ``pearson``."""
-        return self.pearson if name == "pearson" else self.spearman
-
-    def problem(self) -> InvalidValueError | None:
-        """A task without subsets."""
-        return None if self.subsets else InvalidValueError("is empty", "subsets")
-
-
-@dataclass(frozen=True, kw_only=True)
-class SimilarityAverage(Record):
-    """The mean over several similarity tasks."""
-
-    tasks: list[str]
-    spearman: AggregateEstimates
-    pearson: AggregateEstimates
-
-    def metric(self, name: str) -> AggregateEstimates:
-        """``spearman`` or ``pearson``."""
-        return self.pearson if name == "pearson" else self.spearman
+from nearfar.evaluation.results.retrieval import RetrievalScores
+from nearfar.evaluation.results.similarity import SimilarityAverage, SimilarityScores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,6 +173,8 @@ class EvaluationResult(Result):
     """Width of an embedding."""
     transfer: TransferResults | None = field(default=None, metadata=OMITTED)
     """Scores on transfer tasks, or on the task of a fine-tuned classifier."""
+    retrieval: dict[str, RetrievalScores] = field(default_factory=dict, metadata=OMITTED)
+    """Scores on each retrieval task, by its name."""
 
     @property
     def training_seed(self) -> int | None:
@@ -273,9 +192,9 @@ class EvaluationResult(Result):
         return int(self.config.get("resamples") or 0)
 
     @property
-    def all_tasks(self) -> dict[str, SimilarityScores | ClassificationScores | RelatednessScores]:
-        """All tasks by name, transfer tasks after similarity tasks."""
-        return {**self.tasks, **(self.transfer.tasks if self.transfer else {})}
+    def all_tasks(self) -> dict[str, SimilarityScores | TransferScores | RetrievalScores]:
+        """All tasks by name: similarity, transfer, retrieval."""
+        return {**self.tasks, **(self.transfer.tasks if self.transfer else {}), **self.retrieval}
 
     def problem(self) -> InvalidValueError | None:
         """Settings of a wrong type."""

@@ -36,7 +36,7 @@ class InvalidValueError(ValueError):
 
 
 OMITTED = {"omit": True}
-"""Metadata of a field whose key is left out of the file where the value is None."""
+"""Metadata of a field whose key is left out of the file where the value is None or an empty object."""
 
 
 class RecordField(NamedTuple):
@@ -45,7 +45,8 @@ class RecordField(NamedTuple):
     name: str
     type: Any
     required: bool
-    omitted_if_none: bool
+    omitted: bool
+    """Whether the key is left out of the file where the value is None or an empty object."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +76,7 @@ class Record:
         content = {}
         for field in record_fields(self.__class__):
             value = getattr(self, field.name)
-            if value is not None or not field.omitted_if_none:
+            if not field.omitted or (value is not None and value != {}):
                 content[field.name] = _plain(value)
         return content
 
@@ -176,7 +177,7 @@ def _list_parser(inner: Any) -> Parser:
 
 
 def _union_parser(kinds: tuple[Any, ...]) -> Parser:
-    """Null or a value; or one of several records, told apart by their field ``kind``."""
+    """Null or a value; or one of several records, distinguished by their field ``kind``."""
     others = [kind for kind in kinds if kind is not NoneType]
     nullable = len(others) < len(kinds)
     parse_other = parser_of(others[0]) if len(others) == 1 else _tagged_parser(others)

@@ -8,6 +8,7 @@ from nearfar.evaluation.results import (
     AverageTest,
     ComparedSide,
     ComparisonResult,
+    ComparisonSettings,
     PairedTest,
     PairTests,
     PairwiseResult,
@@ -16,7 +17,9 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.tables.grid import Grid, format_score, markdown_page, rich_table
 
-_AVERAGES = {"overall": "average", "overall_transfer": "average accuracy"}
+_AVERAGES = {"overall": "average", "overall_transfer": "average accuracy", "overall_retrieval": "average retrieval"}
+_UNITS = {"similarity": "pairs", "relatedness": "pairs", "classification": "rows", "retrieval": "queries"}
+"""Kind of a task -> what its bootstrap resamples."""
 
 
 def comparison_table(comparison: ComparisonResult | PairwiseResult) -> Table:
@@ -46,17 +49,13 @@ def pairwise_markdown(result: PairwiseResult) -> str:
 
 def comparison_grid(comparison: ComparisonResult) -> Grid:
     """A comparison of two sides: a row for each task and average."""
-    seeds = any(row.seeds for row in comparison.tasks.values())
-    tasks = [
-        _comparison_row(f"{task}, accuracy" if row.kind == "classification" else task, row, seeds=seeds)
-        for task, row in comparison.tasks.items()
-    ]
+    seeds, names = any(row.seeds for row in comparison.tasks.values()), _task_names(comparison.tasks)
+    tasks = [_comparison_row(names[task], row, seeds=seeds) for task, row in comparison.tasks.items()]
     averages = [_comparison_row(name, row, seeds=seeds) for name, row in _averages(comparison).items()]
     over_seeds = ["p over seeds", "by ranks"] if seeds else []
     header = ["task", "first", "second", "first - second", "p", "p (Holm)", *over_seeds, "verdict"]
-    accuracies = all(row.kind == "classification" for row in comparison.tasks.values())
-    what = "Accuracy x 100" if accuracies else f"Spearman x 100 ({comparison.config.aggregate})"
-    title = f"{what}: first {_side(comparison.first)}, second {_side(comparison.second)}"
+    sides = f"first {_side(comparison.first)}, second {_side(comparison.second)}"
+    title = f"{_scores(comparison.tasks, comparison.config)}: {sides}"
     return Grid(title, header, [tasks, averages], _comparison_notes(comparison, seeds=seeds))
 
 
@@ -64,12 +63,9 @@ def pairwise_grid(result: PairwiseResult) -> Grid:
     """Several sides: a column for each, the best of each row marked."""
     pairs = {(tests.pair[0], tests.pair[1]): tests for tests in result.comparisons}
     first = pairs[0, 1]
+    names = _task_names(first.tasks)
     tasks = [
-        _pairwise_row(
-            f"{task}, accuracy" if test.kind == "classification" else task,
-            {pair: tests.tasks[task] for pair, tests in pairs.items()},
-        )
-        for task, test in first.tasks.items()
+        _pairwise_row(names[task], {pair: tests.tasks[task] for pair, tests in pairs.items()}) for task in first.tasks
     ]
     averages = {name: average for key, name in _AVERAGES.items() if (average := first.average(key)) is not None}
     keys = {name: key for key, name in _AVERAGES.items()}
@@ -81,8 +77,28 @@ def pairwise_grid(result: PairwiseResult) -> Grid:
         *(f"{name}: mean over {', '.join(average.tasks)}." for name, average in averages.items()),
         *_not_compared(result),
     ]
-    title = f"Spearman x 100 ({config.aggregate}), or accuracy x 100"
+    title = _scores(first.tasks, config)
     return Grid(title, ["task", *map(_side, result.sides)], [tasks, average_rows], notes)
+
+
+def _task_names(tasks: Mapping[str, TaskTest]) -> dict[str, str]:
+    """The tasks with their metrics, where these are neither Spearman nor in the title."""
+    metrics = {task: "accuracy" if row.kind == "classification" else row.measure for task, row in tasks.items()}
+    if len(set(metrics.values())) == 1 and all(row.kind == "retrieval" for row in tasks.values()):
+        return {task: task for task in tasks}
+    return {task: f"{task}, {metric}" if metric else task for task, metric in metrics.items()}
+
+
+def _scores(tasks: Mapping[str, TaskTest], config: ComparisonSettings) -> str:
+    """What the scores of the tasks are, for a title."""
+    kinds = {row.kind for row in tasks.values()}
+    if kinds == {"classification"}:
+        return "Accuracy x 100"
+    if kinds == {"retrieval"}:
+        measures = {row.measure for row in tasks.values() if row.measure}
+        return f"{measures.pop() if len(measures) == 1 else 'Retrieval'} x 100"
+    others = [name for kind, name in (("classification", "accuracy"), ("retrieval", "retrieval")) if kind in kinds]
+    return ", or ".join([f"Spearman x 100 ({config.aggregate})", *(f"{name} x 100" for name in others)])
 
 
 def _average_tests(pairs: Mapping[tuple[int, int], PairTests], key: str) -> dict[tuple[int, int], AverageTest]:
@@ -107,8 +123,8 @@ def _pairwise_row(name: str, tests: Mapping[tuple[int, int], PairedTest]) -> lis
 
 
 def _averages(comparison: ComparisonResult) -> dict[str, AverageTest]:
-    found = {"average": comparison.overall, "average accuracy": comparison.overall_transfer}
-    return {name: average for name, average in found.items() if average is not None}
+    tests = comparison.comparisons[0]
+    return {name: average for key, name in _AVERAGES.items() if (average := tests.average(key)) is not None}
 
 
 def verdict(row: PairedTest) -> str:
@@ -143,13 +159,14 @@ def _over_seeds(tested: SeedTest | None) -> list[str]:
 def _comparison_notes(comparison: ComparisonResult, *, seeds: bool) -> list[str]:
     config, tasks, averages = comparison.config, comparison.tasks, _averages(comparison)
     row_tests = sorted({row.test for row in tasks.values() if row.kind == "classification" and row.test})
-    kinds = {row.kind for row in tasks.values()}
-    units = "pairs" if "classification" not in kinds else "rows" if kinds == {"classification"} else "pairs or rows"
+    query_tests = sorted({row.test for row in tasks.values() if row.kind == "retrieval" and row.test})
+    units = " or ".join(dict.fromkeys(_UNITS[kind] for kind in _UNITS if kind in {row.kind for row in tasks.values()}))
     notes = [
         f"Interval and p: paired bootstrap over {units}, {config.resamples} resamples, the same for both sides; "
         f"they generalise to other {units}. p (Holm) is corrected for the number of tasks; "
         f"significant: p (Holm), or for an average p, below {config.level}.",
         *([f"p of accuracies: {' or '.join(row_tests)}."] * bool(row_tests)),
+        *([f"p of retrieval tasks: {' or '.join(query_tests)}."] * bool(query_tests)),
         *(f"{name}: mean over {', '.join(row.tasks)}." for name, row in averages.items()),
     ]
     if seeds:

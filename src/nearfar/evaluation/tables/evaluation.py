@@ -1,4 +1,4 @@
-"""Evaluations as tables: similarity, transfer tasks, and the spread over several seeds."""
+"""Evaluations as tables: similarity, transfer tasks, retrieval, and the spread over several seeds."""
 
 from collections.abc import Sequence
 from statistics import mean, stdev
@@ -14,22 +14,28 @@ from nearfar.evaluation.results import (
     TransferResults,
 )
 from nearfar.evaluation.tables.grid import Grid, format_estimate, markdown_page, rich_table
+from nearfar.evaluation.tables.retrieval import file_grid, screen_grid
 
 _TITLES = {"spearman": "Spearman", "pearson": "Pearson"}
 
 
-def evaluation_tables(result: EvaluationResult, *, metric: str = "spearman", subsets: bool = False) -> list[Table]:
-    """An evaluation on screen: similarity by ``all``, ``mean`` and ``wmean``, transfer tasks, and the averages."""
-    return [rich_table(grid) for grid in _evaluation_grids(result, [metric], subsets=subsets)]
+def evaluation_tables(
+    result: EvaluationResult, *, metric: str = "spearman", measure: str | None = None, subsets: bool = False
+) -> list[Table]:
+    """An evaluation on screen: similarity by ``all``, ``mean`` and ``wmean``, transfer tasks, averages, retrieval.
+
+    ``measure`` is the retrieval measure that is shown with its interval, by default the main one of each task.
+    """
+    return [rich_table(grid) for grid in _evaluation_grids(result, [metric], measure, subsets=subsets)]
 
 
 def evaluation_markdown(result: EvaluationResult) -> str:
     """An evaluation in Markdown: both metrics with subsets and averages, and the provenance."""
-    grids = _evaluation_grids(result, list(_TITLES), subsets=True)
+    grids = _evaluation_grids(result, list(_TITLES), None, subsets=True, to_file=True)
     return markdown_page(f"Evaluation of {result.model}", grids, result.provenance)
 
 
-def spread_table(runs: Sequence[EvaluationResult]) -> Table:
+def spread_table(runs: Sequence[EvaluationResult], *, measure: str | None = None) -> Table:
     """Evaluations of one method with several seeds on screen: mean, standard deviation, minimum and maximum."""
     rows = [_spread(task, [run.tasks[task].spearman.all for run in runs]) for task in runs[0].tasks]
     averages = [
@@ -41,7 +47,11 @@ def spread_table(runs: Sequence[EvaluationResult]) -> Table:
             rows.append(_spread(f"{task}, {_main_metric(scored.kind)}", [one.tasks[task].main for one in transfer]))
         for name in transfer[0].averages:
             averages.append(_spread(f"average of {name}", [one.averages[name].accuracy for one in transfer]))
-    title = f"{runs[0].model}: {len(runs)} runs, Spearman x 100 (all), or accuracy or Pearson x 100"
+    for task, ranked in runs[0].retrieval.items():
+        shown = measure or ranked.main
+        found = [run.retrieval[task].metric(shown) for run in runs]
+        rows.append(_spread(f"{task}, {shown}", [one for one in found if one is not None]))
+    title = f"{runs[0].model}: {len(runs)} runs, Spearman x 100 (all), or the metric that is named, x 100"
     header = ["task", "mean", "standard deviation", "minimum", "maximum"]
     return rich_table(Grid(title, header, [rows, averages], []))
 
@@ -58,10 +68,14 @@ def _spread(name: str, estimates: Sequence[Estimate]) -> list[str]:
     return [name, f"{mean(scores):.2f}", deviation, f"{min(scores):.2f}", f"{max(scores):.2f}"]
 
 
-def _evaluation_grids(result: EvaluationResult, metrics: Sequence[str], *, subsets: bool) -> list[Grid]:
+def _evaluation_grids(
+    result: EvaluationResult, metrics: Sequence[str], measure: str | None, *, subsets: bool, to_file: bool = False
+) -> list[Grid]:
     grids = [_similarity_grid(result, metric, subsets=subsets) for metric in metrics] if result.tasks else []
     if result.transfer:
         grids.append(_transfer_grid(result, result.transfer))
+    if result.retrieval:
+        grids.append(file_grid(result) if to_file else screen_grid(result, measure))
     notes = [f"{task}: not evaluated. {why}" for task, why in result.unavailable.items()]
     if result.transductive:
         notes.append("Fitted on the texts of each task, without their scores (transductive).")

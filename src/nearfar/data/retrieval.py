@@ -1,0 +1,133 @@
+"""Read retrieval tasks: data sets in BEIR's layout (:mod:`nearfar.data.beir`), and pairs of a query and a document."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from nearfar.data import beir, files, hub
+from nearfar.data.catalog import find
+from nearfar.data.named_sets import CATALOG, MIXTURES
+from nearfar.data.paths import as_path, is_file, is_folder, list_names, status
+from nearfar.data.retrieval_task import RetrievalTask
+from nearfar.data.rows import sentence_entries
+from nearfar.data.triplets import load_tuples
+from nearfar.types import NearfarError
+
+_SAVED_DATASET = ("state.json", "dataset_dict.json")
+_NO_CONFIG = re.compile(r"hub:[\w.-]+/[\w.-]+(:.*)?")
+"""A hub data set without a config."""
+
+
+def load_retrieval(
+    spec: str,
+    *,
+    anchor_column: str = "anchor",
+    positive_column: str = "positive",
+    corpus: str | None = None,
+    exclude_same_id: bool = False,
+) -> RetrievalTask:
+    """Read a retrieval task.
+
+    ``spec`` is one of these:
+
+    - a folder in BEIR's layout, ``FOLDER`` or ``FOLDER:SPLIT``, or a hub data set in it, ``hub:owner/name`` or
+      ``hub:owner/name:SPLIT``: see :func:`nearfar.data.beir.load_folder`. The main measure is ``ndcg@10``;
+    - pairs, as :func:`nearfar.data.triplets.load_tuples` reads them: a file with two columns, a named set of pairs
+      (``flickr8k``), a hub data set. Each distinct anchor is a query, its positives are its relevant documents, and
+      all distinct positives are the documents. An anchor that is itself a document is not ranked for itself. The main
+      measure is ``mrr@10``.
+
+    Args:
+        spec: the source.
+        anchor_column: the column of the queries in pairs.
+        positive_column: the column of their relevant documents.
+        corpus: more documents for pairs, relevant to no query: a text file with one text per line, a table with the
+            column text, or a named set. Texts that are documents already are not repeated.
+        exclude_same_id: in BEIR's layout, do not rank the document that has the id of the query. BEIR does this for
+            ArguAna and Quora, where queries are documents.
+
+    Raises:
+        NearfarError: a source cannot be found or read; a malformed row, a duplicate id, a grade that is not a whole
+            number (each with file and line); no query with a relevant document; ``corpus`` for a source that has its
+            own, or ``exclude_same_id`` for pairs.
+    """
+    layout = _open_layout(spec)
+    if layout is None:
+        if exclude_same_id:
+            raise NearfarError(f"{spec}: has no ids; --exclude-same-id is for data in BEIR's layout.")
+        return _load_pairs(spec, anchor_column, positive_column, corpus)
+    if corpus is not None:
+        raise NearfarError(f"{spec}: has its own corpus; --corpus {corpus} adds documents to pairs only.")
+    return layout.task(exclude_same_id=exclude_same_id)
+
+
+def _open_layout(spec: str) -> beir.Layout | None:
+    """The data set in BEIR's layout; None if the spec means pairs."""
+    name = spec.partition(":")[0]
+    if name in CATALOG or name in MIXTURES or name == "microworld":
+        return None
+    path, split = as_path(spec), None
+    if status(path) is None and ":" in spec and not spec.startswith("hub:"):
+        head, _, split = spec.rpartition(":")
+        path = as_path(head)
+    if is_folder(path):
+        if beir.is_layout(path):
+            return beir.open_folder(path, split)
+        if not any(is_file(path / marker) for marker in _SAVED_DATASET):
+            raise NearfarError(
+                f"{path}: is a folder, but not in BEIR's layout: it has no corpus.jsonl, queries.jsonl and "
+                f"qrels/SPLIT.tsv. It has: {', '.join(list_names(path)[:12]) or 'nothing'}."
+            )
+        return None
+    return _open_on_hub(spec)
+
+
+def _open_on_hub(spec: str) -> beir.Layout | None:
+    name = spec.partition(":")[0]
+    if status(as_path(spec)) is None and hub.NAME.fullmatch(name) and not _looks_like_a_file(name):
+        spec = f"hub:{spec}"
+    if not _NO_CONFIG.fullmatch(spec):
+        return None
+    repository, _, split = spec.removeprefix("hub:").partition(":")
+    return beir.open_hub(repository, split or None)
+
+
+def _looks_like_a_file(name: str) -> bool:
+    path = Path(name)
+    return files.is_known(path) or files.is_plain_text(path) or is_folder(as_path(name).parent)
+
+
+def _load_pairs(spec: str, anchor_column: str, positive_column: str, corpus: str | None) -> RetrievalTask:
+    pairs = load_tuples(spec, columns=(anchor_column, positive_column))
+    positions: dict[str, int] = {}
+    relevant: dict[str, dict[int, int]] = {}
+    for anchor, positive in pairs.rows:
+        relevant.setdefault(anchor, {})[positions.setdefault(positive, len(positions))] = 1
+    counts = {"pairs dropped, because repeated or with the same text twice": pairs.dropped}
+    if corpus is not None:
+        positives = len(positions)
+        for text in _read_corpus(corpus):
+            positions.setdefault(text, len(positions))
+        counts["documents added by the corpus"] = len(positions) - positives
+    queries, documents = list(relevant), list(positions)
+    excluded = {query: positions[text] for query, text in enumerate(queries) if text in positions}
+    return RetrievalTask(
+        queries=queries,
+        documents=documents,
+        relevant=list(relevant.values()),
+        query_ids=[str(number) for number in range(len(queries))],
+        document_ids=[str(number) for number in range(len(documents))],
+        counts={**counts, "queries that are documents, not ranked for themselves": len(excluded)},
+        main="mrr@10",
+        excluded=excluded,
+    )
+
+
+def _read_corpus(corpus: str) -> Iterator[str]:
+    empty = True
+    for found in find(corpus):
+        for entry in sentence_entries(found, "text"):
+            empty = False
+            yield entry.texts[0]
+    if empty:
+        raise NearfarError(f"--corpus {corpus}: has no texts.")

@@ -1,0 +1,265 @@
+"""Retrieval: how high an encoder ranks the relevant documents of a query, by exact search with cosines.
+
+All documents of a task are ranked for every query. The measures are those of trec_eval
+(:mod:`nearfar.evaluation.retrieval_measures`), with its order of ties: of documents with the same cosine, the one whose
+identifier is last in the order of texts comes first. Cosines are computed in float32.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.progress import Progress
+
+from nearfar.data.retrieval_task import MEASURES, RetrievalTask
+from nearfar.evaluation.correlation import Floats, check_resampling
+from nearfar.evaluation.results import Estimate, RetrievalScores
+from nearfar.evaluation.retrieval_measures import DEPTH, measure_rankings
+from nearfar.evaluation.statistics import bootstrap_means, percentile_interval
+from nearfar.evaluation.task_vectors import check_vectors
+from nearfar.neighbours.exact import Neighbours, nearest
+from nearfar.types import Encode, NearfarError
+
+TEXTS_PER_CALL = 65_536
+"""Number of texts that are encoded in one call, so that memory beside the vectors does not grow with their number."""
+_ROWS_PER_BLOCK = 16_384
+
+
+class RetrievalEvaluation(NamedTuple):
+    """Scores on retrieval tasks."""
+
+    texts: int
+    """Number of distinct texts, of all tasks together."""
+    dim: int | None
+    """Width of an embedding; None where nothing was encoded."""
+    tasks: dict[str, RetrievalScores]
+    unavailable: dict[str, str]
+    """Task -> why it has no score."""
+
+
+class _Vectors(NamedTuple):
+    """Distinct texts as unit vectors; a zero vector stays zero."""
+
+    rows: Mapping[str, int]
+    """Text -> its row."""
+    vectors: NDArray[np.float32]
+    failure: str | None
+    """Why they cannot be compared."""
+
+
+def evaluate_retrieval(
+    encode_query: Encode,
+    encode_document: Encode,
+    tasks: Mapping[str, RetrievalTask],
+    *,
+    per_task: bool = False,
+    resamples: int = 1000,
+    seed: int = 0,
+    device: str = "cpu",
+    progress: bool = False,
+) -> RetrievalEvaluation:
+    """Rank the documents of each task for its queries and measure the rankings.
+
+    Each distinct text of a task is encoded once as a query and once as a document, or once in all if the two functions
+    are the same. Texts are encoded in blocks of :data:`TEXTS_PER_CALL`. A zero vector has cosine 0 with everything.
+
+    A task with a vector that is not finite is listed in ``unavailable``.
+
+    Args:
+        encode_query: queries -> vectors.
+        encode_document: documents -> vectors of the same width.
+        tasks: by name, from :mod:`nearfar.data.retrieval`.
+        per_task: call ``encode_document`` once for each task, with all its queries and documents, and use its vectors
+            for both. Baselines that are fitted on the texts they encode need this. If it raises for one task, only
+            that task has no score.
+        resamples: bootstrap resamples of queries for each 95% interval; 0 for no intervals. The intervals depend on the
+            task's name and ``seed`` but not on the other tasks.
+        seed: seed of the bootstrap.
+        device: where cosines are computed.
+        progress: show a progress bar of the search.
+
+    Raises:
+        NearfarError: no tasks, a task without queries or documents; ``encode_query`` or ``encode_document`` does not
+            return one vector per text, or their vectors have different widths.
+    """
+    check_resampling(resamples, seed)
+    if not tasks:
+        raise NearfarError("no retrieval tasks to evaluate on.")
+    for name, task in tasks.items():
+        if not task.queries or not task.documents:
+            raise NearfarError(f"task {name} has no {'documents' if task.queries else 'queries'}.")
+    scored: dict[str, RetrievalScores] = {}
+    unavailable: dict[str, str] = {}
+    dim = None
+    for name, task in tasks.items():
+        # In the order in which trec_eval sorts ties, so that the first of equals is its first.
+        order = sorted(range(len(task.documents)), key=task.document_ids.__getitem__, reverse=True)
+        queries, documents = _embed(encode_query, encode_document, task, order, per_task=per_task)
+        if failure := queries.failure or documents.failure:
+            unavailable[name] = failure
+            continue
+        if queries.vectors.shape[1] != documents.vectors.shape[1]:
+            raise NearfarError(
+                f"The vectors of queries have {queries.vectors.shape[1]} numbers and those of documents "
+                f"{documents.vectors.shape[1]}; they must have the same width."
+            )
+        dim = documents.vectors.shape[1]
+        ranked = _rank(task, order, queries, documents, device=device, progress=progress, title=name)
+        values = measure_rankings(ranked, task.relevant)
+        scored[name] = _score_task(name, task, values, resamples=resamples, seed=seed)
+    distinct = {text for name in tasks for text in (*tasks[name].queries, *tasks[name].documents)}
+    return RetrievalEvaluation(len(distinct), dim, scored, unavailable)
+
+
+def retrieval_digest(task: RetrievalTask) -> str:
+    """Fingerprint of queries, documents and relevance; equal digests make two results comparable query by query."""
+    fingerprint = hashlib.sha256()
+    for part in ("queries", "documents", "query_ids", "document_ids"):
+        texts: list[str] = getattr(task, part)
+        fingerprint.update(f"{part} {len(texts)}\n".encode())
+        for text in texts:
+            fingerprint.update(json.dumps(text).encode() + b"\n")
+    for grades in task.relevant:
+        fingerprint.update(json.dumps(sorted(grades.items())).encode() + b"\n")
+    fingerprint.update(json.dumps(sorted(task.excluded.items())).encode())
+    return fingerprint.hexdigest()[:16]
+
+
+def _score_task(
+    name: str, task: RetrievalTask, values: Mapping[str, NDArray[np.float64]], *, resamples: int, seed: int
+) -> RetrievalScores:
+    rounded: Floats = np.stack([values[measure] for measure in MEASURES]).round(6)
+    draws = bootstrap_means(rounded, resamples=resamples, seed=[seed, *name.encode()])
+    measures: dict[str, Estimate] = {}
+    for number, measure in enumerate(MEASURES):
+        interval = percentile_interval(draws[number])
+        low, high = (None, None) if interval is None else (round(100 * bound, 4) for bound in interval)
+        measures[measure] = Estimate(round(100 * float(rounded[number].mean()), 4), low, high)
+    return RetrievalScores(
+        queries=len(task.queries),
+        documents=len(task.documents),
+        main=task.main,
+        measures=measures,
+        counts=dict(task.counts),
+        per_query={
+            str(measure): [int(value) if value.is_integer() else value for value in of_queries]
+            for measure, of_queries in zip(MEASURES, rounded.tolist(), strict=True)
+        },
+        digest=retrieval_digest(task),
+    )
+
+
+def _embed(
+    encode_query: Encode, encode_document: Encode, task: RetrievalTask, order: Sequence[int], *, per_task: bool
+) -> tuple[_Vectors, _Vectors]:
+    """The vectors of the queries and of the documents; rows of documents are in ``order``."""
+    documents = dict.fromkeys(task.documents[position] for position in order)
+    queries = dict.fromkeys(task.queries)
+    if per_task:
+        together = list({**documents, **queries})
+        try:
+            found = _encode(encode_document, together, texts_per_call=len(together))
+        except NearfarError as error:
+            found = _Vectors({}, np.zeros((0, 0), dtype=np.float32), str(error).rstrip("."))
+        return found, found._replace(vectors=found.vectors[: len(documents)])
+    embedded = _encode(encode_document, list(documents))
+    if encode_query is not encode_document:
+        return _encode(encode_query, list(queries)), embedded
+    rest = _encode(encode_query, [text for text in queries if text not in documents])
+    known = [embedded.rows[text] for text in queries if text in documents]
+    vectors = np.concatenate([embedded.vectors[known], rest.vectors]) if rest.rows else embedded.vectors[known]
+    names = [text for text in queries if text in documents] + list(rest.rows)
+    return _Vectors({text: row for row, text in enumerate(names)}, vectors, rest.failure), embedded
+
+
+def _encode(encode: Encode, texts: list[str], *, texts_per_call: int = TEXTS_PER_CALL) -> _Vectors:
+    """Encode distinct texts in blocks, into one matrix of unit vectors."""
+    rows = {text: row for row, text in enumerate(texts)}
+    vectors = np.zeros((0, 0), dtype=np.float32)
+    for start in range(0, len(texts), texts_per_call):
+        block = texts[start : start + texts_per_call]
+        found = np.asarray(encode(block))
+        check_vectors(found, len(block))
+        if start == 0:
+            vectors = np.empty((len(texts), found.shape[1]), dtype=np.float32)
+        with np.errstate(over="ignore"):
+            vectors[start : start + len(block)] = found
+    failure = _normalise(vectors, texts)
+    return _Vectors(rows, vectors, failure)
+
+
+def _normalise(vectors: NDArray[np.float32], texts: Sequence[str]) -> str | None:
+    """Scale the rows to length 1, in place and in blocks; return why they have no cosines, if so."""
+    broken: list[int] = []
+    for start in range(0, len(vectors), _ROWS_PER_BLOCK):
+        block = vectors[start : start + _ROWS_PER_BLOCK]
+        broken += (start + np.flatnonzero(~np.isfinite(block).all(axis=1))).tolist()
+        if broken:
+            continue
+        lengths = np.sqrt(np.einsum("td,td->t", block, block, dtype=np.float64))
+        block /= np.where(lengths > 0, lengths, 1)[:, None]
+    if not broken:
+        return None
+    return f"the vectors of {len(broken)} of its texts hold NaN or infinity; the first is that of {texts[broken[0]]!r}"
+
+
+def _rank(
+    task: RetrievalTask,
+    order: Sequence[int],
+    queries: _Vectors,
+    documents: _Vectors,
+    *,
+    device: str,
+    progress: bool,
+    title: str,
+) -> Sequence[Sequence[int]] | NDArray[np.int64]:
+    """For each query the positions of the documents, best first: :data:`DEPTH` of them, or all."""
+    distinct = dict.fromkeys(task.queries)
+    rows = [queries.rows[text] for text in distinct]
+    spare = 1 if task.excluded else 0
+    bar = Progress(console=Console(stderr=True), transient=True, disable=not progress)
+    with bar:
+        shown = bar.add_task(f"searching {title}", total=len(rows) * len(documents.vectors))
+        found = nearest(
+            queries.vectors[rows],
+            documents.vectors,
+            DEPTH + spare,
+            device=device,
+            on_block=lambda number: bar.advance(shown, number),
+        )
+    of_text = dict(zip(distinct, range(len(rows)), strict=True))
+    of_query = [of_text[text] for text in task.queries]
+    expand = _expander(task, order, documents, found)
+    ranked = []
+    for query, row in enumerate(of_query):
+        own = task.excluded.get(query)
+        ranked.append([document for document in expand(row) if document != own][:DEPTH])
+    return ranked
+
+
+def _expander(
+    task: RetrievalTask, order: Sequence[int], documents: _Vectors, found: Neighbours
+) -> Callable[[int], Iterable[int]]:
+    """A function from a row of ``found`` to the documents with the texts that were found, best first.
+
+    Texts that occur in several documents are searched once; their documents are ranked by score, then by ``order``.
+    """
+    if len(documents.vectors) == len(order):
+        return lambda row: [order[text] for text in found.ids[row].tolist()]
+    places: list[list[int]] = [[] for _ in range(len(documents.vectors))]
+    for place, position in enumerate(order):
+        places[documents.rows[task.documents[position]]].append(place)
+
+    def expand(row: int) -> list[int]:
+        scored: list[Any] = [
+            (-score, place)
+            for text, score in zip(found.ids[row].tolist(), found.scores[row].tolist(), strict=True)
+            for place in places[text]
+        ]
+        return [order[place] for _, place in sorted(scored)]
+
+    return expand

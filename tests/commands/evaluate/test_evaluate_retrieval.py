@@ -1,0 +1,242 @@
+"""``nearfar evaluate --retrieval`` and ``compare`` of its results, from files to tables."""
+
+import io
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from nearfar.cli import main
+from nearfar.commands.compare import compare
+from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.report.command import report
+from nearfar.data.retrieval import load_retrieval
+from nearfar.data.retrieval_task import MEASURES
+from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.weights import locate
+from nearfar.evaluation.results import EvaluationResult
+from nearfar.evaluation.tables.evaluation import evaluation_markdown, spread_table
+from nearfar.types import NearfarError
+from tests.tiny import save_tiny, sentences
+
+DOCUMENTS = list(dict.fromkeys(sentences(150, seed=3, longest=9)))
+QUERIES = list(dict.fromkeys(sentences(25, seed=4, longest=5)))
+
+
+def letters(texts):
+    """Counts of the letters a to z."""
+    return np.array([[text.count(chr(97 + n)) for n in range(26)] for text in texts], dtype=np.float32)
+
+
+def lengths(texts):
+    """Counts of words of each length: a worse encoder."""
+    return np.array([[sum(len(w) == n for w in text.split()) for n in range(1, 9)] for text in texts], dtype=np.float32)
+
+
+@pytest.fixture
+def beir(tmp_path, monkeypatch):
+    """A folder in BEIR's layout as ``beir`` in the working directory; its grades are numbers of common words."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "beir"
+    (folder / "qrels").mkdir(parents=True)
+    texts = [{"_id": f"d{n}", "title": "", "text": text} for n, text in enumerate([*DOCUMENTS, ""])]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(text) + "\n" for text in texts))
+    queries = [{"_id": f"q{n}", "text": text} for n, text in enumerate([*QUERIES, "not judged"])]
+    (folder / "queries.jsonl").write_text("".join(json.dumps(query) + "\n" for query in queries))
+    lines = ["query-id\tcorpus-id\tscore"]
+    for number, query in enumerate(QUERIES):
+        common = [len(set(query.split()) & set(document.split())) for document in DOCUMENTS]
+        order = sorted(range(len(DOCUMENTS)), key=common.__getitem__, reverse=True)[:6]
+        lines += [f"q{number}\td{document}\t{max(common[document], 1)}" for document in order]
+    (folder / "qrels" / "test.tsv").write_text("\n".join(lines) + "\n")
+    return "beir"
+
+
+@pytest.fixture
+def pairs(beir):
+    """Pairs as ``pairs.tsv`` and a corpus as ``more.txt`` in the working directory."""
+    rows = [f"{query}\t{document}" for query, document in zip(QUERIES, DOCUMENTS, strict=False)]
+    Path("pairs.tsv").write_text("\n".join(["anchor\tpositive", *rows]) + "\n")
+    Path("more.txt").write_text("\n".join(DOCUMENTS[20:]) + "\n")
+    return "pairs.tsv"
+
+
+def test_from_a_folder_and_a_file_to_a_result_file_and_tables(beir, pairs):
+    result = evaluate(letters, retrieval=[beir, pairs], resamples=50, output="r.json", progress=False)
+    assert EvaluationResult.load("r.json") == result
+    assert list(result.all_tasks) == [beir, pairs]
+    assert (result.dim, result.tasks, result.transfer) == (26, {}, None)
+    assert result.texts == len({*QUERIES, *DOCUMENTS, ""})
+    assert [scored.main for scored in result.retrieval.values()] == ["ndcg@10", "mrr@10"]
+    scored = result.retrieval[beir]
+    assert (scored.queries, scored.documents) == (len(QUERIES), len(DOCUMENTS) + 1)
+    assert scored.counts["queries without relevant documents"] == scored.counts["empty documents"] == 1
+    written = json.loads(Path("r.json").read_text())["retrieval"][beir]
+    assert list(written["measures"]) == list(MEASURES)
+    assert written["measures"]["ndcg@10"]["score"] == pytest.approx(
+        100 * np.mean(written["per_query"]["ndcg@10"]), abs=1e-4
+    )
+    assert written["measures"]["ndcg@10"]["low"] < written["measures"]["ndcg@10"]["score"]
+    page = Path("r.md").read_text()
+    assert "| task | queries | documents | ndcg@10 | mrr@10 | map@100 | recall@1 | recall@10 | recall@100 |" in page
+    assert "beir: queries without relevant documents (1), empty documents (1)." in page
+    assert page == evaluation_markdown(result)
+
+
+def test_settings_of_the_task_are_in_the_result(pairs):
+    rows = Path(pairs).read_text().replace("anchor\tpositive", "question\tanswer")
+    Path("qa.tsv").write_text(rows)
+    columns = {"anchor_column": "question", "positive_column": "answer"}
+    result = evaluate(letters, retrieval="qa.tsv", corpus="more.txt", **columns, resamples=0, progress=False)
+    assert result.config["corpus"] == "more.txt"
+    assert result.config["anchor_column"] == "question"
+    assert result.retrieval["qa.tsv"].documents == len({*DOCUMENTS})
+    assert "corpus" not in evaluate(letters, tasks=["microworld"], resamples=0, progress=False).config
+
+
+def test_one_text_is_encoded_once_for_all_tasks(beir, pairs):
+    calls = []
+
+    def encode(texts):
+        calls.extend(texts)
+        return letters(texts)
+
+    Path("scored.tsv").write_text(
+        "\n".join(["score\tsentence1\tsentence2", f"1\t{QUERIES[0]}\tx", "2\ty\tx", "3\tz\ty"])
+    )
+    evaluate(encode, retrieval=[beir, pairs], pairs=["scored.tsv"], resamples=0, progress=False)
+    assert len(calls) == len(set(calls)) == len({*QUERIES, *DOCUMENTS, "", "x", "y", "z"})
+
+
+def evaluator_scores(model, task):
+    """The measures x 100 of sentence-transformers' evaluator, which knows no grades."""
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.evaluation import InformationRetrievalEvaluator
+
+    relevant = [{task.document_ids[document] for document in grades} for grades in task.relevant]
+    evaluator = InformationRetrievalEvaluator(
+        dict(zip(task.query_ids, task.queries, strict=True)),
+        dict(zip(task.document_ids, task.documents, strict=True)),
+        dict(zip(task.query_ids, relevant, strict=True)),
+        accuracy_at_k=[1],
+        precision_recall_at_k=[1, 10, 100],
+    )
+    scores = evaluator(SentenceTransformer(model, device="cpu"))
+    return {measure: 100 * scores[f"cosine_{measure}"] for measure in MEASURES}
+
+
+def test_equal_to_the_evaluator_of_sentence_transformers(beir, tmp_path):
+    Encoder.from_pretrained(save_tiny(tmp_path / "bert"), device="cpu").save_pretrained(tmp_path / "tiny")
+    file = Path(beir, "qrels", "test.tsv")
+    header, *lines = file.read_text().splitlines()
+    file.write_text("\n".join([header, *("\t".join([*line.split("\t")[:2], "1"]) for line in lines)]) + "\n")
+    expected = evaluator_scores(str(tmp_path / "tiny"), load_retrieval(beir))
+    result = evaluate(str(tmp_path / "tiny"), retrieval=[beir], resamples=0, device="cpu", progress=False)
+    for measure in MEASURES:
+        assert result.retrieval[beir].measures[measure].score == pytest.approx(expected[measure], abs=2e-4), measure
+    assert 1 < result.retrieval[beir].measures["recall@10"].score < 99
+
+
+@pytest.mark.realdata
+def test_captions_of_one_photo_score_as_in_sentence_transformers(nearfar_data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    whole = load_retrieval("flickr8k")
+    assert len(whole.queries) > 10_000
+    assert len(whole.documents) > len(whole.queries) - 100
+    rows = [
+        f"{query}\t{whole.documents[next(iter(of))]}" for query, of in zip(whole.queries, whole.relevant, strict=True)
+    ]
+    Path("captions.tsv").write_text("\n".join(["anchor\tpositive", *rows[:400]]) + "\n", encoding="utf-8")
+    model = str(locate("sentence-transformers/all-MiniLM-L6-v2"))
+    scored = evaluate(model, retrieval=["captions.tsv"], device="cpu", progress=False).retrieval["captions.tsv"]
+    expected = evaluator_scores(model, load_retrieval("captions.tsv"))
+    for measure in MEASURES:
+        assert scored.measures[measure].score == pytest.approx(expected[measure], abs=1e-3), measure
+    assert 50 < scored.measures["mrr@10"].low < scored.measures["mrr@10"].score < 70
+
+
+def test_compare_pairs_over_queries(beir, pairs):
+    for name, encode in (("a", letters), ("b", lengths)):
+        evaluate(encode, retrieval=[beir, pairs], resamples=10, output=f"{name}.json", progress=False)
+    comparison = compare("a.json", "b.json", resamples=200, output="c.json", progress=False)
+    assert {task: row.measure for task, row in comparison.tasks.items()} == {beir: "ndcg@10", pairs: "mrr@10"}
+    assert comparison.overall_retrieval is None  # of different measures
+    row = comparison.tasks[beir]
+    assert (row.kind, row.pairs, row.test) == ("retrieval", len(QUERIES), "randomization test over queries")
+    assert row.low < row.difference < row.high
+    assert row.difference > 0
+    one_measure = compare("a.json", lengths, measure="recall@10", resamples=200, progress=False)
+    assert one_measure.overall_retrieval.tasks == [beir, pairs]
+    assert one_measure.config.measure == "recall@10"
+    assert "| beir, ndcg@10 | " in Path("c.md").read_text()
+    report(["a.json", "b.json"], output="r.html", resamples=200, progress=False)
+    page = Path("r.md").read_text()
+    assert "## Retrieval" in page
+    assert "| model | beir, ndcg@10 | pairs.tsv, mrr@10 |" in page
+
+
+def test_a_model_is_evaluated_like_the_result_that_it_is_compared_with(pairs):
+    Path("qa.tsv").write_text(Path(pairs).read_text().replace("anchor\tpositive", "question\tanswer"))
+    columns = {"anchor_column": "question", "positive_column": "answer"}
+    result = evaluate(letters, retrieval="qa.tsv", corpus="more.txt", **columns, resamples=0, progress=False)
+    row = compare(result, letters, resamples=20, progress=False).tasks["qa.tsv"]
+    assert (row.difference, row.p) == (0, 1)
+
+
+def test_results_on_other_documents_are_refused(pairs):
+    first = evaluate(letters, retrieval=pairs, resamples=0, progress=False)
+    second = evaluate(letters, retrieval=pairs, corpus="more.txt", resamples=0, progress=False)
+    with pytest.raises(NearfarError, match="were scored on different data"):
+        compare(first, second, resamples=10, progress=False)
+
+
+def test_baselines_and_transductive_ones(beir, pairs, tmp_path):
+    words = sorted({word for text in (*QUERIES, *DOCUMENTS) for word in text.split()})
+    vectors = np.random.default_rng(0).normal(size=(len(words), 8))
+    lines = [f"{word} {' '.join(map(str, vector))}" for word, vector in zip(words, vectors.round(3), strict=True)]
+    Path("glove.txt").write_text("\n".join(lines) + "\n")
+    with pytest.warns(UserWarning, match="1 of 148 texts have no word"):  # the empty document
+        glove = evaluate("glove:glove.txt", retrieval=[beir, pairs], resamples=0, progress=False)
+    assert glove.retrieval[pairs].measures["recall@100"].score > 90
+    save_tiny(tmp_path / "bert")
+    whitened = evaluate(
+        "whitening:bert,dimensions=16",
+        retrieval=[beir, pairs],
+        pooling="mean",
+        resamples=0,
+        device="cpu",
+        progress=False,
+    )
+    assert whitened.transductive
+    assert list(whitened.retrieval) == [beir, pairs]
+    alone = evaluate(
+        "whitening:bert,dimensions=16", retrieval=[pairs], pooling="mean", resamples=0, device="cpu", progress=False
+    )
+    assert alone.retrieval[pairs] == whitened.retrieval[pairs]  # fitted on the texts of each task
+
+
+def test_a_group_shows_the_spread_of_the_main_measure(pairs):
+    runs = [evaluate(encode, retrieval=[pairs], resamples=0, progress=False) for encode in (letters, lengths)]
+    console = Console(file=io.StringIO(), width=120)
+    console.print(spread_table(runs))
+    scores = [run.retrieval[pairs].compared.score for run in runs]
+    shown = console.file.getvalue()
+    assert f"{pairs}, mrr@10" in shown
+    assert f"{np.mean(scores):.2f}" in shown
+    console.print(spread_table(runs, measure="recall@1"))
+    assert f"{pairs}, recall@1" in console.file.getvalue()
+
+
+def test_on_the_command_line(beir, pairs, tmp_path, capsys):
+    save_tiny(tmp_path / "tiny")
+    command = f"evaluate tiny --retrieval {beir} {pairs} --resamples 20 --device cpu"
+    assert main(command.split()) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("recall@100") == 2
+    assert "Main measure of beir: ndcg@10." in shown
+    assert main([*command.split(), "--measure", "recall@10"]) == 0
+    shown = capsys.readouterr().out
+    assert "recall@100" not in shown
+    assert "average" in shown

@@ -1,0 +1,260 @@
+"""Retrieval tasks from BEIR's layout, from the hub and from pairs; what is left out is counted."""
+
+import re
+
+import datasets
+import huggingface_hub
+import pytest
+
+from nearfar.data.retrieval import load_retrieval
+from tests.data.files import error_of, write, write_lines
+
+CORPUS = (
+    '{"_id": "d1", "title": "Cats", "text": "A cat  sleeps."}',
+    '{"_id": "d2", "title": "", "text": "Dogs bark."}',
+    '{"_id": "d3", "text": "Markets fall."}',
+    '{"_id": 4, "title": null, "text": "", "metadata": {}}',
+)
+QUERIES = ('{"_id": "q1", "text": "Who sleeps?"}', '{"_id": "q2", "text": "Who barks?"}', '{"_id": "q3", "text": "?"}')
+QRELS = ("query-id\tcorpus-id\tscore", "q2\td2\t1", "q1\td1\t2", "q1\t4\t1", "q1\td2\t0", "q3\td1\t-1")
+
+
+@pytest.fixture
+def beir(tmp_path):
+    """A function that writes a folder in BEIR's layout, with other lines for some of its files."""
+
+    def make(*, corpus=CORPUS, queries=QUERIES, **qrels):
+        folder = tmp_path / "beir"
+        write_lines(folder / "corpus.jsonl", *corpus)
+        write_lines(folder / "queries.jsonl", *queries)
+        for split, lines in (qrels or {"test": QRELS}).items():
+            write_lines(folder / "qrels" / f"{split}.tsv", *lines)
+        return str(folder)
+
+    return make
+
+
+def test_a_folder_in_beirs_layout(beir):
+    task = load_retrieval(beir())
+    assert task.queries == ["Who sleeps?", "Who barks?"]
+    assert task.documents == ["Cats A cat sleeps.", "Dogs bark.", "Markets fall.", ""]
+    assert task.relevant == [{0: 2, 3: 1}, {1: 1}]
+    assert task.query_ids == ["q1", "q2"]
+    assert task.document_ids == ["d1", "d2", "d3", "4"]
+    assert (task.main, task.excluded) == ("ndcg@10", {})
+    assert {what: number for what, number in task.counts.items() if number} == {
+        "queries without relevant documents": 1,
+        "empty documents": 1,
+    }
+
+
+def test_judgements_of_unknown_ids_and_empty_queries_are_counted(beir):
+    folder = beir(
+        queries=(*QUERIES, '{"_id": "q4", "text": " "}'), test=(*QRELS, "q9\td1\t1", "q1\td9\t1", "q4\td1\t1")
+    )
+    task = load_retrieval(folder)
+    assert task.query_ids == ["q1", "q2", "q4"]
+    assert task.counts["judgements of unknown queries"] == 1
+    assert task.counts["judgements of unknown documents"] == 1
+    assert task.counts["empty queries"] == 1
+    assert task.relevant[0] == {0: 2, 3: 1}
+
+
+def test_test_is_the_default_split_or_else_the_only_one(beir):
+    dev = ("query-id\tcorpus-id\tscore", "q3\td3\t1")
+    folder = beir(test=QRELS, dev=dev)
+    assert load_retrieval(folder).query_ids == ["q1", "q2"]
+    assert load_retrieval(f"{folder}:dev").query_ids == ["q3"]
+    assert error_of(load_retrieval, f"{folder}:train") == f"{folder}: has no split 'train'. It has: dev, test."
+
+
+def test_one_split_needs_no_name_and_several_without_test_do(beir):
+    folder = beir(dev=QRELS)
+    assert load_retrieval(folder).query_ids == ["q1", "q2"]
+    beir(train=QRELS)
+    message = error_of(load_retrieval, folder)
+    assert message.endswith(f"several splits and none is called test. Name one: {folder}:dev, {folder}:train.")
+
+
+def test_a_document_with_the_id_of_the_query_is_excluded_on_request(beir):
+    corpus = (*CORPUS, '{"_id": "q2", "title": "Barking", "text": "Who barks?"}', '{"_id": "q1", "text": "other"}')
+    folder = beir(corpus=corpus)
+    task = load_retrieval(folder)
+    assert task.excluded == {}
+    found = [number for what, number in task.counts.items() if "--exclude-same-id" in what]
+    assert found == [1]  # only q2 also has the text of its document
+    task = load_retrieval(folder, exclude_same_id=True)
+    assert task.excluded == {0: 5, 1: 4}
+    assert task.counts["queries with the id of a document, not ranked for them"] == 2
+    folder = beir(corpus=corpus, test=(*QRELS, "q2\tq2\t1"))
+    assert load_retrieval(folder, exclude_same_id=True).excluded == {0: 5}  # a relevant document stays
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"corpus": (*CORPUS, CORPUS[0])}, r"corpus.jsonl, line 5: the document id 'd1' is already that of .*, line 1"),
+        ({"queries": (*QUERIES, QUERIES[1])}, "queries.jsonl, line 4: the query id 'q2' is already that of"),
+        ({"corpus": (*CORPUS, '{"_id": "d5"}')}, "corpus.jsonl, line 5: no column 'text'"),
+        ({"corpus": (*CORPUS, "{")}, "corpus.jsonl, line 5: not a JSON object"),
+        ({"corpus": (*CORPUS, "[1]")}, "corpus.jsonl, line 5: a JSON list, not an object"),
+        ({"corpus": (*CORPUS, '{"_id": "d5", "text": 3}')}, "line 5: column 'text' holds 3 .int., not text"),
+        ({"corpus": (*CORPUS, '{"_id": "d5", "text": null}')}, "line 5: column 'text' holds None"),
+        ({"queries": (*QUERIES, '{"_id": "", "text": "x"}')}, "line 4: column '_id' holds ''. An id is a text"),
+        ({"queries": (*QUERIES, '{"_id": true, "text": "x"}')}, "line 4: column '_id' holds True"),
+        ({"corpus": ()}, "corpus.jsonl is empty; each line should be a JSON object"),
+        ({"queries": ()}, "queries.jsonl is empty; each line"),
+        ({"test": (*QRELS, "q1\td3\t0.5")}, "test.tsv, line 7: column 'score' holds '0.5'. A grade of relevance is a"),
+        ({"test": (*QRELS, "q1\td3\tyes")}, "line 7: column 'score' holds 'yes'"),
+        ({"test": (*QRELS, "q1\td3\t")}, "line 7: column 'score' holds ''"),
+        ({"test": (*QRELS, "q1\td3")}, "line 7: 2 fields, but the header has 3 columns"),
+        (
+            {"test": (*QRELS, "q1\td1\t1")},
+            "line 7: query 'q1' and document 'd1' have the score 1, and 2 in a line above",
+        ),
+        ({"test": QRELS[1:]}, "line 1: no column 'query-id'"),
+        (
+            {"test": ("query-id\tcorpus-id\tscore", "q1\td9\t1", "q9\td1\t1", "q1\td1\t0")},
+            "no query has a relevant document. Of 3 judgements, 1 are of unknown queries, 1 of unknown documents, and",
+        ),
+    ],
+)
+def test_malformed_folders(beir, files, message):
+    folder = beir(**files)
+    found = error_of(load_retrieval, folder)
+    assert re.search(message, found), found
+
+
+def test_equal_judgements_may_repeat(beir):
+    assert load_retrieval(beir(test=(*QRELS, QRELS[1]))).relevant == [{0: 2, 3: 1}, {1: 1}]
+
+
+def test_missing_parts(beir, tmp_path):
+    folder = beir()
+    (tmp_path / "beir" / "queries.jsonl").unlink()
+    assert error_of(load_retrieval, folder) == f"{folder}: has no queries.jsonl, the queries of BEIR's layout."
+    folder = beir()
+    (tmp_path / "beir" / "qrels" / "test.tsv").unlink()
+    assert "has no qrels/SPLIT.tsv" in error_of(load_retrieval, folder)
+    (tmp_path / "empty").mkdir()
+    message = error_of(load_retrieval, str(tmp_path / "empty"))
+    assert "is a folder, but not in BEIR's layout" in message
+    assert "has no file" not in message
+    assert "no such file" in error_of(load_retrieval, str(tmp_path / "none.tsv"))
+
+
+PAIRS = ("anchor\tpositive\tnote", "a\tx\t1", "b\ty\t2", "a\tz\t3", "c\tx\t4", "a\tx\t5", "x\ty\t6", "d\td\t7")
+
+
+def test_pairs(tmp_path):
+    file = write_lines(tmp_path / "pairs.tsv", *PAIRS)
+    task = load_retrieval(file)
+    assert task.queries == ["a", "b", "c", "x"]
+    assert task.documents == ["x", "y", "z"]
+    assert task.relevant == [{0: 1, 2: 1}, {1: 1}, {0: 1}, {1: 1}]
+    assert task.excluded == {3: 0}
+    assert task.main == "mrr@10"
+    assert task.counts == {
+        "pairs dropped, because repeated or with the same text twice": 2,
+        "queries that are documents, not ranked for themselves": 1,
+    }
+
+
+def test_pairs_with_other_columns(tmp_path):
+    file = write_lines(tmp_path / "qa.csv", "question,answer", "q1,a1", "q2,a2")
+    task = load_retrieval(file, anchor_column="question", positive_column="answer")
+    assert (task.queries, task.documents) == (["q1", "q2"], ["a1", "a2"])
+    assert "no column 'anchor'. Its columns: question, answer" in error_of(load_retrieval, file)
+
+
+@pytest.mark.parametrize("name", ["more.txt", "more.tsv"])
+def test_a_corpus_adds_distractors(tmp_path, name):
+    file = write_lines(tmp_path / "pairs.tsv", *PAIRS)
+    lines = {"more.txt": ["z", "", "w", "w"], "more.tsv": ["id\ttext", "1\tz", "2\tw", "3\tw"]}
+    corpus = write_lines(tmp_path / name, *lines[name])
+    task = load_retrieval(file, corpus=corpus)
+    assert task.documents == ["x", "y", "z", "w"]
+    assert task.counts["documents added by the corpus"] == 1
+    assert task.relevant == load_retrieval(file).relevant
+
+
+def test_a_corpus_without_texts_and_settings_of_the_other_kind(beir, tmp_path):
+    file = write_lines(tmp_path / "pairs.tsv", *PAIRS)
+    empty = write(tmp_path / "empty.txt", "\n")
+    assert error_of(load_retrieval, file, corpus=empty) == f"--corpus {empty}: has no texts."
+    assert "--exclude-same-id is for data in BEIR's layout" in error_of(load_retrieval, file, exclude_same_id=True)
+    assert "adds documents to pairs only" in error_of(load_retrieval, beir(), corpus=file)
+
+
+def test_a_named_set_of_pairs():
+    task = load_retrieval("microworld:test")
+    assert len(task.queries) > 100
+    assert task.main == "mrr@10"
+    assert all(task.relevant)
+
+
+def table(**columns):
+    return datasets.Dataset.from_dict(columns)
+
+
+HUB = {
+    ("owner/nano", "corpus"): {"train": table(_id=["d1", "d2"], text=["one", "two"])},
+    ("owner/nano", "queries"): {"train": table(_id=["q1", "q2"], text=["uno", "dos"])},
+    ("owner/nano", "qrels"): {"train": table(**{"query-id": ["q2", "q1"], "corpus-id": ["d2", "d1"]})},
+    ("owner/mteb", "corpus"): {"corpus": table(_id=["d1"], title=["T"], text=["one"])},
+    ("owner/mteb", "queries"): {"queries": table(_id=["q1", "q2"], text=["uno", "dos"])},
+    ("owner/mteb", "default"): {
+        "train": table(**{"query-id": ["q1"], "corpus-id": ["d1"], "score": [2]}),
+        "test": table(**{"query-id": ["q2"], "corpus-id": ["d1"], "score": [1]}),
+    },
+    ("owner/many", "corpus"): {"one": table(_id=["a"], text=["A"]), "two": table(_id=["b"], text=["B"])},
+    ("owner/many", "queries"): {"one": table(_id=["q"], text=["uno"]), "two": table(_id=["q"], text=["dos"])},
+    ("owner/many", "qrels"): {
+        "one": table(**{"query-id": ["q"], "corpus-id": ["a"]}),
+        "two": table(**{"query-id": ["q"], "corpus-id": ["b"]}),
+    },
+    ("owner/bare", "corpus"): {"corpus": table(_id=["d1"], text=["one"])},
+    ("owner/pairs", None): {"train": table(anchor=["a", "b"], positive=["x", "y"])},
+}
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """A mocked hub with the data sets above."""
+
+    def load_dataset(name, config, *, split):
+        if (name, config) not in HUB:
+            raise ValueError(f"no {name}, {config}")
+        data = datasets.DatasetDict(HUB[name, config])
+        return data if split is None else data[split]
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+
+
+@pytest.mark.parametrize("spec", ["hub:owner/nano", "owner/nano", "hub:owner/nano:train"])
+def test_nanobeir_on_the_hub(hub, spec):
+    task = load_retrieval(spec)
+    assert (task.queries, task.documents) == (["uno", "dos"], ["one", "two"])
+    assert task.relevant == [{0: 1}, {1: 1}]
+    assert task.main == "ndcg@10"
+
+
+def test_mteb_on_the_hub(hub):
+    task = load_retrieval("hub:owner/mteb")
+    assert (task.queries, task.documents, task.relevant) == (["dos"], ["T one"], [{0: 1}])
+    assert load_retrieval("hub:owner/mteb:train").relevant == [{0: 2}]
+    assert "has no split 'dev'. It has: train, test." in error_of(load_retrieval, "hub:owner/mteb:dev")
+
+
+def test_several_data_sets_as_splits_on_the_hub(hub):
+    task = load_retrieval("hub:owner/many:two")
+    assert (task.queries, task.documents, task.relevant) == (["dos"], ["B"], [{0: 1}])
+    assert "Name one: hub:owner/many:one, hub:owner/many:two." in error_of(load_retrieval, "hub:owner/many")
+
+
+def test_pairs_on_the_hub_and_a_corpus_without_judgements(hub):
+    assert load_retrieval("hub:owner/pairs").queries == ["a", "b"]
+    assert "has a config corpus, but no judgements" in error_of(load_retrieval, "hub:owner/bare")
+    assert "ValueError: no owner/none, None" in error_of(load_retrieval, "hub:owner/none")

@@ -1,0 +1,190 @@
+"""Retrieval from texts to scores, with encode functions that make the ranking known."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from nearfar.data.retrieval_task import MEASURES, RetrievalTask
+from nearfar.evaluation.retrieval import evaluate_retrieval
+from nearfar.evaluation.statistics import bootstrap_means, percentile_interval
+from nearfar.types import NearfarError
+
+
+def letters(texts):
+    """Counts of the letters a to z."""
+    return np.array([[text.count(chr(97 + n)) for n in range(26)] for text in texts], dtype=np.float32)
+
+
+def letters_again(texts):
+    """Another function with the same vectors."""
+    return letters(texts)
+
+
+def make_task(queries, documents, relevant, **more):
+    ids = {
+        "query_ids": [f"q{n}" for n in range(len(queries))],
+        "document_ids": [f"d{n}" for n in range(len(documents))],
+    }
+    return RetrievalTask(queries, documents, relevant, **{**ids, **more})
+
+
+TASK = make_task(["ab", "cd", "xyz"], ["abc", "cde", "ab", "x", "zzz"], [{0: 1, 2: 2}, {1: 1}, {4: 1}])
+
+
+def naive(task, encode_query, encode_document):
+    """Every document ranked by float64 cosine; of equals the last identifier first."""
+    ranked = []
+    queries, documents = encode_query(task.queries).astype(float), encode_document(task.documents).astype(float)
+    for query in queries:
+        cosines = []
+        for document in documents:
+            length = np.linalg.norm(query) * np.linalg.norm(document)
+            cosines.append(round(float(query @ document / length), 6) if length else 0.0)
+        by_id = sorted(range(len(documents)), key=task.document_ids.__getitem__, reverse=True)
+        ranked.append(sorted(by_id, key=lambda document, of=cosines: -of[document]))
+    return ranked
+
+
+def reciprocal_ranks(ranked, relevant):
+    return [
+        next((1 / rank for rank, document in enumerate(documents, 1) if document in grades), 0)
+        for documents, grades in zip(ranked, relevant, strict=True)
+    ]
+
+
+def test_scores_are_means_over_queries_with_bootstrap_intervals():
+    found = evaluate_retrieval(letters, letters, {"mine": TASK}, resamples=200, seed=3)
+    scored = found.tasks["mine"]
+    assert (found.texts, found.dim, found.unavailable) == (7, 26, {})
+    assert (scored.queries, scored.documents, scored.main) == (3, 5, "ndcg@10")
+    assert list(scored.measures) == list(scored.per_query) == list(MEASURES)
+    ranks = reciprocal_ranks(naive(TASK, letters, letters), TASK.relevant)
+    assert scored.per_query["mrr@10"] == pytest.approx(ranks, abs=1e-6)
+    assert scored.measures["mrr@10"].score == pytest.approx(100 * np.mean(scored.per_query["mrr@10"]), abs=1e-4)
+    draws = bootstrap_means(np.array(list(scored.per_query.values())), resamples=200, seed=[3, *b"mine"])
+    for measure, drawn in zip(MEASURES, draws, strict=True):
+        low, high = percentile_interval(drawn)
+        assert scored.measures[measure].low == pytest.approx(100 * low, abs=1e-4)
+        assert scored.measures[measure].high == pytest.approx(100 * high, abs=1e-4)
+
+
+def test_no_resamples_give_no_intervals_and_the_name_seeds_the_bootstrap():
+    without = evaluate_retrieval(letters, letters, {"mine": TASK}, resamples=0).tasks["mine"].measures["mrr@10"]
+    assert (without.low, without.high) == (None, None)
+    alone = evaluate_retrieval(letters, letters, {"b": TASK}).tasks["b"]
+    both = evaluate_retrieval(letters, letters, {"a": TASK, "b": TASK}).tasks["b"]
+    assert alone == both
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_texts_with_repeated_documents_and_ties_equal_the_naive_ranking(seed):
+    rng = np.random.default_rng(seed)
+
+    def text():
+        return "".join(rng.choice(list("abc"), size=rng.integers(0, 4)))
+
+    documents = [text() for _ in range(130)]  # 40 distinct texts at most
+    queries = [text() for _ in range(9)]
+    relevant = [{int(rng.integers(130)): int(rng.integers(1, 3)) for _ in range(3)} for _ in queries]
+    task = make_task(queries, documents, relevant, document_ids=[str(n) for n in rng.permutation(130)])
+    ranked = naive(task, letters, letters)
+    scored = evaluate_retrieval(letters, letters_again, {"t": task}, resamples=0).tasks["t"]
+    expected = [rank if rank >= 1 / 10 else 0 for rank in reciprocal_ranks(ranked, relevant)]
+    assert scored.per_query["mrr@10"] == pytest.approx(expected, abs=1e-6)
+    recall = [len(set(top[:100]) & set(grades)) / len(grades) for top, grades in zip(ranked, relevant, strict=True)]
+    assert scored.per_query["recall@100"] == pytest.approx(recall, abs=1e-6)
+
+
+def test_each_distinct_text_is_encoded_once_in_blocks(monkeypatch):
+    monkeypatch.setattr("nearfar.evaluation.retrieval.TEXTS_PER_CALL", 2)
+    calls = []
+
+    def encode(texts):
+        calls.append(list(texts))
+        return letters(texts)
+
+    task = make_task(["ab", "ab", "cd"], ["ab", "cd", "ab", "e", "f"], [{0: 1}, {0: 1}, {1: 1}])
+    blocked = evaluate_retrieval(encode, encode, {"t": task}, resamples=0).tasks["t"]
+    encoded = [text for call in calls for text in call]
+    assert sorted(encoded) == ["ab", "cd", "e", "f"]
+    calls.clear()
+    two = evaluate_retrieval(encode, partial(encode), {"t": task}, resamples=0).tasks["t"]
+    assert sorted(text for call in calls for text in call) == ["ab", "ab", "cd", "cd", "e", "f"]
+    assert blocked == two
+
+
+def test_queries_and_documents_have_functions_of_their_own():
+    def reverse(texts):
+        return letters([text[::-1].translate(str.maketrans("abc", "xyz")) for text in texts])
+
+    task = make_task(["abc"], ["xyz", "abc"], [{0: 1}])
+    assert evaluate_retrieval(reverse, letters, {"t": task}, resamples=0).tasks["t"].measures["recall@1"].score == 100
+    assert evaluate_retrieval(letters, letters, {"t": task}, resamples=0).tasks["t"].measures["recall@1"].score == 0
+
+
+def test_an_excluded_document_is_not_ranked_for_its_query():
+    task = make_task(["ab", "ab"], ["ab", "abb"], [{1: 1}, {1: 1}], excluded={1: 0})
+    scored = evaluate_retrieval(letters, letters, {"t": task}, resamples=0).tasks["t"]
+    assert scored.per_query["mrr@10"] == [0.5, 1]
+
+
+def test_with_per_task_queries_and_documents_are_encoded_together():
+    calls = []
+
+    def fitted(texts):
+        calls.append(sorted(texts))
+        if "fails" in texts:
+            raise NearfarError("cannot be fitted.")
+        vectors = letters(texts)
+        return vectors - vectors.mean(axis=0)
+
+    tasks = {
+        "one": TASK,
+        "two": make_task(["ab"], ["ab", "cd"], [{0: 1}]),
+        "bad": make_task(["fails"], ["a"], [{0: 1}]),
+    }
+    found = evaluate_retrieval(fitted, fitted, tasks, per_task=True, resamples=0)
+    assert calls == [sorted({*TASK.queries, *TASK.documents}), ["ab", "cd"], ["a", "fails"]]
+    assert list(found.tasks) == ["one", "two"]
+    assert found.unavailable == {"bad": "cannot be fitted"}
+
+
+def test_a_vector_that_is_not_finite_makes_only_its_task_unavailable():
+    def encode(texts):
+        vectors = letters(texts)
+        vectors[[text == "x" for text in texts]] = np.nan
+        return vectors
+
+    tasks = {"bad": TASK, "good": make_task(["ab"], ["ab", "cd"], [{0: 1}])}
+    found = evaluate_retrieval(encode, encode, tasks, resamples=0)
+    assert list(found.tasks) == ["good"]
+    assert found.unavailable == {"bad": "the vectors of 1 of its texts hold NaN or infinity; the first is that of 'x'"}
+
+
+def test_the_digest_depends_on_texts_identifiers_relevance_and_exclusions():
+    variants = [
+        TASK,
+        make_task(["ab", "cd", "xy"], TASK.documents, TASK.relevant),
+        make_task(TASK.queries, ["abc", "cde", "ab", "zzz", "x"], TASK.relevant),
+        make_task(TASK.queries, TASK.documents, [{0: 1, 2: 1}, {1: 1}, {4: 1}]),
+        make_task(TASK.queries, TASK.documents, TASK.relevant, document_ids=list("vwxyz")),
+        make_task(TASK.queries, TASK.documents, TASK.relevant, excluded={0: 2}),
+    ]
+    digests = [evaluate_retrieval(letters, letters, {"t": task}, resamples=0).tasks["t"].digest for task in variants]
+    assert len(set(digests)) == len(digests)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((letters, letters, {}), "no retrieval tasks to evaluate on"),
+        ((letters, letters, {"t": make_task([], ["a"], [])}), "task t has no queries"),
+        ((letters, letters, {"t": make_task(["a"], [], [{}])}), "task t has no documents"),
+        ((lambda texts: letters(texts)[:, :5], letters, {"t": TASK}), "vectors of queries have 5 numbers and .* 26"),
+        ((letters, lambda texts: letters(texts)[1:], {"t": TASK}), r"encode returned float32 of shape \(4, 26\) for 5"),
+    ],
+)
+def test_what_cannot_be_searched(arguments, message):
+    with pytest.raises(NearfarError, match=message):
+        evaluate_retrieval(*arguments)
