@@ -23,6 +23,7 @@ COMMANDS = {
     "predict": "predict classifier --input texts.txt --output output.tsv",
     "evaluate": "evaluate tiny --pairs pairs.tsv --resamples 0 --output output.json",
     "compare": "compare result.json result.json --resamples 100",
+    "search": "search dog --model tiny --input texts.txt --index output-index",
     "encode": "encode tiny --input texts.txt --output output.npy",
     "encode, all-MiniLM-L6-v2": f"encode {MODEL} --input texts.txt --output output-minilm.npy",
     "geometry": "geometry tiny --pairs pairs.tsv --task pairs.tsv --output output-geometry",

@@ -1,5 +1,7 @@
 """Lines, a tiny encoder, and interrupted runs of encode."""
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,3 +51,25 @@ def stopped(blocks: int = 2, **settings: Any) -> None:
         stop_after(blocks, patch)
         with pytest.raises(Killed):
             encoded(**settings)
+
+
+def kill_at(step: int, patch: pytest.MonkeyPatch) -> None:
+    """End the process before its ``step``-th operation on a file or, for half steps, after it."""
+    operations = 0
+
+    def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
+        def counted_operation(*args: Any, **kwargs: Any) -> Any:
+            nonlocal operations
+            if operations == step // 2 and step % 2 == 0:
+                raise Killed
+            result = operation(*args, **kwargs)
+            operations += 1
+            if operations == step // 2 + 1:
+                raise Killed
+            return result
+
+        return counted_operation
+
+    patch.setattr(os, "fsync", counted(os.fsync))
+    for name in ("replace", "unlink", "rmdir", "mkdir"):
+        patch.setattr(Path, name, counted(getattr(Path, name)))

@@ -30,6 +30,7 @@ COMMANDS = {
     "mine": "MineConfig",
     "predict": "PredictConfig",
     "report": "ReportConfig",
+    "search": "SearchConfig",
 }
 """Commands whose settings are keywords -> the class of the settings."""
 

@@ -34,6 +34,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("encode tiny --input texts.txt --output vectors.parquet", {*MODEL, "pyarrow"}),
     ),
     (
+        ("search dog --model normalized --input texts.txt", MODEL),
         ("predict classifier --input texts.txt --output labels.tsv", MODEL),
         (
             "mine --model tiny --data nli.tsv --anchor-column premise --positive-column hypothesis "

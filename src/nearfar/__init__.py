@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nearfar.commands.mine.command import mine
     from nearfar.commands.predict import predict
     from nearfar.commands.report.command import report
+    from nearfar.commands.search.command import search
     from nearfar.commands.train.command import train
     from nearfar.config import (
         AugmentConfig,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         ReportConfig,
         SbertConfig,
         SclConfig,
+        SearchConfig,
         SgConfig,
         SgOpt1Config,
         SgOpt2Config,
@@ -83,6 +85,7 @@ _MODULES = {
     "predict": "commands.predict",
     "register_method": "registry",
     "report": "commands.report.command",
+    "search": "commands.search.command",
     "train": "commands.train.command",
 }
 """Name -> its module in nearfar; all other names are in nearfar.config."""
@@ -114,6 +117,7 @@ __all__ = [
     "ReportConfig",
     "SbertConfig",
     "SclConfig",
+    "SearchConfig",
     "SgConfig",
     "SgOpt1Config",
     "SgOpt2Config",
@@ -137,6 +141,7 @@ __all__ = [
     "predict",
     "register_method",
     "report",
+    "search",
     "train",
 ]
 

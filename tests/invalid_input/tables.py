@@ -51,6 +51,8 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "mine corpus": ("sentences", f"mine {_MINE} --corpus FILE"),
     "dedup": ("sentences", "dedup --model nowhere --column text --input FILE"),
     "predict": ("sentences", "predict classifier --output p.tsv --input FILE"),
+    "search": ("sentences", "search dog --model tiny --column text --input FILE"),
+    "search queries": ("sentences", "search --model tiny --input texts.txt --query-column text --queries FILE"),
 }
 """Reader -> the kind of rows that it reads, and a command that reads FILE."""
 

@@ -79,6 +79,7 @@ SPECIAL_FILE_READERS = {reader: (argv, ".tsv") for reader, (_, argv) in COMMANDS
     ),
     "dedup lines": ("dedup --model nowhere --input FILE", ".txt"),
     "predict lines": ("predict classifier --output p.tsv --input FILE", ".txt"),
+    "search lines": ("search dog --model tiny --input FILE", ".txt"),
     "translate": ("back-translate --output t.tsv --input FILE", ".txt"),
     "compare": ("compare result.json FILE", ".json"),
     "report": ("report FILE --output page.html", ".json"),

@@ -20,6 +20,7 @@ COMMANDS = {
     "encode": "encode nowhere --input nowhere.txt --output out.npy",
     "mine": "mine --model nowhere --data nowhere.tsv --output out.tsv",
     "dedup": "dedup --model nowhere --input nowhere.txt",
+    "search": "search dog --model nowhere --input nowhere.tsv",
     "encode in processes": "encode nowhere --input nowhere.txt --output out.npy --processes 2",
     "evaluate": "evaluate nowhere --tasks nowhere.tsv",
     "evaluate a baseline": "evaluate wk:nowhere --tasks nowhere.tsv",

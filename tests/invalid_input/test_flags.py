@@ -23,6 +23,7 @@ GEOMETRY, REPORT, BACK = (
 )
 
 MINE, DEDUP = "mine --model m --data p.tsv --output t.tsv", "dedup --model m --input t.txt"
+SEARCH = "search q --model m --input t.txt"
 DEMO = "demo"
 
 COUNTS = {
@@ -33,6 +34,7 @@ COUNTS = {
     COMPARE: "--resamples",
     REPORT: "--resamples",
     ENCODE: "--processes",
+    SEARCH: "--top",
     BACK: "--beams --batch-size",
     MINE: "--negatives --range-max --limit",
     DEMO: "--max-steps",
@@ -45,6 +47,7 @@ FROM = {
     COMPARE: {"--seed": 0},
     ENCODE: {"--max-length": 3},
     PREDICT: {"--max-length": 3},
+    SEARCH: {"--max-length": 3},
     GEOMETRY: {"--labelled-limit": 4, "--seed": 0, "--max-length": 3},
     REPORT: {"--seed": 0},
     BACK: {"--max-length": 3, "--seed": 0},
@@ -87,6 +90,7 @@ CHOICES = {
     },
     COMPARE: {"--aggregate": "all, mean or wmean"},
     ENCODE: {"--dtype": "float32 or float16"},
+    SEARCH: {"--precision": "auto, fp32 or bf16"},
     REPORT: {"--compare": "auto, yes or no"},
     MINE: {"--sampling": "top or random"},
     DEDUP: {"--keep": "first or longest"},
@@ -100,6 +104,7 @@ TEXTS = {
     BACK: "--forward --backward --column",
     MINE: "--anchor-column --positive-column --corpus-column --pooling",
     DEDUP: "--column --pooling",
+    SEARCH: "--column --query-column --pooling --device",
 }
 FILES = {
     "train scl": "--output --model --evaluate-on --data",
@@ -108,6 +113,9 @@ FILES = {
     "encode m --output x.npy": "--input",
     "encode m --input t.txt": "--output",
     "predict m --input t.txt": "--output",
+    "search q --model m": "--input",
+    "search q --input t.txt": "--model",
+    SEARCH: "--queries --output --index",
     "geometry m": "--output",
     "report m": "--output",
     "back-translate --input t.txt": "--output",
@@ -139,6 +147,12 @@ OTHER: dict[str, tuple[str, str]] = {
     "list without a value before another flag": (f"{TRAIN} --data --epochs 2", "--data: needs a value"),
     "required flag missing": ("train scl", "--output"),
     "required flags missing": ("encode m", "--input"),
+    "model of search missing": ("search q --input t.txt", "--model"),
+    "hits of another kind": (f"{SEARCH} --output hits.csv", "must end in .tsv or .jsonl"),
+    "column without queries": (f"{SEARCH} --query-column c", "--query-column c: needs a file, --queries FILE"),
+    "overwrite without output": (f"{SEARCH} --overwrite", "--overwrite: needs a file to replace"),
+    "query and queries": (f"{SEARCH} --queries q.txt", "not both"),
+    "no query": ("search --model m --input t.txt", "no query given"),
     "model missing": ("encode --input t.txt --output x.npy", "MODEL"),
     "two models": (f"encode m n {ENCODE[8:]}", "n"),
     "words too many": (f"{TRAIN} more", "more"),

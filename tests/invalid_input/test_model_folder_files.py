@@ -191,11 +191,12 @@ ENCODE = ["--input", "texts.txt", "--output", "out.npy"]
         (".", (".: holds no config.json",)),
     ],
 )
-@pytest.mark.parametrize("verb", ["encode", "predict", "evaluate", "train", "back-translate"])
+@pytest.mark.parametrize("verb", ["encode", "predict", "search", "evaluate", "train", "back-translate"])
 def test_paths_that_are_not_folders(workspace: Path, verb: str, model: str, mentions: tuple[str, ...]) -> None:
     argv = {
         "encode": ["encode", model, *ENCODE],
         "predict": ["predict", model, "--input", "texts.txt", "--output", "out.tsv"],
+        "search": ["search", "dog", "--model", model, "--input", "texts.txt"],
         "evaluate": ["evaluate", model, "--tasks", "pairs.tsv"],
         "train": ["train", "scl", "--model", model, *"--data nli.tsv --evaluate-on pairs.tsv --output fresh".split()],
         "back-translate": ["back-translate", "--forward", model, "--input", "texts.txt", "--output", "out.tsv"],

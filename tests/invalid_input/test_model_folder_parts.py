@@ -202,6 +202,7 @@ COMMANDS = {
     "train, dry run": f"train scl --model tiny {FILES} --dry-run",
     "finetune": "finetune labelled.tsv --model tiny --validation-rows 20 --output fresh",
     "predict": "predict tiny --input texts.txt --output out.tsv",
+    "search": "search dog --model tiny --input texts.txt",
     "evaluate": "evaluate tiny --tasks pairs.tsv",
     "evaluate wk": "evaluate wk:tiny --tasks pairs.tsv",
     "compare": "compare tiny result.json",

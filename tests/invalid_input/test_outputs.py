@@ -23,6 +23,8 @@ TO_FILE = {
         "triplets.tsv",
     ),
     "dedup": ("dedup --model tiny --input mine.tsv --column text --threshold 0.9 --output", "kept.tsv"),
+    "search": ("search dog --model tiny --input mine.tsv --output", "hits.tsv"),
+    "search json": ("search dog --model tiny --input mine.tsv --output", "hits.jsonl"),
     "evaluate": ("evaluate tiny --tasks pairs.tsv --resamples 0 --output", "scores.json"),
     "compare": ("compare result.json result.json --resamples 9 --output", "difference.json"),
     "report": ("report result.json --output", "page.html"),
@@ -79,6 +81,8 @@ PATH_SPELLINGS = (same, dot_prefixed, via_parent, absolute, symlink, hard_link)
 INPUTS = {
     "predict tsv": ("predict classifier --input mine.tsv --output", "mine.tsv"),
     "predict jsonl": ("predict classifier --input mine.jsonl --output", "mine.jsonl"),
+    "search": ("search dog --model tiny --input mine.tsv --output", "mine.tsv"),
+    "search queries": ("search --model tiny --input texts.txt --queries mine.jsonl --output", "mine.jsonl"),
     "encode": ("encode tiny --input mine.parquet --column text --output", "mine.parquet"),
     "mine": (
         "mine --model tiny --data scored.tsv --anchor-column sentence1 --positive-column sentence2 --output",
@@ -262,6 +266,10 @@ TOO_LONG = {
     "a space": ["geometry", LONG, "--pairs", "pairs.tsv", "--output", "space"],
     "the folder of a space": ["geometry", "tiny", "--pairs", "pairs.tsv", "--output", LONG],
     "texts": ["encode", "tiny", "--input", f"{LONG}.txt", "--output", "v.npy"],
+    "a model for search": ["search", "dog", "--model", LONG, "--input", "texts.txt"],
+    "a corpus": ["search", "dog", "--model", "tiny", "--input", f"{LONG}.txt"],
+    "queries": ["search", "--model", "tiny", "--input", "texts.txt", "--queries", f"{LONG}.txt"],
+    "an index": ["search", "dog", "--model", "tiny", "--input", "texts.txt", "--index", LONG],
     "rows": ["predict", "classifier", "--input", f"{LONG}.tsv", "--output", "l.tsv"],
     "training data": [*TRAIN[:4], "--data", f"{LONG}.tsv", *TRAIN[6:], "--output", "new"],
     "dev pairs": [*TRAIN[:6], "--evaluate-on", f"{LONG}.tsv", "--output", "new"],
@@ -306,7 +314,7 @@ def test_folders_that_cannot_be_written(user_files: Path, row: str, monkeypatch:
     assert_refused([*command.split(), f"closed/{name}"], f"--output closed/{name}: the folder closed is not writable")
 
 
-@pytest.mark.parametrize("row", ["predict", "encode"])
+@pytest.mark.parametrize("row", ["predict", "encode", "search"])
 def test_missing_folders_are_named(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     assert_refused([*command.split(), f"none/{name}"], f"--output none/{name}: the folder none does not exist")
@@ -327,6 +335,7 @@ RUN_AS_MODEL = {
     "evaluate": "evaluate run --tasks pairs.tsv --resamples 0",
     "compare": "compare run tiny --tasks pairs.tsv --resamples 9",
     "predict": "predict classifier --input texts.txt --output l.tsv",
+    "search": "search dog --model run --input texts.txt",
     "train": "train scl --model run --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 1 --output new",
     "finetune": "finetune labelled.tsv --model run --validation-rows 20 --max-steps 1 --output new",
     "a baseline": "evaluate whitening:run --tasks pairs.tsv --resamples 0",

@@ -91,6 +91,7 @@ COMMANDS = {
     "finetune": ("plain", "finetune labelled.tsv --model evil --validation-rows 20 --max-steps 1 --output fresh"),
     "finetune a classifier": ("classifier", "finetune labelled.tsv --model evil --validation-rows 20 --output fresh"),
     "predict": ("classifier", "predict evil --input texts.txt --output out.tsv"),
+    "search": ("plain", "search dog --model evil --input texts.txt --output out.tsv"),
     "evaluate": ("plain", "evaluate evil --tasks pairs.tsv"),
     "evaluate wk": ("plain", "evaluate wk:evil --tasks pairs.tsv"),
     "evaluate whitening": ("plain", "evaluate whitening:evil --tasks pairs.tsv"),

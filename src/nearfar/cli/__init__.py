@@ -37,6 +37,7 @@ VERBS = {
     "geometry": Verb("Evaluate", "geometry MODEL ...", "measure and plot embedding spaces"),
     "report": Verb("Evaluate", "report RUN|RESULT ...", "write one HTML page about runs and results"),
     "encode": Verb("Use", "encode MODEL", "write the embeddings of a file of texts"),
+    "search": Verb("Use", "search", "find the texts of a file that are nearest to a query"),
     "predict": Verb("Use", "predict MODEL", "label a file of texts with a fine-tuned classifier"),
     "dedup": Verb("Use", "dedup", "remove near-duplicates from a file of texts"),
     "demo": Verb("Other", "demo", "run the whole workflow on generated data, offline, in a few minutes"),

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, split_list
     from nearfar.config.mining import DedupConfig, MineConfig
+    from nearfar.config.search import SearchConfig
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
     from nearfar.config.values import Settings, flag, format_value
     from nearfar.config.verbs import (
@@ -47,6 +48,7 @@ _EXPORTS_BY_MODULE = {
     "config.files": "build check_keys dump_toml load_toml method_of unknown_name_message",
     "config.finetune": "FinetuneConfig FinetuneStudyConfig split_list",
     "config.mining": "DedupConfig MineConfig",
+    "config.search": "SearchConfig",
     "config.training": "RunConfig TrainConfig parse_seeds",
     "config.values": "Settings flag format_value",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
@@ -84,6 +86,7 @@ __all__ = [
     "RunConfig",
     "SbertConfig",
     "SclConfig",
+    "SearchConfig",
     "Settings",
     "SgConfig",
     "SgOpt1Config",

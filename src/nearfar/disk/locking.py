@@ -25,7 +25,9 @@ _fcntl, _msvcrt = _module("fcntl"), _module("msvcrt")
 
 
 @contextmanager
-def folder_lock(folder: Path, *, what: object = None, remove_if_empty: bool = False) -> Iterator[None]:
+def folder_lock(
+    folder: Path, *, what: object = None, remove_if_empty: bool = False, flag: str = "--output"
+) -> Iterator[None]:
     """Create the folder if needed, and lock it until the block ends or this process dies.
 
     A folder that this call created is removed at the end if it is still empty, with the parents created for it.
@@ -34,12 +36,13 @@ def folder_lock(folder: Path, *, what: object = None, remove_if_empty: bool = Fa
         folder: what to lock.
         what: the file or folder that messages name, by default the folder.
         remove_if_empty: remove an empty folder at the end, even if it existed before.
+        flag: the flag that names another folder, for messages.
 
     Raises:
         NearfarError: another process holds the lock, or the folder cannot be created.
     """
     with disk_errors(folder):
-        descriptor, created = _lock(folder, what or folder)
+        descriptor, created = _lock(folder, what or folder, flag)
     try:
         yield
     finally:
@@ -56,7 +59,7 @@ def folder_lock(folder: Path, *, what: object = None, remove_if_empty: bool = Fa
                 os.close(descriptor)
 
 
-def _lock(folder: Path, what: object) -> tuple[int | None, list[Path]]:
+def _lock(folder: Path, what: object, flag: str) -> tuple[int | None, list[Path]]:
     """Return the file descriptor that holds the lock, and the folders created for it, innermost first."""
     while True:
         created = [path for path in (folder, *folder.parents) if not path.exists()]
@@ -69,7 +72,7 @@ def _lock(folder: Path, what: object) -> tuple[int | None, list[Path]]:
         except FileNotFoundError:  # another process removed the empty folder
             continue
         try:
-            _flock(descriptor, what)
+            _flock(descriptor, what, flag)
             if os.path.samestat(os.fstat(descriptor), os.stat(path)):
                 return descriptor, created
         except FileNotFoundError:
@@ -80,8 +83,8 @@ def _lock(folder: Path, what: object) -> tuple[int | None, list[Path]]:
         os.close(descriptor)
 
 
-def _flock(descriptor: int, what: object) -> None:
-    busy = NearfarError(f"{what}: another process is using it now; wait until it ends, or choose another --output.")
+def _flock(descriptor: int, what: object, flag: str) -> None:
+    busy = NearfarError(f"{what}: another process is using it now; wait until it ends, or choose another {flag}.")
     if _fcntl is None:
         try:
             _msvcrt.locking(descriptor, _msvcrt.LK_NBLCK, 1)

@@ -40,9 +40,14 @@ Encoded: TypeAlias = Generator[tuple[TokenBlock, Float[np.ndarray, "distinct dim
 """Blocks with the vectors of their distinct texts."""
 
 
-def tokenize_blocks(encoder: Encoder, blocks: Iterable[tuple[int, list[str]]]) -> Iterator[TokenBlock]:
-    """Tokenise blocks of texts, given as (start, texts), in a thread that is one block ahead."""
-    return prefetch(_tokenize(encoder, start, texts) for start, texts in blocks)
+def tokenize_blocks(
+    encoder: Encoder, blocks: Iterable[tuple[int, list[str]]], *, prompt: str | None = None
+) -> Iterator[TokenBlock]:
+    """Tokenise blocks of texts, given as (start, texts), in a thread that is one block ahead.
+
+    ``prompt`` is put before each text; by default it is the model's default prompt.
+    """
+    return prefetch(_tokenize(encoder, start, texts, prompt) for start, texts in blocks)
 
 
 def encode_blocks(
@@ -84,7 +89,7 @@ def _next(items: Iterator[Item]) -> tuple[Item] | None:
     return None
 
 
-def _tokenize(encoder: Encoder, start: int, texts: list[str]) -> TokenBlock:
+def _tokenize(encoder: Encoder, start: int, texts: list[str], prompt: str | None) -> TokenBlock:
     distinct = {text: index for index, text in enumerate(dict.fromkeys(texts))}
     rows = np.fromiter((distinct[text] for text in texts), dtype=np.intp, count=len(texts))
-    return TokenBlock(start, rows, encoder.tokenize(list(distinct)))
+    return TokenBlock(start, rows, encoder.tokenize(list(distinct), prompt=prompt))

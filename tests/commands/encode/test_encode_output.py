@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 from collections import namedtuple
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ from nearfar import Encoder, NearfarError
 from nearfar.commands.encode import output as output_module
 from nearfar.commands.encode.command import encode
 from nearfar.commands.encode.output import output_lock
-from tests.encode_helpers import BLOCK, TEXTS, Killed, encoded, make_workspace, stopped
+from tests.encode_helpers import BLOCK, TEXTS, Killed, encoded, kill_at, make_workspace, stopped
 from tests.tiny import save_tiny
 
 pytestmark = pytest.mark.long
@@ -24,28 +23,6 @@ pytestmark = pytest.mark.long
 @pytest.fixture
 def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return make_workspace(tmp_path, monkeypatch)
-
-
-def kill_at(step: int, patch: pytest.MonkeyPatch) -> None:
-    """End the process before its ``step``-th operation on a file or, for half steps, after it."""
-    operations = 0
-
-    def counted(operation: Callable[..., Any]) -> Callable[..., Any]:
-        def counted_operation(*args: Any, **kwargs: Any) -> Any:
-            nonlocal operations
-            if operations == step // 2 and step % 2 == 0:
-                raise Killed
-            result = operation(*args, **kwargs)
-            operations += 1
-            if operations == step // 2 + 1:
-                raise Killed
-            return result
-
-        return counted_operation
-
-    patch.setattr(os, "fsync", counted(os.fsync))
-    for name in ("replace", "unlink", "rmdir", "mkdir"):
-        patch.setattr(Path, name, counted(getattr(Path, name)))
 
 
 @pytest.mark.parametrize("output", ["x.npy", "x.parquet"])

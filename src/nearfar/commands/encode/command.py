@@ -3,12 +3,9 @@
 import os
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
-from rich.text import Text
 
 from nearfar.commands.encode.output import (
     PartialOutput,
@@ -18,6 +15,7 @@ from nearfar.commands.encode.output import (
     partial_folder,
     recorded_precision,
 )
+from nearfar.commands.encode.progress import encoding_bar
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import EncodeConfig
 from nearfar.data.lines import SourceChangedError, blocks, read_texts, summarise_source, verify_unchanged
@@ -116,7 +114,7 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
             bf16 = precision == "bf16"
             remaining = (found for found in blocks(texts(), size=block) if found.start not in partial.blocks)
             tokens = tokenize_blocks(encoder, remaining)
-            with _bar(summary.texts, partial.done, shown=progress) as advance:
+            with encoding_bar(summary.texts, partial.done, shown=progress) as advance:
                 if processes == 1:
                     encoded = encode_blocks(encoder, tokens, normalize=config.normalize, bf16=bf16, on_batch=advance)
                 else:
@@ -177,17 +175,3 @@ def _write_blocks(partial: "PartialOutput", encoded: "Encoded", advance: Callabl
         raise NearfarError(
             f"{error} {partial.done:,} of {partial.shape[0]:,} texts are done; continue with --resume."
         ) from error
-
-
-@contextmanager
-def _bar(total: int, done: int, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar with rate and remaining time; yields a function that advances it by a number of texts."""
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text("" if task.speed is None else f"{task.speed:,.0f} texts/s")
-
-    columns = (TextColumn("encoding"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
-    with Progress(*columns, transient=True, disable=not shown, speed_estimate_period=120) as bar:
-        task = bar.add_task("encoding", total=total, completed=done)
-        yield lambda texts: bar.advance(task, texts)

@@ -1,0 +1,1 @@
+"""``nearfar search``: the nearest texts of a file, for each query."""

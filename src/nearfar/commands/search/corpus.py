@@ -1,0 +1,162 @@
+"""The rows of a file to search in, and the queries of a file: texts and other columns by name."""
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nearfar.data.column_names import column_names
+from nearfar.data.files import (
+    Location,
+    MissingColumnError,
+    column_indices,
+    extension,
+    is_plain_text,
+    json_records,
+    read_lines,
+)
+from nearfar.data.paths import as_path, check_file
+from nearfar.data.sources import open_table, text_field
+from nearfar.neighbours.index import hash_bytes
+from nearfar.types import NearfarError
+
+
+class Row(NamedTuple):
+    """One row of a corpus."""
+
+    text: str
+    line: bytes
+    """The JSON list of the text and the shown columns."""
+    text_hash: int
+    row_hash: int
+
+
+class Corpus:
+    """A file whose texts are searched. Rows are streamed, and can be read repeatedly.
+
+    White space in texts is normalised (:func:`nearfar.data.sources.text_field`); blank lines are skipped.
+
+    Args:
+        source: a table, or a text file with one text per line.
+        column: the column of the texts; by default ``text``, or the only column.
+        show: further columns; by default all others.
+
+    Raises:
+        NearfarError: the file is missing or unreadable, or a column does not exist.
+    """
+
+    def __init__(self, source: str | Path, column: str | None = None, show: Sequence[str] | None = None) -> None:
+        self.path = as_path(source)
+        self.column, names = choose_column(source, column, ("text",), flag="--column")
+        if show and names is None:
+            raise NearfarError(f"--show {' '.join(show)}: {source} has one text per line, and no columns.")
+        if names is not None and show is not None:
+            _check_shown(self.path, names, self.column, show)
+        self.shown = tuple(name for name in names or () if name != self.column) if show is None else tuple(show)
+        if len(set(self.shown)) < len(self.shown):
+            twice = next(name for name in self.shown if self.shown.count(name) > 1)
+            raise NearfarError(f"{source}: several columns are named {twice!r}; choose columns with --show.")
+
+    def rows(self) -> Iterator[Row]:
+        """Yield the rows in order.
+
+        Raises:
+            NearfarError: a row is malformed, or its text is empty or not text; the message names file and line.
+        """
+        for where, values in self._values():
+            text = text_field(values[0], self.column, where)
+            line = json.dumps([text, *map(_storable, values[1:])], ensure_ascii=False).encode()
+            yield Row(text, line, hash_bytes(text.encode()), hash_bytes(line))
+
+    def _values(self) -> Iterator[tuple[Location, Sequence[object]]]:
+        if is_plain_text(self.path):
+            yield from ((where, (line,)) for where, line in read_lines(self.path))
+        elif _is_json_lines(self.path):
+            for where, record in json_records(self.path):  # keys other than that of the text may be missing
+                column_indices(list(record), (self.column,), where)
+                yield where, [record[self.column], *(record.get(name) for name in self.shown)]
+        else:
+            yield from open_table(self.path).rows((self.column, *self.shown))
+
+
+def read_queries(source: str | Path, column: str | None) -> list[str]:
+    """The queries of a file, in order, with normalised white space; blank lines of a text file are skipped.
+
+    Raises:
+        NearfarError: the file is missing, unreadable or has no queries; the column does not exist; a query is empty.
+    """
+    name, _ = choose_column(source, column, ("query", "text"), flag="--query-column")
+    path = as_path(source)
+    values: Iterator[tuple[Location, tuple[object, ...]]]
+    if is_plain_text(path):
+        values = ((where, (line,)) for where, line in read_lines(path))
+    else:
+        values = open_table(path).rows((name,))
+    queries = [text_field(value, name, where) for where, (value,) in values]
+    if not queries:
+        raise NearfarError(f"--queries {source}: holds no queries.")
+    return queries
+
+
+def choose_column(
+    source: str | Path, column: str | None, usual: Sequence[str], *, flag: str
+) -> tuple[str, list[str] | None]:
+    """The column of the texts (the given one, the first of ``usual``, or the only one), and all columns of the file.
+
+    A text file has one column, ``text``, and None for all columns.
+
+    Raises:
+        NearfarError: the file is missing or unreadable, or it is unclear which column is meant.
+    """
+    path = as_path(source)
+    check_file(path)
+    if is_plain_text(path):
+        if column is not None:
+            raise NearfarError(f"{flag} {column}: {source} has one text per line, and no columns.")
+        return "text", None
+    names = column_names(open_table(path))
+    if column is not None:
+        column_indices(names, (column,), source)
+        return column, names
+    found = next((name for name in usual if name in names), names[0] if len(names) == 1 else None)
+    if found is None:
+        raise MissingColumnError(
+            f"{source}: it is unclear which column holds the texts; name one with {flag}. Its columns: "
+            f"{', '.join(names[:20])}{', ...' if len(names) > 20 else ''}."
+        )
+    column_indices(names, (found,), source)
+    return found, names
+
+
+def _check_shown(path: Path, names: Sequence[str], column: str, show: Sequence[str]) -> None:
+    if column in show:
+        raise NearfarError(f"--show {column}: is the column of the texts, which is always shown.")
+    known = names
+    if _is_json_lines(path):  # later lines may have further keys
+        known = list(chain(names, (name for name in show if name not in names and _some_line_has(path, name))))
+    column_indices(known, show, path)
+
+
+def _is_json_lines(path: Path) -> bool:
+    return extension(path).removesuffix(".gz") in (".jsonl", ".json")
+
+
+def _some_line_has(path: Path, name: str) -> bool:
+    return any(name in record for _, record in json_records(path))
+
+
+def _storable(value: object) -> Any:
+    """``value`` as what JSON can store and UTF-8 can print."""
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list | tuple):
+        return [_storable(part) for part in value]
+    if isinstance(value, dict):
+        return {str(_storable(str(key))): _storable(part) for key, part in value.items()}
+    return str(value)

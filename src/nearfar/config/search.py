@@ -1,0 +1,78 @@
+"""Settings of ``nearfar search``. The class docstring is its summary in ``--help``, the text below a field its help."""
+
+from dataclasses import dataclass
+
+from nearfar.config.bounds import Count, File, Length, Output, Prompt
+from nearfar.config.values import Settings
+from nearfar.types import NearfarError, Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchConfig(Settings):
+    """Search the texts of a file by meaning: the nearest texts of each query.
+
+    The embeddings are kept in an index folder. Later searches encode only texts that are new. Without a query, nearfar
+    asks for queries in the terminal.
+    """
+
+    model: File
+    """Model folder, run folder, or owner/name on the Hugging Face Hub."""
+    input: File
+    """File with the texts: .tsv, .csv, .jsonl or .parquet, or .txt with one text per line; text files may end in .gz.
+    """
+    column: str | None = None
+    """Column with the texts; by default text, or the only column."""
+    show: tuple[str, ...] | None = None
+    """Columns to show beside the texts; by default all others, none for no columns."""
+    queries: File | None = None
+    """File with queries, in the same formats."""
+    query_column: str | None = None
+    """Column with the queries; by default query or text, or the only column."""
+    top: Count = 10
+    """Number of hits for each query."""
+    keep_duplicates: bool = False
+    """Show every row of a text that occurs several times; by default such a text is one hit."""
+    output: Output | None = None
+    """File to write the hits to: .tsv or .jsonl. By default they are printed."""
+    overwrite: bool = False
+    """Replace OUTPUT if it exists."""
+    index: Output | None = None
+    """Folder of the index; by default INPUT.index, beside the file."""
+    rebuild: bool = False
+    """Make the index anew, whatever it holds."""
+    resume: bool = False
+    """Continue an interrupted index. This also happens without the flag."""
+    approximate: bool = False
+    """Search a graph instead of all embeddings (needs usearch): faster from about a million texts."""
+    normalize: bool = True
+    """Rank by inner products of the embeddings as they are, instead of by cosine similarity."""
+    pooling: str | None = None
+    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    query_prompt: Prompt | None = None
+    """Text before each query, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
+    the model's own."""
+    document_prompt: Prompt | None = None
+    """Text before each text of INPUT, or a prompt's name; '' for no prompt. By default the model's own."""
+    prompt: Prompt | None = None
+    """Text before queries and texts alike, or a prompt's name, for models with one prompt for all texts."""
+    max_length: Length | None = None
+    """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
+    precision: Precision = "auto"
+    """Precision of the embeddings. auto is that of the index, and for a new index bf16 (bfloat16) if the device
+    supports it natively, else fp32."""
+    device: str | None = None
+    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
+
+    def __post_init__(self) -> None:
+        """Check the values, and their combinations."""
+        super().__post_init__()
+        if self.prompt is not None and (self.query_prompt is not None or self.document_prompt is not None):
+            raise NearfarError(
+                "--prompt: is for queries and texts alike; give --query-prompt and --document-prompt alone."
+            )
+        if self.query_column is not None and self.queries is None:
+            raise NearfarError(f"--query-column {self.query_column}: needs a file, --queries FILE.")
+        if self.overwrite and self.output is None:
+            raise NearfarError("--overwrite: needs a file to replace, --output FILE.")
+        if self.output is not None and not self.output.endswith((".tsv", ".jsonl")):
+            raise NearfarError(f"--output {self.output}: must end in .tsv or .jsonl.")

@@ -1,0 +1,182 @@
+"""Approximate search by a graph (HNSW) of usearch, with its recall against exact search."""
+
+import importlib.util
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float32
+from numpy.typing import NDArray
+
+from nearfar.disk import disk_errors, flush, read_json, write_text
+from nearfar.neighbours.exact import Neighbours, nearest
+from nearfar.neighbours.index import APPROXIMATE, IndexReader
+from nearfar.types import NearfarError
+
+RECALL_AT, RECALL_SAMPLE, TOLERANCE = 10, 200, 1e-6
+ADDED_AT_ONCE = 2**13
+"""Number of vectors between two updates of a progress bar, and two chances to stop."""
+
+
+class Recall(NamedTuple):
+    """Recall of approximate search: the share of the exact ``at`` nearest documents that it finds."""
+
+    value: float
+    at: int
+    queries: int
+    """Number of queries in the sample."""
+
+
+def check_installed() -> None:
+    """Check that usearch is installed, without importing it.
+
+    Raises:
+        NearfarError: it is not; the message has the command that installs it.
+    """
+    if importlib.util.find_spec("usearch") is None:
+        raise NearfarError("--approximate: needs the package usearch; install it with: pip install 'nearfar[search]'")
+
+
+class ApproximateSearch:
+    """A graph over the vectors of an index, kept in the index folder; it is made or extended by the constructor.
+
+    The graph stores vectors in float16. Scores are computed again from the float32 vectors of the index, so they equal
+    those of exact search for the same documents (up to rounding in the last bits). The graph depends on the order in
+    which threads insert vectors.
+
+    Args:
+        index: an index with at least one text.
+        on_added: called with the number of vectors that were added.
+
+    Raises:
+        NearfarError: usearch is not installed, or the graph cannot be written.
+    """
+
+    def __init__(self, index: IndexReader, *, on_added: Callable[[int], None] | None = None) -> None:
+        check_installed()
+        self._index, self._vectors = index, index.vectors
+        self._graph_file, self._record_file = (index.folder / name for name in APPROXIMATE)
+        record = self._read_record()
+        self._graph = self._load(record)
+        before, texts = len(self._graph), len(self._vectors)
+        try:
+            for start in range(before, texts, ADDED_AT_ONCE):
+                end = min(start + ADDED_AT_ONCE, texts)
+                self._graph.add(np.arange(start, end, dtype=np.uint64), np.array(self._vectors[start:end]))
+                if on_added:
+                    on_added(end - start)
+        except KeyboardInterrupt:
+            self._save(None)
+            raise
+        self.recall: Recall
+        """Recall over a fixed random sample of the index's own texts; a text is not its own neighbour."""
+        recorded = record.get("recall") if before == texts else None
+        if isinstance(recorded, list) and len(recorded) == 3:
+            self.recall = Recall(*recorded)
+        else:
+            self.recall = self._measure_on_texts()
+            self._save(self.recall)
+
+    def search(self, queries: Float32[np.ndarray, "queries dim"], k: int) -> Neighbours:
+        """About the ``min(k, documents)`` nearest documents of each query, best first; as :func:`nearest` otherwise."""
+        k = min(k, len(self._vectors))
+        if k == 0 or len(queries) == 0:
+            return nearest(queries, self._vectors, max(k, 1))
+        ids, short = self._candidates(np.ascontiguousarray(queries), k)
+        scores = np.einsum("qd,qkd->qk", queries, self._vectors[ids]).astype(np.float32)
+        order = np.lexsort((ids, -scores), axis=1)
+        ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
+        if short.any():
+            ids[short], scores[short] = nearest(queries[short], self._vectors, k)
+        return Neighbours(ids, scores)
+
+    def _candidates(self, queries: np.ndarray, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """The ``k`` documents that the graph finds for each query, and the queries for which it found fewer."""
+        matches = self._graph.search(queries, k)
+        counts = getattr(matches, "counts", None)  # for one query, usearch returns its matches alone
+        counts = np.array([len(matches.keys)]) if counts is None else np.asarray(counts)
+        short, ids = counts < k, np.zeros((len(queries), k), np.int64)
+        if not short.all():
+            ids[~short] = np.asarray(matches.keys).reshape(len(queries), k)[~short].astype(np.int64)
+        return ids, short
+
+    def measure(self, queries: Float32[np.ndarray, "queries dim"]) -> Recall:
+        """Recall over ``queries``, against exact search.
+
+        A document counts as found if its score is at least that of the last exact one, so equal scores do not matter.
+        """
+        return self._recall(queries, own=None)
+
+    def _measure_on_texts(self) -> Recall:
+        sample = sample_of(len(self._vectors))
+        return self._recall(np.array(self._vectors[sample]), own=sample)
+
+    def _recall(self, queries: np.ndarray, own: np.ndarray | None) -> Recall:
+        """``own`` are the documents that the queries are, which are left out of both lists."""
+        at = min(RECALL_AT, len(self._vectors) - (own is not None))
+        if at < 1:
+            return Recall(1.0, at, len(queries))
+        wanted = at + (own is not None)
+        exact, found = nearest(queries, self._vectors, wanted), self.search(queries, wanted)
+        shares = []
+        for row in range(len(queries)):
+            keep_exact, keep_found = np.ones(wanted, bool), np.ones(wanted, bool)
+            if own is not None:
+                keep_exact, keep_found = exact.ids[row] != own[row], found.ids[row] != own[row]
+            limit = exact.scores[row][keep_exact][:at].min() - TOLERANCE
+            shares.append(min(int((found.scores[row][keep_found] >= limit).sum()), at) / at)
+        return Recall(float(np.mean(shares)), at, len(queries))
+
+    def _load(self, record: dict[str, Any]) -> Any:
+        """The recorded graph, or an empty one if there is none, it is damaged, or it belongs to another index."""
+        from usearch.index import Index
+
+        index, graph = self._index.manifest, Index(ndim=self._index.manifest.dim, metric="ip", dtype="f16")
+        recorded = (record.get("generation"), record.get("dim"), record.get("bytes"))
+        if recorded != (index.generation, index.dim, _size(self._graph_file)):
+            return graph
+        try:
+            graph.load(str(self._graph_file))
+        except (RuntimeError, ValueError, OSError):
+            return Index(ndim=index.dim, metric="ip", dtype="f16")
+        valid = len(graph) == record.get("texts") and len(graph) <= index.texts and graph.ndim == index.dim
+        return graph if valid else Index(ndim=index.dim, metric="ip", dtype="f16")
+
+    def _read_record(self) -> dict[str, Any]:
+        try:
+            found = read_json(self._record_file)
+        except NearfarError:
+            return {}
+        return found if isinstance(found, dict) else {}
+
+    def _save(self, recall: Recall | None) -> None:
+        """Write the graph and then its record; between the two, the old record does not fit the new graph."""
+        new = self._graph_file.with_name(self._graph_file.name + ".new")
+        with disk_errors(self._graph_file):
+            try:
+                self._graph.save(str(new))
+            except RuntimeError as error:  # usearch reports a full disk so
+                raise OSError(str(error)) from error
+            flush(new)
+            os.replace(new, self._graph_file)
+        index = self._index.manifest
+        record = {
+            "generation": index.generation,
+            "dim": index.dim,
+            "texts": len(self._graph),
+            "bytes": _size(self._graph_file),
+            "recall": recall,
+        }
+        write_text(self._record_file, json.dumps(record, indent=2) + "\n")
+
+
+def sample_of(count: int) -> np.ndarray:
+    """At most 200 numbers below ``count``, always the same."""
+    return np.sort(np.random.default_rng(0).choice(count, min(count, RECALL_SAMPLE), replace=False))
+
+
+def _size(file: Path) -> int:
+    return file.stat().st_size if file.is_file() else -1

@@ -1,0 +1,155 @@
+"""The rows of a corpus and the queries of a file, in every format; columns by name; bad files."""
+
+import datetime
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from nearfar import NearfarError
+from nearfar.commands.search.corpus import Corpus, read_queries
+
+ROWS = [{"id": 1, "text": "a dog  runs", "tags": ["x", None]}, {"id": 2, "text": 'it is "big"', "tags": []}]
+EXPECTED = [["a dog runs", 1, ["x", None]], ['it is "big"', 2, []]]
+AS_TEXT = [["a dog runs", "1", "x"], ['it is "big"', "2", ""]]
+TABLES = {
+    "rows.tsv": 'id\ttext\ttags\n1\ta dog  runs\tx\n\n2\tit is "big"\t\n',
+    "rows.csv": 'id,text,tags\n1,a dog  runs,x\n2,"it is ""big""",\n',
+    "rows.jsonl": "".join(json.dumps(row) + "\n" for row in ROWS),
+}
+
+
+@pytest.fixture(autouse=True)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name, content in TABLES.items():
+        Path(name).write_text(content, encoding="utf-8")
+        Path(f"{name}.gz").write_bytes(gzip.compress(content.encode()))
+
+
+def values(corpus: Corpus) -> list[list[object]]:
+    return [json.loads(row.line) for row in corpus.rows()]
+
+
+@pytest.mark.parametrize("name", [name + end for name in TABLES for end in ("", ".gz")])
+def test_rows_of_tables(name: str) -> None:
+    corpus = Corpus(name)
+    assert (corpus.column, corpus.shown) == ("text", ("id", "tags"))
+    assert values(corpus) == (EXPECTED if ".jsonl" in name else AS_TEXT)
+    assert [row.text for row in corpus.rows()] == ["a dog runs", 'it is "big"']
+    assert values(Corpus(name, "id" if ".jsonl" not in name else "text", [])) == [
+        [row[1] if ".jsonl" not in name else row[0]] for row in values(corpus)
+    ]
+    assert Corpus(name, show=["tags"]).shown == ("tags",)
+
+
+def test_rows_of_parquet() -> None:
+    import pyarrow
+    import pyarrow.parquet
+
+    day, half = datetime.date(2024, 2, 29), [0.5, float("nan")]
+    table = {"text": ["one", "two"], "day": [day, None], "score": half, "raw": [b"x", b"y"]}
+    pyarrow.parquet.write_table(pyarrow.table(table), "rows.parquet")
+    assert values(Corpus("rows.parquet")) == [["one", "2024-02-29", 0.5, "b'x'"], ["two", None, None, "b'y'"]]
+
+
+def test_lines_of_text() -> None:
+    Path("lines.txt").write_text("one dog\n\n  \ntwo\tdogs\r\n", encoding="utf-8")
+    corpus = Corpus("lines.txt")
+    assert (corpus.column, corpus.shown, values(corpus)) == ("text", (), [["one dog"], ["two dogs"]])
+
+
+def test_the_only_column_holds_the_texts() -> None:
+    Path("one.csv").write_text("anything\na dog\n")
+    assert Corpus("one.csv").column == "anything"
+
+
+def test_keys_of_json_lines_other_than_the_text_may_be_missing() -> None:
+    Path("some.jsonl").write_text('{"text": "one", "a": 1}\n{"text": "two", "b": 2}\n')
+    assert values(Corpus("some.jsonl")) == [["one", 1], ["two", None]]
+    assert values(Corpus("some.jsonl", show=["b", "a"])) == [["one", None, 1], ["two", 2, None]]
+
+
+def test_half_surrogates_in_other_columns_are_replaced() -> None:
+    Path("some.jsonl").write_text('{"text": "one", "a": "x\\ud800"}\n')
+    assert values(Corpus("some.jsonl")) == [["one", "x?"]]
+
+
+def test_hashes_tell_rows_apart_but_not_spaces_in_texts() -> None:
+    Path("a.tsv").write_text("text\tid\na dog\t1\na  dog\t1\na dog\t2\na cat\t2\n")
+    rows = list(Corpus("a.tsv").rows())
+    assert [len({row.text_hash for row in rows}), len({row.row_hash for row in rows})] == [2, 3]
+    assert rows[0].row_hash == rows[1].row_hash
+
+
+BAD = {
+    "no file": ({"source": "nowhere.tsv"}, r"nowhere\.tsv: no such file"),
+    "a misspelt file": ({"source": "rows.tsb"}, r"rows\.tsb: no such file.*Did you mean"),
+    "a folder": ({"source": "."}, "is a folder"),
+    "an unknown format": ({"source": "rows.xlsx"}, r"rows\.xlsx: unknown extension"),
+    "an unclear column": ({"source": "unclear.tsv"}, "name one with --column. Its columns: first, second"),
+    "no such column": ({"source": "rows.tsv", "column": "txet"}, "no column 'txet'.*Did you mean 'text'"),
+    "a column twice": ({"source": "twice.tsv"}, "2 columns named 'text'"),
+    "another column twice": ({"source": "others.tsv"}, "several columns are named 'a'.*--show"),
+    "no column to show": ({"source": "rows.tsv", "show": ["tag"]}, "no column 'tag'"),
+    "no key to show": ({"source": "rows.jsonl", "show": ["tag"]}, "no column 'tag'"),
+    "the text to show": ({"source": "rows.tsv", "show": ["text"]}, "--show text: is the column of the texts"),
+    "a column of lines": ({"source": "lines.txt", "column": "text"}, "--column text: lines.txt has one text per line"),
+    "lines to show": ({"source": "lines.txt", "show": ["id"]}, "--show id: lines.txt has one text per line"),
+    "an empty text": ({"source": "empty.tsv"}, r"empty\.tsv, line 3: column 'text' is empty"),
+    "a number for text": ({"source": "number.jsonl"}, r"number\.jsonl, line 1: column 'text' holds 3"),
+    "no key of the text": ({"source": "missing.jsonl"}, r"missing\.jsonl, line 2: no column 'text'"),
+    "too few fields": ({"source": "short.tsv"}, r"short\.tsv, line 2: 1 fields"),
+    "an empty file": ({"source": "nothing.tsv"}, r"nothing\.tsv is empty"),
+    "not UTF-8": ({"source": "latin.txt"}, r"latin\.txt, line 1: not UTF-8"),
+    "damaged gzip": ({"source": "broken.tsv.gz"}, r"broken\.tsv\.gz cannot be read"),
+    "damaged Parquet": ({"source": "broken.parquet"}, r"broken\.parquet cannot be read as Parquet"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=BAD)
+def test_bad_files_and_columns(arguments: dict[str, object], message: str) -> None:
+    for name, content in {
+        "rows.xlsx": b"PK",
+        "unclear.tsv": b"first\tsecond\na\tb\n",
+        "twice.tsv": b"text\ttext\na\tb\n",
+        "others.tsv": b"text\ta\ta\nx\tb\tc\n",
+        "lines.txt": b"one\n",
+        "empty.tsv": b"text\tid\na\tb\n \t2\n",
+        "number.jsonl": b'{"text": 3}\n',
+        "missing.jsonl": b'{"text": "a"}\n{"txt": "b"}\n',
+        "short.tsv": b"text\tid\na\n",
+        "nothing.tsv": b"",
+        "latin.txt": b"caf\xe9\n",
+        "broken.tsv.gz": gzip.compress(b"text\nx\n" * 99)[:-12],
+        "broken.parquet": b"PAR1",
+    }.items():
+        Path(name).write_bytes(content)
+    with pytest.raises(NearfarError, match=message):
+        list(Corpus(**arguments).rows())  # type: ignore[arg-type]
+
+
+def test_queries_of_a_file() -> None:
+    Path("q.txt").write_text("one  dog\n\ntwo\n")
+    Path("q.tsv").write_text("id\tquery\ttext\n1\tfirst\tx\n")
+    Path("t.tsv").write_text("id\ttext\n1\tfirst\n")
+    assert read_queries("q.txt", None) == ["one dog", "two"]
+    assert read_queries("q.tsv", None) == read_queries("t.tsv", None) == ["first"]
+    assert read_queries("q.tsv", "text") == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("content", "column", "message"),
+    [
+        ("", None, r"q\.tsv is empty"),
+        ("query\n", None, "--queries q.tsv: holds no queries"),
+        ("query\tid\n \t1\n", None, r"q\.tsv, line 2: column 'query' is empty"),
+        ("a\tb\nx\ty\n", None, "name one with --query-column"),
+        ("a\tb\nx\ty\n", "c", "no column 'c'"),
+    ],
+)
+def test_bad_queries(content: str, column: str | None, message: str) -> None:
+    Path("q.tsv").write_text(content)
+    with pytest.raises(NearfarError, match=message):
+        read_queries("q.tsv", column)

@@ -1,0 +1,370 @@
+"""Hits equal those computed directly from the embeddings; settings, outputs, the verb and its prompt for queries."""
+
+import json
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import nearfar
+from nearfar import Encoder, NearfarError, search
+from nearfar.cli import main
+from nearfar.cli import search as verb
+from nearfar.commands.search.hits import Hit
+from nearfar.commands.search.output import format_hits, output_names, table_header
+from nearfar.neighbours.index import SearchIndex
+from tests.search_helpers import ROWS, write_rows
+from tests.tiny import save_tiny, sentences
+
+QUERIES = ["two dogs run in the park", "a small bird", *sentences(5, seed=11)]
+TEXTS = [text for _, text in ROWS]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two models of different weights."""
+    folder = tmp_path_factory.mktemp("models")
+    save_tiny(folder / "tiny")
+    save_tiny(folder / "other", seed=1)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def workspace(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("tiny", "other"):
+        os.symlink(folder / name, name)
+    write_rows()
+
+
+def found(query: str | list[str], **settings: Any) -> list[list[Hit]]:
+    settings = {"model": "tiny", "input": "docs.tsv", "precision": "fp32", "device": "cpu", **settings}
+    return search(query, **settings)
+
+
+def expected(query: str, top: int, *, normalize: bool = True, distinct: bool = True) -> list[tuple[int, float]]:
+    """Row and score of the best rows, by a stable sort of all scores in float64."""
+    encoder = Encoder.from_pretrained("tiny", device="cpu")
+    vectors = encoder.encode([query, *TEXTS], normalize=normalize, precision="fp32").astype(np.float64)
+    rows = [row for row, text in enumerate(TEXTS) if not distinct or TEXTS.index(text) == row]
+    scores = vectors[1:] @ vectors[0]
+    # Equal texts have equal scores, up to rounding.
+    order = sorted(rows, key=lambda row: (-round(scores[row], 5), TEXTS.index(TEXTS[row]), row))
+    return [(row, float(scores[row])) for row in order[:top]]
+
+
+@pytest.mark.parametrize("top", [1, 10, 1000])
+@pytest.mark.parametrize("keep_duplicates", [False, True])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_hits_equal_those_computed_directly(top: int, keep_duplicates: bool, normalize: bool) -> None:
+    hits = found(QUERIES, top=top, keep_duplicates=keep_duplicates, normalize=normalize)
+    assert len(hits) == len(QUERIES)
+    for query, own in zip(QUERIES, hits, strict=True):
+        rows = expected(query, top, normalize=normalize, distinct=not keep_duplicates)
+        assert [hit.row for hit in own] == [row for row, _ in rows]
+        np.testing.assert_allclose([hit.score for hit in own], [score for _, score in rows], rtol=1e-5, atol=1e-5)
+        assert [hit.rank for hit in own] == list(range(1, len(rows) + 1))
+        assert [(hit.columns["id"], hit.text) for hit in own] == [ROWS[row] for row, _ in rows]
+        counts = [1 if keep_duplicates else TEXTS.count(hit.text) for hit in own]
+        assert [hit.count for hit in own] == counts
+    assert keep_duplicates or top < 20 or max(hit.count for hit in hits[0]) == 2
+
+
+def test_one_query_may_be_a_text_and_queries_may_be_a_file() -> None:
+    Path("q.txt").write_text("\n".join(QUERIES[:2]) + "\n")
+    assert found(QUERIES[0]) == found([QUERIES[0]])
+    assert found((), queries="q.txt") == found(QUERIES[:2])
+
+
+def test_searching_again_does_not_encode_the_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, texts, tokenize = found(QUERIES), list[str](), Encoder.tokenize
+    monkeypatch.setattr(
+        Encoder, "tokenize", lambda self, part, **settings: texts.extend(part) or tokenize(self, part, **settings)
+    )
+    assert found(QUERIES) == first
+    assert texts == QUERIES
+
+
+def test_approximate_search_finds_the_same_in_a_small_file() -> None:
+    pytest.importorskip("usearch", exc_type=ImportError)
+    exact = found(QUERIES)
+    for own, graph in zip(exact, found(QUERIES, approximate=True), strict=True):
+        assert [hit.row for hit in own] == [hit.row for hit in graph]
+        np.testing.assert_allclose([hit.score for hit in own], [hit.score for hit in graph], atol=1e-6)
+
+
+def test_the_columns_to_show_and_the_place_of_the_index() -> None:
+    assert found("a dog", show=[], index="elsewhere")[0][0].columns == {}
+    assert Path("elsewhere/vectors.npy").exists()
+    assert not Path("docs.tsv.index").exists()
+
+
+def test_an_index_keeps_its_precision() -> None:
+    found("a dog", precision="bf16")
+    found("a dog", precision="auto")
+    assert SearchIndex.open(Path("docs.tsv.index")).manifest.settings["precision"] == "bf16"
+    with pytest.raises(NearfarError, match="precision: was bf16, is fp32"):
+        found("a dog")
+
+
+SETTINGS: dict[str, tuple[dict[str, Any], str]] = {
+    "model": ({"model": "other"}, "it was made with the model tiny, not with other"),
+    "pooling": ({"pooling": "cls"}, "pooling: was mean, is cls"),
+    "max_length": ({"max_length": 20}, "max length: was 62, is 20"),
+    "document_prompt": ({"document_prompt": "a dog: "}, "document prompt: was '', is 'a dog: '"),
+    "prompt": ({"prompt": "a dog: "}, "document prompt: was '', is 'a dog: '"),
+    "normalize": ({"normalize": False}, "normalize: was True, is False"),
+    "column": ({"column": "id"}, "the column of the texts: was text, is id"),
+    "show": ({"show": []}, "the shown columns: was id, is none"),
+}
+
+
+@pytest.mark.parametrize(("settings", "message"), SETTINGS.values(), ids=SETTINGS)
+def test_an_index_of_other_settings_is_refused(settings: dict[str, Any], message: str) -> None:
+    before = found("a dog")
+    with pytest.raises(NearfarError, match=re.escape(message)) as caught:
+        found("a dog", **settings)
+    assert "--rebuild" in str(caught.value)
+    assert "--index" in str(caught.value)
+    assert found("a dog") == before
+    changed = found("a dog", **settings, rebuild=True)
+    assert changed == found("a dog", **settings)
+
+
+def test_a_model_whose_weights_have_changed_is_noticed(folder: Path) -> None:
+    found("a dog")
+    Path("tiny").unlink()
+    os.symlink(folder / "other", "tiny")
+    with pytest.raises(NearfarError, match="the model tiny has other weights or settings now"):
+        found("a dog")
+
+
+def test_the_index_of_another_file_is_refused() -> None:
+    write_rows(ROWS[:9], "fewer.tsv")
+    found("a dog", index="shared")
+    with pytest.raises(NearfarError, match=r"--index shared: is the index of .*docs\.tsv, and fewer\.tsv has other"):
+        found("a dog", input="fewer.tsv", index="shared")
+    Path("docs.tsv").rename("moved.tsv")
+    found("a dog", input="moved.tsv", index="shared")  # the same rows
+
+
+def test_texts_that_are_too_long_are_counted() -> None:
+    with pytest.warns(UserWarning, match=r"\d+ of \d+ distinct texts are longer than 4 tokens"):
+        found("a dog", max_length=4)
+
+
+def test_prompts_are_put_before_queries_and_texts() -> None:
+    encoder = Encoder.from_pretrained("tiny", device="cpu")
+    hits = found(QUERIES, query_prompt="no dog: ", document_prompt="river ", top=1000)
+    for query, own in zip(QUERIES, hits, strict=True):
+        vector = encoder.encode([query], prompt="no dog: ", normalize=True, precision="fp32")[0]
+        texts = encoder.encode([hit.text for hit in own], prompt="river ", normalize=True, precision="fp32")
+        np.testing.assert_allclose([hit.score for hit in own], texts @ vector, atol=1e-5)
+    scores = [[hit.score for hit in own] for own in found(QUERIES, query_prompt="", document_prompt="river ", top=1000)]
+    assert scores != [[hit.score for hit in own] for own in hits]  # another prompt of queries needs no new index
+
+
+def test_prompts_of_the_model_are_used(folder: Path) -> None:
+    encoder = Encoder.from_pretrained("tiny", device="cpu")
+    encoder.set_prompts(query="no dog: ", document="river ")
+    encoder.save_pretrained("prompted")
+    own = found(QUERIES, model="prompted", index="first")
+    given = found(QUERIES, query_prompt="no dog: ", document_prompt="river ", index="second")
+    assert [[hit.row for hit in hits] for hits in own] == [[hit.row for hit in hits] for hits in given]
+    assert own != found(QUERIES, index="third")
+
+
+BAD: dict[str, tuple[Any, dict[str, Any], str]] = {
+    "no query": ((), {}, "needs a query"),
+    "an empty query": (["a dog", " "], {}, "query 2 is empty"),
+    "a number": ([3], {}, "query 1 is not a text"),
+    "both": ("a dog", {"queries": "docs.tsv"}, "not both"),
+    "no queries": ((), {"queries": "nowhere.txt"}, r"nowhere\.txt: no such file"),
+    "a column without queries": ("a dog", {"query_column": "x"}, "--query-column x: needs a file"),
+    "output": ("a dog", {"output": "hits.csv"}, r"must end in \.tsv or \.jsonl"),
+    "overwrite": ("a dog", {"overwrite": True}, "--overwrite: needs"),
+    "an output that exists": ("a dog", {"output": "there.tsv"}, "there.tsv: exists"),
+    "the input as output": ("a dog", {"output": "docs.tsv", "overwrite": True}, "would overwrite the input"),
+    "no folder of the output": ("a dog", {"output": "no/hits.tsv"}, "the folder no does not exist"),
+    "prompts": ("a dog", {"prompt": "a: ", "query_prompt": "b: "}, "--prompt: is for queries and texts alike"),
+    "a prompt": ("a dog", {"query_prompt": "qurey"}, "no prompt of this name"),
+    "top": ("a dog", {"top": 0}, "must be at least 1"),
+    "a model": ("a dog", {"model": "./nowhere"}, "no such model folder"),
+    "a device": ("a dog", {"device": "gpu"}, "gpu"),
+    "no input": ("a dog", {"input": "nowhere.tsv"}, r"nowhere\.tsv: no such file"),
+    "a foreign folder": ("a dog", {"index": "tiny"}, "--index tiny: is a folder with other files"),
+    "a foreign folder to rebuild": ("a dog", {"index": "tiny", "rebuild": True}, "is a folder with other files"),
+    "a file as index": ("a dog", {"index": "there.tsv"}, "is a file, but an index is a folder"),
+    "no folder of the index": ("a dog", {"index": "no/index"}, "--index no/index: the folder no does not exist"),
+}
+
+
+@pytest.mark.parametrize(("query", "settings", "message"), BAD.values(), ids=BAD)
+def test_bad_calls(query: Any, settings: dict[str, Any], message: str) -> None:
+    Path("there.tsv").write_text("x\n")
+    models = sorted(os.listdir("tiny"))
+    with pytest.raises(NearfarError, match=message):
+        found(query, **settings)
+    assert sorted(os.listdir()) == ["docs.tsv", "other", "there.tsv", "tiny"]
+    assert sorted(os.listdir("tiny")) == models
+
+
+def test_output_files_hold_the_hits() -> None:
+    hits = found(QUERIES[:2], output="hits.jsonl", top=3)
+    lines = [json.loads(line) for line in Path("hits.jsonl").read_text(encoding="utf-8").splitlines()]
+    assert lines == [
+        {
+            "query": query,
+            "rank": hit.rank,
+            "score": round(hit.score, 6),
+            "row": hit.row,
+            "text": hit.text,
+            "count": hit.count,
+            "id": hit.columns["id"],
+        }
+        for query, own in zip(QUERIES, hits, strict=False)
+        for hit in own
+    ]
+    found(QUERIES[:2], output="hits.tsv", top=3)
+    table = [line.split("\t") for line in Path("hits.tsv").read_text(encoding="utf-8").splitlines()]
+    assert table == [list(lines[0]), *([str(value) for value in line.values()] for line in lines)]
+    with pytest.raises(NearfarError, match=r"hits\.tsv: exists"):
+        found("a dog", output="hits.tsv")
+    found("a dog", output="hits.tsv", overwrite=True)
+
+
+def test_columns_named_like_fields_and_values_of_any_type() -> None:
+    columns = ("score", "input_score", "tags")
+    hit = Hit(1, 0.5, 3, "a dog", {"score": None, "input_score": "a\tb\nc", "tags": ["x", 1]}, 2)
+    assert output_names(columns) == ["input_input_score", "input_score", "tags"]
+    assert table_header(columns) == "query\trank\tscore\trow\ttext\tcount\tinput_input_score\tinput_score\ttags\n"
+    assert list(format_hits("q", [hit], columns, json_lines=False)) == ['q\t1\t0.5\t3\ta dog\t2\t\ta b c\t["x", 1]\n']
+    (line,) = format_hits("q", [hit], columns, json_lines=True)
+    assert json.loads(line)["input_score"] == "a\tb\nc"
+
+
+def test_an_output_that_cannot_be_finished_is_not_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    found("a dog")
+    monkeypatch.setattr("nearfar.commands.search.hits.IndexReader.read_row", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        found("a dog", output="hits.tsv")
+    assert not list(Path().glob("hits.*"))
+
+
+COMMAND = ["search", "--model", "tiny", "--input", "docs.tsv", "--precision", "fp32", "--device", "cpu"]
+
+
+def test_the_verb_prints_lines_to_a_pipe_and_notes_beside_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*COMMAND, *QUERIES[:2], "--top", "3", "--resume"]) == 0
+    printed = capsys.readouterr()
+    found(QUERIES[:2], output="hits.tsv", top=3)
+    assert printed.out == Path("hits.tsv").read_text(encoding="utf-8")
+    assert f"docs.tsv.index: made; {len(ROWS)} rows, 24 distinct texts, 24 encoded now" in printed.err
+    assert main([*COMMAND, QUERIES[0], "--output", "one.jsonl"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert "up to date" in printed.err
+    assert "Wrote 10 hits of 1 queries to one.jsonl" in printed.err
+
+
+def test_the_verb_reports_the_recall_of_approximate_search(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("usearch", exc_type=ImportError)
+    Path("q.txt").write_text("\n".join(QUERIES) + "\n")
+    assert main([*COMMAND, QUERIES[0], "--approximate"]) == 0
+    assert "recall@10 against exact search: 1.000 (measured on 24 of its texts, each" in capsys.readouterr().err
+    assert main([*COMMAND, "--queries", "q.txt", "--approximate"]) == 0
+    assert "recall@10 against exact search: 1.000 (measured on 7 queries)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [[], ["--output", "hits.tsv"]])
+def test_without_a_query_and_a_terminal_the_verb_names_the_flag(
+    words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*COMMAND, *words]) == 2
+    assert "no query given: name one, or a file with --queries FILE" in capsys.readouterr().err
+    assert not Path("docs.tsv.index").exists()
+
+
+def test_ctrl_c_while_texts_are_encoded_says_how_to_continue(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(SearchIndex, "append", stop)
+    assert main([*COMMAND, "a dog"]) == 130
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "finished blocks are kept. Resume with: nearfar search --model tiny" in printed
+    assert printed.endswith("'a dog' --resume")
+
+
+@pytest.mark.long
+def test_the_verb_asks_for_queries_in_a_terminal() -> None:
+    leader, terminal = pty.openpty()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(nearfar.__file__).parents[1]),
+        "TERM": "xterm",
+        "COLUMNS": "200",
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nearfar", *COMMAND, "--top", "2"],
+        stdin=terminal,
+        stdout=terminal,
+        stderr=terminal,
+        env=environment,
+        close_fds=True,
+    )
+    os.close(terminal)
+    shown = ""
+
+    def read_until(words: str, *, times: int = 1) -> None:
+        nonlocal shown
+        while shown.count(words) < times:
+            ready, _, _ = select.select([leader], [], [], 300)
+            assert ready, shown
+            try:
+                part = os.read(leader, 4096)
+            except OSError:  # the other side has closed the terminal
+                part = b""
+            assert part, shown
+            shown += part.decode("utf-8", "replace")
+
+    try:
+        read_until(verb.PROMPT)
+        os.write(leader, b"two dogs run in the park\n")
+        read_until(verb.PROMPT, times=2)
+        for hit in found(QUERIES[0], top=2)[0]:
+            assert f"{hit.score:.4f}" in shown
+            assert hit.text in shown
+        os.write(leader, b"a small  bird\n")
+        read_until(verb.PROMPT, times=3)
+        assert found(QUERIES[1], top=2)[0][0].text in shown
+        os.write(leader, b"\n")
+        assert process.wait(300) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(leader)
+
+
+def test_the_prompt_ends_with_the_input(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = iter(["a dog"])
+
+    def answer(prompt: str) -> str:
+        assert prompt == verb.PROMPT
+        for query in asked:
+            return query
+        raise EOFError
+
+    monkeypatch.setattr("builtins.input", answer)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    assert main([*COMMAND, "--top", "1"]) == 0
+    assert found("a dog", top=1)[0][0].text in capsys.readouterr().out

@@ -1,0 +1,338 @@
+"""An index after any change of its file, or killed at any step, equals one made anew; nothing is encoded twice."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nearfar import NearfarError
+from nearfar.commands.search import build
+from nearfar.commands.search.extend import Survey, survey_rows
+from nearfar.disk import folder_lock
+from nearfar.encoder.encoder import Encoder
+from nearfar.encoder.finite import NotFiniteError
+from nearfar.neighbours.index import FILES, SearchIndex
+from tests.encode_helpers import Killed, kill_at
+from tests.search_helpers import ROWS, assert_is_the_index_of, opened, update, write_rows
+from tests.tiny import save_tiny
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    return Encoder.from_pretrained(save_tiny(tmp_path_factory.mktemp("model")), device="cpu")
+
+
+@pytest.fixture(autouse=True)
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_rows()
+
+
+@pytest.fixture
+def encoded(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The texts that are encoded from now on."""
+    texts: list[str] = []
+    tokenize = Encoder.tokenize
+    monkeypatch.setattr(
+        Encoder, "tokenize", lambda self, part, **settings: texts.extend(part) or tokenize(self, part, **settings)
+    )
+    return texts
+
+
+DISTINCT = len({text for _, text in ROWS})
+
+
+def test_a_new_index_encodes_each_distinct_text_once(encoder: Encoder, encoded: list[str]) -> None:
+    found = update(encoder)
+    assert (found.state, found.rows, found.texts, found.encoded) == ("new", len(ROWS), DISTINCT, DISTINCT)
+    assert encoded == list(dict.fromkeys(text for _, text in ROWS))
+    assert_is_the_index_of(ROWS, opened(encoder), encoder)
+    vectors = np.load("index/vectors.npy", mmap_mode="r")  # an ordinary .npy file
+    np.testing.assert_array_equal(vectors, opened(encoder).vectors)
+    assert set(os.listdir("index")) <= set(FILES)
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["just written", "written long ago"])
+def test_an_unchanged_file_is_not_encoded(old: bool, encoder: Encoder, encoded: list[str]) -> None:
+    if old:
+        os.utime("docs.tsv", (10**9, 10**9))
+    update(encoder)
+    encoded.clear()
+    assert ("size" in SearchIndex.open(Path("index")).manifest.source) == old
+    assert (update(encoder).state, encoded) == ("unchanged", [])
+
+
+def test_a_file_that_was_written_long_ago_is_not_read_again(encoder: Encoder) -> None:
+    os.utime("docs.tsv", (10**9, 10**9))
+    update(encoder)
+    content = Path("docs.tsv").read_bytes()
+    with Path("docs.tsv").open("r+b") as file:
+        file.write(content[:-5] + b"\xff" * 5)  # would be refused if it were read
+    os.utime("docs.tsv", (10**9, 10**9))
+    assert update(encoder).state == "unchanged"
+    os.utime("docs.tsv", (10**9, 10**9 + 1))
+    with pytest.raises(NearfarError, match="not UTF-8"):
+        update(encoder)
+
+
+EDITS: dict[str, tuple[Callable[[list[tuple[str, str]]], list[tuple[str, str]]], str, list[str]]] = {
+    "a row is added": (lambda rows: [*rows, ("x", "two birds")], "extended", ["two birds"]),
+    "a known text is added": (lambda rows: [*rows, ("x", rows[3][1])], "extended", []),
+    "many rows are added": (
+        lambda rows: [*rows, *((str(n), f"{n} apple") for n in range(13))],
+        "extended",
+        [f"{n} apple" for n in range(13)],
+    ),
+    "a text is edited": (lambda rows: [*rows[:4], ("4", "two birds"), *rows[5:]], "changed", ["two birds"]),
+    "another column is edited": (lambda rows: [*rows[:4], ("x", rows[4][1]), *rows[5:]], "changed", []),
+    "a row is inserted": (lambda rows: [("x", "two birds"), *rows], "changed", ["two birds"]),
+    "a row is removed": (lambda rows: [*rows[:9], *rows[10:]], "changed", []),
+    "the last rows are removed": (lambda rows: rows[:7], "changed", []),
+    "the order is reversed": (lambda rows: rows[::-1], "changed", []),
+    "all texts are new": (
+        lambda rows: [(one, f"{text} {one}") for one, text in rows],
+        "changed",
+        [f"{text} {one}" for one, text in ROWS],
+    ),
+}
+
+
+@pytest.mark.parametrize(("edit", "state", "new"), EDITS.values(), ids=EDITS)
+def test_an_edited_file(
+    edit: Callable[[list[tuple[str, str]]], list[tuple[str, str]]],
+    state: str,
+    new: list[str],
+    encoder: Encoder,
+    encoded: list[str],
+) -> None:
+    update(encoder)
+    encoded.clear()
+    rows = edit(ROWS)
+    write_rows(rows)
+    found = update(encoder)
+    assert (found.state, found.encoded, encoded) == (state, len(new), new)
+    assert_is_the_index_of(rows, opened(encoder), encoder)
+    assert not Path("index/rebuild").exists()
+    assert update(encoder).state == "unchanged"
+
+
+def changed(rows: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Rows of which the first 6 are unchanged, and one text is new."""
+    return [*rows[:6], ("x", "two birds"), *rows[8:], ("y", "one apple")]
+
+
+SCENARIOS = {"new": ([], ROWS), "extended": (ROWS[:12], ROWS), "changed": (ROWS, changed(ROWS))}
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_an_update_killed_at_any_step_is_continued(
+    scenario: str, encoder: Encoder, encoded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, after = SCENARIOS[scenario]
+    fsync = os.fsync
+    new = len({text for _, text in after} - {text for _, text in before})
+    steps, most = 0, 0
+    while True:
+        folder = f"index-{steps}"
+        if before:
+            write_rows(before)
+            update(encoder, folder)
+        write_rows(after)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fsync", lambda _: None)  # slow; kill_at counts the calls
+            kill_at(steps, patch)
+            try:
+                update(encoder, folder)
+                break
+            except Killed:
+                pass
+        encoded.clear()
+        update(encoder, folder)
+        assert len(encoded) <= new
+        most = max(most, len(encoded))
+        assert_is_the_index_of(after, opened(encoder, folder), encoder)
+        assert not Path(folder, "rebuild").exists()
+        steps += 1
+    assert os.fsync is fsync
+    assert steps > 20
+    assert most == new  # killed before the first block
+
+
+def test_finished_blocks_of_an_interrupted_update_are_kept(encoder: Encoder, encoded: list[str]) -> None:
+    update(encoder)
+    rows = [(one, f"{text} {one}") for one, text in ROWS]
+    write_rows(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        append, calls = SearchIndex.append, []
+
+        def third_fails(self: SearchIndex, block: object) -> None:
+            calls.append(block)
+            if len(calls) == 3:
+                raise KeyboardInterrupt
+            append(self, block)
+
+        patch.setattr(SearchIndex, "append", third_fails)
+        with pytest.raises(KeyboardInterrupt):
+            update(encoder)
+    encoded.clear()
+    found = update(encoder)
+    assert (found.state, found.encoded) == ("changed", len(ROWS) - 10)
+    assert encoded == [text for _, text in rows[10:]]
+
+
+def test_an_interrupted_update_of_a_file_that_changes_again(encoder: Encoder, encoded: list[str]) -> None:
+    update(encoder)
+    rows = [("new", "two birds"), *((one, f"{text} {one}") for one, text in ROWS)]
+    write_rows(rows)
+    with pytest.MonkeyPatch.context() as patch:
+        append = SearchIndex.append
+        stop = lambda self, block: (_ for _ in ()).throw(Killed) if self.manifest.rows >= 10 else append(self, block)  # noqa: E731
+        patch.setattr(SearchIndex, "append", stop)
+        with pytest.raises(Killed):
+            update(encoder)
+    assert SearchIndex.open(Path("index/rebuild")).manifest.rows == 10
+    rows = [*rows[:7], *rows[8:]]  # 7 of the 10 finished rows are unchanged
+    write_rows(rows)
+    encoded.clear()
+    update(encoder)
+    assert encoded == [text for _, text in rows[7:]]
+    assert_is_the_index_of(rows, opened(encoder), encoder)
+    write_rows()  # as before all that
+    update(encoder)
+    assert_is_the_index_of(ROWS, opened(encoder), encoder)
+
+
+def test_a_file_that_changes_while_it_is_read(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [*ROWS[:20], ("20", "changed"), *ROWS[21:]]
+
+    def survey_then_edit(*args: Any) -> Survey:
+        found = survey_rows(*args)
+        write_rows(rows)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(build, "survey_rows", survey_then_edit)
+        with pytest.raises(NearfarError, match=r"docs\.tsv: changed while it was read"):
+            update(encoder)
+    update(encoder)
+    assert_is_the_index_of(rows, opened(encoder), encoder)
+
+
+def test_rows_added_while_the_file_is_read_are_found_by_the_next_update(
+    encoder: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokenize = Encoder.tokenize
+    more = [*ROWS, ("x", "two birds")]
+    with monkeypatch.context() as patch:
+        patch.setattr(Encoder, "tokenize", lambda *args, **settings: write_rows(more) or tokenize(*args, **settings))
+        assert update(encoder).rows == len(ROWS)
+    assert update(encoder).state == "extended"
+    assert_is_the_index_of(more, opened(encoder), encoder)
+
+
+def test_rebuild_encodes_everything_again(encoder: Encoder, encoded: list[str]) -> None:
+    update(encoder)
+    encoded.clear()
+    assert update(encoder, rebuild=True).state == "new"
+    assert len(encoded) == DISTINCT
+    assert_is_the_index_of(ROWS, opened(encoder), encoder)
+
+
+def test_a_reader_keeps_its_rows_while_the_index_is_replaced(encoder: Encoder) -> None:
+    before = opened(encoder)
+    write_rows(changed(ROWS))
+    update(encoder)
+    assert_is_the_index_of(ROWS, before, encoder)
+
+
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
+    "no vectors": (lambda folder: (folder / "vectors.npy").unlink(), "vectors.npy: is missing"),
+    "short vectors": (lambda folder: os.truncate(folder / "vectors.npy", 200), "vectors.npy: is missing or too short"),
+    "short texts": (lambda folder: os.truncate(folder / "texts.npy", 150), "texts.npy: is missing or too short"),
+    "short rows": (lambda folder: os.truncate(folder / "rows.npy", 250), "rows.npy: is missing or too short"),
+    "no lines": (lambda folder: (folder / "rows.jsonl").unlink(), "rows.jsonl: is missing or shorter"),
+    "short lines": (lambda folder: os.truncate(folder / "rows.jsonl", 10), "rows.jsonl: is missing or shorter"),
+    "no JSON": (lambda folder: (folder / "manifest.json").write_text("{"), "is not a complete JSON file"),
+    "a list": (lambda folder: (folder / "manifest.json").write_text("[]"), "is not the manifest"),
+    "another file": (lambda folder: (folder / "manifest.json").write_text('{"kind": "x"}'), "is not the manifest"),
+    "a text for rows": (lambda folder: edit_manifest(folder, rows="3"), "wrong value of rows"),
+    "negative bytes": (lambda folder: edit_manifest(folder, bytes=-1), "wrong value of bytes"),
+    "more texts than rows": (lambda folder: edit_manifest(folder, texts=999), "wrong value"),
+    "no format": (lambda folder: edit_manifest(folder, format=None), "wrong value of format"),
+}
+
+
+def edit_manifest(folder: Path, **values: object) -> None:
+    found = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**found, **values}))
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGE.values(), ids=DAMAGE)
+def test_a_damaged_index_is_refused_until_it_is_made_again(
+    damage: Callable[[Path], object], message: str, encoder: Encoder
+) -> None:
+    update(encoder)
+    damage(Path("index"))
+    with pytest.raises(NearfarError, match=message) as caught:
+        update(encoder)
+    assert "--rebuild" in str(caught.value)
+    update(encoder, rebuild=True)
+    assert_is_the_index_of(ROWS, opened(encoder), encoder)
+
+
+def test_a_damaged_row_is_found_when_it_is_read(encoder: Encoder) -> None:
+    update(encoder)
+    lines = Path("index/rows.jsonl").read_bytes()
+    Path("index/rows.jsonl").write_bytes(lines.replace(b"a dog .", b"a cat .", 1))
+    reader = opened(encoder)
+    row = next(row for row, (_, text) in enumerate(ROWS) if text == "a dog .")
+    with pytest.raises(NearfarError, match=rf"rows.jsonl: row {row} is not what was written.*--rebuild"):
+        reader.read_row(row)
+
+
+def test_an_index_of_a_newer_version_is_refused(encoder: Encoder) -> None:
+    update(encoder)
+    edit_manifest(Path("index"), format=2)
+    with pytest.raises(NearfarError, match=r"format 2.*Update nearfar"):
+        update(encoder)
+
+
+def test_a_file_without_rows_leaves_no_folder(encoder: Encoder) -> None:
+    write_rows([])
+    with pytest.raises(NearfarError, match=r"docs\.tsv: holds no texts"):
+        update(encoder)
+    assert os.listdir() == ["docs.tsv"]
+
+
+def test_an_index_that_another_process_writes_is_refused(encoder: Encoder) -> None:
+    with (
+        folder_lock(Path("index")),
+        pytest.raises(NearfarError, match=r"index: another process is using it.*--index"),
+    ):
+        update(encoder)
+
+
+def test_an_unchanged_index_can_be_searched_by_several_processes(encoder: Encoder) -> None:
+    os.utime("docs.tsv", (10**9, 10**9))
+    update(encoder)
+    with folder_lock(Path("index")):
+        assert update(encoder).state == "unchanged"
+
+
+def test_a_vector_that_is_not_finite_names_the_row(encoder: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [("1", "a dog"), ("2", "a dog"), ("3", "two birds"), ("4", "a cat")]
+    write_rows(rows)
+    encode_tokens = Encoder.encode_tokens
+
+    def poisoned(self: Encoder, ids: list[list[int]], **settings: object) -> np.ndarray:
+        if len(ids) > 1:
+            raise NotFiniteError(1, "decoded")
+        return encode_tokens(self, ids, **settings)
+
+    monkeypatch.setattr(Encoder, "encode_tokens", poisoned)
+    with pytest.raises(NearfarError, match=r"text 2 .*'two birds'.* not finite"):
+        update(encoder)
