@@ -9,7 +9,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from nearfar.evaluation.results import EvaluationResult, provenance
+from nearfar.commands.compare import compare
+from nearfar.disk import write_text
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult, provenance
 
 HERE = Path(os.path.relpath(Path(__file__).parent))  # relative, because result files record the command line
 TASKS = ("sts12", "sts13", "sts14", "sts15", "sts16", "stsb", "sickr")
@@ -18,10 +20,14 @@ SEEDS = (1, 2, 3)
 
 def results_of(study: str) -> Path:
     """Return the study's results folder; a run with uncommitted changes writes to another folder, and says so."""
-    unclean = "run" in sys.argv[1:2] and str(provenance().commit or "-dirty").endswith("-dirty")
-    if not unclean:
-        return HERE / "results" / study
-    folder = HERE.parent / "runs" / "uncommitted" / study
+    return if_committed(HERE / "results" / study) if "run" in sys.argv[1:2] else HERE / "results" / study
+
+
+def if_committed(folder: Path) -> Path:
+    """Return the folder, or with uncommitted changes another folder, and say so."""
+    if not str(provenance().commit or "-dirty").endswith("-dirty"):
+        return folder
+    folder = HERE.parent / "runs" / "uncommitted" / folder.name
     print(f"The checkout has uncommitted changes: results go to {folder}.", file=sys.stderr)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -58,6 +64,16 @@ def _score(result: EvaluationResult, task: str, aggregate: str) -> float:
     if score is None:
         raise SystemExit(f"{result.model}: {task} has no score.")
     return score
+
+
+def compared(file: Path, first: Sequence[Path], second: Sequence[Path]) -> ComparisonResult:
+    """Return the comparison in ``file``; without the file, compare the results of both sides and write it."""
+    if file.exists():
+        return ComparisonResult.load(file)
+    found = compare(list(first), list(second), tasks=TASKS, progress=False)
+    assert isinstance(found, ComparisonResult)
+    write_text(file, json.dumps(found.to_dict(), indent=1) + "\n")
+    return found
 
 
 def spread(values: Sequence[float]) -> str:

@@ -1,6 +1,7 @@
 """Every method from one initial encoder, three seeds each, on the seven STS tasks; writes docs/methods-compared.md.
 
     python studies/methods.py run --raw FOLDER    does the runs missing from studies/results/methods
+    python studies/methods.py unseen              scores the pairs that no method has seen, into studies/unseen
     python studies/methods.py report              compares, and writes the page from the result files only
 
 Needs NEARFAR_DATA. FOLDER is the initial encoder, a transformers masked language model. Two runs in parallel, each with
@@ -14,16 +15,16 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from statistics import mean
 
-from common import HERE, SEEDS, TASKS, call, load, nearfar, results_of, scores, spread, table
+import unseen
+from common import HERE, SEEDS, TASKS, call, compared, load, nearfar, results_of, scores, spread, table
 
-from nearfar.commands.compare import compare
 from nearfar.disk import write_text
 
 RESULTS = results_of("methods")
 NLI = HERE / "results" / "nli"
 PAGE = HERE.parent / "docs" / "methods-compared.md"
 
-RUN = ("--precision", "bf16", "--checkpoint-every", "1000")
+RUN = ("--evaluate-on", "stsb:dev", "--precision", "bf16", "--checkpoint-every", "1000")
 SENTENCES = ("--data", "sentences", "--limit", "10000")
 CAPTIONS = ("--data", "flickr8k", "--limit", "10000")
 TRIPLETS = ("--data", "snli:dev+test", "--batch-size", "64", "--epochs", "1", "--evaluate-every", "33")
@@ -75,13 +76,17 @@ DIFFERENCES = (
     ("simcse-sup", "mnrl"),
     ("simcse-sup", "scl"),
     ("scl", "sbert"),
+    ("regression", "mnrl"),
+    ("mnrl", "sg-opt1"),
+    ("simcse-sup", "simcse-unsup"),
+    ("supcon-text", "untrained-cls"),
 )
 
 
 def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("run", "report"))
+    parser.add_argument("command", choices=("run", "unseen", "report"))
     parser.add_argument("--raw", help="folder of the initial encoder")
     parser.add_argument("--workers", type=int, default=2, help="parallel runs, one thread each")
     parser.add_argument("--only", nargs="*", help="settings to run, by default all")
@@ -89,6 +94,9 @@ def main() -> None:
     options = parser.parse_args()
     if options.command == "report":
         report()
+        return
+    if options.command == "unseen":
+        unseen.write("methods", {name: _setting(name) for name in _all_settings()}, DIFFERENCES)
         return
     jobs = [job for job in _jobs() if not options.only or job[0] in options.only]
     with ThreadPoolExecutor(options.workers) as pool:
@@ -159,9 +167,9 @@ def report() -> None:
     lines += ["seeds. The average is over the seven tasks."]
     for title, settings in TABLES.items():
         lines += ["", f"## {title}", "", *_scores(settings)]
+    lines += ["", "## Unseen pairs", "", *unseen.tables("methods")]
     lines += ["", "## STS12 to STS16 by wmean", "", "The aggregate of Liao 2021, Table 2.", ""]
-    everything = [setting for settings in TABLES.values() for setting in settings]
-    lines += _scores(everything, tasks=TASKS[:5], aggregate="wmean")
+    lines += _scores(_all_settings(), tasks=TASKS[:5], aggregate="wmean")
     lines += [
         "",
         "## Ablations",
@@ -206,16 +214,26 @@ def _files(setting: str) -> list[Path]:
     return [NLI / f"raw-{setting}-{seed}.json" for seed in SEEDS]
 
 
+def _all_settings() -> list[str]:
+    return [setting for settings in TABLES.values() for setting in settings]
+
+
+def _setting(name: str) -> unseen.Setting:
+    method = "simcse-sup" if name == "mnrl" else name  # mnrl has the triplets of simcse-sup
+    return unseen.Setting(_files(name), None if name in UNTRAINED else method)
+
+
 def _differences() -> list[str]:
     rows = []
     for first, second in DIFFERENCES:
-        found = compare(_files(first), _files(second), tasks=TASKS, progress=False)
-        write_text(RESULTS / f"compare-{first}-{second}.json", json.dumps(found.to_dict(), indent=1) + "\n")
+        found = compared(RESULTS / f"compare-{first}-{second}.json", _files(first), _files(second))
         overall, seeds = found.overall, found.overall.seeds
         interval = f"{overall.difference:+.2f} [{overall.low:+.2f}, {overall.high:+.2f}]"
         over_seeds = f"{seeds.p:.3f}" if seeds else ""
-        rows.append([f"{first} - {second}", interval, f"{overall.p:.4f}", over_seeds])
-    return table(["difference", "average [95%]", "p over pairs", "p over seeds"], rows)
+        on_unseen = unseen.difference("methods", first, second)
+        rows.append([f"{first} - {second}", interval, f"{overall.p:.4f}", over_seeds, *on_unseen])
+    tests = ["average [95%]", "p over pairs", "p over seeds"]
+    return table(["difference", *tests, *(f"unseen: {test}" for test in tests)], rows)
 
 
 def _geometry() -> list[str]:

@@ -1,6 +1,7 @@
 """sbert and scl on SNLI from two initial encoders, three seeds each, on the seven STS tasks; writes docs/results.md.
 
     python studies/nli.py run --raw FOLDER    does the runs missing from studies/results/nli
+    python studies/nli.py unseen              scores the pairs that no setting has seen, into studies/unseen
     python studies/nli.py report              compares, and writes docs/results.md from the result files only
 
 Needs NEARFAR_DATA. FOLDER is the second initial encoder, a transformers masked language model. Two runs in parallel,
@@ -15,16 +16,16 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from common import HERE, SEEDS, TASKS, load, nearfar, results_of, scores, spread, table
+import unseen
+from common import HERE, SEEDS, TASKS, compared, load, nearfar, results_of, scores, spread, table
 
-from nearfar.commands.compare import compare
 from nearfar.disk import write_text
 from nearfar.evaluation.results import EvaluationResult
 
 RESULTS = results_of("nli")
 PAGE = HERE.parent / "docs" / "results.md"
 
-ROWS = ("--data", "snli:dev+test", "--precision", "bf16", "--checkpoint-every", "1000")
+ROWS = ("--data", "snli:dev+test", "--evaluate-on", "stsb:dev", "--precision", "bf16", "--checkpoint-every", "1000")
 STARTS = {"minilm": "sentence-transformers/all-MiniLM-L6-v2", "raw": None}
 LARGE = ("--similarity", "cosine", "--temperature", "0.05", "--scl-weight", "1", "--batch-size", "256")
 SETTINGS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -53,7 +54,7 @@ PUBLISHED = {
 def main() -> None:
     """Run or report."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("command", choices=("run", "report"))
+    parser.add_argument("command", choices=("run", "unseen", "report"))
     parser.add_argument("--raw", help="folder of the second initial encoder")
     parser.add_argument("--workers", type=int, default=2, help="parallel runs, one thread each")
     parser.add_argument("--only", nargs="*", help="settings to run, by default all")
@@ -63,6 +64,11 @@ def main() -> None:
         jobs = [job for job in _jobs(options.raw) if not options.only or _setting(job[0]) in options.only]
         with ThreadPoolExecutor(options.workers) as pool:
             list(pool.map(lambda job: _run(job, options.runs), jobs))
+    elif options.command == "unseen":
+        for start, settings in SETTINGS.items():
+            methods = dict.fromkeys(UNTRAINED[start]) | {name: flags[0] for name, flags in settings.items()}
+            found = {name: unseen.Setting(_files(start, name), method) for name, method in methods.items()}
+            unseen.write(f"nli-{start}", found, _pairs(start))
     else:
         report()
 
@@ -152,6 +158,7 @@ def _study() -> list[str]:
             rows.append([setting, *map(spread, zip(*scores(_files(start, setting)), strict=True))])
         lines += ["", f"### From {_title(start)}", "", *table(["setting", *TASKS, "average"], rows), ""]
         lines += _differences(start)
+        lines += ["", *unseen.tables(f"nli-{start}")]
         lines += ["", "STS-B dev by step, mean over the seeds:", "", *(_trajectory(start, name) for name in settings)]
     lines += ["", "### Findings", "", seen.strip()]
     hardware = run_info["hardware"]
@@ -171,16 +178,18 @@ def _trajectory(start: str, setting: str) -> str:
     return f"- {setting}: " + ", ".join(f"{score:.2f} at {step}" for step, score in points)
 
 
-def _differences(start: str) -> list[str]:
+def _pairs(start: str) -> list[tuple[str, str]]:
+    """Return the settings to compare."""
     settings = list(SETTINGS[start])
     pairs = [(setting, "untrained") for setting in settings]
-    pairs += [(second, first) for index, first in enumerate(settings) for second in settings[index + 1 :]]
+    return pairs + [(second, first) for index, first in enumerate(settings) for second in settings[index + 1 :]]
+
+
+def _differences(start: str) -> list[str]:
     rows = []
-    for first, second in pairs:
-        comparison = compare(_files(start, first), _files(start, second), tasks=TASKS, progress=False)
-        write_text(
-            RESULTS / f"compare-{start}-{first}-{second}.json", json.dumps(comparison.to_dict(), indent=1) + "\n"
-        )
+    for first, second in _pairs(start):
+        file = RESULTS / f"compare-{start}-{first}-{second}.json"
+        comparison = compared(file, _files(start, first), _files(start, second))
         overall = comparison.overall
         seeds = overall.seeds
         worse = [task for task, row in comparison.tasks.items() if row.separable and row.difference < 0]
@@ -188,7 +197,15 @@ def _differences(start: str) -> list[str]:
         interval = f"{overall.difference:+.2f} [{overall.low:+.2f}, {overall.high:+.2f}]"
         over_seeds = f"{seeds.p:.3f}" if seeds else ""
         rows.append(
-            [f"{first} - {second}", interval, f"{overall.p:.4f}", over_seeds, ", ".join(better), ", ".join(worse)]
+            [
+                f"{first} - {second}",
+                interval,
+                f"{overall.p:.4f}",
+                over_seeds,
+                ", ".join(better),
+                ", ".join(worse),
+                unseen.difference(f"nli-{start}", first, second)[0],
+            ]
         )
     header = [
         "difference",
@@ -197,6 +214,7 @@ def _differences(start: str) -> list[str]:
         "p over seeds",
         "significantly better on",
         "significantly worse on",
+        "average on unseen pairs [95%]",
     ]
     return table(header, rows)
 

@@ -63,3 +63,8 @@ Encode: TypeAlias = "Callable[[Sequence[str]], np.ndarray]"
 
 class NearfarError(Exception):
     """An error that the user can fix. The command line prints only its message and exits with status 2."""
+
+
+def metric_title(metric: str) -> str:
+    """The name of a metric in messages: ``MRR@10``, ``Spearman``, ``Accuracy``."""
+    return metric.upper() if metric.startswith("mrr") else metric.capitalize()

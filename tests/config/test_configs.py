@@ -168,7 +168,7 @@ def test_defaults_equal_those_of_gao() -> None:
     assert (unsup.data, sup.data) == (("wiki1m",), ("snli+mnli",))
     for config in (unsup, sup):
         assert values(config, "temperature", "pooling", "train_max_length", "max_length") == (0.05, "cls", 32, None)
-        assert values(config, "evaluate_every", "evaluate_on", "keep") == (250, "stsb:dev", "best")
+        assert values(config, "evaluate_every", "evaluate_on", "keep") == (250, None, "best")
         assert values(config, "mlm_weight", "mlm_probability") == (0.0, 0.15)
     assert sup.hard_negative_weight == 0.0  # log alpha, alpha 1
 

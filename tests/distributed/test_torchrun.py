@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from nearfar import Encoder
 from nearfar.commands.train.command import train
 from nearfar.config import TrainConfig, dump_toml
+from nearfar.evaluation.results import ComparisonResult
 from nearfar.types import NearfarError
 from tests.method_configs import config, write_data
 from tests.tiny import sentences
@@ -137,3 +138,20 @@ def test_ctrl_c_saves_and_both_resume(folder: Path, tmp_path: Path) -> None:
     train(one)
     assert finish(process) == 0, printed(two).read_text()
     assert_same_run(one, two)
+
+
+def test_two_processes_hold_out_the_same_rows(folder: Path, tmp_path: Path) -> None:
+    shared = {"model": str(folder / "tiny"), "evaluate_on": None, "hold_out": 8, "max_steps": 2, "keep": "last"}
+    two = config("info-nce", folder, output=str(tmp_path / "two"), batch_size=5, **shared)
+    process = start(two)
+    one = config("info-nce", folder, output=str(tmp_path / "one"), batch_size=10, **shared)
+    train(one)
+    assert finish(process) == 0, printed(two).read_text()
+    assert_same_run(one, two)
+    for name in ("rows.tsv", "training.tsv", "held_out.json"):
+        assert (tmp_path / "one" / "held_out" / name).read_bytes() == (
+            tmp_path / "two" / "held_out" / name
+        ).read_bytes()
+    tests = [ComparisonResult.load(tmp_path / run / "held_out" / "before-after.json").tasks for run in ("one", "two")]
+    assert tests[0]["held-out"].second == tests[1]["held-out"].second
+    assert tests[0]["held-out"].pairs == tests[1]["held-out"].pairs == 4

@@ -31,8 +31,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     save_tiny(tmp_path / "tiny")
     save_tiny(tmp_path / "other", seed=1)
     write_pairs(tmp_path / "scored.tsv")
-    texts = sentences(120, seed=3)
-    triplets = zip(texts[:40], texts[40:80], texts[80:], strict=True)
+    texts = sentences(180, seed=3)
+    triplets = zip(texts[:60], texts[60:120], texts[120:], strict=True)
     (tmp_path / "pairs.tsv").write_text(
         "anchor\tpositive\tnegative\n" + "".join(f"{a} {n}\t{b} {n}\t{c}\n" for n, (a, b, c) in enumerate(triplets))
     )
@@ -69,7 +69,7 @@ def test_default_files_exist(script: Path) -> None:
 
 @pytest.mark.long
 def test_own_pairs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    main_of("own_pairs")("pairs.tsv", "scored.tsv", "tiny", "run")
+    main_of("own_pairs")("pairs.tsv", "tiny", "run")
     assert (folder / "run" / "model" / "modules.json").is_file()
     assert "before" in capsys.readouterr().out
 

@@ -30,7 +30,6 @@ def _nothing(_: Path) -> None:
 HINTS = ("--evaluate-on FILE", "--evaluate-on microworld:dev", "NEARFAR_DATA")
 DEV: dict[str, tuple[Callable[[Path], object], str, tuple[str, ...]]] = {
     "default": (_nothing, "stsb:dev", ("stsb:dev was not found", *HINTS)),
-    "none": (_nothing, "none", ("none: neither a file nor a named data set", *HINTS)),
     "empty": (_nothing, "", ("--evaluate-on '': must not be empty",)),
     "missing": (_nothing, "bad.tsv", ("bad.tsv: no such file", *HINTS)),
     "a pipe": (lambda _: os.mkfifo("bad.tsv"), "bad.tsv", ("is a pipe",)),
@@ -141,7 +140,7 @@ def test_counts_are_printed_last_and_a_batch_shows_three_anchors(workspace: Path
     short, long = _dry_run_output("--batch-size", "60"), _dry_run_output("--batch-size", "60", "--verbose")
     counts = short[short.rindex("nli.tsv: ") :]
     assert counts == long[long.rindex("nli.tsv: ") :]
-    for part in ("120 rows: 40 entailment", "dev pairs: pairs.tsv: 30 pairs", "distinct sentences", "1 steps", "GiB"):
+    for part in ("120 rows: 40 entailment", "dev set: pairs.tsv: 30 pairs", "distinct sentences", "1 steps", "GiB"):
         assert part in counts
         assert short.index(part) > short.index("batch 2\n")
     assert "anchor" not in counts

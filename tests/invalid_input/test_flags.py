@@ -131,7 +131,7 @@ OTHER: dict[str, tuple[str, str]] = {
     "method in capitals": ("train SCL --output x", "Did you mean 'scl'?"),
     "method that is fine-tuning": ("train scl-finetune --output x", "nearfar finetune"),
     "method that is a study": ("train scl-finetune-study --output x", "nearfar finetune"),
-    "no method": ("train --output x", "the method comes first"),
+    "no method": ("train --output x", "name your rows by --data FILE, or a method first"),
     "unknown method": ("train qqq --output x", "There are: sbert, scl"),
     "unknown flag": (f"{TRAIN} --temprature 0.1", "no flag is called '--temprature'. Did you mean '--temperature'?"),
     "unknown flag, required one missing": ("train scl --outptu x", "'--outptu'. Did you mean '--output'?"),

@@ -28,7 +28,7 @@ class Verb(NamedTuple):
 
 
 VERBS = {
-    "train": Verb("Train", "train METHOD|FILE.toml", "train an encoder by one of the methods below"),
+    "train": Verb("Train", "train [METHOD|FILE.toml]", "train an encoder on your rows, or by one of the methods below"),
     "finetune": Verb("Train", "finetune TASK|FILE", "fine-tune a text classifier: sst2, rte ... or your own file"),
     "mine": Verb("Train", "mine", "find hard negatives: pairs become triplets for info-nce"),
     "back-translate": Verb("Train", "back-translate", "make paraphrase pairs for the methods bt and bt+sg-opt"),
@@ -61,9 +61,9 @@ def overview() -> str:
 
 
 DESCRIPTION = "nearfar fine-tunes sentence encoders by contrastive learning and tests whether they got better."
-EXAMPLE = """Example: train on your own pairs, then compare with the untrained model.
-  nearfar train info-nce --data pairs.tsv --evaluate-on scored.tsv --output runs/mine
-  nearfar compare runs/mine sentence-transformers/all-MiniLM-L6-v2 --tasks scored.tsv
+EXAMPLE = """Example: train on your own pairs, then compare with the untrained model on pairs that were held out.
+  nearfar train --data pairs.tsv --output runs/mine
+  nearfar compare runs/mine sentence-transformers/all-MiniLM-L6-v2
 
 nearfar VERB --help lists all flags of a verb, for example: nearfar train scl --help
 nearfar --version prints the version.

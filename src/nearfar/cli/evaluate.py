@@ -31,11 +31,14 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
 
     from nearfar.commands.evaluate.command import evaluate, evaluate_group
     from nearfar.evaluation.tables.evaluation import evaluation_tables, spread_table
+    from nearfar.evaluation.tables.seen import seen_tables
     from nearfar.runs.group import runs_of
 
     for model in models:
         if runs_of(model) is not None:
-            console.print(spread_table(evaluate_group(model, config), measure=config.measure), soft_wrap=False)
+            results = evaluate_group(model, config)
+            for table in (spread_table(results, measure=config.measure), *seen_tables(results)):
+                console.print(table, soft_wrap=False)
             continue
         for table in evaluation_tables(
             evaluate(model, config), metric=config.metric, measure=config.measure, subsets=config.subsets

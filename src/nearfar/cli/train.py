@@ -2,31 +2,60 @@
 
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nearfar.cli.parsing import SAVED, ExtraOption, parse, report_interrupt
-from nearfar.config.files import load_method
+from nearfar.config.files import check_values, load_method
 from nearfar.config.training import TrainConfig, parse_seeds
+from nearfar.config.values import flag
 from nearfar.registry import METHODS
-from nearfar.types import NearfarError
+from nearfar.types import metric_title
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from rich.console import Console
 
+    from nearfar.commands.train.choose import Choice
+    from nearfar.commands.train.command import TrainResult
     from nearfar.commands.train.group import Group
     from nearfar.commands.train.plan import Plan
+    from nearfar.evaluation.results import ComparisonResult
+
+
+USAGE = """usage: nearfar train --data FILE --output RUN [flags]
+       nearfar train METHOD|FILE.toml --output RUN [flags]
+
+Without a method, the columns of FILE choose it:
+
+  anchor, positive             pairs             info-nce
+  anchor, positive, negative   triplets          info-nce
+  premise, hypothesis, label   NLI rows          scl
+  text, label                  labelled texts    supcon-text
+  sentence1, sentence2, score  scored pairs      regression
+  lines of text, one column    sentences         sg-opt1
+
+Pairs may also be called query and positive, query and document, question and answer, sent0 and sent1; negatives
+hard_neg. Rows are held out: half choose the best step, half test the result (--hold-out, --evaluate-on).
+--dry-run checks a run before it starts, --resume continues one that was stopped, --seeds 1,2,3 trains several.
+
+Methods:
+"""
 
 
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Train an encoder, or one for each seed, or only plan it (--dry-run); returns the exit status."""
     if not argv or argv[0] in ("-h", "--help"):
-        usage = "usage: nearfar train METHOD|FILE.toml --output RUN [--resume] [--dry-run [--verbose]] [flags]\n"
         lines = [(kind.__doc__ or "").strip().splitlines()[0] for kind in METHODS.values()]
         more = "All flags of a method: nearfar train METHOD --help"
-        sys.stdout.write("\n".join([usage, *lines, "", more, ""]))
+        sys.stdout.write("\n".join([USAGE, *lines, "", more, ""]))
         return 0 if argv else 2
-    args = _parse(argv[0], argv[1:])
+    choice = _choose(argv) if argv[0].startswith("-") else None
+    args = _parse(argv[0], argv[1:]) if choice is None else _parse_rows(argv, choice)
     config, resume, console = args.config, args.resume, make_console()
+    if choice is not None:
+        console.print(choice.explain(), markup=False, highlight=False)
     seeds = None if args.seeds is None else parse_seeds(args.seeds)
 
     from nearfar.commands.train.command import train
@@ -48,32 +77,62 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         trained = train(config, resume=resume, console=console)
     except Interrupted:
         return report_interrupt(SAVED, console, "train", argv, resume=resume)
-    console.print(
-        f"Spearman on {config.evaluate_on}: {100 * trained.start_score:.2f} before training, "
-        f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}. The {config.keep} weights are in "
-        f"{trained.model}",
-        highlight=False,
-        markup=False,
-    )
+    _print_run(trained, config, console)
     return 0
+
+
+def _print_run(trained: "TrainResult", config: TrainConfig, console: "Console") -> None:
+    if trained.metric is None or trained.start_score is None or trained.best_score is None:
+        console.print(f"The weights of the last step are in {trained.model}", highlight=False, markup=False)
+    else:
+        console.print(
+            f"{metric_title(trained.metric)} on {trained.dev}: {100 * trained.start_score:.2f} before training, "
+            f"{100 * trained.best_score:.2f} at the best step, {trained.best_step}. The {config.keep} weights are in "
+            f"{trained.model}",
+            highlight=False,
+            markup=False,
+        )
+    _print_comparison(trained, trained.comparison, [trained.model.parent], config, console)
 
 
 def _print_group(group: "Group", config: TrainConfig, console: "Console") -> None:
     for seed, run in group.runs.items():
+        if run.start_score is not None and run.best_score is not None:
+            console.print(
+                f"seed {seed}: {100 * run.start_score:.2f} before training, {100 * run.best_score:.2f} at step "
+                f"{run.best_step}",
+                highlight=False,
+                markup=False,
+            )
+    best, run = group.best, next(iter(group.runs.values()))
+    if best is None or run.metric is None:
+        console.print(f"The runs, with the weights of their last steps, are in {config.output}", highlight=False)
+    else:
+        spread = "" if best.sd is None else f", standard deviation {100 * best.sd:.2f}"
         console.print(
-            f"seed {seed}: {100 * run.start_score:.2f} before training, {100 * run.best_score:.2f} at step "
-            f"{run.best_step}",
+            f"Best {metric_title(run.metric)} on {run.dev}: mean {100 * best.mean:.2f}{spread}, "
+            f"from {100 * best.min:.2f} to {100 * best.max:.2f}. The runs are in {config.output}",
             highlight=False,
             markup=False,
         )
-    best = group.best
-    spread = "" if best.sd is None else f", standard deviation {100 * best.sd:.2f}"
-    console.print(
-        f"Best Spearman on {config.evaluate_on}: mean {100 * best.mean:.2f}{spread}, "
-        f"from {100 * best.min:.2f} to {100 * best.max:.2f}. The runs are in {config.output}",
-        highlight=False,
-        markup=False,
-    )
+    _print_comparison(run, group.comparison, [one.model.parent for one in group.runs.values()], config, console)
+
+
+def _print_comparison(
+    run: "TrainResult",
+    comparison: "ComparisonResult | None",
+    runs: "Sequence[Path]",
+    config: TrainConfig,
+    console: "Console",
+) -> None:
+    """The comparison on the held-out test rows, and the commands to go on with."""
+    from nearfar.commands.train.after import before_after, next_commands
+    from nearfar.evaluation.tables.grid import rich_table
+
+    if comparison is not None:
+        console.print(rich_table(before_after(comparison, run.metric or "")), soft_wrap=False)
+    lines = next_commands(Path(config.output), runs, config.model, held_out=comparison is not None)
+    console.print("\n".join(["Next:", *lines]), markup=False, highlight=False)
 
 
 class _TrainArgs(NamedTuple):
@@ -86,10 +145,47 @@ class _TrainArgs(NamedTuple):
 
 def _parse(method_or_file: str, flags: list[str]) -> _TrainArgs:
     """The config and the other options. Flags override the values of a config file."""
-    if method_or_file.startswith("-"):
-        raise NearfarError(f"{method_or_file}: the method comes first: nearfar train METHOD|FILE.toml --output RUN")
     kind, values = load_method(method_or_file)
     source = method_or_file if method_or_file.endswith(".toml") else None
+    return _parse_flags(kind, flags, prog=f"nearfar train {method_or_file}", values=values, source=source)
+
+
+def _choose(flags: list[str]) -> "Choice":
+    """The method that the columns of --data choose."""
+    from nearfar.commands.train.choose import COLUMN_SETTINGS, choose_method
+
+    columns = {name: values[0] for name in COLUMN_SETTINGS if (values := _values(flags, flag(name)))}
+    data = check_values(TrainConfig, {"data": _values(flags, "--data")}, source="nearfar train")["data"]
+    return choose_method(data, columns)
+
+
+def _parse_rows(flags: list[str], choice: "Choice") -> _TrainArgs:
+    """The config and the other options, without a method on the command line."""
+    return _parse_flags(METHODS[choice.method], flags, prog="nearfar train", values=choice.values)
+
+
+def _values(flags: "Sequence[str]", name: str) -> list[str]:
+    """The values of a flag on the command line."""
+    found: list[str] = []
+    inside = False
+    for word in flags:
+        if word.startswith("--"):
+            known, equals, value = word.partition("=")
+            inside = known.replace("_", "-") == name
+            found += [value] if inside and equals else []
+        elif inside:
+            found.append(word)
+    return found
+
+
+def _parse_flags(
+    kind: type[TrainConfig],
+    flags: list[str],
+    *,
+    prog: str,
+    values: "Mapping[str, Any]",
+    source: str | None = None,
+) -> _TrainArgs:
     extras = (
         ExtraOption(
             "seeds",
@@ -109,7 +205,6 @@ def _parse(method_or_file: str, flags: list[str]) -> _TrainArgs:
             "verbose", bool, "With --dry-run, print all anchors of each batch, not only the first three.", False
         ),
     )
-    prog = f"nearfar train {method_or_file}"
     config, extra_values = parse(kind, flags, prog=prog, extras=extras, values=values, source=source)
     return _TrainArgs(config, **extra_values)
 

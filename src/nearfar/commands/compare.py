@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from nearfar.commands.evaluate.command import RETRIEVAL_SETTINGS, evaluate
+from nearfar.commands.evaluate.held_out import run_of
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import CompareConfig
 from nearfar.data.named_sets import PROBE_TASKS
@@ -16,6 +17,7 @@ from nearfar.evaluation.paired import EvaluationRun, shared_tasks
 from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult, check_output
 from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.runs.group import GROUP_FILE, runs_of
+from nearfar.runs.held_out import TASK, has_held_out
 from nearfar.types import Encode, NearfarError
 
 ComparisonInput: TypeAlias = "str | Path | Encode | EvaluationResult | Mapping[str, Any] | Sequence[ComparisonInput]"
@@ -65,16 +67,21 @@ def compare(
     file = None if config.output is None else check_output(config.output, inputs=inputs, overwrite=config.overwrite)
     opened = [[_open(item) for item in side] for side in items]
     opened_runs = [item for side in opened for item in side if isinstance(item, EvaluationRun)]
-    tasks = config.tasks or (shared_tasks(opened_runs) if opened_runs else None)
+    tasks = list(config.tasks) if config.tasks else shared_tasks(opened_runs) if opened_runs else None
+    run = next((item for side in opened for item in side if _holds_out(item)), None)
+    if config.held_out or (tasks is None and run is not None):
+        tasks = [*(tasks or []), *([] if tasks and TASK in tasks else [TASK])]
+        if run is None and not opened_runs:
+            raise NearfarError("--held-out: none of the sides is a run that holds out rows.")
     sides = [
         [
-            item if isinstance(item, EvaluationRun) else _evaluate(item, tasks, opened_runs, progress=progress)
+            item if isinstance(item, EvaluationRun) else _evaluate(item, tasks, opened_runs, run, progress=progress)
             for item in side
         ]
         for side in opened
     ]
     settings: dict[str, Any] = {
-        "tasks": config.tasks,
+        "tasks": tasks if config.held_out or not opened_runs else config.tasks,
         "aggregate": config.aggregate,
         "measure": config.measure,
         "resamples": config.resamples,
@@ -132,10 +139,28 @@ def _open(item: Any) -> Any:
     return item
 
 
+def _holds_out(item: Any) -> bool:
+    """Whether the item is a run that holds out rows."""
+    run = run_of(item) if isinstance(item, str | Path) else None
+    return run is not None and has_held_out(run)
+
+
 def _evaluate(
-    model: "str | Path | Encode", tasks: Sequence[str] | None, opened_runs: Sequence[EvaluationRun], *, progress: bool
+    model: "str | Path | Encode",
+    tasks: Sequence[str] | None,
+    opened_runs: Sequence[EvaluationRun],
+    run: "str | Path | None",
+    *,
+    progress: bool,
 ) -> EvaluationRun:
-    """Evaluate a model in the same way as the evaluations that it is compared with."""
+    """Evaluate a model in the same way as the evaluations that it is compared with.
+
+    ``run`` is the run whose held-out rows are evaluated on, if they are among the tasks.
+    """
+    held_out: dict[str, Any] = {}
+    if tasks is not None and TASK in tasks:
+        tasks = [task for task in tasks if task != TASK]
+        held_out = {"held_out_of": run} if run is not None else {"held_out": True}
     transfer = next((run.result.transfer for run in opened_runs if run.result.transfer), None)
     probe = {"protocol": transfer.protocol, "nhid": transfer.nhid, "folds": transfer.folds} if transfer else {}
     labelled = [task for task in tasks or () if transfer and task in transfer.tasks and task not in PROBE_TASKS]
@@ -146,6 +171,14 @@ def _evaluate(
     )
     named = None if tasks is None else [task for task in tasks if task not in (*labelled, *retrieval)]
     result = evaluate(
-        model, tasks=named, labelled=labelled, retrieval=retrieval, **read, **probe, resamples=0, progress=progress
+        model,
+        tasks=named,
+        labelled=labelled,
+        retrieval=retrieval,
+        **held_out,
+        **read,
+        **probe,
+        resamples=0,
+        progress=progress,
     )
     return EvaluationRun(result.model, result)

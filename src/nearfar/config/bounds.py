@@ -42,6 +42,22 @@ class Interval(Bounds):
         return f"must be in {'(' if self.open_low else '['}{self.low}, {self.high}{')' if self.open_high else ']'}"
 
 
+class ShareOrNumber(Bounds):
+    """A share of up to a half, or a number from 2; 0 for none.
+
+    >>> [ShareOrNumber(0, 10**9).violation(value) for value in (0, 0.05, 200, 0.6)]
+    [None, None, None, 'must be 0, a share of at most 0.5, or a whole number from 2']
+    """
+
+    __slots__ = ()
+
+    def violation(self, value: float) -> str | None:
+        """Why ``value`` is neither, or None if it is one of them."""
+        if 0 <= value <= 0.5 or (value >= 2 and value == int(value)):
+            return super().violation(value)
+        return "must be 0, a share of at most 0.5, or a whole number from 2"
+
+
 class MaxNameLength:
     """Annotates a text that may name a file or folder: file systems allow names of up to 255 bytes."""
 
@@ -94,5 +110,7 @@ LearningRate = Annotated[float, Bounds(0, 10, open_low=True)]
 Fraction = Annotated[float, Interval(0, 1)]
 OpenFraction = Annotated[float, Interval(0, 1, open_low=True, open_high=True)]
 BelowOne = Annotated[float, Interval(0, 1, open_high=True)]
+HoldOut = Annotated[float, ShareOrNumber(0, 10**9)]
+"""A share of the rows, or a number of them."""
 Cap = Annotated[int, Bounds(1, 10**9)] | Literal["all"]
 """A maximum number, or all."""

@@ -9,6 +9,7 @@ from nearfar.config.bounds import (
     Epochs,
     File,
     Fraction,
+    HoldOut,
     LearningRate,
     Length,
     Output,
@@ -79,6 +80,10 @@ class RunConfig(Settings):
     """Weights that are saved as OUTPUT/model: those of the best evaluation, or of the last step."""
     checkpoint_every: Steps = 200
     """Steps between checkpoints; a run killed at any moment resumes from the latest and ends bit-identical."""
+    fingerprints: bool = True
+    """Save 64-bit hashes of the training and dev texts with the model, so that evaluations report which test rows it
+    has seen. Whoever has the model and a text can then check whether the text was used: leave them out by
+    --no-fingerprints if the texts are confidential."""
 
     def __post_init__(self) -> None:
         """Check values, and those that exclude each other."""
@@ -109,8 +114,21 @@ class TrainConfig(RunConfig):
     """A second objective on the same encoder: a method's name, or a TOML file with its method, data and settings."""
     second_weight: Weight = 0.1
     """Weight of the second objective's loss; the first has weight 1."""
-    evaluate_on: File = "stsb:dev"
-    """Dev set, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2."""
+    evaluate_on: File | None = None
+    """Dev set, scored pairs: stsb:dev, microworld:dev, or a file with score, sentence1, sentence2. By default rows of
+    DATA are held out: half choose the best step, half test the result."""
+    hold_out: HoldOut | None = None
+    """Hold out this share (0 to 0.5) or number of anchors; 0 for none. By default 5%, at least 50, at most 1,000 and
+    at most a fifth; none with EVALUATE_ON."""
+
+    def __post_init__(self) -> None:
+        """Check values, and those that exclude each other."""
+        super().__post_init__()
+        if self.evaluate_on is not None and self.hold_out:
+            raise NearfarError(
+                "--evaluate-on and --hold-out: held-out rows would choose the best step, and so would --evaluate-on; "
+                "give one."
+            )
 
 
 MAX_SEEDS = 1000

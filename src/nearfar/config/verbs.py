@@ -59,6 +59,10 @@ class EvaluateConfig(Settings):
     """Column of their relevant documents in the pairs of --retrieval."""
     exclude_same_id: bool = False
     """Do not rank the document that has the id of the query, as BEIR does for ArguAna and Quora."""
+    held_out: bool = False
+    """Evaluate a run on the rows that it held out to test on: neither trained on nor used to choose the step."""
+    held_out_of: File | None = None
+    """Evaluate any model on the rows that this run held out to test on."""
     pooling: str | None = None
     """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
     prompt: Prompt | None = None
@@ -108,7 +112,10 @@ class CompareConfig(Settings):
     """
 
     tasks: tuple[File, ...] | None = None
-    """Tasks to compare on; by default all that both sides have."""
+    """Tasks to compare on; by default all that both sides have, or the rows that a side, a run, held out to test on."""
+    held_out: bool = False
+    """Compare on the rows that the first run among the sides held out to test on; the default for runs that have them
+    if no tasks are named."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     """Score of a task with subsets: over all its pairs, or the mean or size-weighted mean (wmean) over subsets."""
     measure: RetrievalMeasure | None = None

@@ -1,9 +1,9 @@
 """64-bit hashes of texts and of pairs of texts, equal where two texts differ in case, spaces and punctuation only."""
 
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +59,37 @@ def combine_hashes(first: Hashes, second: Hashes) -> Hashes:
     """
     both = np.stack([np.minimum(first, second), np.maximum(first, second)], axis=1).astype("<u8").tobytes()
     return _hashes(both[start : start + 16] for start in range(0, len(both), 16))
+
+
+class RowHashes(NamedTuple):
+    """Hashes of the texts and pairs of rows."""
+
+    texts: Hashes
+    """One for each distinct text."""
+    pairs: Hashes
+    """For each row, one for each text after its first: the pair of the first text and that text."""
+
+
+def row_hashes(rows: Iterable[Sequence[object]]) -> RowHashes:
+    """Hash rows of one or more texts: (text,), pairs, triplets, NLI rows, scored pairs.
+
+    Fields that are not text, such as labels and scores, are ignored. A row (anchor, positive, negative) has the pairs
+    anchor-positive and anchor-negative.
+
+    >>> hashes = row_hashes([("a", "b", 0.5), ("b", "a", 1.0), ("a", "c", "d")])
+    >>> len(hashes.texts), len(hashes.pairs), hashes.pairs[0] == hashes.pairs[1]
+    (4, 4, np.True_)
+    """
+    numbers: dict[str, int] = {}
+    first: list[int] = []
+    second: list[int] = []
+    for row in rows:
+        found = [numbers.setdefault(text, len(numbers)) for text in row if isinstance(text, str)]
+        first += found[:1] * (len(found) - 1)
+        second += found[1:]
+    texts = text_hashes(numbers)
+    pairs = combine_hashes(texts[np.array(first, dtype=np.intp)], texts[np.array(second, dtype=np.intp)])
+    return RowHashes(texts, pairs)
 
 
 def _hashes(chunks: Iterable[bytes]) -> Hashes:

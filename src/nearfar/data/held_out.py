@@ -87,7 +87,7 @@ class HeldOut:
 
         Documents are the distinct positives and hard negatives (contradictions) of the part, for the test part those of
         all held-out rows, then positives of training rows until there are ``documents``. A query that is a document too
-        has that document's id, so that it does not find itself.
+        does not find itself.
         """
         rows = self._rows(part)
         places: dict[str, int] = {}
@@ -107,9 +107,11 @@ class HeldOut:
             queries=list(relevant),
             documents=list(places),
             relevant=list(relevant.values()),
-            query_ids=[str(places.get(text, f"query {number}")) for number, text in enumerate(relevant)],
+            query_ids=list(map(str, range(len(relevant)))),
             document_ids=list(map(str, range(len(places)))),
-            counts={"distractors of the training rows": len(places) - own},
+            counts={"documents of training rows": len(places) - own},
+            main="mrr@10",
+            excluded={number: places[text] for number, text in enumerate(relevant) if text in places},
         )
 
     def vote(self, part: Part, *, training: int | None = None) -> VoteTask:
@@ -122,6 +124,11 @@ class HeldOut:
     def pairs(self, part: Part) -> list[ScoredPair]:
         """Scored pairs of a part."""
         return [ScoredPair(first, second, float(score)) for first, second, score in self._rows(part)]
+
+    def text_rows(self, part: Part) -> list[tuple[str, ...]]:
+        """The texts of the rows of a part, without labels and scores."""
+        width = {"labelled": 1, "pairs": None}.get(self.kind, 2)
+        return [row[:width] for row in self._rows(part)]
 
     def _rows(self, part: Part) -> list[tuple[str, ...]]:
         return [row for row, own in zip(self.rows, self.parts, strict=True) if own == part]

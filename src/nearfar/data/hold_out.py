@@ -95,7 +95,7 @@ def without_texts(rows: Rows, held_out: HeldOut) -> Rows:
     """The rows that have no text of the held-out rows; of a second objective's data."""
     texts = [row[:2] for row in rows.rows] if isinstance(rows, NliData) else rows.rows
     kept = ~_contain(texts, text_hashes(held_out.texts))
-    return rows if kept.all() else _take(rows, np.flatnonzero(kept))
+    return rows if kept.all() else take_rows(rows, np.flatnonzero(kept).tolist())
 
 
 def _number(total: int, size: float | None, *, source: str) -> int:
@@ -208,7 +208,8 @@ def _split(
         kept &= ~_contain([(str(row[2]),) for row in rows.rows], hidden)
     numbers = {part: len(np.unique(anchors[[p == part for p in parts] & (anchors >= 0)])) for part in (DEV, TEST)}
     fields = _fields(rows)
-    training = _take(rows, np.flatnonzero(kept))
+    training = take_rows(rows, np.flatnonzero(kept).tolist())
+    training = replace(training, held_out=int((~kept).sum()))
     held_out = HeldOut(
         kind=kind,
         columns=COLUMNS[kind][: len(fields[0])],
@@ -273,12 +274,13 @@ def _contain(rows: Sequence[Sequence[str]], hashes: Hashes) -> NDArray[np.bool_]
     return np.logical_or.reduce(found)
 
 
-def _take(rows: Rows, places: NDArray[np.int64]) -> Rows:
+def take_rows(rows: Rows, places: Iterable[int]) -> Rows:
     """The rows at some places, in their order."""
-    kept = [rows.rows[place] for place in places]
+    chosen = list(places)
     if isinstance(rows, NliData):
+        kept = [rows.rows[place] for place in chosen]
         tally = Counter(row.label for row in kept)
         counts = {name: tally[label] for label, name in enumerate(LABEL_NAMES)}
-        return replace(rows, rows=kept, counts=counts, held_out=len(rows.rows) - len(kept))
-    targets = None if rows.targets is None else [rows.targets[place] for place in places]
-    return replace(rows, rows=kept, targets=targets, held_out=len(rows.rows) - len(kept))
+        return replace(rows, rows=kept, counts=counts)
+    targets = None if rows.targets is None else [rows.targets[place] for place in chosen]
+    return replace(rows, rows=[rows.rows[place] for place in chosen], targets=targets)

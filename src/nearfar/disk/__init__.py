@@ -4,10 +4,13 @@ from nearfar.disk.checks import check_output_path, path_errors, refuse_existing,
 from nearfar.disk.locking import LOCK, folder_lock
 from nearfar.disk.model_folder import model_of_run
 from nearfar.disk.reading import read_json, read_text
-from nearfar.disk.writing import apply_umask, disk_errors, flush, write_text
+from nearfar.disk.seen_file import SEEN_FILE, SeenHashes, read_seen, write_seen
+from nearfar.disk.writing import apply_umask, disk_errors, flush, write_bytes, write_text
 
 __all__ = [
     "LOCK",
+    "SEEN_FILE",
+    "SeenHashes",
     "apply_umask",
     "check_output_path",
     "disk_errors",
@@ -16,8 +19,11 @@ __all__ = [
     "model_of_run",
     "path_errors",
     "read_json",
+    "read_seen",
     "read_text",
     "refuse_existing",
     "refuse_overwriting_inputs",
+    "write_bytes",
+    "write_seen",
     "write_text",
 ]

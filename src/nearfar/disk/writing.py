@@ -32,10 +32,27 @@ def write_text(file: Path, text: str) -> None:
     Raises:
         NearfarError: the disk is full or cannot be written.
     """
+    with _replacement(file) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_bytes(file: Path, content: bytes) -> None:
+    """Write a binary file atomically, as :func:`write_text` does.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written.
+    """
+    with _replacement(file) as temporary:
+        temporary.write_bytes(content)
+
+
+@contextmanager
+def _replacement(file: Path) -> Iterator[Path]:
+    """The path of a temporary file, which replaces ``file`` at the end of the block."""
     temporary = file.with_name(file.name + ".new")
     with disk_errors(file):
         try:
-            temporary.write_text(text, encoding="utf-8")
+            yield temporary
             flush(temporary)
             temporary.replace(file)
         except OSError:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from nearfar.disk import SeenHashes, read_seen, write_seen
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.classifier_folder import ClassifierComponents, backbone_of, read_classifier, write_classifier
 from nearfar.encoder.device import choose_device
@@ -74,6 +75,8 @@ class Classifier(nn.Module):
         self.tokenizer = parts.tokenizer
         self.label_names = parts.label_names
         self.max_length = parts.max_length
+        self.seen: SeenHashes | None = None
+        """Hashes of the texts and pairs that made the model, saved with it; None where they are not known."""
         self._head = parts.head
         self._uses_types = uses_token_types(self.backbone)
         use_fast_dropout(self.model)
@@ -120,6 +123,7 @@ class Classifier(nn.Module):
             parts = parts._replace(max_length=length)
         with opening(folder / "config.json"):
             classifier = cls(parts)
+        classifier.seen = read_seen(folder)
         classifier.to(target).eval()
         return classifier
 
@@ -219,6 +223,7 @@ class Classifier(nn.Module):
         """Write a folder that ``AutoModelForSequenceClassification`` opens, with the same logits."""
         parts = ClassifierComponents(self.model, self.tokenizer, self.label_names, self.max_length, self._head)
         write_classifier(Path(folder), parts)
+        write_seen(Path(folder), self.seen)
 
 
 def _check_items(items: Sequence[Item]) -> None:

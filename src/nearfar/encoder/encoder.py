@@ -10,6 +10,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional
 
+from nearfar.disk import SeenHashes, read_seen, write_seen
 from nearfar.encoder import encoder_folder
 from nearfar.encoder.device import choose_device
 from nearfar.encoder.dropout import use_fast_dropout
@@ -44,6 +45,8 @@ class Encoder(Prompts, nn.Module):
         self.max_length = parts.max_length
         self.tail = nn.ModuleList(parts.tail)
         self.normalizes = parts.normalize
+        self.seen: SeenHashes | None = None
+        """Hashes of the texts and pairs that made the model, saved with it; None where they are not known."""
         self.prompts = dict(parts.inference.prompts)
         self.default_prompt_name = parts.inference.default_prompt_name
         self._inference = parts.inference
@@ -89,6 +92,7 @@ class Encoder(Prompts, nn.Module):
             parts = parts._replace(max_length=encoder_folder.check_length(max_length, parts.backbone, parts.tokenizer))
         with opening(folder / "config.json"):
             encoder = cls(parts)
+        encoder.seen = read_seen(folder)
         encoder.to(target).eval()
         return encoder
 
@@ -284,3 +288,4 @@ class Encoder(Prompts, nn.Module):
             self._inference._replace(prompts=self.prompts, default_prompt_name=self.default_prompt_name),
         )
         encoder_folder.write(Path(folder), parts, self._pooling)
+        write_seen(Path(folder), self.seen)

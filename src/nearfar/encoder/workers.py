@@ -72,7 +72,7 @@ def encode_in_processes(
             processes[ours] = process
         upcoming = next(blocks, None)
         while upcoming or busy:
-            for pipe in cast(list[Connection], wait(list(processes))):  # another class on Windows
+            for pipe in cast("list[Connection]", wait(list(processes))):  # another class on Windows
                 kind, value = _receive(pipe, processes[pipe])
                 if kind == "batch":
                     if on_batch:

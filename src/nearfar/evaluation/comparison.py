@@ -4,7 +4,7 @@ The results are :class:`~nearfar.evaluation.results.ComparisonResult` for two si
 :class:`~nearfar.evaluation.results.PairwiseResult` for more.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import NamedTuple, TypeVar
@@ -44,6 +44,7 @@ from nearfar.evaluation.statistics import (
     rank_test_over_seeds,
     t_test_over_seeds,
 )
+from nearfar.evaluation.tables.seen import seen_of
 from nearfar.types import NearfarError
 
 SIGNIFICANCE_LEVEL = 0.05
@@ -96,8 +97,8 @@ def compare_runs(
     scored = _score(chosen, runs, aggregate, measure, resamples=resamples, seed=seed, progress=progress)
     tests = _between(scored, first, second, measure, resamples=resamples, seed=seed)
     return ComparisonResult(
-        first=_describe(first),
-        second=_describe(second),
+        first=_describe(first, chosen),
+        second=_describe(second, chosen),
         config=_settings(aggregate, measure, resamples, seed),
         provenance=provenance(),
         not_compared=left_out,
@@ -144,7 +145,7 @@ def compare_pairwise(
         for (i, j), one in zip(pairs, tests, strict=True)
     ]
     return PairwiseResult(
-        sides=[_describe(side) for side in sides],
+        sides=[_describe(side, chosen) for side in sides],
         config=_settings(aggregate, measure, resamples, seed),
         provenance=provenance(),
         not_compared=left_out,
@@ -282,13 +283,14 @@ def _settings(aggregate: str, measure: str | None, resamples: int, seed: int) ->
     )
 
 
-def _describe(side: Sequence[EvaluationRun]) -> ComparedSide:
+def _describe(side: Sequence[EvaluationRun], tasks: Collection[str]) -> ComparedSide:
     models = [run.result.model for run in side]
     return ComparedSide(
         name=", ".join(dict.fromkeys(models)),
         models=models,
         sources=[run.source for run in side],
         training_seeds=_training_seeds(side),
+        seen={task: shares for task, shares in seen_of([run.result for run in side]).items() if task in tasks} or None,
     )
 
 

@@ -172,7 +172,14 @@ def _score_task(
         )
         for number, ((name, pairs), part) in enumerate(zip(subsets.items(), parts, strict=True))
     }
-    return SimilarityScores(pairs=len(gold), zero_vectors=zero_vectors, subsets=scored, **estimates), draws
+    similarity = SimilarityScores(
+        pairs=len(gold),
+        zero_vectors=zero_vectors,
+        spearman=estimates["spearman"],
+        pearson=estimates["pearson"],
+        subsets=scored,
+    )
+    return similarity, draws
 
 
 def _undefined_mean_reason(task: str, subset_reasons: Mapping[str, str | None]) -> str | None:

@@ -5,7 +5,8 @@ A run folder holds
 - ``config.toml``: every setting, resolved (and ``second.toml``: the settings of a second objective);
 - ``metrics.jsonl``: loss terms, learning rate and speed of each step, and the scores of each evaluation;
 - while it runs: ``checkpoint/``, ``best.safetensors`` and ``inputs.json`` (fingerprints of its inputs);
-- once it is finished: ``model/`` and ``run.json`` (scores, settings, software and machine).
+- once it is finished: ``model/``, ``nearfar_seen.safetensors`` (hashes of its rows, as in ``model/``) and ``run.json``
+  (scores, settings, software and machine).
 """
 
 import atexit
@@ -45,7 +46,7 @@ class Job:
     """Sentences that describe the data, printed before training and kept in run.json."""
     evaluate: "Callable[[], Evaluation]"
     metric: str
-    """Name of the dev score: spearman, accuracy ..."""
+    """Name of the dev score: spearman, accuracy, mrr@10."""
     evaluated_on: str
     """What the dev score is measured on, as in "the dev pairs"."""
     settings: Mapping[str, str]
@@ -133,7 +134,7 @@ def execute(
         )
 
     def finish() -> None:
-        if config.keep == "best":
+        if config.keep == "best" and progress.best_step is not None:
             checkpoints.load_best(job.modules)
         _replace(folder / "model", job.save)
         own = job.run_info(progress)
@@ -158,7 +159,7 @@ def execute_in_memory(config: RunConfig, job: Job) -> "Progress":
     _loop(
         config, job, _optimiser(config, job), checkpointer=kept, callbacks=(), progress=progress, processes=Processes()
     )
-    if config.keep == "best":
+    if config.keep == "best" and progress.best_step is not None:
         kept.load_best(job.modules)
     return progress
 

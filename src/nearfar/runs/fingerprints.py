@@ -5,6 +5,7 @@ import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from nearfar.disk import SEEN_FILE
 from nearfar.types import NearfarError
 
 
@@ -22,6 +23,8 @@ def fingerprint_rows(*parts: Iterable[Sequence[object] | object]) -> str:
 def fingerprint_model(model: str | Path) -> str:
     """SHA-256 over the names and contents of all files that define a model (16 hexadecimal digits).
 
+    The hashes of its training texts (:data:`nearfar.disk.SEEN_FILE`) are not among them: they change no vector.
+
     Raises:
         NearfarError: the model is not found, or one of its files cannot be read.
     """
@@ -30,7 +33,7 @@ def fingerprint_model(model: str | Path) -> str:
     folder = locate(model)
     digest = hashlib.sha256()
     for file in sorted({file for kind in FILES for part in _module_folders(folder) for file in part.glob(kind)}):
-        if not file.is_file():  # opening a pipe would wait for its writer
+        if file.name == SEEN_FILE or not file.is_file():  # opening a pipe would wait for its writer
             continue
         try:
             found = bytes.fromhex(sha256_of(file))

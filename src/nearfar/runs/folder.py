@@ -16,14 +16,22 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from nearfar.config import RunConfig, build, flag, load_toml
 from nearfar.disk import LOCK, disk_errors, folder_lock, write_text
-from nearfar.runs.records import CONFIG, INPUTS, PRECISION, RUN_INFO, read_input_fingerprints
+from nearfar.runs.records import (
+    CONFIG,
+    HELD_OUT,
+    HELD_OUT_FILES,
+    INPUTS,
+    PRECISION,
+    RUN_INFO,
+    read_input_fingerprints,
+)
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from nearfar.training.processes import Processes
 
 LEFTOVERS = frozenset({LOCK, INPUTS, "second.toml", *(f"{name}.new" for name in (CONFIG, INPUTS, "second.toml"))})
-"""Files that a run may leave if it is killed before config.toml is written."""
+"""Files that a run may leave if it is killed before config.toml is written, beside those in ``held_out/``."""
 State: TypeAlias = Literal["fresh", "unfinished", "finished"]
 FindDifferences: TypeAlias = Callable[[Path], list[str]]
 """Returns the names of settings that differ from those in a run folder, other than the settings in config.toml."""
@@ -140,6 +148,8 @@ class RunFolder(ExitStack):
             self._check(resume=False)
         with disk_errors(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
+            for name in settings:
+                (self.path / name).parent.mkdir(exist_ok=True)
         write_text(self.path / INPUTS, json.dumps(self.inputs, indent=1, ensure_ascii=False) + "\n")
         for name in sorted(settings, key=lambda name: name == CONFIG):
             write_text(self.path / name, settings[name])
@@ -206,7 +216,13 @@ def check_folder(
 
 def is_empty(folder: Path) -> bool:
     """Whether this is a folder in which no run was started."""
-    return folder.is_dir() and all(entry.name in LEFTOVERS for entry in folder.iterdir())
+    return folder.is_dir() and all(_is_leftover(entry) for entry in folder.iterdir())
+
+
+def _is_leftover(entry: Path) -> bool:
+    if entry.name == HELD_OUT and entry.is_dir():
+        return all(part.name.removesuffix(".new") in HELD_OUT_FILES for part in entry.iterdir())
+    return entry.name in LEFTOVERS
 
 
 def refuse_other_settings(

@@ -14,10 +14,13 @@ from typing import Any
 from nearfar.data.files import read_file
 from nearfar.data.held_out import COLUMNS, DEV, TEST, HeldOut, Part
 from nearfar.disk import path_errors, read_json
+from nearfar.runs.records import HELD_OUT as FOLDER
+from nearfar.runs.records import HELD_OUT_ROWS as ROWS
+from nearfar.runs.records import HELD_OUT_SUMMARY as SUMMARY
+from nearfar.runs.records import HELD_OUT_TRAINING as TRAINING
 from nearfar.types import NearfarError
 
-FOLDER = "held_out"
-SUMMARY, ROWS, TRAINING, COMPARISON = "held_out.json", "rows.tsv", "training.tsv", "before-after.json"
+COMPARISON = "before-after.json"
 TASK = "held-out"
 """The name of the task in results."""
 _FORMAT = 1

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from nearfar.disk import disk_errors, read_text, write_text
 from nearfar.training.loop import Evaluation, StepReport
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, metric_title
 
 
 class Display:
@@ -29,7 +29,7 @@ class Display:
         evaluated_on: str = "the dev pairs",
     ) -> None:
         self.console = console
-        self.metric, self.evaluated_on = metric.capitalize(), evaluated_on
+        self.metric, self.evaluated_on = metric_title(metric), evaluated_on
         self.every = max(1, total_steps // 20)
         columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TextColumn("{task.description}"))
         self.bar = Progress(*columns, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
@@ -55,10 +55,8 @@ class Display:
     def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         """Print the score and the further metrics."""
         note = "before training" if step == 0 else "best so far" if best else ""
-        self.bar.console.print(
-            f"step {step}: {self.metric} {100 * evaluation.score:.2f} on {self.evaluated_on}  {note}".rstrip(),
-            highlight=False,
-        )
+        shown = f"{self.metric} {100 * evaluation.score:.2f} on" if evaluation.score is not None else "geometry of"
+        self.bar.console.print(f"step {step}: {shown} {self.evaluated_on}  {note}".rstrip(), highlight=False)
         measures = "  ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in evaluation.measures.items())
         if measures:
             self.bar.console.print(f"  {measures}", highlight=False)
@@ -90,8 +88,12 @@ class MetricsFile:
     def on_evaluate(self, step: int, evaluation: Evaluation, *, best: bool) -> None:
         """Append a line for the evaluation."""
         rounded = {name: round(value, 6) for name, value in evaluation.measures.items()}
-        named = {} if self.metric == "spearman" else {"metric": self.metric}
-        self._append({"step": step, **named, self.metric: evaluation.score, "best": best, **rounded})
+        if evaluation.score is None:
+            scored: dict[str, object] = {"metric": None}
+        else:
+            named = {} if self.metric == "spearman" else {"metric": self.metric}
+            scored = {**named, self.metric: evaluation.score}
+        self._append({"step": step, **scored, "best": best, **rounded})
 
     def _append(self, record: Mapping[str, object]) -> None:
         with disk_errors(self.file), self.file.open("a", encoding="utf-8") as stream:

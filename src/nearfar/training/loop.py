@@ -31,8 +31,8 @@ class Stream(Protocol):
 class Evaluation(NamedTuple):
     """The result of an evaluation during training."""
 
-    score: float
-    """Higher is better."""
+    score: float | None
+    """Higher is better. None where there is nothing to choose the best step by; then no step is the best."""
     measures: dict[str, float]
     """Further metrics by name."""
 
@@ -98,7 +98,7 @@ def run(
     processes = gradients.processes
     parameters = [parameter for module in modules.values() for parameter in module.parameters()]
     remaining = _remaining_batches(stream, progress, epochs)
-    if progress.start_score is None:
+    if progress.start_score is None and progress.step == 0:
         start = processes.broadcast_from_first(evaluate)
         progress.start_score = start.score
         for callback in callbacks:
@@ -133,7 +133,7 @@ def run(
             last = progress.step == total_steps
             if progress.step % evaluate_every == 0 or last:
                 found = processes.broadcast_from_first(evaluate)
-                best = progress.record(found.score)
+                best = found.score is not None and progress.record(found.score)
                 if best and processes.is_main:
                     checkpoints.save_best(modules)
                 for callback in callbacks:

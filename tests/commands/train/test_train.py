@@ -70,7 +70,13 @@ def test_a_run_writes_a_model_and_its_record(config: SclConfig, config_class: ty
     config_of_kind = config_class(**shared, learning_rate=1e-3)
     trained = train(config_of_kind)
     run = Path(config.output)
-    assert sorted(path.name for path in run.iterdir()) == ["config.toml", "metrics.jsonl", "model", "run.json"]
+    assert sorted(path.name for path in run.iterdir()) == [
+        "config.toml",
+        "metrics.jsonl",
+        "model",
+        "nearfar_seen.safetensors",
+        "run.json",
+    ]
     assert (run / "config.toml").read_text() == dump_toml(config_of_kind)
     assert trained.model == run / "model"
 

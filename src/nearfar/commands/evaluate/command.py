@@ -7,6 +7,7 @@ from typing import Any
 
 from nearfar.baselines.caching import CachedEncode
 from nearfar.baselines.named import is_baseline, parse_spec
+from nearfar.commands.evaluate.held_out import find_held_out, score_votes, warn_if_chosen_by
 from nearfar.commands.evaluate.model import OpenedModel, open_model
 from nearfar.commands.evaluate.tasks import LoadedTasks, load_tasks, named_tasks
 from nearfar.config.calls import accepts_settings
@@ -14,9 +15,11 @@ from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import suite_tasks
 from nearfar.disk import model_of_run, path_errors
 from nearfar.evaluation.results import EvaluationResult, TransferResults, check_output, provenance
+from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.sts import SimilarityEvaluation, evaluate_sts
 from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.runs.group import GROUP_FILE, runs_of
+from nearfar.runs.held_out import TASK
 from nearfar.runs.records import read_run_info
 from nearfar.types import Encode, NearfarError, Precision
 
@@ -61,7 +64,8 @@ def evaluate(
     check_device(config.device)
     check_precision(config.precision)
     precision: Precision = "fp32" if config.precision == "auto" else config.precision
-    named = named_tasks(config)
+    held_out = find_held_out(model, config)
+    named = (*named_tasks(config), *([TASK] if held_out else []))
     retrieval_settings = _retrieval_settings(config)
     file = None
     if config.output is not None:
@@ -71,7 +75,8 @@ def evaluate(
     if isinstance(model, str) and is_baseline(model):
         parse_spec(model)  # an invalid spec is reported before anything is read
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
-    tasks = load_tasks(suite, config)
+    tasks = load_tasks(suite, config, held_out)
+    warn_if_chosen_by(model, named)
     name = config.name or str(getattr(model, "__qualname__", type(model).__name__) if callable(model) else model)
     if not callable(model) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
@@ -90,6 +95,7 @@ def evaluate(
                 "seed": config.seed,
                 "training_seed": training_seed,
                 **retrieval_settings,
+                **({"held_out": {"source": held_out.source, "digest": held_out.digest}} if held_out else {}),
                 **opened.prompts,
             },
             provenance=provenance(),
@@ -100,6 +106,15 @@ def evaluate(
         config,
         progress=progress,
     )
+    if opened.seen is not None:
+        result = add_seen(
+            result,
+            opened.seen,
+            similarity=tasks.similarity,
+            tested=tasks.tested_rows(),
+            retrieval=tasks.retrieval,
+            seed=config.seed,
+        )
     if file:
         save_with_tables(result, file)
     return result
@@ -114,6 +129,7 @@ def _score(
     similarity = SimilarityEvaluation(texts=0, dim=0, averages={}, tasks={}, unavailable={})
     if tasks.similarity:
         similarity = evaluate_sts(encode, tasks.similarity, seed=config.seed, **resampling)
+    from nearfar.evaluation.neighbour_vote import PROTOCOL
     from nearfar.evaluation.retrieval import RetrievalEvaluation, evaluate_retrieval
 
     ranked = RetrievalEvaluation(texts=0, dim=None, tasks={}, unavailable={})
@@ -128,10 +144,10 @@ def _score(
             **resampling,
         )
     unavailable = {**tasks.unavailable, **similarity.unavailable, **ranked.unavailable}
-    if not tasks.transfer and not similarity.tasks and not ranked.tasks:
+    if not (tasks.transfer or tasks.votes or similarity.tasks or ranked.tasks):
         task, why = next(iter(unavailable.items()))
         raise NearfarError(f"{task}: {why}.")
-    only_similarity = not tasks.transfer and not tasks.retrieval
+    only_similarity = not (tasks.transfer or tasks.retrieval or tasks.votes)
     result = replace(
         empty,
         unavailable=unavailable,
@@ -141,8 +157,11 @@ def _score(
         dim=similarity.dim or ranked.dim,
         retrieval=ranked.tasks,
     )
+    voted = score_votes(encode, tasks.votes, resamples=config.resamples, seed=config.seed, device=opened.device)
     if not tasks.transfer:
-        return result
+        if not voted:
+            return result
+        return replace(result, transfer=TransferResults(protocol=PROTOCOL, averages={}, tasks=dict(voted)))
     from nearfar.evaluation.transfer import evaluate_transfer
 
     probed = evaluate_transfer(
@@ -156,7 +175,7 @@ def _score(
             nhid=config.nhid,
             folds=config.folds,
             averages=probed.averages,
-            tasks=probed.tasks,
+            tasks={**probed.tasks, **voted},
         ),
     )
 

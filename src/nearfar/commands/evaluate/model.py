@@ -6,8 +6,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from nearfar.baselines.named import is_baseline, is_transductive, open_baseline
+from nearfar.baselines.named import FITTED, is_baseline, is_transductive, open_baseline, parse_spec
 from nearfar.config.verbs import EvaluateConfig
+from nearfar.disk import SeenHashes, read_seen
 from nearfar.types import Encode, NearfarError, Precision
 
 
@@ -25,6 +26,8 @@ class OpenedModel(NamedTuple):
     """Whether ``encode`` is fitted, in each call, on the texts of that call."""
     device: str = "cpu"
     """The device of the model."""
+    seen: SeenHashes | None = None
+    """Hashes of what the model has seen in training; None where that is not known."""
     prompts: Mapping[str, str] = MappingProxyType({})
     """The prompts that are not empty, by the name of their setting."""
 
@@ -54,7 +57,8 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
         encode = open_baseline(
             model, per_call=True, prompt=config.prompt, bf16=bf16, seed=config.seed, progress=progress, **settings
         )
-        return OpenedModel(encode, encode, encode, config.pooling, is_transductive(model))
+        seen = _seen_of_baseline(model)
+        return OpenedModel(encode, encode, encode, config.pooling, is_transductive(model), seen=seen)
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **settings)
@@ -77,5 +81,14 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
         *of_roles,
         encoder.pooling,
         device=str(encoder.device),
+        seen=encoder.seen,
         prompts={setting: text for setting, text in used.items() if text},
     )
+
+
+def _seen_of_baseline(spec: str) -> SeenHashes | None:
+    """What the model of a baseline has seen; word vectors and the Universal Sentence Encoder have no record."""
+    from nearfar.encoder.weights import locate
+
+    parts = parse_spec(spec)
+    return read_seen(locate(parts.source)) if parts.name in ("wk", *FITTED) else None

@@ -6,12 +6,16 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from nearfar.config.verbs import EvaluateConfig
+from nearfar.data.held_out import TEST
 from nearfar.data.named_sets import PROBE_TASKS
 from nearfar.data.sts import load_task
+from nearfar.evaluation.seen import scored_rows
 from nearfar.evaluation.sts import Subsets
+from nearfar.runs.held_out import TASK
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
+    from nearfar.data.held_out import HeldOut, VoteTask
     from nearfar.data.retrieval_task import RetrievalTask
     from nearfar.data.transfer import TransferTask
 
@@ -25,8 +29,15 @@ class LoadedTasks:
     similarity: dict[str, Subsets] = field(default_factory=dict)
     transfer: "dict[str, TransferTask]" = field(default_factory=dict)
     retrieval: "dict[str, RetrievalTask]" = field(default_factory=dict)
+    votes: "dict[str, VoteTask]" = field(default_factory=dict)
+    """Held-out labelled texts."""
     unavailable: dict[str, str] = field(default_factory=dict)
     """Task of a suite -> why it cannot be loaded."""
+
+    def tested_rows(self) -> dict[str, Sequence[Sequence[str]]]:
+        """The texts of the tested rows of transfer tasks and votes."""
+        votes = {name: [(text,) for text in task.texts] for name, task in self.votes.items()}
+        return {**{name: scored_rows(task) for name, task in self.transfer.items()}, **votes}
 
     def distinct_texts(self) -> set[str]:
         """The distinct texts of all tasks."""
@@ -36,6 +47,7 @@ class LoadedTasks:
             *(text for rows in subsets for row in rows for text in row[:2]),
             *(text for rows in splits for row in rows.texts for text in row),
             *(text for task in self.retrieval.values() for text in (*task.queries, *task.documents)),
+            *(text for task in self.votes.values() for text in (*task.texts, *task.training_texts)),
         }
 
 
@@ -59,8 +71,8 @@ def named_tasks(config: EvaluateConfig) -> tuple[str, ...]:
     return tuple(found)
 
 
-def load_tasks(suite: Sequence[str], config: EvaluateConfig) -> LoadedTasks:
-    """Load the tasks of a suite and those that are named.
+def load_tasks(suite: Sequence[str], config: EvaluateConfig, held_out: "HeldOut | None" = None) -> LoadedTasks:
+    """Load the tasks of a suite and those that are named, and held-out rows.
 
     Raises:
         NearfarError: a task that is named cannot be loaded, or none of the suite.
@@ -90,9 +102,25 @@ def load_tasks(suite: Sequence[str], config: EvaluateConfig) -> LoadedTasks:
             if task in named:
                 raise
             loaded.unavailable[task] = str(error)
-    if not loaded.similarity and not loaded.transfer and not loaded.retrieval:
-        raise NearfarError(f"none of the tasks can be loaded. {next(iter(loaded.unavailable.values()))}")
+    if held_out is not None:
+        _add_held_out(loaded, held_out)
+    if not (loaded.similarity or loaded.transfer or loaded.retrieval or loaded.votes):
+        raise NearfarError(
+            f"none of the tasks can be loaded. {next(iter(loaded.unavailable.values()))}\n  Without a data folder or "
+            "the hub, evaluate on the rows that a run held out (--held-out), on your own files (--pairs, --labelled, "
+            "--retrieval), or on generated pairs (--tasks microworld)."
+        )
     return loaded
+
+
+def _add_held_out(tasks: LoadedTasks, held_out: "HeldOut") -> None:
+    """Add the test part of held-out rows to the tasks."""
+    if held_out.kind == "scored":
+        tasks.similarity[TASK] = {TASK: held_out.pairs(TEST)}
+    elif held_out.kind == "labelled":
+        tasks.votes[TASK] = held_out.vote(TEST)
+    else:
+        tasks.retrieval[TASK] = held_out.retrieval(TEST)
 
 
 def merge_splits(subsets: Subsets) -> Subsets:

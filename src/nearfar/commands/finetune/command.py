@@ -11,20 +11,22 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 
 from nearfar.commands.finetune.job import make_job, open_classifier
-from nearfar.commands.finetune.rows import fingerprints, load_task
+from nearfar.commands.finetune.rows import fingerprints, load_task, training_texts
 from nearfar.commands.finetune.scores import evaluate_test_rows
 from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.config.calls import accepts_settings
 from nearfar.data.classification import ClassificationTask
-from nearfar.disk import path_errors
+from nearfar.disk import path_errors, write_seen
 from nearfar.encoder.precision import resolve
 from nearfar.evaluation.results import EvaluationResult
+from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.runs.execute import execute, execute_in_memory, join_processes
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.precision import resolve_run_precision
 from nearfar.runs.records import read_run_info
+from nearfar.runs.seen import seen_hashes
 
 if TYPE_CHECKING:
     from nearfar.training.checkpoint import Progress
@@ -80,15 +82,25 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
         classifier = open_classifier(config, task, device=device)
         job = replace(make_job(config, task, classifier, processes=processes.size), settings=settings)
         test_results: list[EvaluationResult] = []
+        initial = classifier.seen
+
+        def save(folder: Path) -> None:
+            classifier.seen = seen_hashes(
+                config, trained=training_texts(config, task), dev=task.validation.texts, before=initial
+            )
+            classifier.save_pretrained(folder)
 
         def run_info(progress: "Progress") -> dict[str, Any]:
             result = evaluate_test_rows(config, task, classifier, validation=_validation(config, progress))
+            if classifier.seen is not None:
+                result = add_seen(result, classifier.seen, tested={task.name: task.test.texts})
             save_with_tables(result, Path(config.output) / "result.json")
+            write_seen(run_dir.path, classifier.seen)
             test_results.append(result)
             return job.run_info(progress)
 
         progress = execute(
-            config, replace(job, run_info=run_info), run_dir=run_dir, processes=processes, console=console
+            config, replace(job, save=save, run_info=run_info), run_dir=run_dir, processes=processes, console=console
         )
         return _finetune_result(progress, processes.broadcast_from_first(lambda: test_results[0]))
 

@@ -77,6 +77,13 @@ def apply_noise(config: FinetuneConfig, task: "ClassificationTask") -> "Classifi
     return replace(task, train=Split(rows, targets), sources=(*task.sources, note))
 
 
+def training_texts(config: FinetuneConfig, task: "ClassificationTask") -> list[list[tuple[str, ...]]]:
+    """The texts of the training rows, and with noise also the texts before it: the model has seen both."""
+    if config.noise == "none":
+        return [task.train.texts]
+    return [task.train.texts, load_task(replace(config, noise="none")).train.texts]
+
+
 def fingerprints(config: FinetuneConfig, task: "ClassificationTask") -> dict[str, Callable[[], str]]:
     """Functions that fingerprint the rows of each split, by the description of the split in messages."""
     noise = "" if config.noise in ("none", *NOISES) else f" with --noise {config.noise}"

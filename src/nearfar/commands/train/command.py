@@ -10,20 +10,27 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nearfar.commands.train.dev import dev_evaluation, load_dev_pairs
-from nearfar.commands.train.prepare import prepare, read_training_data
+from nearfar.commands.train.after import compare_with_start
+from nearfar.commands.train.dev import dev_evaluation
+from nearfar.commands.train.inputs import load_inputs
+from nearfar.commands.train.prepare import prepare
 from nearfar.commands.train.settings import resolve_config
 from nearfar.config import TrainConfig, dump_toml
-from nearfar.disk import path_errors
+from nearfar.disk import path_errors, write_seen
 from nearfar.runs import folder as run_folder
 from nearfar.runs.execute import Job, execute, join_processes
-from nearfar.runs.fingerprints import fingerprint_model, fingerprint_rows
+from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder
+from nearfar.runs.held_out import held_out_files
 from nearfar.runs.precision import resolve_run_precision
 from nearfar.runs.records import read_run_info
+from nearfar.runs.seen import seen_hashes
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from nearfar.evaluation.results import ComparisonResult
+    from nearfar.training.checkpoint import Progress
 
 
 @dataclass(frozen=True)
@@ -33,39 +40,49 @@ class TrainResult:
     model: Path
     """The folder of the trained model."""
     steps: int
-    start_score: float
-    """Spearman correlation on the dev set before training, in [-1, 1]."""
-    best_score: float
-    """The best Spearman correlation on the dev set; the score before training counts too."""
-    best_step: int
+    start_score: float | None
+    """Score on the dev set before training, in [-1, 1]; None without a dev set."""
+    best_score: float | None
+    """The best score on the dev set after a step, in [-1, 1]; None without a dev set."""
+    best_step: int | None
+    """The step with the best score."""
+    metric: str | None = None
+    """The name of the score: spearman, mrr@10 or accuracy; None without a dev set."""
+    dev: str | None = None
+    """The name of the dev set."""
+    comparison: "ComparisonResult | None" = None
+    """The trained model against the model it started from, on the held-out test rows; None if no rows are held out."""
 
 
 @path_errors()
 def train(
-    method: "TrainConfig | str | os.PathLike[str]",
+    method: "TrainConfig | str | os.PathLike[str] | None" = None,
     *,
     resume: bool = False,
     console: "Console | None" = None,
-    sibling_runs: Sequence[Path] = (),
     **settings: Any,
 ) -> TrainResult:
     """Train an encoder, and save the model in ``OUTPUT/model``.
 
     ::
 
-        train("scl", data="my.tsv", evaluate_on="pairs.tsv", output="runs/mine")
+        train(data="pairs.tsv", output="runs/mine")
+        train("scl", data="my.tsv", evaluate_on="scored.tsv", output="runs/mine")
         train("configs/liao-scl.toml", output="runs/liao", seed=2)
         train(SclConfig(data=("my.tsv",), output="runs/mine"))
 
     Args:
-        method: a method's name, a TOML file, or a config such as :class:`nearfar.SclConfig`.
+        method: a method's name, a TOML file, or a config such as :class:`nearfar.SclConfig`. Without one, the columns
+            of ``data`` choose the method (:mod:`nearfar.commands.train.choose`).
         resume: continue a run that was stopped or killed. It ends with bit-identical weights on the same machine with
             the same number of threads and processes; a finished run is left as it is. Data and initial model must be
             unchanged.
         console: shows progress; by default nothing is shown.
-        sibling_runs: folders of other runs, whose data and model must be the same as far as they recorded them.
         settings: settings of the method by name, as in its config class (``nearfar train METHOD --help`` lists them);
             they override those of ``method``. A single text or path may stand for a tuple of one, as in ``data``.
+
+    Without ``evaluate_on``, rows are held out (:mod:`nearfar.data.hold_out`) and written to ``OUTPUT/held_out``: the
+    dev part chooses the best step, and after training the test part compares the model with the one it started from.
 
     Started by torchrun, several processes train together, like one process with the batches of all.
 
@@ -75,6 +92,26 @@ def train(
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
     config = resolve_config(method, settings)
+    trained = train_run(config, resume=resume, console=console)
+    processes, device, console = join_processes(config, console)
+    folder = Path(config.output)
+    comparison = processes.broadcast_from_first(
+        lambda: compare_with_start(folder, [folder], config.model, device=device, progress=console.is_terminal)
+    )
+    return replace(trained, comparison=comparison)
+
+
+def train_run(
+    config: TrainConfig, *, resume: bool, console: "Console | None", sibling_runs: Sequence[Path] = ()
+) -> TrainResult:
+    """Train one run, without the comparison after training.
+
+    ``sibling_runs`` are folders of other runs, whose data and model must be the same as far as they recorded them.
+
+    Raises:
+        NearfarError: as :func:`train`.
+        nearfar.training.loop.Interrupted: as :func:`train`.
+    """
     processes, device, console = join_processes(config, console)
     with RunFolder(
         config, processes, find_differences=partial(_other_second, config), sibling_runs=sibling_runs
@@ -87,41 +124,52 @@ def train(
             return done
         settings_files = _settings_files(config)
         config = replace(config, precision=resolve_run_precision(config, run_dir, processes, device))
-        pairs = load_dev_pairs(config)
-        run_dir.verify_input(f"--evaluate-on {config.evaluate_on}", lambda: fingerprint_rows(pairs))
-        rows = read_training_data(config)
-        for what, part in rows.fingerprint_inputs(config).items():
-            run_dir.verify_input(what, partial(fingerprint_rows, *part))
+        inputs = load_inputs(config, run_dir.verify_input)
+        if inputs.held_out is not None:
+            settings_files |= held_out_files(inputs.held_out)
         run_dir.verify_input(f"--model {config.model}", lambda: fingerprint_model(config.model))
-        prepared = prepare(config, rows, processes=processes.size, device=device, console=console)
+        prepared = prepare(config, inputs.rows, processes=processes.size, device=device, console=console)
 
         def save(folder: Path) -> None:
             prepared.merge()
+            prepared.encoder.seen = seen_hashes(
+                config,
+                trained=[used for used, _ in inputs.rows.fingerprint_inputs(config).values()],
+                dev=inputs.dev_rows,
+                before=prepared.encoder.seen,
+            )
             prepared.encoder.save_pretrained(folder)
+
+        def run_info(_: "Progress") -> dict[str, Any]:
+            write_seen(run_dir.path, prepared.encoder.seen)
+            return {"dev": inputs.dev.name, "metric": inputs.dev.metric}
 
         job = Job(
             mixture=prepared.mixture,
             encoder=prepared.encoder,
             total_steps=prepared.total_steps,
-            facts=prepared.facts,
-            evaluate=dev_evaluation(prepared.encoder, pairs, config, console),
-            metric="spearman",
-            evaluated_on="the dev pairs",
+            facts=[*prepared.facts, *inputs.facts],
+            evaluate=dev_evaluation(prepared.encoder, inputs.dev, config, console),
+            metric=inputs.dev.metric or "",
+            evaluated_on=inputs.dev.shown,
             settings=settings_files,
             save=save,
-            run_info=lambda _: {"dev": config.evaluate_on},
+            run_info=run_info,
         )
         progress = execute(config, job, run_dir=run_dir, processes=processes, console=console)
     trained = TrainResult(
         Path(config.output) / "model",
         progress.step,
-        progress.start_score or 0.0,
-        progress.best_score or 0.0,
-        progress.best_step or 0,
+        progress.start_score,
+        progress.best_score,
+        progress.best_step,
+        inputs.dev.metric,
+        inputs.dev.name,
     )
-    if trained.best_score <= trained.start_score:
+    start, best = trained.start_score, trained.best_score
+    if start is not None and best is not None and best <= start:
         console.print(
-            f"Best score on {config.evaluate_on} is still the untrained encoder's. Try a lower --learning-rate.",
+            f"Best score on {inputs.dev.name} is still the untrained encoder's. Try a lower --learning-rate.",
             markup=False,
         )
     return trained
@@ -154,9 +202,10 @@ def load_train_result(config: TrainConfig) -> TrainResult:
     folder = Path(config.output)
     run_folder.refuse_other_settings(folder, config, find_differences=partial(_other_second, config))
     run_info = read_run_info(folder)
-    numbers = [run_info.get(key) or 0 for key in ("start_score", "best_score")]
-    steps, best_step = (int(run_info.get(key) or 0) for key in ("step", "best_step"))
-    return TrainResult(folder / "model", steps, float(numbers[0]), float(numbers[1]), best_step)
+    start, best = (None if run_info.get(key) is None else float(run_info[key]) for key in ("start_score", "best_score"))
+    steps, best_step = (None if run_info.get(key) is None else int(run_info[key]) for key in ("step", "best_step"))
+    metric = run_info.get("metric", "spearman")  # earlier versions have no other
+    return TrainResult(folder / "model", steps or 0, start, best, best_step, metric, run_info.get("dev"))
 
 
 def _other_second(config: TrainConfig, folder: Path) -> list[str]:

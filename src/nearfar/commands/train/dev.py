@@ -1,85 +1,156 @@
-"""The dev set of a run, and the evaluation that chooses the best step."""
+"""What chooses the best step of a run: scored pairs, held-out rows, or nothing."""
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
 
 from nearfar.config import TrainConfig
+from nearfar.data.held_out import DEV, HeldOut
 from nearfar.data.paths import as_path, is_file
-from nearfar.types import NearfarError, ScoredPair
+from nearfar.runs.held_out import TASK
+from nearfar.types import NearfarError, Precision, ScoredPair
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from rich.console import Console
 
+    from nearfar.data.retrieval_task import RetrievalTask
     from nearfar.encoder.encoder import Encoder
     from nearfar.training.loop import Evaluation
 
-
+DOCUMENTS = 2000
+"""Documents, or labelled training rows, among which dev rows are searched for during training; the table after training
+has all of them."""
+GEOMETRY_TEXTS = 1000
+"""Number of training texts whose geometry is measured where nothing is scored."""
 _DEV_PAIRS_HINT = (
     "\n  The dev set chooses the best step. Give a file with the columns score, sentence1 and sentence2 by "
     "--evaluate-on FILE, use generated pairs by --evaluate-on microworld:dev, or set NEARFAR_DATA to a folder that "
-    "holds STS-B."
+    "holds STS-B. Without --evaluate-on, rows of --data are held out."
 )
 
 
-def load_dev_pairs(config: TrainConfig) -> list[ScoredPair]:
-    """The pairs of the dev set.
+class Measured(NamedTuple):
+    """Embeddings, and a function that scores them, which is called after geometry has been measured."""
+
+    score: Callable[[], float | None]
+    """Higher is better; None where there is nothing to score."""
+    vectors: "NDArray[np.float32]"
+    """Embeddings of distinct texts [texts, dim]."""
+    positives: "tuple[NDArray[np.float32], NDArray[np.float32]] | None" = None
+    """Embeddings of the two sides of positive pairs, each [pairs, dim]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DevSet:
+    """What chooses the best step."""
+
+    name: str
+    """In messages: stsb:dev, or the held-out dev rows."""
+    shown: str
+    """In the lines of the progress display: "the dev pairs"."""
+    metric: str | None
+    """The name of the score; None where nothing is scored, so that the last weights are kept."""
+    measure: "Callable[[Encoder, Precision], Measured]"
+    rows: Sequence[ScoredPair] = ()
+    """Scored pairs, for their fingerprint."""
+    facts: list[str] = field(default_factory=list)
+    """Sentences to print before training."""
+    count: str = ""
+    """Its size, for a dry run."""
+
+
+def load_dev_pairs(spec: str) -> DevSet:
+    """The dev set of ``--evaluate-on``: scored pairs, scored by Spearman's correlation.
 
     Raises:
         NearfarError: they are missing or malformed, or no correlation is defined on them; it says how to name others.
     """
     from nearfar.data.sts import load_pairs
-    from nearfar.evaluation.correlation import undefined_reason
 
-    spec = config.evaluate_on
     try:
         pairs = load_pairs(spec)
     except NearfarError as error:
         raise NearfarError(f"--evaluate-on: {error}{'' if _is_file(spec) else _DEV_PAIRS_HINT}") from error
-    gold = [pair.score for pair in pairs]
-    texts = {text for pair in pairs for text in pair[:2]}
-    reason = undefined_reason(gold, gold) or ("all texts are equal" if len(texts) < 2 else None)
-    if reason is not None:
-        raise NearfarError(
-            f"{spec}: no correlation to choose the best step by: {reason}. Name other pairs by --evaluate-on."
-        )
-    return pairs
+    return _scored(pairs, spec, shown="the dev pairs", advice="Name other pairs by --evaluate-on.")
+
+
+def held_out_dev(held_out: HeldOut) -> DevSet:
+    """The dev part of held-out rows, with the measure that fits them.
+
+    Pairs, triplets and NLI rows: mean reciprocal rank of the positive among :data:`DOCUMENTS` documents. Labelled
+    texts: accuracy of a vote of the nearest of :data:`DOCUMENTS` training rows. Scored pairs: Spearman's correlation.
+
+    Raises:
+        NearfarError: scored pairs on which no correlation is defined.
+    """
+    name, shown = "the held-out dev rows", "the held-out rows"
+    if held_out.kind == "scored":
+        pairs = held_out.pairs(DEV)
+        return _scored(pairs, name, shown=shown, advice="Hold out more rows by --hold-out NUMBER.")
+    if held_out.kind == "labelled":
+        task = held_out.vote(DEV, training=DOCUMENTS)
+
+        def vote(encoder: "Encoder", precision: Precision) -> Measured:
+            from nearfar.evaluation.neighbour_vote import neighbour_vote
+
+            distinct = {text: place for place, text in enumerate(dict.fromkeys([*task.texts, *task.training_texts]))}
+            vectors = encoder.encode(list(distinct), precision=precision, check_finite=False)
+            texts, training = (vectors[[distinct[text] for text in side]] for side in (task.texts, task.training_texts))
+
+            def score() -> float:
+                predicted = neighbour_vote(texts, training, task.training_labels, device=str(encoder.device))
+                return sum(one == other for one, other in zip(predicted, task.labels, strict=True)) / len(predicted)
+
+            return Measured(score, vectors)
+
+        count = f"accuracy of a vote among {len(task.training_texts):,} training rows"
+        return DevSet(name=name, shown=shown, metric="accuracy", measure=vote, count=count)
+    retrieval = held_out.retrieval(DEV, documents=DOCUMENTS)
+    return DevSet(
+        name=name,
+        shown=shown,
+        metric="mrr@10",
+        measure=lambda encoder, precision: _rank(encoder, precision, retrieval),
+        count=f"MRR@10 among {len(retrieval.documents):,} documents",
+    )
+
+
+def no_dev(texts: Sequence[str], *, why: str) -> DevSet:
+    """No dev set: the last weights are kept, and only the geometry of training texts is measured."""
+    distinct = list(dict.fromkeys(texts))
+    chosen = distinct[:: -(-len(distinct) // GEOMETRY_TEXTS)]
+
+    def measure(encoder: "Encoder", precision: Precision) -> Measured:
+        return Measured(lambda: None, encoder.encode(chosen, precision=precision, check_finite=False))
+
+    fact = f"no dev set, because {why}: no step is chosen, and the weights of the last step are kept"
+    shown = f"{len(chosen):,} training texts"
+    return DevSet(name="no dev set", shown=shown, metric=None, measure=measure, facts=[fact], count="none")
 
 
 def dev_evaluation(
-    encoder: "Encoder", pairs: Sequence[ScoredPair], config: TrainConfig, console: "Console"
-) -> Callable[[], "Evaluation"]:
-    """A function that scores the encoder's current weights: Spearman in [-1, 1], and geometry.
+    encoder: "Encoder", dev: DevSet, config: TrainConfig, console: "Console"
+) -> "Callable[[], Evaluation]":
+    """A function that scores the encoder's current weights, and measures geometry.
 
     It warns once if the embeddings have collapsed.
     """
     from nearfar.evaluation.geometry_measures import collapse_warning, geometry
-    from nearfar.evaluation.sts import evaluate_sts
     from nearfar.training.loop import Evaluation
 
-    source = config.evaluate_on
-    places = {text: place for place, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair[:2]))}
-    near = 0.8 * max(pair.score for pair in pairs)
-    positives = [(places[first], places[second]) for first, second, score in pairs if score >= near]
     warned: list[str] = []
     scored_before: list[bool] = []
 
     def evaluate() -> Evaluation:
-        vectors = encoder.encode(list(places), precision=config.precision, check_finite=False)
-        scored = evaluate_sts(
-            lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
-        )
-        if source in scored.unavailable:
-            raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
-        first, second = (vectors[[pair[side] for pair in positives]] for side in (0, 1))
-        measures = geometry(vectors, (first, second) if positives else None)
+        found = dev.measure(encoder, config.precision)
+        measures = geometry(found.vectors, found.positives)
         warning = collapse_warning(measures)
         if warning and not warned:
             warned.append(warning)
             console.print(f"warning: {warning}", highlight=False, style="yellow")
-        estimate = scored.tasks[source].spearman.all
-        if estimate.score is None:
-            raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
-        return Evaluation(float(estimate.score) / 100, measures)
+        return Evaluation(found.score(), measures)
 
     def evaluate_and_explain() -> Evaluation:
         try:
@@ -92,6 +163,72 @@ def dev_evaluation(
         return found
 
     return evaluate_and_explain
+
+
+def _scored(pairs: Sequence[ScoredPair], source: str, *, shown: str, advice: str) -> DevSet:
+    """Scored pairs as a dev set. Positive pairs are those with a score of at least 0.8 of the highest."""
+    from nearfar.evaluation.correlation import undefined_reason
+
+    gold = [pair.score for pair in pairs]
+    places = {text: place for place, text in enumerate(dict.fromkeys(text for pair in pairs for text in pair[:2]))}
+    reason = undefined_reason(gold, gold) or ("all texts are equal" if len(places) < 2 else None)
+    if reason is not None:
+        raise NearfarError(f"{source}: no correlation to choose the best step by: {reason}. {advice}")
+    near = 0.8 * max(gold)
+    positives = [(places[first], places[second]) for first, second, score in pairs if score >= near]
+
+    def measure(encoder: "Encoder", precision: Precision) -> Measured:
+        from nearfar.evaluation.sts import evaluate_sts
+
+        vectors = encoder.encode(list(places), precision=precision, check_finite=False)
+
+        def score() -> float:
+            scored = evaluate_sts(
+                lambda texts: vectors[[places[text] for text in texts]], {source: {source: pairs}}, resamples=0
+            )
+            if source in scored.unavailable:
+                raise NearfarError(f"{source}: cannot be scored: {scored.unavailable[source]}.")
+            estimate = scored.tasks[source].spearman.all
+            if estimate.score is None:
+                raise NearfarError(f"{source}: no correlation to choose the best step by: {estimate.reason}.")
+            return float(estimate.score) / 100
+
+        first, second = (vectors[[pair[side] for pair in positives]] for side in (0, 1))
+        return Measured(score, vectors, (first, second) if positives else None)
+
+    return DevSet(
+        name=source, shown=shown, metric="spearman", measure=measure, rows=pairs, count=f"{len(pairs):,} pairs"
+    )
+
+
+def _rank(encoder: "Encoder", precision: Precision, task: "RetrievalTask") -> Measured:
+    import numpy as np
+
+    from nearfar.evaluation.retrieval import evaluate_retrieval
+
+    queries = encoder.encode_query(task.queries, precision=precision, check_finite=False)
+    documents = encoder.encode_document(task.documents, precision=precision, check_finite=False)
+    query_places = {text: place for place, text in enumerate(task.queries)}
+    document_places = {text: place for place, text in enumerate(task.documents)}
+
+    def score() -> float:
+        scored = evaluate_retrieval(
+            lambda texts: queries[[query_places[text] for text in texts]],
+            lambda texts: documents[[document_places[text] for text in texts]],
+            {TASK: task},
+            resamples=0,
+            device=str(encoder.device),
+        )
+        if TASK in scored.unavailable:
+            raise NearfarError(f"the held-out rows cannot be scored: {scored.unavailable[TASK]}.")
+        found = scored.tasks[TASK].measures["mrr@10"].score
+        assert found is not None
+        return found / 100
+
+    rows = [(query, next(iter(grades))) for query, grades in enumerate(task.relevant)]
+    positives = (queries[[query for query, _ in rows]], documents[[document for _, document in rows]])
+    others = [place for text, place in query_places.items() if text not in document_places]
+    return Measured(score, np.concatenate([documents, queries[others]]), positives)
 
 
 def _is_file(spec: str) -> bool:

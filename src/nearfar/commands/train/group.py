@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nearfar.commands.train.command import TrainResult, check_folder, load_train_result, train
+from nearfar.commands.train.after import compare_with_start
+from nearfar.commands.train.command import TrainResult, check_folder, load_train_result, train_run
 from nearfar.config import TrainConfig
 from nearfar.disk import LOCK, folder_lock, path_errors
-from nearfar.evaluation.results import GroupResult, ScoreSummary
+from nearfar.evaluation.results import ComparisonResult, GroupResult, ScoreSummary
 from nearfar.runs.execute import join_processes
 from nearfar.runs.folder import is_empty
 from nearfar.runs.group import GROUP_FILE, is_run_name
@@ -27,14 +28,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Group:
-    """The results of a group; scores are Spearman correlations on the dev set, in [-1, 1]."""
+    """The results of a group; scores are on the dev set, in [-1, 1]."""
 
     runs: dict[int, TrainResult]
     """Results by seed."""
-    start: ScoreSummary
-    """Scores before training."""
-    best: ScoreSummary
-    """Best scores."""
+    start: ScoreSummary | None
+    """Scores before training; None without a dev set."""
+    best: ScoreSummary | None
+    """Best scores; None without a dev set."""
+    comparison: ComparisonResult | None = None
+    """All runs against the model they started from, on the held-out test rows; None if no rows are held out."""
 
 
 @path_errors()
@@ -67,7 +70,7 @@ def train_group(
         NearfarError: as :func:`nearfar.train`; the folder is not free or in use, before anything is trained.
         nearfar.training.loop.Interrupted: after Ctrl-C, with everything saved.
     """
-    processes, _, main_console = join_processes(config, console)
+    processes, device, main_console = join_processes(config, console)
     folder = Path(config.output)
     configs = _configs(config, seeds)
     with ExitStack() as locks:
@@ -81,18 +84,22 @@ def train_group(
             runs[seed] = (
                 processes.broadcast_from_first(lambda one=one: load_train_result(one))  # type: ignore[misc]
                 if done
-                else train(one, resume=states[seed] == "unfinished", console=console, sibling_runs=others)
+                else train_run(one, resume=states[seed] == "unfinished", console=console, sibling_runs=others)
             )
+        start, best = (
+            [score for run in runs.values() if (score := getattr(run, name)) is not None]
+            for name in ("start_score", "best_score")
+        )
         group = Group(
             runs,
-            ScoreSummary.from_values([run.start_score for run in runs.values()]),
-            ScoreSummary.from_values([run.best_score for run in runs.values()]),
+            ScoreSummary.from_values(start) if start else None,
+            ScoreSummary.from_values(best) if best else None,
         )
         result = GroupResult(
-            dev=config.evaluate_on,
+            dev=next(iter(runs.values())).dev,
             seeds=list(seeds),
             runs=[Path(one.output).name for one in configs.values()],
-            best_scores=[run.best_score for run in runs.values()],
+            best_scores=best,
             start=group.start,
             best=group.best,
         )
@@ -101,7 +108,11 @@ def train_group(
             main_console.print(
                 f"{folder}: this group is already finished; nothing to do.", markup=False, highlight=False
             )
-    return group
+        folders = [Path(one.output) for one in configs.values()]
+        comparison = processes.broadcast_from_first(
+            lambda: compare_with_start(folder, folders, config.model, device=device, progress=main_console.is_terminal)
+        )
+    return replace(group, comparison=comparison)
 
 
 def _configs(config: TrainConfig, seeds: Sequence[int]) -> dict[int, TrainConfig]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.commands.train.command import check_folder
-from nearfar.commands.train.dev import load_dev_pairs
+from nearfar.commands.train.inputs import load_inputs
 from nearfar.commands.train.prepare import prepare
 from nearfar.config import TrainConfig
 from nearfar.runs.precision import recorded_run_precision
@@ -37,7 +37,7 @@ class Plan:
     batches: list[list[str]]
     """The first three batches in words: anchors, positives, negatives."""
     dev: str
-    """The dev set and its number of pairs."""
+    """The dev set and its size."""
 
 
 def plan(
@@ -55,8 +55,8 @@ def plan(
 
     if check_folder(config, resume=resume) == "unfinished":
         recorded_run_precision(Path(config.output), config.device)
-    dev = load_dev_pairs(config)
-    run = prepare(config, console=console)
+    inputs = load_inputs(config)
+    run = prepare(config, inputs.rows, console=console)
     first = [parts for _, parts in zip(range(3), run.mixture.epoch(0), strict=False)]
     parameters = list(run.encoder.parameters())
     trained = [p for module in (run.encoder, *run.mixture.heads) for p in module.parameters() if p.requires_grad]
@@ -68,7 +68,7 @@ def plan(
     tokens = max(_tokens(method, batch, config) for parts in first for method, batch, _ in parts)
     numbers = sum(p.numel() for p in parameters)
     return Plan(
-        facts=run.facts,
+        facts=[*run.facts, *inputs.facts],
         sentences=len(run.texts.tokens),
         tokens=len(run.texts.tokens.flat),
         steps=run.total_steps,
@@ -76,7 +76,7 @@ def plan(
         trained=sum(p.numel() for p in trained),
         memory_gib=(4 * numbers + 12 * sum(p.numel() for p in trained) + tokens * kept) / 2**30,
         batches=[describe_parts(parts, anchors=anchors) for parts in first],
-        dev=f"dev pairs: {config.evaluate_on}: {len(dev):,} pairs",
+        dev=f"dev set: {inputs.dev.name}: {inputs.dev.count}",
     )
 
 

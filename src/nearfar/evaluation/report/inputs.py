@@ -17,6 +17,7 @@ from nearfar.evaluation.results import (
     TrainingRecord,
     TrainingStep,
 )
+from nearfar.types import metric_title
 
 
 class EvaluatedModel(NamedTuple):
@@ -58,19 +59,19 @@ class TrainingRun(NamedTuple):
     def dev(self) -> str:
         """The name of the dev set."""
         task = self.settings.get("task")
-        named = self.settings.get("evaluate_on") or (task and f"{task}, validation") or "dev pairs without a name"
+        named = self.settings.get("evaluate_on") or (task and f"{task}, validation") or "held-out rows"
         return str((self.record.dev if self.record else None) or named)
 
     @property
     def metric(self) -> str:
         """The metric of dev scores."""
         named = self.evaluations[0].metric if self.evaluations else self.record.metric if self.record else None
-        return (named or "spearman").capitalize()
+        return metric_title(named or "spearman")
 
     def scores(self) -> list[tuple[float, float]]:
         """Step and score x 100 of each evaluation."""
         if self.evaluations:
-            return [(line.step, 100 * line.score) for line in self.evaluations]
+            return [(line.step, 100 * line.score) for line in self.evaluations if line.score is not None]
         return [(step, 100 * score) for step, score in (self.record.history if self.record else [])]
 
 

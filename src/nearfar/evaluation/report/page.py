@@ -7,6 +7,7 @@ from nearfar.evaluation.report.geometry import geometry_blocks
 from nearfar.evaluation.report.inputs import ReportInputs
 from nearfar.evaluation.report.retrieval import retrieval
 from nearfar.evaluation.report.scores import indices_by_protocol, similarity, transfer
+from nearfar.evaluation.report.seen import seen_in_training
 from nearfar.evaluation.report.settings import settings
 from nearfar.evaluation.report.significance import AnyComparison, SignificanceLookup
 from nearfar.evaluation.report.summary import summary
@@ -43,6 +44,7 @@ def compose(
         short = len(missing) <= MAX_MISSING_SHOWN
         listed = BulletList(missing) if short else Details(f"All {len(missing)} items", [BulletList(missing)])
         top.append(Section("What is missing", [listed]))
+    top += seen_in_training(inputs.sides)
     tuned = {protocol for protocol, *_ in indices_by_protocol(inputs.sides)} == {"finetune"}
     sections = {
         "Summary": top,

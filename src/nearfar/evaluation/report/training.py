@@ -53,7 +53,7 @@ def training(runs: Sequence[TrainingRun]) -> list[Block]:
         found = [(run, *points(run)) for run in chosen]
         return [Line(run.name, x, y, colours[run.group_name], outcome(run).best_step) for run, x, y in found if len(x)]
 
-    devs = list(dict.fromkeys((run.metric, run.dev) for run in runs))
+    devs = list(dict.fromkeys((run.metric, run.dev) for run in runs if run.scores()))
     dev_charts = [
         Chart(
             f"{metric} × 100 on {dev}",
@@ -93,9 +93,9 @@ def _table(runs: Sequence[TrainingRun], group_names: Sequence[str]) -> Table:
             which = f"all {len(found)}" if len(found) == len(members) else f"the {len(found)} finished"
             spreads = [_spread([one[place] for one in found]) for place in (0, 1)]
             rows.append([f"{group_name}, {which}", *[""] * 4, *spreads, *[""] * 3])
-    devs = dict.fromkeys(f"{run.metric} × 100 on {run.dev}" for run in runs)
+    devs = dict.fromkeys(f"{run.metric} × 100 on {run.dev}" for run in runs if run.scores())
     notes = [
-        f"before and best: {', or '.join(devs)}.",
+        *([f"before and best: {', or '.join(devs)}."] * bool(devs)),
         *(
             ["Rows of several runs: mean ± standard deviation over the finished runs, which differ only in the seed."]
             * bool(spread)

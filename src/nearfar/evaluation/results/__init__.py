@@ -52,6 +52,7 @@ from nearfar.evaluation.results.geometry import (
     PlottedTexts,
 )
 from nearfar.evaluation.results.retrieval import RetrievalScores
+from nearfar.evaluation.results.seen import SeenShares, UnseenScores
 from nearfar.evaluation.results.similarity import (
     AggregateEstimates,
     SimilarityAverage,
@@ -94,6 +95,7 @@ __all__ = [
     "RetrievalScores",
     "ScoreSummary",
     "SeedTest",
+    "SeenShares",
     "SettingSummary",
     "SimilarityAverage",
     "SimilarityScores",
@@ -106,6 +108,7 @@ __all__ = [
     "TransferAverage",
     "TransferResults",
     "TransferScores",
+    "UnseenScores",
     "VariantDifference",
     "VariantSummary",
     "check_output",

@@ -12,6 +12,7 @@ from typing import ClassVar, Literal
 from nearfar.evaluation.results.base import Result
 from nearfar.evaluation.results.environment import Provenance
 from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.evaluation.results.seen import SeenShares
 
 _AVERAGES = ("overall", "overall_transfer", "overall_retrieval")
 
@@ -26,6 +27,8 @@ class ComparedSide(Record):
     sources: list[str] = field(default_factory=list)
     """The file or model of each run."""
     training_seeds: list[int | None] = field(default_factory=list)
+    seen: dict[str, SeenShares] | None = field(default=None, metadata=OMITTED)
+    """What the side has seen of each compared task in training, for several runs the mean; tasks where it is known."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from nearfar.evaluation.results.base import Estimate, Result
 from nearfar.evaluation.results.environment import Provenance
 from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
 from nearfar.evaluation.results.retrieval import RetrievalScores
+from nearfar.evaluation.results.seen import SeenShares
 from nearfar.evaluation.results.similarity import SimilarityAverage, SimilarityScores
 
 
@@ -54,6 +55,8 @@ class ClassificationScores(Record):
     dev_matthews: float | None = field(default=None, metadata=OMITTED)
     digest: str
     """Fingerprint of all texts and labels in order."""
+    seen: SeenShares | None = field(default=None, metadata=OMITTED)
+    """What of the tested rows the model has seen in training, where that is known."""
 
     @property
     def main(self) -> Estimate:
@@ -95,6 +98,8 @@ class RelatednessScores(Record):
     predicted_e6: list[float] = field(default_factory=list)
     """Predictions in millionths, whole numbers."""
     digest: str
+    seen: SeenShares | None = field(default=None, metadata=OMITTED)
+    """What of the tested pairs the model has seen in training, where that is known."""
 
     @property
     def main(self) -> Estimate:

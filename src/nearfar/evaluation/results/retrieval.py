@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from nearfar.evaluation.results.base import Estimate
-from nearfar.evaluation.results.record import InvalidValueError, Record
+from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.evaluation.results.seen import SeenShares
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +27,8 @@ class RetrievalScores(Record):
     """Measure -> its value for each query in order, 0 to 1, rounded to six decimals."""
     digest: str
     """Fingerprint of queries, documents and relevance; equal digests make two files comparable query by query."""
+    seen: SeenShares | None = field(default=None, metadata=OMITTED)
+    """What of the queries and their relevant documents the model has seen in training, where that is known."""
 
     @property
     def compared(self) -> Estimate:

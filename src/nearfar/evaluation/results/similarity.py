@@ -1,10 +1,11 @@
 """Scores on similarity tasks, with the cosines that a paired test needs."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from nearfar.evaluation.results.base import Estimate
-from nearfar.evaluation.results.record import InvalidValueError, Record
+from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
+from nearfar.evaluation.results.seen import SeenShares, UnseenScores
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,10 @@ class SimilarityScores(Record):
     spearman: AggregateEstimates
     pearson: AggregateEstimates
     subsets: dict[str, SubsetScores]
+    seen: SeenShares | None = field(default=None, metadata=OMITTED)
+    """What of the task the model has seen in training, where that is known."""
+    unseen: UnseenScores | None = field(default=None, metadata=OMITTED)
+    """Scores without the pairs that the model has seen, where it has seen some."""
 
     @property
     def size(self) -> int:

@@ -59,8 +59,9 @@ class DevEvaluation(Record):
     """
 
     step: int
-    metric: str
-    score: float
+    metric: str | None
+    """None where there is nothing to score, only geometry."""
+    score: float | None
     """In [-1, 1]."""
     measures: dict[str, Any] = field(default_factory=dict)
     """Other numbers of the line, such as ``uniformity``."""
@@ -82,6 +83,10 @@ class DevEvaluation(Record):
         measures = {key: value for key, value in line.items() if key not in known}
         content = {"metric": metric, "score": score, "measures": measures}
         return cls.from_dict({"step": line["step"], **content} if "step" in line else content, source=source)
+
+    def problem(self) -> InvalidValueError | None:
+        """A metric without a score."""
+        return InvalidValueError("is not a number", "score") if self.metric is not None and self.score is None else None
 
 
 def is_dev_evaluation(line: object) -> bool:

@@ -16,6 +16,7 @@ from nearfar.evaluation.results import (
     TaskTest,
 )
 from nearfar.evaluation.tables.grid import Grid, format_score, markdown_page, rich_table
+from nearfar.evaluation.tables.seen import comparison_notes
 
 _AVERAGES = {"overall": "average", "overall_transfer": "average accuracy", "overall_retrieval": "average retrieval"}
 _UNITS = {"similarity": "pairs", "relatedness": "pairs", "classification": "rows", "retrieval": "queries"}
@@ -75,6 +76,7 @@ def pairwise_grid(result: PairwiseResult) -> Grid:
         "* the best; = not significantly different from it: p, corrected (Holm) over tasks and pairs of sides, is "
         f"{config.level} or more. All pairs of sides use the same resamples.",
         *(f"{name}: mean over {', '.join(average.tasks)}." for name, average in averages.items()),
+        *comparison_notes([side.name for side in result.sides], result.sides),
         *_not_compared(result),
     ]
     title = _scores(first.tasks, config)
@@ -176,7 +178,8 @@ def _comparison_notes(comparison: ComparisonResult, *, seeds: bool) -> list[str]
         )
     rows: dict[str, PairedTest] = {**tasks, **averages}
     notes += [f"{name}: {row.reason}." for name, row in rows.items() if row.reason is not None]
-    return [*notes, *_not_compared(comparison)]
+    seen = comparison_notes(["first", "second"], comparison.sides)
+    return [*notes, *seen, *_not_compared(comparison)]
 
 
 def _seed_tests(row: TaskTest) -> list[str]:

@@ -15,6 +15,7 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.tables.grid import Grid, format_estimate, markdown_page, rich_table
 from nearfar.evaluation.tables.retrieval import file_grid, screen_grid
+from nearfar.evaluation.tables.seen import seen_grids
 
 _TITLES = {"spearman": "Spearman", "pearson": "Pearson"}
 
@@ -81,7 +82,7 @@ def _evaluation_grids(
         notes.append("Fitted on the texts of each task, without their scores (transductive).")
     if not grids:
         return []
-    return [*grids[:-1], grids[-1]._replace(notes=[*grids[-1].notes, *notes])]
+    return [*grids[:-1], grids[-1]._replace(notes=[*grids[-1].notes, *notes]), *seen_grids([result])]
 
 
 def _similarity_grid(result: EvaluationResult, metric: str, *, subsets: bool) -> Grid:

@@ -1,0 +1,82 @@
+"""After training: the trained model against the one it started from, on the held-out test rows."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from nearfar.disk import path_errors
+from nearfar.evaluation.comparison import compare_runs
+from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.results import ComparisonResult
+from nearfar.evaluation.tables.files import save_with_tables
+from nearfar.evaluation.tables.grid import Grid, format_score
+from nearfar.runs.held_out import COMPARISON, TASK, has_held_out
+from nearfar.runs.records import HELD_OUT
+from nearfar.types import metric_title
+
+RESAMPLES = 10_000
+
+
+@path_errors()
+def compare_with_start(
+    folder: Path, runs: Sequence[Path], model: str, *, device: str | None = None, progress: bool = False
+) -> ComparisonResult | None:
+    """Compare the finished ``runs`` with ``model``, and write ``held_out/before-after.json`` in ``folder``.
+
+    The file is read where it exists. None if the runs hold out no rows.
+
+    Raises:
+        NearfarError: a model cannot be evaluated, or the file cannot be written.
+    """
+    if not has_held_out(runs[0]):
+        return None
+    file = folder / HELD_OUT / COMPARISON
+    if file.is_file():
+        return ComparisonResult.load(file)
+
+    from nearfar.commands.evaluate.command import evaluate
+
+    trained, start = (
+        [
+            EvaluationRun(
+                str(one), evaluate(one, held_out_of=str(runs[0]), resamples=0, device=device, progress=progress)
+            )
+            for one in side
+        ]
+        for side in (runs, [model])
+    )
+    result = compare_runs(trained, start, tasks=[TASK], resamples=RESAMPLES)
+    result = replace(result, overall=None, overall_transfer=None, overall_retrieval=None)  # of one task
+    file.parent.mkdir(exist_ok=True)
+    save_with_tables(result, file)
+    return result
+
+
+def before_after(result: ComparisonResult, metric: str) -> Grid:
+    """The table that training ends with: scores on the held-out test rows before and after."""
+    row = result.tasks[TASK]
+    title = f"{metric_title(metric)} x 100 on {row.pairs:,} held-out test rows"
+    difference, p = "undefined", ""
+    if row.difference is not None:
+        difference, p = f"{row.difference:+.2f} [{row.low:+.2f}, {row.high:+.2f}]", f"{row.p:.4f}"
+    found = "not significant" if not row.separable else "better" if (row.difference or 0) > 0 else "worse"
+    header = ["before", "after", "after - before [95%]", "p", "trained model"]
+    note = "Rows that were neither trained on nor used to choose the step. Interval: paired bootstrap"
+    if row.test:
+        note += f"; p: {row.test}"
+    return Grid(
+        title, header, [[[format_score(row.second), format_score(row.first), difference, p, found]]], [f"{note}."]
+    )
+
+
+def next_commands(folder: Path, runs: Sequence[Path], model: str, *, held_out: bool) -> list[str]:
+    """Commands to go on with after training, one for each line."""
+    import shlex
+
+    trained = runs[0] / "model"
+    lines = [
+        ["nearfar", "compare", str(folder), model, *(["--held-out"] if held_out else ["--tasks", "FILE"])],
+        ["nearfar", "search", "--model", str(trained), "--input", "FILE", "QUERY"],
+        ["nearfar", "encode", str(trained), "--input", "FILE", "--output", "vectors.npy"],
+    ]
+    return [f"  {shlex.join(line)}" for line in lines]

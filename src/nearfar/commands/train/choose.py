@@ -1,0 +1,194 @@
+"""Which method trains on rows: the recommended one for what their columns say they are."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from nearfar.data.catalog import find
+from nearfar.data.column_names import column_names
+from nearfar.data.files import is_plain_text
+from nearfar.data.named_sets import CATALOG
+from nearfar.types import NearfarError
+
+PAIR_COLUMNS = (
+    ("anchor", "positive"),
+    ("query", "positive"),
+    ("query", "document"),
+    ("question", "answer"),
+    ("sent0", "sent1"),
+)
+"""Names of the columns of pairs."""
+NEGATIVE_COLUMNS = ("negative", "hard_neg")
+"""Names of the column of hard negatives, which makes triplets of pairs."""
+
+
+class RowKind(NamedTuple):
+    """A kind of rows, and the method that is recommended for it."""
+
+    name: str
+    columns: tuple[str, ...]
+    """Names of its columns, of pairs the first ones."""
+    settings: tuple[str, ...]
+    """The settings that name other columns."""
+    method: str
+    why: str
+    values: Mapping[str, Any] = {}
+    """Settings of the method that are not its defaults."""
+
+
+PAIRS = RowKind(
+    "pairs",
+    ("anchor", "positive"),
+    ("anchor_column", "positive_column", "negative_column"),
+    "info-nce",
+    "the other rows of a batch are negatives",
+)
+NLI = RowKind(
+    "NLI rows",
+    ("premise", "hypothesis", "label"),
+    ("premise_column", "hypothesis_column", "label_column"),
+    "scl",
+    "with --hard-negatives contradiction, the best setting in docs/fast-quality.md",
+    {"hard_negatives": "contradiction"},
+)
+LABELLED = RowKind(
+    "labelled texts",
+    ("text", "label"),
+    ("text_column", "label_column"),
+    "supcon-text",
+    "texts of one label are positives of each other",
+)
+SCORED = RowKind(
+    "scored pairs",
+    ("sentence1", "sentence2", "score"),
+    ("first_column", "second_column", "score_column"),
+    "regression",
+    "cosines are fitted to the scores",
+)
+SENTENCES = RowKind(
+    "sentences",
+    ("text",),
+    ("text_column",),
+    "sg-opt1",
+    "the best method for sentences alone in docs/methods-compared.md",
+)
+KINDS = (PAIRS, NLI, LABELLED, SCORED, SENTENCES)
+COLUMN_SETTINGS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.settings))
+"""Settings that name columns."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method, and the settings with which it reads the rows."""
+
+    kind: RowKind
+    values: dict[str, Any] = field(default_factory=dict)
+    """Settings that are not the method's defaults."""
+    columns: tuple[str, ...] = ()
+    """The columns that are read; empty for text files and named sets with columns of their own."""
+
+    @property
+    def method(self) -> str:
+        """The method's name."""
+        return self.kind.method
+
+    def explain(self) -> str:
+        """Which rows were found, which method was chosen, why, and how to choose another one."""
+        rows = "triplets" if len(self.columns) == 3 and self.kind is PAIRS else self.kind.name
+        columns = f" (columns {', '.join(self.columns)})" if self.columns else ""
+        return (
+            f"{rows}{columns}: training by {self.method}, the recommended method ({self.kind.why}). "
+            "Another one: nearfar train METHOD --data ..."
+        )
+
+
+def choose_method(specs: Sequence[str], settings: Mapping[str, Any] | None = None) -> Choice:
+    """The recommended method for the rows of ``specs``, by their columns.
+
+    Args:
+        specs: files or named data sets, all of one kind.
+        settings: settings that the user gave; those that name columns say what the rows are.
+
+    Raises:
+        NearfarError: no data, data that cannot be opened, columns that say nothing or several things, or data of
+            several kinds.
+    """
+    if not specs:
+        raise NearfarError("name your rows by --data FILE, or a method first: nearfar train METHOD --output RUN")
+    given = {name: value for name, value in (settings or {}).items() if name in COLUMN_SETTINGS and value is not None}
+    choices = [_choose(spec, given) for spec in specs]
+    for spec, choice in zip(specs, choices, strict=True):
+        if choice != choices[0]:
+            raise NearfarError(
+                f"--data: {specs[0]} has {_describe(choices[0])}, but {spec} has {_describe(choice)}. Files that are "
+                "trained on together must be of one kind; name the method for another reading."
+            )
+    return choices[0]
+
+
+def _choose(spec: str, given: Mapping[str, Any]) -> Choice:
+    name = spec.partition(":")[0]
+    named = CATALOG.get(name)
+    if named is not None and named.captions_by:
+        return Choice(PAIRS)
+    if name == "microworld":
+        return Choice(NLI, dict(NLI.values))
+    if name == "stsb-text":
+        return Choice(SENTENCES)
+    if named is not None and named.scale is not None:
+        return Choice(SCORED, columns=SCORED.columns)
+    table = find(spec)[0].table
+    if isinstance(table.data, Path) and is_plain_text(table.data):
+        return Choice(SENTENCES)
+    columns = column_names(table)
+    found = [choice for kind in KINDS if (choice := _match(kind, columns, given)) is not None]
+    if len(found) == 1:
+        return found[0]
+    shown = ", ".join(columns[:20]) + (", ..." if len(columns) > 20 else "")
+    if found:
+        several = " or ".join(_describe(choice) for choice in found)
+        raise NearfarError(f"{spec}: its columns ({shown}) can be {several}. {_advice()}")
+    raise NearfarError(f"{spec}: its columns ({shown}) do not say what the rows are. {_advice()}")
+
+
+def _match(kind: RowKind, columns: Sequence[str], given: Mapping[str, Any]) -> Choice | None:
+    """The choice for a kind of rows, if the columns are there; None if not, or if ``given`` names columns of others."""
+    if not given.keys() <= set(kind.settings):
+        return None
+    values = {**kind.values, **given}
+    if kind is SENTENCES:
+        column = given.get("text_column", columns[0] if len(columns) == 1 else None)
+        return Choice(kind, {**values, "text_column": column}, (column,)) if column in columns else None
+    if kind is not PAIRS:
+        names = tuple(given.get(setting, name) for setting, name in zip(kind.settings, kind.columns, strict=True))
+        return Choice(kind, values, names) if set(names) <= set(columns) else None
+    pairs = {
+        (given.get("anchor_column", anchor), given.get("positive_column", positive))
+        for anchor, positive in PAIR_COLUMNS
+    }
+    pairs = {pair for pair in pairs if set(pair) <= set(columns) and len(set(pair)) == 2}
+    if len(pairs) != 1:
+        return None
+    anchor, positive = pairs.pop()
+    names = (anchor, positive)
+    values |= {"anchor_column": anchor, "positive_column": positive}
+    negative = given.get("negative_column", next((name for name in NEGATIVE_COLUMNS if name in columns), None))
+    if negative is not None:
+        values["negative_column"], names = negative, (*names, negative)
+    return Choice(kind, values, names) if set(names) <= set(columns) else None
+
+
+def _describe(choice: Choice) -> str:
+    return f"{choice.kind.name} ({', '.join(choice.columns)})" if choice.columns else choice.kind.name
+
+
+def _advice() -> str:
+    """How to say what the rows are."""
+    ways = [f"{_flags(kind)} ({kind.name}, {kind.method})" for kind in KINDS]
+    return f"Name the method, as in nearfar train {PAIRS.method} ..., or the columns: {'; or '.join(ways)}."
+
+
+def _flags(kind: RowKind) -> str:
+    names = [f"--{name.replace('_', '-')}" for name in kind.settings if name != "negative_column"]
+    return " ".join(names)

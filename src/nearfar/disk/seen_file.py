@@ -1,0 +1,86 @@
+"""The file in which a model folder keeps the hashes of the texts and pairs that made the model.
+
+Four tensors of sorted, distinct 64-bit hashes (:mod:`nearfar.data.fingerprints`): ``trained_texts`` and
+``trained_pairs`` of the training rows, ``chosen_texts`` and ``chosen_pairs`` of the dev rows that chose the step.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from nearfar.disk.writing import disk_errors, write_bytes
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SEEN_FILE = "nearfar_seen.safetensors"
+_VERSION = {"format": "nearfar-seen", "version": "1"}
+
+
+class SeenHashes(NamedTuple):
+    """Hashes of what a model has seen; each array is sorted and distinct, uint64."""
+
+    trained_texts: "NDArray[np.uint64]"
+    trained_pairs: "NDArray[np.uint64]"
+    chosen_texts: "NDArray[np.uint64]"
+    """Of the dev set that chose the step."""
+    chosen_pairs: "NDArray[np.uint64]"
+
+    def union(self, other: "SeenHashes") -> "SeenHashes":
+        """The hashes of both."""
+        import numpy as np
+
+        return SeenHashes(*(np.union1d(mine, others) for mine, others in zip(self, other, strict=True)))
+
+
+def read_seen(folder: Path) -> SeenHashes | None:
+    """The hashes in a model folder or run folder; None if it has no such file.
+
+    Raises:
+        NearfarError: the file is damaged, cannot be read, or is of a newer version.
+    """
+    import numpy as np
+    from safetensors import SafetensorError, safe_open
+
+    file = folder / SEEN_FILE
+    if not file.exists():
+        return None
+    otherwise = "Restore it; or remove it, and nobody can say any more which texts the model was trained on."
+    try:
+        if not file.is_file():  # opening a pipe would wait for its writer
+            raise NearfarError(f"{file}: is not a regular file.")
+        file.open("rb").close()  # an unreadable file raises an OSError here, a damaged one a SafetensorError below
+        with safe_open(file, framework="numpy") as tensors:
+            metadata = tensors.metadata() or {}
+            found = {name: tensors.get_tensor(name) for name in tensors.keys()}  # noqa: SIM118, not a dict
+    except OSError as error:
+        raise NearfarError(f"{file}: cannot be read ({error.strerror or error}).") from error
+    except (SafetensorError, TypeError, KeyError, AttributeError) as error:  # the last three: an unknown dtype
+        raise NearfarError(f"{file}: is damaged ({error}). {otherwise}") from error
+    if metadata.get("format") == _VERSION["format"] and metadata.get("version") != _VERSION["version"]:
+        raise NearfarError(
+            f"{file}: has the version {metadata.get('version')}; this nearfar reads version 1. Update it."
+        )
+    if metadata != _VERSION or found.keys() != set(SeenHashes._fields):
+        raise NearfarError(f"{file}: is damaged: it must hold {', '.join(SeenHashes._fields)}. {otherwise}")
+    for name, hashes in found.items():
+        if hashes.dtype != np.uint64 or hashes.ndim != 1 or not (hashes[:-1] < hashes[1:]).all():
+            raise NearfarError(f"{file}: is damaged: {name} does not hold sorted 64-bit hashes. {otherwise}")
+    return SeenHashes(**found)
+
+
+def write_seen(folder: Path, seen: SeenHashes | None) -> None:
+    """Write the hashes into a model folder or run folder, atomically; None removes the file.
+
+    Raises:
+        NearfarError: the disk is full or cannot be written.
+    """
+    from safetensors.numpy import save
+
+    file = folder / SEEN_FILE
+    if seen is None:
+        with disk_errors(file):
+            file.unlink(missing_ok=True)
+        return
+    write_bytes(file, save(seen._asdict(), metadata=_VERSION))

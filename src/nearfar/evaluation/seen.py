@@ -1,0 +1,146 @@
+"""Which share of a task a model has seen in training, and its score on the pairs that it has not seen."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.data.fingerprints import Hashes, RowHashes, row_hashes
+from nearfar.data.retrieval_task import RetrievalTask
+from nearfar.data.transfer import TransferTask
+from nearfar.disk import SeenHashes
+from nearfar.evaluation.correlation import (
+    bootstrap_scores,
+    check_resampling,
+    scores,
+    undefined_reason,
+    weighted_spearman,
+)
+from nearfar.evaluation.results import Estimate, EvaluationResult, SeenShares, SimilarityScores, UnseenScores
+from nearfar.evaluation.statistics import percentile_interval
+from nearfar.evaluation.sts import Subsets
+
+MIN_UNSEEN_PAIRS = 50
+"""Smallest number of unseen pairs that a score is computed on."""
+
+
+def seen_shares(seen: SeenHashes, rows: RowHashes) -> SeenShares:
+    """The shares of a task's pairs and distinct texts that are among the hashes of a model."""
+    pairs, chosen_pairs = _shares(rows.pairs, seen.trained_pairs, seen.chosen_pairs)
+    texts, chosen_texts = _shares(rows.texts, seen.trained_texts, seen.chosen_texts)
+    known, chosen = (rows.pairs, seen.chosen_pairs) if len(rows.pairs) else (rows.texts, seen.chosen_texts)
+    return SeenShares(
+        pairs=pairs if len(rows.pairs) else None,
+        texts=texts,
+        chosen_pairs=chosen_pairs if len(rows.pairs) else None,
+        chosen_texts=chosen_texts,
+        dev=True if len(known) and np.isin(known, chosen).all() else None,
+    )
+
+
+def _shares(rows: Hashes, trained: Hashes, chosen: Hashes) -> tuple[float, float]:
+    """The share of ``rows`` in either, and the share in ``chosen`` alone."""
+    if not len(rows):
+        return 0.0, 0.0
+    in_training = np.isin(rows, trained)
+    only_chosen = np.isin(rows, chosen) & ~in_training
+    return round(float(np.mean(in_training | only_chosen)), 6), round(float(np.mean(only_chosen)), 6)
+
+
+def unseen_scores(
+    task: str, scored: SimilarityScores, seen_pairs: NDArray[np.bool_], *, resamples: int = 1000, seed: int = 0
+) -> UnseenScores:
+    """Spearman over the pairs that are not seen, all subsets together, with its bootstrap interval.
+
+    The interval is made as in :func:`nearfar.evaluation.sts.evaluate_sts`: pairs are resampled within their subset.
+
+    Args:
+        task: name of the task, part of the seed of the bootstrap.
+        scored: the task's scores on all pairs.
+        seen_pairs: which pairs the model has seen, shape (pairs,), subset after subset.
+        resamples: bootstrap resamples; 0 for no interval.
+        seed: seed of the bootstrap.
+
+    Raises:
+        NearfarError: negative ``resamples`` or ``seed``.
+    """
+    check_resampling(resamples, seed)
+    gold = np.array([score for subset in scored.subsets.values() for score in subset.gold], dtype=np.float64)
+    cosines = np.array([one for subset in scored.subsets.values() for one in subset.cosines_e6], dtype=np.float64)
+    subset_of = np.repeat(np.arange(len(scored.subsets)), [subset.pairs for subset in scored.subsets.values()])
+    unseen = ~seen_pairs
+    count, (gold, cosines) = int(unseen.sum()), (gold[unseen], cosines[unseen])
+    reason = undefined_reason(gold, cosines)
+    if count < MIN_UNSEEN_PAIRS:
+        reason = f"{count} unseen pair{'s' * (count != 1)}, where a score needs {MIN_UNSEEN_PAIRS}"
+    if reason is not None:
+        return UnseenScores(pairs=count, spearman=Estimate(None, None, None, reason))
+    sizes = np.bincount(subset_of[unseen], minlength=len(scored.subsets)).tolist()
+    point = scores(weighted_spearman, gold, cosines[None], sizes=sizes).all[0, 0]
+    drawn = bootstrap_scores(
+        weighted_spearman,
+        gold,
+        cosines[None],
+        sizes=sizes,
+        resamples=resamples,
+        seed=[seed, *task.encode()],
+        per_subset=False,
+    ).all[0]
+    interval = percentile_interval(drawn)
+    low, high = (None, None) if interval is None else (round(100 * float(bound), 4) for bound in interval)
+    return UnseenScores(pairs=count, spearman=Estimate(round(100 * float(point), 4), low, high))
+
+
+def add_seen(
+    result: EvaluationResult,
+    seen: SeenHashes,
+    *,
+    similarity: Mapping[str, Subsets] | None = None,
+    tested: Mapping[str, Sequence[Sequence[str]]] | None = None,
+    retrieval: Mapping[str, RetrievalTask] | None = None,
+    seed: int = 0,
+) -> EvaluationResult:
+    """The result, with what the model has seen of each task, and its scores on the unseen pairs of similarity tasks.
+
+    Args:
+        result: the scores.
+        seen: hashes of what the model has seen.
+        similarity: the pairs of each similarity task of the result.
+        tested: the texts of the tested rows of each task in ``result.transfer``.
+        retrieval: queries and documents of each retrieval task of the result.
+        seed: seed of the bootstrap of the scores on unseen pairs.
+    """
+    similarity, tested, retrieval = similarity or {}, tested or {}, retrieval or {}
+    tasks = dict(result.tasks)
+    for task, scored in result.tasks.items():
+        rows = row_hashes(pair for pairs in similarity[task].values() for pair in pairs)
+        known = np.isin(rows.pairs, np.union1d(seen.trained_pairs, seen.chosen_pairs))
+        unseen = unseen_scores(task, scored, known, resamples=result.resamples, seed=seed) if known.any() else None
+        tasks[task] = replace(scored, seen=seen_shares(seen, rows), unseen=unseen)
+    ranked = {
+        task: replace(scored, seen=seen_shares(seen, row_hashes(retrieval_rows(retrieval[task]))))
+        for task, scored in result.retrieval.items()
+    }
+    result = replace(result, tasks=tasks, retrieval=ranked)
+    if result.transfer is None:
+        return result
+    probed = {
+        task: replace(scored, seen=seen_shares(seen, row_hashes(tested[task])))
+        for task, scored in result.transfer.tasks.items()
+    }
+    return replace(result, transfer=replace(result.transfer, tasks=probed))
+
+
+def retrieval_rows(task: RetrievalTask) -> Iterator[tuple[str, ...]]:
+    """The pairs of each query and its relevant documents, then all documents."""
+    for query, relevant in zip(task.queries, task.relevant, strict=True):
+        yield from ((query, task.documents[position]) for position in relevant)
+    yield from ((document,) for document in task.documents)
+
+
+def scored_rows(task: TransferTask) -> Sequence[Sequence[str]]:
+    """The rows that a transfer task is tested on: its test split, or all rows of a pool."""
+    splits = task.splits
+    return splits["test"].texts if "test" in splits else list(chain.from_iterable(s.texts for s in splits.values()))

@@ -1,0 +1,165 @@
+"""What models have seen of the tasks in training: a table for each model, and notes on comparisons."""
+
+from collections.abc import Mapping, Sequence
+from statistics import mean
+
+from rich.table import Table
+
+from nearfar.evaluation.results import ComparedSide, EvaluationResult, SeenShares
+from nearfar.evaluation.tables.grid import Grid, format_estimate, format_score, rich_table
+
+LEGEND = (
+    "Seen: trained on with nearfar, or part of the dev set that chose the training step. The data of the model that "
+    "training started from are not known."
+)
+
+
+def format_share(share: float) -> str:
+    """A share in percent.
+
+    >>> [format_share(share) for share in (0, 0.0002, 0.0087, 0.3227, 0.998, 1)]
+    ['0%', '<0.1%', '0.9%', '32%', '>99%', '100%']
+    """
+    if share in (0, 1):
+        return f"{share:.0%}"
+    if share < 0.001:
+        return "<0.1%"
+    if share > 0.99:
+        return ">99%"
+    return f"{share:.1%}" if share < 0.095 else f"{share:.0%}"
+
+
+def format_seen(seen: SeenShares | None) -> str:
+    """The share of the pairs, and in brackets that of the texts; only that of the texts where rows have one text."""
+    if seen is None:
+        return ""
+    if seen.pairs is None:
+        return format_share(seen.texts)
+    return f"{format_share(seen.pairs)} ({format_share(seen.texts)})"
+
+
+def mean_seen(runs: Sequence[SeenShares | None]) -> SeenShares | None:
+    """The mean over runs, rounded to 6 decimals; None where a run has no record."""
+    known = [one for one in runs if one is not None]
+    if not known or len(known) < len(runs):
+        return None
+    if all(one == known[0] for one in known):
+        return known[0]
+
+    def average(key: str) -> float | None:
+        values = [getattr(one, key) for one in known]
+        return None if None in values else round(mean(values), 6)
+
+    return SeenShares(
+        pairs=average("pairs"),
+        texts=average("texts") or 0.0,
+        chosen_pairs=average("chosen_pairs"),
+        chosen_texts=average("chosen_texts") or 0.0,
+        dev=True if all(one.dev for one in known) else None,
+    )
+
+
+def seen_of(results: Sequence[EvaluationResult]) -> dict[str, SeenShares]:
+    """Task -> what the runs of a model have seen of it; tasks that all results have, where it is known."""
+    shared = [task for task in results[0].all_tasks if all(task in result.all_tasks for result in results)]
+    means = {task: mean_seen([result.all_tasks[task].seen for result in results]) for task in shared}
+    return {task: seen for task, seen in means.items() if seen is not None}
+
+
+def seen_notes(seen: Mapping[str, SeenShares]) -> list[str]:
+    """Notes on one model: what chose its step, and the dev sets among the tasks."""
+    dev = [task for task, one in seen.items() if one.dev]
+    chosen = [
+        f"{task} {format_share(share)}"
+        for task, one in seen.items()
+        if not one.dev and (share := one.chosen_texts if one.chosen_pairs is None else one.chosen_pairs)
+    ]
+    notes = [f"Not trained on, but part of the dev set that chose the training step: {', '.join(chosen)}."] * bool(
+        chosen
+    )
+    return notes + [
+        f"{task} is in the dev set that chose the training step: its score is a dev score, not a test score."
+        for task in dev
+    ]
+
+
+def seen_grids(results: Sequence[EvaluationResult]) -> list[Grid]:
+    """What a model, with one or several seeds, has seen of its tasks; empty where its training left no record."""
+    seen = seen_of(results)
+    if not seen:
+        return []
+    unseen = {task: found for task in seen if (found := _unseen(results, task)) is not None}
+    scores = ["score", "unseen pairs", "unseen score"] if unseen else []
+    rows = []
+    for task, one in seen.items():
+        cells = ["" if one.pairs is None else format_share(one.pairs), format_share(one.texts)]
+        rows.append([task, *cells, *unseen.get(task, [""] * len(scores))])
+    title = f"{results[0].model}: share of each task that the model has seen in training"
+    reasons = {
+        f"{task}, unseen: {one.unseen.spearman.reason}."
+        for result in results
+        for task, one in result.tasks.items()
+        if one.unseen is not None and one.unseen.spearman.reason
+    }
+    what = ["Scores: Spearman x 100 (all), over all pairs, and over those that the model has not seen."] * bool(unseen)
+    notes = [LEGEND, *what, *seen_notes(seen), *sorted(reasons)]
+    return [Grid(title, ["task", "pairs seen", "texts seen", *scores], [rows], notes)]
+
+
+def seen_tables(results: Sequence[EvaluationResult]) -> list[Table]:
+    """:func:`seen_grids` for the screen."""
+    return [rich_table(grid) for grid in seen_grids(results)]
+
+
+def _unseen(results: Sequence[EvaluationResult], task: str) -> list[str] | None:
+    """Cells of a similarity task: the score on all pairs, and number and score of the unseen ones."""
+    scored = [found for result in results if (found := result.tasks.get(task)) is not None]
+    unseen = [one.unseen for one in scored if one.unseen is not None]
+    if not unseen or len(unseen) < len(results):
+        return None
+    counts = sorted({one.pairs for one in unseen})
+    whole = format_score(mean_score([one.spearman.all.score for one in scored]))
+    number = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    if len(unseen) == 1:
+        return [whole, number, format_estimate(unseen[0].spearman)]
+    return [whole, number, format_score(mean_score([one.spearman.score for one in unseen]))]
+
+
+def mean_score(scores: Sequence[float | None]) -> float | None:
+    """The mean; None where a score is undefined."""
+    known = [score for score in scores if score is not None]
+    return mean(known) if known and len(known) == len(scores) else None
+
+
+def comparison_notes(names: Sequence[str], sides: Sequence[ComparedSide]) -> list[str]:
+    """Notes on a comparison: tasks of which the sides have seen unequal shares, and tasks that are a side's dev set."""
+    seen = [side.seen or {} for side in sides]
+    tasks = dict.fromkeys(task for one in seen for task in one)
+    unequal = [
+        f"{task} " + ", ".join(_side(name, one.get(task)) for name, one in zip(names, seen, strict=True))
+        for task in tasks
+        if _differ([one.get(task) for one in seen])
+    ]
+    dev = [
+        f"{task} is in the dev set that chose the training step of {name}: its score is a dev score, not a test score."
+        for name, one in zip(names, seen, strict=True)
+        for task, shares in one.items()
+        if shares.dev
+    ]
+    if not unequal:
+        return dev
+    return [
+        "The sides have seen unequal shares of the tested pairs (in brackets: of the texts) in training, which favours "
+        f"the side that has seen more: {'; '.join(unequal)}.",
+        *dev,
+    ]
+
+
+def _side(name: str, seen: SeenShares | None) -> str:
+    return f"{name} {'not recorded' if seen is None else format_seen(seen)}"
+
+
+def _differ(shares: Sequence[SeenShares | None]) -> bool:
+    """Whether the shares are unequal; a side without a record may have seen nothing."""
+    numbers = {(0.0, 0.0) if one is None else (one.pairs or 0.0, one.texts) for one in shares}
+    return len(numbers) > 1

@@ -1,0 +1,128 @@
+"""The columns of rows choose the method."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from nearfar.cli import main
+from nearfar.commands.train.choose import choose_method
+from nearfar.commands.train.settings import resolve_config
+from nearfar.types import NearfarError
+from tests.invalid_input.cli_runner import assert_refused
+
+
+def table(file: Path, *columns: str) -> str:
+    file.write_text("\t".join(columns) + "\n" + "\t".join(f"a {column}" for column in columns) + "\n")
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("columns", "method", "values"),
+    [
+        ("anchor positive", "info-nce", {"anchor_column": "anchor", "positive_column": "positive"}),
+        ("id anchor positive negative", "info-nce", {"negative_column": "negative"}),
+        ("question answer", "info-nce", {"anchor_column": "question", "positive_column": "answer"}),
+        ("query document", "info-nce", {"anchor_column": "query", "positive_column": "document"}),
+        ("query positive", "info-nce", {"anchor_column": "query", "positive_column": "positive"}),
+        ("sent0 sent1 hard_neg", "info-nce", {"anchor_column": "sent0", "negative_column": "hard_neg"}),
+        ("premise hypothesis label", "scl", {"hard_negatives": "contradiction"}),
+        ("label text fine_label", "supcon-text", {}),
+        ("score sentence1 sentence2 label", "regression", {}),
+        ("caption", "sg-opt1", {"text_column": "caption"}),
+    ],
+)
+def test_columns_choose_the_method(columns: str, method: str, values: dict[str, str], tmp_path: Path) -> None:
+    choice = choose_method([table(tmp_path / "rows.tsv", *columns.split())])
+    assert choice.method == method
+    assert values.items() <= choice.values.items()
+    assert method in choice.explain()
+    assert "nearfar train METHOD" in choice.explain()
+
+
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [
+        ("flickr8k", "info-nce"),
+        ("microworld", "scl"),
+        ("stsb:train", "regression"),
+        ("sickr:train", "regression"),
+        ("stsb-text", "sg-opt1"),
+    ],
+)
+def test_named_sets_choose_it_without_being_read(name: str, method: str) -> None:
+    assert choose_method([name]).method == method
+
+
+def test_other_formats(tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(json.dumps({"text": "a", "label": 1}) + "\n")
+    assert choose_method([str(tmp_path / "rows.jsonl")]).method == "supcon-text"
+    (tmp_path / "lines.txt").write_text("one\ntwo\n")
+    assert choose_method([str(tmp_path / "lines.txt")]).method == "sg-opt1"
+
+
+def test_column_flags_say_what_the_rows_are(tmp_path: Path) -> None:
+    file = table(tmp_path / "rows.tsv", "one", "two", "anchor", "positive", "text", "label")
+    assert choose_method([file], {"anchor_column": "one", "positive_column": "two"}).values["anchor_column"] == "one"
+    assert choose_method([file], {"negative_column": "two"}).columns == ("anchor", "positive", "two")
+    assert choose_method([file], {"label_column": "label"}).method == "supcon-text"
+
+
+@pytest.mark.parametrize(
+    ("columns", "settings", "mentions"),
+    [
+        ("one two", {}, ("its columns (one, two) do not say", "--anchor-column --positive-column (pairs, info-nce)")),
+        ("id text", {}, ("do not say what the rows are", "--text-column (sentences, sg-opt1)")),
+        ("anchor positive text label", {}, ("can be pairs (anchor, positive) or labelled texts (text, label)",)),
+        ("query positive document", {}, ("do not say",)),
+        ("sentence1 sentence2 label", {}, ("do not say",)),
+        ("anchor positive", {"anchor_column": "nothing"}, ("do not say",)),
+    ],
+)
+def test_unclear_columns_are_listed(
+    columns: str, settings: dict[str, str], mentions: tuple[str, ...], tmp_path: Path
+) -> None:
+    with pytest.raises(NearfarError) as caught:
+        choose_method([table(tmp_path / "rows.tsv", *columns.split())], settings)
+    for mention in (*mentions, "rows.tsv", "nearfar train info-nce"):
+        assert mention in str(caught.value)
+
+
+def test_several_files_are_of_one_kind(tmp_path: Path) -> None:
+    first, second = table(tmp_path / "a.tsv", "text", "label"), table(tmp_path / "b.tsv", "question", "answer")
+    third = table(tmp_path / "c.tsv", "query", "document")
+    assert choose_method([first, first]).method == "supcon-text"
+    with pytest.raises(NearfarError, match=r"a\.tsv has labelled texts.*but .*b\.tsv has pairs"):
+        choose_method([first, second])
+    with pytest.raises(NearfarError, match=r"\(question, answer\), but .*\(query, document\)"):
+        choose_method([second, third])
+
+
+def test_settings_given_override_the_chosen_ones(tmp_path: Path) -> None:
+    file = table(tmp_path / "nli.tsv", "premise", "hypothesis", "label")
+    config = resolve_config(None, {"data": file, "output": "x", "temperature": 0.5, "hard_negatives": "all"})
+    assert (config.temperature, config.hard_negatives, config.data) == (0.5, "all", (file,))  # type: ignore[attr-defined]
+    with pytest.raises(NearfarError, match="no key is called 'anchor'"):
+        resolve_config(None, {"data": file, "output": "x", "anchor": "a"})
+    with pytest.raises(NearfarError, match="name your rows by --data FILE"):
+        resolve_config(None, {"output": "x"})
+
+
+def test_the_help_shows_it_first(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert shown.startswith("usage: nearfar train --data FILE --output RUN")
+    assert shown.index("question and answer") < shown.index("sbert:")
+
+
+def test_the_command_line_refuses_what_it_cannot_choose_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert_refused(["train", "--output", "x"], "name your rows by --data FILE")
+    assert_refused(["train", "--data", "nowhere.tsv", "--output", "x"], "nowhere.tsv: no such file")
+    Path("empty.tsv").write_text("")
+    assert_refused(["train", "--data", "empty.tsv", "--output", "x"], "empty.tsv is empty")
+    table(tmp_path / "rows.tsv", "one", "two")
+    assert_refused(["train", "--data=rows.tsv", "--output", "x"], "do not say what the rows are")
+    table(tmp_path / "pairs.tsv", "question", "answer")
+    assert_refused(["train", "--data", "pairs.tsv", "--output", "x", "--premise-column", "question"], "do not say")
+    assert_refused(["train", "--data", "pairs.tsv", "--output", "x", "--labels", "question"], "no flag is called")

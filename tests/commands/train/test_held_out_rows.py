@@ -1,0 +1,316 @@
+"""Training with rows alone: held-out rows choose the step, test the result, and are used again later."""
+
+import json
+import random
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+
+import nearfar
+from nearfar.cli import main
+from nearfar.commands.compare import compare
+from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.train.command import train
+from nearfar.commands.train.plan import plan
+from nearfar.commands.train.settings import resolve_config
+from nearfar.config import InfoNceConfig
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult
+from nearfar.runs.held_out import load_held_out
+from nearfar.training.loop import Interrupted
+from nearfar.types import NearfarError
+from tests.tiny import WORDS, save_tiny, write_nli, write_pairs
+
+pytestmark = pytest.mark.long
+SETTINGS: dict[str, Any] = {"batch_size": 10, "max_steps": 4, "evaluate_every": 2, "checkpoint_every": 1}
+KINDS = {
+    "pairs.tsv": ("info-nce", "mrr@10"),
+    "triplets.tsv": ("info-nce", "mrr@10"),
+    "nli.tsv": ("scl", "mrr@10"),
+    "labelled.tsv": ("supcon-text", "accuracy"),
+    "scored.tsv": ("regression", "spearman"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny encoder and files of each kind."""
+    folder = tmp_path_factory.mktemp("rows")
+    save_tiny(folder / "tiny")
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(WORDS, k=6)) + f" {number}" for number in range(240)]
+    rows = [(texts[n], f"{texts[n]} {texts[n + 80].split()[0]}", texts[n + 160]) for n in range(80)]
+    lines = {
+        "pairs.tsv": ["question\tanswer", *("\t".join(row[:2]) for row in rows)],
+        "triplets.tsv": ["anchor\tpositive\tnegative", *("\t".join(row) for row in rows)],
+        "labelled.tsv": ["text\tlabel", *(f"{text}\t{draw.choice('ab')}" for text in texts[:100])],
+    }
+    for name, content in lines.items():
+        (folder / name).write_text("\n".join(content) + "\n")
+    (folder / "sentences.txt").write_text("\n".join(texts) + "\n")
+    write_nli(folder / "nli.tsv", 80)
+    write_pairs(folder / "scored.tsv", 80)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(folder: Path) -> Path:
+    """A finished run on pairs."""
+    train(data=folder / "pairs.tsv", model=folder / "tiny", output=folder / "run", **SETTINGS)
+    return folder / "run"
+
+
+def lines_of(run: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_each_kind_of_rows(name: str, folder: Path, tmp_path: Path) -> None:
+    method, metric = KINDS[name]
+    model = str(folder / "tiny")
+    trained = nearfar.train(data=folder / name, model=model, output=tmp_path / "run", **SETTINGS)
+    run = tmp_path / "run"
+    info = json.loads((run / "run.json").read_text())
+    assert f'method = "{method}"' in (run / "config.toml").read_text()
+    assert (trained.metric, trained.dev) == (info["metric"], info["dev"]) == (metric, "the held-out dev rows")
+    scores = [line[metric] for line in lines_of(run) if "best" in line]
+    assert len(scores) == 3
+    assert trained.best_score == max(scores[1:])
+
+    compared = trained.comparison
+    assert compared == ComparisonResult.load(run / "held_out" / "before-after.json")
+    held_out = load_held_out(run)
+    assert compared.tasks["held-out"].pairs == held_out.anchors("test") > 0
+    after, before = evaluate(run, held_out=True, progress=False), evaluate(model, held_out_of=run, progress=False)
+    assert compared.tasks["held-out"].first == pytest.approx(score_of(after), abs=1e-4)
+    assert compared.tasks["held-out"].second == pytest.approx(score_of(before), abs=1e-4)
+    again = compare(run, model, progress=False)
+    assert again.tasks["held-out"] == compared.tasks["held-out"]
+
+    read = load_held_out(run)
+    trained_on = {text for row in read.training for text in row[:1]}
+    assert not trained_on & set(read.texts)
+
+
+def score_of(result: EvaluationResult) -> float:
+    scored: Any = result.all_tasks["held-out"]
+    found = {"similarity": lambda: scored.spearman.all, "classification": lambda: scored.accuracy}
+    score: float = found.get(scored.kind, lambda: scored.compared)().score
+    return score
+
+
+def test_the_progress_and_the_table_say_what_was_measured(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    flags = "--batch-size 10 --max-steps 2 --evaluate-every 1 --model tiny".split()
+    assert main(["train", "--data", "pairs.tsv", "--output", str(tmp_path / "run"), *flags]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "pairs (columns question, answer): training by info-nce" in shown
+    assert "held out: 8 anchors that choose the best step (dev), and 8 that test the result" in shown
+    assert "step 0: MRR@10" in shown
+    assert "MRR@10 on the held-out dev rows:" in shown
+    assert "MRR@10 x 100 on 8 held-out test rows" in shown
+    assert f"nearfar compare {tmp_path / 'run'} tiny --held-out" in shown
+    assert main(["compare", str(tmp_path / "run"), "tiny", "--resamples", "100"]) == 0
+    assert "held-out" in capsys.readouterr().out
+    assert main(["evaluate", str(tmp_path / "run"), "--held-out", "--resamples", "0"]) == 0
+    assert "mrr@10" in capsys.readouterr().out
+
+
+def test_sentences_have_no_score(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = f"--batch-size 10 --max-steps 4 --evaluate-every 2 --projection 24 --model {folder / 'tiny'}".split()
+    run = tmp_path / "run"
+    assert main(["train", "--data", str(folder / "sentences.txt"), "--output", str(run), *flags]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "sentences: training by sg-opt1" in shown
+    assert "no step is chosen, and the weights of the last step are kept" in shown
+    assert "step 2: geometry of" in shown
+    assert not (run / "held_out").exists()
+    evaluated = [line for line in lines_of(run) if "metric" in line]
+    assert [line["step"] for line in evaluated] == [0, 2, 4]
+    assert all(line["metric"] is None and "uniformity" in line for line in evaluated)
+    info = json.loads((run / "run.json").read_text())
+    assert (info["metric"], info["start_score"], info["best_score"], info["history"]) == (None, None, None, [])
+    assert main(["report", str(run), "--output", str(tmp_path / "report.html")]) == 0
+
+
+def test_the_last_weights_are_kept_without_a_dev_set(folder: Path, tmp_path: Path) -> None:
+    common: dict[str, Any] = {"data": folder / "pairs.tsv", "model": folder / "tiny", "hold_out": 0, **SETTINGS}
+    trained = train(output=tmp_path / "a", **common)
+    train(output=tmp_path / "b", keep="last", **common)
+    assert (trained.start_score, trained.best_score, trained.best_step, trained.comparison) == (None, None, None, None)
+    ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in "ab")
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+@pytest.mark.parametrize("hold_out", [None, 0])
+def test_a_stopped_run_resumes_exactly(
+    hold_out: float | None, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = resolve_config(
+        None,
+        {"data": folder / "pairs.tsv", "model": folder / "tiny", "output": tmp_path / "whole", **SETTINGS}
+        | {"hold_out": hold_out},
+    )
+    train(config)
+    from nearfar.training.display import MetricsFile
+
+    on_step = MetricsFile.on_step
+
+    def stop(self: MetricsFile, report: Any) -> None:
+        on_step(self, report)
+        if report.step == 3:
+            raise Interrupted
+
+    stopped = replace(config, output=str(tmp_path / "stopped"))
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsFile, "on_step", stop)
+        with pytest.raises(Interrupted):
+            train(stopped)
+    train(stopped, resume=True)
+    ours, theirs = (load_file(tmp_path / name / "model" / "model.safetensors") for name in ("whole", "stopped"))
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+    def without_speed(run: Path) -> list[dict[str, Any]]:
+        return [{key: value for key, value in line.items() if key != "items_per_second"} for line in lines_of(run)]
+
+    assert without_speed(tmp_path / "whole") == without_speed(tmp_path / "stopped")
+
+
+def test_changed_rows_are_found_on_resume_and_a_lost_table_is_made_again(run: Path, folder: Path) -> None:
+    file = run / "held_out" / "before-after.json"
+    before = ComparisonResult.load(file)
+    file.unlink()
+    given: dict[str, Any] = {"data": folder / "pairs.tsv", "model": folder / "tiny", "output": run, **SETTINGS}
+    again = train(resume=True, **given)
+    assert again.comparison is not None
+    assert again.comparison.tasks == before.tasks
+    with pytest.raises(NearfarError, match="--hold-out"):
+        train(resume=True, hold_out=20, **given)
+
+
+def test_a_dry_run_writes_nothing(folder: Path, tmp_path: Path) -> None:
+    planned = plan(InfoNceConfig(**given(folder, tmp_path)))
+    assert planned.dev == "dev set: the held-out dev rows: MRR@10 among 72 documents"
+    assert any(fact.startswith("held out: 8 anchors") for fact in planned.facts)
+    assert list(tmp_path.iterdir()) == []
+
+
+def given(folder: Path, tmp_path: Path, **settings: Any) -> dict[str, Any]:
+    data = {"data": (str(folder / "triplets.tsv"),), "model": str(folder / "tiny"), "output": str(tmp_path / "run")}
+    return {**data, **SETTINGS, **settings}
+
+
+@pytest.mark.parametrize(
+    ("settings", "mention"),
+    [
+        ({"evaluate_on": "pairs.tsv", "hold_out": 0.1}, "--evaluate-on and --hold-out"),
+        ({"hold_out": 0.7}, "must be 0, a share of at most 0.5, or a whole number from 2"),
+        ({"hold_out": 1.0}, "must be 0, a share"),
+        ({"hold_out": 2.5}, "must be 0, a share"),
+        ({"hold_out": -0.1}, "must be 0, a share"),
+        ({"hold_out": 60}, "hold out from 2 to 40"),
+        ({"limit": 30}, "too few to hold out"),
+        ({"batch_size": 80}, "that are not held out"),
+    ],
+)
+def test_bad_values(settings: dict[str, Any], mention: str, folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(NearfarError, match=mention):
+        train("info-nce", **given(folder, tmp_path, **settings))
+    assert not (tmp_path / "run").exists()
+
+
+def test_sentences_cannot_be_held_out(folder: Path, tmp_path: Path) -> None:
+    settings = given(folder, tmp_path, data=folder / "sentences.txt", hold_out=20)
+    with pytest.raises(NearfarError, match="no positives, labels or scores to hold out"):
+        train("simcse-unsup", **settings)
+
+
+def test_seeds_hold_out_the_same_rows_and_are_compared_together(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    group, model = tmp_path / "group", str(folder / "tiny")
+    flags = ["--data", str(folder / "pairs.tsv"), "--model", model, "--batch-size", "10", "--max-steps", "2"]
+    assert main(["train", *flags, "--output", str(group), "--seeds", "1,2"]) == 0
+    assert "Best MRR@10 on the held-out dev rows: mean" in " ".join(capsys.readouterr().out.split())
+    assert load_held_out(group / "seed-1") == load_held_out(group / "seed-2")
+    compared = ComparisonResult.load(group / "held_out" / "before-after.json")
+    assert len(compared.first.models) == 2
+    again = compare(group, model, progress=False)
+    assert again.tasks["held-out"].first == compared.tasks["held-out"].first
+    assert main(["train", *flags, "--output", str(group), "--seeds", "1,2", "--resume"]) == 0
+    assert main(["evaluate", str(group), "--held-out", "--resamples", "0"]) == 0
+
+
+def test_a_second_objective_does_not_train_on_held_out_texts(folder: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second.toml"
+    second.write_text(f'method = "simcse-unsup"\ndata = ["{folder / "sentences.txt"}"]\n')
+    train(
+        "info-nce",
+        **given(
+            folder,
+            tmp_path,
+            data=folder / "pairs.tsv",
+            second=str(second),
+            anchor_column="question",
+            positive_column="answer",
+        ),
+    )
+    held = set(load_held_out(tmp_path / "run").texts) & set((folder / "sentences.txt").read_text().splitlines())
+    assert len(held) == 16
+    facts = json.loads((tmp_path / "run" / "run.json").read_text())["data"]
+    assert "second objective, simcse-unsup: 224 rows" in facts
+
+
+def test_runs_that_hold_out_other_rows_are_refused(run: Path, folder: Path, tmp_path: Path) -> None:
+    common: dict[str, Any] = {"data": folder / "pairs.tsv", "model": folder / "tiny", **SETTINGS}
+    train(output=tmp_path / "other", hold_out=20, **common)
+    with pytest.raises(NearfarError, match="hold out different rows"):
+        compare(run, tmp_path / "other", progress=False)
+    train(output=tmp_path / "none", hold_out=0, **common)
+    with pytest.warns(UserWarning, match="may have been trained on the rows"):
+        compare(run, tmp_path / "none", progress=False)
+    train("info-nce", output=tmp_path / "triplets", seed=5, **common | {"data": folder / "triplets.tsv"})
+    compare(run, tmp_path / "triplets", progress=False)  # the same pairs, with hard negatives
+    with pytest.raises(NearfarError, match="none of the sides is a run that holds out rows"):
+        compare(folder / "tiny", tmp_path / "none", held_out=True, progress=False)
+    with pytest.raises(NearfarError, match=r"is not a run of nearfar train.*--held-out-of RUN"):
+        evaluate(folder / "tiny", held_out=True, progress=False)
+    with pytest.raises(NearfarError, match="is not a run that holds out rows"):
+        evaluate(folder / "tiny", held_out_of=tmp_path / "none", progress=False)
+
+
+def test_a_dev_set_that_chose_the_step_is_no_test_set(folder: Path, tmp_path: Path) -> None:
+    scored = str(folder / "scored.tsv")
+    train("info-nce", **given(folder, tmp_path, data=folder / "triplets.tsv", evaluate_on=scored))
+    with pytest.warns(UserWarning, match=r"scored\.tsv: this dev set chose the best step"):
+        evaluate(tmp_path / "run", pairs=[scored], resamples=0, progress=False)
+    train("info-nce", **given(folder, tmp_path, evaluate_on=scored, output=str(tmp_path / "last"), keep="last"))
+    evaluate(tmp_path / "last", pairs=[scored], resamples=0, progress=False)  # a warning is an error in tests
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize(
+    ("spec", "kind", "anchors"), [("flickr8k", "pairs", 100), ("snli:dev+test", "nli", 70), ("trec", "labelled", 99)]
+)
+def test_real_rows(spec: str, kind: str, anchors: int, folder: Path, tmp_path: Path) -> None:
+    limited = {"limit": 2000} if kind != "nli" else {"limit": 4500}
+    settings = SETTINGS | {"batch_size": 16, "max_steps": 2} | limited
+    trained = train(data=spec, model=folder / "tiny", output=tmp_path / "run", **settings)
+    held_out = load_held_out(tmp_path / "run")
+    assert held_out.kind == kind
+    assert held_out.anchors("dev") + held_out.anchors("test") == anchors
+    assert trained.comparison is not None
+    assert trained.comparison.tasks["held-out"].pairs == held_out.anchors("test")
+
+
+def test_a_console_that_is_quiet_shows_nothing(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train("info-nce", console=Console(quiet=True), **given(folder, tmp_path))
+    assert capsys.readouterr().out == ""

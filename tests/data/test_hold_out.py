@@ -1,0 +1,195 @@
+"""Rows are held out by groups of connected texts, whatever their order, and make the tasks that fit them."""
+
+import random
+
+import pytest
+
+from nearfar.data.fingerprints import normalize_for_hash
+from nearfar.data.held_out import DEV, TEST, HeldOut
+from nearfar.data.hold_out import FEWEST, hold_out, kind_of, take_rows, without_texts
+from nearfar.data.nli import NliData
+from nearfar.data.rows import TextData
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
+
+
+def text_data(rows, targets=None, label_names=()) -> TextData:
+    return TextData([tuple(row) for row in rows], targets, (), 0, 0, tuple(label_names))
+
+
+def pairs(count: int) -> TextData:
+    return text_data([(f"question {n}", f"answer {n}") for n in range(count)])
+
+
+def texts_of(rows, width: int = 2) -> set[str]:
+    return {normalize_for_hash(text) for row in rows for text in row[:width]}
+
+
+@pytest.mark.parametrize(
+    ("anchors", "size", "expected"),
+    [
+        (50, None, 10),  # a fifth
+        (200, None, 40),
+        (600, None, 50),
+        (2000, None, 100),  # 5%
+        (30_000, None, 1000),
+        (100, 0.1, 10),
+        (100, 30.0, 30),
+        (100, 2.0, 2),
+    ],
+)
+def test_how_many_anchors_are_held_out(anchors: int, size: float | None, expected: int) -> None:
+    held_out = hold_out(pairs(anchors), size).held_out
+    assert held_out.anchors(DEV) + held_out.anchors(TEST) == expected
+    assert abs(held_out.anchors(DEV) - held_out.anchors(TEST)) <= 1
+
+
+@pytest.mark.parametrize(
+    ("anchors", "size", "mention"),
+    [(49, None, "too few to hold out"), (100, 51.0, "hold out from 2 to 50"), (100, 0.001, "hold out from 2 to 50")],
+)
+def test_numbers_that_cannot_be_held_out(anchors: int, size: float | None, mention: str) -> None:
+    with pytest.raises(NearfarError, match=mention):
+        hold_out(pairs(anchors), size, source="mine.tsv")
+
+
+def test_no_text_is_on_both_sides_and_connected_rows_stay_together() -> None:
+    draw = random.Random(0)
+    rows = text_data([(f"q{draw.randrange(300)}", f"a{draw.randrange(300)}") for _ in range(200)])
+    split = hold_out(rows, 30)
+    held = split.held_out
+    assert not texts_of(held.rows) & texts_of(split.rows.rows)
+    by_part = {
+        part: [row for row, own in zip(held.rows, held.parts, strict=True) if own == part] for part in (DEV, TEST)
+    }
+    assert not texts_of(by_part[DEV]) & texts_of(by_part[TEST])
+    assert len(held.rows) + len(split.rows.rows) == 200
+    assert split.rows.held_out == len(held.rows)
+
+
+def test_texts_that_differ_in_case_and_punctuation_only_are_connected() -> None:
+    rows = [(f"Question {n}?", f"answer {n}") for n in range(60)] + [
+        (f"question {n}", f"ANSWER {n}!") for n in range(60)
+    ]
+    split = hold_out(text_data(rows))
+    assert len(split.held_out.rows) == 24  # 12 anchors, twice
+    assert not texts_of(split.held_out.rows) & texts_of(split.rows.rows)
+
+
+def test_the_choice_depends_on_the_texts_alone() -> None:
+    rows = [(f"question {n}", f"answer {n}") for n in range(200)]
+    first = hold_out(text_data(rows)).held_out
+    shuffled = random.Random(1).sample(rows, len(rows))
+    second = hold_out(text_data(shuffled)).held_out
+    assert sorted(first.rows) == sorted(second.rows)
+    assert first.digest == second.digest
+    triplets = hold_out(text_data([(*row, f"negative {n}") for n, row in enumerate(rows)])).held_out
+    assert triplets.digest == first.digest  # hard negatives do not change what is held out
+    other = hold_out(text_data(rows), 50).held_out
+    assert other.digest != first.digest
+    assert set(first.rows) < set(other.rows)
+
+
+def test_training_rows_whose_negative_is_held_out_are_left_out() -> None:
+    rows = [(f"q{n}", f"a{n}", f"a{(n + 1) % 100}") for n in range(100)]
+    split = hold_out(text_data(rows))
+    held = texts_of(split.held_out.rows)
+    assert not held & {normalize_for_hash(text) for row in split.rows.rows for text in row}
+    assert split.held_out.left_out == 100 - len(split.held_out.rows) - len(split.rows.rows) > 0
+    assert any("left out" in fact for fact in split.facts)
+
+
+def test_one_group_that_is_too_large_is_named() -> None:
+    rows = [(f"q{n}", "the same answer") for n in range(200)] + [(f"p{n}", f"b{n}") for n in range(5)]
+    with pytest.raises(NearfarError, match="the largest group of connected rows has 200 of 205 anchors"):
+        hold_out(text_data(rows))
+    held_out = hold_out(text_data(rows), 4).held_out
+    assert len(held_out.rows) == 4
+    assert all(row[0].startswith("p") for row in held_out.rows)
+
+
+def test_the_documents_of_pairs() -> None:
+    rows = [("q", "a", "n"), ("q", "b", "n"), ("r", "c", "m")]
+    held_out = HeldOut(
+        kind="pairs",
+        columns=("anchor", "positive", "negative"),
+        rows=rows,
+        parts=[DEV, DEV, TEST],
+        training=[("x",), ("y",)],
+        source="",
+        seed=0,
+        training_rows=2,
+    )
+    dev, test = held_out.retrieval(DEV, documents=4), held_out.retrieval(TEST)
+    assert (dev.queries, dev.documents, dev.relevant) == (["q"], ["a", "n", "b", "x"], [{0: 1, 2: 1}])
+    assert (test.queries, test.documents) == (["r"], ["c", "m", "a", "n", "b", "x", "y"])
+    assert test.main == "mrr@10"
+    assert dict(test.counts) == {"documents of training rows": 2}
+
+
+def test_a_query_that_is_a_document_does_not_find_itself() -> None:
+    held_out = hold_out(text_data([(f"t{n}", f"t{n + 1}") for n in range(0, 400, 4)] * 1)).held_out
+    assert held_out.retrieval(TEST).excluded == {}
+    chain = text_data([row for n in range(100) for row in ((f"a{n}", f"b{n}"), (f"b{n}", f"c{n}"))])
+    task = hold_out(chain).held_out.retrieval(TEST)
+    assert {task.queries[query]: task.documents[place] for query, place in task.excluded.items()} == {
+        text: text for text in task.queries if text.startswith("b")
+    }
+    assert task.excluded
+
+
+def test_nli_rows_search_entailments_among_contradictions() -> None:
+    rows = []
+    for n in range(60):
+        rows += [NliRow(f"p{n}", f"{label} {n}", label) for label in (ENTAILMENT, NEUTRAL, CONTRADICTION)]
+    rows.append(NliRow("alone", "no anchor", NEUTRAL))
+    data = NliData(rows, 0, {}, (), 0)
+    split = hold_out(data)
+    assert kind_of(data) == split.held_out.kind == "nli"
+    task = split.held_out.retrieval(TEST)
+    held = {row[0] for row in split.held_out.rows}
+    assert len(held) == 12
+    assert len(task.queries) == 6
+    assert all(task.documents[next(iter(found))].startswith("0 ") for found in task.relevant)
+    own = [text for text in task.documents if text.startswith("2 ")]
+    assert len(own) == 12  # the contradictions of held-out premises, of no others
+    assert not any(text.startswith("1 ") for text in task.documents)
+    assert split.rows.counts == {"entailment": 48, "neutral": 49, "contradiction": 48}
+    assert sum(len(part.rows) for part in (split.rows, split.held_out)) == len(rows)
+
+
+def test_two_texts_of_each_label_remain() -> None:
+    labels = [0, 1] * 100 + [2, 2, 2]
+    rows = text_data([(f"text {n}",) for n in range(len(labels))], labels, ("x", "y", "rare"))
+    split = hold_out(rows, 90)
+    left = [split.rows.targets.count(label) for label in range(3)]
+    assert left[2] >= 2
+    task = split.held_out.vote(TEST, training=7)
+    assert len(task.training_texts) == 7
+    assert {*task.labels} <= {"x", "y", "rare"}
+    assert split.held_out.anchors(TEST) == len(task.texts)
+
+
+def test_scored_pairs_keep_their_scores() -> None:
+    scores = [n / 99 for n in range(100)]
+    rows = text_data([(f"a{n}", f"b{n}") for n in range(100)], scores)
+    held_out = hold_out(rows).held_out
+    assert (held_out.kind, held_out.metric, held_out.training) == ("scored", "spearman", [])
+    for first, second, score in held_out.pairs(DEV):
+        number = int(first[1:])
+        assert (second, score) == (f"b{number}", scores[number])
+
+
+def test_sentences_have_nothing_to_hold_out() -> None:
+    sentences = text_data([(f"text {n}",) for n in range(100)])
+    assert kind_of(sentences) is None
+    with pytest.raises(NearfarError, match="no positives, labels or scores"):
+        hold_out(sentences)
+
+
+def test_rows_of_a_second_objective_lose_held_out_texts() -> None:
+    held_out = hold_out(pairs(100)).held_out
+    own = held_out.rows[0][1]
+    second = text_data([(own.upper() + "!",), ("something else",), ("one more",)])
+    assert without_texts(second, held_out).rows == [("something else",), ("one more",)]
+    assert without_texts(take_rows(second, [1, 2]), held_out).rows == [("something else",), ("one more",)]
+    assert FEWEST == 10

@@ -1,0 +1,308 @@
+"""Shares of tasks that a model has seen, scores on the unseen pairs, and what tables say of both."""
+
+import json
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy.stats import spearmanr
+
+from nearfar.data.fingerprints import row_hashes
+from nearfar.data.labelled import Split
+from nearfar.data.retrieval_task import RetrievalTask
+from nearfar.data.transfer import TransferTask
+from nearfar.disk import SeenHashes
+from nearfar.evaluation.comparison import compare_pairwise, compare_runs
+from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.report.blocks import Table
+from nearfar.evaluation.report.inputs import EvaluatedModel
+from nearfar.evaluation.report.seen import seen_in_training
+from nearfar.evaluation.results import EvaluationResult, SeenShares, parse_result
+from nearfar.evaluation.retrieval import evaluate_retrieval
+from nearfar.evaluation.seen import MIN_UNSEEN_PAIRS, add_seen, scored_rows, seen_shares, unseen_scores
+from nearfar.evaluation.sts import evaluate_sts
+from nearfar.evaluation.tables.comparison import comparison_markdown, pairwise_markdown
+from nearfar.evaluation.tables.evaluation import evaluation_markdown, evaluation_tables
+from nearfar.evaluation.tables.seen import format_share, mean_seen, seen_tables
+from nearfar.evaluation.transfer import evaluate_transfer
+from nearfar.types import NearfarError, ScoredPair
+
+RNG = np.random.default_rng(0)
+PAIRS = {
+    "one": [ScoredPair(f"left {n}", f"right {n}", float(RNG.integers(6))) for n in range(80)],
+    "two": [ScoredPair(f"first {n}", f"second {n}", float(RNG.integers(6))) for n in range(40)],
+}
+ALL = [*PAIRS["one"], *PAIRS["two"]]
+
+
+def encode(texts: list[str]) -> np.ndarray:
+    """A random vector for each text, the same whenever it is encoded."""
+    return np.stack([np.random.default_rng([*text.encode()]).normal(size=4) for text in texts])
+
+
+def seen(trained: list[tuple[object, ...]], chosen: list[tuple[object, ...]] | None = None) -> SeenHashes:
+    parts = (*row_hashes(trained), *row_hashes(chosen or []))
+    return SeenHashes(*(np.unique(hashes) for hashes in parts))
+
+
+def evaluated(hashes: SeenHashes | None, *, name: str = "m", training_seed: int | None = None) -> EvaluationResult:
+    """A result with two tasks, ``sts`` of two subsets, and ``small``."""
+    tasks = {"sts": PAIRS, "small": {"small": ALL[:60]}}
+    scored = evaluate_sts(encode, tasks, resamples=100)
+    config = {"resamples": 100, "training_seed": training_seed}
+    result = EvaluationResult(model=name, config=config, tasks=scored.tasks)
+    return result if hashes is None else add_seen(result, hashes, similarity=tasks)
+
+
+def test_shares_of_pairs_and_texts() -> None:
+    rows = row_hashes([("a", "b"), ("c", "d"), ("e", "f"), ("g", "a")])
+    found = seen_shares(seen([("B!", "A"), ("c", "x")], [("e", "f"), ("b", "a")]), rows)
+    assert found == SeenShares(
+        pairs=0.5,  # a-b in the other order, e-f
+        texts=round(5 / 7, 6),  # a b c, e f
+        chosen_pairs=0.25,  # e-f; a-b was trained on, too
+        chosen_texts=round(2 / 7, 6),
+        dev=None,
+    )
+
+
+def test_rows_of_one_text_have_no_pairs() -> None:
+    found = seen_shares(seen([("a",)], [("b",)]), row_hashes([("a",), ("b",), ("c",), ("A.",)]))
+    assert found == SeenShares(pairs=None, texts=0.75, chosen_pairs=None, chosen_texts=0.25)
+    assert set(found.to_dict()) == {"texts", "chosen_texts"}
+
+
+def test_a_task_inside_the_dev_set_is_marked() -> None:
+    rows = row_hashes(pair[:2] for pair in ALL)
+    assert seen_shares(seen([], [*ALL, ("more", "rows")]), rows).dev is True
+    assert seen_shares(seen([], ALL[1:]), rows).dev is None
+    assert seen_shares(seen(ALL), rows).dev is None
+    assert seen_shares(seen(ALL, ALL), rows) == SeenShares(
+        pairs=1.0, texts=1.0, chosen_pairs=0.0, chosen_texts=0.0, dev=True
+    )
+
+
+def test_unseen_scores_equal_a_direct_computation() -> None:
+    known = [pair[:2] for pair in (*PAIRS["one"][10:30], *PAIRS["two"][:15])]
+    result = evaluated(seen(known[:20], known[20:]))
+    unseen = [pair for pair in ALL if pair[:2] not in known]
+    vectors = [(encode([pair.first])[0], encode([pair.second])[0]) for pair in unseen]
+    cosines = [round(a @ b / np.sqrt(a @ a * (b @ b)), 6) for a, b in vectors]
+    expected = 100 * spearmanr([pair.score for pair in unseen], cosines).statistic
+    scored = result.tasks["sts"]
+    assert scored.unseen is not None
+    assert scored.unseen.pairs == len(unseen) == 85
+    assert scored.unseen.spearman.score == pytest.approx(expected, abs=1e-4)
+    assert scored.unseen.spearman.score != pytest.approx(scored.spearman.all.score, abs=0.1)
+    assert scored.unseen.spearman.low < scored.unseen.spearman.score < scored.unseen.spearman.high
+    assert scored.seen.pairs == pytest.approx(35 / 120, abs=1e-6)
+    assert scored.seen.chosen_pairs == pytest.approx(15 / 120, abs=1e-6)
+
+
+def test_without_seen_pairs_the_unseen_score_is_that_of_an_evaluation_of_the_rest() -> None:
+    """The interval, too: of the same pairs, with the same resamples."""
+    known = {task: pairs[:10] for task, pairs in PAIRS.items()}
+    rest = {task: pairs[10:] for task, pairs in PAIRS.items()}
+    whole = evaluate_sts(encode, {"sts": PAIRS}, resamples=0).tasks["sts"]
+    mask = np.array([pair in known["one"] or pair in known["two"] for pair in ALL])
+    expected = evaluate_sts(encode, {"sts": rest}, resamples=200, seed=3).tasks["sts"].spearman.all
+    assert unseen_scores("sts", whole, mask, resamples=200, seed=3).spearman == expected
+
+
+@pytest.mark.parametrize(("left", "defined"), [(MIN_UNSEEN_PAIRS, True), (MIN_UNSEEN_PAIRS - 1, False), (1, False)])
+def test_too_few_unseen_pairs_have_no_score(left: int, defined: bool) -> None:
+    found = evaluated(seen([pair[:2] for pair in ALL[: 60 - left]])).tasks["small"].unseen
+    assert found is not None
+    assert (found.pairs, found.spearman.score is not None) == (left, defined)
+    if not defined:
+        assert found.spearman.reason == f"{left} unseen pair{'s' * (left > 1)}, where a score needs 50"
+
+
+def test_without_a_seen_pair_there_is_no_score_beside_the_whole() -> None:
+    result = evaluated(seen([("left 1", "right 2")]))
+    assert result.tasks["sts"].unseen is None
+    assert result.tasks["sts"].seen == SeenShares(pairs=0.0, texts=round(2 / 240, 6), chosen_pairs=0, chosen_texts=0)
+    assert "unseen" not in result.to_dict()["tasks"]["sts"]
+
+
+def test_transfer_tasks_count_the_tested_rows() -> None:
+    rows = [(f"row {n}",) for n in range(40)]
+    labels = [n % 2 for n in range(40)]
+    split = {"train": Split(rows[:20], labels[:20]), "test": Split(rows[20:], labels[20:])}
+    tasks = {
+        "split": TransferTask(name="split", splits=split, label_names=("a", "b")),
+        "pool": TransferTask(name="pool", splits={"all": Split(rows, labels)}, label_names=("a", "b")),
+    }
+    probed = evaluate_transfer(encode, tasks, protocol="exact", folds=2, resamples=0)
+    result = parse_result(
+        {
+            "kind": "evaluation",
+            "model": "m",
+            "config": {},
+            "tasks": {},
+            "transfer": {
+                "protocol": "exact",
+                "averages": {},
+                "tasks": {name: one.to_dict() for name, one in probed.tasks.items()},
+            },
+        },
+        source="f",
+    )
+    found = add_seen(
+        result,
+        seen([(f"Row {n}",) for n in range(30)]),
+        tested={name: scored_rows(task) for name, task in tasks.items()},
+    )
+    assert {name: one.seen.texts for name, one in found.transfer.tasks.items()} == {"split": 0.5, "pool": 0.75}
+    text = evaluation_markdown(found)
+    assert "| split |  | 50% |" in text
+
+
+def test_retrieval_tasks_count_relevant_pairs_and_all_texts() -> None:
+    task = RetrievalTask(
+        queries=["q1", "q2"],
+        documents=["a", "b", "c", "d"],
+        relevant=[{0: 1, 1: 2}, {2: 1}],
+        query_ids=["0", "1"],
+        document_ids=["0", "1", "2", "3"],
+    )
+    scored = evaluate_retrieval(encode, encode, {"own": task}, resamples=0)
+    result = EvaluationResult(model="m", config={}, tasks={}, retrieval=scored.tasks)
+    found = add_seen(result, seen([("q1", "b"), ("q1", "d")]), retrieval={"own": task}).retrieval["own"].seen
+    assert found is not None
+    assert found.pairs == pytest.approx(1 / 3, abs=1e-6), "q1-d is no relevant pair"
+    assert found.texts == 0.5
+
+
+def test_results_survive_a_round_trip(tmp_path: Path) -> None:
+    result = evaluated(seen(ALL[:5], ALL[5:9]))
+    result.save(tmp_path / "r.json")
+    assert EvaluationResult.load(tmp_path / "r.json") == result
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert set(content["tasks"]["sts"]["seen"]) == {"pairs", "texts", "chosen_pairs", "chosen_texts"}
+
+
+def test_a_share_outside_0_to_1_is_refused() -> None:
+    content = evaluated(seen(ALL[:5])).to_dict()
+    content["tasks"]["sts"]["seen"]["pairs"] = 1.5
+    with pytest.raises(NearfarError, match=r"tasks.*sts.*seen.*pairs.* is 1\.5, not from 0 to 1"):
+        EvaluationResult.from_dict(content)
+
+
+def shown(tables: list) -> str:
+    console = Console(file=StringIO(), width=250)
+    for table in tables:
+        console.print(table)
+    return console.file.getvalue()
+
+
+def test_tables_show_shares_and_unseen_scores() -> None:
+    result = evaluated(seen(ALL[:12], ALL[12:18]))
+    estimate = result.tasks["sts"].unseen.spearman
+    row = f"| sts | 15% | 15% | {result.tasks['sts'].spearman.all.score:.2f} | 102 | {estimate.score:.2f} ["
+    text = evaluation_markdown(result)
+    assert row in text
+    assert text.count("share of each task that the model has seen in training") == 1
+    assert "part of the dev set that chose the training step: sts 5.0%, small 10%." in text
+    assert "small, unseen: 42 unseen pairs, where a score needs 50." in text
+    assert "15%" in shown(evaluation_tables(result))
+
+
+def test_a_dev_set_is_named_as_such() -> None:
+    text = evaluation_markdown(evaluated(seen([], ALL[:60])))
+    assert "small is in the dev set that chose the training step: its score is a dev score, not a test score." in text
+    assert "sts is in the dev set" not in text
+
+
+def test_without_a_record_tables_do_not_mention_it() -> None:
+    result = evaluated(None)
+    assert "seen" not in evaluation_markdown(result)
+    assert "seen" not in shown(evaluation_tables(result))
+    assert seen_tables([result, evaluated(seen(ALL))]) == []
+
+
+def compared(*sides: EvaluationResult | list[EvaluationResult]) -> list[list[EvaluationRun]]:
+    runs = [side if isinstance(side, list) else [side] for side in sides]
+    return [[EvaluationRun(run.model, run) for run in side] for side in runs]
+
+
+UNEQUAL = (
+    "The sides have seen unequal shares of the tested pairs (in brackets: of the texts) in training, which favours "
+    "the side that has seen more: "
+)
+
+
+@pytest.mark.parametrize(
+    ("second", "words"),
+    [
+        (seen(ALL[:6]), "sts first 40% (40%), second 5.0% (5.0%); small first 80% (80%), second 10% (10%)."),
+        (seen([]), "sts first 40% (40%), second 0% (0%); small first 80% (80%), second 0% (0%)."),
+        (None, "sts first 40% (40%), second not recorded; small first 80% (80%), second not recorded."),
+        (seen(ALL[:48]), None),
+        (seen([], ALL[:48]), None),
+    ],
+)
+def test_a_comparison_of_unequal_shares_says_so(second: SeenHashes | None, words: str | None) -> None:
+    found = compare_runs(*compared(evaluated(seen(ALL[:48])), evaluated(second)), resamples=50)
+    text = comparison_markdown(found)
+    assert (UNEQUAL in text) is (words is not None)
+    if words:
+        assert UNEQUAL + words in text
+    assert (found.second.seen is None) is (second is None)
+    assert found.first.seen["sts"].pairs == 0.4
+    assert type(found).from_dict(found.to_dict()) == found
+
+
+def test_sides_that_have_seen_nothing_or_are_unknown_need_no_sentence() -> None:
+    found = compare_runs(*compared(evaluated(seen([])), evaluated(None)), resamples=50)
+    assert UNEQUAL not in comparison_markdown(found)
+
+
+def test_only_compared_tasks_are_named() -> None:
+    sides = compared(evaluated(seen(ALL[:6])), evaluated(None))
+    found = compare_runs(*sides, tasks=["small"], resamples=50)
+    assert set(found.first.seen) == {"small"}
+    assert "sts" not in comparison_markdown(found).partition(UNEQUAL)[2].partition("\n")[0]
+
+
+def test_several_sides_and_their_dev_sets() -> None:
+    sides = compared(evaluated(seen([], ALL[:60]), name="a"), evaluated(seen([]), name="b"), evaluated(None, name="c"))
+    text = pairwise_markdown(compare_pairwise(sides, resamples=50))
+    assert UNEQUAL + "sts a 50% (50%), b 0% (0%), c not recorded; small a 100% (100%), b 0% (0%), c not" in text
+    assert "small is in the dev set that chose the training step of a: its score is a dev score" in text
+
+
+def test_seeds_of_one_method() -> None:
+    runs = [evaluated(seen(ALL[: 12 * number]), training_seed=number) for number in (1, 2)]
+    mean = mean_seen([run.tasks["sts"].seen for run in runs])
+    assert mean == SeenShares(pairs=0.15, texts=0.15, chosen_pairs=0.0, chosen_texts=0.0)
+    assert mean_seen([runs[0].tasks["sts"].seen, None]) is None
+    table = shown(seen_tables(runs))
+    unseen = np.mean([run.tasks["sts"].unseen.spearman.score for run in runs])
+    assert "15%" in table
+    assert "96 to 108" in table
+    assert f"{unseen:.2f}" in table
+    found = compare_runs(*compared(runs, [replace(run, model="n") for run in runs]), resamples=50)
+    assert found.first.seen["sts"] == mean
+
+
+def test_a_report_has_a_table_of_what_was_seen() -> None:
+    known, unknown = evaluated(seen(ALL[:12]), name="a"), evaluated(None, name="b")
+    sides = [EvaluatedModel(run.model, (EvaluationRun(run.model, run),)) for run in (known, unknown)]
+    (section,) = seen_in_training(sides)
+    (table,) = section.blocks
+    assert isinstance(table, Table)
+    assert list(table.header) == ["model", "sts", "small"]
+    ((name, cell, _),) = table.rows
+    assert (name, cell.text) == ("a", "10% (10%)")
+    assert cell.detail == f"unseen {known.tasks['sts'].unseen.spearman.score:.2f}"
+    assert any("left no record: b." in note for note in table.notes)
+    assert seen_in_training(sides[1:]) == []
+
+
+def test_shares_in_percent() -> None:
+    shares = [0, 0.0002, 0.0087, 0.3227, 0.9949, 1]
+    assert [format_share(share) for share in shares] == ["0%", "<0.1%", "0.9%", "32%", ">99%", "100%"]

@@ -1,0 +1,276 @@
+"""The hashes of training rows: what a run has seen, the file that keeps them, and the folders that inherit it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.numpy import load_file, save_file
+from sentence_transformers import SentenceTransformer
+
+from nearfar.commands.evaluate.command import evaluate
+from nearfar.commands.finetune.command import finetune
+from nearfar.commands.train.command import train
+from nearfar.config import FinetuneConfig, RegressionConfig, SclConfig, SimcseSupConfig
+from nearfar.data.fingerprints import pair_hashes, text_hashes
+from nearfar.data.nli import load_nli
+from nearfar.data.sts import load_pairs
+from nearfar.disk import SEEN_FILE, SeenHashes, read_seen, write_seen
+from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.encoder import Encoder
+from nearfar.runs.fingerprints import fingerprint_model
+from nearfar.runs.seen import seen_hashes
+from nearfar.types import NearfarError
+from tests.tiny import save_tiny, sentences, write_colours, write_nli, write_pairs
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> SclConfig:
+    """Two steps on NLI rows."""
+    return SclConfig(
+        output=str(tmp_path / "run"),
+        model=str(save_tiny(tmp_path / "tiny")),
+        data=(str(write_nli(tmp_path / "nli.tsv")),),
+        evaluate_on=str(write_pairs(tmp_path / "pairs.tsv")),
+        batch_size=10,
+        max_steps=2,
+    )
+
+
+def hashes(*texts: str) -> np.ndarray:
+    return np.unique(text_hashes(texts))
+
+
+def same(first: SeenHashes | None, second: SeenHashes | None) -> bool:
+    assert first is not None
+    assert second is not None
+    return all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+def test_a_run_leaves_the_hashes_of_its_rows(config: SclConfig) -> None:
+    train(replace(config, limit=30))
+    rows, dev = load_nli(config.data).rows[:30], load_pairs(config.evaluate_on)
+    seen = read_seen(Path(config.output) / "model")
+    assert seen is not None
+    assert same(seen, read_seen(Path(config.output)))
+    assert np.array_equal(seen.trained_texts, hashes(*(text for row in rows for text in row[:2])))
+    assert np.array_equal(seen.trained_pairs, np.unique(pair_hashes(row[:2] for row in rows)))
+    assert np.array_equal(seen.chosen_texts, hashes(*(text for pair in dev for text in pair[:2])))
+    assert np.array_equal(seen.chosen_pairs, np.unique(pair_hashes(pair[:2] for pair in dev)))
+    everything = hashes(*(text for row in load_nli(config.data).rows for text in row[:2]))
+    assert len(seen.trained_texts) < len(everything), "the rows after --limit are not among them"
+
+
+def test_the_second_objective_counts_too(config: SclConfig, tmp_path: Path) -> None:
+    scored = write_pairs(tmp_path / "scored.tsv", seed=3)
+    (tmp_path / "second.toml").write_text(f'method = "regression"\ndata = ["{scored}"]\nlimit = 12\n')
+    train(replace(config, second=str(tmp_path / "second.toml")))
+    seen = read_seen(Path(config.output) / "model")
+    assert seen is not None
+    pairs = load_pairs(str(scored))
+    assert np.isin(pair_hashes(pair[:2] for pair in pairs[:12]), seen.trained_pairs).all()
+    others = {pair[:2] for pair in pairs[12:]} - {pair[:2] for pair in pairs[:12]}
+    assert others
+    assert not np.isin(pair_hashes(others), seen.trained_pairs).any()
+
+
+@pytest.mark.parametrize(
+    ("settings", "chosen"),
+    [({}, True), ({"keep": "last"}, False), ({"keep": "last", "patience": 2}, True)],
+)
+def test_dev_rows_count_where_they_choose_the_step(config: SclConfig, settings: dict, chosen: bool) -> None:
+    seen = seen_hashes(replace(config, **settings), trained=[[("a", "b")]], dev=[("c", "d", 1.0)], before=None)
+    assert seen is not None
+    assert seen.chosen_texts.tolist() == (hashes("c", "d").tolist() if chosen else [])
+    assert seen.chosen_pairs.tolist() == (pair_hashes([("c", "d")]).tolist() if chosen else [])
+    assert seen.trained_texts.tolist() == hashes("a", "b").tolist()
+
+
+def test_a_triplet_has_two_pairs_and_a_single_text_none(config: SclConfig) -> None:
+    seen = seen_hashes(config, trained=[[("a", "b", "c")], [("d",)]], dev=[], before=None)
+    assert seen is not None
+    assert set(seen.trained_pairs.tolist()) == set(pair_hashes([("a", "b"), ("c", "a")]).tolist())
+    assert seen.trained_texts.tolist() == hashes("a", "b", "c", "d").tolist()
+
+
+def test_a_model_inherits_what_its_initial_model_has_seen(config: SclConfig, tmp_path: Path) -> None:
+    train(config)
+    other = write_nli(tmp_path / "other.tsv", seed=5)
+    second = SimcseSupConfig(
+        output=str(tmp_path / "second"),
+        model=config.output,
+        data=(str(other),),
+        evaluate_on=str(write_pairs(tmp_path / "dev.tsv", seed=9)),
+        batch_size=8,
+        max_steps=1,
+    )
+    train(second)
+    first, both = read_seen(Path(config.output)), read_seen(Path(second.output) / "model")
+    assert first is not None
+    assert both is not None
+    own = read_seen_of_training(second, tmp_path)
+    assert same(both, first.union(own))
+    assert len(both.trained_texts) > max(len(first.trained_texts), len(own.trained_texts))
+
+
+def read_seen_of_training(config: SimcseSupConfig, tmp_path: Path) -> SeenHashes:
+    """The hashes of the same training from a model without any."""
+    plain = replace(config, model=str(tmp_path / "tiny"), output=str(tmp_path / "plain"))
+    train(plain)
+    seen = read_seen(tmp_path / "plain")
+    assert seen is not None
+    return seen
+
+
+def test_no_fingerprints(config: SclConfig, tmp_path: Path) -> None:
+    train(config)
+    without = replace(config, model=config.output, output=str(tmp_path / "without"), fingerprints=False)
+    train(without)
+    assert not list(Path(without.output).rglob(SEEN_FILE)), "not even those of the initial model"
+    assert Encoder.from_pretrained(without.output).seen is None
+    task = str(write_pairs(tmp_path / "test.tsv", seed=4))
+    result = evaluate(without.output, tasks=[task], resamples=0, progress=False)
+    assert result.tasks[task].seen is None
+    assert "seen" not in result.to_dict()["tasks"][task]
+
+
+def test_hashes_change_neither_fingerprint_nor_vectors(config: SclConfig, tmp_path: Path) -> None:
+    train(config)
+    folder = Path(config.output) / "model"
+    with_file, texts = fingerprint_model(folder), sentences(5)
+    vectors = SentenceTransformer(str(folder), device="cpu").encode(texts)
+    (folder / SEEN_FILE).unlink()
+    assert fingerprint_model(folder) == with_file
+    assert np.array_equal(SentenceTransformer(str(folder), device="cpu").encode(texts), vectors)
+
+
+def test_a_resumed_run_has_the_same_hashes(config: SclConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    train(config)
+    stopped = replace(config, output=str(tmp_path / "stopped"), checkpoint_every=1)
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("nearfar.runs.execute._replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(stopped)
+    assert not list(Path(stopped.output).rglob(SEEN_FILE))
+    train(stopped, resume=True)
+    assert same(read_seen(Path(stopped.output)), read_seen(Path(config.output)))
+
+
+def test_a_saved_copy_keeps_the_hashes(config: SclConfig, tmp_path: Path) -> None:
+    train(config)
+    encoder = Encoder.from_pretrained(config.output)
+    encoder.save_pretrained(tmp_path / "copy")
+    assert same(read_seen(tmp_path / "copy"), read_seen(Path(config.output)))
+    Encoder.from_pretrained(config.model).save_pretrained(tmp_path / "copy")
+    assert read_seen(tmp_path / "copy") is None, "a model without hashes leaves none of another model"
+
+
+def test_a_classifier_leaves_its_rows_and_inherits(tmp_path: Path) -> None:
+    encoder = RegressionConfig(
+        output=str(tmp_path / "encoder"),
+        model=str(save_tiny(tmp_path / "tiny")),
+        data=(str(write_pairs(tmp_path / "scored.tsv")),),
+        evaluate_on=str(write_pairs(tmp_path / "dev.tsv", seed=8)),
+        max_steps=1,
+    )
+    train(encoder)
+    before = read_seen(tmp_path / "encoder")
+    config = FinetuneConfig(
+        output=str(tmp_path / "run"),
+        model=encoder.output,
+        task=str(write_colours(tmp_path / "rows.tsv")),
+        validation_rows=10,
+        noise="word-dropout",
+        noise_rate=0.5,
+        max_steps=1,
+    )
+    found = finetune(config)
+    seen = read_seen(tmp_path / "run" / "model")
+    assert before is not None
+    assert seen is not None
+    texts = [line.split("\t")[0] for line in (tmp_path / "rows.tsv").read_text().splitlines()[1:]]
+    trained = np.isin(text_hashes(texts), seen.trained_texts)
+    assert 0 < trained.sum() < len(texts), "the texts before the noise, without validation and test rows"
+    assert np.isin(before.trained_pairs, seen.trained_pairs).all()
+    assert len(seen.chosen_texts) > len(before.chosen_texts)
+    (entry,) = found.result.all_tasks.values()
+    assert entry.seen is not None
+    assert entry.seen.pairs is None
+    Classifier.from_pretrained(tmp_path / "run").save_pretrained(tmp_path / "copy")
+    assert same(read_seen(tmp_path / "copy"), seen)
+
+
+def test_the_file_survives_a_round_trip(tmp_path: Path) -> None:
+    seen = SeenHashes(*(np.array(values, dtype=np.uint64) for values in ([0, 2**64 - 1], [], [7], [1, 2, 3])))
+    write_seen(tmp_path, seen)
+    assert same(read_seen(tmp_path), seen)
+    assert set(load_file(tmp_path / SEEN_FILE)) == set(SeenHashes._fields)
+    write_seen(tmp_path, None)
+    assert read_seen(tmp_path) is None
+    assert not list(tmp_path.iterdir())
+
+
+VALID = {name: np.array([1, 2], dtype=np.uint64) for name in SeenHashes._fields}
+METADATA = {"format": "nearfar-seen", "version": "1"}
+
+
+@pytest.mark.parametrize(
+    ("tensors", "metadata", "message"),
+    [
+        ({**VALID, "trained_texts": np.array([2, 1], dtype=np.uint64)}, METADATA, "trained_texts does not hold sorted"),
+        ({**VALID, "chosen_pairs": np.array([1, 1], dtype=np.uint64)}, METADATA, "chosen_pairs does not hold sorted"),
+        ({**VALID, "trained_pairs": np.array([1.0])}, METADATA, "trained_pairs does not hold sorted 64-bit hashes"),
+        ({**VALID, "trained_pairs": np.ones((2, 2), np.uint64)}, METADATA, "trained_pairs does not hold sorted"),
+        ({"trained_texts": VALID["trained_texts"]}, METADATA, "it must hold trained_texts, trained_pairs, chosen_te"),
+        (VALID, {}, "is damaged: it must hold"),
+        (VALID, {**METADATA, "version": "2"}, "has the version 2; this nearfar reads version 1"),
+    ],
+)
+def test_a_file_with_other_content_is_refused(
+    tmp_path: Path, tensors: dict[str, np.ndarray], metadata: dict[str, str], message: str
+) -> None:
+    save_file(tensors, tmp_path / SEEN_FILE, metadata=metadata)
+    with pytest.raises(NearfarError, match=f"{SEEN_FILE}: .*{message}"):
+        read_seen(tmp_path)
+
+
+def test_a_damaged_file_is_named(config: SclConfig, tmp_path: Path) -> None:
+    train(config)
+    file = Path(config.output) / "model" / SEEN_FILE
+    content = file.read_bytes()
+    for damaged in (b"", content[:50], content[:-3], b"\xff" * 100):
+        file.write_bytes(damaged)
+        with pytest.raises(NearfarError, match=rf"model/{SEEN_FILE}: is damaged \(.*Restore it; or remove it"):
+            Encoder.from_pretrained(config.output)
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(NearfarError, match=f"{SEEN_FILE}: is not a regular file"):
+        Encoder.from_pretrained(config.output)
+    file.rmdir()
+    assert Encoder.from_pretrained(config.output).seen is None, "as the model folders of earlier versions"
+    assert torch.is_tensor(next(iter(Encoder.from_pretrained(config.output).parameters())))
+
+
+def test_held_out_rows_are_not_trained_on_and_dev_rows_chose_the_step(tmp_path: Path) -> None:
+    rows = [f"anchor {number} {text}\tpositive {number} {text}" for number, text in enumerate(sentences(300))]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *rows]) + "\n")
+    settings = {"data": str(tmp_path / "pairs.tsv"), "model": str(save_tiny(tmp_path / "tiny"))}
+    train("info-nce", **settings, output=str(tmp_path / "run"), batch_size=8, max_steps=1)
+    seen = read_seen(tmp_path / "run")
+    assert seen is not None
+    trained, chosen = (
+        np.isin(pair_hashes([tuple(row.split("\t")) for row in rows]), known)
+        for known in (seen.trained_pairs, seen.chosen_pairs)
+    )
+    assert not (trained & chosen).any()
+    assert trained.sum() == 250
+    assert 0 < chosen.sum() < 50, "the rest are test rows"
+    tested = evaluate(tmp_path / "run", held_out=True, resamples=0, progress=False).retrieval["held-out"].seen
+    assert tested is not None
+    assert tested.pairs == 0
+    assert tested.texts > 0.5, "positives of training rows are distractors"
