@@ -30,7 +30,7 @@ format: .venv/.done  ## rewrite the code in the one style
 	$(BIN)/ruff check --fix .
 
 # In full, by name: make bench NAME=training (compiled_kernels, encoding, encode_file, evaluation, finetune, help,
-# losses, scaling, side_by_side).
+# losses, mining, scaling, side_by_side).
 bench: .venv/.done  ## speed on this machine against sentence-transformers, in ten minutes; writes nothing without NAME
 ifdef NAME
 	$(BIN)/python benchmarks/$(NAME).py run

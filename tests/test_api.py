@@ -19,6 +19,7 @@ from nearfar.config.values import Settings
 COMMANDS = {
     "back_translate": "BackTranslateConfig",
     "compare": "CompareConfig",
+    "dedup": "DedupConfig",
     "demo": "DemoConfig",
     "encode": "EncodeConfig",
     "env": "EnvConfig",
@@ -26,6 +27,7 @@ COMMANDS = {
     "finetune": "FinetuneConfig",
     "finetune_study": "FinetuneStudyConfig",
     "geometry": "GeometryConfig",
+    "mine": "MineConfig",
     "predict": "PredictConfig",
     "report": "ReportConfig",
     "search": "SearchConfig",

@@ -36,6 +36,12 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
     (
         ("search dog --model normalized --input texts.txt", MODEL),
         ("predict classifier --input texts.txt --output labels.tsv", MODEL),
+        (
+            "mine --model tiny --data nli.tsv --anchor-column premise --positive-column hypothesis "
+            "--relative-margin none --output mined.tsv",
+            MODEL,
+        ),
+        ("dedup --model tiny --input texts.txt --output kept.txt --threshold 0.9", MODEL),
         ("evaluate tiny --pairs pairs.tsv --resamples 10", MODEL),
         ("evaluate tiny --retrieval anchors.tsv --resamples 10", MODEL),
         ("back-translate --input texts.txt --output bt.tsv --forward there --backward there --max-length 8", MODEL),

@@ -15,6 +15,7 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from nearfar.commands.back_translate.command import back_translate
     from nearfar.commands.compare import compare
+    from nearfar.commands.dedup.command import dedup
     from nearfar.commands.demo import demo
     from nearfar.commands.encode.command import encode
     from nearfar.commands.env import env
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from nearfar.commands.finetune.command import finetune
     from nearfar.commands.finetune.study import finetune_study
     from nearfar.commands.geometry.command import geometry
+    from nearfar.commands.mine.command import mine
     from nearfar.commands.predict import predict
     from nearfar.commands.report.command import report
     from nearfar.commands.search.command import search
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         BtConfig,
         BtSgOptConfig,
         CompareConfig,
+        DedupConfig,
         DemoConfig,
         EncodeConfig,
         EnvConfig,
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
         FinetuneStudyConfig,
         GeometryConfig,
         InfoNceConfig,
+        MineConfig,
         PredictConfig,
         RegressionConfig,
         ReportConfig,
@@ -68,6 +72,7 @@ _MODULES = {
     "PairwiseResult": "evaluation.results",
     "back_translate": "commands.back_translate.command",
     "compare": "commands.compare",
+    "dedup": "commands.dedup.command",
     "demo": "commands.demo",
     "encode": "commands.encode.command",
     "env": "commands.env",
@@ -76,6 +81,7 @@ _MODULES = {
     "finetune_study": "commands.finetune.study",
     "geometry": "commands.geometry.command",
     "load_result": "evaluation.results",
+    "mine": "commands.mine.command",
     "predict": "commands.predict",
     "register_method": "registry",
     "report": "commands.report.command",
@@ -92,6 +98,7 @@ __all__ = [
     "Classifier",
     "CompareConfig",
     "ComparisonResult",
+    "DedupConfig",
     "DemoConfig",
     "EncodeConfig",
     "Encoder",
@@ -102,6 +109,7 @@ __all__ = [
     "FinetuneStudyConfig",
     "GeometryConfig",
     "InfoNceConfig",
+    "MineConfig",
     "NearfarError",
     "PairwiseResult",
     "PredictConfig",
@@ -120,6 +128,7 @@ __all__ = [
     "TrainConfig",
     "back_translate",
     "compare",
+    "dedup",
     "demo",
     "encode",
     "env",
@@ -128,6 +137,7 @@ __all__ = [
     "finetune_study",
     "geometry",
     "load_result",
+    "mine",
     "predict",
     "register_method",
     "report",

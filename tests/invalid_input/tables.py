@@ -29,6 +29,7 @@ ROWS: Mapping[str, Callable[[int], Row]] = {
 FORMATS = ("tsv", "csv", "jsonl", "parquet", "tsv.gz", "jsonl.gz")
 
 _TRAIN = "--model nowhere --evaluate-on pairs.tsv --output new --data FILE"  # read before the encoder is opened
+_MINE = "--model nowhere --output t.tsv --data nli.tsv --anchor-column premise --positive-column hypothesis"
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "scl": ("nli", f"train scl {_TRAIN}"),
     "pairs, no method": ("pairs", f"train {_TRAIN}"),
@@ -49,6 +50,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "geometry": ("scored", "geometry tiny --output space --task pairs.tsv --labelled labelled.tsv --pairs FILE"),
     "page": ("sentences", "geometry tiny --page new.html --texts FILE"),
     "encode": ("sentences", "encode tiny --output v.npy --column text --input FILE"),
+    "mine": ("pairs", "mine --model nowhere --output t.tsv --data FILE"),
+    "mine corpus": ("sentences", f"mine {_MINE} --corpus FILE"),
+    "dedup": ("sentences", "dedup --model nowhere --column text --input FILE"),
     "predict": ("sentences", "predict classifier --output p.tsv --input FILE"),
     "search": ("sentences", "search dog --model tiny --column text --input FILE"),
     "search queries": ("sentences", "search --model tiny --input texts.txt --query-column text --queries FILE"),

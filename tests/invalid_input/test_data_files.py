@@ -74,6 +74,12 @@ NON_REGULAR_FILES: dict[str, tuple[Callable[[Path], object], str]] = {
 SPECIAL_FILE_READERS = {reader: (argv, ".tsv") for reader, (_, argv) in COMMANDS.items()} | {
     "lines": ("train simcse-unsup --model nowhere --evaluate-on pairs.tsv --output new --data FILE", ".txt"),
     "encode lines": ("encode tiny --output v.npy --input FILE", ".txt"),
+    "mine corpus lines": (
+        "mine --model nowhere --output t.tsv --data nli.tsv --anchor-column premise --positive-column hypothesis "
+        "--corpus FILE",
+        ".txt",
+    ),
+    "dedup lines": ("dedup --model nowhere --input FILE", ".txt"),
     "predict lines": ("predict classifier --output p.tsv --input FILE", ".txt"),
     "search lines": ("search dog --model tiny --input FILE", ".txt"),
     "translate": ("back-translate --output t.tsv --input FILE", ".txt"),

@@ -18,6 +18,8 @@ COMMANDS = {
     "finetune study": f"finetune nowhere.tsv {RUN} --samples 2 --sample-size 4",
     "predict": "predict nowhere --input nowhere.txt --output out.tsv",
     "encode": "encode nowhere --input nowhere.txt --output out.npy",
+    "mine": "mine --model nowhere --data nowhere.tsv --output out.tsv",
+    "dedup": "dedup --model nowhere --input nowhere.txt",
     "search": "search dog --model nowhere --input nowhere.tsv",
     "encode in processes": "encode nowhere --input nowhere.txt --output out.npy --processes 2",
     "evaluate": "evaluate nowhere --tasks nowhere.tsv",

@@ -23,6 +23,7 @@ GEOMETRY, PAGE, REPORT, BACK = (
     "back-translate --input t.txt --output x.tsv",
 )
 
+MINE, DEDUP = "mine --model m --data p.tsv --output t.tsv", "dedup --model m --input t.txt"
 SEARCH = "search q --model m --input t.txt"
 DEMO = "demo"
 
@@ -36,6 +37,7 @@ COUNTS = {
     ENCODE: "--processes",
     SEARCH: "--top",
     BACK: "--beams --batch-size",
+    MINE: "--negatives --range-max --limit",
     DEMO: "--max-steps",
 }
 """Command -> flags that take integers of at least 1."""
@@ -51,6 +53,8 @@ FROM = {
     PAGE: {"--texts-limit": 2},
     REPORT: {"--seed": 0},
     BACK: {"--max-length": 3, "--seed": 0},
+    MINE: {"--range-min": 0, "--max-length": 3, "--seed": 0},
+    DEDUP: {"--max-length": 3},
 }
 """Command -> flags that take integers, and their minimum."""
 ABOVE_ZERO = {
@@ -66,6 +70,7 @@ SHARES = {
     TRAIN: {"--warmup": "between 0 and 1", "--scl-weight": "between 0 and 1", "--beta2": "in [0, 1)"},
     SIMCSE: {"--mlm-probability": "in (0, 1)"},
     FINETUNE: {"--dropout": "in [0, 1)", "--noise-rate": "between 0 and 1"},
+    MINE: {"--relative-margin": "in [0, 1)"},
 }
 UNBOUNDED = {"train simcse-sup --output x": "--hard-negative-weight", GEOMETRY: "--positive-above"}
 """Command -> flags that take any number within very wide bounds."""
@@ -89,6 +94,8 @@ CHOICES = {
     ENCODE: {"--dtype": "float32 or float16"},
     SEARCH: {"--precision": "auto, fp32 or bf16"},
     REPORT: {"--compare": "auto, yes or no"},
+    MINE: {"--sampling": "top or random"},
+    DEDUP: {"--keep": "first or longest"},
 }
 TEXTS = {
     TRAIN: "--model --evaluate-on --pooling --device --second --premise-column",
@@ -98,6 +105,8 @@ TEXTS = {
     PAGE: "--column --color-by",
     REPORT: "--title",
     BACK: "--forward --backward --column",
+    MINE: "--anchor-column --positive-column --corpus-column --pooling",
+    DEDUP: "--column --pooling",
     SEARCH: "--column --query-column --pooling --device",
 }
 FILES = {
@@ -113,6 +122,9 @@ FILES = {
     "geometry m": "--output --page --texts",
     "report m": "--output",
     "back-translate --input t.txt": "--output",
+    "mine --model m --data p.tsv": "--output --corpus",
+    "mine --model m --output t.tsv": "--data",
+    DEDUP: "--output --groups",
     DEMO: "--output --model",
 }
 OTHER: dict[str, tuple[str, str]] = {

@@ -17,6 +17,12 @@ TO_FILE = {
     "predict": ("predict classifier --input mine.tsv --output", "labels.tsv"),
     "encode": ("encode tiny --input mine.tsv --column text --output", "vectors.npy"),
     "encode parquet": ("encode tiny --input mine.tsv --column text --output", "vectors.parquet"),
+    "mine": (
+        "mine --model tiny --data nli.tsv --anchor-column premise --positive-column hypothesis --relative-margin none "
+        "--output",
+        "triplets.tsv",
+    ),
+    "dedup": ("dedup --model tiny --input mine.tsv --column text --threshold 0.9 --output", "kept.tsv"),
     "search": ("search dog --model tiny --input mine.tsv --output", "hits.tsv"),
     "search json": ("search dog --model tiny --input mine.tsv --output", "hits.jsonl"),
     "evaluate": ("evaluate tiny --tasks pairs.tsv --resamples 0 --output", "scores.json"),
@@ -78,6 +84,16 @@ INPUTS = {
     "search": ("search dog --model tiny --input mine.tsv --output", "mine.tsv"),
     "search queries": ("search --model tiny --input texts.txt --queries mine.jsonl --output", "mine.jsonl"),
     "encode": ("encode tiny --input mine.parquet --column text --output", "mine.parquet"),
+    "mine": (
+        "mine --model tiny --data scored.tsv --anchor-column sentence1 --positive-column sentence2 --output",
+        "scored.tsv",
+    ),
+    "mine corpus": (
+        "mine --model tiny --data nli.tsv --anchor-column premise --positive-column hypothesis --corpus mine.tsv "
+        "--output",
+        "mine.tsv",
+    ),
+    "dedup": ("dedup --model tiny --input mine.jsonl --column text --threshold 0.9 --output", "mine.jsonl"),
     "evaluate": ("evaluate tiny --pairs scored.json --output", "scored.json"),
     "compare first": ("compare result.json other.json --output", "result.json"),
     "compare second": ("compare other.json result.json --output", "result.json"),
@@ -137,7 +153,7 @@ def test_a_result_of_nearfar_is_replaced(user_files: Path, row: str) -> None:
         assert result.status == 0, result.err
 
 
-@pytest.mark.parametrize("row", ["predict", "encode", "encode parquet"])
+@pytest.mark.parametrize("row", ["predict", "encode", "encode parquet", "mine", "dedup"])
 def test_other_outputs_are_not_replaced(user_files: Path, row: str) -> None:
     command, name = TO_FILE[row]
     assert run_cli([*command.split(), name]).status == 0

@@ -56,3 +56,22 @@ def test_nearest_without_documents_or_queries_is_empty() -> None:
 def test_nearest_refuses_bad_input(queries: np.ndarray, documents: np.ndarray, k: int, message: str) -> None:
     with pytest.raises(NearfarError, match=message):
         nearest(queries.astype(np.float32), documents.astype(np.float32), k)
+
+
+@pytest.mark.parametrize("order", ["rising", "falling", "random", "equal"])
+def test_nearest_is_exact_in_any_order_of_scores(order: str) -> None:
+    rng = np.random.default_rng(0)
+    documents = rng.integers(-3, 4, (2000, 3)).astype(np.float32)
+    queries = np.stack([[1, 2, 3], [3, 1, 0], [0, 0, 0]]).astype(np.float32)
+    ranks = {"rising": documents @ queries[0], "falling": -documents @ queries[0], "equal": np.zeros(2000)}
+    documents = documents[np.argsort(ranks.get(order, rng.random(2000)), kind="stable")]
+    found = nearest(queries, documents, 20, document_block=128)
+    ids, scores = reference(queries, documents, 20)
+    np.testing.assert_array_equal(found.ids, ids)
+    np.testing.assert_array_equal(found.scores, scores)
+
+
+def test_large_finite_vectors_are_not_mistaken_for_infinity() -> None:
+    documents = np.full((3, 2), 3e38, np.float32)
+    documents[1] = -3e38
+    assert nearest(np.array([[1e-3, 0]], np.float32), documents, 3).ids.tolist() == [[0, 2, 1]]

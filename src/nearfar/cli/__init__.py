@@ -30,6 +30,7 @@ class Verb(NamedTuple):
 VERBS = {
     "train": Verb("Train", "train [METHOD|FILE.toml]", "train an encoder on your rows, or by one of the methods below"),
     "finetune": Verb("Train", "finetune TASK|FILE", "fine-tune a text classifier: sst2, rte ... or your own file"),
+    "mine": Verb("Train", "mine", "find hard negatives: pairs become triplets for info-nce"),
     "back-translate": Verb("Train", "back-translate", "make paraphrase pairs for the methods bt and bt+sg-opt"),
     "evaluate": Verb("Evaluate", "evaluate MODEL ...", "score encoders on similarity and transfer tasks"),
     "compare": Verb("Evaluate", "compare FIRST SECOND ...", "test whether the first is better: models or result files"),
@@ -38,6 +39,7 @@ VERBS = {
     "encode": Verb("Use", "encode MODEL", "write the embeddings of a file of texts"),
     "search": Verb("Use", "search", "find the texts of a file that are nearest to a query"),
     "predict": Verb("Use", "predict MODEL", "label a file of texts with a fine-tuned classifier"),
+    "dedup": Verb("Use", "dedup", "remove near-duplicates from a file of texts"),
     "demo": Verb("Other", "demo", "run the whole workflow on generated data, offline, in a few minutes"),
     "env": Verb("Other", "env", "show the environment, for a bug report"),
 }

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     )
     from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, split_list
     from nearfar.config.geometry import GeometryConfig
+    from nearfar.config.mining import DedupConfig, MineConfig
     from nearfar.config.search import SearchConfig
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
     from nearfar.config.values import Settings, flag, format_value
@@ -46,6 +47,7 @@ _EXPORTS_BY_MODULE = {
     "config.bounds": "Cap File",
     "config.files": "build check_keys dump_toml load_toml method_of unknown_name_message",
     "config.finetune": "FinetuneConfig FinetuneStudyConfig split_list",
+    "config.mining": "DedupConfig MineConfig",
     "config.geometry": "GeometryConfig",
     "config.search": "SearchConfig",
     "config.training": "RunConfig TrainConfig parse_seeds",
@@ -68,6 +70,7 @@ __all__ = [
     "BtSgOptConfig",
     "Cap",
     "CompareConfig",
+    "DedupConfig",
     "DemoConfig",
     "EncodeConfig",
     "EnvConfig",
@@ -77,6 +80,7 @@ __all__ = [
     "FinetuneStudyConfig",
     "GeometryConfig",
     "InfoNceConfig",
+    "MineConfig",
     "PredictConfig",
     "RegressionConfig",
     "ReportConfig",

@@ -65,7 +65,7 @@ def nearest(
         return Neighbours(ids, found)
     for start in range(0, len(queries), query_block):
         block = slice(start, start + query_block)
-        best = _search(_tensor(queries[block], "query", start, device), documents, k, document_block, on_block)
+        best = _search(finite_block(queries[block], "query", start, device), documents, k, document_block, on_block)
         ids[block], found[block] = best.ids, best.scores
     return Neighbours(ids, found)
 
@@ -77,20 +77,59 @@ def _search(
     document_block: int,
     on_block: Callable[[int], None] | None,
 ) -> Neighbours:
-    """The nearest documents of a block of queries: each block's own, merged with the best so far."""
+    """The nearest documents of a block of queries.
+
+    The first ``k`` documents are sorted. Of each later block only the scores above the query's ``k``-th best so far
+    are merged: documents are visited in order, so one with an equal score comes after those already found.
+    """
     ids = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
     best = torch.empty((len(queries), 0), dtype=torch.float32, device=queries.device)
+    products = torch.empty(0, device=queries.device)
     for start in range(0, len(documents), document_block):
-        block = _tensor(documents[start : start + document_block], "document", start, queries.device)
-        scores = queries @ block.T
-        own, positions = _first_top_k(scores, min(k, len(block)))
-        # Documents of earlier blocks stand before those of this one, so a stable sort keeps the first of equals.
-        merged, merged_ids = torch.cat([best, own], dim=1), torch.cat([ids, positions + start], dim=1)
-        order = torch.argsort(merged, dim=1, descending=True, stable=True)[:, :k]
-        best, ids = merged.gather(1, order), merged_ids.gather(1, order)
+        block = finite_block(documents[start : start + document_block], "document", start, queries.device)
+        if products.shape != (len(queries), len(block)):
+            products = torch.empty((len(queries), len(block)), device=queries.device)
+        scores = torch.mm(queries, block.T, out=products)
+        better = _above(scores, best[:, -1:], most=k) if best.shape[1] == k else None
+        own, positions = better or _first_top_k(scores, min(k, len(block)))
+        if own.shape[1]:
+            best, ids = _merge(best, ids, own, positions + start, k)
         if on_block:
             on_block(scores.numel())
     return Neighbours(ids.cpu().numpy(), best.cpu().numpy())
+
+
+def _merge(best: Tensor, ids: Tensor, own: Tensor, own_ids: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The ``k`` best of both lists of each row; the ids in ``ids`` are below those in ``own_ids``."""
+    merged, merged_ids = torch.cat([best, own], dim=1), torch.cat([ids, own_ids], dim=1)
+    order = torch.argsort(merged, dim=1, descending=True, stable=True)[:, :k]  # stable: of equals the lower id
+    return merged.gather(1, order), merged_ids.gather(1, order)
+
+
+def _above(scores: Tensor, limits: Tensor, *, most: int) -> tuple[Tensor, Tensor] | None:
+    """The scores of each row above its limit, and their positions in order; short rows end with minus infinity.
+
+    None if a row has more than ``most`` of them: sorting such rows as a whole is not slower.
+    """
+    places = nonzero(scores > limits)
+    rows = places // scores.shape[1]
+    counts = torch.bincount(rows, minlength=len(scores))
+    width = int(counts.max())
+    if width > most:
+        return None
+    columns = torch.arange(len(places), device=scores.device) - (counts.cumsum(0) - counts)[rows]
+    found = torch.full((len(scores), width), -torch.inf, device=scores.device)
+    positions = torch.zeros((len(scores), width), dtype=torch.int64, device=scores.device)
+    found[rows, columns] = scores.flatten()[places]
+    positions[rows, columns] = places % scores.shape[1]
+    return found, positions
+
+
+def nonzero(mask: Tensor) -> Tensor:
+    """The flat positions of the true values, in order; NumPy finds them several times faster than torch on a CPU."""
+    if mask.device.type == "cpu":
+        return torch.from_numpy(np.flatnonzero(mask.numpy()))
+    return mask.flatten().nonzero().squeeze(1)
 
 
 def _first_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
@@ -100,8 +139,9 @@ def _first_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     sorted as a whole.
     """
     values, positions = torch.topk(scores, k, dim=1)
-    tied = (scores >= values[:, -1:]).sum(dim=1) > k
-    if tied.any():
+    reached = scores >= values[:, -1:]
+    if len(nonzero(reached)) > values.numel():
+        tied = reached.sum(dim=1) > k
         order = torch.argsort(scores[tied], dim=1, descending=True, stable=True)[:, :k]
         positions[tied] = order
         values[tied] = scores[tied].gather(1, order)
@@ -111,10 +151,16 @@ def _first_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values.gather(1, order), positions.gather(1, order)
 
 
-def _tensor(vectors: np.ndarray, what: str, start: int, device: str | torch.device) -> Tensor:
+def finite_block(vectors: np.ndarray, what: str, start: int, device: str | torch.device) -> Tensor:
+    """A copy of consecutive vectors in float32 on ``device``; ``start`` is the position of the first.
+
+    Raises:
+        NearfarError: a vector is not finite; the message calls it ``what`` and gives its position.
+    """
     block = torch.from_numpy(np.array(vectors, dtype=np.float32)).to(device)
-    finite = block.isfinite().all(dim=1)
-    if not finite.all():
-        number = start + int((~finite).nonzero()[0])
-        raise NearfarError(f"The vector of {what} {number} (counted from 0) is not finite.")
+    if not block.sum().isfinite():  # fast; it may also overflow
+        finite = block.isfinite().all(dim=1)
+        if not finite.all():
+            number = start + int((~finite).nonzero()[0])
+            raise NearfarError(f"The vector of {what} {number} (counted from 0) is not finite.")
     return block

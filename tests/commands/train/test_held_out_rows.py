@@ -298,7 +298,7 @@ def test_a_dev_set_that_chose_the_step_is_no_test_set(folder: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     ("spec", "kind", "anchors"), [("flickr8k", "pairs", 100), ("snli:dev+test", "nli", 70), ("trec", "labelled", 99)]
 )
-def test_real_rows(spec: str, kind: str, anchors: int, folder: Path, tmp_path: Path) -> None:
+def test_real_rows(spec: str, kind: str, anchors: int, folder: Path, tmp_path: Path, nearfar_data: Path) -> None:
     limited = {"limit": 2000} if kind != "nli" else {"limit": 4500}
     settings = SETTINGS | {"batch_size": 16, "max_steps": 2} | limited
     trained = train(data=spec, model=folder / "tiny", output=tmp_path / "run", **settings)

@@ -1,0 +1,254 @@
+"""Mining hard negatives: `nearfar mine` against sentence-transformers' mine_hard_negatives, on the same vectors.
+
+    python benchmarks/mining.py run       needs NEARFAR_DATA; writes benchmarks/results/mining.json
+    python benchmarks/mining.py report    writes docs/mining-speed.md from that file alone
+
+Both sides get the same texts, the same vectors (encoded once, before the measurements) and the same limits. Each
+measurement runs in a process of its own, so that its peak memory can be measured. Time is counted from the texts in
+memory until the triplets are made; nearfar also writes its files in that time. The sides are interleaved within a
+round; the first round is a warm-up, in which their triplets are compared.
+"""
+
+import argparse
+import importlib
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import common
+import numpy as np
+import torch
+from common import MODEL
+
+from nearfar.data.fingerprints import normalize_for_hash
+from nearfar.data.rows import load_sentences
+from nearfar.data.triplets import load_tuples
+
+FILES = common.files("mining", "mining-speed")
+SIDES = ("nearfar", "sentence-transformers")
+MARGIN = 0.05
+CASES: dict[str, dict[str, int]] = {
+    "pairs": {"corpus": 0, "negatives": 1},
+    "pairs and corpus": {"corpus": 20_000, "negatives": 5},
+}
+
+
+class Fixed:
+    """An encoder of either library whose vectors are looked up."""
+
+    device = torch.device("cpu")
+
+    def __init__(self, texts: Sequence[str], vectors: np.ndarray) -> None:
+        self._rows = {text: row for row, text in enumerate(texts)}
+        self._vectors = vectors
+        self.dim = vectors.shape[1]
+
+    def encode_query(self, texts: Sequence[str], **_: Any) -> np.ndarray:
+        """The vectors of texts."""
+        found: np.ndarray = self._vectors[[self._rows[text] for text in texts]]
+        return found
+
+    encode_document = encode_query
+
+
+def main() -> None:
+    """Run or report, or take one measurement."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("command", choices=("run", "report", "one"), help="one: a single measurement, used by run")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--limit", type=int, default=None, help="use only the first LIMIT pairs and documents")
+    parser.add_argument("--inputs", type=Path, metavar="FOLDER", help="keep texts and vectors here, and reuse them")
+    parser.add_argument("--one", nargs=4, metavar=("SIDE", "FOLDER", "CASE", "OUTPUT"))
+    options = parser.parse_args()
+    if options.command == "one":
+        print(json.dumps(_one(*options.one)))
+        return
+    if options.command == "run":
+        run(options.rounds, options.limit, options.inputs)
+    report()
+
+
+def run(rounds: int, limit: int | None, inputs: Path | None) -> None:
+    """Measure, and write the result file."""
+    record: dict[str, Any] = common.record(model=MODEL, rounds=rounds, relative_margin=MARGIN, cases=[])
+    with tempfile.TemporaryDirectory() as place:
+        folder = inputs or Path(place)
+        if not (folder / "inputs.json").exists():
+            _write_inputs(folder, limit)
+        measured: dict[str, dict[str, list[Any]]] = {case: {side: [] for side in SIDES} for case in CASES}
+        for number in range(rounds + 1):
+            for case, of_case in measured.items():
+                for side in SIDES if number % 2 else SIDES[::-1]:
+                    words = (side, str(folder), case, str(folder / f"{side}.jsonl"))
+                    command = [sys.executable, __file__, "one", "--one", *words]
+                    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+                    if number:
+                        of_case[side].append(json.loads(done.stdout.splitlines()[-1]))
+                if not number:
+                    record["cases"].append({"case": case, **CASES[case], **_agreement(folder, case)})
+    for row, of_case in zip(record["cases"], measured.values(), strict=True):
+        row["measured"] = of_case
+    common.save(FILES.result, record)
+
+
+def _write_inputs(folder: Path, limit: int | None) -> None:
+    """Pairs, corpora and the vectors of all texts."""
+    from nearfar.encoder.encoder import Encoder  # noqa: PLC0415  (the measuring processes do not need it)
+
+    pairs = load_tuples("flickr8k", limit=limit).rows
+    most = min(max(case["corpus"] for case in CASES.values()), limit or 10**9)
+    corpus = [row[0] for row in load_sentences("sentences", limit=most).rows]
+    texts = list(dict.fromkeys([*(text for pair in pairs for text in pair), *corpus]))
+    np.save(folder / "vectors.npy", Encoder.from_pretrained(MODEL).encode(texts, normalize=True, precision="fp32"))
+    inputs = {"pairs": pairs, "corpus": corpus, "texts": texts}
+    (folder / "inputs.json").write_text(json.dumps(inputs), encoding="utf-8")
+
+
+def _one(side: str, place: str, case: str, output: str) -> dict[str, float]:
+    """Seconds and memory of mining in this process; the triplets are written to ``output``."""
+    inputs = json.loads((Path(place) / "inputs.json").read_text(encoding="utf-8"))
+    corpus = inputs["corpus"][: CASES[case]["corpus"]]
+    model: Any = Fixed(inputs["texts"], np.load(Path(place) / "vectors.npy"))
+    mine = _nearfar if side == "nearfar" else _peer
+    seconds, before, triplets = mine(model, inputs["pairs"], corpus, CASES[case]["negatives"])
+    peak = common.peak_mib()
+    Path(output).write_text("".join(json.dumps(row) + "\n" for row in triplets), encoding="utf-8")
+    return {**seconds, "peak_mib": peak, "added_mib": peak - before, "threads": torch.get_num_threads()}
+
+
+def _clocks() -> tuple[float, float]:
+    return time.perf_counter(), time.process_time()
+
+
+def _since(started: tuple[float, float]) -> dict[str, float]:
+    """Seconds, and seconds of processor time of all threads, since ``started``."""
+    seconds, processor = (now - then for now, then in zip(_clocks(), started, strict=True))
+    return {"seconds": seconds, "processor_seconds": processor}
+
+
+def _nearfar(
+    model: Any, pairs: list[list[str]], corpus: list[str], negatives: int
+) -> tuple[dict[str, float], float, list[list[str]]]:
+    names = ("candidates", "search", "table", "command")
+    candidates, search, table, command = (importlib.import_module(f"nearfar.commands.mine.{name}") for name in names)
+    work_folder = importlib.import_module("nearfar.commands.encode.work_folder")
+    config = importlib.import_module("nearfar.config").MineConfig(
+        model="fixed", data=("pairs",), output="out.tsv", negatives=negatives, relative_margin=MARGIN
+    )
+    with tempfile.TemporaryDirectory() as place:
+        output = Path(place) / "out.tsv"
+        before, started = common.peak_mib(), _clocks()
+        with command.output_lock(output):
+            work = work_folder.WorkFolder(output, {}, {})
+            found = candidates.gather(pairs, corpus)
+            mined = search.search(work, model, found, config, progress=False)
+            rows = (row[:3] for row in command.list_triplets(found, mined))
+            table.write_table(output, ".tsv", command.COLUMNS, rows)
+        seconds = _since(started)
+        lines = output.read_text(encoding="utf-8").splitlines()[1:]
+    return seconds, before, [line.split("\t") for line in lines]
+
+
+def _peer(
+    model: Any, pairs: list[list[str]], corpus: list[str], negatives: int
+) -> tuple[dict[str, float], float, list[list[str]]]:
+    datasets = importlib.import_module("datasets")
+    util = importlib.import_module("sentence_transformers.util")
+    model.similarity, model.similarity_pairwise = util.cos_sim, util.pairwise_cos_sim
+    table = datasets.Dataset.from_dict({"anchor": [a for a, _ in pairs], "positive": [b for _, b in pairs]})
+    table.to_pandas()  # imports pandas
+    before, started = common.peak_mib(), _clocks()
+    mined = util.mine_hard_negatives(
+        table, model, corpus=corpus or None, relative_margin=MARGIN, num_negatives=negatives, verbose=False
+    )
+    seconds = _since(started)
+    return seconds, before, [[row["anchor"], row["positive"], row["negative"]] for row in mined]
+
+
+def _agreement(folder: Path, case: str) -> dict[str, int]:
+    """The triplets of each side, and why they differ."""
+    inputs = json.loads((folder / "inputs.json").read_text(encoding="utf-8"))
+    ours, theirs = (
+        {tuple(json.loads(line)) for line in (folder / f"{side}.jsonl").read_text(encoding="utf-8").splitlines()}
+        for side in SIDES
+    )
+    known: dict[str, set[str]] = {}
+    for anchor, positive in inputs["pairs"]:
+        key = normalize_for_hash(anchor)
+        known.setdefault(key, {key}).add(normalize_for_hash(positive))
+    equal = {row for row in theirs if normalize_for_hash(row[2]) in known[normalize_for_hash(row[0])]}
+    anchors = {row[0] for row in equal}
+    return {
+        "pairs": len(inputs["pairs"]),
+        "documents": len(
+            {positive for _, positive in inputs["pairs"]} | set(inputs["corpus"][: CASES[case]["corpus"]])
+        ),
+        "nearfar": len(ours),
+        "sentence_transformers": len(theirs),
+        "shared": len(ours & theirs),
+        "equal_texts": len(equal),
+        "other_differences": len({row for row in ours ^ theirs if row[0] not in anchors}),
+    }
+
+
+def report() -> None:
+    """Write the page from the result file."""
+    record = common.load(FILES.result)
+    threads = record["cases"][0]["measured"][SIDES[0]][0]["threads"]
+    lines = [
+        f"Pairs of captions of one photo (flickr8k), vectors of {record['model']}, {threads} threads on "
+        f"{record['hardware']['processor']}; a negative's score is at most {1 - record['relative_margin']:g} of the "
+        "positive's. `nearfar mine` against `mine_hard_negatives` of sentence-transformers "
+        f"{record['versions'][common.PEER]} on the same vectors, interleaved, each in a process of its own. Seconds "
+        "from the texts in memory until the triplets are made (nearfar: and written), the same in processor time of "
+        "all threads, which other programs disturb less, and the memory that mining adds, in MiB. "
+        f"Values are medians over {record['rounds']} rounds; ratios have their [minimum, maximum].",
+        "",
+    ]
+    rows = []
+    for case in record["cases"]:
+        seconds, processor, added = (
+            [[one[key] for one in case["measured"][side]] for side in SIDES]
+            for key in ("seconds", "processor_seconds", "added_mib")
+        )
+        rows.append(
+            (
+                *(f"{case['pairs']:,}", f"{case['documents']:,}", case["negatives"]),
+                *(f"{median(side):.2f}" for side in seconds),
+                common.spread(common.ratios(seconds[1], seconds[0])),
+                common.spread(common.ratios(processor[1], processor[0])),
+                *(f"{median(side):,.0f}" for side in added),
+                common.spread(common.ratios(added[1], added[0])),
+            )
+        )
+    sides = ("nearfar", "sentence-transformers")
+    header = (
+        "pairs",
+        "documents",
+        "negatives",
+        *(f"{side} s" for side in sides),
+        "speed ratio",
+        "processor time ratio",
+    )
+    lines += common.table((*header, *(f"{side} MiB" for side in sides), "memory ratio"), rows, words=0)
+    lines += ["", "The triplets of both sides, compared in the warm-up round:", ""]
+    header = ("pairs", "documents", "nearfar", "sentence-transformers", "shared", "equal texts", "other differences")
+    keys = ("pairs", "documents", "nearfar", "sentence_transformers", "shared", "equal_texts", "other_differences")
+    lines += common.table(header, [[f"{case[key]:,}" for key in keys] for case in record["cases"]], words=0)
+    lines += [
+        "",
+        "`equal texts`: triplets of sentence-transformers whose negative has the same letters and digits as the anchor "
+        "or one of its positives; nearfar never chooses these and takes the next candidate instead. `other "
+        "differences`: triplets of one side alone, of anchors without such a negative.",
+    ]
+    common.write_page(FILES.page, "Mining hard negatives: speed and memory", "mining", record, lines)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""``nearfar dedup``: a file -> the same file without near-duplicates."""

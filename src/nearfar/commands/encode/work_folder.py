@@ -1,0 +1,230 @@
+"""Resumable work on the vectors of texts: ``OUTPUT.partial`` holds settings, vectors and finished parts of the work."""
+
+import errno
+import json
+import os
+import re
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from nearfar.commands.encode.output import PartialOutput, is_unfinished, output_lock, partial_folder
+from nearfar.config import flag
+from nearfar.disk import LOCK, disk_errors, flush, read_json, write_text
+from nearfar.encoder.finite import NotFiniteError
+from nearfar.encoder.token_batches import truncation_message
+from nearfar.types import Encode, NearfarError
+
+BLOCK = 2**11
+"""Number of texts that are encoded and saved together."""
+_TRUNCATED = re.compile(r"(\d+) of (\d+) distinct texts are longer than (\d+) tokens and were truncated\.")
+
+
+class WorkFolder:
+    """The folder ``OUTPUT.partial`` of a command that encodes texts and then works on their vectors.
+
+    ``settings.json`` records everything that determines the vectors; it exists while there is something to resume. Use
+    it inside :func:`nearfar.commands.encode.output.output_lock`.
+
+    Args:
+        output: the final file of the command.
+        settings: what determines the vectors; must be serialisable as JSON.
+        words: setting -> what an error message calls it, if not by its flag.
+        resume: continue an interrupted run, if there is one.
+
+    Raises:
+        NearfarError: an interrupted run exists and ``resume`` is not set, or its settings differ.
+    """
+
+    def __init__(
+        self, output: Path, settings: Mapping[str, Any], words: Mapping[str, str], *, resume: bool = False
+    ) -> None:
+        self.path = partial_folder(output)
+        self._settings = self.path / "settings.json"
+        if not self._settings.exists():
+            self.discard()
+            with disk_errors(output):
+                write_text(self._settings, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
+            return
+        if not resume:
+            raise NearfarError(
+                f"{self.path}: holds an interrupted run. Continue it with --resume, or remove the folder."
+            )
+        try:
+            before = dict(read_json(self._settings, otherwise=f"Remove {self.path} to start again."))
+        except (ValueError, TypeError) as error:
+            raise NearfarError(
+                f"{self._settings}: cannot be read ({error}). Remove {self.path} to start again."
+            ) from error
+        changed = [
+            f"{words[key]} changed" if key in words else f"{flag(key)} was {before.get(key)}, is {settings.get(key)}"
+            for key in {**before, **settings}
+            if before.get(key) != settings.get(key)
+        ]
+        if changed:
+            raise NearfarError(
+                f"{self.path}: was started with different inputs or settings: {'; '.join(changed)}. Give the same "
+                "ones, or remove the folder to start again."
+            )
+
+    def encode(
+        self, name: str, texts: Sequence[str], dim: int, encode: Encode, advance: Callable[[int], None]
+    ) -> NDArray[np.float32]:
+        """The vectors of ``texts``, memory-mapped from ``NAME.npy`` in the folder; missing blocks are encoded first.
+
+        Args:
+            name: name of the file, without suffix.
+            texts: the texts.
+            dim: width of a vector.
+            encode: encodes a block of texts.
+            advance: called with the number of texts that are done.
+
+        Raises:
+            NearfarError: the file is damaged or cannot be written, or a vector is not finite.
+        """
+        file = self.path / f"{name}.npy"
+        if not file.exists():
+            with output_lock(file):
+                partial = PartialOutput(file, (len(texts), dim), "float32", {"texts": len(texts)}, resume=True)
+                advance(partial.done)
+                with _joined_truncation_warnings():
+                    for start in range(0, len(texts), BLOCK):
+                        if start in partial.blocks:
+                            continue
+                        block = texts[start : start + BLOCK]
+                        partial.write(start, _encode_block(encode, block, start), distinct=len(block), cut=0)
+                        advance(len(block))
+                partial.finish()
+        else:
+            advance(len(texts))
+        with suppress(ValueError, OSError, EOFError):
+            vectors: NDArray[np.float32] = np.load(file, mmap_mode="r")
+            if vectors.shape == (len(texts), dim):
+                return vectors
+        raise NearfarError(f"{file}: is damaged. Remove {self.path} to start again.")
+
+    def arrays(self, name: str, compute: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+        """Arrays from ``NAME.npz`` in the folder; computed and saved if the file is missing or cannot be read."""
+        file = self.path / f"{name}.npz"
+        with suppress(ValueError, OSError, EOFError, KeyError, BadZipFile), file.open("rb") as stream:
+            saved = np.load(stream)
+            return {key: saved[key] for key in saved.files}
+        found = dict(compute())
+        self.save(name, found)
+        return found
+
+    def save(self, name: str, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write arrays to ``NAME.npz``, atomically."""
+        file = self.path / f"{name}.npz"
+        temporary = file.with_suffix(".new")
+        with disk_errors(file):
+            with temporary.open("wb") as stream:
+                np.savez(stream, allow_pickle=False, **dict(arrays))
+            flush(temporary)
+            temporary.replace(file)
+
+    def finish(self, files: Mapping[Path, Path]) -> None:
+        """Move complete files from the folder to their final places, and remove everything else in the folder."""
+        for source, target in files.items():
+            with disk_errors(target):
+                flush(source)
+                try:
+                    source.replace(target)
+                except OSError as error:
+                    if error.errno != errno.EXDEV:  # on another disk, copy it next to its place first
+                        raise
+                    temporary = target.with_name(target.name + ".new")
+                    shutil.copyfile(source, temporary)
+                    flush(temporary)
+                    temporary.replace(target)
+                flush(target)
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove the contents of the folder; settings.json last, so that an interruption can be resumed."""
+        with disk_errors(self.path):
+            for entry in sorted(self.path.iterdir(), key=lambda entry: entry == self._settings):
+                if entry.name == LOCK:
+                    continue
+                if entry.is_dir():
+                    shutil.rmtree(entry)
+                else:
+                    entry.unlink()
+
+
+def check_new(outputs: Mapping[str, Path], *, resume: bool, overwrite: bool) -> None:
+    """Raise an error if an output exists and must not be replaced.
+
+    Args:
+        outputs: flag -> file; the first one is the main output.
+        resume: continue an interrupted run.
+        overwrite: replace outputs that exist.
+
+    Raises:
+        NearfarError: an output exists without ``overwrite``; the main one is finished and ``resume`` is set.
+    """
+    main = next(iter(outputs.values()))
+    if resume and not overwrite and main.exists() and not is_unfinished(main):
+        raise NearfarError(
+            f"{main}: is finished, there is nothing to resume. To make it again, give --overwrite instead of --resume."
+        )
+    for name, file in outputs.items():
+        if os.path.lexists(file) and not overwrite:
+            raise NearfarError(f"{name} {file}: exists; replace it by --overwrite, or choose another {name}.")
+
+
+@contextmanager
+def progress_bar(what: str, total: int, unit: str, *, shown: bool) -> Iterator[Callable[[int], None]]:
+    """A progress bar with rate and remaining time; yields a function that advances it by a number of units."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        ProgressColumn,
+        Task,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+    from rich.text import Text
+
+    class Rate(ProgressColumn):
+        def render(self, task: Task) -> Text:
+            return Text("" if task.speed is None else f"{task.speed:,.0f} {unit}/s")
+
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
+    console = Console()
+    hidden = not shown or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=120) as bar:
+        task = bar.add_task(what, total=total)
+        yield lambda count: bar.advance(task, count)
+
+
+def _encode_block(encode: Encode, texts: Sequence[str], start: int) -> NDArray[np.floating]:
+    try:
+        return encode(texts)
+    except NotFiniteError as error:
+        raise NotFiniteError(start + error.number, error.content) from None
+
+
+@contextmanager
+def _joined_truncation_warnings() -> Iterator[None]:
+    """One warning about truncated texts in place of one for each block; other warnings are passed on."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    found = [_TRUNCATED.fullmatch(str(one.message)) for one in caught]
+    for one, counts in zip(caught, found, strict=True):
+        if not counts:
+            warnings.warn(one.message, one.category, stacklevel=4)
+    numbers = [[int(number) for number in counts.groups()] for counts in found if counts]
+    if numbers:
+        cut, texts = sum(row[0] for row in numbers), sum(row[1] for row in numbers)
+        warnings.warn(truncation_message(cut, texts, numbers[0][2]), stacklevel=4)

@@ -1,0 +1,1 @@
+"""``nearfar mine``: pairs -> triplets with hard negatives."""

@@ -1,0 +1,325 @@
+"""A file without near-duplicates: groups equal connected components, rows stay unchanged, runs resume, and errors."""
+
+import csv
+import gzip
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+from scipy.sparse.csgraph import connected_components
+
+from nearfar import DedupConfig, Encoder, NearfarError, dedup
+from nearfar.cli import main
+from nearfar.commands.dedup import search
+from nearfar.commands.dedup.result import histogram
+from nearfar.commands.encode import work_folder
+from nearfar.commands.encode.work_folder import WorkFolder
+from tests.tiny import save_tiny, sentences
+
+DISTINCT = list(dict.fromkeys(sentences(60, seed=5, longest=7)))
+LINES = [*DISTINCT[:20], "", DISTINCT[3], *DISTINCT[20:], f"  {DISTINCT[0]} ", DISTINCT[3]]
+"""A blank line, and three repeated texts, one with other white space."""
+FLAGS = ["--model", "tiny", "--input", "x.txt", "--output", "y.txt"]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    save_tiny(tmp_path / "tiny")
+    (tmp_path / "x.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(work_folder, "BLOCK", 7)
+    return tmp_path
+
+
+def deduped(**settings: Any) -> Any:
+    """Call ``dedup`` without progress bars."""
+    return dedup(**{"model": "tiny", "input": "x.txt", "output": "y.txt", "progress": False, **settings})
+
+
+def cosines() -> np.ndarray:
+    vectors = Encoder.from_pretrained("tiny").encode(DISTINCT, normalize=True)
+    scores = vectors @ vectors.T
+    np.fill_diagonal(scores, -np.inf)
+    return scores
+
+
+def threshold(share: float) -> float:
+    """A threshold between two cosines that the given share of the texts reaches."""
+    highest = np.sort(cosines().max(axis=1))
+    place = round((1 - share) * len(highest))
+    return float(highest[place - 1] + highest[place]) / 2
+
+
+@pytest.mark.parametrize("share", [0.1, 0.4, 0.8])
+@pytest.mark.parametrize("keep", ["first", "longest"])
+def test_one_row_of_each_component_is_kept(workspace: Path, share: float, keep: str) -> None:
+    limit = threshold(share)
+    result = deduped(threshold=limit, keep=keep)
+    count, labels = connected_components(cosines() >= limit)
+    expected = []
+    for label in range(count):
+        texts = [text for text, own in zip(DISTINCT, labels, strict=True) if own == label]
+        expected.append(texts[0] if keep == "first" else max(texts, key=len))
+    kept = Path("y.txt").read_text().splitlines()
+    assert kept == sorted(expected, key=DISTINCT.index)
+    assert (result.rows, result.texts, result.kept) == (len(LINES) - 1, len(DISTINCT), count)
+    assert 1 < count < len(DISTINCT)
+    sizes = [sum(labels[DISTINCT.index(line.strip())] == label for line in LINES if line) for label in range(count)]
+    assert (result.groups, result.largest) == (sum(size > 1 for size in sizes), max(sizes))
+    assert sorted(os.listdir()) == ["tiny", "x.txt", "y.txt"]
+
+
+def test_groups_list_every_row_and_its_similarity_to_the_kept_one(workspace: Path) -> None:
+    limit = threshold(0.5)
+    result = deduped(threshold=limit, groups="g.tsv", keep="longest")
+    with Path("g.tsv").open(encoding="utf-8", newline="") as stream:
+        rows = list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
+    assert max(int(row["group"]) for row in rows) == result.groups
+    assert sum(row["kept"] == "no" for row in rows) == result.rows - result.kept
+    encoder = Encoder.from_pretrained("tiny")
+    for number in range(1, result.groups + 1):
+        group = [row for row in rows if int(row["group"]) == number]
+        (best,) = [row for row in group if row["kept"] == "yes"]
+        assert len(best["text"]) == max(len(row["text"]) for row in group)
+        vectors = encoder.encode([row["text"] for row in group], normalize=True)
+        own = encoder.encode([best["text"]], normalize=True)[0]
+        np.testing.assert_allclose([float(row["similarity"]) for row in group], vectors @ own, atol=2e-6)
+        assert all(LINES[int(row["line"]) - 1].strip() == row["text"] for row in group)
+
+
+FORMATS = ["txt.gz", "tsv", "csv", "jsonl", "jsonl.gz", "parquet"]
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+def test_kept_rows_are_unchanged_in_every_format(workspace: Path, extension: str) -> None:
+    limit = threshold(0.3)
+    deduped(threshold=limit)
+    kept = set(Path("y.txt").read_text().splitlines())
+    texts = [line for line in LINES if line]
+    numbers = [texts.index(text) for text in texts if text in kept]
+    rows = [
+        {"id": str(n), "said": text, "more": f'a "b", {n}\nc' if extension == "csv" else f"m {n}"}
+        for n, text in enumerate(texts)
+    ]
+    expected = [row for n, row in enumerate(rows) if n in numbers]
+    source, target = Path(f"in.{extension}"), Path(f"out.{extension}")
+    kind = extension.removesuffix(".gz")
+
+    def content(some: list[dict[str, str]]) -> bytes:
+        if kind == "txt":
+            return "".join(row["said"] + "\n" for row in some).encode()
+        if kind == "jsonl":
+            return "".join(json.dumps(row) + "\n" for row in some).encode()
+        if kind == "tsv":
+            return "".join("\t".join(row) + "\n" for row in [list(some[0]), *(list(r.values()) for r in some)]).encode()
+        import io
+
+        stream = io.StringIO()
+        csv.writer(stream, lineterminator="\r\n").writerows([list(some[0]), *(list(row.values()) for row in some)])
+        return stream.getvalue().encode()
+
+    if kind == "parquet":
+        table = pyarrow.table({name: [row[name] for row in rows] for name in rows[0]})
+        pyarrow.parquet.write_table(table, source, row_group_size=7)
+    else:
+        source.write_bytes(gzip.compress(content(rows)) if extension.endswith(".gz") else content(rows))
+    deduped(input=source, output=target, threshold=limit, column=None if kind == "txt" else "said")
+    if kind == "parquet":
+        assert pyarrow.parquet.read_table(target).to_pylist() == expected
+        return
+    found = target.read_bytes()
+    assert (gzip.decompress(found) if extension.endswith(".gz") else found) == content(expected)
+
+
+def test_the_last_line_needs_no_line_end(workspace: Path) -> None:
+    Path("x.txt").write_text("a dog\nthe red ball\none bird")
+    result = deduped(threshold=1.0)
+    assert Path("y.txt").read_text() == "a dog\nthe red ball\none bird\n"
+    assert (result.groups, result.kept) == (0, 3)
+
+
+def test_a_prompt_comes_before_each_text(workspace: Path) -> None:
+    encoder = Encoder.from_pretrained("tiny")
+    vectors = encoder.encode([f"the dog {text}" for text in DISTINCT], normalize=True)
+    scores = vectors @ vectors.T
+    np.fill_diagonal(scores, -np.inf)
+    result = deduped(output=None, prompt="the dog ")
+    lowest = [one.similarity for one in result.histogram if one.texts][-1]
+    assert lowest == pytest.approx(scores.max(axis=1).min(), abs=1e-5)
+    assert lowest != pytest.approx(cosines().max(axis=1).min(), abs=1e-3)
+
+
+def test_the_histogram_counts_nearest_others(workspace: Path) -> None:
+    highest = cosines().max(axis=1)
+    result = deduped(output=None)
+    assert (result.kept, result.threshold) == (None, None)
+    assert sum(one.texts for one in result.histogram) == len(DISTINCT)
+    for one in result.histogram:
+        inside = (highest >= one.low - 1e-6) & (highest < one.low + 0.05 - 1e-6)
+        if one.low < 0.94:
+            assert one.texts == inside.sum()
+            assert one.at_least == (highest >= one.low - 1e-6).sum()
+        if one.texts:
+            assert one.similarity == pytest.approx(highest[DISTINCT.index(one.first)], abs=1e-5)
+            pair = cosines()[DISTINCT.index(one.first), DISTINCT.index(one.second)]
+            assert pair == pytest.approx(one.similarity, abs=1e-5)
+    lows = [one.low for one in result.histogram]
+    np.testing.assert_allclose(-np.diff(lows), 0.05)
+    assert sorted(os.listdir()) == ["tiny", "x.txt"]
+
+
+def test_bins_of_the_histogram() -> None:
+    scores = np.array([1.0000001, 0.95, 0.9499, 0.8, -0.02], np.float32)
+    bins = histogram(list("abcde"), scores, np.array([1, 0, 0, 0, 0]))
+    assert [(round(one.low, 2), one.texts, one.at_least) for one in bins if one.texts] == [
+        (0.95, 2, 2),
+        (0.9, 1, 3),
+        (0.8, 1, 4),
+        (-0.05, 1, 5),
+    ]
+    assert (bins[0].first, bins[0].second) == ("b", "a")
+
+
+def test_a_threshold_is_chosen_in_a_second_call(
+    workspace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["dedup", *FLAGS]) == 0
+    printed = capsys.readouterr().out
+    assert f"x.txt: {len(LINES) - 1} rows, {len(DISTINCT)} distinct texts." in printed
+    assert "at or above 0.90" in printed
+    assert "The embeddings are kept in y.txt.partial: run the same command with --threshold T and --resume" in printed
+    assert not Path("y.txt").exists()
+    limit = threshold(0.3)
+    monkeypatch.setattr(Encoder, "encode", None)  # nothing is encoded again
+    monkeypatch.setattr(search, "find_nearest_others", lambda *_, **__: None)
+    assert main(["dedup", *FLAGS, "--threshold", str(limit), "--resume"]) == 0
+    monkeypatch.undo()
+    monkeypatch.chdir(workspace)
+    printed = capsys.readouterr().out
+    kept = len(Path("y.txt").read_text().splitlines())
+    assert f"Wrote {kept} rows to y.txt" in printed
+    assert f"{len(LINES) - 1 - kept} of {len(LINES) - 1} rows" in printed
+    deduped(output="z.txt", threshold=limit)
+    assert Path("z.txt").read_bytes() == Path("y.txt").read_bytes()
+    assert not Path("y.txt.partial").exists()
+
+
+class Killed(BaseException):
+    """Simulates the end of the process."""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "after"),
+    [
+        (Encoder, "encode", 0),
+        (Encoder, "encode", 3),
+        (search, "connect", 0),
+        (WorkFolder, "finish", 0),
+    ],
+)
+@pytest.mark.parametrize("stop", [Killed, KeyboardInterrupt])
+def test_a_resumed_run_ends_with_the_same_file(
+    workspace: Path, owner: Any, name: str, after: int, stop: type[BaseException], capsys: pytest.CaptureFixture[str]
+) -> None:
+    limit = threshold(0.4)
+    deduped(output="z.txt", threshold=limit)
+    argv = ["dedup", *FLAGS, "--threshold", str(limit)]
+    calls = [0]
+    whole = getattr(owner, name)
+
+    def stopping(*args: Any, **settings: Any) -> Any:
+        calls[0] += 1
+        if calls[0] > after:
+            raise stop
+        return whole(*args, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, stopping)
+        if stop is Killed:
+            with pytest.raises(Killed):
+                main(argv)
+        else:
+            assert main(argv) == 130
+            assert capsys.readouterr().out.rstrip().endswith("--resume")
+    assert not Path("y.txt").exists()
+    with pytest.raises(NearfarError, match=r"y\.txt\.partial: holds an interrupted run"):
+        deduped(threshold=limit)
+    assert main([*argv, "--resume"]) == 0
+    assert Path("y.txt").read_bytes() == Path("z.txt").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"output": "y.tsv"}, r"--output y\.tsv: must have the format of --input x\.txt; end its name in \.txt"),
+        ({"output": "x.txt"}, r"--output x\.txt: would overwrite the input x\.txt"),
+        ({"groups": "x.txt", "threshold": 0.9}, r"--groups x\.txt: must end in \.tsv, \.csv or \.jsonl"),
+        ({"groups": "no/g.tsv", "threshold": 0.9}, r"--groups no/g\.tsv: the folder no does not exist"),
+        ({"input": "no.txt", "output": "y.txt"}, r"no\.txt: no such file"),
+        ({"input": "tiny", "output": "y.txt"}, r"tiny: is a folder"),
+        ({"input": "t.tsv", "output": "y.tsv"}, r"t\.tsv: is a table; name the column of the texts with --column"),
+        ({"input": "t.tsv", "output": "y.tsv", "column": "said"}, r"t\.tsv, line 1: no column 'said'"),
+        ({"input": "t.tsv", "output": "y.tsv", "column": "b"}, r"t\.tsv, line 3: column 'b' is empty"),
+        ({"column": "text"}, r"--column text: x\.txt has one text per line, and no columns"),
+        ({"input": "empty.txt"}, r"empty\.txt: holds no texts"),
+        ({"model": "nowhere"}, r"nowhere"),
+    ],
+)
+def test_errors(workspace: Path, settings: dict[str, Any], message: str) -> None:
+    Path("t.tsv").write_text("a\tb\n1\tdog\n2\t\n")
+    Path("empty.txt").write_text("\n \n")
+    with pytest.raises(NearfarError, match=message):
+        deduped(**settings)
+    assert not Path("y.txt").exists()
+
+
+def test_existing_outputs_are_kept(workspace: Path) -> None:
+    Path("y.txt").write_text("mine")
+    Path("g.tsv").write_text("mine")
+    with pytest.raises(NearfarError, match=r"--output y\.txt: exists; replace it by --overwrite"):
+        deduped(threshold=0.9)
+    with pytest.raises(NearfarError, match=r"--groups g\.tsv: exists; replace it by --overwrite"):
+        deduped(output="z.txt", groups="g.tsv", threshold=0.9)
+    assert Path("y.txt").read_text() == Path("g.tsv").read_text() == "mine"
+    deduped(groups="g.tsv", threshold=0.9, overwrite=True)
+    assert Path("y.txt").read_text() != "mine"
+    with pytest.raises(NearfarError, match=r"y\.txt: is finished, there is nothing to resume"):
+        deduped(threshold=0.9, resume=True)
+
+
+def test_changed_inputs_are_refused(workspace: Path) -> None:
+    deduped()
+    save_tiny(workspace / "other", seed=1)
+    with pytest.raises(NearfarError, match="the model's weights or settings changed"):
+        deduped(model="other", threshold=0.9, resume=True)
+    with Path("x.txt").open("a") as stream:
+        stream.write("one more dog\n")
+    with pytest.raises(NearfarError, match="the texts of --input changed"):
+        deduped(threshold=0.9, resume=True)
+
+
+def test_one_text_has_no_neighbour(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("x.txt").write_text("a dog\na dog\n a  dog\n")
+    assert main(["dedup", *FLAGS, "--threshold", "0.9"]) == 0
+    assert "There is only one distinct text." in capsys.readouterr().out
+    assert Path("y.txt").read_text() == "a dog\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"threshold": 1.1}, r"--threshold 1\.1: must be between -1 and 1"),
+        ({"groups": "g.tsv"}, r"--groups: needs --threshold"),
+        ({"resume": True}, r"--resume: needs --output"),
+        ({"groups": "g.tsv", "output": "g.tsv", "threshold": 0.9}, r"--groups g\.tsv: is also --output"),
+        ({"keep": "last"}, r"--keep 'last': must be first or longest"),
+    ],
+)
+def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(NearfarError, match=message):
+        DedupConfig(model="m", input="x.txt", **settings)

@@ -1,0 +1,388 @@
+"""Pairs -> triplets with hard negatives: the rows, the formats, resuming, training on them, and errors."""
+
+import csv
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nearfar import Encoder, MineConfig, NearfarError, mine
+from nearfar.cli import main
+from nearfar.commands.encode import work_folder
+from nearfar.commands.encode.output import output_lock
+from nearfar.commands.encode.work_folder import WorkFolder
+from nearfar.commands.mine import search
+from nearfar.commands.mine.summary import MiningResult
+from tests.tiny import save_tiny, sentences
+
+TEXTS = list(dict.fromkeys(sentences(90, seed=3, longest=9)))
+NEAR = [f"{text} dog" if number % 3 else TEXTS[30 + number] for number, text in enumerate(TEXTS[:30])]
+"""Two thirds of the positives are similar to their anchors."""
+PAIRS = [*zip(TEXTS[:30], NEAR, strict=True), (TEXTS[0], TEXTS[60]), (TEXTS[1], NEAR[2])]
+FLAGS = ["--model", "tiny", "--data", "pairs.tsv", "--output", "triplets.tsv"]
+
+
+@pytest.fixture
+def workspace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    save_tiny(tmp_path / "tiny")
+    write(tmp_path / "pairs.tsv", ["anchor", "positive"], PAIRS)
+    (tmp_path / "corpus.txt").write_text("\n".join(TEXTS[61:]) + "\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(work_folder, "BLOCK", 7)
+    monkeypatch.setattr(search, "CHUNK", 10)
+    return tmp_path
+
+
+def write(file: Path, columns: list[str], rows: list[tuple[str, ...]]) -> None:
+    file.write_text("".join("\t".join(row) + "\n" for row in [tuple(columns), *rows]), encoding="utf-8")
+
+
+def mined(output: str = "triplets.tsv", **settings: Any) -> tuple[MiningResult, list[dict[str, str]]]:
+    """Mine without progress bars; returns the result and the rows of the file."""
+    result = mine(**{"model": "tiny", "data": "pairs.tsv", "output": output, "progress": False, **settings})
+    with Path(output).open(encoding="utf-8", newline="") as stream:
+        return result, list(csv.DictReader(stream, delimiter="\t", quoting=csv.QUOTE_NONE))
+
+
+def test_triplets_equal_a_plain_search(workspace: Path) -> None:
+    result, rows = mined(corpus="corpus.txt", negatives=2, range_max=500, with_scores=True)
+    encoder = Encoder.from_pretrained("tiny")
+    documents = list(dict.fromkeys([*(positive for _, positive in PAIRS), *TEXTS[61:]]))
+    anchors = list(dict.fromkeys(anchor for anchor, _ in PAIRS))
+    vectors = dict(zip(documents, encoder.encode(documents, normalize=True), strict=True))
+    queries = dict(zip(anchors, encoder.encode(anchors, normalize=True), strict=True))
+    expected = []
+    for anchor, positive in PAIRS:
+        positives = [text for other, text in PAIRS if other == anchor]
+        limit = min(float(queries[anchor] @ vectors[text]) for text in positives)
+        limit -= abs(limit) * 0.05
+        scores = {text: float(queries[anchor] @ vectors[text]) for text in documents if text not in positives}
+        near = sorted((text for text in scores if scores[text] <= limit), key=lambda text: -scores[text])[:2]
+        expected += [(anchor, positive, text) for text in near]
+        assert all(text != anchor for text in near)
+    assert [(row["anchor"], row["positive"], row["negative"]) for row in rows] == expected
+    for row in rows:
+        scores = [float(row["positive_score"]), float(row["negative_score"])]
+        own = [queries[row["anchor"]] @ vectors[row[column]] for column in ("positive", "negative")]
+        np.testing.assert_allclose(scores, own, atol=2e-6)
+    assert (result.pairs, result.anchors, result.documents) == (32, 30, len(documents))
+    assert result.triplets == len(rows)
+    assert result.searched == len(documents)
+    assert result.candidates == sum(len(documents) - len({p for a, p in PAIRS if a == anchor}) for anchor in anchors)
+    assert sorted(os.listdir()) == ["corpus.txt", "pairs.tsv", "tiny", "triplets.tsv", "triplets.tsv.summary.json"]
+
+
+def test_the_summary_has_counts_and_examples_at_the_quantiles(workspace: Path) -> None:
+    result, rows = mined(max_score=0.9, with_scores=True)
+    summary = json.loads(Path("triplets.tsv.summary.json").read_text())
+    assert summary["triplets"] == result.triplets == len(rows)
+    assert summary["settings"]["max_score"] == 0.9
+    assert set(summary["dropped"]) == {"relative_margin", "max_score"}
+    assert sum(summary["dropped_shares"].values()) == pytest.approx(
+        sum(summary["dropped"].values()) / result.candidates
+    )
+    scores = sorted(float(row["negative_score"]) for row in rows)
+    places = [int(quantile * (len(rows) - 1)) for quantile in (0, 0.25, 0.5, 0.75, 1)]
+    assert [example["negative_score"] for example in summary["examples"]] == [scores[place] for place in places]
+    assert [example["quantile"] for example in summary["examples"]] == [0, 0.25, 0.5, 0.75, 1]
+    texts = {(row["anchor"], row["positive"], row["negative"]) for row in rows}
+    assert {(example.anchor, example.positive, example.negative) for example in result.examples} <= texts
+    assert summary["negative_score"] == pytest.approx(np.mean(scores), abs=1e-5)
+    assert result.without_negative == len(PAIRS) - len({(row["anchor"], row["positive"]) for row in rows})
+
+
+def test_missing_negatives_can_be_random(workspace: Path) -> None:
+    few, some = mined(negatives=3, range_max=6, relative_margin=0.05)
+    assert few.without_negative > 0
+    full, rows = mined("full.tsv", negatives=3, range_max=6, relative_margin=0.05, fill_random=True, with_scores=True)
+    assert full.filled == full.triplets - few.triplets > 0
+    assert full.without_negative < few.without_negative
+    positives: dict[str, set[str]] = {}
+    for anchor, positive in PAIRS:
+        positives.setdefault(anchor, set()).add(positive)
+    lowest = dict.fromkeys(positives, 2.0)
+    for row in rows:
+        lowest[row["anchor"]] = min(lowest[row["anchor"]], float(row["positive_score"]))
+    for row in rows:
+        assert row["negative"] not in positives[row["anchor"]]
+        limit = lowest[row["anchor"]] - 0.05 * abs(lowest[row["anchor"]])
+        assert float(row["negative_score"]) <= limit + 1e-5
+    mined_rows = {(row["anchor"], row["positive"], row["negative"]) for row in some}
+    assert mined_rows <= {(row["anchor"], row["positive"], row["negative"]) for row in rows}
+    assert len({tuple(row.values()) for row in rows}) == len(rows)
+    again, _ = mined("again.tsv", negatives=3, range_max=6, relative_margin=0.05, fill_random=True, with_scores=True)
+    assert again == full
+    assert Path("again.tsv").read_bytes() == Path("full.tsv").read_bytes()
+
+
+def test_random_sampling_depends_on_the_seed_and_not_on_the_chunks(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = mined("a.tsv", sampling="random", range_max=40)
+    mined("b.tsv", sampling="random", range_max=40, seed=1)
+    mined("c.tsv", range_max=40)
+    monkeypatch.setattr(search, "CHUNK", 3)
+    mined("d.tsv", sampling="random", range_max=40)
+    content = [Path(f"{name}.tsv").read_bytes() for name in "abcd"]
+    assert content[0] == content[3]
+    assert len(set(content)) == 3
+    assert first.triplets > 20
+
+
+@pytest.mark.parametrize("suffix", [".tsv", ".csv", ".jsonl"])
+def test_every_format_trains(workspace: Path, suffix: str) -> None:
+    mined("a.tsv")
+    mine(model="tiny", data="pairs.tsv", output=f"b{suffix}", progress=False)
+    from nearfar.data.triplets import load_tuples
+
+    columns = ("anchor", "positive", "negative")
+    assert load_tuples(f"b{suffix}", columns=columns).rows == load_tuples("a.tsv", columns=columns).rows
+
+
+def test_info_nce_trains_on_the_triplets(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from tests.tiny import write_pairs
+
+    write_pairs(workspace / "dev.tsv")
+    assert main(["mine", *FLAGS]) == 0
+    printed = capsys.readouterr().out
+    command = next(line for line in printed.splitlines() if line.startswith("Train on the triplets: "))
+    argv = command.partition(": nearfar ")[2].replace("RUN", "run").split()
+    assert argv[:2] == ["train", "info-nce"]
+    assert main([*argv, "--model", "tiny", "--evaluate-on", "dev.tsv", "--max-steps", "1", "--batch-size", "8"]) == 0
+    assert Path("run/model/config.json").exists()
+
+
+def test_columns_have_names_of_the_users_choice(workspace: Path) -> None:
+    _, expected = mined(corpus="corpus.txt")
+    write(workspace / "qa.tsv", ["n", "answer", "question"], [("1", two, one) for one, two in PAIRS])
+    write(workspace / "more.tsv", ["said"], [(text,) for text in TEXTS[61:]])
+    _, rows = mined(
+        "x.tsv",
+        data=["qa.tsv"],
+        anchor_column="question",
+        positive_column="answer",
+        corpus=["more.tsv"],
+        corpus_column="said",
+    )
+    assert rows == expected
+
+
+def test_the_command_reports_counts_limits_and_examples(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["mine", *FLAGS, "--max-score", "0.95"]) == 0
+    printed = capsys.readouterr().out
+    result = json.loads(Path("triplets.tsv.summary.json").read_text())
+    assert f"Wrote {result['triplets']} triplets to triplets.tsv" in printed
+    assert f"dropped by --relative-margin 0.05: {result['dropped_shares']['relative_margin']:.1%}" in printed
+    assert f"dropped by --max-score 0.95: {result['dropped_shares']['max_score']:.1%}" in printed
+    assert f"{result['without_negative']} pairs have no negative and are left out; --fill-random" in printed
+    assert printed.count("  negative  ") == 5
+    assert result["examples"][0]["negative"] in printed
+
+
+class Killed(BaseException):
+    """Simulates the end of the process."""
+
+
+def stop_in(patch: pytest.MonkeyPatch, owner: Any, name: str, after: int, stop: BaseException) -> None:
+    """Raise ``stop`` in place of a call, after a number of calls."""
+    calls = [0]
+    whole = getattr(owner, name)
+
+    def stopping(*args: Any, **settings: Any) -> Any:
+        calls[0] += 1
+        if calls[0] > after:
+            raise stop
+        return whole(*args, **settings)
+
+    patch.setattr(owner, name, stopping)
+
+
+STOPS = [("encode_query", 0), ("encode_query", 2), ("encode_document", 3), ("nearest", 1), ("finish", 0)]
+
+
+@pytest.mark.parametrize(("where", "after"), STOPS)
+def test_a_resumed_run_repeats_no_finished_work(
+    workspace: Path, where: str, after: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected, _ = mined("whole.tsv", corpus="corpus.txt")
+    owner: Any = {"nearest": search, "finish": WorkFolder}.get(where, Encoder)
+    with monkeypatch.context() as patch:
+        stop_in(patch, owner, where, after, Killed())
+        with pytest.raises(Killed):
+            mined(corpus="corpus.txt")
+    assert not Path("triplets.tsv").exists()
+    with pytest.raises(NearfarError, match=r"triplets\.tsv\.partial: holds an interrupted run\. Continue it with"):
+        mined(corpus="corpus.txt")
+    done: dict[str, int] = {}
+    for name, of in (("encode_query", Encoder), ("encode_document", Encoder), ("nearest", search)):
+        whole = getattr(of, name)
+
+        def counted(*args: Any, name: str = name, whole: Any = whole, **settings: Any) -> Any:
+            done[name] = done.get(name, 0) + 1
+            return whole(*args, **settings)
+
+        monkeypatch.setattr(of, name, counted)
+    result, _ = mined(corpus="corpus.txt", resume=True)
+    assert result == expected
+    assert Path("triplets.tsv").read_bytes() == Path("whole.tsv").read_bytes()
+    assert not Path("triplets.tsv.partial").exists()
+    every = {"encode_query": 5, "encode_document": -(-expected.documents // 7), "nearest": 3}
+    order = [*every, "finish"]
+    remaining = {
+        name: every[name] - after if name == where else every[name]
+        for name in order[order.index(where) :][:3]
+        if name in every
+    }
+    assert done == {name: count for name, count in remaining.items() if count}
+
+
+def test_ctrl_c_prints_how_to_resume(
+    workspace: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_in(patch, search, "nearest", 1, KeyboardInterrupt())
+        assert main(["mine", *FLAGS]) == 130
+    printed = capsys.readouterr().out
+    assert "Stopped; finished blocks are kept. Resume with:" in printed
+    argv = printed.splitlines()[-1].split()[1:]
+    assert argv == ["mine", *FLAGS, "--resume"]
+    assert main(argv) == 0
+
+
+def test_limits_may_change_when_a_run_is_resumed(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mined("whole.tsv", relative_margin=None, negatives=2, range_max=30)
+    with monkeypatch.context() as patch:
+        stop_in(patch, search, "nearest", 1, Killed())
+        with pytest.raises(Killed):
+            mined()
+    monkeypatch.setattr(Encoder, "encode_query", None)  # nothing is encoded again
+    mined(resume=True, relative_margin=None, negatives=2, range_max=30)
+    assert Path("triplets.tsv").read_bytes() == Path("whole.tsv").read_bytes()
+
+
+def test_an_interrupted_run_with_other_inputs_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        stop_in(patch, search, "nearest", 1, Killed())
+        with pytest.raises(Killed):
+            mined()
+    save_tiny(workspace / "other", seed=1)
+    write(workspace / "fewer.tsv", ["anchor", "positive"], PAIRS[:-1])
+    message = r"triplets\.tsv\.partial: was started with different inputs or settings: {}.* remove the folder"
+    for changed, words in (
+        ({"model": "other"}, "the model's weights or settings changed"),
+        ({"data": "fewer.tsv"}, "the pairs of --data changed"),
+        ({"corpus": "corpus.txt"}, "the documents of --data and --corpus changed"),
+        ({"pooling": "cls"}, "--pooling was mean, is cls"),
+        ({"max_length": 9}, "--max-length was 62, is 9"),
+        ({"query_prompt": "the "}, "--query-prompt was , is the "),
+    ):
+        with pytest.raises(NearfarError, match=message.format(words)):
+            mined(resume=True, **changed)
+    shutil.copytree("tiny", "copy")  # the same model in another folder
+    mined(resume=True, model="copy")
+    with pytest.raises(NearfarError, match=r"triplets\.tsv: is finished, there is nothing to resume"):
+        mined(resume=True)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("anchors.npy", b"short", r"anchors\.npy: is damaged\. Remove triplets\.tsv\.partial to start again"),
+        ("settings.json", b"{", r"settings\.json: is not a complete JSON file.*Remove triplets\.tsv\.partial"),
+        ("settings.json", b"[1]", r"settings\.json: cannot be read.*Remove triplets\.tsv\.partial"),
+    ],
+)
+def test_a_damaged_folder_is_refused(
+    workspace: Path, name: str, content: bytes, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        stop_in(patch, search, "nearest", 1, Killed())
+        with pytest.raises(Killed):
+            mined()
+    original = Path("triplets.tsv.partial", name).read_bytes()
+    Path("triplets.tsv.partial", name).write_bytes(content)
+    with pytest.raises(NearfarError, match=message):
+        mined(resume=True)
+    Path("triplets.tsv.partial", name).write_bytes(original)
+    for damaged in Path("triplets.tsv.partial").glob("nearest-*.npz"):
+        damaged.write_bytes(damaged.read_bytes()[:50])  # search results are made again
+    mined(resume=True)
+
+
+def test_two_runs_cannot_write_the_same_output(workspace: Path) -> None:
+    with output_lock(Path("triplets.tsv")), pytest.raises(NearfarError, match="another process is using it now"):
+        mined()
+    mined()
+    before = Path("triplets.tsv").read_bytes()
+    with pytest.raises(NearfarError, match=r"--output triplets\.tsv: exists; replace it by --overwrite"):
+        mined()
+    mined(overwrite=True)
+    assert Path("triplets.tsv").read_bytes() == before
+    Path("triplets.tsv").unlink()
+    with pytest.raises(NearfarError, match=r"triplets\.tsv\.summary\.json: exists; replace it by --overwrite"):
+        mined()
+
+
+def test_prompts_come_before_anchors_and_documents(workspace: Path) -> None:
+    _, plain = mined("a.tsv", with_scores=True)
+    _, rows = mined("b.tsv", with_scores=True, query_prompt="the dog ", document_prompt="one bird is ")
+    encoder = Encoder.from_pretrained("tiny")
+    for row in rows:
+        query = encoder.encode(["the dog " + row["anchor"]], normalize=True)[0]
+        document = encoder.encode(["one bird is " + row["negative"]], normalize=True)[0]
+        assert float(row["negative_score"]) == pytest.approx(float(query @ document), abs=2e-6)
+    assert rows != plain
+
+
+def test_long_texts_give_one_warning(workspace: Path, recwarn: pytest.WarningsRecorder) -> None:
+    mined(max_length=4)
+    messages = [str(one.message) for one in recwarn if "truncated" in str(one.message)]
+    assert len(messages) == 2  # one for the anchors, one for the documents
+    assert all("distinct texts are longer than 4 tokens and were truncated." in message for message in messages)
+    assert messages[0].split()[2] == "30"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"output": "x.txt"}, r"--output x\.txt: must end in \.tsv, \.csv or \.jsonl\."),
+        ({"output": "nowhere/x.tsv"}, r"the folder nowhere does not exist"),
+        ({"output": "pairs.tsv"}, r"--output pairs\.tsv: would overwrite the input pairs\.tsv"),
+        ({"data": "nothing.tsv"}, r"nothing\.tsv: no such file"),
+        ({"data": ()}, r"No source of pairs was named"),
+        ({"anchor_column": "question"}, r"pairs\.tsv, line 1: no column 'question'"),
+        ({"corpus": "pairs.tsv"}, r"pairs\.tsv, line 1: no column 'text'"),
+        ({"corpus": "nothing.txt"}, r"nothing\.txt: no such file"),
+        ({"model": "nowhere"}, r"nowhere"),
+        ({"min_score": 0.999999}, r"No pair has a negative: of \d+ candidates --relative-margin dropped"),
+        ({"relative_margin": None, "range_min": 999}, r"No pair has a negative: .*none is in the range of ranks"),
+    ],
+)
+def test_errors(workspace: Path, settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(NearfarError, match=message):
+        mined(**{"output": "triplets.tsv", **settings})
+    assert not Path("triplets.tsv").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"negatives": 0}, r"--negatives 0: must be at least 1"),
+        ({"relative_margin": 1.0}, r"--relative-margin 1\.0: must be in \[0, 1\)"),
+        ({"absolute_margin": -0.1}, r"--absolute-margin -0\.1: must be between 0 and 2"),
+        ({"max_score": 1.5}, r"--max-score 1\.5: must be between -1 and 1"),
+        ({"min_score": 0.6, "max_score": 0.5}, r"--min-score 0\.6: must not be above --max-score, which is 0\.5"),
+        ({"range_min": -1}, r"--range-min -1: must be at least 0"),
+        ({"range_min": 5, "range_max": 5}, r"--range-max 5: leaves 0 candidates after --range-min 5"),
+        ({"negatives": 5, "range_max": 4}, r"--range-max 4: leaves 4 candidates .* fewer than --negatives 5"),
+        ({"sampling": "best"}, r"--sampling 'best': must be top or random"),
+        ({"positive_column": "anchor"}, r"--positive-column anchor: is also --anchor-column"),
+    ],
+)
+def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(NearfarError, match=message):
+        MineConfig(model="m", data=("p.tsv",), output="t.tsv", **settings)
