@@ -30,12 +30,9 @@ if TYPE_CHECKING:
 PAIRS = 3000
 HOLD_OUT = 800
 """Number of pairs that are held out: half choose the best step, half test the result."""
-EPOCHS = 2
 LEARNING_RATE = 5e-5
 RUN = "trained"
 """Name of the run folder."""
-TOP = 10
-"""Number of hits for each query, as in MRR@10."""
 SETTINGS_FILE = "demo.json"
 """The first file of the folder; without it, the folder is not replaced."""
 
@@ -115,7 +112,6 @@ def _train(config: DemoConfig, folder: Path, report: Report) -> Path:
         "data": folder / "pairs.tsv",
         "output": run,
         "hold_out": HOLD_OUT,
-        "epochs": EPOCHS,
         "learning_rate": LEARNING_RATE,
         "precision": config.precision,
         "seed": config.seed,
@@ -164,7 +160,6 @@ def _search(config: DemoConfig, task: "RetrievalTask", run: Path, folder: Path, 
             "model": model,
             "input": folder / "documents.tsv",
             "queries": folder / "queries.tsv",
-            "top": TOP,
             "index": folder / "index" / name,
             "precision": "fp32",  # as in the table
             "output": folder / f"hits-{name}.tsv",
