@@ -48,6 +48,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "tasks": ("scored", "evaluate nowhere --tasks FILE"),
     "evaluate": ("labelled", "evaluate nowhere --labelled FILE"),
     "geometry": ("scored", "geometry tiny --output space --task pairs.tsv --labelled labelled.tsv --pairs FILE"),
+    "page": ("sentences", "geometry tiny --page new.html --texts FILE"),
     "encode": ("sentences", "encode tiny --output v.npy --column text --input FILE"),
     "mine": ("pairs", "mine --model nowhere --output t.tsv --data FILE"),
     "mine corpus": ("sentences", f"mine {_MINE} --corpus FILE"),

@@ -16,8 +16,9 @@ HUGE = "1" + "0" * 30
 TRAIN, SIMCSE, KIM = "train scl --output x", "train simcse-unsup --output x", "train sg-opt --output x"
 FINETUNE, EVALUATE, COMPARE = "finetune rows.tsv --output x", "evaluate m", "compare a b"
 ENCODE, PREDICT = "encode m --input t.txt --output x.npy", "predict m --input t.txt --output x.tsv"
-GEOMETRY, REPORT, BACK = (
+GEOMETRY, PAGE, REPORT, BACK = (
     "geometry m --output x",
+    "geometry m --texts t.txt --page x.html",
     "report m --output x.html",
     "back-translate --input t.txt --output x.tsv",
 )
@@ -49,6 +50,7 @@ FROM = {
     PREDICT: {"--max-length": 3},
     SEARCH: {"--max-length": 3},
     GEOMETRY: {"--labelled-limit": 4, "--seed": 0, "--max-length": 3},
+    PAGE: {"--texts-limit": 2},
     REPORT: {"--seed": 0},
     BACK: {"--max-length": 3, "--seed": 0},
     MINE: {"--range-min": 0, "--max-length": 3, "--seed": 0},
@@ -100,6 +102,7 @@ TEXTS = {
     FINETUNE: "--validation --test --label-column --noise --noises --few-shot --scl-model",
     EVALUATE: "--output --name",
     GEOMETRY: "--pairs --task --labelled",
+    PAGE: "--column --color-by",
     REPORT: "--title",
     BACK: "--forward --backward --column",
     MINE: "--anchor-column --positive-column --corpus-column --pooling",
@@ -116,7 +119,7 @@ FILES = {
     "search q --model m": "--input",
     "search q --input t.txt": "--model",
     SEARCH: "--queries --output --index",
-    "geometry m": "--output",
+    "geometry m": "--output --page --texts",
     "report m": "--output",
     "back-translate --input t.txt": "--output",
     "mine --model m --data p.tsv": "--output --corpus",
@@ -191,6 +194,12 @@ OTHER: dict[str, tuple[str, str]] = {
     "evaluate nothing": ("evaluate", "no model given: nearfar evaluate"),
     "compare one": ("compare a", "two sides are needed"),
     "geometry of nothing": ("geometry --output x", "no model given: nearfar geometry"),
+    "geometry into nothing": ("geometry m", "Name what to write: --output FOLDER"),
+    "page without texts": ("geometry m --page x.html", "--page needs --texts"),
+    "texts without a page": (f"{GEOMETRY} --texts t.txt", "--texts needs --page FILE"),
+    "pairs without a folder": (f"{PAGE} --pairs p.tsv", "--pairs needs --output FOLDER"),
+    "page of three models": ("geometry a b c --texts t.txt --page x.html", "--page shows one model, or two"),
+    "too many texts for a page": (f"{PAGE} --texts-limit 50001", "--texts-limit 50001: must be at most 50,000"),
     "one result of two models": ("evaluate a b --output x.json", "--output is for the result of one model"),
 }
 EMPTY: dict[str, tuple[list[str], str]] = {

@@ -1,11 +1,11 @@
-"""``nearfar geometry``: measures and plots of embedding spaces."""
+"""``nearfar geometry``: measures and plots of embedding spaces, and a page to explore texts."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nearfar.cli.parsing import ExtraOption, parse
 from nearfar.config.bounds import File
-from nearfar.config.verbs import GeometryConfig
+from nearfar.config.geometry import GeometryConfig
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
-    """Measure and plot embedding spaces; returns the exit status."""
+    """Measure, plot or explore embedding spaces; returns the exit status."""
     extra = ExtraOption(
         "models",
         tuple[File, ...],
@@ -25,12 +25,19 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     models, console = extra_values["models"], make_console()
     if not models:
         raise NearfarError("no model given: nearfar geometry MODEL [MODEL ...] --output FOLDER")
+    config.check_models(len(models))
 
     from nearfar.commands.geometry.command import geometry
-    from nearfar.evaluation.tables.geometry import geometry_notes, geometry_table
+    from nearfar.evaluation.results import ExplorerPage
+    from nearfar.evaluation.tables.geometry import explorer_notes, geometry_notes, geometry_table
 
     result = geometry(models, config)
-    console.print(geometry_table(result), soft_wrap=False)
-    console.print("\n".join(geometry_notes(result)), highlight=False, markup=False)
-    console.print(f"Wrote geometry.json, {', '.join(result.plots)} to {config.output}", highlight=False, markup=False)
+    page = result if isinstance(result, ExplorerPage) else result.page
+    if not isinstance(result, ExplorerPage):
+        console.print(geometry_table(result), soft_wrap=False)
+        console.print("\n".join(geometry_notes(result)), highlight=False, markup=False)
+        files = ", ".join(result.plots)
+        console.print(f"Wrote geometry.json, {files} to {config.output}", highlight=False, markup=False)
+    if page is not None:
+        console.print("\n".join(explorer_notes(page)), highlight=False, markup=False)
     return 0

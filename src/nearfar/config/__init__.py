@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         unknown_name_message,
     )
     from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, split_list
+    from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
     from nearfar.config.search import SearchConfig
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
         EncodeConfig,
         EnvConfig,
         EvaluateConfig,
-        GeometryConfig,
         PredictConfig,
         ReportConfig,
     )
@@ -48,11 +48,12 @@ _EXPORTS_BY_MODULE = {
     "config.files": "build check_keys dump_toml load_toml method_of unknown_name_message",
     "config.finetune": "FinetuneConfig FinetuneStudyConfig split_list",
     "config.mining": "DedupConfig MineConfig",
+    "config.geometry": "GeometryConfig",
     "config.search": "SearchConfig",
     "config.training": "RunConfig TrainConfig parse_seeds",
     "config.values": "Settings flag format_value",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
-    "EvaluateConfig GeometryConfig PredictConfig ReportConfig",
+    "EvaluateConfig PredictConfig ReportConfig",
     "registry": "FINETUNE FINETUNE_STUDY METHODS",
 }
 _MODULE_OF = CONFIG_CLASSES | {

@@ -93,6 +93,8 @@ Width = Annotated[int, Bounds(1, 2**16)]
 AtLeastTwo = Annotated[int, Bounds(2, 10**12)]
 PlotPoints = Annotated[int, Bounds(4, 10**5)]
 """Number of points in a plot."""
+PageTexts = Annotated[int, Bounds(2, 50_000)]
+"""Number of texts on an explorer page."""
 Hidden = Annotated[int, Bounds(0, 2**16)]
 """Number of hidden units; 0 for no hidden layer."""
 Folds = Annotated[int, Bounds(2, 10**4)]

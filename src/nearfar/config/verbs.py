@@ -13,10 +13,8 @@ from nearfar.config.bounds import (
     Folds,
     Hidden,
     Length,
-    Logit,
     NumpySeed,
     Output,
-    PlotPoints,
     Positive,
     ProcessCount,
     Prompt,
@@ -186,39 +184,6 @@ class PredictConfig(Settings):
     """Precision of the computation. auto is bf16 (bfloat16) if the device supports it natively, else fp32."""
     device: str | None = None
     """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class GeometryConfig(Settings):
-    """Measure and plot the embedding spaces of one or more encoders: alignment, uniformity, layers, t-SNE."""
-
-    output: Output
-    """Folder to write: geometry.json, the table geometry.md, and the plots."""
-    overwrite: bool = False
-    """Replace files of these names in OUTPUT even if nearfar did not write them."""
-    pairs: File | None = None
-    """Scored pairs to measure alignment and uniformity on: a named set, or a file with the columns score, sentence1,
-    sentence2. Default: stsb:dev. microworld:dev is generated and needs no download."""
-    positive_above: Logit | None = None
-    """Alignment is measured on the pairs with a score above this. Default: 0.8 of the maximum score: 4 on STS-B (Gao et
-    al. 2021, section 3), 0.8 of the highest score in a file."""
-    task: File | None = None
-    """Scored pairs to evaluate every layer and pooling on; by default stsb (its test split)."""
-    labelled: File | None = None
-    """Labelled texts to plot: a named set, or a file with the columns text, label; by default sst2:test."""
-    labelled_limit: PlotPoints = 400
-    """Number of labelled texts to plot."""
-    pooling: str | None = None
-    """Override the models' pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
-    prompt: Prompt | None = None
-    """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
-    the model's own."""
-    max_length: Length | None = None
-    """Maximum number of tokens in a text; longer texts are truncated. By default each model's own limit."""
-    device: str | None = None
-    """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
-    seed: NumpySeed = 0
-    """Seed of the sample for uniformity, of t-SNE, and of the choice among pairs with equal scores."""
 
 
 @dataclass(frozen=True, kw_only=True)

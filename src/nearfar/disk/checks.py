@@ -65,7 +65,7 @@ def refuse_overwriting_inputs(output: Path, inputs: Iterable[object], *, flag: s
 
 
 @path_errors()
-def refuse_existing(files: Iterable[Path], *, overwrite: bool, what: str = "exists") -> None:
+def refuse_existing(files: Iterable[Path], *, overwrite: bool, what: str = "exists", flag: str = "--output") -> None:
     """Raise an error if a file exists and ``overwrite`` is False.
 
     Raises:
@@ -73,4 +73,4 @@ def refuse_existing(files: Iterable[Path], *, overwrite: bool, what: str = "exis
     """
     for file in files:
         if not overwrite and os.path.lexists(file):
-            raise NearfarError(f"--output {file}: {what}; replace it by --overwrite, or choose another --output.")
+            raise NearfarError(f"{flag} {file}: {what}; replace it by --overwrite, or choose another {flag}.")

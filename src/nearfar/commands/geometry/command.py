@@ -1,7 +1,7 @@
-"""``nearfar geometry``: measures, layer scores and plots of embedding spaces, in one folder.
+"""``nearfar geometry``: measures, layer scores and plots of embedding spaces in one folder, and the explorer page.
 
 The folder holds ``geometry.json`` (:class:`nearfar.evaluation.results.GeometryResult`) with its table in
-``geometry.md``, and the plots.
+``geometry.md``, and the plots. The page is one HTML file (:mod:`nearfar.evaluation.explorer`).
 """
 
 import re
@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.commands.geometry import explorer
 from nearfar.commands.geometry.inputs import GeometryData, load_geometry_data
 from nearfar.config.calls import accepts_settings
-from nearfar.config.verbs import GeometryConfig
+from nearfar.config.geometry import GeometryConfig
 from nearfar.disk import path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.evaluation import geometry_measures as measures
 from nearfar.evaluation import plots, results
-from nearfar.evaluation.results import GeometryResult, GeometrySettings, ModelGeometry
+from nearfar.evaluation.results import ExplorerPage, GeometryResult, GeometrySettings, ModelGeometry
 from nearfar.evaluation.sts import Subsets, evaluate_sts
 from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.types import Encode, NearfarError
@@ -43,15 +44,21 @@ def geometry(
     config: GeometryConfig,
     *,
     progress: bool = True,
-) -> GeometryResult:
-    """Measure and plot the embedding spaces of one or several models, side by side.
+) -> GeometryResult | ExplorerPage:
+    """Measure and plot the embedding spaces of one or several models, or write a page to explore texts by them.
 
     Settings can be given by name: ``geometry(["a", "b"], output="space")``; see :class:`nearfar.GeometryConfig`.
+    ``geometry(["before", "after"], texts="texts.tsv", page="page.html")`` writes the page alone, without scored pairs,
+    and returns its description. With ``output`` and ``page`` the description is ``page`` of the result.
 
     Measures are computed on the distinct texts of ``pairs``; alignment on the pairs with a score above
     ``positive_above``, by default 4 on STS-B as in Gao et al. 2021 (section 3, footnote 3). They name STS-B and no
     split; the default here is the dev split, which no test score uses. ``stsb:train+dev+test`` is the whole data set.
     Layers are scored on ``task`` by Spearman over all its pairs, as in Kim et al. 2021, Figure 1.
+
+    The page has the distinct texts of ``texts``, a layout by each model (t-SNE; the second starts from the first and is
+    rotated onto it), the exact nearest and farthest texts of each text by cosine, and the change of its neighbourhood:
+    1 - |A & B| / |A | B| of its 10 nearest texts A and B by the two models.
 
     A default data set that cannot be loaded is listed in ``unavailable``, and its plot is left out. Without STS-B's dev
     split the measures are computed on ``microworld:dev``, generated sentences, and ``pairs.instead_of`` says so.
@@ -64,25 +71,38 @@ def geometry(
 
     Raises:
         NearfarError: a model or a named data set cannot be loaded; a data set that nothing can be measured on; vectors
-            that are not finite; a folder that cannot be written.
+            that are not finite; a folder or page that cannot be written; settings of an output that is not named.
     """
     from nearfar.encoder.device import check_device
 
     check_device(config.device)
     by_name = _name_models(models)
-    inputs = [*by_name.values(), config.pairs, config.task, config.labelled]
-    file = _check_output(Path(config.output), inputs, list(by_name), overwrite=config.overwrite)
+    config.check_models(len(by_name))
+    inputs = [*by_name.values(), config.pairs, config.task, config.labelled, config.texts]
+    file = config.output and _check_output(Path(config.output), inputs, list(by_name), overwrite=config.overwrite)
+    page = config.page and explorer.check_page(config, inputs)
     settings = {"pooling": config.pooling, "max_length": config.max_length, "device": config.device}
     _check(by_name, {**settings, "prompt": config.prompt})
-    data = load_geometry_data(config)
+    data = load_geometry_data(config) if file else None
+    texts, columns = explorer.load_texts(config) if page else (None, [])
     found: dict[str, ModelGeometry] = {}
     plot_vectors: dict[str, _PlotVectors] = {}
+    page_vectors: dict[str, NDArray[Any]] = {}
     for name, model in by_name.items():
         encode, encoder = _open(model, prompt=config.prompt, progress=progress, **settings)
-        measured, plot_vectors[name] = _measure(name, encode, data, config.seed)
-        layers = None if encoder is None or data.task is None else _layers(encoder, data.task, progress=progress)
-        pooling = None if encoder is None else encoder.pooling
-        found[name] = ModelGeometry(model=str(model), pooling=pooling, layers=layers, **measured)
+        if data:
+            measured, plot_vectors[name] = _measure(name, encode, data, config.seed)
+            layers = None if encoder is None or data.task is None else _layers(encoder, data.task, progress=progress)
+            pooling = None if encoder is None else encoder.pooling
+            found[name] = ModelGeometry(model=str(model), pooling=pooling, layers=layers, **measured)
+        if texts:
+            page_vectors[name] = np.asarray(encode(texts.texts))
+    written = None
+    if page and texts:
+        written = explorer.write_page(page, texts, columns, page_vectors, config, progress=progress)
+    if not (file and data):
+        assert written is not None
+        return written
     result = GeometryResult(
         config=GeometrySettings(
             pairs=config.pairs,
@@ -102,6 +122,7 @@ def geometry(
         unavailable=data.unavailable,
         plots=_draw(file.parent, found, plot_vectors, data, config.seed),
         models=found,
+        page=written,
     )
     save_with_tables(result, file)
     return result

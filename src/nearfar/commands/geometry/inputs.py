@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from nearfar.config.verbs import GeometryConfig
+from nearfar.config.geometry import GeometryConfig
 from nearfar.data.rows import TextData, load_labelled
 from nearfar.data.sts import known_scale, load_pairs, load_task
 from nearfar.evaluation.results import LayerTask, MeasuredPairs, PlottedTexts, digest

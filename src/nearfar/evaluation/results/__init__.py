@@ -44,6 +44,7 @@ from nearfar.evaluation.results.finetune import (
     VariantSummary,
 )
 from nearfar.evaluation.results.geometry import (
+    ExplorerPage,
     GeometryResult,
     GeometrySettings,
     LayerTask,
@@ -78,6 +79,7 @@ __all__ = [
     "DevEvaluation",
     "Estimate",
     "EvaluationResult",
+    "ExplorerPage",
     "GeometryResult",
     "GeometrySettings",
     "GroupResult",

@@ -81,6 +81,26 @@ class ModelGeometry(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExplorerPage(Record):
+    """The interactive page that ``nearfar geometry --page`` wrote."""
+
+    file: str
+    """Its path."""
+    spec: str
+    """The source of the texts."""
+    texts: int
+    """Number of texts on the page."""
+    models: list[str]
+    """Names of the encoders: one, or before and after."""
+    compared: int
+    """Number of nearest texts that the change of a neighbourhood compares."""
+    mean_change: float | None
+    """Mean change of the neighbourhoods (Jaccard distance of the nearest texts); null for one encoder."""
+    notes: list[str]
+    """Texts that are not shown."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class GeometryResult(Result):
     """What ``nearfar geometry`` writes."""
 
@@ -97,3 +117,5 @@ class GeometryResult(Result):
     plots: list[str] = field(default_factory=list)
     """Names of the image files."""
     models: dict[str, ModelGeometry]
+    page: ExplorerPage | None = field(default=None, metadata=OMITTED)
+    """The explorer page, where one was written too."""

@@ -2,7 +2,7 @@
 
 from rich.table import Table
 
-from nearfar.evaluation.results import GeometryResult
+from nearfar.evaluation.results import ExplorerPage, GeometryResult
 from nearfar.evaluation.tables.grid import Grid, markdown_page, rich_table
 
 _DIGITS = {"alignment": 3, "uniformity": 3, "isotropy": 3, "mean_cosine": 3, "effective_rank": 1}
@@ -47,6 +47,21 @@ def geometry_notes(result: GeometryResult) -> list[str]:
             "which is generated. Do not compare them with measures on other texts."
         )
     return notes + [f"Left out: {name}. {why}" for name, why in result.unavailable.items()]
+
+
+def explorer_notes(page: ExplorerPage) -> list[str]:
+    """What the explorer page shows, and where it is."""
+    notes = list(page.notes)
+    if page.mean_change is not None:
+        before, after = page.models
+        notes.append(
+            f"From {before} to {after}, the neighbourhood of a text changes by {page.mean_change:.0%} on average "
+            f"(Jaccard distance of its {page.compared} nearest texts)."
+        )
+    return [
+        *notes,
+        f"Wrote {page.file}: {page.texts:,} texts of {page.spec}. Open it in a browser; it needs no network.",
+    ]
 
 
 def geometry_grid(result: GeometryResult) -> Grid:

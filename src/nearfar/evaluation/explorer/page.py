@@ -1,0 +1,135 @@
+"""The explorer page as one HTML file: the data as escaped JSON, styles and script allowed by their hashes alone."""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float32, Int64
+from numpy.typing import NDArray
+
+from nearfar.evaluation.explorer.columns import Column
+from nearfar.evaluation.explorer.neighbourhoods import (
+    Neighbourhoods,
+    change,
+    compared_neighbours,
+    cosines,
+    order_by_change,
+)
+
+MAX_TEXTS = 50_000
+"""Maximum number of texts on a page."""
+TEXT_LENGTH, VALUE_LENGTH = 1000, 200
+"""Maximum number of characters of a text, and of a value of another column; the page has the first ones."""
+_SCRIPTS = ("data.js", "colors.js", "map.js", "panel.js", "main.js")
+_UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
+_LAYOUT_NOTE = (
+    "Positions are by t-SNE: near points are similar texts, but the distance between groups and their size mean little."
+)
+
+
+def explorer_data(
+    texts: Sequence[str],
+    columns: Sequence[Column],
+    vectors: Mapping[str, Float32[np.ndarray, "texts dim"]],
+    lists: Sequence[Neighbourhoods],
+    layouts: Sequence[Float32[np.ndarray, "texts 2"]],
+    *,
+    color_by: str | None = None,
+    notes: Sequence[str] = (),
+) -> dict[str, Any]:
+    """The data of the page as JSON values; arrays are base64 of little-endian typed arrays.
+
+    Args:
+        texts: 2 to :data:`MAX_TEXTS` texts.
+        columns: other columns, a value for each text.
+        vectors: unit vectors of the texts by one or two encoders, by the encoder's name.
+        lists: nearest and farthest texts by each encoder.
+        layouts: positions by each encoder.
+        color_by: the column that gives the colours at first.
+        notes: sentences to show below the lists.
+    """
+    found = [(cosines_by(vectors, one.nearest), cosines_by(vectors, one.farthest)) for one in lists]
+    data: dict[str, Any] = {
+        "models": list(vectors),
+        "texts": [shorten(text, TEXT_LENGTH) for text in texts],
+        "columns": [_column(column) for column in columns],
+        "colorBy": color_by,
+        "layouts": [_encode(points, "<f4") for points in layouts],
+        "nearest": [_lists(one.nearest, near) for one, (near, _) in zip(lists, found, strict=True)],
+        "farthest": [_lists(one.farthest, far) for one, (_, far) in zip(lists, found, strict=True)],
+        "compared": compared_neighbours(len(texts)),
+        "notes": [*notes, _LAYOUT_NOTE],
+    }
+    if len(lists) > 1:
+        changes = change(lists[0], lists[1])
+        before, after = found[0][0]
+        data |= {"change": _encode(changes, "<f4"), "order": _encode(order_by_change(changes, before, after), "<u2")}
+    return data
+
+
+def explorer_html(data: Mapping[str, Any], title: str) -> str:
+    """The page as one HTML document, which loads nothing.
+
+    The Content-Security-Policy forbids every request, and runs only this script and these styles. Texts are data: the
+    JSON has no ``<``, ``>`` or ``&``, so that no text can end its element, and the script writes texts as text nodes.
+    """
+    folder = files("nearfar.evaluation.explorer")
+    style = (folder / "page.css").read_text(encoding="utf-8")
+    parts = [(folder / name).read_text(encoding="utf-8") for name in _SCRIPTS]
+    script = '(() => {\n"use strict";\n' + "\n".join(parts) + "})();\n"
+    policy = (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; base-uri 'none'; "
+        "form-action 'none'"
+    )
+    return (
+        (folder / "page.html")
+        .read_text(encoding="utf-8")
+        .format(policy=policy, title=escape(title), style=style, data=script_json(data), script=script)
+    )
+
+
+def script_json(data: object) -> str:
+    """JSON that is safe inside a ``script`` element: characters that HTML or UTF-8 could take amiss are escaped."""
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _UNSAFE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def shorten(text: str, length: int) -> str:
+    """The text, or its first ``length`` characters and an ellipsis."""
+    return text if len(text) <= length else text[:length] + "…"
+
+
+def cosines_by(
+    vectors: Mapping[str, Float32[np.ndarray, "texts dim"]], ids: Int64[np.ndarray, "texts k"]
+) -> list[Float32[np.ndarray, "texts k"]]:
+    """The cosines of each text with the texts in its list, by each encoder."""
+    return [cosines(one, ids) for one in vectors.values()]
+
+
+def _lists(ids: Int64[np.ndarray, "texts k"], values: Sequence[Float32[np.ndarray, "texts k"]]) -> dict[str, Any]:
+    scaled = [np.rint(np.clip(one, -1, 1) * 32767) for one in values]
+    return {"width": ids.shape[1], "ids": _encode(ids, "<u2"), "cosines": [_encode(one, "<i2") for one in scaled]}
+
+
+def _column(column: Column) -> dict[str, Any]:
+    if column.kind != "categories":
+        values = [shorten(value, VALUE_LENGTH) for value in column.values]
+        return {"name": column.name, "kind": column.kind, "values": values}
+    numbers = {name: number for number, name in enumerate(column.categories)}
+    codes = np.array([numbers.get(value, 255) for value in column.values])
+    categories = [shorten(name, VALUE_LENGTH) for name in column.categories]
+    return {"name": column.name, "kind": column.kind, "categories": categories, "codes": _encode(codes, "u1")}
+
+
+def _encode(array: NDArray[Any], kind: str) -> str:
+    return base64.b64encode(np.ascontiguousarray(array, dtype=kind).tobytes()).decode("ascii")
+
+
+def _hash(content: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode("ascii")

@@ -1,0 +1,242 @@
+"""geometry --page: from a file of texts and models to a page, without any other data; and what it refuses."""
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from nearfar import Encoder, NearfarError
+from nearfar.cli import main
+from nearfar.commands.geometry.command import geometry
+from nearfar.commands.geometry.texts import load_page_texts
+from nearfar.evaluation.results import ExplorerPage, GeometryResult
+from nearfar.evaluation.schema import result_schema
+from tests.evaluation.explorer.pages import sorted_neighbours
+from tests.evaluation.explorer.test_page import array, read_page
+from tests.json_schema import problem
+from tests.tiny import make_workspace, save_tiny, sentences
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two tiny encoders, scored pairs, and 40 texts with other columns."""
+    folder = tmp_path_factory.mktemp("explorer")
+    make_workspace(folder)
+    save_tiny(folder / "other", seed=1)
+    lines = [f"{text}\t{'ab'[i % 2]}\t{i / 4}\tid{i}" for i, text in enumerate(distinct(40))]
+    (folder / "texts.tsv").write_text("text\tkind\tsize\tid\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture
+def workspace(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    for entry in prepared.iterdir():
+        (tmp_path / entry.name).symlink_to(entry)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)
+    return tmp_path
+
+
+def distinct(count: int) -> list[str]:
+    return list(dict.fromkeys(sentences(3 * count, longest=8)))[:count]
+
+
+def test_a_page_needs_no_other_data(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("geometry tiny other --texts texts.tsv --page page.html --color-by kind".split()) == 0
+    assert sorted(path.name for path in workspace.iterdir() if not path.is_symlink()) == ["page.html"]
+    _, data = read_page(Path("page.html"))
+    assert data["models"] == ["tiny", "other"]
+    assert data["texts"] == distinct(40)
+    assert [(one["name"], one["kind"]) for one in data["columns"]] == [
+        ("kind", "categories"),
+        ("size", "numbers"),
+        ("id", "values"),
+    ]
+    assert data["colorBy"] == "kind"
+    for side, model in enumerate(("tiny", "other")):
+        vectors = Encoder.from_pretrained(model).encode(distinct(40), normalize=True)
+        near, far, _ = sorted_neighbours(vectors, range(40))
+        assert array(data["nearest"][side]["ids"], "<u2").reshape(40, 10).tolist() == near.tolist()
+        assert array(data["farthest"][side]["ids"], "<u2").reshape(40, 5).tolist() == far.tolist()
+    printed = " ".join(capsys.readouterr().out.split())
+    average = array(data["change"], "<f4").mean()
+    assert 0 < average < 1
+    assert f"From tiny to other, the neighbourhood of a text changes by {average:.0%} on average" in printed
+    assert "Wrote page.html: 40 texts of texts.tsv. Open it in a browser; it needs no network." in printed
+
+
+def test_a_page_and_measures_together(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    argv = "geometry tiny --texts texts.tsv --page page.html --output out --pairs pairs.tsv --task pairs.tsv"
+    assert main([*argv.split(), "--positive-above", "1"]) == 0
+    result = GeometryResult.load("out/geometry.json")
+    assert result.page == ExplorerPage(
+        file="page.html", spec="texts.tsv", texts=40, models=["tiny"], compared=10, mean_change=None, notes=[]
+    )
+    assert result.models["tiny"].uniformity < 0
+    schema = result_schema()
+    assert problem(json.loads(Path("out/geometry.json").read_text(encoding="utf-8")), schema, schema) is None
+    printed = capsys.readouterr().out
+    assert "Geometry on pairs.tsv" in printed
+    assert "Wrote page.html" in printed
+    _, data = read_page(Path("page.html"))
+    assert len(data["nearest"]) == 1
+    assert "change" not in data
+
+
+def test_functions_of_different_widths(workspace: Path) -> None:
+    def letters(texts):
+        return np.array([[text.count(letter) for letter in "abcdefghijklmnopqrstuvwxyz"] for text in texts])
+
+    def lengths(texts):
+        return np.array([[len(text), text.count(" "), 1] for text in texts])
+
+    result = geometry({"letters": letters, "lengths": lengths}, texts="texts.tsv", page="p.html", progress=False)
+    assert isinstance(result, ExplorerPage)
+    assert result.models == ["letters", "lengths"]
+    before = Path("p.html").read_bytes()
+    geometry({"letters": letters, "lengths": lengths}, texts="texts.tsv", page="p.html", overwrite=True, progress=False)
+    assert Path("p.html").read_bytes() == before
+    for vectors, message in (
+        (lambda texts: np.ones((3, 2)), r"f: returned shape \(3, 2\) for 40 texts"),
+        (lambda texts: np.full((len(texts), 2), np.nan), "f: the vector of text 1 is not finite"),
+    ):
+        with pytest.raises(NearfarError, match=message):
+            geometry({"f": vectors}, texts="texts.tsv", page="q.html", progress=False)
+    assert not Path("q.html").exists()
+
+
+def test_a_random_sample_of_more_texts_than_the_limit(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("geometry tiny --texts texts.tsv --page page.html --texts-limit 15 --seed 3".split()) == 0
+    note = "15 of 40 distinct texts are shown, a random sample (seed 3)."
+    assert note in " ".join(capsys.readouterr().out.split())
+    _, data = read_page(Path("page.html"))
+    assert data["notes"][0] == note
+    chosen = [distinct(40).index(text) for text in data["texts"]]
+    assert len(chosen) == 15
+    assert chosen == sorted(chosen)
+    assert max(chosen) >= 15
+    assert data["columns"][1]["values"] == [str(i / 4) for i in chosen]
+    assert load_page_texts("texts.tsv", limit=15, seed=3).texts == data["texts"]
+    assert load_page_texts("texts.tsv", limit=15, seed=4).texts != data["texts"]
+
+
+def test_every_text_is_sampled_equally_often(workspace: Path) -> None:
+    Path("ten.txt").write_text("\n".join("abcdefghij") + "\n", encoding="utf-8")
+    counts = dict.fromkeys("abcdefghij", 0)
+    for seed in range(1000):
+        for text in load_page_texts("ten.txt", limit=3, seed=seed).texts:
+            counts[text] += 1
+    assert all(240 < count < 360 for count in counts.values())  # 300, with a standard deviation of 14.5
+
+
+def test_repeated_texts_are_shown_once(workspace: Path) -> None:
+    Path("texts.csv").write_text('text,n\na dog,1\n"a  dog",2\n"a cat, or two",3\na dog,4\n', encoding="utf-8")
+    found = load_page_texts("texts.csv", limit=10)
+    assert found.texts == ["a dog", "a cat, or two"]
+    assert found.columns == {"n": ["1", "3"]}
+    assert found.notes(0) == ["2 of 4 texts are repetitions; each distinct text is shown once."]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_values_of_any_type_become_text_and_lists_are_left_out(workspace: Path, kind: str) -> None:
+    rows = [
+        {"body": "one", "n": 1, "x": 0.5, "flag": True, "none": None, "list": [1, 2]},
+        {"body": "two", "n": 2, "x": float("nan"), "flag": False, "none": "some", "list": [3]},
+    ]
+    if kind == "jsonl":
+        Path("rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    else:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        pq.write_table(pa.table({name: [row[name] for row in rows] for name in rows[0]}), "rows.parquet")
+    found = load_page_texts(f"rows.{kind}", column="body", limit=10)
+    assert found.columns == {"n": ["1", "2"], "x": ["0.5", ""], "flag": ["true", "false"], "none": ["", "some"]}
+
+
+def test_named_sets_and_generated_texts(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert len(load_page_texts("microworld:test", limit=50).texts) == 50
+    folder = Path("data/nli/SNLI")
+    folder.mkdir(parents=True)
+    row = "a dog\ta cat\tneutral\n"
+    (folder / "dev.tsv").write_text(f"premise\thypothesis\tlabel\n{row}", encoding="utf-8")
+    (folder / "test.tsv").write_text(f"premise\thypothesis\tlabel\textra\n{row[:-1]}\tx\na man\ta dog\tneutral\ty\n")
+    monkeypatch.setenv("NEARFAR_DATA", "data")
+    found = load_page_texts("snli:dev+test", limit=50)
+    assert found.texts == ["a dog", "a cat", "a man"]
+    assert found.columns == {"label": ["neutral"] * 3}
+    assert (found.rows, found.distinct) == (6, 3)
+
+
+def test_a_warning_says_how_to_be_faster(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nearfar.commands.geometry.explorer.SLOW", 39)
+    with pytest.warns(UserWarning, match=re.escape("pip install nearfar[explorer]")):
+        geometry("tiny", texts="texts.tsv", page="page.html", progress=False)
+
+
+PAGE = "geometry tiny --page new.html"
+REFUSED = {
+    # id: command, message
+    "nothing to write": ("geometry tiny", "Name what to write: --output FOLDER"),
+    "a page without texts": (PAGE, "--page needs --texts"),
+    "texts without a page": ("geometry tiny --output new --texts texts.tsv", "--texts needs --page FILE"),
+    "a colour without a page": ("geometry tiny --output new --color-by kind", "--color-by needs --page FILE"),
+    "a column without a page": ("geometry tiny --output new --column text", "--column needs --page FILE"),
+    "pairs without a folder": (f"{PAGE} --texts texts.tsv --pairs pairs.tsv", "--pairs needs --output FOLDER"),
+    "a threshold without a folder": (f"{PAGE} --texts texts.tsv --positive-above 1", "--positive-above needs --output"),
+    "three models": (
+        "geometry tiny other third --page new.html --texts texts.tsv",
+        "--page shows one model, or two (before and after), not 3",
+    ),
+    "a page that is no HTML": ("geometry tiny --page new.png --texts texts.tsv", "--page new.png: must end in .html"),
+    "a page that exists": (
+        "geometry tiny --page there.html --texts texts.tsv",
+        "--page there.html: exists; replace it",
+    ),
+    "a page that is an input": ("geometry tiny --page there.html --texts there.html --overwrite", "would overwrite"),
+    "a page in no folder": ("geometry tiny --page no/new.html --texts texts.tsv", "the folder no does not exist"),
+    "no file of texts": (f"{PAGE} --texts nowhere.tsv", "nowhere.tsv: no such file"),
+    "a column that is missing": (f"{PAGE} --texts texts.tsv --column txt", "--texts texts.tsv: has no column 'txt'"),
+    "no column of texts": (f"{PAGE} --texts pairs.tsv", "Name the column of the texts with --column"),
+    "a column of plain text": (f"{PAGE} --texts plain.txt --column text", "is plain text, which has no columns"),
+    "a colour that is missing": (f"{PAGE} --texts texts.tsv --color-by knd", "--color-by knd: texts.tsv has no other"),
+    "a colour of the texts": (f"{PAGE} --texts texts.tsv --color-by text", "Its other columns: kind, size, id"),
+    "a colour of too many values": (f"{PAGE} --texts texts.tsv --color-by id", "has 40 different values"),
+    "no texts": (f"{PAGE} --texts empty.tsv", "--texts empty.tsv: holds no texts"),
+    "an empty file": (f"{PAGE} --texts empty.txt", "--texts empty.txt: holds no texts"),
+    "one text": (
+        f"{PAGE} --texts one.txt",
+        "--texts one.txt: holds a single text, 'same'; the page needs at least two",
+    ),
+    "an empty text": (f"{PAGE} --texts hole.tsv", "hole.tsv, line 3: column 'text' is empty"),
+    "a limit of one": (f"{PAGE} --texts texts.tsv --texts-limit 1", "--texts-limit 1: must be at least 2"),
+    "a limit too high": (
+        f"{PAGE} --texts texts.tsv --texts-limit 50001",
+        "--texts-limit 50001: must be at most 50,000",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused_before_a_model_is_opened(
+    workspace: Path, case: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("there.html").write_text("mine", encoding="utf-8")
+    Path("plain.txt").write_text("a\nb\n", encoding="utf-8")
+    Path("empty.txt").write_text("\n", encoding="utf-8")
+    Path("empty.tsv").write_text("text\n", encoding="utf-8")
+    Path("one.txt").write_text("same\nsame\n", encoding="utf-8")
+    Path("hole.tsv").write_text("text\tn\na\t1\n \t2\n", encoding="utf-8")
+    Path("third").mkdir()
+    monkeypatch.setattr(Encoder, "from_pretrained", None)
+    before = sorted(path.name for path in workspace.iterdir())
+    command, message = REFUSED[case]
+    assert main(command.split()) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert sorted(path.name for path in workspace.iterdir()) == before
+    assert Path("there.html").read_text(encoding="utf-8") == "mine"
