@@ -31,7 +31,7 @@ def held_out_files(held_out: HeldOut) -> dict[str, str]:
     """The files of held-out rows: name below the run folder -> text, the summary last."""
     parts: tuple[Part, Part] = (DEV, TEST)
     rows = [(part, *row) for part, row in zip(held_out.parts, held_out.rows, strict=True)]
-    summary = {
+    summary: dict[str, Any] = {
         "format": _FORMAT,
         "kind": held_out.kind,
         "metric": held_out.metric,

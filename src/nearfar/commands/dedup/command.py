@@ -90,7 +90,8 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
             copy_rows(source, work.path / "rows", rows.lines[kept], rows.lines)
             if file_version(source) != before:
                 raise SourceChangedError(
-                    f"{source}: changed while it was read. Remove {work.path} and start again when it no longer changes."
+                    f"{source}: changed while it was read. Remove {work.path}, and start again when it no longer "
+                    "changes."
                 )
         if config.groups is not None:
             listed = _list_groups(rows, group_of, kept, vectors)
