@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.work_folder import WorkFolder, progress_bar
+from nearfar.commands.encode.progress import progress_bar
+from nearfar.commands.encode.work_folder import WorkFolder
 from nearfar.config.mining import DedupConfig
 from nearfar.neighbours.pairs import Groups, NearestOthers, connect, find_nearest_others
 
@@ -25,7 +26,7 @@ def encode_texts(
     work: WorkFolder, encoder: "Encoder", texts: Sequence[str], config: DedupConfig, *, progress: bool
 ) -> NDArray[np.float32]:
     """The unit vectors of the texts, memory-mapped; those that are not in the folder are encoded."""
-    with progress_bar("encoding", len(texts), "texts", shown=progress) as advance:
+    with progress_bar("encoding", len(texts), shown=progress) as advance:
         return work.encode(
             "texts",
             texts,
@@ -94,6 +95,5 @@ def _saving_bar(
             saved = rows
             save()
 
-    with progress_bar(what, total, "texts", shown=shown) as advance:
-        advance(done)
+    with progress_bar(what, total, done=done, shown=shown) as advance:
         yield on_rows

@@ -193,33 +193,6 @@ def check_new(outputs: Mapping[str, Path], *, resume: bool, overwrite: bool) -> 
             raise NearfarError(f"{name} {file}: exists; replace it by --overwrite, or choose another {name}.")
 
 
-@contextmanager
-def progress_bar(what: str, total: int, unit: str, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar with rate and remaining time; yields a function that advances it by a number of units."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text("" if task.speed is None else f"{task.speed:,.0f} {unit}/s")
-
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
-    console = Console()
-    hidden = not shown or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=120) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
-
-
 def _encode_block(encode: Encode, texts: Sequence[str], start: int) -> NDArray[np.floating]:
     try:
         return encode(texts)
