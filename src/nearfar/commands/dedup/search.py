@@ -41,7 +41,10 @@ def nearest_others(
 ) -> NearestOthers:
     """The nearest other text of each text; continues after the last state in the folder."""
     empty = NearestOthers.empty(len(vectors))
-    saved = work.arrays("nearest", lambda: {"scores": empty.scores, "ids": empty.ids, "done": np.array(0)})
+    shapes: dict[str, tuple[int, ...]] = {"scores": (len(vectors),), "ids": (len(vectors),), "done": ()}
+    saved = work.arrays(
+        "nearest", lambda: {"scores": empty.scores, "ids": empty.ids, "done": np.array(0)}, shapes=shapes
+    )
     found = NearestOthers(saved["scores"], saved["ids"], int(saved["done"]))
 
     def save() -> None:
@@ -69,7 +72,8 @@ def group_texts(
     start = Groups.single(len(vectors))
     start.unite(close, near.ids[close])
     name = f"groups-{threshold!r}"
-    saved = work.arrays(name, lambda: {"parents": start.parents, "done": np.array(0)})
+    shapes: dict[str, tuple[int, ...]] = {"parents": (len(vectors),), "done": ()}
+    saved = work.arrays(name, lambda: {"parents": start.parents, "done": np.array(0)}, shapes=shapes)
     groups = Groups(saved["parents"], int(saved["done"]))
 
     def save() -> None:

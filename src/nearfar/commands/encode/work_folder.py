@@ -108,16 +108,24 @@ class WorkFolder:
             advance(len(texts))
         with suppress(ValueError, OSError, EOFError):
             vectors: NDArray[np.float32] = np.load(file, mmap_mode="r")
-            if vectors.shape == (len(texts), dim):
+            if vectors.shape == (len(texts), dim) and vectors.dtype == np.dtype("float32"):
                 return vectors
         raise NearfarError(f"{file}: is damaged. Remove {self.path} to start again.")
 
-    def arrays(self, name: str, compute: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-        """Arrays from ``NAME.npz`` in the folder; computed and saved if the file is missing or cannot be read."""
+    def arrays(
+        self, name: str, compute: Callable[[], Mapping[str, NDArray[Any]]], *, shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, NDArray[Any]]:
+        """Arrays from ``NAME.npz`` in the folder.
+
+        They are computed and saved if the file is missing, cannot be read, or has other arrays than ``shapes``, which
+        gives the shape of each.
+        """
         file = self.path / f"{name}.npz"
         with suppress(ValueError, OSError, EOFError, KeyError, BadZipFile), file.open("rb") as stream:
             saved = np.load(stream)
-            return {key: saved[key] for key in saved.files}
+            loaded = {key: saved[key] for key in saved.files}
+            if {key: array.shape for key, array in loaded.items()} == shapes:
+                return loaded
         found = dict(compute())
         self.save(name, found)
         return found

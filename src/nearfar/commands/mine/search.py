@@ -83,7 +83,8 @@ def search(
             def compute(start: int = start, stop: int = stop) -> dict[str, NDArray[np.generic]]:
                 return nearest(queries[start:stop], documents, depth, device=encoder.device)._asdict()
 
-            near = Neighbours(**work.arrays(f"nearest-{depth}-{start}", compute))
+            shapes = dict.fromkeys(Neighbours._fields, (stop - start, depth))
+            near = Neighbours(**work.arrays(f"nearest-{depth}-{start}", compute, shapes=shapes))
             found.append(_choose(problem, near, start, stop))
             filled.append(_fill(problem, found[-1], start) if config.fill_random else np.zeros(stop - start, np.int64))
             advance(stop - start)
