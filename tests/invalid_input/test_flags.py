@@ -55,6 +55,7 @@ FROM = {
     BACK: {"--max-length": 3, "--seed": 0},
     MINE: {"--range-min": 0, "--max-length": 3, "--seed": 0},
     DEDUP: {"--max-length": 3},
+    DEMO: {"--seed": 0},
 }
 """Command -> flags that take integers, and their minimum."""
 ABOVE_ZERO = {
@@ -96,6 +97,7 @@ CHOICES = {
     REPORT: {"--compare": "auto, yes or no"},
     MINE: {"--sampling": "top or random"},
     DEDUP: {"--keep": "first or longest"},
+    DEMO: {"--precision": "auto, fp32 or bf16"},
 }
 TEXTS = {
     TRAIN: "--model --evaluate-on --pooling --device --second --premise-column",
