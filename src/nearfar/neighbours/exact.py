@@ -65,7 +65,8 @@ def nearest(
         return Neighbours(ids, found)
     for start in range(0, len(queries), query_block):
         block = slice(start, start + query_block)
-        best = _search(finite_block(queries[block], "query", start, device), documents, k, document_block, on_block)
+        own = finite_block(queries[block], "query", start, device)
+        best = _search(own, documents, k, document_block, on_block, check=start == 0)
         ids[block], found[block] = best.ids, best.scores
     return Neighbours(ids, found)
 
@@ -76,8 +77,10 @@ def _search(
     k: int,
     document_block: int,
     on_block: Callable[[int], None] | None,
+    *,
+    check: bool,
 ) -> Neighbours:
-    """The nearest documents of a block of queries.
+    """The nearest documents of a block of queries; ``check`` refuses documents that are not finite.
 
     The first ``k`` documents are sorted. Of each later block only the scores above the query's ``k``-th best so far
     are merged: documents are visited in order, so one with an equal score comes after those already found.
@@ -86,7 +89,8 @@ def _search(
     best = torch.empty((len(queries), 0), dtype=torch.float32, device=queries.device)
     products = torch.empty(0, device=queries.device)
     for start in range(0, len(documents), document_block):
-        block = finite_block(documents[start : start + document_block], "document", start, queries.device)
+        part = slice(start, start + document_block)
+        block = finite_block(documents[part], "document", start, queries.device, check=check)
         if products.shape != (len(queries), len(block)):
             products = torch.empty((len(queries), len(block)), device=queries.device)
         scores = torch.mm(queries, block.T, out=products)
@@ -151,14 +155,18 @@ def _first_top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return values.gather(1, order), positions.gather(1, order)
 
 
-def finite_block(vectors: np.ndarray, what: str, start: int, device: str | torch.device) -> Tensor:
+def finite_block(
+    vectors: np.ndarray, what: str, start: int, device: str | torch.device, *, check: bool = True
+) -> Tensor:
     """A copy of consecutive vectors in float32 on ``device``; ``start`` is the position of the first.
+
+    Without ``check``, vectors that are not finite are accepted.
 
     Raises:
         NearfarError: a vector is not finite; the message calls it ``what`` and gives its position.
     """
     block = torch.from_numpy(np.array(vectors, dtype=np.float32)).to(device)
-    if not block.sum().isfinite():  # fast; it may also overflow
+    if check and not block.sum().isfinite():  # fast; it may also overflow
         finite = block.isfinite().all(dim=1)
         if not finite.all():
             number = start + int((~finite).nonzero()[0])
