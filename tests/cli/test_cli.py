@@ -124,7 +124,6 @@ def test_arguments_are_shown_verbatim(capsys: pytest.CaptureFixture[str]) -> Non
     assert "whitning:x:: unknown baseline 'whitning'. Did you mean 'whitening'?" in capsys.readouterr().err
 
 
-@pytest.mark.filterwarnings("ignore:.*this dev set chose the best step")
 def test_train_evaluate_compare_encode(workspace: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["train", "scl", *TRAIN, "--output", "run", "--learning-rate", "1e-3"]) == 0
     assert re.search(

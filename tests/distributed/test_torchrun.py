@@ -100,7 +100,7 @@ def test_two_processes_equal_one(folder: Path, tmp_path: Path) -> None:
     assert "terminate called" not in output
     assert json.loads((tmp_path / "two" / "run.json").read_text())["processes"] == 2
     file_names = [sorted(path.name for path in (tmp_path / run).iterdir()) for run in ("one", "two")]
-    assert file_names == [["config.toml", "metrics.jsonl", "model", "run.json"]] * 2
+    assert file_names == [["config.toml", "metrics.jsonl", "model", "nearfar_seen.safetensors", "run.json"]] * 2
 
 
 def test_an_error_ends_both_processes(folder: Path, tmp_path: Path) -> None:

@@ -292,8 +292,7 @@ def test_seeds_of_one_method() -> None:
 def test_a_report_has_a_table_of_what_was_seen() -> None:
     known, unknown = evaluated(seen(ALL[:12]), name="a"), evaluated(None, name="b")
     sides = [EvaluatedModel(run.model, (EvaluationRun(run.model, run),)) for run in (known, unknown)]
-    (section,) = seen_in_training(sides)
-    (table,) = section.blocks
+    (table,) = seen_in_training(sides)
     assert isinstance(table, Table)
     assert list(table.header) == ["model", "sts", "small"]
     ((name, cell, _),) = table.rows

@@ -123,6 +123,7 @@ OTHERS = [
         ("modules", PROMPTS, {"prompts": value}, ("prompts must be an object",))
         for value in ("query: ", ["query: "], {"query": 5}, {"query": ["query: "]})
     ),
+    ("modules", PROMPTS, {"prompts": {"query": "\ud800: "}}, ("the prompt 'query' holds half a surrogate pair",)),
     *(
         ("modules", PROMPTS, {"similarity_fn_name": value}, ("similarity_fn_name is", "'cosine', 'dot'"))
         for value in ("angular", 5, ["dot"])

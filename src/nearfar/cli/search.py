@@ -28,6 +28,7 @@ STATES = {
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Search and print or write the hits; returns the exit status."""
     config, extra_values = parse(SearchConfig, argv, prog="nearfar search", extras=(QUERIES,))
+    config.check_queries(extra_values["query"])
     given, asks = extra_values["query"], sys.stdin is not None and sys.stdin.isatty()
     if not given and config.queries is None and (not asks or config.output is not None):
         raise NearfarError("no query given: name one, or a file with --queries FILE. In a terminal, nearfar asks.")

@@ -1,5 +1,6 @@
 """Settings of ``nearfar search``. The class docstring is its summary in ``--help``, the text below a field its help."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nearfar.config.bounds import Count, File, Length, Output, Prompt
@@ -76,3 +77,12 @@ class SearchConfig(Settings):
             raise NearfarError("--overwrite: needs a file to replace, --output FILE.")
         if self.output is not None and not self.output.endswith((".tsv", ".jsonl")):
             raise NearfarError(f"--output {self.output}: must end in .tsv or .jsonl.")
+
+    def check_queries(self, given: Sequence[str]) -> None:
+        """Check that queries are given in one way only: as texts, or by ``queries``.
+
+        Raises:
+            NearfarError: both are given.
+        """
+        if given and self.queries is not None:
+            raise NearfarError("Give queries as arguments or with --queries FILE, not both.")

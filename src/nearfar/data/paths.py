@@ -59,6 +59,15 @@ def status(path: Path) -> os.stat_result | None:
         raise NearfarError(f"{path}: cannot be opened ({error.strerror}).") from None
 
 
+def file_version(path: Path) -> tuple[int, int, int] | None:
+    """Size, time of modification and inode of a file, which differ after it was written or replaced; None if missing.
+
+    Raises NearfarError as :func:`status`.
+    """
+    found = status(path)
+    return None if found is None else (found.st_size, found.st_mtime_ns, found.st_ino)
+
+
 def is_file(path: Path) -> bool:
     """Whether ``path`` is a regular file; for errors see :func:`status`."""
     found = status(path)

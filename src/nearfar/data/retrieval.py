@@ -1,15 +1,13 @@
 """Read retrieval tasks: data sets in BEIR's layout (:mod:`nearfar.data.beir`), and pairs of a query and a document."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 from nearfar.data import beir, files, hub
-from nearfar.data.catalog import find
 from nearfar.data.named_sets import CATALOG, MIXTURES
 from nearfar.data.paths import as_path, is_file, is_folder, list_names, status
 from nearfar.data.retrieval_task import RetrievalTask
-from nearfar.data.rows import sentence_entries
+from nearfar.data.rows import load_documents
 from nearfar.data.triplets import load_tuples
 from nearfar.types import NearfarError
 
@@ -106,7 +104,7 @@ def _load_pairs(spec: str, anchor_column: str, positive_column: str, corpus: str
     counts = {"pairs dropped, because repeated or with the same text twice": pairs.dropped}
     if corpus is not None:
         positives = len(positions)
-        for text in _read_corpus(corpus):
+        for text in load_documents(corpus):
             positions.setdefault(text, len(positions))
         counts["documents added by the corpus"] = len(positions) - positives
     queries, documents = list(relevant), list(positions)
@@ -121,13 +119,3 @@ def _load_pairs(spec: str, anchor_column: str, positive_column: str, corpus: str
         main="mrr@10",
         excluded=excluded,
     )
-
-
-def _read_corpus(corpus: str) -> Iterator[str]:
-    empty = True
-    for found in find(corpus):
-        for entry in sentence_entries(found, "text"):
-            empty = False
-            yield entry.texts[0]
-    if empty:
-        raise NearfarError(f"--corpus {corpus}: has no texts.")

@@ -117,7 +117,22 @@ def load_sentences(specs: str | Sequence[str], *, column: str = "text", limit: i
             without a sentence, sentences that are all equal, a ``limit`` below 2.
 
     """
-    collector = RowCollector("sentences", limit)
+    return _collect_sentences(specs, "sentences", column, limit).texts()
+
+
+def load_documents(specs: str | Sequence[str], *, column: str = "text") -> list[str]:
+    """Read the distinct texts of documents to search in; sources are those of :func:`load_sentences`.
+
+    Raises:
+        NearfarError: a source cannot be found or read, an empty or non-string text (with file and line), a source
+            without a text.
+
+    """
+    return [row[0] for row in _collect_sentences(specs, "documents", column, None).rows]
+
+
+def _collect_sentences(specs: str | Sequence[str], kind: str, column: str, limit: int | None) -> RowCollector:
+    collector = RowCollector(kind, limit)
     for spec in as_specs(specs):
         if _is_microworld(spec):
             texts = chain.from_iterable((row.premise, row.hypothesis) for row in load_nli(spec).rows)
@@ -125,8 +140,8 @@ def load_sentences(specs: str | Sequence[str], *, column: str = "text", limit: i
             continue
         for found in find(spec):
             note = ". It is evaluation text: scores on it will be transductive" if _is_evaluation(found) else ""
-            collector.add(found.table.title, sentence_entries(found, column), note)
-    return collector.texts()
+            collector.add(found.table.title, _sentence_entries(found, column), note)
+    return collector
 
 
 def load_labelled(
@@ -214,7 +229,7 @@ def _is_evaluation(found: NamedTable) -> bool:
     return found.scale is not None and found.name != "train"  # only STS sets have a scale
 
 
-def sentence_entries(found: NamedTable, column: str) -> Iterator[Entry]:
+def _sentence_entries(found: NamedTable, column: str) -> Iterator[Entry]:
     """Yield the sentences of a table: the lines of plain text, the sentences of a named set, or a column."""
     data = found.table.data
     if isinstance(data, Path) and is_plain_text(data):

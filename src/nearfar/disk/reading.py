@@ -11,8 +11,10 @@ from nearfar.types import NearfarError
 _MAX_NUMBER = 1e100
 
 
-def read_text(file: Path) -> str:
+def read_text(file: Path, *, otherwise: str = "") -> str:
     """Return the text of a file that nearfar wrote.
+
+    ``otherwise`` ends the error message of a damaged file: what to do about it.
 
     Raises:
         NearfarError: it is missing, is not a regular file, cannot be read, or is not UTF-8.
@@ -26,7 +28,7 @@ def read_text(file: Path) -> str:
     except OSError as error:
         raise NearfarError(f"{file}: cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
-        raise NearfarError(f"{file}: is damaged: byte {error.start} is not UTF-8 text.") from error
+        raise NearfarError(f"{file}: is damaged: byte {error.start} is not UTF-8 text. {otherwise}".rstrip()) from error
 
 
 def read_json(file: Path, *, otherwise: str = "") -> Any:
@@ -38,7 +40,7 @@ def read_json(file: Path, *, otherwise: str = "") -> Any:
         NearfarError: as :func:`read_text`, or it is not complete JSON, or it holds a number that is not finite or is
             above 1e100 in absolute value.
     """
-    text = read_text(file)
+    text = read_text(file, otherwise=otherwise)
     try:
         return json.loads(text, parse_float=_number, parse_int=_number, parse_constant=_number)
     except (ValueError, RecursionError) as error:

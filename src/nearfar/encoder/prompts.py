@@ -20,6 +20,7 @@ DOCUMENT = ("document", "passage", "corpus")
 """Names of the prompt of documents, in the order of sentence-transformers 6, which always defines the first one."""
 Similarity: TypeAlias = Literal["cosine", "dot", "euclidean", "manhattan"]
 SIMILARITIES: tuple[Similarity, ...] = get_args(Similarity)
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
 _NAME = re.compile(r"[\w-]+")
 """A value that looks like the name of a prompt. As a text it would run into the first word after it."""
 
@@ -55,6 +56,8 @@ def read_inference_settings(folder: Path, *, include_prompt: bool = True) -> Inf
     saved = settings.get("prompts") or {}
     if not isinstance(saved, dict) or not all(isinstance(text, str | None) for text in saved.values()):
         raise NearfarError(f"{file}: prompts must be an object that maps the name of each prompt to its text.")
+    if broken := [name for name, text in saved.items() if _SURROGATE.search(name + (text or ""))]:
+        raise NearfarError(f"{file}: the prompt {broken[0]!r} holds half a surrogate pair, which is not a character.")
     prompts = {QUERY: "", DOCUMENT[0]: "", **{name: text or "" for name, text in saved.items()}}
     default = settings.get("default_prompt_name")
     if default is not None and (not isinstance(default, str) or default not in prompts):

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from nearfar.disk import disk_errors, flush, read_json, write_text
 from nearfar.neighbours.exact import Neighbours, nearest
 from nearfar.neighbours.index import APPROXIMATE, IndexReader
+from nearfar.neighbours.manifest import damaged
 from nearfar.types import NearfarError
 
 RECALL_AT, RECALL_SAMPLE, TOLERANCE = 10, 200, 1e-6
@@ -52,7 +53,7 @@ class ApproximateSearch:
         on_added: called with the number of vectors that were added.
 
     Raises:
-        NearfarError: usearch is not installed, or the graph cannot be written.
+        NearfarError: usearch is not installed, a vector of the index is not finite, or the graph cannot be written.
     """
 
     def __init__(self, index: IndexReader, *, on_added: Callable[[int], None] | None = None) -> None:
@@ -65,7 +66,9 @@ class ApproximateSearch:
         try:
             for start in range(before, texts, ADDED_AT_ONCE):
                 end = min(start + ADDED_AT_ONCE, texts)
-                self._graph.add(np.arange(start, end, dtype=np.uint64), np.array(self._vectors[start:end]))
+                added = np.array(self._vectors[start:end])
+                self._check_finite(added)
+                self._graph.add(np.arange(start, end, dtype=np.uint64), added)
                 if on_added:
                     on_added(end - start)
         except KeyboardInterrupt:
@@ -87,11 +90,17 @@ class ApproximateSearch:
             return nearest(queries, self._vectors, max(k, 1))
         ids, short = self._candidates(np.ascontiguousarray(queries), k)
         scores = np.einsum("qd,qkd->qk", queries, self._vectors[ids]).astype(np.float32)
+        self._check_finite(scores)
         order = np.lexsort((ids, -scores), axis=1)
         ids, scores = np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
         if short.any():
             ids[short], scores[short] = nearest(queries[short], self._vectors, k)
         return Neighbours(ids, scores)
+
+    def _check_finite(self, values: np.ndarray) -> None:
+        """Raise an error if vectors of the index, or scores of them, are not finite."""
+        if not np.isfinite(values).all():
+            raise damaged(self._index.folder / "vectors.npy", "holds a vector that is not finite")
 
     def _candidates(self, queries: np.ndarray, k: int) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The ``k`` documents that the graph finds for each query, and the queries for which it found fewer."""

@@ -1,6 +1,7 @@
 """A .npy file that grows: rows are appended in place, and the number of valid rows is kept elsewhere."""
 
 import os
+from contextlib import suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -32,8 +33,18 @@ class GrowingArray:
         return self._header_bytes + rows * self._row_bytes
 
     def is_damaged(self, rows: int) -> bool:
-        """Whether the file is missing or too short for ``rows`` rows."""
-        return rows > 0 and not (self.path.is_file() and self.path.stat().st_size >= self.size(rows))
+        """Whether the file is missing, too short for ``rows`` rows, or an array of another type or width."""
+        if rows == 0:
+            return False
+        if not (self.path.is_file() and self.path.stat().st_size >= self.size(rows)):
+            return True
+        with self.path.open("rb") as stream, suppress(ValueError, OSError):
+            version = np.lib.format.read_magic(stream)
+            shape, fortran_order, dtype = np.lib.format.read_array_header_1_0(stream)
+            width = () if self.width is None else (self.width,)
+            found = (version, stream.tell(), fortran_order, dtype, shape[1:])
+            return found != ((1, 0), self._header_bytes, False, self.dtype, width) or shape[0] < rows
+        return True
 
     def append(self, rows: int, values: NDArray[Any]) -> None:
         """Write ``values`` after the first ``rows`` rows, and flush them to the disk.

@@ -91,7 +91,7 @@ class SearchIndex:
         arrays = ((index._vectors, found.texts), (index._texts, found.texts), (index._rows, found.rows))
         for array, count in arrays:
             if array.is_damaged(count):
-                raise damaged(array.path, f"is missing or too short for {count:,} entries")
+                raise damaged(array.path, f"is missing or too short for {count:,} entries, or has others")
         if found.bytes and not (lines.is_file() and lines.stat().st_size >= found.bytes):
             raise damaged(lines, f"is missing or shorter than {found.bytes:,} bytes")
         return index

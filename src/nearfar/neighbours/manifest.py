@@ -62,8 +62,10 @@ def read_manifest(folder: Path) -> Manifest:
     kinds |= dict.fromkeys(("dim", "rows", "texts", "bytes", "truncated"), int)
     wrong = [name for name, kind in kinds.items() if type(found.get(name)) is not kind]
     wrong += [name for name, kind in kinds.items() if kind is int and name not in wrong and found[name] < 0]
-    if version != FORMAT or wrong or not found["dim"] or found["texts"] > found["rows"]:
-        raise damaged(file, f"has a wrong value of {', '.join(wrong) or 'format, dim or texts'}")
+    if not wrong and (found["texts"] > found["rows"] or (found["rows"] and not found["texts"])):
+        wrong = ["rows and texts"]
+    if version != FORMAT or wrong or not found["dim"]:
+        raise damaged(file, f"has a wrong value of {', '.join(wrong) or 'format or dim'}")
     return Manifest(**{name: found[name] for name in kinds})
 
 

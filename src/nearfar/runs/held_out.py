@@ -6,6 +6,7 @@
 - ``before-after.json``: the comparison on the test part after training (:mod:`nearfar.commands.train.after`).
 """
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ def held_out_files(held_out: HeldOut) -> dict[str, str]:
     """The files of held-out rows: name below the run folder -> text, the summary last."""
     parts: tuple[Part, Part] = (DEV, TEST)
     rows = [(part, *row) for part, row in zip(held_out.parts, held_out.rows, strict=True)]
-    summary = {
+    summary: dict[str, Any] = {
         "format": _FORMAT,
         "kind": held_out.kind,
         "metric": held_out.metric,
@@ -47,6 +48,7 @@ def held_out_files(held_out: HeldOut) -> dict[str, str]:
     files = {ROWS: _table(("part", *held_out.columns), rows)}
     if held_out.training:
         files[TRAINING] = _table(_training_columns(held_out.kind), held_out.training)
+    summary["sha256"] = {file: _sha256(text.encode()) for file, text in files.items()}
     files[SUMMARY] = json.dumps(summary, indent=1, ensure_ascii=False) + "\n"
     return {f"{FOLDER}/{name}": text for name, text in files.items()}
 
@@ -91,7 +93,12 @@ def load_held_out(run: str | Path) -> HeldOut:
             raise ValueError(f"{TRAINING} does not have {summary['candidates']} rows")
         if held_out.digest != summary["digest"]:
             raise ValueError(f"{ROWS} does not have the digest of {SUMMARY}")
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        for name, digest in summary.get("sha256", {}).items():
+            if _sha256((folder / name).read_bytes()) != digest:
+                raise ValueError(f"{name} is not what was written")
+    except KeyError as error:
+        raise NearfarError(f"{folder / SUMMARY}: is damaged ({error} is missing or unknown). {again}") from error
+    except (TypeError, ValueError, AttributeError) as error:
         raise NearfarError(f"{folder}: is damaged ({error}). {again}") from error
     except NearfarError as error:
         raise NearfarError(f"{error} {again}") from error
@@ -104,6 +111,10 @@ def _training_columns(kind: str) -> tuple[str, ...]:
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join("\t".join(row) + "\n" for row in (columns, *rows))
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def _read(file: Path, columns: Sequence[str]) -> list[tuple[Any, ...]]:

@@ -292,6 +292,20 @@ def test_existing_outputs_are_kept(workspace: Path) -> None:
         deduped(threshold=0.9, resume=True)
 
 
+def test_an_input_that_changes_while_it_is_read_is_refused(workspace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Encoder.encode
+
+    def changing(*args: Any, **settings: Any) -> Any:
+        lines = Path("x.txt").read_text().splitlines(keepends=True)
+        Path("x.txt").write_text("".join(["a new line\n", *lines]))
+        return whole(*args, **settings)
+
+    monkeypatch.setattr(Encoder, "encode", changing)
+    with pytest.raises(NearfarError, match=r"x\.txt: changed while it was read\. Remove y\.txt\.partial"):
+        deduped(threshold=0.9)
+    assert not Path("y.txt").exists()
+
+
 def test_changed_inputs_are_refused(workspace: Path) -> None:
     deduped()
     save_tiny(workspace / "other", seed=1)

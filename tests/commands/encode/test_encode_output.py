@@ -63,7 +63,7 @@ def test_over_several_resumes_each_block_is_encoded_once(workspace: Path, monkey
     expected = encoded("y.npy")
     seen: list[int] = []
     tokenize = Encoder.tokenize
-    monkeypatch.setattr(Encoder, "tokenize", lambda self, texts: seen.append(len(texts)) or tokenize(self, texts))
+    monkeypatch.setattr(Encoder, "tokenize", lambda self, texts, **_: seen.append(len(texts)) or tokenize(self, texts))
     stopped(blocks=2)
     log = Path("x.npy.partial/blocks.jsonl")
     content = log.read_bytes()

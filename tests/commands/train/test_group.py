@@ -68,7 +68,6 @@ def test_resume_keeps_finished_runs_and_trains_the_others(folder: Path, tmp_path
         train_group(settings(folder, tmp_path / "group" / "seed-1"), (1, 2), resume=True)
 
 
-@pytest.mark.filterwarnings("ignore:.*this dev set chose the best step")
 def test_all_runs_of_a_group_are_evaluated_and_compared(group: Path, folder: Path, tmp_path: Path, capsys) -> None:
     pairs = str(folder / "dev.tsv")
     results = evaluate_group(group, tasks=pairs, resamples=0, output=tmp_path / "results", progress=False)

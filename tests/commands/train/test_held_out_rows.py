@@ -287,11 +287,18 @@ def test_runs_that_hold_out_other_rows_are_refused(run: Path, folder: Path, tmp_
 
 def test_a_dev_set_that_chose_the_step_is_no_test_set(folder: Path, tmp_path: Path) -> None:
     scored = str(folder / "scored.tsv")
-    train("info-nce", **given(folder, tmp_path, data=folder / "triplets.tsv", evaluate_on=scored))
+    settings = {"data": folder / "triplets.tsv", "evaluate_on": scored}
+
+    def trained(name: str, **more: Any) -> Path:
+        train("info-nce", **given(folder, tmp_path, **settings, output=str(tmp_path / name), **more))
+        return tmp_path / name
+
+    result = evaluate(trained("run"), pairs=[scored], resamples=0, progress=False)  # warnings are errors in tests
+    assert result.tasks[scored].seen is not None
+    assert result.tasks[scored].seen.dev  # a note in each table
+    evaluate(trained("last", keep="last", fingerprints=False), pairs=[scored], resamples=0, progress=False)
     with pytest.warns(UserWarning, match=r"scored\.tsv: this dev set chose the best step"):
-        evaluate(tmp_path / "run", pairs=[scored], resamples=0, progress=False)
-    train("info-nce", **given(folder, tmp_path, evaluate_on=scored, output=str(tmp_path / "last"), keep="last"))
-    evaluate(tmp_path / "last", pairs=[scored], resamples=0, progress=False)  # a warning is an error in tests
+        evaluate(trained("no-record", fingerprints=False), pairs=[scored], resamples=0, progress=False)
 
 
 @pytest.mark.realdata

@@ -108,7 +108,8 @@ def test_a_run_writes_a_model_and_its_record(method: str, folder: Path, tmp_path
     )
     trained = train(settings)
     run = tmp_path / "run"
-    assert sorted(path.name for path in run.iterdir()) == ["config.toml", "metrics.jsonl", "model", "run.json"]
+    files = ["config.toml", "metrics.jsonl", "model", "nearfar_seen.safetensors", "run.json"]
+    assert sorted(path.name for path in run.iterdir()) == files
     assert (run / "config.toml").read_text() == dump_toml(settings)
     run_info = json.loads((run / "run.json").read_text())
     assert (run_info["step"], run_info["finished"], run_info["config"]["data"]) == (6, True, list(settings.data))  # type: ignore[attr-defined]

@@ -17,7 +17,8 @@ from nearfar.commands.encode.work_folder import WorkFolder, check_new
 from nearfar.commands.mine.table import check_table_suffix, write_table
 from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import DedupConfig
-from nearfar.data.paths import as_path
+from nearfar.data.lines import SourceChangedError
+from nearfar.data.paths import as_path, file_version
 from nearfar.disk import check_output_path, path_errors, refuse_overwriting_inputs
 from nearfar.encoder.device import check_device
 from nearfar.encoder.precision import check_precision, resolve
@@ -51,12 +52,13 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
     Raises:
         NearfarError: the input, its column or the model is missing or unusable; an output has another format, exists,
             is the input or cannot be written; an interrupted run exists and ``resume`` is not set, or it had other
-            inputs.
+            inputs; the input changes meanwhile.
     """
     source = as_path(config.input)
     _check_outputs(config, source)
     check_device(config.device)
     check_precision(config.precision)
+    before = file_version(source)
     rows = read_rows(source, config.column)
 
     from nearfar.encoder.encoder import Encoder
@@ -86,6 +88,11 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
         kept = _choose(rows, group_of, config.keep)
         if config.output is not None:
             copy_rows(source, work.path / "rows", rows.lines[kept], rows.lines)
+            if file_version(source) != before:
+                raise SourceChangedError(
+                    f"{source}: changed while it was read. Remove {work.path}, and start again when it no longer "
+                    "changes."
+                )
         if config.groups is not None:
             listed = _list_groups(rows, group_of, kept, vectors)
             write_table(work.path / "groups", Path(config.groups).suffix, GROUP_COLUMNS, listed)

@@ -24,6 +24,8 @@ from nearfar.types import Encode, NearfarError
 
 BLOCK = 2**11
 """Number of texts that are encoded and saved together."""
+_FINISHING = "finishing"
+"""The file that marks a folder whose files are being moved to their final places."""
 _TRUNCATED = re.compile(r"(\d+) of (\d+) distinct texts are longer than (\d+) tokens and were truncated\.")
 
 
@@ -131,7 +133,13 @@ class WorkFolder:
             temporary.replace(file)
 
     def finish(self, files: Mapping[Path, Path]) -> None:
-        """Move complete files from the folder to their final places, and remove everything else in the folder."""
+        """Move complete files from the folder to their final places, and remove everything else in the folder.
+
+        From the first move on, the folder is marked, so that a resumed run may replace what was moved.
+        """
+        with disk_errors(self.path):
+            (self.path / _FINISHING).touch()
+            flush(self.path / _FINISHING)
         for source, target in files.items():
             with disk_errors(target):
                 flush(source)
@@ -148,9 +156,13 @@ class WorkFolder:
         self.discard()
 
     def discard(self) -> None:
-        """Remove the contents of the folder; settings.json last, so that an interruption can be resumed."""
+        """Remove the contents of the folder; settings.json after all else, so that an interruption can be resumed.
+
+        Only the mark of :meth:`finish` is removed later.
+        """
+        last = (self._settings, self.path / _FINISHING)
         with disk_errors(self.path):
-            for entry in sorted(self.path.iterdir(), key=lambda entry: entry == self._settings):
+            for entry in sorted(self.path.iterdir(), key=lambda entry: last.index(entry) if entry in last else -1):
                 if entry.name == LOCK:
                     continue
                 if entry.is_dir():
@@ -175,8 +187,9 @@ def check_new(outputs: Mapping[str, Path], *, resume: bool, overwrite: bool) -> 
         raise NearfarError(
             f"{main}: is finished, there is nothing to resume. To make it again, give --overwrite instead of --resume."
         )
+    finishing = resume and (partial_folder(main) / _FINISHING).exists()  # then the outputs are the run's own
     for name, file in outputs.items():
-        if os.path.lexists(file) and not overwrite:
+        if os.path.lexists(file) and not overwrite and not finishing:
             raise NearfarError(f"{name} {file}: exists; replace it by --overwrite, or choose another {name}.")
 
 

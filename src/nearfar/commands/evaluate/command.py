@@ -76,7 +76,7 @@ def evaluate(
         parse_spec(model)  # an invalid spec is reported before anything is read
     suite = suite_tasks(config.suite or "sts") if config.suite or not named else ()
     tasks = load_tasks(suite, config, held_out)
-    warn_if_chosen_by(model, named)
+    trained = model
     name = config.name or str(getattr(model, "__qualname__", type(model).__name__) if callable(model) else model)
     if not callable(model) and (folder := model_of_run(Path(model))) != Path(model):
         training_seed = read_run_info(Path(model))["config"]["seed"]
@@ -106,7 +106,9 @@ def evaluate(
         config,
         progress=progress,
     )
-    if opened.seen is not None:
+    if opened.seen is None:
+        warn_if_chosen_by(trained, named)
+    else:
         result = add_seen(
             result,
             opened.seen,

@@ -90,7 +90,11 @@ def score_votes(
 
 
 def warn_if_chosen_by(model: "str | Path | Encode", tasks: Sequence[str]) -> None:
-    """Warn about a task that is the dev set which chose the step of the model's run."""
+    """Warn about a task that is the dev set which chose the step of the model's run.
+
+    For models without hashes of what they have seen; others have a note below the scores
+    (:func:`nearfar.evaluation.tables.seen.seen_notes`).
+    """
     run = run_of(model)
     if run is None:
         return

@@ -16,7 +16,7 @@ from nearfar.commands.finetune.scores import evaluate_test_rows
 from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.config.calls import accepts_settings
 from nearfar.data.classification import ClassificationTask
-from nearfar.disk import path_errors, write_seen
+from nearfar.disk import SeenHashes, path_errors, write_seen
 from nearfar.encoder.precision import resolve
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.seen import add_seen
@@ -29,6 +29,7 @@ from nearfar.runs.records import read_run_info
 from nearfar.runs.seen import seen_hashes
 
 if TYPE_CHECKING:
+    from nearfar.encoder.classifier import Classifier
     from nearfar.training.checkpoint import Progress
 
 
@@ -82,25 +83,17 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
         classifier = open_classifier(config, task, device=device)
         job = replace(make_job(config, task, classifier, processes=processes.size), settings=settings)
         test_results: list[EvaluationResult] = []
-        initial = classifier.seen
-
-        def save(folder: Path) -> None:
-            classifier.seen = seen_hashes(
-                config, trained=training_texts(config, task), dev=task.validation.texts, before=initial
-            )
-            classifier.save_pretrained(folder)
+        classifier.seen = _seen(config, task, classifier)
 
         def run_info(progress: "Progress") -> dict[str, Any]:
-            result = evaluate_test_rows(config, task, classifier, validation=_validation(config, progress))
-            if classifier.seen is not None:
-                result = add_seen(result, classifier.seen, tested={task.name: task.test.texts})
+            result = _test(config, task, classifier, progress)
             save_with_tables(result, Path(config.output) / "result.json")
             write_seen(run_dir.path, classifier.seen)
             test_results.append(result)
             return job.run_info(progress)
 
         progress = execute(
-            config, replace(job, save=save, run_info=run_info), run_dir=run_dir, processes=processes, console=console
+            config, replace(job, run_info=run_info), run_dir=run_dir, processes=processes, console=console
         )
         return _finetune_result(progress, processes.broadcast_from_first(lambda: test_results[0]))
 
@@ -127,15 +120,23 @@ def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> Fi
     """
     config = replace(config, precision=resolve(config.precision, config.device))
     classifier = open_classifier(config, task, device=config.device)
+    classifier.seen = _seen(config, task, classifier)
     progress = execute_in_memory(config, make_job(config, task, classifier))
-    return _finetune_result(
-        progress, evaluate_test_rows(config, task, classifier, validation=_validation(config, progress))
-    )
+    return _finetune_result(progress, _test(config, task, classifier, progress))
 
 
-def _validation(config: FinetuneConfig, progress: "Progress") -> float:
-    """The validation score of the kept weights."""
-    return (progress.best_score or 0.0) if config.keep == "best" else progress.history[-1][1]
+def _seen(config: FinetuneConfig, task: "ClassificationTask", classifier: "Classifier") -> SeenHashes | None:
+    """The hashes of the texts of this run, and of those before it."""
+    return seen_hashes(config, trained=training_texts(config, task), dev=task.validation.texts, before=classifier.seen)
+
+
+def _test(
+    config: FinetuneConfig, task: "ClassificationTask", classifier: "Classifier", progress: "Progress"
+) -> EvaluationResult:
+    """The result of the kept weights on the test rows."""
+    validation = (progress.best_score or 0.0) if config.keep == "best" else progress.history[-1][1]
+    result = evaluate_test_rows(config, task, classifier, validation=validation)
+    return result if classifier.seen is None else add_seen(result, classifier.seen, tested={task.name: task.test.texts})
 
 
 def _finetune_result(progress: "Progress", result: EvaluationResult) -> FinetuneResult:

@@ -16,7 +16,7 @@ from nearfar.commands.mine.table import check_table_suffix, write_table
 from nearfar.config import flag
 from nearfar.config.calls import accepts_settings
 from nearfar.config.mining import MineConfig
-from nearfar.data.rows import load_sentences
+from nearfar.data.rows import load_documents
 from nearfar.data.triplets import load_tuples
 from nearfar.disk import check_output_path, path_errors, refuse_overwriting_inputs, write_text
 from nearfar.encoder.device import check_device
@@ -70,8 +70,7 @@ def mine(config: MineConfig, *, progress: bool = True) -> MiningResult:
     check_new({"--output": output, "--output (its summary)": summary}, resume=config.resume, overwrite=config.overwrite)
     columns = (config.anchor_column, config.positive_column)
     pairs = load_tuples(config.data, columns=columns, limit=config.limit).rows
-    corpus = load_sentences(config.corpus, column=config.corpus_column).rows if config.corpus else []
-    candidates = gather(pairs, [row[0] for row in corpus])
+    candidates = gather(pairs, load_documents(config.corpus, column=config.corpus_column))
 
     from nearfar.encoder.encoder import Encoder
     from nearfar.encoder.weights import locate
@@ -139,11 +138,12 @@ def _summarise(candidates: Candidates, mined: Mined, config: MineConfig) -> Mini
     triplets = int(found.sum())
     dropped = {name: count for name, count in mined.dropped.items() if count}
     if not triplets:
+        start = "lower --range-min, " if config.range_min else ""
         causes = ", ".join(f"{flag(name)} dropped {count:,}" for name, count in dropped.items())
         raise NearfarError(
             f"No pair has a negative: of {mined.candidates:,} candidates {causes or 'none is in the range of ranks'}. "
-            f"Relax the limits, increase --range-max or add a --corpus; {config.output}.partial keeps the embeddings "
-            "for --resume."
+            f"Relax the limits, {start}increase --range-max or add a --corpus; {config.output}.partial keeps the "
+            "embeddings for --resume."
         )
     scores = mined.scores[candidates.anchor_of]
     chosen = quantile_rows(scores[np.isfinite(scores)])

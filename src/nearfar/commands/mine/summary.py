@@ -70,7 +70,7 @@ def quantile_rows(scores: Sequence[float] | np.ndarray) -> list[int]:
     """The position of the score at each of :data:`QUANTILES`, by rank; of equal scores the first ones come first.
 
     >>> quantile_rows([0.5, 0.1, 0.3])
-    [1, 1, 2, 0, 0]
+    [1, 1, 2, 2, 0]
     """
     order = np.argsort(scores, kind="stable")
     return [int(order[int(quantile * (len(order) - 1))]) for quantile in QUANTILES]

@@ -26,6 +26,8 @@ def check_folder(folder: Path) -> None:
             raise NearfarError(
                 f"--index {folder}: is a folder with other files ({', '.join(others[:3])}); name another folder."
             )
+        if wrong := [name for name in FILES if name != REBUILD and (folder / name).is_dir()]:
+            raise NearfarError(f"--index {folder}: {wrong[0]} is a folder, where an index has a file; remove it.")
         return
     if os.path.lexists(folder):
         raise NearfarError(f"--index {folder}: is a file, but an index is a folder; name another --index.")

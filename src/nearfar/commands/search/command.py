@@ -85,9 +85,8 @@ def gather_queries(given: Sequence[str], config: SearchConfig) -> list[str] | No
     Raises:
         NearfarError: a query is empty or not text, queries are given in both ways, or the file cannot be read.
     """
+    config.check_queries(given)
     if config.queries is not None:
-        if given:
-            raise NearfarError("Give queries as arguments or with --queries FILE, not both.")
         return read_queries(config.queries, config.query_column)
     for number, text in enumerate(given, 1):
         if not isinstance(text, str) or not normalize_whitespace(text):

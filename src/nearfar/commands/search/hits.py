@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from nearfar.neighbours.approximate import ApproximateSearch
-from nearfar.neighbours.exact import nearest
+from nearfar.neighbours.exact import DocumentNotFiniteError, nearest
 from nearfar.neighbours.index import IndexReader
+from nearfar.neighbours.manifest import damaged
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,10 @@ class Searcher:
         if self.approximate is not None:
             found = self.approximate.search(vectors, self.top)
         else:
-            found = nearest(vectors, self.reader.vectors, self.top, device=self.device)
+            try:
+                found = nearest(vectors, self.reader.vectors, self.top, device=self.device)
+            except DocumentNotFiniteError as error:
+                raise damaged(self.reader.folder / "vectors.npy", "holds a vector that is not finite") from error
         rows = self.reader.rows_of(found.ids.reshape(-1))
         return [
             self._hits(texts.tolist(), scores.tolist(), rows)

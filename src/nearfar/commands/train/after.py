@@ -12,7 +12,7 @@ from nearfar.evaluation.tables.files import save_with_tables
 from nearfar.evaluation.tables.grid import Grid, format_score
 from nearfar.runs.held_out import COMPARISON, TASK, has_held_out
 from nearfar.runs.records import HELD_OUT
-from nearfar.types import metric_title
+from nearfar.types import NearfarError, metric_title
 
 RESAMPLES = 10_000
 
@@ -32,7 +32,10 @@ def compare_with_start(
         return None
     file = folder / HELD_OUT / COMPARISON
     if file.is_file():
-        return ComparisonResult.load(file)
+        try:
+            return ComparisonResult.load(file)
+        except NearfarError as error:
+            raise NearfarError(f"{error} Remove {file}; then --resume makes it again.") from error
 
     from nearfar.commands.evaluate.command import evaluate
 

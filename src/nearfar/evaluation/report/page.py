@@ -44,7 +44,6 @@ def compose(
         short = len(missing) <= MAX_MISSING_SHOWN
         listed = BulletList(missing) if short else Details(f"All {len(missing)} items", [BulletList(missing)])
         top.append(Section("What is missing", [listed]))
-    top += seen_in_training(inputs.sides)
     tuned = {protocol for protocol, *_ in indices_by_protocol(inputs.sides)} == {"finetune"}
     sections = {
         "Summary": top,
@@ -52,6 +51,7 @@ def compose(
         "Retrieval": retrieval(inputs.sides, significance),
         "Comparisons": comparisons(inputs.sides, computed, inputs.comparisons),
         "Fine-tuned classifiers" if tuned else "Transfer tasks": transfer(inputs.sides, significance),
+        "Seen in training": seen_in_training(inputs.sides),
         "Training": training(inputs.runs) if inputs.runs else [],
         "Geometry": geometry_blocks(inputs.geometries) if inputs.geometries else [],
         "Settings and provenance": settings(inputs),

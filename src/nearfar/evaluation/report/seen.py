@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from nearfar.evaluation.report.blocks import DASH, Block, Cell, Section, Table
+from nearfar.evaluation.report.blocks import DASH, Block, Cell, Table
 from nearfar.evaluation.report.inputs import EvaluatedModel
 from nearfar.evaluation.tables.seen import LEGEND, format_seen, mean_score, seen_notes, seen_of
 
@@ -26,7 +26,7 @@ def seen_in_training(sides: Sequence[EvaluatedModel]) -> list[Block]:
     if unknown := [sides[number].name for number, known in seen.items() if not known]:
         notes.append(f"Not in the table, because their training left no record: {', '.join(unknown)}.")
     caption = "Share of the pairs (in brackets: of the texts), and Spearman × 100 on the unseen pairs"
-    return [Section("Seen in training", [Table(caption, ["model", *tasks], rows, notes)])]
+    return [Table(caption, ["model", *tasks], rows, notes)]
 
 
 def _unseen(side: EvaluatedModel, task: str) -> str:
