@@ -227,7 +227,7 @@ def _section(name: str, arms: Sequence[str]) -> list[str]:
     mined = {arm: load(RESULTS / f"{name}-{arm}.mine.json") for arm in arms if ARMS[arm] is not None}
     rows = next(iter(mined.values()))["rows"]
     lines = [f"## {SETS[name].title}", ""]
-    lines += [f"{rows['train']:,} training pairs, {rows['test']:,} test queries, {rows['distractors']:,} documents"]
+    lines += [f"{rows['train']:,} training pairs, {rows['test']:,} test pairs, {rows['distractors']:,} documents"]
     lines += ["besides the test positives."]
     for arm, found in mined.items():
         one = found["summary"]

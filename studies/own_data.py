@@ -95,9 +95,14 @@ def main() -> None:
     if options.command == "run":
         RESULTS.mkdir(parents=True, exist_ok=True)
         for name in options.roads:
-            if not (RESULTS / f"{name}.json").exists():
-                write_text(RESULTS / f"{name}.json", json.dumps(_run(ROADS[name]), indent=1) + "\n")
+            if not file_of(name).exists():
+                write_text(file_of(name), json.dumps(_run(ROADS[name]), indent=1) + "\n")
     report()
+
+
+def file_of(name: str) -> Path:
+    """Return the path of the result file of a road."""
+    return RESULTS / f"{name}.road.json"
 
 
 def _run(road: Road) -> dict[str, Any]:
@@ -165,7 +170,7 @@ def report() -> None:
 
 def fill(text: str) -> str:
     """Replace each block ``<!-- NAME --> ... <!-- end of NAME -->`` by the generated lines of that name."""
-    found = {name: load(RESULTS / f"{name}.json") for name in ROADS if (RESULTS / f"{name}.json").exists()}
+    found = {name: load(file_of(name)) for name in ROADS if file_of(name).exists()}
     for name, lines in (("result", _results(found)), ("time", _times(found)), ("provenance", _provenance(found))):
         opening, closing = f"<!-- {name} -->", f"<!-- end of {name} -->"
         before, opened, rest = text.partition(opening)

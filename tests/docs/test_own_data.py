@@ -27,7 +27,7 @@ def test_its_tables_are_up_to_date(study: ModuleType) -> None:
 
 
 def test_its_commands_were_measured(study: ModuleType) -> None:
-    commands = [one["command"] for one in study.load(study.RESULTS / "captions.json")["commands"]]
+    commands = [one["command"] for one in study.load(study.file_of("captions"))["commands"]]
     assert len(commands) == 4
     for command in commands:
         assert command.replace(" --texts-limit 1000", "").replace("'", '"') in text_of(GUIDE)
