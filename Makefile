@@ -10,7 +10,7 @@ WORKERS ?= -n auto --maxprocesses 8 --dist worksteal
 
 .PHONY: demo test quick check format bench test-gpu bench-gpu docs clean
 
-demo: .venv/.done  ## the main job, offline, in a few minutes: train, prove, search
+demo: .venv/.done  ## the whole workflow on generated pairs, offline, in a few minutes
 	$(BIN)/python -m nearfar demo --output demo
 
 test: .venv/.done  ## all tests; those on real data run where NEARFAR_DATA names a data folder

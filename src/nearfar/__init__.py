@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nearfar.commands.back_translate.command import back_translate
     from nearfar.commands.compare import compare
     from nearfar.commands.dedup.command import dedup
-    from nearfar.commands.demo import demo
+    from nearfar.commands.demo.command import demo
     from nearfar.commands.encode.command import encode
     from nearfar.commands.env import env
     from nearfar.commands.evaluate.command import evaluate
@@ -73,7 +73,7 @@ _MODULES = {
     "back_translate": "commands.back_translate.command",
     "compare": "commands.compare",
     "dedup": "commands.dedup.command",
-    "demo": "commands.demo",
+    "demo": "commands.demo.command",
     "encode": "commands.encode.command",
     "env": "commands.env",
     "evaluate": "commands.evaluate.command",

@@ -1,13 +1,12 @@
 """Plots: their content, read from the figure before it is saved, and the PNG files."""
 
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from nearfar.evaluation import plots
-from nearfar.evaluation.plots import heat_map, layer_heat_map, spectra, training_curves, tsne, tsne_pairs
+from nearfar.evaluation.plots import heat_map, layer_heat_map, spectra, tsne, tsne_pairs
 from nearfar.types import NearfarError
 
 LONG = "/home/somebody/experiments/2021/simcse-unsupervised-of-a-very-long-name/model"
@@ -187,15 +186,6 @@ def test_five_models_take_two_rows(figures, tmp_path):
     assert len(figures[0].axes) == 5
     assert len({round(axes.get_position().y0, 2) for axes in figures[0].axes}) == 2
     assert inside(figures[0])
-
-
-def test_training_curves(figures, tmp_path):
-    lines = [{"step": 1, "loss": 2.0}, {"step": 2, "loss": 1.0}, {"step": 2, "spearman": 0.5}]
-    (tmp_path / "m.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    training_curves({"run": tmp_path / "m.jsonl"}, tmp_path / "c.png")
-    losses, scores = figures[0].axes
-    assert losses.lines[0].get_ydata().tolist() == [2.0, 1.0]
-    assert scores.lines[0].get_xydata().tolist() == [[2, 50]]
 
 
 def test_a_missing_folder_raises(tmp_path):

@@ -55,6 +55,7 @@ FROM = {
     BACK: {"--max-length": 3, "--seed": 0},
     MINE: {"--range-min": 0, "--max-length": 3, "--seed": 0},
     DEDUP: {"--max-length": 3},
+    DEMO: {"--seed": 0},
 }
 """Command -> flags that take integers, and their minimum."""
 ABOVE_ZERO = {
@@ -96,6 +97,7 @@ CHOICES = {
     REPORT: {"--compare": "auto, yes or no"},
     MINE: {"--sampling": "top or random"},
     DEDUP: {"--keep": "first or longest"},
+    DEMO: {"--precision": "auto, fp32 or bf16"},
 }
 TEXTS = {
     TRAIN: "--model --evaluate-on --pooling --device --second --premise-column",
@@ -193,6 +195,35 @@ OTHER: dict[str, tuple[str, str]] = {
     "grid of several settings": (f"{FINETUNE} --scl-weights 0.1 --few-shot 4,8", "a grid needs a single value here"),
     "evaluate nothing": ("evaluate", "no model given: nearfar evaluate"),
     "compare one": ("compare a", "two sides are needed"),
+    **{
+        f"hold out {value}": (f"{TRAIN} --hold-out={value}", f"--hold-out {value}: must be {bounds}")
+        for bounds, values in {
+            "0, a share of at most 0.5, or a whole number from 2": ("0.51", "1", "1.5", "-1"),
+            "a finite number": ("nan", "inf"),
+            "at most 1,000,000,000": ("1e30",),
+            "a number": ("some",),
+        }.items()
+        for value in values
+    },
+    "hold out and a dev set": (f"{TRAIN} --hold-out 0.1 --evaluate-on d.tsv", "--evaluate-on and --hold-out: held-out"),
+    **{
+        f"{flag} {value}": (f"{command} {flag}={value}", f"{flag} {value}: must be {bounds}")
+        for command, flag, bounds, values in (
+            (DEDUP, "--threshold", "between -1 and 1", ("1.01", "-1.01", "1e30")),
+            (DEDUP, "--threshold", "a finite number", ("nan", "inf")),
+            (MINE, "--absolute-margin", "between 0 and 2", ("-0.1", "2.1")),
+            (MINE, "--max-score", "between -1 and 1", ("1.1",)),
+            (MINE, "--min-score", "a finite number", ("nan",)),
+        )
+        for value in values
+    },
+    "a range without candidates": (f"{MINE} --range-min 5 --range-max 5", "--range-max 5: leaves 0 candidates"),
+    "one column for both": (f"{MINE} --anchor-column a --positive-column a", "--positive-column a: is also"),
+    "lowest above highest": (f"{MINE} --min-score 0.9 --max-score 0.1", "--min-score 0.9: must not be above"),
+    "groups without a threshold": (f"{DEDUP} --groups g.tsv", "--groups: needs --threshold"),
+    "resume without an output": (f"{DEDUP} --resume", "--resume: needs --output"),
+    "a prompt beside a query prompt": (f"{SEARCH} --prompt a: --query-prompt b:", "--prompt: is for queries and texts"),
+    "page of another format": ("geometry m --texts t.txt --page p.pdf", "--page p.pdf: must end in .html"),
     "geometry of nothing": ("geometry --output x", "no model given: nearfar geometry"),
     "geometry into nothing": ("geometry m", "Name what to write: --output FOLDER"),
     "page without texts": ("geometry m --page x.html", "--page needs --texts"),

@@ -39,6 +39,30 @@ FOLDERS = {
     "too few fields": ("qrels/test.tsv", f"{QRELS}q1\td1\n", "test.tsv, line 2: 2 fields, but the header has 3"),
     "unknown ids": ("qrels/test.tsv", f"{QRELS}q1\td9\t1\n", "1 of unknown documents"),
     "nothing relevant": ("qrels/test.tsv", f"{QRELS}q1\td1\t0\n", "no query has a relevant document"),
+    "text as a score": ("qrels/test.tsv", f"{QRELS}q1\td1\tgood\n", "test.tsv, line 2: column 'score' holds 'good'"),
+    "infinite score": ("qrels/test.tsv", f"{QRELS}q1\td1\tinf\n", "test.tsv, line 2: column 'score' holds 'inf'"),
+    "no score": ("qrels/test.tsv", f"{QRELS}q1\td1\t\n", "test.tsv, line 2: column 'score' holds ''"),
+    "negative": ("qrels/test.tsv", f"{QRELS}q1\td1\t-1\n", "1 have a score below 1"),
+    "trec_eval's format": ("qrels/test.tsv", "q1 0 d1 1\n", "test.tsv, line 1: no column 'query-id'"),
+    "header alone": ("qrels/test.tsv", QRELS, "no query has a relevant document. Of 0 judgements"),
+    "contradiction": ("qrels/test.tsv", f"{QRELS}q1\td1\t1\nq1\td1\t2\n", "test.tsv, line 3: query 'q1' and document"),
+    "duplicate query": (
+        "queries.jsonl",
+        '{"_id": "q1", "text": "one"}\n{"_id": "q1", "text": "one"}\n',
+        "queries.jsonl, line 2: the query id 'q1' is already that of",
+    ),
+    "true as an id": (
+        "corpus.jsonl",
+        '{"_id": true, "text": "one"}\n',
+        "corpus.jsonl, line 1: column '_id' holds True",
+    ),
+    "a list as a text": ("corpus.jsonl", '{"_id": "d1", "text": ["a"]}\n', "corpus.jsonl, line 1: column 'text' holds"),
+    "a number as a title": ("corpus.jsonl", '{"_id": "d1", "text": "a", "title": 3}\n', "column 'title' holds 3"),
+    "half a surrogate pair": (
+        "queries.jsonl",
+        '{"_id": "q1", "text": "\\ud800"}\n',
+        "line 1: column 'text' holds half a",
+    ),
     "no judgements": ("qrels/test.tsv", None, "has no qrels/SPLIT.tsv"),
 }
 

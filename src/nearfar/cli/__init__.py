@@ -40,7 +40,7 @@ VERBS = {
     "search": Verb("Use", "search", "find the texts of a file that are nearest to a query"),
     "predict": Verb("Use", "predict MODEL", "label a file of texts with a fine-tuned classifier"),
     "dedup": Verb("Use", "dedup", "remove near-duplicates from a file of texts"),
-    "demo": Verb("Other", "demo", "run the whole workflow on generated data, offline, in a few minutes"),
+    "demo": Verb("Other", "demo", "run the whole workflow on generated pairs, offline, in a few minutes"),
     "env": Verb("Other", "env", "show the environment, for a bug report"),
 }
 """Every verb. The module of its name in :mod:`nearfar.cli` runs it: ``main(arguments, make_console)`` returns the exit

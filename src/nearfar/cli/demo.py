@@ -1,4 +1,4 @@
-"""``nearfar demo``: the whole workflow on generated data."""
+"""``nearfar demo``: the whole workflow on generated pairs."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -11,10 +11,14 @@ if TYPE_CHECKING:
 
 
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
-    """Train, evaluate, compare, plot and search on generated data; returns the exit status."""
+    """Generate pairs, train, test, search and explore; returns the exit status."""
     config, _ = parse(DemoConfig, argv, prog="nearfar demo")
 
-    from nearfar.commands.demo import demo
+    from nearfar.commands.demo.command import demo
+    from nearfar.training.loop import Interrupted
 
-    demo(config, console=make_console())
+    try:
+        demo(config, console=make_console())
+    except Interrupted:  # the demo starts anew, so the checkpoint of its run is of no use
+        raise KeyboardInterrupt from None
     return 0

@@ -75,6 +75,8 @@ class GeometryConfig(Settings):
             for name in names:
                 if output is None and getattr(self, name) is not None:
                     raise NearfarError(f"{flag(name)} needs {needed}.")
+        if self.page is not None and not self.page.lower().endswith((".html", ".htm")):
+            raise NearfarError(f"--page {self.page}: must end in .html.")
         if self.page is not None and self.texts is None:
             raise NearfarError("--page needs --texts: the texts to show, as a file or a named set.")
 

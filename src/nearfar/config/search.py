@@ -24,7 +24,7 @@ class SearchConfig(Settings):
     column: str | None = None
     """Column with the texts; by default text, or the only column."""
     show: tuple[str, ...] | None = None
-    """Columns to show beside the texts; by default all others, none for no columns."""
+    """Columns to show next to the texts; by default all others, none for no columns."""
     queries: File | None = None
     """File with queries, in the same formats."""
     query_column: str | None = None
@@ -38,9 +38,9 @@ class SearchConfig(Settings):
     overwrite: bool = False
     """Replace OUTPUT if it exists."""
     index: Output | None = None
-    """Folder of the index; by default INPUT.index, beside the file."""
+    """Folder of the index; by default INPUT.index, next to the file."""
     rebuild: bool = False
-    """Make the index anew, whatever it holds."""
+    """Replace the index, also one that is damaged or of another model."""
     resume: bool = False
     """Continue an interrupted index. This also happens without the flag."""
     approximate: bool = False

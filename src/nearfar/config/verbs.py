@@ -252,11 +252,16 @@ class EnvConfig(Settings):
 
 @dataclass(frozen=True, kw_only=True)
 class DemoConfig(Settings):
-    """Run the whole workflow on generated data, offline: train, evaluate, compare, plot, search."""
+    """Show the whole workflow on generated pairs, offline: train, test on held-out rows, search, explore."""
 
     output: Output = "demo"
     """Folder to write; the folder of an earlier demo is replaced."""
     model: File = "sentence-transformers/all-MiniLM-L6-v2"
     """Encoder to start from: a folder, or owner/name on the Hugging Face Hub."""
+    seed: Seed = 1
+    """Seed of the generated pairs and of training."""
+    precision: Precision = "fp32"
+    """Precision of training; auto is bf16 (bfloat16) if the device supports it natively, else fp32. Scores are computed
+    in fp32."""
     max_steps: Steps | None = None
-    """Stop each training run after this number of optimiser steps."""
+    """Stop training after this number of optimiser steps."""

@@ -46,10 +46,10 @@ def read_seen(folder: Path) -> SeenHashes | None:
     file = folder / SEEN_FILE
     if not file.exists():
         return None
-    otherwise = "Restore it; or remove it, and nobody can say any more which texts the model was trained on."
+    otherwise = "Restore it. Without the file the model works too, but which texts it was trained on is not known."
     try:
         if not file.is_file():  # opening a pipe would wait for its writer
-            raise NearfarError(f"{file}: is not a regular file.")
+            raise NearfarError(f"{file}: is not a regular file. {otherwise}")
         file.open("rb").close()  # an unreadable file raises an OSError here, a damaged one a SafetensorError below
         with safe_open(file, framework="numpy") as tensors:
             metadata = tensors.metadata() or {}

@@ -1,6 +1,5 @@
-"""Plots of training runs and embedding spaces as PNG files. Without pyplot, so no global state changes."""
+"""Plots of embedding spaces as PNG files. Without pyplot, so no global state changes."""
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import wrap
@@ -13,25 +12,6 @@ from nearfar.disk import disk_errors
 from nearfar.evaluation.geometry_measures import FLOAT32_RESOLUTION
 
 _COLUMNS = {"cls": "CLS", "mean_without_cls": "mean,\nno CLS"}
-
-
-def training_curves(metrics: Mapping[str, Path], file: Path) -> None:
-    """Loss and dev Spearman by step, a line for each run; ``metrics`` maps a run's name to its metrics.jsonl."""
-    figure = _figure(10, 4)
-    losses, scores = figure.subplots(1, 2)
-    for name, path in metrics.items():
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        steps = [line for line in lines if "loss" in line]
-        evaluations = [line for line in lines if "spearman" in line]
-        losses.plot([line["step"] for line in steps], [line["loss"] for line in steps], label=name, linewidth=1)
-        points = [100 * line["spearman"] for line in evaluations]
-        scores.plot([line["step"] for line in evaluations], points, label=name, marker="o", markersize=4)
-    losses.set(xlabel="step", ylabel="training loss")
-    scores.set(xlabel="step", ylabel="Spearman x 100 on the dev pairs")
-    for axes in (losses, scores):
-        axes.grid(alpha=0.3)
-        axes.legend()
-    _save(figure, file)
 
 
 def spectra(values: Mapping[str, ArrayLike], file: Path) -> None:

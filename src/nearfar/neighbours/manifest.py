@@ -26,7 +26,7 @@ class Manifest:
     dim: int
     """Width of a vector."""
     generation: str = field(default_factory=lambda: uuid.uuid4().hex)
-    """A new name for each index that is made anew; files derived from an index name it."""
+    """A new name for each index that is made from scratch; files derived from an index name it."""
     rows: int = 0
     texts: int = 0
     bytes: int = 0

@@ -337,3 +337,23 @@ def test_one_text_has_no_neighbour(workspace: Path, capsys: pytest.CaptureFixtur
 def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(NearfarError, match=message):
         DedupConfig(model="m", input="x.txt", **settings)
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [{"other": np.zeros(3)}, {"scores": np.zeros(3), "ids": np.zeros(3, np.int64), "done": np.array(2)}],
+    ids=["other arrays", "other shapes"],
+)
+def test_neighbours_of_other_texts_are_computed_again(workspace: Path, arrays: dict[str, Any]) -> None:
+    deduped(output="z.txt", threshold=0.9)
+    deduped()
+    np.savez("y.txt.partial/nearest.npz", **arrays)
+    deduped(threshold=0.9, resume=True)
+    assert Path("y.txt").read_bytes() == Path("z.txt").read_bytes()
+
+
+def test_vectors_of_another_type_are_refused(workspace: Path) -> None:
+    deduped()
+    np.save("y.txt.partial/texts.npy", np.load("y.txt.partial/texts.npy").astype(np.float64))
+    with pytest.raises(NearfarError, match=r"texts\.npy: is damaged\. Remove y\.txt\.partial to start again"):
+        deduped(threshold=0.9, resume=True)

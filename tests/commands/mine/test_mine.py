@@ -386,3 +386,10 @@ def test_errors(workspace: Path, settings: dict[str, Any], message: str) -> None
 def test_settings_out_of_range(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(NearfarError, match=message):
         MineConfig(model="m", data=("p.tsv",), output="t.tsv", **settings)
+
+
+def test_a_corpus_may_have_a_single_text(workspace: Path) -> None:
+    Path("corpus.txt").write_text("one small dog sleeps\n")
+    with_corpus, _ = mined(corpus="corpus.txt", relative_margin=None)
+    without, _ = mined("plain.tsv", relative_margin=None)
+    assert with_corpus.documents == without.documents + 1

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from rich.console import Console
@@ -321,3 +322,31 @@ def test_a_console_that_is_quiet_shows_nothing(
 ) -> None:
     train("info-nce", console=Console(quiet=True), **given(folder, tmp_path))
     assert capsys.readouterr().out == ""
+
+
+def test_held_out_rows_are_evaluated_with_the_prompts_of_training(folder: Path, tmp_path: Path) -> None:
+    prompts = {"query_prompt": "the dog: ", "document_prompt": "a house: "}
+    trained = train(data=folder / "pairs.tsv", model=folder / "tiny", output=tmp_path / "run", **SETTINGS, **prompts)
+    run = tmp_path / "run"
+    own = evaluate(run, held_out=True, resamples=0, progress=False)
+    assert {name: own.config[name] for name in prompts} == prompts
+    task = load_held_out(run).retrieval("test")
+    encoder = nearfar.Encoder.from_pretrained(run / "model")
+    queries = encoder.encode([f"the dog: {text}" for text in task.queries], prompt="")
+    documents = encoder.encode([f"a house: {text}" for text in task.documents], prompt="")
+    cosines = (queries / np.linalg.norm(queries, axis=1, keepdims=True)) @ (
+        documents / np.linalg.norm(documents, axis=1, keepdims=True)
+    ).T
+    ranks = []
+    for query, relevant in enumerate(task.relevant):
+        if query in task.excluded:
+            cosines[query, task.excluded[query]] = -2
+        ranks.append(min(1 + int((cosines[query] > cosines[query, place]).sum()) for place in relevant))
+    expected = np.mean([1 / rank if rank <= 10 else 0 for rank in ranks])
+    assert own.retrieval["held-out"].measures["mrr@10"].score == pytest.approx(100 * expected, abs=1e-3)
+    plain = evaluate(run, held_out=True, resamples=0, progress=False, query_prompt="", document_prompt="")
+    assert "query_prompt" not in plain.config
+    assert plain.retrieval["held-out"].per_query != own.retrieval["held-out"].per_query
+    assert trained.comparison is not None
+    after = trained.comparison.tasks["held-out"]
+    assert after.first == own.retrieval["held-out"].measures["mrr@10"].score

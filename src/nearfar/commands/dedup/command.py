@@ -52,7 +52,7 @@ def dedup(config: DedupConfig, *, progress: bool = True) -> DedupResult:
     Raises:
         NearfarError: the input, its column or the model is missing or unusable; an output has another format, exists,
             is the input or cannot be written; an interrupted run exists and ``resume`` is not set, or it had other
-            inputs; the input changes meanwhile.
+            inputs; the input changes while it is read.
     """
     source = as_path(config.input)
     _check_outputs(config, source)

@@ -8,7 +8,8 @@ import numpy as np
 from jaxtyping import Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.work_folder import WorkFolder, progress_bar
+from nearfar.commands.encode.progress import progress_bar
+from nearfar.commands.encode.work_folder import WorkFolder
 from nearfar.config.mining import DedupConfig
 from nearfar.neighbours.pairs import Groups, NearestOthers, connect, find_nearest_others
 
@@ -25,7 +26,7 @@ def encode_texts(
     work: WorkFolder, encoder: "Encoder", texts: Sequence[str], config: DedupConfig, *, progress: bool
 ) -> NDArray[np.float32]:
     """The unit vectors of the texts, memory-mapped; those that are not in the folder are encoded."""
-    with progress_bar("encoding", len(texts), "texts", shown=progress) as advance:
+    with progress_bar("encoding", len(texts), shown=progress) as advance:
         return work.encode(
             "texts",
             texts,
@@ -40,7 +41,10 @@ def nearest_others(
 ) -> NearestOthers:
     """The nearest other text of each text; continues after the last state in the folder."""
     empty = NearestOthers.empty(len(vectors))
-    saved = work.arrays("nearest", lambda: {"scores": empty.scores, "ids": empty.ids, "done": np.array(0)})
+    shapes: dict[str, tuple[int, ...]] = {"scores": (len(vectors),), "ids": (len(vectors),), "done": ()}
+    saved = work.arrays(
+        "nearest", lambda: {"scores": empty.scores, "ids": empty.ids, "done": np.array(0)}, shapes=shapes
+    )
     found = NearestOthers(saved["scores"], saved["ids"], int(saved["done"]))
 
     def save() -> None:
@@ -68,7 +72,8 @@ def group_texts(
     start = Groups.single(len(vectors))
     start.unite(close, near.ids[close])
     name = f"groups-{threshold!r}"
-    saved = work.arrays(name, lambda: {"parents": start.parents, "done": np.array(0)})
+    shapes: dict[str, tuple[int, ...]] = {"parents": (len(vectors),), "done": ()}
+    saved = work.arrays(name, lambda: {"parents": start.parents, "done": np.array(0)}, shapes=shapes)
     groups = Groups(saved["parents"], int(saved["done"]))
 
     def save() -> None:
@@ -94,6 +99,5 @@ def _saving_bar(
             saved = rows
             save()
 
-    with progress_bar(what, total, "texts", shown=shown) as advance:
-        advance(done)
+    with progress_bar(what, total, done=done, shown=shown) as advance:
         yield on_rows

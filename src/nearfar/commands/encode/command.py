@@ -15,7 +15,7 @@ from nearfar.commands.encode.output import (
     partial_folder,
     recorded_precision,
 )
-from nearfar.commands.encode.progress import encoding_bar
+from nearfar.commands.encode.progress import progress_bar
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import EncodeConfig
 from nearfar.data.lines import SourceChangedError, blocks, read_texts, summarise_source, verify_unchanged
@@ -114,7 +114,7 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
             bf16 = precision == "bf16"
             remaining = (found for found in blocks(texts(), size=block) if found.start not in partial.blocks)
             tokens = tokenize_blocks(encoder, remaining)
-            with encoding_bar(summary.texts, partial.done, shown=progress) as advance:
+            with progress_bar("encoding", summary.texts, done=partial.done, shown=progress) as advance:
                 if processes == 1:
                     encoded = encode_blocks(encoder, tokens, normalize=config.normalize, bf16=bf16, on_batch=advance)
                 else:

@@ -1,4 +1,4 @@
-"""The progress bar of commands that encode a file of texts."""
+"""The progress bar of commands that encode and search the texts of a file."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,17 +9,17 @@ from rich.text import Text
 
 
 @contextmanager
-def encoding_bar(
-    total: int, done: int, *, shown: bool, what: str = "encoding", stderr: bool = False
+def progress_bar(
+    what: str, total: int, *, shown: bool, done: int = 0, unit: str = "texts", stderr: bool = False
 ) -> Iterator[Callable[[int], None]]:
-    """A progress bar with rate and remaining time; yields a function that advances it by a number of texts.
+    """A progress bar with rate and remaining time; yields a function that advances it by a number of units.
 
-    It is drawn on the standard output, or with ``stderr`` beside it.
+    It is drawn on the standard output or, with ``stderr``, on the standard error; only in a terminal.
     """
 
     class Rate(ProgressColumn):
         def render(self, task: Task) -> Text:
-            return Text("" if task.speed is None else f"{task.speed:,.0f} texts/s")
+            return Text("" if task.speed is None else f"{task.speed:,.0f} {unit}/s")
 
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
     console = Console(stderr=stderr)
@@ -27,8 +27,8 @@ def encoding_bar(
         *columns,
         console=console,
         transient=True,
-        disable=not shown or (stderr and not console.is_terminal),
+        disable=not shown or not console.is_terminal,
         speed_estimate_period=120,
     ) as bar:
         task = bar.add_task(what, total=total, completed=done)
-        yield lambda texts: bar.advance(task, texts)
+        yield lambda count: bar.advance(task, count)

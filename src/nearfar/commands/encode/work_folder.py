@@ -108,16 +108,24 @@ class WorkFolder:
             advance(len(texts))
         with suppress(ValueError, OSError, EOFError):
             vectors: NDArray[np.float32] = np.load(file, mmap_mode="r")
-            if vectors.shape == (len(texts), dim):
+            if vectors.shape == (len(texts), dim) and vectors.dtype == np.dtype("float32"):
                 return vectors
         raise NearfarError(f"{file}: is damaged. Remove {self.path} to start again.")
 
-    def arrays(self, name: str, compute: Callable[[], Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-        """Arrays from ``NAME.npz`` in the folder; computed and saved if the file is missing or cannot be read."""
+    def arrays(
+        self, name: str, compute: Callable[[], Mapping[str, NDArray[Any]]], *, shapes: Mapping[str, tuple[int, ...]]
+    ) -> dict[str, NDArray[Any]]:
+        """Arrays from ``NAME.npz`` in the folder.
+
+        They are computed and saved if the file is missing, cannot be read, or has other arrays than ``shapes``, which
+        gives the shape of each.
+        """
         file = self.path / f"{name}.npz"
         with suppress(ValueError, OSError, EOFError, KeyError, BadZipFile), file.open("rb") as stream:
             saved = np.load(stream)
-            return {key: saved[key] for key in saved.files}
+            loaded = {key: saved[key] for key in saved.files}
+            if {key: array.shape for key, array in loaded.items()} == shapes:
+                return loaded
         found = dict(compute())
         self.save(name, found)
         return found
@@ -191,33 +199,6 @@ def check_new(outputs: Mapping[str, Path], *, resume: bool, overwrite: bool) -> 
     for name, file in outputs.items():
         if os.path.lexists(file) and not overwrite and not finishing:
             raise NearfarError(f"{name} {file}: exists; replace it by --overwrite, or choose another {name}.")
-
-
-@contextmanager
-def progress_bar(what: str, total: int, unit: str, *, shown: bool) -> Iterator[Callable[[int], None]]:
-    """A progress bar with rate and remaining time; yields a function that advances it by a number of units."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.text import Text
-
-    class Rate(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text("" if task.speed is None else f"{task.speed:,.0f} {unit}/s")
-
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
-    console = Console()
-    hidden = not shown or not console.is_terminal
-    with Progress(*columns, console=console, transient=True, disable=hidden, speed_estimate_period=120) as bar:
-        task = bar.add_task(what, total=total)
-        yield lambda count: bar.advance(task, count)
 
 
 def _encode_block(encode: Encode, texts: Sequence[str], start: int) -> NDArray[np.floating]:

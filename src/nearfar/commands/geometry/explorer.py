@@ -41,8 +41,6 @@ from nearfar.types import NearfarError
 def check_page(config: GeometryConfig, inputs: Sequence[object]) -> Path:
     """The path of the page, once it is clear that it can be written."""
     page = Path(str(config.page))
-    if page.suffix.lower() not in (".html", ".htm"):
-        raise NearfarError(f"--page {page}: must end in .html.")
     check_output_path(page, flag="--page")
     refuse_overwriting_inputs(page, inputs, flag="--page")
     refuse_existing([page], overwrite=config.overwrite, flag="--page")

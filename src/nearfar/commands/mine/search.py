@@ -7,7 +7,8 @@ import numpy as np
 from jaxtyping import Float32, Int64
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.work_folder import WorkFolder, progress_bar
+from nearfar.commands.encode.progress import progress_bar
+from nearfar.commands.encode.work_folder import WorkFolder
 from nearfar.commands.mine.candidates import Candidates
 from nearfar.config.mining import MineConfig
 from nearfar.neighbours.exact import Neighbours, nearest
@@ -59,7 +60,7 @@ def search(
 ) -> Mined:
     """Encode what is not yet encoded, search what is not yet searched, and choose the negatives."""
     anchors, texts = candidates.anchors, candidates.documents
-    with progress_bar("encoding", len(anchors) + len(texts), "texts", shown=progress) as advance:
+    with progress_bar("encoding", len(anchors) + len(texts), shown=progress) as advance:
 
         def unit(encode: Callable[..., NDArray[np.float32]]) -> Callable[[Sequence[str]], NDArray[np.float32]]:
             return lambda some: encode(some, normalize=True, precision=config.precision)
@@ -75,14 +76,15 @@ def search(
     limits = NegativeLimits(config.absolute_margin, config.relative_margin, config.max_score, config.min_score)
     problem = _Problem(queries, documents, candidates, lowest, limits, range_max, config)
     found, filled = [], []
-    with progress_bar("searching", len(anchors), "anchors", shown=progress) as advance:
+    with progress_bar("searching", len(anchors), unit="anchors", shown=progress) as advance:
         for start in range(0, len(anchors), CHUNK):
             stop = min(start + CHUNK, len(anchors))
 
             def compute(start: int = start, stop: int = stop) -> dict[str, NDArray[np.generic]]:
                 return nearest(queries[start:stop], documents, depth, device=encoder.device)._asdict()
 
-            near = Neighbours(**work.arrays(f"nearest-{depth}-{start}", compute))
+            shapes = dict.fromkeys(Neighbours._fields, (stop - start, depth))
+            near = Neighbours(**work.arrays(f"nearest-{depth}-{start}", compute, shapes=shapes))
             found.append(_choose(problem, near, start, stop))
             filled.append(_fill(problem, found[-1], start) if config.fill_random else np.zeros(stop - start, np.int64))
             advance(stop - start)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nearfar.commands.encode.progress import encoding_bar
+from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.search.build import BLOCK, IndexUpdate, update_index
 from nearfar.commands.search.checks import choose_precision, recorded_precision
 from nearfar.commands.search.corpus import Corpus, read_queries
@@ -219,7 +219,7 @@ def _approximate(
     texts = len(searcher.reader.vectors)
     with (
         folder_lock(folder, what=folder, flag="--index"),
-        encoding_bar(texts, 0, shown=progress, what="building the graph", stderr=True) as advance,
+        progress_bar("building the graph", texts, shown=progress, stderr=True) as advance,
     ):
         graph = ApproximateSearch(searcher.reader, on_added=advance)
     recall, sample = graph.recall, "of its texts, each without itself"

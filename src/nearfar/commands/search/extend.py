@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from nearfar.commands.encode.progress import encoding_bar
+from nearfar.commands.encode.progress import progress_bar
 from nearfar.commands.search.corpus import Corpus, Row
 from nearfar.commands.search.hashes import HashTable
 from nearfar.data.lines import MAX_BLOCK_CHARACTERS, SourceChangedError
@@ -93,7 +93,7 @@ def extend_index(
 
     try:
         with (
-            encoding_bar(survey.rows, start, shown=progress, stderr=True) as advance,
+            progress_bar("encoding", survey.rows, done=start, shown=progress, stderr=True) as advance,
             closing(
                 encode_blocks(
                     encoder,

@@ -7,5 +7,6 @@ the same meaning, and that negation or swapped roles do not.
 """
 
 from nearfar.data.microworld.generate import Microworld, generate
+from nearfar.data.microworld.paraphrases import ParaphrasePair, paraphrase_pairs
 
-__all__ = ["Microworld", "generate"]
+__all__ = ["Microworld", "ParaphrasePair", "generate", "paraphrase_pairs"]

@@ -52,7 +52,7 @@ def relation(premise: Frame, hypothesis: Frame) -> int:
         return (ENTAILMENT if hypothesis.negated else CONTRADICTION) if follows else NEUTRAL
     if hypothesis.negated:
         return _DENIAL[relation(premise, replace(hypothesis, negated=False))]
-    return min(_compare(*both) for both in product(_equivalent_frames(premise), _equivalent_frames(hypothesis)))
+    return min(_compare(*both) for both in product(equivalent_frames(premise), equivalent_frames(hypothesis)))
 
 
 def similarity(first: Frame, second: Frame) -> float:
@@ -80,7 +80,7 @@ def similarity(first: Frame, second: Frame) -> float:
 _DENIAL = {ENTAILMENT: CONTRADICTION, NEUTRAL: NEUTRAL, CONTRADICTION: ENTAILMENT}
 
 
-def _equivalent_frames(frame: Frame) -> tuple[Frame, ...]:
+def equivalent_frames(frame: Frame) -> tuple[Frame, ...]:
     """Return the frames with the same meaning: "A talks with B" is also "B talks with A"."""
     if frame.action.mutual and frame.patient:
         return frame, replace(frame, agent=frame.patient, patient=frame.agent)
@@ -140,7 +140,7 @@ def _attribute_label(premise: Concept | None, hypothesis: Concept | None) -> int
 
 def _role_similarities(first: Frame, second: Frame) -> list[tuple[int, float]]:
     """Return weight and similarity of each role of either frame, maximised over equivalent frames."""
-    choices = [_frame_similarities(*both) for both in product(_equivalent_frames(first), _equivalent_frames(second))]
+    choices = [_frame_similarities(*both) for both in product(equivalent_frames(first), equivalent_frames(second))]
     return max(choices, key=lambda parts: sum(weight * role_similarity for weight, role_similarity in parts))
 
 

@@ -70,8 +70,8 @@ def generate(
     its own random stream, so that its size does not affect the other parts (except ``dev_pairs``, whose sentences are
     excluded from the training parts).
     """
-    train = _Generator(TRAIN, TRAIN_STYLE)
-    test = _Generator(TEST, TEST_STYLE)
+    train = Generator(TRAIN, TRAIN_STYLE)
+    test = Generator(TEST, TEST_STYLE)
     sts_dev = train.pairs(dev_pairs, Random(f"{seed} sts dev"))
     held_out = {sentence for pair in sts_dev for sentence in (pair.first, pair.second)}
     return Microworld(
@@ -101,13 +101,14 @@ _PAIRINGS: dict[tuple[int, ...] | None, int] = {
 
 
 @dataclass(frozen=True)
-class _Generator:
+class Generator:
     """Generates sentences, rows and pairs with one lexicon and one style."""
 
     lexicon: Lexicon
     style: Style
 
     def say(self, frame: Frame, rng: Random) -> str:
+        """Return a sentence for ``frame``."""
         return realise(frame, self.lexicon, self.style, rng)
 
     def say_contrasting(self, sentence: str, frame: Frame, other: Frame, rng: Random) -> str:
@@ -117,7 +118,7 @@ class _Generator:
         the lowest otherwise.
         """
         high_overlap = rng.random() < (0.7 if relation(frame, other) == CONTRADICTION else 0.3)
-        candidates = sorted((self.say(other, rng) for _ in range(4)), key=lambda one: _overlap(one, sentence))
+        candidates = sorted((self.say(other, rng) for _ in range(4)), key=lambda one: word_overlap(one, sentence))
         return candidates[-1] if high_overlap else candidates[0]
 
     def sentences(self, count: int, rng: Random, held_out: set[str]) -> list[tuple[str, str]]:
@@ -208,7 +209,7 @@ def _uncounted(frame: Frame) -> Frame:
     return replace(frame, **single)
 
 
-def _overlap(first: str, second: str) -> float:
+def word_overlap(first: str, second: str) -> float:
     """Return the Jaccard overlap of the words of two sentences."""
     one, other = set(first.lower().strip(".").split()), set(second.lower().strip(".").split())
     return len(one & other) / len(one | other)

@@ -51,14 +51,15 @@ def markdown_page(title: str, grids: Iterable[Grid], provenance: Provenance) -> 
     """Grids in Markdown, and their provenance."""
     lines = [f"# {title}"]
     for grid in grids:
-        lines += ["", f"## {grid.title}", "", *_markdown(grid), *(f"\n{note}" for note in grid.notes)]
+        lines += ["", f"## {grid.title}", "", *markdown_table(grid), *(f"\n{note}" for note in grid.notes)]
     versions = ", ".join(f"{name} {version}" for name, version in (provenance.versions or {}).items() if version)
     hardware = ", ".join(str(value) for value in (provenance.hardware or {}).values() if value)
     lines += ["", f"`{provenance.command}`, {provenance.date}, commit {provenance.commit}; {versions}; {hardware}."]
     return "\n".join(lines) + "\n"
 
 
-def _markdown(grid: Grid) -> list[str]:
+def markdown_table(grid: Grid) -> list[str]:
+    """The rows of a grid as a Markdown table, without title and notes."""
     rule = ["---", *["---:"] * (len(grid.header) - 1)]
     return [_markdown_row(row) for row in (grid.header, rule, *grid.rows)]
 

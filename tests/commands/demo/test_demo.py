@@ -1,0 +1,198 @@
+"""``nearfar demo`` from start to end, on fewer pairs and with two steps: its files, and that its commands work."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from contextlib import chdir
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from nearfar.cli import main
+from nearfar.commands.demo import command
+from nearfar.commands.demo.queries import PERCENTS
+from nearfar.commands.demo.report import command_line
+from nearfar.config import DemoConfig
+from nearfar.data.microworld import paraphrase_pairs
+from nearfar.evaluation.results import ComparisonResult
+from nearfar.training.loop import Interrupted
+from tests.tiny import save_tiny
+
+PAIRS, HELD_OUT = 200, 60
+ARGUMENTS = ["demo", "--output", "demo", "--max-steps", "2", "--seed", "3"]
+
+
+class Finished(NamedTuple):
+    """A finished demo: the folder in which it ran, and its report."""
+
+    place: Path
+    report: str
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[pytest.MonkeyPatch]:
+    """Fewer pairs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command, "PAIRS", PAIRS)
+        patch.setattr(command, "HOLD_OUT", HELD_OUT)
+        yield patch
+
+
+@pytest.fixture(scope="module")
+def finished(small: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    place = tmp_path_factory.mktemp("demo")
+    with chdir(place):
+        assert main(ARGUMENTS) == 0
+    return Finished(place, (place / "demo" / "report.md").read_text(encoding="utf-8"))
+
+
+def lines_of(file: Path) -> list[list[str]]:
+    """The rows of a table, without its header."""
+    return [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()[1:]]
+
+
+def commands_of(report: str) -> list[list[str]]:
+    """The command lines of a report, without ``nearfar``."""
+    return [shlex.split(line)[1:] for line in report.splitlines() if line.startswith("nearfar ")]
+
+
+@pytest.mark.long
+def test_it_leaves_rows_model_hits_and_page(finished: Finished) -> None:
+    folder = finished.place / "demo"
+    pairs = [list(pair[:2]) for pair in paraphrase_pairs(3, pairs=PAIRS)]
+    assert lines_of(folder / "pairs.tsv") == pairs
+    queries = [query for (query,) in lines_of(folder / "queries.tsv")]
+    assert len(queries) == HELD_OUT // 2
+    assert {text for (text,) in lines_of(folder / "documents.tsv")} == {positive for _, positive in pairs}
+    tested = [pair for pair in pairs if pair[0] in queries]
+    assert [row[:2] for row in lines_of(folder / "texts.tsv")] == [
+        side for first, second in tested for side in ([first, second], [second, first])
+    ]
+    assert (folder / "trained" / "model" / "modules.json").exists()
+    assert json.dumps(tested[0][0])[1:-1] in (folder / "explorer.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.long
+def test_the_report_shows_the_result_of_training(finished: Finished) -> None:
+    comparison = ComparisonResult.load(finished.place / "demo" / "trained" / "held_out" / "before-after.json")
+    row = comparison.tasks["held-out"]
+    assert row.pairs == HELD_OUT // 2
+    assert f"| {row.second:.2f} | {row.first:.2f} | {row.difference:+.2f} [" in finished.report
+    assert "[explorer.html](explorer.html)" in finished.report
+    assert "commit" in finished.report
+    for percent in PERCENTS:
+        assert f"\n{percent}%  " in finished.report
+
+
+@pytest.mark.long
+def test_the_hits_have_the_score_of_the_table(finished: Finished) -> None:
+    folder = finished.place / "demo"
+    row = ComparisonResult.load(folder / "trained" / "held_out" / "before-after.json").tasks["held-out"]
+    positive = dict(lines_of(folder / "pairs.tsv"))
+    for name, expected in (("before", row.second), ("after", row.first)):
+        ranks = {query: 0.0 for (query,) in lines_of(folder / "queries.tsv")}
+        for query, rank, _, _, text, *_ in lines_of(folder / f"hits-{name}.tsv"):
+            if text == positive[query]:
+                ranks[query] = 1 / int(rank)
+        assert 100 * sum(ranks.values()) / len(ranks) == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.long
+def test_sentence_transformers_gives_the_same_vectors(finished: Finished) -> None:
+    (line,) = [line for line in finished.report.splitlines() if "largest difference" in line]
+    assert float(line.rpartition(" ")[2].rstrip(".")) < 1e-6
+
+
+@pytest.mark.long
+def test_its_commands_give_what_the_demo_has(finished: Finished) -> None:
+    """The commands of the report, with another output, write the same files."""
+    commands = commands_of(finished.report)
+    assert [words[0] for words in commands] == ["train", "search", "search", "geometry"]
+    with chdir(finished.place):
+        for words in commands:
+            name = "--page" if words[0] == "geometry" else "--output"
+            place = words.index(name) + 1
+            before = Path(words[place])
+            words[place] = f"again-{before.name}"
+            assert main(words) == 0
+            files = sorted((before / "model").iterdir()) if words[0] == "train" else [before]
+            for file in files:
+                again = Path(words[place]) / "model" / file.name if words[0] == "train" else Path(words[place])
+                if file.is_file():
+                    assert again.read_bytes() == file.read_bytes(), file
+
+
+@pytest.mark.long
+def test_a_second_demo_replaces_the_first(
+    small: pytest.MonkeyPatch, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = save_tiny(tmp_path / "tiny")
+    arguments = ["demo", "--max-steps", "2", "--model", "tiny", "--seed"]
+    assert main([*arguments, "3"]) == 0
+    assert "$ nearfar search --model tiny" in capsys.readouterr().out
+    (tmp_path / "demo" / "left.txt").touch()
+    assert main([*arguments, "4"]) == 0
+    assert not (tmp_path / "demo" / "left.txt").exists()
+    assert lines_of(tmp_path / "demo" / "pairs.tsv")[0] == list(paraphrase_pairs(4, pairs=1)[0][:2])
+
+    report = (tmp_path / "demo" / "report.md").read_bytes()
+    (model / "model.safetensors").write_bytes(b"damaged")
+    assert main([*arguments, "4"]) == 2  # an earlier demo stays as it is
+    assert (tmp_path / "demo" / "report.md").read_bytes() == report
+
+
+def test_a_missing_model_is_refused_before_anything_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--output", str(tmp_path / "demo"), "--model", str(tmp_path / "nowhere")]) == 2
+    assert "there is no such model folder" in capsys.readouterr().err
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.parametrize("kind", ["folder", "file"])
+def test_what_is_not_the_folder_of_a_demo_is_kept(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.txt").write_text("all of it")
+    output = tmp_path if kind == "folder" else tmp_path / "thesis.txt"
+    assert main(["demo", "--output", str(output)]) == 2
+    assert "is not the folder of a demo; choose another --output" in capsys.readouterr().err
+    assert (tmp_path / "thesis.txt").read_text() == "all of it"
+
+
+@pytest.mark.parametrize("marker", ["demo.json", "data/sts/microworld/dev.tsv"])
+def test_the_folder_of_an_earlier_demo_is_cleared(marker: str, tmp_path: Path) -> None:
+    """The second one is that of an earlier version."""
+    (tmp_path / marker).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / marker).touch()
+    command._check_folder(tmp_path)
+    command._clear(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_during_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise Interrupted
+
+    monkeypatch.setattr("nearfar.commands.train.command.train", interrupted)
+    model = save_tiny(tmp_path / "tiny")
+    folder = tmp_path / "demo"
+    for _ in range(2):  # what is left is the folder of a demo, which the next one replaces
+        assert main(["demo", "--output", str(folder), "--model", str(model)]) == 130
+        assert "nearfar: stopped." in capsys.readouterr().err
+        assert (folder / "pairs.tsv").exists()
+
+
+def test_a_command_line_can_be_pasted() -> None:
+    words = ["train", "--data", "my pairs.tsv", "--learning-rate", "5e-05", "--hold-out", "100"]
+    written = command_line("train", data=Path("my pairs.tsv"), learning_rate=5e-5, hold_out=100)
+    assert shlex.split(written) == ["nearfar", *words]
+    assert command_line("geometry", "a b", page="p.html") == "nearfar geometry 'a b' --page p.html"
+
+
+def test_its_settings() -> None:
+    assert (DemoConfig().precision, DemoConfig().seed) == ("fp32", 1)
