@@ -43,7 +43,7 @@ class Road(NamedTuple):
     """Header and rows of the file, from the rows of the source."""
     column: str
     """The column that is searched and shown on the page."""
-    file: str = ""
+    file: str
     train: tuple[str, ...] = ()
     query: str | None = None
     color_by: str | None = None
@@ -65,8 +65,6 @@ def _questions(rows: Rows) -> list[tuple[str, ...]]:
     return [("text", "label"), *((row["text"], row["label"]) for row in rows)]
 
 
-DOG = "a dog jumps into the water"
-CAPTIONS = ("text/flickr8k_captions.tsv", _captions, "positive", "captions.tsv")
 ROADS = {
     "sick": Road(
         "SICK, 4,500 NLI rows",
@@ -81,8 +79,14 @@ ROADS = {
     "trec": Road(
         "TREC, questions with a label", "senteval/TREC/train.tsv", _questions, "text", "questions.tsv", color_by="label"
     ),
-    "captions": Road("flickr8k, two captions of each photo", *CAPTIONS, query=DOG),
-    "captions-1000": Road("the same, 1,000 rows held out", *CAPTIONS, ("--hold-out", "1000")),
+    "captions": Road(
+        "flickr8k, two captions of each photo",
+        "text/flickr8k_captions.tsv",
+        _captions,
+        "positive",
+        "captions.tsv",
+        query="a dog jumps into the water",
+    ),
 }
 
 
@@ -133,13 +137,11 @@ def _commands(road: Road) -> list[list[str]]:
         ["compare", run, BASE, "--held-out", "--output", "comparison.json"],
     ]
     if road.query:
-        commands.append(["search", "--model", f"{run}/model", "--input", road.file, "--column", road.column])
-        commands[-1].append(road.query)
-    if road.query or road.color_by:
-        commands.append(["geometry", BASE, run, "--texts", road.file, "--column", road.column])
-        commands[-1] += [*(("--color-by", road.color_by) if road.color_by else ()), "--texts-limit", "1000"]
-        commands[-1] += ["--page", "page.html"]
-    return commands
+        model = f"{run}/model"
+        commands.append(["search", "--model", model, "--input", road.file, "--column", road.column, road.query])
+    color = ["--color-by", road.color_by] if road.color_by else []
+    page = [*color, "--texts-limit", "1000", "--page", "page.html"]
+    return [*commands, ["geometry", BASE, run, "--texts", road.file, "--column", road.column, *page]]
 
 
 def _call(command: Sequence[str], folder: Path) -> dict[str, Any]:
