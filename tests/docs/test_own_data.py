@@ -1,6 +1,8 @@
 """The tables of the guide on own data are those of the committed result files."""
 
 import importlib.util
+import sys
+from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
@@ -11,15 +13,17 @@ GUIDE = ROOT / "docs" / "guides" / "own-data.md"
 
 
 @pytest.fixture
-def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.chdir(ROOT)
+    monkeypatch.delitem(sys.modules, "common", raising=False)  # benchmarks/ has a module of this name too
     monkeypatch.syspath_prepend(ROOT / "studies")
     spec = importlib.util.spec_from_file_location("studies_own_data", ROOT / "studies" / "own_data.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    yield module
+    sys.modules.pop("common", None)
 
 
 def test_its_tables_are_up_to_date(study: ModuleType) -> None:
