@@ -1,4 +1,4 @@
-"""Fill the tables and numbers of README.md from result files: ``python docs/readme.py``; ``--check`` only compares."""
+"""Fill the numbers of README.md from committed result files: ``python docs/readme.py``; ``--check`` only compares."""
 
 import json
 import re
@@ -57,12 +57,12 @@ def demo() -> list[str]:
     found = tests["fp32-1"]
     better = sum(test["low"] > 0 for test in tests.values())
     longest = max(run["processor_seconds"] for name, run in runs.items() if name.startswith("fp32")) / 60
+    interval = f"{found['difference']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
     text = (
         f"MRR@10 x 100 on {found['pairs']:,} held-out queries: {found['second']:.2f} before, {found['first']:.2f} "
-        f"after, difference {found['difference']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}], "
-        f"p {found['p']:.4f}. The 95% interval is above zero in {better} of {len(tests)} demos: five seeds, each in "
-        f"fp32 and bf16 ([all](docs/demo.md)). Without AVX-512 a demo takes at most {longest:.1f} "
-        "minutes of processor time."
+        f"after, difference and 95% interval {interval}, p {found['p']:.4f}. "
+        f"The interval is above zero in {better} of {len(tests)} demos: five seeds, each in fp32 and bf16 "
+        f"([all](docs/demo.md)). Without AVX-512 a demo takes at most {longest:.1f} minutes of processor time."
     )
     return textwrap.wrap(text, 120, break_long_words=False, break_on_hyphens=False)
 

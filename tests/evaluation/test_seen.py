@@ -161,7 +161,7 @@ def test_transfer_tasks_count_the_tested_rows() -> None:
     assert "| split |  | 50% |" in text
 
 
-def test_retrieval_tasks_count_relevant_pairs_and_all_texts() -> None:
+def test_retrieval_tasks_count_queries_and_their_relevant_documents() -> None:
     task = RetrievalTask(
         queries=["q1", "q2"],
         documents=["a", "b", "c", "d"],
@@ -174,7 +174,7 @@ def test_retrieval_tasks_count_relevant_pairs_and_all_texts() -> None:
     found = add_seen(result, seen([("q1", "b"), ("q1", "d")]), retrieval={"own": task}).retrieval["own"].seen
     assert found is not None
     assert found.pairs == pytest.approx(1 / 3, abs=1e-6), "q1-d is no relevant pair"
-    assert found.texts == 0.5
+    assert found.texts == 0.4, "d is relevant to no query"
 
 
 def test_results_survive_a_round_trip(tmp_path: Path) -> None:

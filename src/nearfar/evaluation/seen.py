@@ -134,10 +134,9 @@ def add_seen(
 
 
 def retrieval_rows(task: RetrievalTask) -> Iterator[tuple[str, ...]]:
-    """The pairs of each query and its relevant documents, then all documents."""
+    """The pairs of each query and its relevant documents; other documents may be training texts."""
     for query, relevant in zip(task.queries, task.relevant, strict=True):
         yield from ((query, task.documents[position]) for position in relevant)
-    yield from ((document,) for document in task.documents)
 
 
 def scored_rows(task: TransferTask) -> Sequence[Sequence[str]]:

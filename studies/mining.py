@@ -1,0 +1,265 @@
+"""Mined hard negatives: training on pairs alone against training on the triplets of one round of `nearfar mine`.
+
+    python studies/mining.py run       does the runs missing from studies/results/mining
+    python studies/mining.py report    compares, and writes docs/mining-quality.md from the result files only
+
+Needs NEARFAR_DATA. Three seeds per arm; two runs in parallel, each with one thread. The report includes an arm once all
+its seeds are done.
+"""
+
+import argparse
+import csv
+import json
+import os
+import random
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common import HERE, SEEDS, load, nearfar, results_of, spread, table
+
+from nearfar.commands.compare import compare
+from nearfar.data.fingerprints import normalize_for_hash
+from nearfar.disk import write_text
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult, provenance
+
+RESULTS = results_of("mining")
+PAGE = HERE.parent / "docs" / "mining-quality.md"
+BASE = "sentence-transformers/all-MiniLM-L6-v2"
+MEASURES = ("ndcg@10", "mrr@10", "recall@1", "recall@10", "recall@100")
+COMPARED = ("mrr@10", "recall@10")
+DISTRACTORS = 2500
+BATCH = 64
+TRAIN, TEST, CORPUS, TRIPLETS = "train.tsv", "test.tsv", "corpus.tsv", "triplets-{}.tsv"
+
+
+class DataSet(NamedTuple):
+    """A data set of pairs, and how many of them are trained on and tested."""
+
+    file: str
+    title: str
+    train: int
+    test: int
+
+
+SETS = {
+    "captions": DataSet(
+        "text/flickr8k_captions.tsv", "flickr8k: the first caption of a photo finds the second", 2500, 1000
+    ),
+    "questions": DataSet(
+        "glue/QNLI/dev.tsv", "QNLI dev, entailment rows: a question finds the sentence that answers it", 1500, 500
+    ),
+}
+ARMS = {"pairs": None, "mined": (), "filled": ("--fill-random",)}  # arm -> arguments of mine
+ARM_TITLES = {
+    "untrained": "untrained",
+    "pairs": "pairs alone",
+    "mined": "triplets of `mine`",
+    "filled": "triplets of `mine --fill-random`",
+}
+
+
+def main() -> None:
+    """Run or report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("command", choices=("run", "report"))
+    parser.add_argument("--workers", type=int, default=2, help="parallel runs, one thread each")
+    parser.add_argument("--sets", nargs="*", choices=SETS, default=["captions"], help="by default captions")
+    parser.add_argument(
+        "--arms", nargs="*", choices=ARMS, default=["pairs", "mined"], help="by default pairs and mined"
+    )
+    parser.add_argument("--runs", type=Path, default=Path("runs/mining"), help="folder for rows and run folders")
+    options = parser.parse_args()
+    if options.command == "run":
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        for name in options.sets:
+            _prepare(name, options.runs / name, options.arms)
+        for name in options.sets:
+            jobs = [("untrained", 0), *((arm, seed) for seed in SEEDS for arm in options.arms)]
+            with ThreadPoolExecutor(options.workers) as pool:
+                list(pool.map(partial(_run, name, options.runs), jobs))
+    report()
+
+
+def _prepare(name: str, folder: Path, arms: Sequence[str]) -> None:
+    """Write the rows, mine from the training rows, and record what was mined."""
+    counts = _split(name, folder)
+    for arm in arms:
+        arguments, record = ARMS[arm], RESULTS / f"{name}-{arm}.mine.json"
+        if arguments is None or record.exists():
+            continue
+        triplets = folder / TRIPLETS.format(arm)
+        given = ("--model", BASE, "--data", str(folder / TRAIN), "--output", str(triplets), "--overwrite")
+        nearfar(f"{name}-{arm}", "mine", *given, *arguments)
+        summary = load(Path(f"{triplets}.summary.json"))
+        del summary["examples"]  # texts of the data set
+        leaked = _mined_test_texts(triplets, folder / TEST)
+        if leaked:
+            raise SystemExit(f"{triplets}: {leaked} negatives are held-out texts.")
+        found = {**provenance().to_dict(), "rows": counts, "mined_held_out_texts": leaked, "summary": summary}
+        write_text(record, json.dumps(found, indent=1) + "\n")
+
+
+def _split(name: str, folder: Path) -> dict[str, int]:
+    """Write training pairs, test pairs without any text of a training pair, and further documents."""
+    chosen = SETS[name]
+    pairs, others = _pairs(name, Path(os.environ["NEARFAR_DATA"]) / chosen.file)
+    random.Random(0).shuffle(pairs)
+    test = pairs[: chosen.test]
+    tested = {normalize_for_hash(text) for pair in test for text in pair}
+    usable = [pair for pair in pairs[chosen.test :] if tested.isdisjoint(map(normalize_for_hash, pair))]
+    train, rest = usable[: chosen.train], usable[chosen.train :]
+    relevant = {normalize_for_hash(positive) for _, positive in test}
+    documents = {normalize_for_hash(text): text for text in (*(positive for _, positive in [*train, *rest]), *others)}
+    corpus = [text for key, text in documents.items() if key not in relevant][:DISTRACTORS]
+    folder.mkdir(parents=True, exist_ok=True)
+    _write(folder / TRAIN, ("anchor", "positive"), train)
+    _write(folder / TEST, ("anchor", "positive"), test)
+    _write(folder / CORPUS, ("text",), [(text,) for text in corpus])
+    return {"train": len(train), "test": len(test), "distractors": len(corpus)}
+
+
+def _pairs(name: str, file: Path) -> tuple[list[tuple[str, str]], list[str]]:
+    """Return pairs, one for each photo or question, and the other documents of the data set."""
+    with file.open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE))
+    if name == "captions":
+        captions: dict[str, list[str]] = {}
+        for row in rows:
+            captions.setdefault(row["image"], []).append(row["caption"])
+        return [(texts[0], texts[1]) for texts in captions.values() if len(texts) > 1], []
+    answered = [(row["question"], row["sentence"]) for row in rows if row["label"] == "entailment"]
+    return answered, [row["sentence"] for row in rows if row["label"] != "entailment"]
+
+
+def _write(file: Path, header: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> None:
+    write_text(file, "".join("\t".join(cells) + "\n" for cells in (header, *rows)))
+
+
+def _mined_test_texts(triplets: Path, test: Path) -> int:
+    """Count the triplets whose negative has the letters and digits of a test anchor or positive."""
+    tested = {normalize_for_hash(text) for row in _read(test) for text in row}
+    return sum(normalize_for_hash(row[2]) in tested for row in _read(triplets))
+
+
+def _read(file: Path) -> list[list[str]]:
+    return [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()[1:]]
+
+
+def file_of(name: str, arm: str, seed: int) -> Path:
+    """Return the path of a result file."""
+    return RESULTS / (f"{name}-untrained.json" if arm == "untrained" else f"{name}-{arm}-{seed}.json")
+
+
+def _run(name: str, runs: Path, job: tuple[str, int]) -> None:
+    arm, seed = job
+    file, rows = file_of(name, arm, seed), runs / name
+    if file.exists():
+        return
+    model = BASE
+    if arm != "untrained":
+        folder = runs / file.stem
+        model = str(folder)
+        if not (folder / "run.json").exists():
+            resume = ("--resume",) if (folder / "config.toml").exists() else ()
+            nearfar(file.stem, "train", *_training(rows, arm), "--seed", str(seed), "--output", model, *resume)
+    given = ("--retrieval", str(rows / TEST), "--corpus", str(rows / CORPUS))
+    nearfar(file.stem, "evaluate", model, *given, "--name", file.stem, "--output", str(file))
+    if arm != "untrained":
+        write_text(file.with_suffix(".run.json"), (Path(model) / "run.json").read_text(encoding="utf-8"))
+
+
+def _training(rows: Path, arm: str) -> list[str]:
+    """Return the arguments of training: each arm takes the steps of one epoch over the pairs, and keeps the last."""
+    steps = -(-len(_read(rows / TRAIN)) // BATCH)
+    given = ["info-nce", "--model", BASE, "--batch-size", str(BATCH), "--epochs", "9", "--max-steps", str(steps)]
+    given += ["--hold-out", "0", "--keep", "last"]
+    if arm == "pairs":
+        return [*given, "--data", str(rows / TRAIN)]
+    return [*given, "--data", str(rows / TRIPLETS.format(arm)), "--negative-column", "negative"]
+
+
+def report() -> None:
+    """Compare the arms and write the page."""
+    lines = ["# Mined hard negatives and quality", ""]
+    lines += ["Generated by `python studies/mining.py report` from the files in `studies/results/mining`; do not edit."]
+    lines += ["", *_introduction(), ""]
+    infos: list[dict[str, Any]] = []
+    for name in SETS:
+        if len(arms := _done(name)) > 1:
+            lines += _section(name, arms)
+            infos += [load(file_of(name, arm, seed).with_suffix(".run.json")) for arm in arms for seed in SEEDS]
+    if not infos:
+        raise SystemExit(f"{RESULTS} has no two arms with all their results; create them with studies/mining.py run")
+    versions, hardware = json.dumps(infos[0]["versions"]), json.dumps(infos[0]["hardware"])
+    commits = sorted({info["commit"] for info in infos})
+    lines += [f"Versions: {versions}. Hardware: {hardware}. Commits: {', '.join(commits)}."]
+    write_text(PAGE, "\n".join(lines) + "\n")
+
+
+def _introduction() -> list[str]:
+    return [
+        "Does one round of [`nearfar mine`](guides/hard-negatives.md) help? Both arms train all-MiniLM-L6-v2 by",
+        f"`info-nce` with its defaults, in batches of {BATCH}. One arm trains on pairs, the other on the triplets that",
+        "`mine` made of the same pairs with the untrained encoder and its default limits. Pairs without a negative are",
+        "left out. All arms take the number of steps of one epoch over the pairs, and keep the last step: an arm with",
+        "fewer rows repeats them. A batch of triplets has twice as many documents as a batch of pairs.",
+        "",
+        "Test pairs share no text with training pairs, up to case, spaces and punctuation. `mine` reads the training",
+        "pairs only, and no negative that it chose is a text of a test pair. Each test anchor is searched among the",
+        f"test positives and up to {DISTRACTORS:,} other documents: training positives, then other texts of the",
+        "data set. Scores are x 100: mean and standard deviation over three seeds. Intervals and p are over queries;",
+        "the test over three seeds has less power.",
+    ]
+
+
+def _done(name: str) -> list[str]:
+    return [arm for arm in ARMS if all(file_of(name, arm, seed).exists() for seed in SEEDS)]
+
+
+def _files(name: str, arm: str) -> list[Path]:
+    return [file_of(name, arm, seed) for seed in (SEEDS if arm != "untrained" else (0,))]
+
+
+def _section(name: str, arms: Sequence[str]) -> list[str]:
+    mined = {arm: load(RESULTS / f"{name}-{arm}.mine.json") for arm in arms if ARMS[arm] is not None}
+    rows = next(iter(mined.values()))["rows"]
+    lines = [f"## {SETS[name].title}", ""]
+    lines += [f"{rows['train']:,} training pairs, {rows['test']:,} test pairs, {rows['distractors']:,} documents"]
+    lines += ["besides the test positives."]
+    for arm, found in mined.items():
+        one = found["summary"]
+        lines += [
+            f"{ARM_TITLES[arm]}: {one['triplets']:,} triplets, of which {one['filled']:,} have a random negative;",
+            f"{one['without_negative']:,} pairs without a negative were left out.",
+        ]
+    body = [[ARM_TITLES[arm], *_scores(name, arm)] for arm in ("untrained", *arms)]
+    lines += ["", *table(["trained on", *MEASURES], body), ""]
+    pairs = [("pairs", "untrained"), *((arm, "pairs") for arm in mined), *((arm, "untrained") for arm in mined)]
+    header = ["difference", "measure", "difference [95%]", "p over queries", "p over seeds"]
+    body = [_difference(name, *pair, measure) for pair in pairs for measure in COMPARED]
+    return [*lines, *table(header, body), ""]
+
+
+def _scores(name: str, arm: str) -> list[str]:
+    results = [EvaluationResult.load(file) for file in _files(name, arm)]
+    tasks = [next(iter(result.retrieval.values())) for result in results]
+    return [spread([task.measures[measure].score or 0.0 for task in tasks]) for measure in MEASURES]
+
+
+def _difference(name: str, first: str, second: str, measure: str) -> list[str]:
+    file = RESULTS / f"compare-{name}-{first}-{second}-{measure.replace('@', '')}.json"
+    if not file.exists():
+        found = compare(_files(name, first), _files(name, second), measure=measure, progress=False)
+        write_text(file, json.dumps(found.to_dict(), indent=1) + "\n")
+    result = ComparisonResult.load(file)
+    one = next(iter(result.tasks.values()))
+    interval = f"{one.difference:+.2f} [{one.low:+.2f}, {one.high:+.2f}]"
+    over_seeds = f"{one.seeds.p:.3f}" if one.seeds else ""
+    return [f"{ARM_TITLES[first]} - {ARM_TITLES[second]}", measure, interval, f"{one.p:.4f}", over_seeds]
+
+
+if __name__ == "__main__":
+    main()

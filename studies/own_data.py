@@ -1,0 +1,219 @@
+"""The road of docs/guides/own-data.md on three kinds of rows: each command as a user runs it, its time, and its result.
+
+    python studies/own_data.py run       does what is missing from studies/results/own-data
+    python studies/own_data.py report    fills the tables of the guide from the result files only
+
+`run` needs NEARFAR_DATA to make plain TSV files in a temporary folder. The commands run there, without NEARFAR_DATA and
+without the network, each with one thread.
+"""
+
+import argparse
+import csv
+import json
+import os
+import resource
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from common import HERE, load, results_of, table
+
+from nearfar.disk import write_text
+from nearfar.evaluation.results import ComparisonResult, provenance
+from nearfar.types import metric_title
+
+RESULTS = results_of("own-data")
+GUIDE = HERE.parent / "docs" / "guides" / "own-data.md"
+BASE = "sentence-transformers/all-MiniLM-L6-v2"
+Rows = list[dict[str, str]]
+
+
+class Road(NamedTuple):
+    """A file of rows, and what is done with it."""
+
+    title: str
+    source: str
+    make: Callable[[Rows], list[tuple[str, ...]]]
+    """Header and rows of the file, from the rows of the source."""
+    column: str
+    """The column that is searched and shown on the page."""
+    file: str
+    train: tuple[str, ...] = ()
+    query: str | None = None
+    color_by: str | None = None
+
+
+def _captions(rows: Rows) -> list[tuple[str, ...]]:
+    photos: dict[str, list[str]] = {}
+    for row in rows:
+        photos.setdefault(row["image"], []).append(row["caption"])
+    return [("anchor", "positive"), *((texts[0], texts[1]) for texts in photos.values() if len(texts) > 1)]
+
+
+def _entailments(rows: Rows) -> list[tuple[str, ...]]:
+    pairs = ((row["sentence1"], row["sentence2"], row["label"].lower()) for row in rows)
+    return [("premise", "hypothesis", "label"), *pairs]
+
+
+def _questions(rows: Rows) -> list[tuple[str, ...]]:
+    return [("text", "label"), *((row["text"], row["label"]) for row in rows)]
+
+
+ROADS = {
+    "sick": Road(
+        "SICK, 4,500 NLI rows",
+        "sts/SICK/train.tsv",
+        _entailments,
+        "hypothesis",
+        "sick.tsv",
+        ("--hold-out", "200"),
+        "someone is making food",
+        "label",
+    ),
+    "trec": Road(
+        "TREC, questions with a label", "senteval/TREC/train.tsv", _questions, "text", "questions.tsv", color_by="label"
+    ),
+    "captions": Road(
+        "flickr8k, two captions of each photo",
+        "text/flickr8k_captions.tsv",
+        _captions,
+        "positive",
+        "captions.tsv",
+        query="a dog jumps into the water",
+    ),
+}
+
+
+def main() -> None:
+    """Run or report."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("command", choices=("run", "report"))
+    parser.add_argument("--roads", nargs="*", choices=ROADS, default=list(ROADS), help="by default all")
+    options = parser.parse_args()
+    if options.command == "run":
+        RESULTS.mkdir(parents=True, exist_ok=True)
+        for name in options.roads:
+            if not file_of(name).exists():
+                write_text(file_of(name), json.dumps(_run(ROADS[name]), indent=1) + "\n")
+    report()
+
+
+def file_of(name: str) -> Path:
+    """Return the path of the result file of a road."""
+    return RESULTS / f"{name}.road.json"
+
+
+def _run(road: Road) -> dict[str, Any]:
+    """Make the file, run all commands in a temporary folder, and return what they took and found."""
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        with (Path(os.environ["NEARFAR_DATA"]) / road.source).open(encoding="utf-8", newline="") as lines:
+            rows = road.make(list(csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)))
+        write_text(folder / road.file, "".join("\t".join(cells) + "\n" for cells in rows))
+        done = [_call(command, folder) for command in _commands(road)]
+        run = folder / "runs" / Path(road.file).stem
+        info = load(run / "run.json")
+        return {
+            **provenance().to_dict(),
+            "file": {"name": road.file, "columns": list(rows[0]), "rows": len(rows) - 1},
+            "seed": info["config"]["seed"],
+            "method": tomllib.loads((run / "config.toml").read_text(encoding="utf-8"))["method"],
+            "commands": done,
+            "before_after": ComparisonResult.load(run / "held_out" / "before-after.json").to_dict(),
+            "compare": ComparisonResult.load(folder / "comparison.json").to_dict(),
+        }
+
+
+def _commands(road: Road) -> list[list[str]]:
+    run = f"runs/{Path(road.file).stem}"
+    commands = [
+        ["train", "--data", road.file, *road.train, "--output", run],
+        ["compare", run, BASE, "--held-out", "--output", "comparison.json"],
+    ]
+    if road.query:
+        model = f"{run}/model"
+        commands.append(["search", "--model", model, "--input", road.file, "--column", road.column, road.query])
+    color = ["--color-by", road.color_by] if road.color_by else []
+    page = [*color, "--texts-limit", "1000", "--page", "page.html"]
+    return [*commands, ["geometry", BASE, run, "--texts", road.file, "--column", road.column, *page]]
+
+
+def _call(command: Sequence[str], folder: Path) -> dict[str, Any]:
+    """Run a command as a process of its own; if it fails, exit with its output."""
+    shown = shlex.join(["nearfar", *command])
+    print(shown, flush=True)
+    env = {name: value for name, value in os.environ.items() if name != "NEARFAR_DATA"}
+    env |= {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    before, start = _processor_seconds(), time.perf_counter()
+    done = subprocess.run(
+        [sys.executable, "-m", "nearfar", *command], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        raise SystemExit(f"{shown}\n{done.stdout[-500:]}\n{done.stderr[-2000:]}")
+    seconds, processor = time.perf_counter() - start, _processor_seconds() - before
+    return {"command": shown, "seconds": round(seconds, 1), "processor_seconds": round(processor, 1)}
+
+
+def _processor_seconds() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def report() -> None:
+    """Fill the tables of the guide."""
+    write_text(GUIDE, fill(GUIDE.read_text(encoding="utf-8")))
+
+
+def fill(text: str) -> str:
+    """Replace each block ``<!-- NAME --> ... <!-- end of NAME -->`` by the generated lines of that name."""
+    found = {name: load(file_of(name)) for name in ROADS if file_of(name).exists()}
+    for name, lines in (("result", _results(found)), ("time", _times(found)), ("provenance", _provenance(found))):
+        opening, closing = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        before, opened, rest = text.partition(opening)
+        _, closed, after = rest.partition(closing)
+        if not opened or not closed:
+            raise SystemExit(f"{GUIDE} must have a block {opening} ... {closing}.")
+        text = before + "\n".join([opening, "", *lines, "", closing]) + after
+    return text
+
+
+def _results(found: dict[str, dict[str, Any]]) -> list[str]:
+    header = ["rows", "method", "measure x 100", "tested", "before", "after", "difference [95%]", "p"]
+    return table(header, [_result(ROADS[name].title, one) for name, one in found.items()])
+
+
+def _result(title: str, found: dict[str, Any]) -> list[str]:
+    row = found["before_after"]["tasks"]["held-out"]
+    measure = metric_title(row["measure"]) if "measure" in row else "accuracy"
+    interval = f"{row['difference']:+.2f} [{row['low']:+.2f}, {row['high']:+.2f}]"
+    scores = [f"{row['second']:.2f}", f"{row['first']:.2f}", interval, f"{row['p']:.4f}"]
+    return [title, f"`{found['method']}`", measure, f"{row['pairs']:,}", *scores]
+
+
+def _times(found: dict[str, dict[str, Any]]) -> list[str]:
+    rows = [
+        [f"`{one['command']}`", f"{one['processor_seconds']:.0f}", f"{one['seconds']:.0f}"]
+        for road in found.values()
+        for one in road["commands"]
+    ]
+    return table(["command", "processor seconds", "seconds"], rows)
+
+
+def _provenance(found: dict[str, dict[str, Any]]) -> list[str]:
+    commits = sorted({one["commit"] for one in found.values()})
+    one = next(iter(found.values()))
+    return [
+        "Generated by `python studies/own_data.py report` from the files in `studies/results/own-data`.",
+        f"Seed {one['seed']}. Versions: {json.dumps(one['versions'])}.",
+        f"Hardware: {json.dumps(one['hardware'])}. Commit: {', '.join(commits)}.",
+    ]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,43 @@
+"""The tables of the guide on own data are those of the committed result files."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from tests.docs.pages import ROOT, text_of
+
+GUIDE = ROOT / "docs" / "guides" / "own-data.md"
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delitem(sys.modules, "common", raising=False)  # benchmarks/ has a module of this name too
+    monkeypatch.syspath_prepend(ROOT / "studies")
+    spec = importlib.util.spec_from_file_location("studies_own_data", ROOT / "studies" / "own_data.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.modules.pop("common", None)
+
+
+def test_its_tables_are_up_to_date(study: ModuleType) -> None:
+    assert study.fill(text_of(GUIDE)) == text_of(GUIDE), "run: python studies/own_data.py report"
+
+
+def test_its_commands_were_measured(study: ModuleType) -> None:
+    commands = [one["command"] for one in study.load(study.file_of("captions"))["commands"]]
+    assert len(commands) == 4
+    for command in commands:
+        assert command.replace(" --texts-limit 1000", "").replace("'", '"') in text_of(GUIDE)
+
+
+def test_a_changed_figure_is_noticed(study: ModuleType) -> None:
+    text = text_of(GUIDE)
+    assert "| 72.26 | 89.05 |" in text
+    assert study.fill(text.replace("| 72.26 | 89.05 |", "| 72.26 | 99.05 |")) == text
