@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import nn
 
 from nearfar.encoder.folder_checks import (
@@ -155,6 +157,16 @@ def save_modules(
         model.default_prompt_name = inference.default_prompt_name  # as an argument, it would be reported by a warning
         model.save_pretrained(str(folder), create_model_card=False)
     return int(model.get_embedding_dimension() or 0)
+
+
+def encode_with_sentence_transformers(folder: Path, texts: Sequence[str], *, device: str) -> NDArray[np.float32]:
+    """The embeddings that sentence-transformers computes with the model in ``folder``, to compare with nearfar's."""
+    with paused():
+        from sentence_transformers import SentenceTransformer
+
+    with quiet():
+        model = SentenceTransformer(str(folder), device=device, trust_remote_code=False, local_files_only=True)
+        return np.asarray(model.encode(list(texts), show_progress_bar=False), dtype=np.float32)
 
 
 def check_complete(folder: Path, info: Mapping[str, Any], counts: Callable[[str], bool]) -> None:

@@ -202,10 +202,9 @@ def _explore(config: DemoConfig, run: Path, folder: Path, report: Report) -> Non
 def _open_elsewhere(texts: Sequence[str], model: Path, report: Report) -> None:
     """Open the model in sentence-transformers, and compare the embeddings of ``texts``."""
     import numpy as np
-    from sentence_transformers import SentenceTransformer
 
     from nearfar.encoder.encoder import Encoder
-    from nearfar.encoder.pretrained import quiet
+    from nearfar.encoder.pretrained import encode_with_sentence_transformers
 
     report.step("Use it in sentence-transformers")
     report.code(
@@ -218,10 +217,8 @@ def _open_elsewhere(texts: Sequence[str], model: Path, report: Report) -> None:
     )
     encoder = Encoder.from_pretrained(model)
     own = encoder.encode(texts, precision="fp32")
-    with quiet():
-        library = SentenceTransformer(str(model), device=str(encoder.device))
-    theirs = library.encode(list(texts), show_progress_bar=False)
-    largest = float(np.abs(own - np.asarray(theirs)).max())
+    theirs = encode_with_sentence_transformers(model, texts, device=str(encoder.device))
+    largest = float(np.abs(own - theirs).max())
     report.text(
         f"The embeddings of the {len(texts):,} test queries are those of nearfar: the largest difference of any number "
         f"is {largest:.1e}."
