@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SEEN_FILE = "nearfar_seen.safetensors"
-_VERSION = {"format": "nearfar-seen", "version": "1"}
+_VERSION = {"nearfar-seen": "1"}
 
 
 class SeenHashes(NamedTuple):
@@ -58,10 +58,9 @@ def read_seen(folder: Path) -> SeenHashes | None:
         raise NearfarError(f"{file}: cannot be read ({error.strerror or error}).") from error
     except (SafetensorError, TypeError, KeyError, AttributeError) as error:  # the last three: an unknown dtype
         raise NearfarError(f"{file}: is damaged ({error}). {otherwise}") from error
-    if metadata.get("format") == _VERSION["format"] and metadata.get("version") != _VERSION["version"]:
-        raise NearfarError(
-            f"{file}: has the version {metadata.get('version')}; this nearfar reads version 1. Update it."
-        )
+    version = metadata.get("nearfar-seen", "1")
+    if version != "1":
+        raise NearfarError(f"{file}: has the version {version}; this nearfar reads version 1. Update it.")
     if metadata != _VERSION or found.keys() != set(SeenHashes._fields):
         raise NearfarError(f"{file}: is damaged: it must hold {', '.join(SeenHashes._fields)}. {otherwise}")
     for name, hashes in found.items():
