@@ -193,7 +193,7 @@ def test_finetune_predict_compare(workspace: Path, capsys: pytest.CaptureFixture
     assert main(["compare", "run [1]/result.json", "ce/result.json", "--resamples", "100"]) == 0
     compared = capsys.readouterr().out
     assert "Accuracy x 100: first run [1], second ce" in compared
-    assert "average accuracy" not in compared, "there is one task"
+    assert "average accuracy: mean over labelled.tsv" in compared
     assert result.transfer.tasks["labelled.tsv"].rows == 18
 
 

@@ -31,7 +31,9 @@ ROW = row_of(1.0, 2.0, separable=True)
 ROOT = Path(__file__).parents[2]
 OTHER_RECORDS = (".mine.json", ".road.json")  # what studies/mining.py and studies/own_data.py record of commands
 COMMITTED = sorted(
-    file for file in (ROOT / "studies" / "results").rglob("*.json") if not file.name.endswith(OTHER_RECORDS)
+    file
+    for file in (ROOT / "studies" / "results").rglob("*.json")
+    if file.parent.name != "demo" and not file.name.endswith(OTHER_RECORDS)
 )
 
 

@@ -84,10 +84,9 @@ def compare_runs(
 
     With two or more runs on both sides there is also a t-test over seeds and Wilcoxon's test, which generalise to other
     training runs. They are paired where both sides have the same training seeds, else unpaired (Welch's t-test). In the
-    averages each resample draws every task. A single classification or retrieval task has no average, because that
-    would repeat its difference with the p of another test. ``sickr-full`` is left out of the average where ``sickr``, a
-    part of it, is compared too. Retrieval tasks are compared, and averaged, by ``measure``; by default each by its main
-    measure, and averaged only if it is the same for all.
+    averages each resample draws every task. ``sickr-full`` is left out of the average where ``sickr``, a part of it, is
+    compared too. Retrieval tasks are compared, and averaged, by ``measure``; by default each by its main measure, and
+    averaged only if it is the same for all.
 
     Raises:
         NearfarError: a task that a run does not have, no common task, or runs scored on different data.
@@ -202,8 +201,6 @@ def _between(
     averages: dict[str, AverageTest | None] = dict.fromkeys(AVERAGES)
     for name, kind in AVERAGES.items():
         averaged = [task for task in scored if kinds[task] == kind and (task != "sickr-full" or "sickr" not in scored)]
-        if len(averaged) == 1 and rows[averaged[0]].test is not None:
-            continue  # it would repeat the difference, with the p of another test
         if averaged and len({measures[task] for task in averaged}) == 1:
             tested = _test(_average({task: scored[task] for task in averaged}), len(first), order)
             separable = None if tested.p is None else tested.p < SIGNIFICANCE_LEVEL
