@@ -53,6 +53,9 @@ def test_two_probes_are_compared_by_mcnemar():
     assert comparison.overall is None
     assert comparison.overall_transfer.tasks == ["mr"]
     assert comparison.overall_transfer.separable is True
+    assert (comparison.overall_transfer.p, comparison.overall_transfer.test) == (row.p, row.test), (
+        "one difference, one p"
+    )
 
 
 def test_several_seeds_are_compared_by_permutation_and_ranks():

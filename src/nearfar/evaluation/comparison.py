@@ -84,9 +84,9 @@ def compare_runs(
 
     With two or more runs on both sides there is also a t-test over seeds and Wilcoxon's test, which generalise to other
     training runs. They are paired where both sides have the same training seeds, else unpaired (Welch's t-test). In the
-    averages each resample draws every task. ``sickr-full`` is left out of the average where ``sickr``, a part of it, is
-    compared too. Retrieval tasks are compared, and averaged, by ``measure``; by default each by its main measure, and
-    averaged only if it is the same for all.
+    averages each resample draws every task; the average over a single task has that task's test. ``sickr-full`` is left
+    out of the average where ``sickr``, a part of it, is compared too. Retrieval tasks are compared, and averaged, by
+    ``measure``; by default each by its main measure, and averaged only if it is the same for all.
 
     Raises:
         NearfarError: a task that a run does not have, no common task, or runs scored on different data.
@@ -203,6 +203,8 @@ def _between(
         averaged = [task for task in scored if kinds[task] == kind and (task != "sickr-full" or "sickr" not in scored)]
         if averaged and len({measures[task] for task in averaged}) == 1:
             tested = _test(_average({task: scored[task] for task in averaged}), len(first), order)
+            if len(averaged) == 1:  # the difference is that of the task, so its test is too
+                tested = replace(tested, p=rows[averaged[0]].p, test=rows[averaged[0]].test)
             separable = None if tested.p is None else tested.p < SIGNIFICANCE_LEVEL
             averages[name] = AverageTest(tasks=averaged, **{**vars(tested), "separable": separable})
     return _PairOfSides(rows, averages)
