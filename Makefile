@@ -42,11 +42,11 @@ endif
 
 # Both on what PYTHON_GPU has, without network; docs/gpu.md says what that must be. They skip where there is no GPU.
 test-gpu: $(filter $(BIN)/python,$(PYTHON_GPU))  ## what a GPU computes is what the CPU does
-	PYTHONPATH=src $(PYTHON_GPU) -m pytest tests/gpu -m gpu -p tests.gpu.outcome_plugin -rs -W default \
+	PYTHONPATH=src:$(PYTHONPATH) $(PYTHON_GPU) -m pytest tests/gpu -m gpu -p tests.gpu.outcome_plugin -rs -W default \
 	  -o addopts="-q --strict-markers --import-mode=importlib"
 
 bench-gpu: $(filter $(BIN)/python,$(PYTHON_GPU))  ## speed on a GPU against sentence-transformers, in nine minutes
-	PYTHONPATH=src $(PYTHON_GPU) benchmarks/gpu.py run
+	PYTHONPATH=src:$(PYTHONPATH) $(PYTHON_GPU) benchmarks/gpu.py run
 
 docs: .venv/.docs  ## the documentation site in site/; fails on dead links, missing anchors and missing docstrings
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict

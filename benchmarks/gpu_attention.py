@@ -24,7 +24,7 @@ def available_backends(device: str, dtype: torch.dtype, head_dim: int, dropout: 
     place, backends = torch.device(device), ["groups"]
     if device == "cuda" and dtype in HALF and dropout == 0:
         backends += ["varlen"] if has_varlen() and passes_self_check("varlen", place, dtype, head_dim) else []
-    backends += ["nested"] if passes_self_check("nested", place, dtype, head_dim) else []
+    backends += ["nested"] if passes_self_check("nested", place, dtype, head_dim, with_dropout=dropout > 0) else []
     return tuple(backends)  # type: ignore[arg-type]
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.nn import functional
 from torch.nn.attention import varlen as torch_varlen
 
 from nearfar.encoder import cuda_attention
@@ -150,7 +151,7 @@ def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, mo
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: inputs.get("capability", (9, 0)))
     if inputs.get("old torch"):
         monkeypatch.setattr(torch_varlen, "varlen_attn", older)
-    monkeypatch.setattr(cuda_attention, "passes_self_check", lambda *_: not inputs.get("broken"))
+    monkeypatch.setattr(cuda_attention, "passes_self_check", lambda *_, **__: not inputs.get("broken"))
     with FakeTensorMode():
         query = torch.empty(
             TOKENS,
@@ -177,6 +178,7 @@ def test_a_correct_backend_passes_its_check(backend: str, monkeypatch: pytest.Mo
     state = torch.get_rng_state()
     with torch.inference_mode():
         assert passes_self_check(backend, CPU, torch.float32, HEAD_DIM)
+        assert passes_self_check("nested", CPU, torch.float32, HEAD_DIM, with_dropout=True)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -227,6 +229,30 @@ def test_a_wrong_backend_fails_its_check_with_one_warning(
     ) as warned:
         assert [passes_self_check("varlen", CPU, torch.float32, HEAD_DIM) for _ in range(2)] == [False, False]
     assert len(warned) == 1
+
+
+class _OtherMask(torch.autograd.Function):
+    """Attention with dropout whose backward pass drops other weights: torch 2.11 on an H100 in float32."""
+
+    @staticmethod
+    def forward(_, value: Tensor) -> Tensor:
+        return functional.dropout(value, 0.5)
+
+    @staticmethod
+    def backward(_, grad_output: Tensor) -> Tensor:
+        return functional.dropout(grad_output, 0.5)
+
+
+def test_other_dropout_in_the_backward_pass_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = cuda_attention.nested
+
+    def drops_twice(query, key, value, layout, *, scaling: float, dropout: float) -> Tensor:
+        return real(query, key, _OtherMask.apply(value) if dropout else value, layout, scaling=scaling, dropout=0.0)
+
+    monkeypatch.setattr(cuda_attention, "nested", drops_twice)
+    assert passes_self_check("nested", CPU, torch.float32, HEAD_DIM)
+    with pytest.warns(UserWarning, match="head dimension 16 and dropout"):
+        assert not passes_self_check("nested", CPU, torch.float32, HEAD_DIM, with_dropout=True)
 
 
 def test_a_torch_without_varlen_attention_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:

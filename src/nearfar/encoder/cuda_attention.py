@@ -10,7 +10,8 @@ Three backends compute the same:
 By default a GPU uses ``varlen`` where it is supported and ``groups`` elsewhere. ``NEARFAR_CUDA_ATTENTION`` set to
 ``groups`` or ``nested`` selects that backend wherever it is supported. Flex attention is not used: it modifies scores
 before the softmax, while dropout acts on the attention weights after it. Before their first use, ``varlen`` and
-``nested`` compute a small batch; if the result is wrong, ``groups`` replaces them, with a warning.
+``nested`` compute a small batch; if the result is wrong, ``groups`` replaces them, with a warning. ``nested`` fails in
+float32 with dropout on an H100 with torch 2.11: its backward pass drops other weights than the forward pass.
 """
 
 import math
@@ -83,8 +84,9 @@ def choose_backend(
         if supported and has_varlen() and passes_self_check("varlen", query.device, query.dtype, head_dim):
             return "varlen"
     windowed = sliding_window is not None and longest > sliding_window
-    if requested == "nested" and not windowed and passes_self_check("nested", query.device, query.dtype, head_dim):
-        return "nested"
+    if requested == "nested" and not windowed:
+        passes = passes_self_check("nested", query.device, query.dtype, head_dim, with_dropout=dropout > 0)
+        return "nested" if passes else "groups"
     return "groups"
 
 
@@ -143,13 +145,18 @@ def has_varlen() -> bool:
 
 
 @cache
-def passes_self_check(backend: AttentionBackend, device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+def passes_self_check(
+    backend: AttentionBackend, device: torch.device, dtype: torch.dtype, head_dim: int, *, with_dropout: bool = False
+) -> bool:
     """Whether ``backend`` gives the values and gradients of attention on each text alone; warns once if it does not.
 
-    Uses no random numbers of torch's global generators.
+    With dropout, also whether forward and backward pass drop the same weights. The state of torch's global random
+    generators stays as it was.
     """
     try:
         error = _largest_error(backend, device, dtype, head_dim)
+        if with_dropout:
+            error = max(error, _dropout_error(device, dtype, head_dim))
     except (RuntimeError, TypeError, ValueError, ImportError) as failure:
         reason = f"{type(failure).__name__}: {str(failure).splitlines()[0] if str(failure) else 'no reason given'}"
     else:
@@ -157,8 +164,9 @@ def passes_self_check(backend: AttentionBackend, device: torch.device, dtype: to
             return True
         reason = f"relative error {error:.2g} against float32"
     warnings.warn(
-        f"{backend} attention of torch {torch.__version__} fails its check on {device} for {dtype} "
-        f"and head dimension {head_dim} ({reason}). Attention uses the backend 'groups' instead: correct, but slower.",
+        f"{backend} attention of torch {torch.__version__} fails its check on {device} for {dtype}, head dimension "
+        f"{head_dim}{' and dropout' if with_dropout else ''} ({reason}). Attention uses the backend 'groups' instead: "
+        "correct, but slower.",
         stacklevel=2,
     )
     return False
@@ -183,6 +191,31 @@ def _largest_error(backend: AttentionBackend, device: torch.device, dtype: torch
                 error = float((ours.float() - reference).norm() / reference.norm())
                 worst = max(worst, math.inf if math.isnan(error) else error)
     return worst
+
+
+def _dropout_error(device: torch.device, dtype: torch.dtype, head_dim: int) -> float:
+    """How far the masks of forward and backward pass are apart, for ``nested`` with dropout; 0 for equal masks.
+
+    The output P V is linear in the values V, and their gradient for an output gradient G is P^T G. So the scalar
+    products <P V, G> and <V, P^T G> are equal if both passes use the same P. Here G = P V.
+    """
+    layout = JaggedLayout.from_lengths(SELF_CHECK_LENGTHS, device)
+    devices = [device] if device.type == "cuda" else []
+    with (
+        torch.inference_mode(False),
+        torch.enable_grad(),
+        torch.autocast(device.type, enabled=False),
+        torch.random.fork_rng(devices),
+    ):
+        torch.manual_seed(0)
+        generator = torch.Generator().manual_seed(0)
+        query, key, value = torch.randn(3, sum(SELF_CHECK_LENGTHS), 2, head_dim, generator=generator).to(device, dtype)
+        value.requires_grad_()
+        out = nested(query, key, value, layout, scaling=head_dim**-0.5, dropout=0.5)
+        (gradient,) = torch.autograd.grad(out, value, out.detach())
+        forward, backward = out.detach().float().square().sum(), (value.detach().float() * gradient.float()).sum()
+        error = float((forward - backward).abs() / forward)
+    return math.inf if math.isnan(error) else error
 
 
 def _with_gradients(drawn: Float[Tensor, "4 tokens heads head_dim"], attend: Callable[..., Tensor]) -> list[Tensor]:
