@@ -20,7 +20,7 @@ from nearfar.config.study.values import Table, fill_placeholders
 _TEXTS = ("title", "source", "notes", "caption")
 _KEYS = (
     *_TEXTS,
-    *("columns", "aggregate", "replicates", "best", "compare", "compare_with"),
+    *("columns", "titles", "aggregate", "replicates", "best", "compare", "compare_with", "compare_columns"),
     *VERBS,
     *("axes", "rows", "plot"),
 )
@@ -91,21 +91,30 @@ def parse_study(
     for row in rows:
         if sum(other.id == row.id for other in rows) > 1:
             raise table.error(f"[[rows]]: the id {row.id!r} occurs twice.")
+    titles, compared = table.table("titles"), table.texts("compare_columns", None)
+    for key, some in (("titles", titles), ("compare_columns", compared or ())):
+        for column in some:
+            if column not in names.columns:
+                raise table.error(f"{key}: {unknown_name_message(column, columns, what='column')}")
+    pairs = _pairs(table, [row.id for row in rows], names)
+    content = {key: value for key, value in content.items() if key not in ("compare", "compare_with")}
     return Study(
         file=source,
         **texts,
         scale=scale,
         scales=scales,
         columns=columns,
+        titles={key: str(value) for key, value in titles.items()},
+        compare_columns=compared,
         aggregate=table.choice("aggregate", ("all", "mean", "wmean"), "all"),
         replicates=replicates,
         best=_best(table, len(replicates)),
-        compare=_pairs(table, [row.id for row in rows], names),
+        compare=pairs,
         settings={verb: table.table(verb) for verb in VERBS if verb in content},
         axes=axes,
         rows=rows,
-        plots=read_plots(table, axes),
-        content=content,
+        plots=read_plots(table, axes, {row.id: None for row in rows} | dict.fromkeys(names.rows)),
+        content={**content, "compare": [list(pair) for pair in pairs]},
     )
 
 
@@ -130,11 +139,11 @@ def _pairs(table: Table, rows: list[str], names: NamesOfBase) -> tuple[tuple[str
         if name not in known:
             raise table.error(f"{key}: {unknown_name_message(name, rows, what='row')}")
 
-    reference = table.text("compare_with")
-    if reference is not None:
-        check(reference, "compare_with")
-        return tuple((row, reference) for row in rows if row != reference and reference in rows)
     pairs = []
+    given = table.content.get("compare_with")
+    for reference in (table.text("compare_with"),) if isinstance(given, str) else table.texts("compare_with"):
+        check(reference, "compare_with")
+        pairs += [(row, reference) for row in rows if row != reference and reference in rows]
     for pair in table.list("compare"):
         if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(one, str) for one in pair)):
             raise table.error('compare: must be a list of pairs of row ids, as in [["scl", "sbert"]].')

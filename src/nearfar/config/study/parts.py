@@ -1,7 +1,7 @@
 """Reads the parts of a study file: axes, replicates, rows, paper numbers, plots."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args
 
@@ -13,7 +13,7 @@ from nearfar.config.values import format_value
 ID = re.compile(r"[a-z0-9][a-z0-9.+-]*")
 AVERAGE = "average"
 """The label of the mean over the labels of an axis."""
-_AXIS_KEYS = ("name", "setting", "settings", "values", "labels", "as", "average")
+_AXIS_KEYS = ("name", "setting", "settings", "values", "labels", "as", "average", "compare_with")
 _ROW_KEYS = ("id", "name", "steps", "model", *VERBS, "axes", "replicates", "needs", "paper", "note")
 
 
@@ -49,8 +49,8 @@ def _tables(value: Any) -> list[Mapping[str, Any]]:
 
 def _first_values(axis: Mapping[str, Any]) -> Any:
     values = axis.get("values")
-    if "settings" in axis and isinstance(values, list) and values:
-        return values[0]
+    if "settings" in axis and isinstance(values, list):
+        return [one[0] for one in values if isinstance(one, list) and one]
     return values
 
 
@@ -77,28 +77,38 @@ def read_axis(content: Mapping[str, Any], source: str, number: int) -> Axis:
         raise table.error('needs setting = "train.seed", or settings = [...] for several that change together.')
     values = table.list("values", required=True)
     if "setting" in content:
-        settings, lists = (table.text("setting"),), [values]
+        settings, entries = (table.text("setting"),), [[value] for value in values]
     else:
-        settings, lists = table.texts("settings"), values
-        if len(lists) != len(settings) or not all(isinstance(one, list) for one in lists):
-            raise table.error(f"values: must be {len(settings)} lists, one for each of its settings.")
-    if not settings or not lists or not lists[0]:
+        settings, entries = table.texts("settings"), values
+        if not all(isinstance(one, list) and len(one) == len(settings) for one in values):
+            raise table.error(
+                f"values: must be a list of lists, each with {len(settings)} values: one for each of its settings."
+            )
+    if not settings or not entries:
         raise table.error("values: is empty; give at least one value.")
-    if len({len(one) for one in lists}) > 1:
-        raise table.error("values: its lists must have the same length.")
-    labels = tuple(label_of(value) for value in table.list("labels", lists[0]))
-    if len(labels) != len(lists[0]):
-        raise table.error(f"labels: there are {len(labels)} labels for {len(lists[0])} values.")
+    labels = tuple(label_of(value) for value in table.list("labels", [entry[0] for entry in entries]))
+    if len(labels) != len(entries):
+        raise table.error(f"labels: there are {len(labels)} labels for {len(entries)} values.")
     if len(set(labels)) < len(labels):
         raise table.error(f"labels: {', '.join(labels)}: one occurs twice.")
     return Axis(
         name,
         tuple(settings),
-        tuple(zip(*lists, strict=True)),
+        tuple(map(tuple, entries)),
         labels,
         table.choice("as", get_args(AxisUse), "rows"),
         _average(table, labels),
+        _baseline(table, labels),
     )
+
+
+def _baseline(table: Table, labels: Sequence[str]) -> str | None:
+    if "compare_with" not in table.content:
+        return None
+    label = label_of(table.content["compare_with"])
+    if label not in labels:
+        raise table.error(f"compare_with: {unknown_name_message(label, labels, what='label')}")
+    return label
 
 
 def _average(table: Table, labels: Sequence[str]) -> tuple[str, ...]:
@@ -188,8 +198,6 @@ def _steps(table: Table, study: Table) -> tuple[Step, ...]:
             raise table.error(f"steps: {unknown_name_message(verbs[0], VERBS, what='step')}")
         settings = Table(entry, f"{table.where}: steps").table(verb)
         steps.append(Step(verb, Table(entry, f"{table.where}: steps").text("name", verb), settings))
-    if not steps:
-        raise table.error(f"steps: is empty; name at least one of {', '.join(VERBS)}.")
     for step in steps:
         if step.name != step.verb and (step.name in VERBS or sum(one.name == step.name for one in steps) > 1):
             raise table.error(f"steps: the name {step.name!r} occurs twice or is a verb.")
@@ -238,18 +246,20 @@ def _number(table: Table, column: str, value: Any) -> tuple[float, float | None]
     return float(parts[0]), float(parts[1]) if len(parts) == 2 else None
 
 
-def read_plots(table: Table, axes: Sequence[Axis]) -> tuple[Plot, ...]:
+def read_plots(table: Table, axes: Sequence[Axis], rows: Collection[str]) -> tuple[Plot, ...]:
     """The plots of a study: the table ``[plot]``, or several under ``[[plot]]``."""
     value = table.content.get("plot", [])
     plots = []
     for content in [value] if isinstance(value, Mapping) else table.tables("plot"):
         plot = Table(content, f"{table.where}: plot")
-        plot.check_keys(("kind", "x", "y", "value"))
+        plot.check_keys(("kind", "x", "y", "value", "row", "title"))
         kind = plot.choice("kind", get_args(PlotKind), required=True)
         x, y = plot.text("x"), plot.text("y")
         known = [axis.name for axis in axes]
         for key, name in (("x", x), ("y", y)):
             if name is not None and kind in ("heat map", "lines") and name not in {*known, "row"}:
                 raise plot.error(f"{key}: {unknown_name_message(name, [*known, 'row'], what='axis')}")
-        plots.append(Plot(kind, x, y, plot.text("value")))
+        if (row := plot.text("row")) is not None and row not in rows:
+            raise plot.error(f"row: {unknown_name_message(row, rows, what='row')}")
+        plots.append(Plot(kind, x, y, plot.text("value"), row, plot.text("title")))
     return tuple(plots)

@@ -1,6 +1,6 @@
 """The cells of a study: each row at each combination of labels, for each replicate, with the settings of its steps."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
@@ -22,6 +22,8 @@ _KINDS: Mapping[Verb, type[Settings]] = {
     "geometry": GeometryConfig,
     "speed": SpeedConfig,
 }
+SEEDED = ("flow:",)
+"""Models that are fitted with a seed."""
 OUTPUT = "cell"
 """Stands for the output, which the job decides."""
 _DECIDED = ("output", "overwrite", "name", "page")
@@ -55,8 +57,9 @@ class PlannedCell:
 def plan_cells(study: Study) -> list[PlannedCell]:
     """All cells, by row, then by the labels of its axes in the order of the file, then by replicate.
 
-    Later settings have precedence: those of the file, of the row, of the entry in ``steps``, of the axes, of the
-    replicate.
+    Later settings have precedence: those of the file, of the row, of the axes, of the replicate, of the entry in
+    ``steps``. A dotted setting of a step that a row does not have is ignored for this row. ``seed`` is the seed of each
+    step that trains, and of the others if the row's model is fitted with a seed.
 
     Raises:
         NearfarError: settings that a step does not have, or that are invalid; a row without a model; too many cells.
@@ -64,7 +67,7 @@ def plan_cells(study: Study) -> list[PlannedCell]:
     count = sum(len(row.replicates) * _combinations(study, row) for row in study.rows)
     if count > MAX_CELLS:
         raise NearfarError(f"{study.file}: has {count:,} cells; a study has at most {MAX_CELLS:,}.")
-    return [cell for row in study.rows for cell in _cells(study, row)]
+    return [cell for row in study.rows if row.steps for cell in _cells(study, row)]
 
 
 def _combinations(study: Study, row: Row) -> int:
@@ -95,26 +98,27 @@ def _where(study: Study, row: Row, coordinates: Mapping[str, str]) -> str:
 
 
 def _plan_steps(study: Study, row: Row, changes: list[Mapping[str, Any]], where: str) -> tuple[PlannedStep, ...]:
-    values = [
-        {**study.settings.get(step.verb, {}), **row.settings.get(step.verb, {}), **step.settings} for step in row.steps
-    ]
-    unused = set(row.settings) - {step.verb for step in row.steps}
+    values = [{**study.settings.get(step.verb, {}), **row.settings.get(step.verb, {})} for step in row.steps]
+    unused = set(row.settings) - {step.verb for step in row.steps} if row.steps else set()
     if unused:
         raise NearfarError(f"{where}: has settings of {', '.join(sorted(unused))}, which is none of its steps.")
-    model = row.model
+    known = dict.fromkeys([*VERBS, *(step.name for other in study.rows for step in other.steps)])
+    model, seed = row.model, None
     for setting, value in (item for change in changes for item in change.items()):
         if setting == "model":
             model = value
         elif setting == "seed":
-            for one in values:
-                one["seed"] = value
+            seed = value
         else:
-            _apply(row, values, setting, value, where)
+            _apply(values, setting, value, row=row, known=known, where=where)
     if model is not None and not isinstance(model, str):
         raise NearfarError(f"{where}: model = {format_value(model)}: must be a text.")
     planned = []
     makes_model = False
     for step, one in zip(row.steps, values, strict=True):
+        if seed is not None and (step.verb in MODEL_VERBS or str(model).startswith(SEEDED)):
+            one["seed"] = seed
+        one.update(step.settings)
         own = one.pop("model", None)
         first = None if makes_model else (model or own)
         planned.append(_plan_step(step, one, first, later=makes_model, where=where))
@@ -122,17 +126,16 @@ def _plan_steps(study: Study, row: Row, changes: list[Mapping[str, Any]], where:
     return tuple(planned)
 
 
-def _apply(row: Row, values: list[dict[str, Any]], setting: str, value: Any, where: str) -> None:
+def _apply(
+    values: list[dict[str, Any]], setting: str, value: Any, *, row: Row, known: Collection[str], where: str
+) -> None:
     """Set a dotted setting in the steps that it names, by verb or by name."""
     name, dot, key = setting.partition(".")
     places = [place for place, step in enumerate(row.steps) if name in (step.name, step.verb)]
-    if not dot or not key or (not places and name not in VERBS):
-        known = ["seed", "model", *(f"{step.name}." for step in row.steps)]
-        raise NearfarError(f"{where}: {unknown_name_message(setting, known, what='setting')}")
-    if not places:
+    if not dot or not key or name not in known:
         raise NearfarError(
-            f"{where}: has no step {name}, so {setting} cannot be set. Give the row axes = [...] or "
-            "replicates = {...} without it."
+            f"{where}: {format_value(setting)} is no setting. Write seed, model, or STEP.SETTING with a step of "
+            f"{', '.join(known)}."
         )
     for place in places:
         values[place][key] = value

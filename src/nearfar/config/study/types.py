@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from nearfar.config.bounds import File, Length, Prompt, Rows, Runs, Seed
+from nearfar.config.bounds import Count, File, Length, Prompt, Rows, Runs, Seed
 from nearfar.config.values import Settings
 
 Verb: TypeAlias = Literal["train", "finetune", "evaluate", "geometry", "speed"]
@@ -13,7 +13,7 @@ VERBS: tuple[Verb, ...] = ("train", "finetune", "evaluate", "geometry", "speed")
 MODEL_VERBS: tuple[Verb, ...] = ("train", "finetune")
 """The steps that make a model."""
 AxisUse: TypeAlias = Literal["rows", "columns", "x"]
-PlotKind: TypeAlias = Literal["heat map", "lines", "spectrum", "layers"]
+PlotKind: TypeAlias = Literal["heat map", "lines", "spectrum", "layers", "curves"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,6 +26,8 @@ class SpeedConfig(Settings):
     """Use only the first LIMIT distinct texts."""
     repeats: Runs = 3
     """Number of timed passes over the texts, after one that is not timed; the median counts."""
+    batch_size: Count | None = None
+    """Number of texts to encode at a time; by default all, in batches of similar length."""
     pooling: str | None = None
     """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
     prompt: Prompt | None = None
@@ -52,6 +54,8 @@ class Axis:
     """Whether each label is a line of the table, a column, or a point on the x axis of a plot."""
     average: tuple[str, ...] = ()
     """Labels whose mean is shown as one more entry, ``average``; empty for none."""
+    baseline: str | None = None
+    """The label that all others are compared with, within each row."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +86,7 @@ class Row:
     id: str
     name: str
     steps: tuple[Step, ...]
+    """Empty for a line with the paper's numbers only."""
     model: str | None
     """Model of the first step; None for the one in its settings."""
     settings: Mapping[str, Mapping[str, Any]]
@@ -112,6 +117,8 @@ class Plot:
     x: str | None = None
     y: str | None = None
     value: str | None = None
+    row: str | None = None
+    title: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,18 +135,22 @@ class Study:
     scales: tuple[str, ...] = ()
     """The names of the file's scales."""
     columns: tuple[str, ...]
+    titles: Mapping[str, str] = field(default_factory=dict)
+    """Column -> its heading, where that is another text."""
     aggregate: Literal["all", "mean", "wmean"] = "all"
     replicates: tuple[Mapping[str, Any], ...] = ({},)
     best: Best | None = None
     compare: tuple[tuple[str, str], ...] = ()
     """Pairs of row ids: first minus second is tested."""
+    compare_columns: tuple[str, ...] | None = None
+    """The columns that are tested; None for all."""
     settings: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """Verb -> settings of all its steps."""
     axes: tuple[Axis, ...] = ()
     rows: tuple[Row, ...]
     plots: tuple[Plot, ...] = ()
     content: Mapping[str, Any]
-    """The content of the file after the scale's changes, without ``scales``."""
+    """The content of the file after the scale's changes, without ``scales``; ``compare`` holds all pairs."""
 
     def row(self, name: str) -> Row:
         """The row with this id."""
