@@ -8,10 +8,11 @@ from scipy import stats
 from sklearn.metrics import f1_score
 
 from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
+from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.results import Estimate
 from nearfar.evaluation.transfer import AVERAGES, evaluate_transfer
 from tests import reference_senteval as reference
-from tests.transfer_tasks import evaluate, pairs, sort_as_senteval, task, vectors
+from tests.transfer_tasks import EXACT_SETTINGS, evaluate, pairs, sort_as_senteval, task, vectors
 
 
 def test_train_and_test_of_pairs_with_f1():
@@ -58,7 +59,7 @@ def test_the_average_of_the_seven():
     seven = AVERAGES["SimCSE's seven"]
     assert set(seven) <= set(suite_tasks("transfer")) <= set(PROBE_TASKS)
     tasks = {name: task(60, 40, 50, seed=k + 1) for k, name in enumerate(seven)}
-    result = evaluate_transfer(vectors, tasks, protocol="exact", resamples=400)
+    result = evaluate_transfer(vectors, tasks, probe=Probe(protocol="exact"), resamples=400)
     average = result.averages["SimCSE's seven"]
     each = [result.tasks[name].accuracy for name in seven]
     assert average.tasks == list(seven)
@@ -66,7 +67,7 @@ def test_the_average_of_the_seven():
     width = np.sqrt(np.sum([(one.high - one.low) ** 2 for one in each])) / 7
     assert average.accuracy.high - average.accuracy.low == pytest.approx(width, rel=0.25)
     del tasks["mr"]
-    assert evaluate_transfer(vectors, tasks, protocol="exact", resamples=0).averages == {}
+    assert evaluate_transfer(vectors, tasks, probe=Probe(protocol="exact"), resamples=0).averages == {}
 
 
 def test_without_resamples_there_are_no_intervals():
@@ -89,7 +90,7 @@ def test_an_undefined_task_leaves_the_average_undefined():
         found[texts.index(text)] = np.nan
         return found
 
-    result = evaluate_transfer(encode, tasks, protocol="exact", resamples=20)
+    result = evaluate_transfer(encode, tasks, probe=Probe(protocol="exact"), resamples=20)
     accuracy = result.averages["SimCSE's seven"].accuracy
     assert accuracy.score is None
     assert accuracy.reason.startswith("undefined on trec: ")
@@ -101,7 +102,7 @@ def test_a_constant_encoder_has_the_majority(protocol):
         return np.ones((len(texts), 4))
 
     one = task(90)
-    found = evaluate(one, constant, protocol=protocol)
+    found = evaluate(one, constant, probe=Probe(protocol=protocol, folds=3))
     share = np.bincount(found.gold).max() / 90
     assert found.accuracy.score == pytest.approx(100 * share, abs=0.01)
     assert len(set(found.predicted)) == 1
@@ -119,6 +120,6 @@ def test_f1_without_the_second_label():
         return np.zeros((len(texts), 2))
 
     one.splits["train"].targets[:] = [0] * 50 + [1] * 10
-    found = evaluate(one, constant, protocol="exact")
+    found = evaluate(one, constant, **EXACT_SETTINGS)
     assert found.accuracy.score == 100
     assert found.f1.reason == "no row has the second label, and none is predicted to have it"

@@ -98,6 +98,8 @@ PageTexts = Annotated[int, Bounds(2, 50_000)]
 Hidden = Annotated[int, Bounds(0, 2**16)]
 """Number of hidden units; 0 for no hidden layer."""
 Folds = Annotated[int, Bounds(2, 10**4)]
+Tenacity = Annotated[int, Bounds(0, 10**6)]
+"""Number of checks without improvement that early stopping tolerates."""
 Beams = Annotated[int, Bounds(1, 100)]
 ProcessCount = Annotated[int, Bounds(1, 128)]
 Resamples = Annotated[int, Bounds(1, 10**6)]

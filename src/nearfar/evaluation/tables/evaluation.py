@@ -143,9 +143,8 @@ def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
         [f"average of {name}", "", "accuracy", format_estimate(average.accuracy), ""]
         for name, average in transfer.averages.items()
     ]
-    hidden = f", {transfer.nhid} hidden units" if transfer.nhid else ""
     finetuned = transfer.protocol == "finetune"
-    head = [] if finetuned else [f"Probes with protocol {transfer.protocol}{hidden}."]
+    head = [] if finetuned else [f"Probes with protocol {transfer.describe_probe()}."]
     if result.resamples:
         head.append(f"Intervals: 95%, from {result.resamples} bootstrap resamples of the tested rows.")
     title = f"{result.model}: {'fine-tuned' if finetuned else 'transfer tasks'}, x 100 [95% interval]"
