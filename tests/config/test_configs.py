@@ -204,7 +204,7 @@ def test_fine_tuning_defaults_equal_those_of_gunel() -> None:
     config = FinetuneConfig(output="x")
     assert values(config, "scl_weight", "temperature", "dropout") == (0.9, 0.3, None)
     assert values(config, "batch_size", "learning_rate", "weight_decay") == (16, 1e-5, 0.0)
-    assert values(config, "validation_rows", "task", "keep") == (500, "sst2", "best")
+    assert values(config, "validation_rows", "splits", "task", "keep") == (None, "auto", "sst2", "best")
 
 
 @pytest.mark.parametrize(

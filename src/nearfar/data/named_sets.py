@@ -164,6 +164,7 @@ CATALOG: dict[str, NamedSet] = {
     "sst5": NamedSet(folder="senteval/SST5", splits=("train",), advice=_NO_LABELLED),
     "mrpc": NamedSet(folder="senteval/MRPC", splits=("train",), advice=_NO_PAIRS, sentences=_PAIR),
     "cola": _glue("CoLA", "cola", "text", hub_columns={"sentence": "text"}),
+    "mrpc-glue": _glue("MRPC", "mrpc", *_PAIR),  # mrpc has the official split
     "rte": _glue("RTE", "rte", *_PAIR),
     "qnli": _glue("QNLI", "qnli", "question", "sentence"),
     "sst2-glue": replace(  # trains on phrases; sst2 has SentEval's sentences
@@ -215,7 +216,10 @@ _MATCHED = "GLUE's matched validation set, as the labels of its test sets are no
 FINETUNING_TASKS: dict[str, FinetuningTask] = {
     "sst2": FinetuningTask("sst2-glue", "sst2-glue:dev", _TEXT, _SENTIMENT),
     "cola": FinetuningTask("cola", "cola:dev", _TEXT, ("unacceptable", "acceptable"), "matthews"),
-    "mrpc": FinetuningTask("mrpc", "mrpc:test", _PAIR, ("different", "paraphrase"), "accuracy_f1", note=_MRPC),
+    "mrpc": FinetuningTask(
+        "mrpc", "mrpc:test", _PAIR, ("different", "paraphrase"), "accuracy_f1", note=_MRPC, glue=False
+    ),
+    "mrpc-glue": FinetuningTask("mrpc-glue", "mrpc-glue:dev", _PAIR, ("different", "paraphrase"), "accuracy_f1"),
     "rte": FinetuningTask("rte", "rte:dev", _PAIR, _ENTAILMENT),
     "qnli": FinetuningTask("qnli", "qnli:dev", ("question", "sentence"), _ENTAILMENT),
     "mnli": FinetuningTask(
@@ -230,9 +234,10 @@ FINETUNING_TASKS: dict[str, FinetuningTask] = {
         note="the official test set",
         validation="stsb:dev",
         label_column="score",
+        glue=False,
     ),
-    "amazon2": FinetuningTask("amazon5", "amazon5:test", _TEXT, _SENTIMENT, label_aliases=_STARS, note=""),
-    "yelp2": FinetuningTask("yelp5", None, _TEXT, _SENTIMENT, label_aliases=_STARS, note=""),
+    "amazon2": FinetuningTask("amazon5", "amazon5:test", _TEXT, _SENTIMENT, label_aliases=_STARS, note="", glue=False),
+    "yelp2": FinetuningTask("yelp5", None, _TEXT, _SENTIMENT, label_aliases=_STARS, note="", glue=False),
 }
 
 
