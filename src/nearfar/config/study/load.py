@@ -68,6 +68,7 @@ def parse_study(
     Raises:
         NearfarError: as :func:`load_study`.
     """
+    raw = content
     content = {
         key: fill_placeholders(value, placeholders, where=source) if key in _WITH_SETTINGS else value
         for key, value in content.items()
@@ -97,7 +98,8 @@ def parse_study(
             if column not in names.columns:
                 raise table.error(f"{key}: {unknown_name_message(column, columns, what='column')}")
     pairs = _pairs(table, [row.id for row in rows], names)
-    content = {key: value for key, value in content.items() if key not in ("compare", "compare_with")}
+    kept = {key: value for key, value in raw.items() if key not in ("compare", "compare_with")}
+    used = {name: _name_of(value) for name, value in placeholders.items() if f"{{{name}}}" in str(raw)}
     return Study(
         file=source,
         **texts,
@@ -114,8 +116,13 @@ def parse_study(
         axes=axes,
         rows=rows,
         plots=read_plots(table, axes, {row.id: None for row in rows} | dict.fromkeys(names.rows)),
-        content={**content, "compare": [list(pair) for pair in pairs]},
+        content={**kept, "compare": [list(pair) for pair in pairs], **({"placeholders": used} if used else {})},
     )
+
+
+def _name_of(value: str) -> str:
+    """The name of a folder, without its place on this machine; other values as they are."""
+    return Path(value).name if Path(value).is_absolute() else value
 
 
 def _best(table: Table, replicates: int) -> Best | None:

@@ -150,7 +150,8 @@ class Study:
     rows: tuple[Row, ...]
     plots: tuple[Plot, ...] = ()
     content: Mapping[str, Any]
-    """The content of the file after the scale's changes, without ``scales``; ``compare`` holds all pairs."""
+    """The content of the file after the scale's changes, without ``scales``; ``compare`` holds all pairs. Placeholders
+    are not filled; their values are in ``placeholders``, folders by their names."""
 
     def row(self, name: str) -> Row:
         """The row with this id."""
