@@ -1,10 +1,10 @@
 """Reference implementation of SentEval's transfer protocol (Conneau & Kiela 2018), with plain loops over folds.
 
-It is slow and short: torch's layers, losses, gradients and optimisers; scikit-learn's folds; loops for everything else.
+It is slow and short: torch's layers, losses, gradients and optimisers; scikit-learn's folds; loops for all the rest.
 Tasks are arrays of features and labels. Accuracies are x 100.
 
 ``params`` is SentEval's dictionary ``classifier``: ``nhid``, ``optim`` (adam, or rmsprop with torch's defaults),
-``batch_size``, ``tenacity``, ``epoch_size``, ``max_epoch``; here also ``lr``, ``penalties``, ``seed`` and ``fold_seed``.
+``batch_size``, ``tenacity``, ``epoch_size``, ``max_epoch``. Here also ``lr``, ``penalties``, ``seed``, ``fold_seed``.
 """
 
 import copy

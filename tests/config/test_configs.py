@@ -278,9 +278,13 @@ def test_every_setting_has_bounds_and_refuses_other_types(config_class: type[Set
         flagged = re.escape(flag(name))
         if known.scalar in (int, float):
             assert known.bounds is not None, name
-            for value in (True, False, "3", float("nan"), float("inf"), 10**30, -(10**30), [3]):
+            listed = [3] if not known.is_sequence else ["3"]
+            for value in (True, False, "3", float("nan"), float("inf"), 10**30, -(10**30), listed):
                 with pytest.raises(NearfarError, match=rf"^{flagged} .*: must be .*\.$"):
                     make(config_class, **{name: value})
+                if known.is_sequence and value != listed:
+                    with pytest.raises(NearfarError, match=rf"^{flagged} .*: must be .*\.$"):
+                        make(config_class, **{name: [value]})
         elif known.scalar is bool:
             for value in (0, 1, "yes", None):
                 with pytest.raises(NearfarError, match=f"^{flagged} .*: must be true or false"):

@@ -5,6 +5,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
+from nearfar.evaluation.probe_settings import L2, PRESETS, Probe, check_probe, preset_probe
 from nearfar.evaluation.probes import (
     C_KFOLD,
     C_SPLIT,
@@ -13,7 +14,6 @@ from nearfar.evaluation.probes import (
     kfold,
     split,
 )
-from nearfar.evaluation.probe_settings import L2, PRESETS, Probe, check_probe, preset_probe
 from nearfar.types import NearfarError
 from tests import reference_senteval as reference
 

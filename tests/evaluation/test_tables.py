@@ -182,7 +182,7 @@ def test_transfer_tasks_in_markdown_and_on_screen(probed):
     assert "| cr | 50 | accuracy | undefined |  |" in lines
     assert "| learned | 40 | Pearson | 60.00 [58.8, 62.0] | Spearman 55.00 [53.8, 57.0] |" in lines
     assert "| average of two |  | accuracy | 81.00 [79.8, 83.0] |  |" in lines
-    assert "Probes with protocol exact." in lines
+    assert "Probes with protocol exact, 0 hidden units, 10 folds." in lines
     assert "cr: NaN." in lines
     similarity, transfer = evaluation_tables(probed)
     assert "80.00 [78.8, 82.0]" in render(transfer)

@@ -7,6 +7,7 @@ from nearfar.config.bounds import (
     BelowOne,
     Count,
     Epochs,
+    Epsilon,
     File,
     Fraction,
     HoldOut,
@@ -59,6 +60,8 @@ class RunConfig(Settings):
     """AdamW's weight decay, on matrices (not on biases and LayerNorm)."""
     beta2: BelowOne = 0.999
     """AdamW's second beta; the first is 0.9."""
+    adam_epsilon: Epsilon = 1e-8
+    """AdamW's epsilon, added to the root of the second moment: 1e-8 in PyTorch, 1e-6 in early transformers."""
     warmup: Fraction = 0.1
     """Share of the steps in which the learning rate rises."""
     schedule: Literal["linear", "constant"] = "linear"

@@ -1,8 +1,8 @@
 """The settings of a probe, and the presets of published results.
 
 ============  =====================================================================================================
-``senteval``  the settings of SentEval's published results, and of SimCSE's: logistic regression, 10 folds, Adam, batches
-              of 64, tenacity 5, a check every 4 epochs
+``senteval``  those of SentEval's published results and SimCSE's: logistic regression, 10 folds, Adam, batches of 64,
+              tenacity 5, a check every 4 epochs
 ``liao``      those in the code of Liao 2021, SentEval's fast settings: 5 folds, RMSprop, batches of 128, tenacity 3, a
               check every 2 epochs. SimCSE's authors use them during training
 ``kim``       those of Kim et al. 2021 (Table 9): ``senteval`` with 50 hidden units

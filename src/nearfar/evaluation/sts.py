@@ -45,8 +45,10 @@ SEMEVAL = ("sts12", "sts13", "sts14", "sts15", "sts16")
 AVERAGES = {
     "seven tasks, SICK-R test": (*SEMEVAL, "stsb", "sickr"),
     "seven tasks, SICK-R full": (*SEMEVAL, "stsb", "sickr-full"),
+    "STS12 to STS16": SEMEVAL,
 }
-"""The two averages that circulate: SimCSE's, with SICK-R's 4,927 test pairs, and MTEB's, with all 9,927."""
+"""The averages that circulate: SimCSE's, with SICK-R's 4,927 test pairs; MTEB's, with all 9,927; and that of Liao 2021
+(table 2), whose aggregate is ``wmean``."""
 
 Subsets: TypeAlias = Mapping[str, Sequence[ScoredPair]]
 Draws: TypeAlias = dict[str, dict[Aggregate, Floats]]
