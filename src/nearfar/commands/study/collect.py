@@ -1,17 +1,22 @@
 """The results of a study's cells, read from the folders of their jobs."""
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from nearfar.commands.study.expand import Cell
-from nearfar.commands.study.work import NUMBERS, RESULT, RUN, training_curves
+from nearfar.commands.study.work import NUMBERS, RESULT, RUN
 from nearfar.disk import read_json
-from nearfar.evaluation.results import EvaluationResult, GeometryResult
-from nearfar.evaluation.results.files import load_any
+from nearfar.evaluation.results import EvaluationResult, GeometryResult, load_result
 from nearfar.evaluation.study_table import FinishedCell
 from nearfar.jobs import Job, JobStore
 from nearfar.types import NearfarError
 
+MEASURES = ("uniformity", "alignment")
+"""Measures of the training texts, or of the dev pairs, that are recorded at each evaluation during training."""
+FIELDS = ("validation", "seconds")
+"""Numbers that are fields of a cell."""
 AGAIN = "Remove its folder; the job is then run again."
 
 
@@ -27,7 +32,12 @@ def collect(cells: Sequence[Cell], store: JobStore) -> list[FinishedCell]:
 
 def _collect_cell(cell: Cell, store: JobStore, read: dict[str, Any]) -> FinishedCell:
     missing = _missing(cell, store)
-    place = {"row": cell.row_id, "coordinates": cell.coordinates, "replicate": cell.replicate, "key": cell.key}
+    place: dict[str, Any] = {
+        "row": cell.row_id,
+        "coordinates": cell.coordinates,
+        "replicate": cell.replicate,
+        "key": cell.key,
+    }
     if missing is not None:
         return FinishedCell(**place, missing=missing)
     results = [one for job in cell.jobs for one in _results(job, store, read)]
@@ -39,13 +49,12 @@ def _collect_cell(cell: Cell, store: JobStore, read: dict[str, Any]) -> Finished
         trained = _numbers(cell.last_training, store)
         curves = training_curves(folder / RUN)
         seconds = trained.get("seconds")
-        if not any(isinstance(one, Mapping) and one.items() >= trained.items() for one in results):
-            results.append({name: value for name, value in trained.items() if name not in ("validation", "seconds")})
+        if cell.last_training not in cell.jobs:
+            results.append({name: value for name, value in trained.items() if name not in FIELDS})
     else:
-        seconds = sum(known) if (known := [one for job in cell.jobs if (one := store.seconds(job)) is not None]) else None
-    return FinishedCell(
-        **place, results=results, validation=trained.get("validation"), seconds=seconds, curves=curves
-    )
+        timed = [one for job in cell.jobs if (one := store.seconds(job)) is not None]
+        seconds = sum(timed) if timed else None
+    return FinishedCell(**place, results=results, validation=trained.get("validation"), seconds=seconds, curves=curves)
 
 
 def _missing(cell: Cell, store: JobStore) -> str | None:
@@ -74,15 +83,17 @@ def failure(job: Job, store: JobStore) -> str | None:
 
 def _results(job: Job, store: JobStore, read: dict[str, Any]) -> list[Any]:
     if job.key not in read:
-        folder, found = store.folder(job), []
+        folder = store.folder(job)
+        found: list[Any] = []
         if (folder / RESULT).is_file():
-            result = load_any(folder / RESULT)
+            result = load_result(folder / RESULT)
             if not isinstance(result, EvaluationResult | GeometryResult):
                 raise NearfarError(f"{folder / RESULT}: is no result of an evaluation. {AGAIN}")
             found.append(result)
-        elif (folder / NUMBERS).is_file():
-            found.append(_numbers(job, store))
-        else:
+        if (folder / NUMBERS).is_file():
+            numbers = {name: value for name, value in _numbers(job, store).items() if name not in FIELDS}
+            found.append(numbers)
+        if not found:
             raise NearfarError(f"{folder}: has no results. {AGAIN}")
         read[job.key] = found
     return list(read[job.key])
@@ -93,3 +104,18 @@ def _numbers(job: Job, store: JobStore) -> Mapping[str, Any]:
     if not isinstance(found, dict):
         raise NearfarError(f"{store.folder(job) / NUMBERS}: is damaged. {AGAIN}")
     return found
+
+
+def training_curves(run: Path) -> dict[str, list[tuple[float, float]]]:
+    """Measure -> ``(step, value)`` of each evaluation during training."""
+    curves: dict[str, list[tuple[float, float]]] = {}
+    file = run / "metrics.jsonl"
+    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
+        point = json.loads(line)
+        if "best" in point:
+            score = point.get(point.get("metric") or "spearman")
+            measured = {name: point[name] for name in MEASURES if name in point} | {"validation": score}
+            for name, value in measured.items():
+                if isinstance(value, int | float):
+                    curves.setdefault(name, []).append((point["step"], 100 * value if name == "validation" else value))
+    return curves

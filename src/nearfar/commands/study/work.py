@@ -24,8 +24,6 @@ from nearfar.registry import METHODS
 from nearfar.types import NearfarError
 
 NUMBERS, RESULT, RUN = "numbers.json", "result.json", "run"
-MEASURES = ("uniformity", "alignment")
-"""Measures of the training texts, or of the dev pairs, that are recorded at each evaluation during training."""
 _Settings = dict[str, Any]
 _Inputs = dict[str, Path]
 
@@ -176,21 +174,6 @@ def _training_numbers(run: Path) -> dict[str, float]:
         "updates_per_second": info["step"] / info["seconds"] if info.get("seconds") and info.get("step") else None,
     }
     return {name: value for name, value in numbers.items() if value is not None}
-
-
-def training_curves(run: Path) -> dict[str, list[tuple[float, float]]]:
-    """Measure -> ``(step, value)`` of each evaluation during training."""
-    curves: dict[str, list[tuple[float, float]]] = {}
-    file = run / "metrics.jsonl"
-    for line in file.read_text(encoding="utf-8").splitlines() if file.is_file() else ():
-        point = json.loads(line)
-        if "best" in point:
-            score = point.get(point.get("metric") or "spearman")
-            measured = {name: point[name] for name in MEASURES if name in point} | {"validation": score}
-            for name, value in measured.items():
-                if isinstance(value, int | float):
-                    curves.setdefault(name, []).append((point["step"], 100 * value if name == "validation" else value))
-    return curves
 
 
 def _write_numbers(folder: Path, numbers: Mapping[str, float]) -> None:

@@ -116,6 +116,7 @@ def parse_study(
         axes=axes,
         rows=rows,
         plots=read_plots(table, axes, {row.id: None for row in rows} | dict.fromkeys(names.rows)),
+        base=dict(base or {}),
         content={**kept, "compare": [list(pair) for pair in pairs], **({"placeholders": used} if used else {})},
     )
 

@@ -149,6 +149,8 @@ class Study:
     axes: tuple[Axis, ...] = ()
     rows: tuple[Row, ...]
     plots: tuple[Plot, ...] = ()
+    base: Mapping[str, Any] = field(default_factory=dict)
+    """The content of the file before the scale's changes."""
     content: Mapping[str, Any]
     """The content of the file after the scale's changes, without ``scales``; ``compare`` holds all pairs. Placeholders
     are not filled; their values are in ``placeholders``, folders by their names."""
