@@ -195,9 +195,25 @@ def test_defaults_equal_those_of_gunel_and_the_review() -> None:
 def test_as_coded_differs_from_the_paper_only_in_the_documented_settings() -> None:
     paper, code = (loaded(ROOT / "configs" / f"kim-sg-opt{name}.toml") for name in ("", "-as-coded"))
     differ = {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)}
-    assert differ == {"view_pooling", "guide_dropout", "weight_decay"}
+    assert differ == {"view_pooling", "guide_dropout", "weight_decay", "adam_epsilon"}
+    paper, code = (loaded(ROOT / "configs" / f"liao-scl{name}.toml") for name in ("", "-as-coded"))
+    differ = {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)}
+    assert differ == {"order", "schedule", "max_grad_norm", "adam_epsilon"}
     paper, code = (loaded(ROOT / "configs" / f"simcse-unsup{name}.toml") for name in ("", "-as-coded"))
     assert {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)} == {"evaluate_every"}
+
+
+@pytest.mark.parametrize("file", [file for file in RUNS if re.match("liao|kim|simcse", file.stem)], ids=lambda f: f.stem)
+def test_the_weights_that_are_tested_are_those_of_the_paper(file: Path) -> None:
+    """Liao tests the last weights, once; Kim et al. and Gao et al. keep the best step on STS-B dev."""
+    config = loaded(file)
+    assert config.evaluate_on == "stsb:dev"
+    if file.stem.startswith("liao"):
+        assert config.keep == "last"
+        assert config.evaluate_every > 549_367 // 64 + 1  # SNLI's labelled rows in batches of 64
+    else:
+        assert (config.keep, config.patience) == ("best", 10 if file.stem.startswith("kim") else None)
+        assert config.evaluate_every == {"kim": 50}.get(file.stem[:3], 125 if "as-coded" in file.stem else 250)
 
 
 def test_fine_tuning_defaults_equal_those_of_gunel() -> None:
