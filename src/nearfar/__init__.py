@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nearfar.commands.mine.command import mine
     from nearfar.commands.predict import predict
     from nearfar.commands.report.command import report
+    from nearfar.commands.reproduce.command import reproduce
     from nearfar.commands.search.command import search
     from nearfar.commands.study.command import study
     from nearfar.commands.train.command import train
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         PredictConfig,
         RegressionConfig,
         ReportConfig,
+        ReproduceConfig,
         SbertConfig,
         SclConfig,
         SearchConfig,
@@ -87,6 +89,7 @@ _MODULES = {
     "predict": "commands.predict",
     "register_method": "registry",
     "report": "commands.report.command",
+    "reproduce": "commands.reproduce.command",
     "search": "commands.search.command",
     "study": "commands.study.command",
     "train": "commands.train.command",
@@ -118,6 +121,7 @@ __all__ = [
     "PredictConfig",
     "RegressionConfig",
     "ReportConfig",
+    "ReproduceConfig",
     "SbertConfig",
     "SclConfig",
     "SearchConfig",
@@ -145,6 +149,7 @@ __all__ = [
     "predict",
     "register_method",
     "report",
+    "reproduce",
     "search",
     "study",
     "train",

@@ -60,5 +60,8 @@ def _list(config: ReproduceConfig, console: "Console") -> None:
     lines = [f"  {'name':<{width}}  {'cells':<15}  {'time here':>9}", f"  {'':<{width}}  paper/here/tiny"]
     for paper, tables in papers.items():
         lines += ["", PAPERS[paper], *describe(tables, width=width)]
-    lines += ["", "time here: about, for the scale here with one worker. nearfar reproduce NAME --dry-run lists the cells."]
+    lines += [
+        "",
+        "time here: about, for the scale here with one worker. nearfar reproduce NAME --dry-run lists the cells.",
+    ]
     console.print("\n".join(lines), markup=False, highlight=False)

@@ -91,9 +91,7 @@ def plan(names: str | Sequence[str], config: ReproduceConfig) -> "dict[str, DryR
 
     chosen = _check(names, config)
     with _inputs_for_plan(config) as inputs:
-        return {
-            name: dry_run(load_table(name, config, inputs=inputs), study_config(name, config)) for name in chosen
-        }
+        return {name: dry_run(load_table(name, config, inputs=inputs), study_config(name, config)) for name in chosen}
 
 
 def load_table(name: str, config: ReproduceConfig, *, inputs: Path) -> Study:

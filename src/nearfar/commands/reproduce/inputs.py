@@ -44,7 +44,9 @@ def write_inputs(folder: Path) -> Path:
         words = _write_encoder(part / ENCODER, texts)
         draw = Random(0)
         vectors = (" ".join(f"{draw.gauss(0, 1):.4f}" for _ in range(VECTOR_SIZE)) for _ in words)
-        write_text(part / "glove.txt", "".join(f"{word} {vector}\n" for word, vector in zip(words, vectors, strict=True)))
+        write_text(
+            part / "glove.txt", "".join(f"{word} {vector}\n" for word, vector in zip(words, vectors, strict=True))
+        )
         pairs = (f"{pair.score:.3f}\t{pair.first}\t{pair.second}\n" for pair in world.sts_dev[:PAIRS])
         write_text(part / "pairs.tsv", "score\tsentence1\tsentence2\n" + "".join(pairs))
         write_text(part / "sentences.txt", "".join(f"{text}\n" for text in world.text[:SENTENCES]))
