@@ -13,9 +13,8 @@ from nearfar.data.named_sets import FINETUNING_TASKS
 from tests.finetune_study_helpers import Runs, write
 
 ROOT = Path(__file__).parents[2]
-FINETUNES = [
-    file for file in sorted((ROOT / "configs").glob("*.toml")) if issubclass(load_toml(file)[0], FinetuneConfig)
-]
+CONFIGS = [file for file in sorted((ROOT / "configs").glob("*.toml")) if not file.stem.startswith("back-translate")]
+FINETUNES = [file for file in CONFIGS if issubclass(load_toml(file)[0], FinetuneConfig)]
 
 
 def finetuned(file: Path) -> FinetuneStudyConfig:
