@@ -63,6 +63,8 @@ def _write_encoder(folder: Path, texts: list[str]) -> list[str]:
     import transformers
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
+    from nearfar.encoder.pretrained import quiet
+
     split = pre_tokenizers.Whitespace()
     words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text.lower())})
     vocabulary = {word: index for index, word in enumerate((*_SPECIAL, *words))}
@@ -98,5 +100,6 @@ def _write_encoder(folder: Path, texts: list[str]) -> list[str]:
         for parameter in model.parameters():
             if parameter.ndim > 1:
                 parameter.mul_(SPREAD)
-    model.save_pretrained(folder)
+    with quiet():
+        model.save_pretrained(folder)
     return words
