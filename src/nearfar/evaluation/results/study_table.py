@@ -31,7 +31,8 @@ class StudyCell(Record):
     key: str = ""
     """The key of its last job; cells of a group with the same key are the same run."""
     chosen: bool = True
-    """False for a replicate that is left out of means and tests, where the study keeps the best by validation."""
+    """False for a run that is left out of means and tests: it is not among the best by validation that the study keeps,
+    or another replicate is the same run."""
     reasons: dict[str, str] = field(default_factory=dict, metadata=OMITTED)
     """Column -> why its value is undefined."""
 
@@ -174,6 +175,8 @@ class StudyTable(Result):
     study: dict[str, Any]
     """The study file, after the overlay of the scale."""
     scale: str | None = None
+    changes: list[str] = field(default_factory=list)
+    """Settings of the scale that differ from the study file itself, in words."""
     command: str | None = None
     """The command that runs the study again."""
     resamples: int

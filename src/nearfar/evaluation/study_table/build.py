@@ -22,6 +22,7 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.statistics import CONFIDENCE, percentile_interval
 from nearfar.evaluation.study_table.cells import FinishedCell
+from nearfar.evaluation.study_table.changes import changes
 from nearfar.evaluation.study_table.comparisons import compare_groups, data_of_comparisons, pairs_of_groups
 from nearfar.evaluation.study_table.plan import Plan, check_validation, read_plan
 from nearfar.evaluation.study_table.resampling import Resampler
@@ -35,6 +36,7 @@ def build_table(
     cells: Sequence[FinishedCell],
     *,
     scale: str | None = None,
+    base: Mapping[str, Any] | None = None,
     command: str | None = None,
     resamples: int = 10_000,
     seed: int = 0,
@@ -51,6 +53,7 @@ def build_table(
         study: the study file, after the overlay of its scale.
         cells: all runs of the study in its order; those without results have ``missing``.
         scale: the name of the scale.
+        base: the study file before the overlay; the table says in words what the scale changes.
         command: the command that runs the study again.
         resamples: bootstrap resamples of intervals and tests.
         seed: seed of the bootstrap.
@@ -80,6 +83,7 @@ def build_table(
         columns=list(plan.columns),
         study=_plain(study),
         scale=scale,
+        changes=[] if base is None else changes(base, study),
         command=command,
         resamples=resamples,
         seed=seed,

@@ -127,7 +127,7 @@ def _why_not_paired(pair: GroupPair, column: str) -> str | None:
     data = [run.columns[column].data for run in runs]
     if not pair.first.kept or not pair.second.kept or not all(data):
         return "no test over pairs: the scores of single pairs are not stored"
-    shapes = {tuple(sorted(part.group for part in parts or ())) for parts in data}
+    shapes = {frozenset(part.group for part in parts or ()) for parts in data}
     return None if len(shapes) == 1 else "no test over pairs: the runs were tested on different data"
 
 

@@ -16,10 +16,12 @@ class Placed(Protocol):
     """A run or a group of a study."""
 
     @property
-    def row(self) -> str: ...
+    def row(self) -> str:
+        """The id of the row."""
 
     @property
-    def coordinates(self) -> Mapping[str, str]: ...
+    def coordinates(self) -> Mapping[str, str]:
+        """Axis -> label."""
 
 
 @dataclass(frozen=True)
@@ -74,15 +76,23 @@ class Plan:
         return [entry for number, entry in enumerate(entries) if entry not in entries[:number]]
 
     def paper(self, row: str, coordinates: Mapping[str, str], column: str) -> tuple[float, float | None] | None:
-        """The paper's number and its standard deviation, where the file has them."""
+        """The paper's number and its standard deviation, where the file has them.
+
+        An entry without the label of an axis is for all of its labels; an entry with more labels is preferred.
+        """
+        found = None
         for entry in self.rows[row].paper if row in self.rows else ():
-            axes = {name for name in entry if name in self.axes}
-            if axes == set(coordinates) and all(same_label(entry[name], coordinates[name]) for name in axes):
-                found = entry.get(column)
-                if found is not None:
-                    numbers = found if isinstance(found, Sequence) else [found]
-                    return float(numbers[0]), float(numbers[1]) if len(numbers) > 1 else None
-        return None
+            axes = [name for name in self.axes if name in entry]
+            if column not in entry or not all(same_label(entry[name], coordinates.get(name)) for name in axes):
+                continue
+            if any(label == AVERAGE and name not in axes for name, label in coordinates.items()):
+                continue  # a number for all labels of an axis is not their average
+            if found is None or len(axes) > found[0]:
+                found = len(axes), entry[column]
+        if found is None or found[1] is None:
+            return None
+        numbers = found[1] if isinstance(found[1], Sequence) else [found[1]]
+        return float(numbers[0]), float(numbers[1]) if len(numbers) > 1 else None
 
 
 def read_plan(study: Mapping[str, Any], cells: Sequence[Placed]) -> Plan:
