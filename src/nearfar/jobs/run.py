@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 from types import FrameType
 from typing import NoReturn
 
-from nearfar.disk import disk_errors, flush
+from nearfar.disk import disk_errors, flush_entries
 from nearfar.jobs.engine import Engine, Outcome, Task
 from nearfar.jobs.events import JobEvent, JobFailure, JobsFailedError
 from nearfar.jobs.graph import shard_of, unfinished
@@ -74,7 +74,7 @@ def run_jobs(
             finally:
                 opened.close()
                 with suppress(OSError):
-                    flush(store.root)
+                    flush_entries(store.root)
     if loop.failures:
         raise JobsFailedError(loop.failures, loop.skipped)
 
@@ -169,8 +169,11 @@ class _Loop:
         if outcome.kind in ("finished", "found"):
             self._end(job, outcome.kind, seconds=outcome.seconds)
             for key in self._dependents[job.key]:
-                self._missing[key].remove(job.key)
-                if not self._missing[key]:
+                missing = self._missing.get(key)
+                if missing is None:  # skipped, because another input failed
+                    continue
+                missing.remove(job.key)
+                if not missing:
                     heappush(self._ready, self._rank[key])
         elif outcome.kind == "busy":
             self._busy[job.key] = time.monotonic() + BUSY_SECONDS
