@@ -39,6 +39,7 @@ def raises(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> N
     (folder / "begun.txt").write_text("begun", encoding="utf-8")
     if not Path(settings.get("mended", "/none/")).exists():
         raise ValueError(f"{settings['name']} is\nno good")
+    (folder / "result.txt").write_text("mended", encoding="utf-8")
 
 
 def exits(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> None:
@@ -107,7 +108,7 @@ def contents(root: Path) -> dict[str, bytes]:
     return {
         str(file.relative_to(root)): file.read_bytes()
         for file in sorted(root.rglob("*"))
-        if file.is_file() and file.name not in ("timing.json", "log.txt")
+        if file.is_file() and file.name not in ("attempt.json", "log.txt")
     }
 
 

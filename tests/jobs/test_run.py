@@ -106,7 +106,8 @@ def test_a_failure_skips_what_needs_it_and_nothing_else(tmp_path: Path) -> None:
     assert "ValueError: bad is\nno good" in (store.part(bad) / "error.txt").read_text(encoding="utf-8")
     mended.write_text("", encoding="utf-8")
     run_jobs([child], store, engine="inline")
-    assert sorted(path.name for path in store.folder(bad).iterdir()) == ["begun.txt", "job.json", "timing.json"]
+    names = sorted(path.name for path in store.folder(bad).iterdir())
+    assert names == ["attempt.json", "begun.txt", "job.json", "result.txt"]  # no error.txt
 
 
 @pytest.mark.parametrize(

@@ -25,9 +25,10 @@ def test_a_finished_job_is_a_folder_with_its_description(tmp_path: Path) -> None
         "key": second.key,
         "function": "tests.jobs.functions:combine",
         "settings": {"name": "second"},
-        "local": {"pause": 0},
         "inputs": {"first": first.key},
     }
+    attempt = json.loads((store.folder(second) / "attempt.json").read_text(encoding="utf-8"))
+    assert attempt == {"seconds": store.seconds(second), "local": {"pause": 0}}
     assert (store.folder(second) / "result.txt").read_text(encoding="utf-8") == "second(first=first())"
     assert store.seconds(second) is not None
 
@@ -56,11 +57,11 @@ def test_a_damaged_folder_is_named(case: str, tmp_path: Path) -> None:
     assert f"Delete the folder {store.folder(first)}; the job is then run again." in str(caught.value)
 
 
-def test_a_damaged_timing_is_named(tmp_path: Path) -> None:
+def test_a_damaged_attempt_is_named(tmp_path: Path) -> None:
     store, first = JobStore(tmp_path), job("first")
     run_jobs([first], store, engine="inline")
-    (store.folder(first) / "timing.json").write_text("{}", encoding="utf-8")
-    with pytest.raises(NearfarError, match=r"timing\.json: has no seconds"):
+    (store.folder(first) / "attempt.json").write_text("{}", encoding="utf-8")
+    with pytest.raises(NearfarError, match=r"attempt\.json: has no seconds"):
         store.seconds(first)
 
 

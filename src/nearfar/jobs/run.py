@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from heapq import heappop, heappush
-from types import FrameType
-from typing import NoReturn
 
 from nearfar.disk import disk_errors, flush_entries
 from nearfar.jobs.engine import Engine, Outcome, Task
@@ -220,15 +218,11 @@ class _Loop:
 
 @contextmanager
 def _stopped_by_sigterm() -> Iterator[None]:
-    """Raise SystemExit at SIGTERM inside the block, so that workers are stopped; only if nothing else handles it."""
-
-    def stop(number: int, _: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
+    """Treat SIGTERM as Ctrl-C inside the block, so that workers are stopped; only if nothing else handles it."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         yield
     finally:
