@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from nearfar.commands.encode.progress import progress_bar
-from nearfar.commands.get_data.convert import ConvertedFile, convert
+from nearfar.commands.get_data.convert import ConvertedFile, convert, plan
 from nearfar.commands.get_data.download import DownloadError, download
 from nearfar.commands.get_data.listing import SetStatus, status_of
 from nearfar.commands.get_data.recipes import RECIPES, recipes_for
@@ -42,8 +42,8 @@ class GetDataResult:
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """One sentence for each file whose number of rows is not the published one."""
-        return tuple(file.warning for file in self.converted if file.warning)
+        """Sentences about numbers of rows that are not the published ones, and about text that is not the official."""
+        return tuple(warning for file in self.converted for warning in file.warnings)
 
 
 @path_errors()
@@ -113,14 +113,15 @@ class _Worker:
         self._record = Record(folder)
         self.converted: list[ConvertedFile] = []
         self.existing: list[str] = []
+        self._errors: list[str] = []
 
     def convert_source(self, source: str, sets: Sequence[str]) -> None:
         """Convert the files of ``sets``, or all, that a download has."""
         files = list_files(source)
         wanted = {file for name in sets for file in files_of(name)} or {recipe.target for recipe in RECIPES}
-        available = {recipe.target for recipe in recipes_for(wanted) if recipe.find(files)}
+        available = plan(files, wanted).keys()
         for name in sets:
-            if not available & set(files_of(name)):
+            if available.isdisjoint(files_of(name)):
                 raise NearfarError(f"{source}: has no file of {name}. It is made from {_inputs_of(files_of(name))}.")
         if not available:
             raise NearfarError(
@@ -129,6 +130,11 @@ class _Worker:
                 "lists the sets."
             )
         self._convert(files, self._missing(available), source=str(source), licence=None)
+        if len(self._errors) == 1:
+            raise NearfarError(self._errors[0])
+        if self._errors:
+            reasons = "\n  ".join(self._errors)
+            raise NearfarError(f"{len(self._errors)} files could not be made; the others are complete.\n  {reasons}")
 
     def fetch(self, sets: Sequence[str]) -> None:
         """Download what the files of ``sets`` need, and convert it."""
@@ -136,7 +142,6 @@ class _Worker:
             if not any(sources_of(file) for file in files_of(name)):
                 raise NearfarError(f"{name}: cannot be downloaded. {how_to_get(name)}")
         missing = self._missing({file for name in sets for file in files_of(name) if sources_of(file)})
-        errors: list[str] = []
         for name, source in SOURCES.items():
             targets = {file for file in missing if source.makes(file)}
             if not targets:
@@ -144,12 +149,12 @@ class _Worker:
             try:
                 files = self._download(name, source)
             except DownloadError as error:
-                errors.append(str(error))
+                self._errors.append(str(error))
                 continue
             address = ", ".join(one.address for one in source.downloads)
             missing -= self._convert(files, targets, source=address, licence=source.licence)
         if missing:
-            raise NearfarError(_failure(sets, missing, errors))
+            raise NearfarError(_failure(sets, missing, self._errors))
 
     def _missing(self, files: Iterable[str]) -> set[str]:
         wanted = set(files)
@@ -172,7 +177,12 @@ class _Worker:
 
     def _convert(self, files: Sequence[SourceFile], targets: set[str], *, source: str, licence: str | None) -> set[str]:
         made = set()
-        for converted in convert(files, targets, self._folder):
+        for recipe, inputs in plan(files, targets).values():
+            try:
+                converted = convert(recipe, inputs, self._folder)
+            except NearfarError as error:
+                self._errors.append(str(error))
+                continue
             self._record.add_file(converted, source=source, licence=licence)
             self.converted.append(converted)
             made.add(converted.file)

@@ -1,7 +1,7 @@
 """Convert the files of a download into files of the local data folder, and check their numbers of rows."""
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +13,8 @@ from nearfar.data.sources import normalize_whitespace
 from nearfar.disk import disk_errors, flush
 from nearfar.types import NearfarError
 
+_OFFICIALLY_CASED = ("sts/STS1", "sts/STSB/")
+"""The files whose official text has upper-case letters, but not SentEval's."""
 EMPTY, UNLABELLED = "with an empty text", "without a label or score"
 
 
@@ -27,6 +29,8 @@ class ConvertedFile:
     """Why rows were dropped -> how many."""
     inputs: tuple[str, ...] = ()
     """The files of the download that it was made from."""
+    lower_case: bool = False
+    """Whether no text has an upper-case letter."""
 
     @property
     def published(self) -> int | None:
@@ -34,35 +38,47 @@ class ConvertedFile:
         return PUBLISHED_ROWS.get(self.file)
 
     @property
-    def warning(self) -> str | None:
-        """One sentence if the number of rows is not the published one; dropped empty texts count as rows."""
-        if self.published is None or self.published in (self.rows, self.rows + self.dropped.get(EMPTY, 0)):
-            return None
-        return f"{self.file}: {self.rows:,} rows, but {self.published:,} are published. The source may be incomplete."
+    def warnings(self) -> tuple[str, ...]:
+        """Sentences about a number of rows that is not the published one, and about text that is not the official one.
+
+        Dropped empty texts count as rows.
+        """
+        found = []
+        if self.published not in (None, self.rows, self.rows + self.dropped.get(EMPTY, 0)):
+            found.append(
+                f"{self.file}: {self.rows:,} rows, but {self.published:,} are published. The source may be incomplete."
+            )
+        if self.lower_case and self.file.startswith(_OFFICIALLY_CASED):
+            found.append(
+                f"{self.file}: all of its text is in lower case, as SentEval's script tokenises it. For the official "
+                "text, on which most published scores are computed, convert the official package."
+            )
+        return tuple(found)
 
 
-def convert(files: Sequence[SourceFile], targets: Collection[str], output: Path) -> Iterator[ConvertedFile]:
-    """Write each of ``targets`` whose inputs are among ``files``; yields each file after it is written.
+def plan(files: Sequence[SourceFile], targets: Collection[str]) -> dict[str, tuple[Recipe, list[SourceFile]]]:
+    """Return the recipe and the inputs of each of ``targets`` that can be made from ``files``."""
+    planned: dict[str, tuple[Recipe, list[SourceFile]]] = {}
+    for recipe in recipes_for(targets):
+        inputs = None if recipe.target in planned else recipe.find(files)
+        if inputs is not None:
+            planned[recipe.target] = recipe, inputs
+    return planned
+
+
+def convert(recipe: Recipe, inputs: Sequence[SourceFile], output: Path) -> ConvertedFile:
+    """Write the recipe's file into the folder ``output``, atomically.
 
     White space is normalised, and rows with an empty text are dropped and counted.
 
     Raises:
-        NearfarError: a file of the download is damaged or not in its published format (with file and line), a file
-            without a row, or the disk cannot be written. Files that were yielded are complete.
+        NearfarError: an input is damaged or not in its published format (with file and line), there is no row, or the
+            disk cannot be written. An existing file is then unchanged.
     """
-    done: set[str] = set()
-    for recipe in recipes_for(targets):
-        inputs = None if recipe.target in done else recipe.find(files)
-        if inputs is not None:
-            done.add(recipe.target)
-            yield _write(recipe, inputs, output)
-
-
-def _write(recipe: Recipe, inputs: Sequence[SourceFile], output: Path) -> ConvertedFile:
     file = output / recipe.target
     temporary = file.with_name(file.name + ".new")
     dropped: Counter[str] = Counter()
-    rows = 0
+    rows, lower_case = 0, True
     with disk_errors(file):
         file.parent.mkdir(parents=True, exist_ok=True)
         try:
@@ -77,6 +93,7 @@ def _write(recipe: Recipe, inputs: Sequence[SourceFile], output: Path) -> Conver
                         dropped[EMPTY] += 1
                     else:
                         rows += 1
+                        lower_case = lower_case and (text := "".join(values[1:])) == text.lower()
                         stream.write("\t".join(values) + "\n")
             shown = tuple(one.shown for one in inputs)
             if not rows:
@@ -87,4 +104,4 @@ def _write(recipe: Recipe, inputs: Sequence[SourceFile], output: Path) -> Conver
             with suppress(OSError):
                 temporary.unlink()
             raise
-    return ConvertedFile(file=recipe.target, rows=rows, dropped=dict(dropped), inputs=shown)
+    return ConvertedFile(file=recipe.target, rows=rows, dropped=dict(dropped), inputs=shown, lower_case=lower_case)

@@ -117,6 +117,7 @@ def _receive(wanted: Download, part: Path, advance: Callable[[int], None]) -> No
                     stream.write(block)
                     advance(len(block))
     except urllib.error.HTTPError as error:
+        error.close()
         if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
             _discard(part)
             _receive(wanted, part, advance)

@@ -25,7 +25,7 @@ _BINARY = {"0": "0", "1": "1"}
 
 
 def semeval(files: Sequence[SourceFile]) -> Iterator[Row]:
-    """SemEval STS: ``STS.input.NAME.txt``, two sentences per line, and ``STS.gs.NAME.txt``, a score or an empty line."""
+    """SemEval STS: ``STS.input.NAME.txt``, two sentences per line, and ``STS.gs.NAME.txt``, a score or nothing."""
     inputs, scores = files
     for (where, text), gold in _same_lines(inputs, scores):
         fields = text.split("\t")

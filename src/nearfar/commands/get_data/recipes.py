@@ -67,10 +67,13 @@ _SEMEVAL_FOLDERS = {
 """Year -> folder in the official package of SemEval's STS task."""
 
 
-def _semeval(year: int, subset: str) -> Recipe:
-    folder = f"(STS{year}-en-test|STS20{year}-en-test|STS20{year}-en-test.zip|{_SEMEVAL_FOLDERS[year]})/(.*/)?"
-    inputs = (f"{folder}(STS|STS20{year}).{kind}.{subset}.txt" for kind in ("input", "gs"))
-    return _recipe(f"sts/STS{year}/{subset}.tsv", SCORED, readers.semeval, *inputs)
+def _semeval(year: int, subset: str) -> Iterable[Recipe]:
+    # The official text is preferred: SentEval's script tokenises it, and if it runs twice, its folder has both.
+    official = f"{_SEMEVAL_FOLDERS[year]}/"
+    senteval = f"(STS{year}-en-test|STS20{year}-en-test|STS20{year}-en-test.zip)/(.*/)?"
+    for folder in (official, senteval):
+        inputs = (f"{folder}(STS|STS20{year}).{kind}.{subset}.txt" for kind in ("input", "gs"))
+        yield _recipe(f"sts/STS{year}/{subset}.tsv", SCORED, readers.semeval, *inputs)
 
 
 def _spanish(part: str) -> Recipe:
@@ -88,7 +91,7 @@ def _track(languages: str, number: str) -> Recipe:
 def _sts() -> Iterable[Recipe]:
     for year in _SEMEVAL_FOLDERS:
         for subset in CATALOG[f"sts{year}"].splits:
-            yield _semeval(year, subset)
+            yield from _semeval(year, subset)
     for part in CATALOG["sts14-es"].files:
         yield _spanish(part)
     for languages, number in STS17_TRACKS.items():
@@ -115,8 +118,8 @@ def _classification() -> Iterable[Recipe]:
         binary = f"senteval/SST2/{split}.tsv"
         yield _recipe(binary, TEXT, readers.label_space_text(2), f"stsa.binary.{split}")
         phrases = "senteval/SST2/train_phrases.tsv" if split == "train" else binary
-        yield _recipe(phrases, TEXT, readers.text_tab_label, f"SST/binary/sentiment-{split}")
-        fine = f"(stsa.fine.{split}|SST/fine/sentiment-{split})"
+        yield _recipe(phrases, TEXT, readers.text_tab_label, f"SST/(binary|Binary)/sentiment-{split}")
+        fine = f"(stsa.fine.{split}|SST/(fine|Fine-Grained)/sentiment-{split})"
         yield _recipe(f"senteval/SST5/{split}.tsv", TEXT, readers.label_space_text(5), fine)
     for name, columns in (("amazon", 3), ("yelp", 2)):
         for split in ("train", "test"):

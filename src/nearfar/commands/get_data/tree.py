@@ -87,7 +87,11 @@ def _one(path: Path, name: str) -> list[SourceFile]:
         return list(_members(path, name, _zip_members))
     if lower.endswith(TAR):
         return list(_members(path, name, _tar_members))
-    return [SourceFile(name, str(path), partial(io.FileIO, path))]
+    return [SourceFile(name, str(path), partial(_open_file, path))]
+
+
+def _open_file(path: Path) -> IO[bytes]:
+    return path.open("rb")
 
 
 Members = Iterator[tuple[str, int, Callable[[], IO[bytes]]]]
