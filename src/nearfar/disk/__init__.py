@@ -5,7 +5,7 @@ from nearfar.disk.locking import LOCK, FolderBusyError, folder_lock
 from nearfar.disk.model_folder import model_of_run
 from nearfar.disk.reading import read_json, read_text
 from nearfar.disk.seen_file import SEEN_FILE, SeenHashes, read_seen, write_seen
-from nearfar.disk.writing import apply_umask, disk_errors, flush, flush_tree, write_bytes, write_text
+from nearfar.disk.writing import apply_umask, disk_errors, flush, flush_entries, flush_tree, write_bytes, write_text
 
 __all__ = [
     "LOCK",
@@ -16,6 +16,7 @@ __all__ = [
     "check_output_path",
     "disk_errors",
     "flush",
+    "flush_entries",
     "flush_tree",
     "folder_lock",
     "model_of_run",

@@ -80,6 +80,11 @@ def flush_tree(folder: Path) -> None:
         _fsync(Path(parent), is_folder=True)
 
 
+def flush_entries(folder: Path) -> None:
+    """Wait until the entries of a folder (names, renames) are on the disk, not the contents of its files."""
+    _fsync(folder, is_folder=True)
+
+
 def _fsync(path: Path, *, is_folder: bool) -> None:
     if is_folder and not _CAN_OPEN_FOLDERS:
         return

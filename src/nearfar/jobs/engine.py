@@ -15,6 +15,8 @@ class Task(NamedTuple):
     """The folder of the store."""
     job: Mapping[str, Any]
     """What :meth:`nearfar.jobs.Job.describe` returns."""
+    local: Mapping[str, Any]
+    """Settings that are not in the key."""
     folder: str
     """The working folder, which relative paths in the settings refer to."""
 
@@ -35,7 +37,7 @@ class Task(NamedTuple):
     @staticmethod
     def of(job: Job, store: JobStore, folder: str) -> "Task":
         """The task that performs a job."""
-        return Task(str(store.root), job.describe(), folder)
+        return Task(str(store.root), job.describe(), job.local, folder)
 
 
 class Outcome(NamedTuple):

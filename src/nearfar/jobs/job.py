@@ -20,7 +20,9 @@ class Job:
 
     The function gets ``settings`` and ``local`` as one dict, the finished folder of each input as a path, and the
     folder to write to. It returns nothing. After an interrupted attempt it is called again with the same folder, which
-    then holds the files of that attempt. Two jobs with the same key are equal.
+    then holds the files of that attempt. A function that handles Ctrl-C itself must end with KeyboardInterrupt.
+
+    Two jobs with the same key are equal.
 
     Raises:
         NearfarError: the function is not written as ``package.module:name``, or a setting is no JSON value.
@@ -58,13 +60,12 @@ class Job:
         return hash(self.key)
 
     def describe(self) -> dict[str, Any]:
-        """The job in JSON values, inputs by their keys: the content of its ``job.json``."""
+        """The job in JSON values, inputs by their keys, without ``local``: the content of its ``job.json``."""
         return {
             "key": self.key,
             "function": self.function,
             "settings": self.settings,
             "inputs": {name: job.key for name, job in self.inputs.items()},
-            **({"local": self.local} if self.local else {}),
         }
 
 

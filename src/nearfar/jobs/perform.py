@@ -12,14 +12,14 @@ from typing import Any
 
 from nearfar.disk import FolderBusyError, disk_errors, flush_tree, folder_lock
 from nearfar.jobs.engine import Outcome, Task
-from nearfar.jobs.store import ERROR_FILE, JOB_FILE, LOG_FILE, PART, TIMING_FILE
+from nearfar.jobs.store import ATTEMPT_FILE, ERROR_FILE, JOB_FILE, LOG_FILE, PART
 from nearfar.types import NearfarError
 
 _CAN_RENAME_LOCKED = os.name != "nt"  # Windows cannot rename a folder with an open file in it
 
 
 def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] | None = None) -> Outcome:
-    """Run a job and return how it ended; no exception of its function leaves this call.
+    """Run a job and return how it ended; of the exceptions of its function only KeyboardInterrupt leaves this call.
 
     Args:
         task: the job.
@@ -57,7 +57,7 @@ def _call(task: Task, part: Path) -> str | None:
     try:
         os.chdir(task.folder)
         function = load_function(str(task.job["function"]))
-        settings = json.loads(json.dumps({**task.job["settings"], **task.job.get("local", {})}))
+        settings = json.loads(json.dumps({**task.job["settings"], **task.local}))
         function(settings, {name: Path(task.root, key) for name, key in task.job["inputs"].items()}, part)
     except (Exception, SystemExit) as error:
         with suppress(OSError):  # of a full disk
@@ -93,7 +93,8 @@ def _complete(task: Task, part: Path, seconds: float) -> None:
             if not (part / LOG_FILE).stat().st_size:
                 (part / LOG_FILE).unlink()
         (part / JOB_FILE).write_text(text, encoding="utf-8")
-        (part / TIMING_FILE).write_text(json.dumps({"seconds": round(seconds, 3)}) + "\n", encoding="utf-8")
+        attempt = {"seconds": round(seconds, 3), **({"local": task.local} if task.local else {})}
+        (part / ATTEMPT_FILE).write_text(json.dumps(attempt, ensure_ascii=False) + "\n", encoding="utf-8")
         flush_tree(part)
 
 

@@ -16,8 +16,8 @@ from nearfar.runtime import threads as thread_settings
 
 START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from nearfar.jobs.worker import main; main({cores})"
 """The program of a worker. It finds modules where this process does."""
-GRACE_SECONDS = 10.0
-"""How long a job may clean up after SIGTERM, before SIGKILL."""
+GRACE_SECONDS = 30.0
+"""How long a job may save its work after SIGINT, before SIGKILL. A second Ctrl-C ends the wait."""
 CHECK_SECONDS = 1.0
 """How often is checked whether a worker has ended while its pipe is held open by a process that its job started."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
@@ -75,8 +75,12 @@ class _Worker:
             self._stdin.close()
 
     def interrupt(self) -> None:
-        """Ask the worker to stop its job."""
-        if not self.has_ended():
+        """Ask the worker to stop its job and to end."""
+        if self.has_ended():
+            return
+        if _HAS_GROUPS:
+            self.process.send_signal(signal.SIGINT)
+        else:  # Windows sends no signal to a single process
             self.process.terminate()
 
     def kill(self) -> int:
@@ -89,6 +93,9 @@ class _Worker:
                 self.process.kill()
         status = self.process.wait()
         self.end_input()
+        self._reader.join(CHECK_SECONDS)
+        if not self._reader.is_alive():
+            self._stdout.close()
         return status
 
 
@@ -151,17 +158,19 @@ class ProcessEngine:
         return Outcome(worker.task.key, "died", message=f"its worker {describe_exit(status)}")
 
     def close(self) -> None:
-        """Stop the workers: SIGTERM to those with a task, and SIGKILL after a grace period."""
+        """Stop the workers: SIGINT to those with a task, and SIGKILL after a grace period."""
         try:
             for worker in self._workers:
-                if worker.task is None:
-                    worker.end_input()
-                else:
+                if worker.task is not None:
                     worker.interrupt()
             deadline = time.monotonic() + GRACE_SECONDS
+            while any(worker.task is not None for worker in self._workers) and time.monotonic() < deadline:
+                self.wait(deadline - time.monotonic())
+            for worker in self._workers:
+                worker.end_input()
             for worker in self._workers:
                 with suppress(subprocess.TimeoutExpired):
-                    worker.process.wait(max(0.0, deadline - time.monotonic()))
+                    worker.process.wait(CHECK_SECONDS)
         finally:  # also after a second Ctrl-C
             for worker in self._workers:
                 worker.kill()

@@ -6,7 +6,9 @@ cluster must see the folder of the store under the same path.
 
 import os
 import secrets
+import signal
 import sys
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -150,11 +152,14 @@ def _import_ray() -> Any:
 def _initialise(ray: Any, address: str | None, cpus: int) -> None:
     quiet = {"include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
     local = {"num_cpus": cpus, "object_store_memory": OBJECT_STORE_BYTES}
+    before = signal.getsignal(signal.SIGTERM)
     try:
         ray.init(address=address or "local", **quiet, **({} if address else local))
     except (ConnectionError, ValueError, RuntimeError) as error:
         where = f"--ray-address {address}: no Ray cluster can be reached" if address else "Ray cannot be started here"
         raise NearfarError(f"{where} ({_first_line(error)}).") from error
+    if before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)  # Ray installs its own, which does not interrupt the tasks
 
 
 def _perform(line: str, token: str, environment: Mapping[str, str], search_path: Sequence[str]) -> dict[str, Any]:

@@ -7,10 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from heapq import heappop, heappush
-from types import FrameType
-from typing import NoReturn
 
-from nearfar.disk import disk_errors, flush
+from nearfar.disk import disk_errors, flush_entries
 from nearfar.jobs.engine import Engine, Outcome, Task
 from nearfar.jobs.events import JobEvent, JobFailure, JobsFailedError
 from nearfar.jobs.graph import shard_of, unfinished
@@ -74,7 +72,7 @@ def run_jobs(
             finally:
                 opened.close()
                 with suppress(OSError):
-                    flush(store.root)
+                    flush_entries(store.root)
     if loop.failures:
         raise JobsFailedError(loop.failures, loop.skipped)
 
@@ -169,8 +167,11 @@ class _Loop:
         if outcome.kind in ("finished", "found"):
             self._end(job, outcome.kind, seconds=outcome.seconds)
             for key in self._dependents[job.key]:
-                self._missing[key].remove(job.key)
-                if not self._missing[key]:
+                missing = self._missing.get(key)
+                if missing is None:  # skipped, because another input failed
+                    continue
+                missing.remove(job.key)
+                if not missing:
                     heappush(self._ready, self._rank[key])
         elif outcome.kind == "busy":
             self._busy[job.key] = time.monotonic() + BUSY_SECONDS
@@ -217,15 +218,11 @@ class _Loop:
 
 @contextmanager
 def _stopped_by_sigterm() -> Iterator[None]:
-    """Raise SystemExit at SIGTERM inside the block, so that workers are stopped; only if nothing else handles it."""
-
-    def stop(number: int, _: FrameType | None) -> NoReturn:
-        raise SystemExit(128 + number)
-
+    """Treat SIGTERM as Ctrl-C inside the block, so that workers are stopped; only if nothing else handles it."""
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
-    before = signal.signal(signal.SIGTERM, stop)
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         yield
     finally:

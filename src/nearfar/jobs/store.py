@@ -9,7 +9,7 @@ from nearfar.types import NearfarError
 
 PART = ".part"
 """The suffix of the folder of an unfinished job."""
-JOB_FILE, TIMING_FILE, LOG_FILE, ERROR_FILE = "job.json", "timing.json", "log.txt", "error.txt"
+JOB_FILE, ATTEMPT_FILE, LOG_FILE, ERROR_FILE = "job.json", "attempt.json", "log.txt", "error.txt"
 """Files that the store writes into the folder of a job; the functions of jobs must not use these names."""
 
 
@@ -63,9 +63,9 @@ class JobStore:
         """How long the attempt took that finished the job; None if it is not finished or this is not known.
 
         Raises:
-            NearfarError: ``timing.json`` is damaged.
+            NearfarError: ``attempt.json`` is damaged.
         """
-        file = self.folder(job) / TIMING_FILE
+        file = self.folder(job) / ATTEMPT_FILE
         if not file.is_file():
             return None
         found = read_json(file, otherwise="Delete it; the results are kept.")

@@ -24,9 +24,9 @@ ABANDONED = 3
 def main(cores: int) -> None:
     """Perform tasks until stdin ends; ``cores``: to how many cores to pin this process, 0 for none.
 
-    SIGTERM and SIGINT raise KeyboardInterrupt, so that the function of a job can clean up.
+    SIGTERM is treated as SIGINT, which the function of a job can handle: save its work and raise KeyboardInterrupt.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     signal.signal(signal.SIGINT, signal.default_int_handler)
     tasks_in, outcomes_out = os.dup(0), os.dup(1)  # processes that a job starts do not inherit them
     with open(os.devnull, "rb") as nothing:

@@ -1,0 +1,302 @@
+"""Converting downloads: every public format becomes files that load by name."""
+
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nearfar
+from nearfar.cli import main
+from nearfar.commands.get_data.command import GetDataResult
+from nearfar.commands.get_data.recipes import RECIPES
+from nearfar.data.classification import load_classification
+from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS
+from nearfar.data.nli import load_nli
+from nearfar.data.public_sources import sources_of
+from nearfar.data.published_rows import PUBLISHED_ROWS, files_of
+from nearfar.data.sts import load_task
+from nearfar.data.transfer import load_transfer
+from tests.commands.get_data import downloads
+from tests.data.files import error_of
+
+
+def embed(texts: list[str]) -> np.ndarray:
+    """A deterministic random vector per text."""
+    return np.stack([np.random.default_rng(zlib.crc32(text.encode())).standard_normal(8) for text in texts])
+
+
+def convert(folder: Path, files: downloads.Files, *names: str) -> GetDataResult:
+    result: GetDataResult = nearfar.get_data(names, source=downloads.write_folder(folder, files))
+    return result
+
+
+def rows(file: Path) -> list[list[str]]:
+    return [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_file_with_a_published_count_has_a_recipe_and_a_source() -> None:
+    assert {recipe.target for recipe in RECIPES} == set(PUBLISHED_ROWS)
+    assert all(sources_of(file) for file in PUBLISHED_ROWS)
+    sums = {
+        name: sum(PUBLISHED_ROWS[file] for file in files_of(name))
+        for name in ("sts12", "sts13", "sts14", "sts15", "sts16")
+    }
+    assert sums == {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186}
+    assert all(len(recipe.inputs) == len(recipe.examples) for recipe in RECIPES)
+    assert not any("\\" in name or "(" in name for recipe in RECIPES for name in recipe.examples)
+
+
+def test_the_folder_of_senteval_is_evaluated_on_by_name(data: Path, tmp_path: Path) -> None:
+    result = convert(tmp_path / "senteval", downloads.senteval())
+    names = [f"sts{year}" for year in downloads.SUBSETS]
+    assert {file.file for file in result.converted} == {
+        file for name in (*names, *"stsb sickr mr cr subj mpqa trec sst2 sst5 mrpc".split()) for file in files_of(name)
+    }
+    tasks = [*names, "stsb", "sickr", "sickr-full", "mr", "cr", "subj", "mpqa", "trec", "sst2", "sst2-phrases", "sst5"]
+    scored = nearfar.evaluate(
+        embed,
+        tasks=[*tasks, "mrpc", "sick-e", "sickr-learned", "stsb-learned"],
+        protocol="exact",
+        folds=2,
+        resamples=0,
+        progress=False,
+    )
+    assert not scored.unavailable
+    assert set(scored.tasks) | set(scored.transfer.tasks) == {*tasks, "mrpc", "sick-e", "sickr-learned", "stsb-learned"}
+    assert list(scored.tasks["sts12"].subsets) == list(downloads.SUBSETS[12])
+    assert scored.tasks["sts12"].pairs == 5 * 4
+
+
+def test_the_rows_of_senteval(data: Path, tmp_path: Path) -> None:
+    result = convert(tmp_path / "senteval", downloads.senteval())
+    assert rows(data / "senteval/MR.tsv")[:2] == [["label", "text"], ["1", "a good caf\xe9 0"]]
+    assert rows(data / "senteval/MR.tsv")[-1] == ["0", "a bad caf\xe9 29"]
+    assert rows(data / "senteval/SUBJ.tsv")[1] == ["1", "a good caf\xe9 0"]  # 1 is objective
+    assert rows(data / "senteval/TREC/test.tsv")[:2] == [
+        ["label", "text", "fine_label"],
+        ["ABBR", "What is caf\xe9 0 ?", "ABBR:abb"],
+    ]
+    assert rows(data / "senteval/SST2/train_phrases.tsv")[2] == ["1", "a film 1"]
+    assert rows(data / "senteval/SST2/train.tsv")[2] == ["1", "a whole film 1"]
+    assert rows(data / "senteval/SST2/dev.tsv")[2] == ["1", "a whole film 1"]
+    assert rows(data / "senteval/SST5/test.tsv")[5] == ["4", "a fine film 4"]
+    assert rows(data / "senteval/MRPC/train.tsv")[:2] == [
+        ["label", "sentence1", "sentence2"],
+        ["0", 'He said "yes 0', "She said no 0"],
+    ]
+    assert rows(data / "sts/STS12/MSRpar.tsv")[:3] == [
+        ["score", "sentence1", "sentence2"],
+        ["0.5", "The Dog 0 runs in the Park .", "The Cat of MSRpar 0 sleeps ."],
+        ["1.5", "The Dog 1 runs in the Park .", "The Cat of MSRpar 1 sleeps ."],
+    ]
+    assert rows(data / "sts/STSB/test.tsv")[2] == ["1.000", 'A Man 1 said "hi .', "A Person 1 spoke ."]
+    assert rows(data / "sts/SICK/test.tsv")[:2] == [
+        ["score", "sentence1", "sentence2", "label"],
+        ["1.0", "A Kid 0 plays", "The Kid 0 sits", "NEUTRAL"],
+    ]
+    of = {file.file: file for file in result.converted}
+    assert of["senteval/CR.tsv"].dropped == {"with an empty text": 2}
+    assert of["sts/STS12/MSRpar.tsv"].dropped == {"without a label or score": 2}
+    record = json.loads((data / "sources.json").read_text())["files"]["senteval/CR.tsv"]
+    assert (record["rows"], record["source"]) == (60, str(tmp_path / "senteval"))
+    assert record["inputs"][0].endswith("CR/custrev.pos")
+
+
+def test_glue_is_fine_tuned_on_by_name(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "glue"
+    folder.mkdir()
+    files = downloads.glue()
+    for name in {path.partition("/")[0] for path in files}:
+        members = {path: text for path, text in files.items() if path.startswith(f"{name}/")}
+        (folder / f"{name}.zip").write_bytes(downloads.zip_of(members))
+    nearfar.get_data(source=folder)
+    for name in ("sst2", "cola", "rte", "qnli", "mnli"):
+        task = load_classification(name, validation_rows=6)
+        assert (len(task.train.texts), len(task.validation.texts), len(task.test.texts)) == (14, 6, 20), name
+        assert task.label_names == FINETUNING_TASKS[name].label_names
+    assert rows(data / "glue/CoLA/dev.tsv")[2] == ["1", 'They "drank 1 .']
+    assert rows(data / "glue/QNLI/dev.tsv")[0] == ["label", "question", "sentence"]
+    assert rows(data / "nli/MNLI/dev_mismatched.tsv")[1] == ["It rains 0 .", "It is wet 0 .", "neutral"]
+    assert list(load_task("stsb:train+dev")) == ["train", "dev"]
+    assert not (data / "sts/STSB/test.tsv").exists()  # GLUE has no scores for it
+
+
+def test_nli_sets(data: Path, tmp_path: Path) -> None:
+    files = downloads.nli_json("snli_1.0", ("train", "dev", "test"))
+    (tmp_path / "snli_1.0.zip").write_bytes(
+        downloads.zip_of({**files, "__MACOSX/snli_1.0/._snli_1.0_train.jsonl": "x"})
+    )
+    result = nearfar.get_data(source=tmp_path / "snli_1.0.zip")
+    assert [(file.rows, file.dropped) for file in result.converted] == [(15, {"without a label or score": 5})] * 3
+    assert len(load_nli("snli:train+dev+test").rows) == 45
+    convert(tmp_path / "mnli", downloads.nli_json("multinli_1.0", ("train", "dev_matched", "dev_mismatched")), "mnli")
+    assert rows(data / "nli/MNLI/train.tsv")[:2] == [
+        ["premise", "hypothesis", "label"],
+        ["A Dog 0 ran.", "An Animal 0 ran.", "entailment"],
+    ]
+
+
+def test_snli_of_senteval(data: Path, tmp_path: Path) -> None:
+    files = {f"SNLI/{part}.train": f"{text}\n{text} two\n" for part, text in (("s1", "a dog"), ("s2", "a cat"))}
+    convert(tmp_path / "download", {**files, "SNLI/labels.train": "neutral\nentailment\n"}, "snli")
+    assert rows(data / "nli/SNLI/train.tsv")[2] == ["a dog two", "a cat two", "entailment"]
+    (tmp_path / "download/SNLI/s2.train").write_text("a cat\n")
+    message = error_of(nearfar.get_data, "snli", source=tmp_path / "download", overwrite=True)
+    assert "s2.train: has fewer lines than" in message
+
+
+@pytest.mark.parametrize(("name", "columns", "text"), [("amazon", 3, 'Great "book" 1 It'), ("yelp", 2, "It")])
+def test_reviews(data: Path, tmp_path: Path, name: str, columns: int, text: str) -> None:
+    archive = tmp_path / f"{name}_review_polarity_csv.tgz"
+    archive.write_bytes(downloads.tar_of(downloads.reviews(name, columns)))
+    nearfar.get_data(source=archive)
+    assert rows(data / f"transfer/{name}_polarity/test.tsv")[2] == ["1", f"{text} was good. Really, it was. 1"]
+    task = load_classification(f"{name}-polarity", validation_rows=4)
+    assert (task.label_names, len(task.test.texts)) == (("negative", "positive"), 20)
+
+
+def test_official_packages_of_semeval(data: Path, tmp_path: Path) -> None:
+    folders = {12: "test-gold", 13: "test-gs", 14: "sts-en-test-gs-2014", 15: "test_evaluation_task2a"}
+    for year, folder in folders.items():
+        files = downloads.sts_package(folder, downloads.SUBSETS[year])
+        (tmp_path / f"STS20{year}-en-test.zip").write_bytes(downloads.zip_of(files))
+    files = downloads.sts_package("sts2016-english-with-gs-v1.0", downloads.SUBSETS[16], prefix="STS2016")
+    (tmp_path / "STS2016-en-test.zip").write_bytes(downloads.zip_of(files))
+    files = downloads.sts_package("sts-es-test.2014", ("wikipedia", "news"))
+    (tmp_path / "STS2014-es-test.zip").write_bytes(downloads.zip_of(files))
+    tracks = ("track1.ar-ar", "track2.ar-en", "track3.es-es", "track4a.es-en", "track5.en-en", "track6.tr-en")
+    files = downloads.sts_package("x", tracks)
+    for kind, name in (("input", "eval.v1.1"), ("gs", "gs")):
+        members = {path.replace("x/", f"STS2017.{name}/"): text for path, text in files.items() if kind in path}
+        (tmp_path / f"Sts2017.{name}.zip").write_bytes(downloads.zip_of(members))
+    nearfar.get_data(source=tmp_path)
+    for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "sts14-es", "sts17"):
+        assert list(load_task(name)) == list(CATALOG[name].splits), name
+        assert all(len(pairs) == 4 for pairs in load_task(name).values())
+
+
+def test_the_official_text_is_preferred_to_senteval_s(data: Path, tmp_path: Path) -> None:
+    official = downloads.sts_package("STS/STS13-en-test/test-gs", downloads.SUBSETS[13])
+    tokenised = {name.replace("test-gs/", ""): text.lower() for name, text in official.items()}
+    result = convert(tmp_path / "both", {**tokenised, **official}, "sts13")
+    assert rows(data / "sts/STS13/FNWN.tsv")[1][1] == "The Dog 0 runs in the Park ."
+    assert not any("lower case" in warning for warning in result.warnings)
+    result = nearfar.get_data(source=downloads.write_folder(tmp_path / "one", tokenised), overwrite=True)
+    assert rows(data / "sts/STS13/FNWN.tsv")[1][1] == "the dog 0 runs in the park ."
+    assert "sts/STS13/FNWN.tsv: all of its text is in lower case" in "\n".join(result.warnings)
+
+
+def test_a_number_of_rows_that_is_not_published_is_reported(data: Path, tmp_path: Path) -> None:
+    full = {"MR/rt-polarity.pos": "good\n" * 5331, "MR/rt-polarity.neg": "bad\n" * 5331}
+    assert convert(tmp_path / "full", full).warnings == ()
+    with_empty = {"CR/custrev.pos": "good\n" * 2405, "CR/custrev.neg": "bad\n" * 1366 + "\n" * 4}
+    assert convert(tmp_path / "empty", with_empty).warnings == ()  # as many as published, with the empty ones
+    short = {"MPQA/mpqa.pos": "good\n", "MPQA/mpqa.neg": "bad\n"}
+    assert convert(tmp_path / "short", short).warnings == (
+        "senteval/MPQA.tsv: 2 rows, but 10,606 are published. The source may be incomplete.",
+    )
+
+
+def test_existing_files_are_kept_unless_overwrite(data: Path, tmp_path: Path) -> None:
+    source = downloads.write_folder(tmp_path / "raw", {"MR/rt-polarity.pos": "new\n", "MR/rt-polarity.neg": "bad\n"})
+    (data / "senteval").mkdir(parents=True)
+    (data / "senteval/MR.tsv").write_text("label\ttext\n1\told\n")
+    result = nearfar.get_data("mr", source=source)
+    assert (result.converted, result.existing) == ((), ("senteval/MR.tsv",))
+    assert (data / "senteval/MR.tsv").read_text() == "label\ttext\n1\told\n"
+    nearfar.get_data("mr", source=source, overwrite=True)
+    assert (data / "senteval/MR.tsv").read_text() == "label\ttext\n1\tnew\n0\tbad\n"
+
+
+def test_a_failed_conversion_leaves_the_old_file(data: Path, tmp_path: Path) -> None:
+    (data / "senteval/TREC").mkdir(parents=True)
+    old = data / "senteval/TREC/test.tsv"
+    old.write_text("label\ttext\tfine_label\nNUM\told\tNUM:x\n")
+    source = downloads.write_folder(tmp_path / "raw", {"TREC_10.label": "NUM:dist How far ?\nWHO:x Who ?\n"})
+    message = error_of(nearfar.get_data, "trec", source=source, overwrite=True)
+    assert (
+        message == f"{source / 'TREC_10.label'}, line 2: the label 'WHO' is not one of ABBR, DESC, ENTY, HUM, LOC, NUM."
+    )
+    assert old.read_text().endswith("NUM:x\n")
+    assert sorted(path.name for path in old.parent.iterdir()) == ["test.tsv"]
+
+
+def test_a_damaged_file_does_not_keep_others_from_being_made(data: Path, tmp_path: Path) -> None:
+    empty = {f"MRPC/msr_paraphrase_{split}.txt": "" for split in ("train", "test")}  # SentEval's script may leave these
+    message = error_of(convert, tmp_path / "raw", {**downloads.classification(), **empty})
+    assert message.startswith("2 files could not be made; the others are complete.\n")
+    assert message.count("is empty; its first line should name the columns Quality") == 2
+    assert (data / "senteval/MR.tsv").exists()
+    assert (data / "senteval/SST5/test.tsv").exists()
+    assert not (data / "senteval/MRPC/train.tsv").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("sts-dev.csv", "main\tMSRvid\t2012\t1\t5.0\tonly one\n", "line 1: 6 tab-separated fields, but at least 7"),
+        ("sts-dev.csv", "main\tMSRvid\t2012\t1\thigh\tone\ttwo\n", "line 1: 'high' is not a score from 0 to 5"),
+        ("sts-dev.csv", "main\tMSRvid\t2012\t1\t7\tone\ttwo\n", "line 1: '7' is not a score from 0 to 5"),
+        ("sts-dev.csv", b"main\tMSRvid\t2012\t1\t5\tcaf\xe9\ttwo\n", "line 1: not UTF-8 (byte 25 of the line is 0xe9)"),
+        ("sts-dev.csv", "", "sts-dev.csv: no rows for sts/STSB/dev.tsv; the download is incomplete"),
+        ("RTE/dev.tsv", "index\tsentence1\tsentence2\n", "line 1: no column 'label'"),
+        ("RTE/dev.tsv", "", "is empty; its first line should name the columns label, sentence1, sentence2"),
+        ("RTE/dev.tsv", "sentence1\tsentence2\tlabel\none\ttwo\n", "line 2: 2 tab-separated fields, too few"),
+        ("RTE/dev.tsv", "sentence1\tsentence2\tlabel\na\tb\tyes\n", "line 2: the label 'yes' is not one of entailment"),
+        ("snli_1.0_dev.jsonl", "[1]\n", "line 1: not a JSON object with the texts gold_label"),
+        ("snli_1.0_dev.jsonl", "{\n", "line 1: not a JSON object."),
+        ("snli_1.0_dev.jsonl", '{"gold_label": "neutral", "sentence1": "a"}\n', "line 1: not a JSON object with"),
+        ("yelp_review_polarity_csv/test.csv", '"1"\n', "line 1: 1 fields, but 2 are expected"),
+        ("yelp_review_polarity_csv/test.csv", '"1","open\n', "line 1: not well-formed CSV"),
+        ("yelp_review_polarity_csv/test.csv", '"3","x"\n', "line 1: the label '3' is not one of 1, 2"),
+        ("CoLA/dev.tsv", "gj04\t1\tno\n", "line 1: 3 tab-separated fields, but at least 4"),
+        ("SST/fine/sentiment-dev", "5 good\n", "line 1: the label '5' is not one of 0, 1, 2, 3, 4"),
+    ],
+)
+def test_a_damaged_download_names_file_and_line(
+    data: Path, tmp_path: Path, name: str, content: str | bytes, message: str
+) -> None:
+    assert message in error_of(convert, tmp_path / "raw", {name: content})
+
+
+def test_pairs_and_scores_must_match(data: Path, tmp_path: Path) -> None:
+    files = downloads.sts_package("test-gs", ("FNWN",))
+    short = {
+        name: text.rpartition("\n")[0].rpartition("\n")[0] + "\n" if ".gs." in name else text
+        for name, text in files.items()
+    }
+    short = {name: "1\n" if ".gs." in name else text for name, text in short.items()}
+    assert "STS.gs.FNWN.txt: has fewer lines than" in error_of(convert, tmp_path / "a", short)
+    long = {name: text + "1.0\n" if ".gs." in name else text for name, text in files.items()}
+    assert "STS.input.FNWN.txt: has fewer lines than" in error_of(convert, tmp_path / "b", long)
+    one = {name: "alone\n" if ".input." in name else "1\n" for name in files}
+    assert "line 1: two tab-separated sentences are expected" in error_of(convert, tmp_path / "c", one)
+
+
+def test_an_unrecognised_source(data: Path, tmp_path: Path) -> None:
+    message = error_of(convert, tmp_path / "raw", {"notes.txt": "x\n"})
+    assert (
+        "raw: has no file of a known data set, such as sts-dev.csv, or STS-B/dev.tsv, or rt-polarity.pos and" in message
+    )
+    message = error_of(convert, tmp_path / "raw", {"rt-polarity.pos": "x\n", "rt-polarity.neg": "y\n"}, "trec")
+    assert message.endswith("has no file of trec. It is made from train_5500.label, or TREC_10.label.")
+    assert "no such file" in error_of(nearfar.get_data, source=tmp_path / "nowhere")
+
+
+def test_the_command_line(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = downloads.write_folder(tmp_path / "raw", downloads.classification())
+    assert main(["get-data", "cr", "mr", "--source", str(source), "--output", str(tmp_path / "other")]) == 0
+    printed = capsys.readouterr().out
+    assert "senteval/CR.tsv: 60 rows; 2 rows with an empty text dropped\n" in printed
+    assert "warning: senteval/CR.tsv: 60 rows, but 3,775 are published." in printed
+    assert sorted(path.name for path in (tmp_path / "other/senteval").iterdir()) == ["CR.tsv", "MR.tsv"]
+    assert main(["get-data", "cr", "mr", "--source", str(source), "--output", str(tmp_path / "other")]) == 0
+    assert "2 files exist already; --overwrite makes them again." in capsys.readouterr().out
+
+
+def test_a_task_loads_its_converted_rows(data: Path, tmp_path: Path) -> None:
+    convert(tmp_path / "raw", downloads.classification(), "mrpc", "trec")
+    assert load_transfer("mrpc").splits["test"].texts[1] == ('He said "yes 1', "She said no 1")
+    assert load_transfer("trec").splits["train"].targets[:6] == [0, 1, 2, 3, 4, 5]
