@@ -11,6 +11,7 @@ from nearfar.disk import read_json
 from nearfar.evaluation.results import EvaluationResult, GeometryResult, load_result
 from nearfar.evaluation.study_table import FinishedCell
 from nearfar.jobs import Job, JobStore
+from nearfar.jobs.store import ERROR_FILE
 from nearfar.types import NearfarError
 
 MEASURES = ("uniformity", "alignment")
@@ -73,7 +74,7 @@ def _missing(cell: Cell, store: JobStore) -> str | None:
 
 def failure(job: Job, store: JobStore) -> str | None:
     """The message of the exception that ended a job; None if it did not fail."""
-    file = store.part(job) / "error.txt"
+    file = store.part(job) / ERROR_FILE
     if not file.is_file():
         return None
     lines = file.read_text(encoding="utf-8", errors="replace").strip().splitlines()

@@ -73,10 +73,11 @@ def study(
     cells = expand(loaded)
     chosen = [cell for cell in cells if not config.only or cell.row_id in config.only]
     runnable = [cell for cell in chosen if not cell.missing]
-    for cell in chosen:
-        if cell.missing:
-            advice = "; ".join(f"{one.spec}: {one.advice}" for one in cell.missing)
-            console.print(f"not run, data are missing: {cell.name}: {advice}", markup=False, highlight=False)
+    advice = dict.fromkeys(f"{one.spec}: {one.advice}" for cell in chosen for one in cell.missing)
+    if chosen and not runnable:
+        raise NearfarError("\n  ".join([f"{loaded.file}: data or models of every row are missing:", *advice]))
+    for line in advice:
+        console.print(f"missing, so some rows are not run: {line}", markup=False, highlight=False)
     store = JobStore(cells_folder(config))
     for job in remove_without_model(all_jobs(runnable), store):
         console.print(f"its model was discarded, so it is trained again: {job.key}", markup=False, highlight=False)

@@ -112,7 +112,7 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
     finished = {job.key for job in jobs if store.is_finished(job)}
     users = {one.key: job for job in jobs for one in job.inputs.values()}
     todo = [job for job in jobs if job.key not in finished and not _is_done_with(job, users, finished)]
-    estimates = Estimator(store).estimate(todo, known=jobs)
+    estimates = Estimator(store).estimate(todo)
     return DryRun(
         title=loaded.title,
         scale=loaded.scale,

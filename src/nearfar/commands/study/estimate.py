@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from nearfar.data.catalog import parse
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS, suite_tasks
 from nearfar.data.paths import as_path, is_file
 from nearfar.jobs import Job, JobStore
+from nearfar.jobs.store import ATTEMPT_FILE, JOB_FILE
 from nearfar.registry import METHODS
 
 SECONDS_PER_ROW = 0.004
@@ -46,14 +47,13 @@ class Estimator:
         self._exact: dict[str, list[float]] = {}
         self._models: list[int] = []
 
-    def estimate(self, todo: Sequence[Job], *, known: Iterable[Job]) -> Estimates:
+    def estimate(self, todo: Sequence[Job]) -> Estimates:
         """The time and disk of the jobs ``todo``.
 
         A job takes as long as the finished jobs of the store with the same settings but for seeds; without one, the
         time follows from the number of rows or tasks and stated rates.
         """
         self._read_store()
-        del known
         seconds, unknown, from_store, from_rates = 0.0, 0, 0, 0
         disk = 0.0
         for job in todo:
@@ -72,12 +72,12 @@ class Estimator:
         return Estimates(seconds, unknown, tuple(basis), disk)
 
     def _read_store(self) -> None:
-        for file in self._store.root.glob("*/job.json"):
+        for file in self._store.root.glob(f"*/{JOB_FILE}"):
             if file.parent.suffix:
                 continue
             with suppress(OSError, ValueError, KeyError, TypeError):
                 content = json.loads(file.read_text(encoding="utf-8"))
-                seconds = json.loads((file.parent / "timing.json").read_text(encoding="utf-8"))["seconds"]
+                seconds = json.loads((file.parent / ATTEMPT_FILE).read_text(encoding="utf-8"))["seconds"]
                 self._exact.setdefault(_signature(content["function"], content["settings"]), []).append(float(seconds))
                 model = file.parent / "run" / "model"
                 if model.is_dir():

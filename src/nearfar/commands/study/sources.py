@@ -9,6 +9,7 @@ from pathlib import Path
 
 from nearfar.baselines.named import is_baseline, parse_spec
 from nearfar.data.catalog import parse
+from nearfar.data.how_to_get import how_to_get
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS
 from nearfar.data.paths import as_path, is_file, status
 from nearfar.disk import SEEN_FILE, model_of_run
@@ -82,7 +83,10 @@ def find_model(model: str) -> Source:
         return _find_baseline(model)
     folder = as_path(model)
     if folder.is_dir():
-        return _of_model(model, model_of_run(folder))
+        files = model_of_run(folder)
+        if any((files / name).is_file() for name in ("config.json", "modules.json")):
+            return _of_model(model, files)
+        return _named(model, None, advice=f"{model}: is no model folder (it has no config.json)")
     if folder.is_absolute() or model.startswith(".") or model.count("/") > 1:
         return _named(model, None, advice=f"{model}: no such model folder")
     return _named(model, HUB, advice=f"{model} is read from the Hugging Face Hub unless it is in the local cache")
@@ -122,12 +126,7 @@ def _find_named(spec: str) -> Source:
         size = sum(file.stat().st_size for file in files)
         return Source(spec=spec, written=spec, fingerprint=_hash(*map(_digest, files)), bytes=size)
     on_hub = entry.hub is not None and ("all" in entry.hub_splits or all(one in entry.hub_splits for one in missing))
-    return _named(spec, HUB if on_hub else None, advice=_advice(spec))
-
-
-def _advice(spec: str) -> str:
-    entry = CATALOG[spec.partition(":")[0]]
-    return entry.advice or f"{spec} is read from the Hugging Face Hub: {entry.hub}"
+    return _named(spec, HUB if on_hub else None, advice=how_to_get(spec))
 
 
 def _of_path(spec: str, path: Path, rest: str) -> Source:
