@@ -31,6 +31,7 @@ COMMANDS = {
     "mine": "MineConfig",
     "predict": "PredictConfig",
     "report": "ReportConfig",
+    "reproduce": "ReproduceConfig",
     "search": "SearchConfig",
 }
 """Commands whose settings are keywords -> the class of the settings."""

@@ -5,7 +5,10 @@ from typing import NamedTuple
 import pytest
 
 from nearfar.commands.reproduce.catalog import table_file, table_names
+from nearfar.commands.evaluate.probes import configured_probe
+from nearfar.config import EvaluateConfig
 from nearfar.config.study import load_study, plan_cells
+from nearfar.evaluation.probe_settings import Probe
 from nearfar.types import NearfarError
 
 PLACEHOLDERS = {"start": "start", "tiny": "tiny", "data": "data"}
@@ -135,7 +138,7 @@ TABLES = {
 
 
 def test_every_table_is_listed_here() -> None:
-    assert list(TABLES) == table_names() or set(TABLES) == set(table_names())
+    assert set(TABLES) == set(table_names())
 
 
 @pytest.mark.parametrize("name", TABLES)
@@ -183,8 +186,15 @@ def test_the_paper_runs_with_its_own_seeds() -> None:
     assert seeds == {1, 2, 3, 4, 1234, 2345, 3456, 7890}
 
 
-def test_the_settings_of_kims_table_9_are_the_preset() -> None:
-    from nearfar.evaluation.probe_settings import PRESETS  # noqa: F401
+@pytest.mark.parametrize("scale", ["paper", "here"])
+def test_the_settings_of_kims_table_9_are_the_preset(scale: str) -> None:
+    def probe(name: str) -> Probe:
+        cells = plan_cells(load_study(table_file(name), scale, placeholders=PLACEHOLDERS))
+        config = cells[0].steps[-1].config
+        assert isinstance(config, EvaluateConfig)
+        return configured_probe(config)
+
+    assert probe("kim-table-9") == probe("kim-table-4")
 
 
 def test_an_unknown_name_is_answered_with_the_nearest() -> None:

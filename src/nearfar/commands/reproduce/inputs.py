@@ -1,10 +1,11 @@
 """The inputs of the scale ``tiny``: an encoder with random weights and small generated files."""
 
 import shutil
+import tempfile
 from pathlib import Path
 from random import Random
 
-from nearfar.disk import flush_tree, write_text
+from nearfar.disk import apply_umask, flush_tree, write_text
 from nearfar.types import NearfarError
 
 ENCODER = "encoder"
@@ -33,10 +34,9 @@ def write_inputs(folder: Path) -> Path:
         return folder
     from nearfar.data.microworld import generate
 
-    part = folder.with_name(f"{folder.name}.part")
     try:
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
         world = generate(seed=0)
         texts = [*world.text, *(text for pair in (*world.sts_dev, *world.sts_test) for text in pair[:2])]
         texts += [text for text, _ in world.labelled]
@@ -50,11 +50,22 @@ def write_inputs(folder: Path) -> Path:
         pairs = (f"{pair.score:.3f}\t{pair.first}\t{pair.second}\n" for pair in world.sts_dev[:PAIRS])
         write_text(part / "pairs.tsv", "score\tsentence1\tsentence2\n" + "".join(pairs))
         write_text(part / "sentences.txt", "".join(f"{text}\n" for text in world.text[:SENTENCES]))
+        apply_umask(part)
         flush_tree(part)
-        part.rename(folder)
+        _rename(part, folder)
     except OSError as error:
         raise NearfarError(f"{folder}: cannot be written ({error.strerror}).") from error
     return folder
+
+
+def _rename(part: Path, folder: Path) -> None:
+    """Rename ``part``, unless another process has written the same files in the meantime."""
+    try:
+        part.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+        shutil.rmtree(part)
 
 
 def _write_encoder(folder: Path, texts: list[str]) -> list[str]:
