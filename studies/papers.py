@@ -16,8 +16,11 @@ from pathlib import Path
 from common import HERE, nearfar, results_of
 
 from nearfar.commands.reproduce.catalog import PAPERS, table_names
+from nearfar.commands.reproduce.listing import list_tables
+from nearfar.config import ReproduceConfig
 from nearfar.disk import write_text
 from nearfar.evaluation.results import StudyTable
+from nearfar.evaluation.study_table import paper_page
 
 RESULTS = results_of("papers")
 ESTIMATES = RESULTS / "estimates.json"
@@ -63,9 +66,6 @@ def run(name: str, start: str, workers: int) -> None:
 
 def estimate() -> None:
     """Write the number of cells and the estimated time of each table at the scale here."""
-    from nearfar.commands.reproduce.listing import list_tables
-    from nearfar.config import ReproduceConfig
-
     tables = [one for tables in list_tables(ReproduceConfig()).values() for one in tables]
     found = {
         one.name: {"title": one.title, "cells": one.cells["here"], "seconds": one.seconds and round(one.seconds)}
@@ -86,8 +86,6 @@ def report() -> None:
 
 def page_of(paper: str) -> str:
     """The page of a paper: its tables that have results, each with its orderings, and a list of the others."""
-    from nearfar.evaluation.study_table import paper_page
-
     tables: list[StudyTable] = []
     plots: dict[str, list[str]] = {}
     missing: list[str] = []

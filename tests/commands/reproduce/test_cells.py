@@ -1,11 +1,13 @@
 """Each study at scale ``paper`` has the rows and cells of the paper's table, written down here from the papers."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 import pytest
 
-from nearfar.commands.reproduce.catalog import table_file, table_names
 from nearfar.commands.evaluate.probes import configured_probe
+from nearfar.commands.reproduce.catalog import table_file, table_names
 from nearfar.config import EvaluateConfig
 from nearfar.config.study import load_study, plan_cells
 from nearfar.evaluation.probe_settings import Probe
@@ -39,7 +41,7 @@ def of(encoder: str, *rows: str) -> tuple[str, ...]:
 class Table(NamedTuple):
     rows: tuple[str, ...]
     cells: int
-    axes: dict[str, tuple[str, ...]] = {}
+    axes: Mapping[str, tuple[str, ...]] = MappingProxyType({})
 
 
 NOT_PRINTED = ("UMCC-DLSI-run2 (rank 1)", "ECNU (rank 1)")

@@ -80,9 +80,9 @@ def _write_encoder(folder: Path, texts: list[str]) -> list[str]:
     words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text.lower())})
     vocabulary = {word: index for index, word in enumerate((*_SPECIAL, *words))}
     tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()  # type: ignore[assignment]
-    tokenizer.pre_tokenizer = split  # type: ignore[assignment]
-    tokenizer.post_processor = processors.TemplateProcessing(  # type: ignore[assignment]
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = split
+    tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
         special_tokens=[(mark, vocabulary[mark]) for mark in ("[CLS]", "[SEP]")],
