@@ -203,7 +203,9 @@ def test_as_coded_differs_from_the_paper_only_in_the_documented_settings() -> No
     assert {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)} == {"evaluate_every"}
 
 
-@pytest.mark.parametrize("file", [file for file in RUNS if re.match("liao|kim|simcse", file.stem)], ids=lambda f: f.stem)
+@pytest.mark.parametrize(
+    "file", [file for file in RUNS if re.match("liao|kim|simcse", file.stem)], ids=lambda f: f.stem
+)
 def test_the_weights_that_are_tested_are_those_of_the_paper(file: Path) -> None:
     """Liao tests the last weights, once; Kim et al. and Gao et al. keep the best step on STS-B dev."""
     config = loaded(file)

@@ -18,7 +18,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         "models",
         tuple[File, ...],
         "Model folders, run folders, groups of runs, owner/name on the Hugging Face Hub, or baselines "
-        "(glove:FILE, wk:MODEL, whitening:MODEL@TEXTS, flow:MODEL@TEXTS, use).",
+        "(bow, glove:FILE, wk:MODEL, whitening:MODEL@TEXTS, flow:MODEL@TEXTS, use).",
         default=(),
         positional_name="MODEL ...",
     )
