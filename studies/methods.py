@@ -1,4 +1,4 @@
-"""Methods for embeddings from one initial encoder, three seeds each, on the seven STS tasks; writes docs/methods-compared.md.
+"""Methods from one initial encoder, three seeds each, on the seven STS tasks; writes docs/methods-compared.md.
 
     python studies/methods.py run --raw FOLDER    does the runs missing from studies/results/methods
     python studies/methods.py unseen              scores the pairs that no method has seen, into studies/unseen
