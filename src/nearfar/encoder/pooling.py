@@ -71,6 +71,8 @@ def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch, pooling:
     ``hidden`` is the last layer only, or all layers if ``pooling.layers`` is not empty.
     """
     states = torch.stack([hidden[layer] for layer in pooling.layers]).mean(0) if pooling.layers else hidden[-1]
+    if states.device.type == "cuda" and batch.prompt_lengths is None:
+        return pool_all(states, batch, pooling.tokens)
     parts = states.split([group.num_texts * group.length for group in batch.groups])
     texts_by_group = (
         part.unflatten(0, (group.num_texts, group.length)) for part, group in zip(parts, batch.groups, strict=True)
@@ -84,6 +86,25 @@ def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch, pooling:
             for texts, prompts in zip(texts_by_group, prompts_by_group, strict=True)
         ]
     )
+
+
+def pool_all(
+    states: Float[Tensor, "tokens dim"], batch: RaggedBatch, tokens: TokenPooling
+) -> Float[Tensor, "batch dim"]:
+    """Pool all texts in a few operations, because a GPU needs as long for one text as for many; sums are in float32."""
+    texts = batch.text_of_token
+    lengths = torch.tensor(batch.lengths, device=states.device)
+    firsts = lengths.cumsum(0) - lengths
+    if tokens == "cls":
+        return states.index_select(0, firsts)
+    shape = (len(batch.lengths), states.shape[1])
+    if tokens == "max":
+        lowest = states.new_full(shape, -torch.inf)
+        return lowest.scatter_reduce(0, texts[:, None].expand_as(states), states, "amax")
+    sums = states.new_zeros(shape, dtype=torch.float32).index_add(0, texts, states.float())
+    if tokens == "mean_without_cls":
+        sums, lengths = sums - states.index_select(0, firsts).float(), lengths - 1
+    return (sums / lengths[:, None]).to(states.dtype)
 
 
 def _pool_group(texts: Float[Tensor, "texts length dim"], tokens: str) -> Float[Tensor, "texts dim"]:
@@ -108,7 +129,7 @@ def _pool_after_prompt(
         case "cls":
             first = torch.where(prompt_lengths < length, prompt_lengths, 0)
             return texts[torch.arange(len(texts), device=texts.device), first]
-        case "mean":
+        case "mean" | "mean_without_cls":  # [CLS] is one of the tokens left out
             return (texts * kept).sum(1) / kept.sum(1).clamp(min=1)
         case _:
             return texts.masked_fill(~kept, -torch.inf).amax(1)
