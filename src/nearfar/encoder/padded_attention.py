@@ -25,7 +25,7 @@ MULTIPLE = 8
 
 
 BACKENDS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-"""All of torch's attention backends but cuDNN: it prepares a plan for each new shape, and most batches have new ones."""
+"""Attention backends of torch without cuDNN, which prepares a plan for each new shape: most batches have new ones."""
 
 
 class PaddedBlock(NamedTuple):
