@@ -91,11 +91,6 @@ class RaggedBatch:
         """Groups of texts of equal length, in packed order."""
         return group_by_length(self.lengths)
 
-    @cached_property
-    def text_of_token(self) -> Int[Tensor, " tokens"]:
-        """The index of each token's text, in packed order."""
-        return torch.from_numpy(np.repeat(np.arange(len(self.lengths)), self.lengths)).to(self.ids.device)
-
     def positions(self) -> Int[Tensor, " tokens"]:
         """Each token's position in its own text, from 0."""
         lengths = np.array(self.lengths)
