@@ -127,7 +127,8 @@ def test_a_config_shows_its_batches(
     method = method_of(config)
     flags = ["--model", str(folder / "tiny"), "--data", str(folder / DATA[method]), "--batch-size", "10"]
     flags += ["--evaluate-on", str(folder / "dev.tsv"), "--verbose"]
-    flags += ["--projection", "24"] if hasattr(config, "projection") else []
+    flags += ["--projection", "24"] if getattr(config, "projection", "none") != "none" else []
+    flags += ["--views", "all"] if hasattr(config, "views") else []  # the tiny encoder has 2 layers
     expected = [*WORDS.get(method, ("anchor  ", "  positive  ", "  negative  "))]
     if getattr(config, "mlm_weight", 0):
         expected.append("and 0.1 times mlm:")

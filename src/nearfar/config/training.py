@@ -102,7 +102,8 @@ class TrainConfig(RunConfig):
     data: tuple[File, ...] = ()
     """Training rows: files, or named data sets."""
     pooling: str | None = None
-    """cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max; 'own' or none for the model's own."""
+    """cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or layer:K:max; 'own' or none
+    for the model's own."""
     query_prompt: Prompt | None = None
     """Text before each query (anchor, premise), or a prompt's name; '' for no prompt; by default the model's own."""
     document_prompt: Prompt | None = None

@@ -65,7 +65,8 @@ class EvaluateConfig(Settings):
     held_out_of: File | None = None
     """Evaluate any model on the rows that this run held out to test on."""
     pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
+    layer:K:max."""
     prompt: Prompt | None = None
     """Text before each text of all tasks but retrieval, as in "query: ", or the name of one of the model's prompts; ''
     for no prompt. By default the model's own."""
@@ -169,7 +170,8 @@ class EncodeConfig(Settings):
     normalize: bool = False
     """Scale each embedding to unit length."""
     pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
+    layer:K:max."""
     prompt: Prompt | None = None
     """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
     the model's own."""

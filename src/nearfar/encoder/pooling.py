@@ -6,7 +6,9 @@
 ``mean_without_cls``  the same without the first token (Liao 2021, section 3)
 ``max``             per-dimension maximum over all tokens of the last layer
 ``first_last``      mean over all tokens and over the first and the last transformer layer; the first is layer 1, not
-                    the embedding layer (SimCSE's code as corrected; its paper's row used the embedding layer)
+                    the embedding layer (SimCSE's code as corrected, and BERT-flow's, where it is called avg-last-2)
+``embeddings_last``  the same with the embedding layer in place of layer 1 (the row "first-last avg." of SimCSE's paper)
+``last_two``        the same with the last two layers (BERT-flow as its paper describes it)
 ``layer:K``         mean over all tokens of layer K; layer 0 is the embedding layer. ``layer:K:mean`` is the same
 ``layer:K:cls``     another pooling of layer K's tokens: ``cls``, ``max`` or ``mean_without_cls`` (Kim et al. 2021,
                     Figure 1, compares ``cls``, ``mean`` and ``max`` for every layer)
@@ -16,6 +18,7 @@ Where a model's Pooling module has ``include_prompt: false``, the tokens of the 
 out: ``mean`` and ``max`` pool the other tokens, ``cls`` takes the first of them.
 """
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -23,11 +26,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nearfar.encoder.padded_attention import padded_blocks
 from nearfar.encoder.ragged import RaggedBatch
 from nearfar.types import NearfarError
 
 TOKEN_POOLINGS = ("cls", "mean", "mean_without_cls", "max")
-POOLINGS = (*TOKEN_POOLINGS, "first_last", "layer:K", "layer:K:cls", "layer:K:max", "layer:K:mean_without_cls")
+LAYER_MEANS = ("first_last", "embeddings_last", "last_two")
+POOLINGS = (*TOKEN_POOLINGS, *LAYER_MEANS, "layer:K", "layer:K:cls", "layer:K:max", "layer:K:mean_without_cls")
 TokenPooling: TypeAlias = Literal["cls", "mean", "mean_without_cls", "max"]
 
 
@@ -48,8 +53,8 @@ def parse_pooling(name: str, *, layers: int) -> Pooling:
     match name.split(":"):
         case ["cls" | "mean" | "mean_without_cls" | "max" as tokens]:
             return Pooling(name, (), tokens)
-        case ["first_last"]:
-            return Pooling(name, (1, layers), "mean")
+        case ["first_last" | "embeddings_last" | "last_two"]:
+            return _mean_of_two(name, layers)
         case ["layer", number] if number.isdecimal():
             return _layer_pooling(name, int(number), "mean", layers)
         case ["layer", number, "cls" | "mean" | "mean_without_cls" | "max" as tokens] if number.isdecimal():
@@ -57,6 +62,20 @@ def parse_pooling(name: str, *, layers: int) -> Pooling:
     near = get_close_matches(name, POOLINGS, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise NearfarError(f"unknown pooling {name!r}; choose one of {', '.join(POOLINGS)}.{hint}")
+
+
+def mean_of_layers(chosen: Sequence[int], *, layers: int) -> str | None:
+    """The name of the mean over two layers, or None if it has no name; equal poolings have one name."""
+    return next((name for name, both in _layer_means(layers).items() if tuple(chosen) == both), None)
+
+
+def _layer_means(layers: int) -> dict[str, tuple[int, int]]:
+    return {"first_last": (1, layers), "embeddings_last": (0, layers), "last_two": (layers - 1, layers)}
+
+
+def _mean_of_two(name: str, layers: int) -> Pooling:
+    both = _layer_means(layers)[name]
+    return Pooling(mean_of_layers(both, layers=layers) or name, both, "mean")
 
 
 def _layer_pooling(name: str, layer: int, tokens: TokenPooling, layers: int) -> Pooling:
@@ -71,6 +90,8 @@ def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch, pooling:
     ``hidden`` is the last layer only, or all layers if ``pooling.layers`` is not empty.
     """
     states = torch.stack([hidden[layer] for layer in pooling.layers]).mean(0) if pooling.layers else hidden[-1]
+    if states.device.type == "cuda" and batch.prompt_lengths is None:
+        return pool_padded(states, batch, pooling.tokens)
     parts = states.split([group.num_texts * group.length for group in batch.groups])
     texts_by_group = (
         part.unflatten(0, (group.num_texts, group.length)) for part, group in zip(parts, batch.groups, strict=True)
@@ -84,6 +105,37 @@ def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch, pooling:
             for texts, prompts in zip(texts_by_group, prompts_by_group, strict=True)
         ]
     )
+
+
+def pool_padded(
+    states: Float[Tensor, "tokens dim"], batch: RaggedBatch, tokens: TokenPooling
+) -> Float[Tensor, "batch dim"]:
+    """Pool on a few padded blocks, because a GPU needs about as long for the texts of one length as for many.
+
+    The order of summation does not change from call to call, which ``index_add`` on a GPU does not promise.
+    """
+    blocks = padded_blocks(tuple(batch.groups), None, states.device, states.dtype)
+    lengths = torch.tensor(batch.lengths, device=states.device)[:, None]
+    sizes = [block.num_texts for block in blocks]
+    padding = -torch.inf if tokens == "max" else 0.0
+    pooled = []
+    parts = states.split([block.num_tokens for block in blocks])
+    for block, part, length in zip(blocks, parts, lengths.split(sizes), strict=True):
+        rows = part
+        if block.slots is not None:
+            empty = part.new_full((block.num_texts * block.length, part.shape[1]), padding)
+            rows = empty.index_copy(0, block.slots, part)
+        texts = rows.unflatten(0, (block.num_texts, block.length))
+        match tokens:
+            case "cls":
+                pooled.append(texts[:, 0])
+            case "mean":
+                pooled.append((texts.sum(1, dtype=torch.float32) / length).to(texts.dtype))
+            case "mean_without_cls":
+                pooled.append((texts[:, 1:].sum(1, dtype=torch.float32) / (length - 1)).to(texts.dtype))
+            case _:
+                pooled.append(texts.amax(1))
+    return torch.cat(pooled)
 
 
 def _pool_group(texts: Float[Tensor, "texts length dim"], tokens: str) -> Float[Tensor, "texts dim"]:
@@ -108,7 +160,7 @@ def _pool_after_prompt(
         case "cls":
             first = torch.where(prompt_lengths < length, prompt_lengths, 0)
             return texts[torch.arange(len(texts), device=texts.device), first]
-        case "mean":
+        case "mean" | "mean_without_cls":  # [CLS] is one of the tokens left out
             return (texts * kept).sum(1) / kept.sum(1).clamp(min=1)
         case _:
             return texts.masked_fill(~kept, -torch.inf).amax(1)

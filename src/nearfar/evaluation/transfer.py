@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from nearfar.data.transfer import TransferTask
+from nearfar.evaluation.averages import TRANSFER_AVERAGES
 from nearfar.evaluation.classifiers import Floats, Indices
 from nearfar.evaluation.correlation import check_resampling
 from nearfar.evaluation.probe_settings import Probe, check_probe
@@ -30,17 +31,6 @@ from nearfar.evaluation.results import ClassificationScores, TransferAverage, Tr
 from nearfar.evaluation.task_vectors import TextEmbeddings, embed_tasks
 from nearfar.evaluation.transfer_scores import average, classification, relatedness
 from nearfar.types import Encode, NearfarError
-
-_BEFORE_SST, _AFTER_SST = ("mr", "cr", "subj", "mpqa"), ("trec", "mrpc")
-AVERAGES = {
-    "SimCSE's seven": (*_BEFORE_SST, "sst2-phrases", *_AFTER_SST),
-    "seven tasks, SST-2 sentences": (*_BEFORE_SST, "sst2", *_AFTER_SST),
-    "Liao's eight": (*_BEFORE_SST, "sst2-phrases", "sst5", *_AFTER_SST),
-    "eight tasks, SST-2 sentences": (*_BEFORE_SST, "sst2", "sst5", *_AFTER_SST),
-}
-"""Averages of accuracies. SimCSE's table E.1 and SBERT's table 5 have the first, Liao 2021 (table 3) the third. They
-train SST-2 on SentEval's 67,349 phrases, ``sst2-phrases``; with the 6,920 sentences an average has another name."""
-
 
 DEFAULT_PROBE = Probe()
 
@@ -116,7 +106,7 @@ def evaluate_transfer(
     accuracies = {name: entry.accuracy for name, entry in entries.items() if isinstance(entry, ClassificationScores)}
     averages = {
         name: TransferAverage(tasks=list(members), accuracy=average(members, accuracies, draws))
-        for name, members in AVERAGES.items()
+        for name, members in TRANSFER_AVERAGES.items()
         if set(members) <= set(entries)
     }
     encoded = {text for known in embedded.values() for text in known.rows}

@@ -136,8 +136,8 @@ def _score(
     progress: bool,
 ) -> EvaluationResult:
     """The result ``empty`` with the scores on all tasks."""
-    encode = opened.encode if opened.transductive else CachedEncode(opened.encode)
-    resampling: dict[str, Any] = {"per_task": opened.transductive, "resamples": config.resamples, "progress": progress}
+    encode = opened.encode if opened.per_task else CachedEncode(opened.encode)
+    resampling: dict[str, Any] = {"per_task": opened.per_task, "resamples": config.resamples, "progress": progress}
     similarity = SimilarityEvaluation(texts=0, dim=0, averages={}, tasks={}, unavailable={})
     if tasks.similarity:
         similarity = evaluate_sts(encode, tasks.similarity, seed=config.seed, **resampling)
@@ -194,7 +194,7 @@ def _score(
 def _retrieval_functions(opened: OpenedModel, encode: Encode, tasks: LoadedTasks) -> tuple[Encode, Encode]:
     """The functions that encode queries and documents; few vectors are cached, so that tasks can share texts."""
     functions = opened.encode_query, opened.encode_document
-    if opened.transductive or sum(map(len, _texts_of(tasks))) > MAX_CACHED_TEXTS:
+    if opened.per_task or sum(map(len, _texts_of(tasks))) > MAX_CACHED_TEXTS:
         return functions
     if functions == (opened.encode, opened.encode):
         return encode, encode  # shares its cache with the other tasks
