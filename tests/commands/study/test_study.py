@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -264,7 +263,7 @@ def test_an_output_with_another_study_is_refused(inside: Path) -> None:
         ("--report", "--report FOLDER takes one folder"),
         ("--report missing", "missing/study.json"),
         ("gone-file.toml --output o", "gone-file.toml: cannot be read as TOML"),
-        ("study.toml --output o --start nowhere/", "data or models of every row are missing"),
+        ("study.toml --output o --start ./nowhere", "data or models of every row are missing"),
         ("study.toml --output o --start whole", "whole: is no model folder (it has no config.json)"),
     ],
 )
@@ -351,30 +350,54 @@ def test_workers_give_the_same_files(inside: Path) -> None:
     }
 
 
+STOPPED = """if True:
+    import json, os, random, signal, sys
+    from nearfar.cli import main
+    from nearfar.commands.study import command, work
+    from nearfar.commands.train import command as train
+    from nearfar.encoder import encoder
+    from nearfar.evaluation import study_table
+
+    fsync, count = os.fsync, 0
+
+    def run(name, signal_name=None, at=None):
+        "Run the study in a process of its own, which gets the signal before a number of flushes to the disk."
+        child = os.fork()
+        if child == 0:
+            def counted(file):
+                global count
+                if count == at:
+                    os.kill(os.getpid(), getattr(signal, signal_name))
+                count += 1
+                fsync(file)
+            os.fsync = counted
+            words = f"study study.toml --output {name} --scale tiny --start start --engine inline --resamples 20"
+            status = main(words.split())
+            sys.stdout.flush()
+            os._exit(min(count, 255) if signal_name == "COUNT" and status == 0 else status)
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    flushes, found, draw = run("counted", "COUNT"), [], random.Random(3)
+    for signal_name, times in (("SIGKILL", 10), ("SIGINT", 5)):
+        stopped = [run(signal_name, signal_name, draw.randrange(2, flushes // 3)) for _ in range(times)]
+        found.append((signal_name, stopped, run(signal_name)))
+    print("FOUND", json.dumps([flushes, found]))
+"""
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["SIGKILL", "SIGINT"])
-def test_a_study_that_was_stopped_goes_on(inside: Path, name: str) -> None:
-    """Stopped after each of several numbers of files, it ends with the files of an undisturbed run."""
-    script = (
-        "import sys; from nearfar.cli import main; sys.exit(main("
-        f"'study study.toml --output {name} --scale tiny --start start --engine inline --resamples 20'.split()))"
-    )
-    stops = 0
-    for least in (1, 6, 14, 30, 45, 60):
-        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-        while process.poll() is None and len(list(Path(name).rglob("*"))) < least:
-            time.sleep(0.01)
-        if process.poll() is None:
-            process.send_signal(getattr(signal, name))
-        output = process.communicate()[0].decode()
-        if process.returncode not in (0, -signal.SIGKILL):
-            assert process.returncode == 130, output
-            assert "Stopped; the same command goes on" in output or "nearfar: stopped." in output
-        stops += process.returncode != 0
-    assert stops > 1
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert contents(Path(name)) == contents(inside / "whole")
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_study_that_is_stopped_again_and_again_ends_with_the_same_files(inside: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", STOPPED], capture_output=True, text=True, check=False)
+    line = next((line for line in done.stdout.splitlines() if line.startswith("FOUND ")), None)
+    assert line is not None, done.stdout + done.stderr
+    flushes, found = json.loads(line.removeprefix("FOUND "))
+    assert 20 < flushes < 255
+    for name, stopped, last in found:
+        assert last == 0, done.stdout + done.stderr
+        assert set(stopped) <= {0, -signal.SIGKILL if name == "SIGKILL" else 130}, done.stdout + done.stderr
+        assert sum(one != 0 for one in stopped) > 2
+        assert contents(Path(name)) == contents(inside / "whole")
 
 
 @pytest.mark.skipif(not os.environ.get("NEARFAR_DATA"), reason="needs NEARFAR_DATA")
