@@ -294,7 +294,7 @@ def test_no_resamples():
     [
         (lambda content: content["study"].pop("rows"), "study.rows is not a list of rows with ids"),
         (lambda content: content["study"]["rows"].pop(0), "study.rows lacks the row 'bad'"),
-        (lambda content: content["groups"][1]["scores"].pop("stsb"), r"groups.\[1\].scores lacks 'stsb'"),
+        (lambda content: content["groups"][1]["scores"].pop("stsb"), r"groups\[1\]\.scores lacks 'stsb'"),
         (lambda content: content["groups"][0].update(spectrum=[[1.0]]), "spectrum does not hold pairs"),
         (lambda content: content["comparisons"][0].update(first="cat"), "study.rows lacks the row 'cat'"),
         (lambda content: content.pop("cells"), "lacks 'cells'"),
