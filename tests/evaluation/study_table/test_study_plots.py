@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nearfar.evaluation.study_table import FinishedCell, build_table, write_outputs
-from nearfar.evaluation.study_table.figures import spread, wrapped
+from nearfar.evaluation.study_table.figures import Series, line_plot, spread, wrapped
 from nearfar.evaluation.study_table.plots import study_plots
 from nearfar.types import NearfarError
 from tests.evaluation.study_table.cases import geometry
@@ -176,6 +176,16 @@ def test_labels_keep_their_order_and_distance(places):
     if all(other - one >= 0.05 for one, other in pairwise(places)):
         assert found == pytest.approx(places)
     assert sum(found) == pytest.approx(sum(places))  # each cluster is around its own centre
+
+
+def test_many_lines_have_names_inside_the_figure():
+    series = [
+        Series(f"a rather long name of the line with number {n}", [1, 2], [1.0, 2.0 + n / 1000]) for n in range(40)
+    ]
+    figure = line_plot(series, title="t", labels=("x", "y"))
+    assert inside(figure)
+    heights = sorted(text.get_position()[1] for text in figure.axes[0].texts)
+    assert len({round(height, 6) for height in heights}) == 40
 
 
 def test_titles_are_no_formulas():
