@@ -8,17 +8,22 @@ from typing import Literal, TypeAlias
 from nearfar.evaluation.results import StudyComparison, StudyTable
 from nearfar.evaluation.study_table.layout import (
     Layout,
-    group_name,
     heading,
     lay_out,
     number,
+    pair_name,
     paper_number,
     significant,
 )
 from nearfar.evaluation.study_table.text import escape
 
-Verdict: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign"]
-VERDICTS: tuple[Verdict, ...] = ("same sign, significant", "same sign, not significant", "opposite sign")
+Verdict: TypeAlias = Literal["same sign, significant", "same sign, not significant", "opposite sign", "no difference"]
+VERDICTS: tuple[Verdict, ...] = (
+    "same sign, significant",
+    "same sign, not significant",
+    "opposite sign",
+    "no difference",
+)
 
 
 @dataclass(frozen=True)
@@ -42,23 +47,27 @@ def orderings(table: StudyTable) -> list[Ordering]:
     for row in table.comparisons:
         if row.paper is None or row.difference is None or round(row.paper, 6) == 0:
             continue
-        same = row.paper * row.difference > 0
         sure = significant(row, table.level)
-        verdict: Verdict = "opposite sign" if not same else VERDICTS[0] if sure else VERDICTS[1]
-        found.append(Ordering(row, verdict, _words(layout, row, sure=sure)))
+        found.append(Ordering(row, _verdict(row.paper * row.difference, sure=sure), _words(layout, row, sure=sure)))
     return found
+
+
+def _verdict(product: float, *, sure: bool) -> Verdict:
+    if product == 0:
+        return "no difference"
+    if product < 0:
+        return "opposite sign"
+    return "same sign, significant" if sure else "same sign, not significant"
 
 
 def _words(layout: Layout, row: StudyComparison, *, sure: bool) -> str:
     assert row.difference is not None
     assert row.paper is not None
-    first = group_name(layout, row.first, row.first_coordinates)
-    second = group_name(layout, row.second, row.second_coordinates)
     paper = ("+" if row.paper > 0 else "") + paper_number(row.paper, row.column)
     here = number(row.difference, row.column, sign=True)
     test = row.pairs or row.seeds
     doubt = "not tested" if test is None else "significant" if sure else "not significant"
-    return f"{first} − {second}, {heading(layout.plan, row.column)}: {paper} in the paper, {here} here ({doubt})"
+    return f"{pair_name(layout, row)}, {heading(layout.plan, row.column)}: {paper} in the paper, {here} here ({doubt})"
 
 
 def agreement(table: StudyTable, column: str) -> tuple[int, int]:
@@ -98,4 +107,5 @@ def orderings_markdown(table: StudyTable, *, level: int = 2) -> list[str]:
 
 
 def _counts(found: Sequence[Ordering]) -> str:
-    return ", ".join(f"{sum(one.verdict == verdict for one in found)} {verdict}" for verdict in VERDICTS)
+    counts = [(sum(one.verdict == verdict for one in found), verdict) for verdict in VERDICTS]
+    return "; ".join(f"{count} {verdict}" for count, verdict in counts if count or verdict != "no difference")
