@@ -77,6 +77,14 @@ def test_pairs_and_their_labels(folder):
     assert task.test == ([("a", "b")] * 9, [0, 1, 0, 1, 0, 1, 0, 1, 0])
     assert "the official test set, whose labels are published" in task.sources[2]
 
+    for split in ("train", "dev"):
+        rows = [f"{n % 2}\t{split}\tb" for n in range(20)]
+        write_lines(folder / f"glue/MRPC/{split}.tsv", "label\tsentence1\tsentence2", *rows)
+    glue = load_classification("mrpc-glue", splits="full")
+    assert (glue.metric, glue.label_names) == (task.metric, task.label_names)
+    assert {row[0] for row in glue.test.texts} == {"dev"}
+    assert "GLUE's validation set" in glue.sources[2]
+
     header = "label\tquestion\tsentence"
     write_lines(folder / "glue/QNLI/train.tsv", header, *["not_entailment\tq\ts", "entailment\tq\tt"] * 3)
     write_lines(folder / "glue/QNLI/dev.tsv", header, "entailment\tq\ts", "1\tq\tt", "0\tq\tt")
