@@ -191,6 +191,28 @@ def test_columns_of_hub_copies_are_renamed(folder, monkeypatch):
     assert len(task.train.texts) == 18
 
 
+def test_glues_copy_of_mrpc_on_the_hub_names_its_labels(folder, monkeypatch):
+    features = datasets.Features(
+        {
+            "sentence1": datasets.Value("string"),
+            "sentence2": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["not_equivalent", "equivalent"]),
+        }
+    )
+
+    def load_dataset(name, config, *, split):
+        assert (name, config) == ("nyu-mll/glue", "mrpc")
+        texts = [f"{split} {number}" for number in range(20)]
+        rows = {"sentence1": texts, "sentence2": texts, "label": [0, 1] * 10}
+        return datasets.Dataset.from_dict(rows, features=features)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    task = load_classification("mrpc-glue", splits="10-90")
+    assert (task.test.texts[0], task.test.targets[:2]) == (("validation 2", "validation 2"), [0, 1])
+    assert (task.train.texts[0], task.train.targets[:2]) == (("train 0", "train 0"), [0, 1])
+
+
 # --- own data
 
 
