@@ -231,19 +231,21 @@ _SENTIMENT = ("negative", "positive")
 _ENTAILMENT = ("entailment", "not_entailment")  # in GLUE's order, as all labels of GLUE tasks
 _STARS = {"1": "negative", "2": "negative", "3": None, "4": "positive", "5": "positive"}
 _NLI = {str(number): name for number, name in enumerate(LABEL_NAMES)} | {mark: None for mark in UNLABELLED if mark}
+_PARAPHRASE = ("different", "paraphrase")
+_MRPC_LABELS = {"0": "different", "1": "paraphrase", "not_equivalent": "different", "equivalent": "paraphrase"}
 _MRPC = "the official test set, whose labels are published; GLUE's validation set is a part of train"
 _MATCHED = "GLUE's matched validation set, as the labels of its test sets are not published"
 FINETUNING_TASKS: dict[str, FinetuningTask] = {
-    "sst2": FinetuningTask("sst2-glue", "sst2-glue:dev", _TEXT, _SENTIMENT),
-    "cola": FinetuningTask("cola", "cola:dev", _TEXT, ("unacceptable", "acceptable"), "matthews"),
-    "mrpc": FinetuningTask(
-        "mrpc", "mrpc:test", _PAIR, ("different", "paraphrase"), "accuracy_f1", note=_MRPC, glue=False
+    "sst2": FinetuningTask("sst2-glue", "sst2-glue:dev", _TEXT, _SENTIMENT, glue=True),
+    "cola": FinetuningTask("cola", "cola:dev", _TEXT, ("unacceptable", "acceptable"), "matthews", glue=True),
+    "mrpc": FinetuningTask("mrpc", "mrpc:test", _PAIR, _PARAPHRASE, "accuracy_f1", note=_MRPC),
+    "mrpc-glue": FinetuningTask(
+        "mrpc-glue", "mrpc-glue:dev", _PAIR, _PARAPHRASE, "accuracy_f1", label_aliases=_MRPC_LABELS, glue=True
     ),
-    "mrpc-glue": FinetuningTask("mrpc-glue", "mrpc-glue:dev", _PAIR, ("different", "paraphrase"), "accuracy_f1"),
-    "rte": FinetuningTask("rte", "rte:dev", _PAIR, _ENTAILMENT),
-    "qnli": FinetuningTask("qnli", "qnli:dev", ("question", "sentence"), _ENTAILMENT),
+    "rte": FinetuningTask("rte", "rte:dev", _PAIR, _ENTAILMENT, glue=True),
+    "qnli": FinetuningTask("qnli", "qnli:dev", ("question", "sentence"), _ENTAILMENT, glue=True),
     "mnli": FinetuningTask(
-        "mnli", "mnli:dev_matched", ("premise", "hypothesis"), LABEL_NAMES, label_aliases=_NLI, note=_MATCHED
+        "mnli", "mnli:dev_matched", ("premise", "hypothesis"), LABEL_NAMES, label_aliases=_NLI, note=_MATCHED, glue=True
     ),
     "stsb": FinetuningTask(
         "stsb",
@@ -254,14 +256,11 @@ FINETUNING_TASKS: dict[str, FinetuningTask] = {
         note="the official test set",
         validation="stsb:dev",
         label_column="score",
-        glue=False,
     ),
-    "amazon2": FinetuningTask("amazon5", "amazon5:test", _TEXT, _SENTIMENT, label_aliases=_STARS, note="", glue=False),
-    "yelp2": FinetuningTask("yelp5", None, _TEXT, _SENTIMENT, label_aliases=_STARS, note="", glue=False),
-    "amazon-polarity": FinetuningTask(
-        "amazon-polarity", "amazon-polarity:test", _TEXT, _SENTIMENT, note="", glue=False
-    ),
-    "yelp-polarity": FinetuningTask("yelp-polarity", "yelp-polarity:test", _TEXT, _SENTIMENT, note="", glue=False),
+    "amazon2": FinetuningTask("amazon5", "amazon5:test", _TEXT, _SENTIMENT, label_aliases=_STARS, note=""),
+    "yelp2": FinetuningTask("yelp5", None, _TEXT, _SENTIMENT, label_aliases=_STARS, note=""),
+    "amazon-polarity": FinetuningTask("amazon-polarity", "amazon-polarity:test", _TEXT, _SENTIMENT, note=""),
+    "yelp-polarity": FinetuningTask("yelp-polarity", "yelp-polarity:test", _TEXT, _SENTIMENT, note=""),
 }
 
 

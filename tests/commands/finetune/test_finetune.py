@@ -117,7 +117,10 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     result = results.EvaluationResult.load(run / "result.json")
     assert result == finished.result
     assert (result.model, result.config["training_seed"]) == (config.output, config.seed)
-    assert "fine-tuned" in (run / "result.md").read_text()
+    page = (run / "result.md").read_text()
+    assert "fine-tuned" in page
+    assert f"accuracy {100 * finished.best_score:.2f}, best step {finished.best_step} of 32, " in page
+    assert all(f"{source}." in page for source in result.config["data"])
     entry = entry_of(result)
     assert (entry.rows, entry.classes, entry.protocol) == (60, ["fruit", "pet"], "finetune")
     assert entry.accuracy.low > 60
