@@ -25,7 +25,7 @@ def write_inputs(folder: Path) -> Path:
 
     ``encoder`` is a BERT of width 32 with two layers and random weights, whose words are those of the generated
     corpus (:mod:`nearfar.data.microworld`); ``glove.txt`` has a random vector for each word; ``pairs.tsv`` has scored
-    pairs, ``sentences.txt`` one sentence per line.
+    pairs, ``sentences.txt`` and ``others.txt`` one sentence per line.
 
     Raises:
         NearfarError: the folder cannot be written.
@@ -49,7 +49,9 @@ def write_inputs(folder: Path) -> Path:
         )
         pairs = (f"{pair.score:.3f}\t{pair.first}\t{pair.second}\n" for pair in world.sts_dev[:PAIRS])
         write_text(part / "pairs.tsv", "score\tsentence1\tsentence2\n" + "".join(pairs))
-        write_text(part / "sentences.txt", "".join(f"{text}\n" for text in world.text[:SENTENCES]))
+        for number, name in enumerate(("sentences.txt", "others.txt")):
+            some = world.text[number * SENTENCES : (number + 1) * SENTENCES]
+            write_text(part / name, "".join(f"{text}\n" for text in some))
         apply_umask(part)
         flush_tree(part)
         _rename(part, folder)
