@@ -191,7 +191,7 @@ SOURCES: dict[str, Source] = {
             "sts/STSB/",
             "sts/SICK/",
         ),
-        licence=f"each set its own; {_RESEARCH}",
+        licence="distributed for research; the STS sets, SICK and MRPC have licences of their own",
         cite="Conneau and Kiela 2018, and the paper of each set",
     ),
     "trec": Source(
@@ -243,6 +243,16 @@ SOURCES: dict[str, Source] = {
     ),
 }
 """Name -> source. Where several make the same file, an earlier one has precedence."""
+
+CITE = {
+    "mr": "Pang and Lee 2005",
+    "cr": "Hu and Liu 2004",
+    "subj": "Pang and Lee 2004",
+    "mpqa": "Wiebe et al. 2005",
+    "trec": "Li and Roth 2002",
+    "sst2": "Socher et al. 2013",
+}
+"""Named set -> its paper, where that of its first source is of several sets."""
 
 USED_IN: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("sts12", "sts13", "sts14", "sts15", "sts16"), ("Liao 2, 6, 7", "Kim 1, 5, 7, 11")),
