@@ -72,6 +72,16 @@ def test_bad_folders(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[s
         assert "Move it away; it is written again" in message
 
 
+@pytest.mark.realdata
+def test_the_data_folder_has_the_published_numbers_of_rows(nearfar_data: Path) -> None:
+    found = {file for one in nearfar.get_data(list=True).listed for file in one.files if file.rows and file.published}
+    assert len(found) > 40
+    assert {file.file: file.rows for file in found if file.rows != file.published} == {
+        "senteval/CR.tsv": 3771,  # without 4 and 3 empty texts
+        "senteval/MPQA.tsv": 10_603,
+    }
+
+
 def test_a_suite_names_its_sets(data: Path) -> None:
     listed = nearfar.get_data("sts", list=True).listed
     assert [one.name for one in listed] == [

@@ -285,6 +285,15 @@ def test_an_unrecognised_source(data: Path, tmp_path: Path) -> None:
     assert "no such file" in error_of(nearfar.get_data, source=tmp_path / "nowhere")
 
 
+def test_files_of_a_set_that_the_source_lacks_are_reported(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = downloads.write_folder(tmp_path / "raw", {"TREC_10.label": "NUM:dist How far ?\n"})
+    assert main(["get-data", "trec", "--source", str(source)]) == 0
+    assert "Not in the source: senteval/TREC/train.tsv\n" in capsys.readouterr().out
+    assert nearfar.get_data(source=source).missing == ()  # nothing was asked for by name
+
+
 def test_the_command_line(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     source = downloads.write_folder(tmp_path / "raw", downloads.classification())
     assert main(["get-data", "cr", "mr", "--source", str(source), "--output", str(tmp_path / "other")]) == 0

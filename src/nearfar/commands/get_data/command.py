@@ -38,6 +38,8 @@ class GetDataResult:
     """The files that were written."""
     existing: tuple[str, ...] = ()
     """The files that existed already."""
+    missing: tuple[str, ...] = ()
+    """The files of the named sets that are not in ``source``."""
     listed: tuple[SetStatus, ...] = ()
 
     @property
@@ -81,7 +83,12 @@ def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, 
             worker.convert_source(config.source, sets)
         else:
             worker.fetch(sets)
-        return GetDataResult(folder=folder, converted=tuple(worker.converted), existing=tuple(worker.existing))
+        return GetDataResult(
+            folder=folder,
+            converted=tuple(worker.converted),
+            existing=tuple(worker.existing),
+            missing=tuple(worker.missing),
+        )
 
 
 def _resolve(names: Iterable[str]) -> tuple[str, ...]:
@@ -113,6 +120,7 @@ class _Worker:
         self._record = Record(folder)
         self.converted: list[ConvertedFile] = []
         self.existing: list[str] = []
+        self.missing: list[str] = []
         self._errors: list[str] = []
 
     def convert_source(self, source: str, sets: Sequence[str]) -> None:
@@ -129,6 +137,8 @@ class _Worker:
                 f"{_inputs_of(['senteval/MR.tsv', 'sts/STSB/dev.tsv', 'glue/RTE/dev.tsv'])}. nearfar get-data --list "
                 "lists the sets."
             )
+        if sets:
+            self.missing = sorted(file for file in wanted - available if not (self._folder / file).exists())
         self._convert(files, self._missing(available), source=str(source), licence=None)
         if len(self._errors) == 1:
             raise NearfarError(self._errors[0])
