@@ -30,7 +30,7 @@ def test_the_list_shows_rows_licence_and_use(data: Path, tmp_path: Path, capsys:
         "trec: local, in part rows: train 2 (published: 5,452), test missing (500), own 1 licence: distributed" in flat
     )
     assert "cite: Li and Roth 2002" in flat
-    assert "needed for: Liao 3 to 5; Kim 4 get it: nearfar get-data trec downloads it." in flat
+    assert "needed for: Liao 2021, Tables 3 to 5; Kim 2021, Table 4 get it: nearfar get-data trec downloads it." in flat
     assert "sts12: hub cache rows: MSRpar missing (750)," in flat
     assert "with its subsets, which the hub copy mteb/sts12-sts lacks" in flat
     write_lines(data / "senteval/TREC/test.tsv", "label\ttext", "NUM\tone")
