@@ -45,6 +45,13 @@ class Source:
         return any(file == path or (path.endswith("/") and file.startswith(path)) for path in self.gives)
 
 
+_MRPC_TRAIN = Download(
+    f"{_MRPC}/msr_paraphrase_train.txt",
+    "60a9b09084528f0673eedee2b69cb941920f0b8cd0eeccefc464a98768457f89",
+    1_047_044,
+)
+
+
 def _semeval(year: int, path: str) -> Source:
     return Source(
         downloads=(Download(f"{_STS_WIKI}/{path}/STS20{year}-en-test.zip"),),
@@ -122,11 +129,7 @@ SOURCES: dict[str, Source] = {
     ),
     "mrpc": Source(
         downloads=(
-            Download(
-                f"{_MRPC}/msr_paraphrase_train.txt",
-                "60a9b09084528f0673eedee2b69cb941920f0b8cd0eeccefc464a98768457f89",
-                1_047_044,
-            ),
+            _MRPC_TRAIN,
             Download(
                 f"{_MRPC}/msr_paraphrase_test.txt",
                 "a04e271090879aaba6423d65b94950c089298587d9c084bf9cd7439bd785f784",
@@ -136,6 +139,19 @@ SOURCES: dict[str, Source] = {
         gives=("senteval/MRPC/",),
         licence="Microsoft Research licence, for research",
         cite="Dolan and Brockett 2005",
+    ),
+    "mrpc-glue": Source(
+        downloads=(
+            _MRPC_TRAIN,
+            Download(
+                f"{_GLUE}/mrpc_dev_ids.tsv",
+                "971d7767d81b997fd9060ade0ec23c4fc31cbb226a55d1bd4a1bac474eb81dc7",
+                6222,
+            ),
+        ),
+        gives=("glue/MRPC/",),
+        licence="Microsoft Research licence, for research",
+        cite="Dolan and Brockett 2005; Wang et al. 2019",
     ),
     "cola": _glue(
         Download(f"{_GLUE}/CoLA.zip", "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff", 376_971),
@@ -183,15 +199,9 @@ SOURCES: dict[str, Source] = {
             "senteval/SST2/train_phrases.tsv",
             "senteval/SST5/",
             "senteval/MRPC/",
-            "sts/STS12/",
-            "sts/STS13/",
-            "sts/STS14/",
-            "sts/STS15/",
-            "sts/STS16/",
-            "sts/STSB/",
-            "sts/SICK/",
+            *(f"sts/{name}/" for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICK")),
         ),
-        licence=f"each set its own; {_RESEARCH}",
+        licence="distributed for research; the STS sets, SICK and MRPC have licences of their own",
         cite="Conneau and Kiela 2018, and the paper of each set",
     ),
     "trec": Source(
@@ -244,32 +254,45 @@ SOURCES: dict[str, Source] = {
 }
 """Name -> source. Where several make the same file, an earlier one has precedence."""
 
-USED_IN: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("sts12", "sts13", "sts14", "sts15", "sts16"), ("Liao 2, 6, 7", "Kim 1, 5, 7, 11")),
-    "stsb": ("Kim 1, 5, 6, 7, 11", "SimCSE review"),
-    "stsb-text": ("Kim 1 to 7, 11",),
-    "sickr": ("Kim 1, 4, 5, 7, 11",),
-    "sts14-es": ("Kim 2",),
-    "sts17": ("Kim 3",),
-    "snli": ("Liao 2 to 7",),
-    "mnli": ("Gunel 2, 3, 5, 6",),
-    "mr": ("Liao 3 to 5", "Kim 4"),
-    "cr": ("Liao 3 to 5", "Kim 4"),
-    "subj": ("Liao 3 to 5", "Kim 4"),
-    "mpqa": ("Liao 3 to 5", "Kim 4"),
-    "sst2": ("Liao 3 to 5", "Kim 4"),
-    "sst5": ("Liao 3 to 5",),
-    "trec": ("Liao 3 to 5", "Kim 4"),
-    "mrpc": ("Liao 3 to 5", "Gunel 5", "Kim 4, 10"),
-    "sst2-glue": ("Gunel 2, 3, 5, 6, 7", "Kim 10"),
-    "cola": ("Gunel 5, 6", "Kim 10"),
-    "rte": ("Gunel 5", "Kim 10"),
-    "qnli": ("Gunel 2, 3, 5, 6", "Kim 10"),
-    "amazon-polarity": ("Gunel 7",),
-    "yelp-polarity": ("Gunel 7",),
-    "wiki1m": ("SimCSE",),
+CITE = {
+    "mr": "Pang and Lee 2005",
+    "cr": "Hu and Liu 2004",
+    "subj": "Pang and Lee 2004",
+    "mpqa": "Wiebe et al. 2005",
+    "trec": "Li and Roth 2002",
+    "sst2": "Socher et al. 2013",
 }
-"""Named set -> the tables of the papers that need it: paper, then numbers of its tables."""
+"""Named set -> its paper, where that of its first source is of several sets."""
+
+USED_IN: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("sts12", "sts13", "sts14", "sts15", "sts16"), ("Liao 2021, Tables 2, 6, 7", "Kim 2021, Tables 1, 5, 7, 11")
+    ),
+    "stsb": ("Kim 2021, Tables 1, 5, 6, 7, 11", "SimCSE review, STS-B table"),
+    "stsb-text": ("Kim 2021, Tables 1 to 7, 11",),
+    "sickr": ("Kim 2021, Tables 1, 5, 7, 11",),
+    "sts14-es": ("Kim 2021, Table 2",),
+    "sts17": ("Kim 2021, Table 3",),
+    "snli": ("Liao 2021, Tables 2 to 7",),
+    "mnli": ("Gunel 2021, Tables 2, 3, 5, 6",),
+    "mr": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "cr": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "subj": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "mpqa": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "sst2": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "sst5": ("Liao 2021, Tables 3 to 5",),
+    "trec": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "mrpc": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "mrpc-glue": ("Gunel 2021, Table 5", "Kim 2021, Table 10"),
+    "sst2-glue": ("Gunel 2021, Tables 2, 3, 5, 6, 7", "Kim 2021, Table 10"),
+    "cola": ("Gunel 2021, Tables 5, 6", "Kim 2021, Table 10"),
+    "rte": ("Gunel 2021, Table 5", "Kim 2021, Table 10"),
+    "qnli": ("Gunel 2021, Tables 2, 3, 5, 6", "Kim 2021, Table 10"),
+    "amazon-polarity": ("Gunel 2021, Table 7",),
+    "yelp-polarity": ("Gunel 2021, Table 7",),
+    "wiki1m": ("SimCSE, unsupervised training",),
+}
+"""Named set -> the tables of the papers that need it."""
 
 
 def sources_of(file: str) -> list[str]:
