@@ -26,6 +26,7 @@ from nearfar.evaluation.study_table.changes import changes
 from nearfar.evaluation.study_table.latex import escape_latex, study_latex
 from nearfar.evaluation.study_table.layout import paper_number
 from nearfar.evaluation.study_table.long_table import study_csv
+from nearfar.evaluation.study_table.orderings import agreement
 from nearfar.evaluation.study_table.text import escape, p_value
 from tests.evaluation.study_table.cases import RESAMPLES, STUDY, cells
 
@@ -89,7 +90,8 @@ Mean (standard deviation) over runs; after the slash, the paper's number. Bold: 
 def test_what_is_seen_of_the_orderings_of_the_paper(small):
     found = orderings(small)
     assert [one.verdict for one in found] == ["same sign, significant", "no difference"]
-    assert found[0].text == "CE + SCL − CE, first: +9.75 in the paper, +10.17 here (significant)"
+    p = f"{small.comparisons[0].seeds.p_holm:.4f}"
+    assert found[0].text == f"CE + SCL − CE, first: +9.75 in the paper, +10.17 here (significant: p = {p} over runs)"
     page = study_markdown(small)
     counts = "1 same sign, significant; 0 same sign, not significant; 0 opposite sign; 1 no difference."
     assert f"Of 2 compared differences that the paper has too: {counts}" in page
@@ -115,6 +117,25 @@ def test_equal_numbers_of_the_paper_have_no_order():
     values = {"ce": {"first": [60.0, 62.0, 61.0]}, "scl": {"first": [1.0, 2.0, 3.0]}}
     rows = [{"id": "ce", "paper": {"first": 50.0}}, {"id": "scl", "paper": {"first": 50.0}}]
     assert orderings(numbers_study(values, rows=rows, compare=[["scl", "ce"]])) == []
+
+
+def test_only_lines_with_the_same_test_are_ordered():
+    axes = [
+        {"name": "task", "setting": "finetune.task", "values": ["x", "y"]},
+        {"name": "lambda", "setting": "finetune.scl_weight", "values": [0.1, 0.9], "average": True},
+    ]
+    paper = [
+        {"task": task, "lambda": label, "a": 10 * (task == "y") + float(label)}
+        for task in "xy"
+        for label in ("0.1", "0.9")
+    ]
+    paper += [{"task": task, "lambda": "average", "a": 99.0} for task in "xy"]
+    study = {"title": "t", "columns": ["a"], "axes": axes, "rows": [{"id": "r", "paper": paper}]}
+    scores = {("x", "0.1"): 1.0, ("x", "0.9"): 2.0, ("y", "0.1"): 4.0, ("y", "0.9"): 3.0}
+    some = [
+        FinishedCell("r", {"task": task, "lambda": one}, {}, [{"a": value}]) for (task, one), value in scores.items()
+    ]
+    assert agreement(build_table(study, some, resamples=1), "a") == (1, 2)
 
 
 def test_a_table_with_missing_runs_says_so_first():
@@ -324,6 +345,8 @@ def test_what_a_scale_changes_is_said_in_words():
         "axis x: values: [1] (paper: [1, 2])",
     ]
     assert changes(base, base) == []
+    filled = {"train": {"model": "{start}"}, "placeholders": {"start": "minilm"}}
+    assert changes({"train": {"model": "bert"}}, filled) == ["train.model: minilm (paper: bert)"]
     table = build_table({**STUDY, "train": {"epochs": 1}}, cells(), base=STUDY, scale="tiny", resamples=1)
     words = 'Scale: `tiny`. Different from the paper\'s scale:\n\n- train: {"epochs": 1} (paper: not set)'
     assert words in study_markdown(table)
