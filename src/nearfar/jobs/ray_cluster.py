@@ -56,6 +56,7 @@ class RayEngine:
         self._owns_ray = not self._ray.is_initialized()
         if self._owns_ray:
             _initialise(self._ray, address, workers * threads)
+        self._remote = self._ray.remote(num_cpus=threads, max_retries=0)(_perform)
         self._token = store.root / f".shared-{secrets.token_hex(8)}"
         self._environment = {
             **{name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)},
@@ -98,7 +99,7 @@ class RayEngine:
         gpus = 1 if uses == "gpu" else 0
         if gpus and not ray.cluster_resources().get("GPU"):
             raise NearfarError(f"--engine ray: job {task.key} uses a GPU, but no machine of the cluster has one.")
-        remote = ray.remote(num_cpus=self._threads, num_gpus=gpus, max_retries=0)(_perform)
+        remote = self._remote.options(num_gpus=gpus)
         self._running[remote.remote(task.to_json(), str(self._token), self._environment, sys.path)] = task.key
 
     def wait(self, timeout: float | None) -> list[Outcome]:
