@@ -263,6 +263,7 @@ def test_an_output_with_another_study_is_refused(inside: Path) -> None:
         ("--report", "--report FOLDER takes one folder"),
         ("--report missing", "missing/study.json"),
         ("gone-file.toml --output o", "gone-file.toml: cannot be read as TOML"),
+        ("columns.toml --output o --start start", "columns.toml: columns: no column is called 'pairs.tvs'"),
         ("study.toml --output o --start ./nowhere", "data or models of every row are missing"),
         ("study.toml --output o --start whole", "whole: is no model folder (it has no config.json)"),
     ],
@@ -270,6 +271,8 @@ def test_an_output_with_another_study_is_refused(inside: Path) -> None:
 def test_bad_arguments(inside: Path, arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     from nearfar.cli import main
 
+    wrong = STUDY.replace('columns = ["pairs.tsv"', 'columns = ["pairs.tvs"')
+    (inside / "columns.toml").write_text(wrong, encoding="utf-8")
     needed = "" if "--output" in arguments or "--report" in arguments else " --output o"
     status = main(["study", *arguments.split(), *needed.split()])
     shown = capsys.readouterr()
