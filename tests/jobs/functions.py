@@ -78,14 +78,18 @@ def sleeps(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> N
     """Say who runs it, then sleep until interrupted, and say so; with the file ``mended``, return at once."""
     if Path(settings["mended"]).exists():
         return
+    child = subprocess.Popen(["sleep", "1000"])
     temporary = Path(settings["pid"] + ".new")
-    temporary.write_text(str(os.getpid()), encoding="utf-8")
+    temporary.write_text(f"{os.getpid()} {child.pid}", encoding="utf-8")
     temporary.replace(settings["pid"])
     try:
         time.sleep(1000)
     except KeyboardInterrupt:
         (folder / "cleaned.txt").write_text("cleaned", encoding="utf-8")
         raise
+    finally:
+        child.kill()
+        child.wait()
 
 
 def job(name: str, inputs: dict[str, Job] | None = None, **settings: Any) -> Job:

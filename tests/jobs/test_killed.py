@@ -69,11 +69,12 @@ def test_a_run_killed_again_and_again_leaves_nothing_behind(undisturbed: dict[st
 def test_a_run_that_is_stopped_lets_its_jobs_clean_up(engine: str, number: int, tmp_path: Path) -> None:
     program = start(tmp_path, jobs="sleeps", engine=engine)
     wait_until((tmp_path / "pids").exists)
-    worker = int((tmp_path / "pids").read_text(encoding="utf-8"))
+    worker, child = map(int, (tmp_path / "pids").read_text(encoding="utf-8").split())
     assert (worker == program.pid) == (engine == "inline")
     program.send_signal(number)
     assert program.wait(60) in (-signal.SIGINT, 128 + signal.SIGINT)
     assert not is_alive(worker)
+    assert not is_alive(child)
     (part,) = (tmp_path / "cells").iterdir()
     assert part.name.endswith(".part")
     assert (part / "cleaned.txt").read_text(encoding="utf-8") == "cleaned"
@@ -85,11 +86,12 @@ def test_a_run_that_is_stopped_lets_its_jobs_clean_up(engine: str, number: int, 
 def test_a_sleeping_worker_ends_when_the_run_is_killed(tmp_path: Path) -> None:
     program = start(tmp_path, jobs="sleeps")
     wait_until((tmp_path / "pids").exists)
-    worker = int((tmp_path / "pids").read_text(encoding="utf-8"))
-    assert is_alive(worker)
+    processes = [int(pid) for pid in (tmp_path / "pids").read_text(encoding="utf-8").split()]
+    assert len(processes) == 2  # the worker, and what its job has started
+    assert all(map(is_alive, processes))
     program.kill()
     program.wait()
-    wait_until(lambda: not is_alive(worker))
+    wait_until(lambda: not any(map(is_alive, processes)))
 
 
 def test_two_runs_at_once_share_the_work(undisturbed: dict[str, bytes], tmp_path: Path) -> None:

@@ -117,6 +117,13 @@ def test_exceptions_are_reported_with_their_log(tmp_path: Path) -> None:
     assert "Traceback" in (store.part(bad) / "error.txt").read_text(encoding="utf-8")
 
 
+def test_a_system_exit_fails_the_job(tmp_path: Path) -> None:
+    store, bad, good = JobStore(tmp_path / "cells"), Job(f"{HERE}:exits"), Job(f"{HERE}:nothing")
+    with pytest.raises(JobsFailedError, match=f"{bad.key}: SystemExit: enough"):
+        run_jobs([bad, good], store)
+    assert store.is_finished(good)
+
+
 def test_how_a_process_ended_is_said_in_words() -> None:
     assert describe_exit(3) == "ended with exit status 3"
     assert describe_exit(-signal.SIGSEGV) == "was killed by SIGSEGV"

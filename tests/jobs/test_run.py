@@ -81,7 +81,7 @@ def test_a_failure_skips_what_needs_it_and_nothing_else(tmp_path: Path) -> None:
     mended = tmp_path / "mended"
     store = JobStore(tmp_path / "cells")
     bad = Job(f"{HERE}:raises", {"name": "bad", "mended": str(mended)})
-    also_bad = Job(f"{HERE}:exits", {"name": "also bad"})
+    also_bad = Job(f"{HERE}:raises", {"name": "also bad"})
     child = job("child", {"bad": bad, "good": job("good")})
     grandchild = job("grandchild", {"child": child, "also": also_bad})
     other = job("other")
@@ -94,7 +94,7 @@ def test_a_failure_skips_what_needs_it_and_nothing_else(tmp_path: Path) -> None:
     assert str(caught.value).splitlines() == [
         "2 jobs failed; 2 that need them were skipped:",
         f"  {HERE}:raises {bad.key}: ValueError: bad is no good (see {store.part(bad)})",
-        f"  {HERE}:exits {also_bad.key}: SystemExit: enough (see {store.part(also_bad)})",
+        f"  {HERE}:raises {also_bad.key}: ValueError: also bad is no good (see {store.part(also_bad)})",
         "The finished jobs are kept; the same call runs only the others.",
     ]
     assert kinds(events, bad) == ["started", "failed"]
@@ -205,6 +205,13 @@ def test_the_engine_is_closed_when_the_caller_stops(tmp_path: Path) -> None:
         run_jobs([last], JobStore(tmp_path), engine=engine, on_event=stop)
     assert engine.closed == 1
     assert JobStore(tmp_path).is_finished(last.inputs["left"].inputs["first"])
+
+
+def test_a_system_exit_ends_the_run(tmp_path: Path) -> None:
+    store, first = JobStore(tmp_path), Job(f"{HERE}:exits")
+    with pytest.raises(SystemExit, match="enough"):  # raised by a job, or by the caller's handler of a signal
+        run_jobs([first, job("second")], store, engine="inline")
+    assert [path.name for path in tmp_path.iterdir()] == [store.part(first).name]
 
 
 def test_a_thousand_empty_jobs(tmp_path: Path) -> None:

@@ -19,11 +19,14 @@ _CAN_RENAME_LOCKED = os.name != "nt"  # Windows cannot rename a folder with an o
 
 
 def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] | None = None) -> Outcome:
-    """Run a job and return how it ended; of the exceptions of its function only KeyboardInterrupt leaves this call.
+    """Run a job and return how it ended.
+
+    The exceptions of its function are outcomes, except KeyboardInterrupt, and SystemExit outside a worker.
 
     Args:
         task: the job.
-        capture: a function of the path of a log file, which returns a context in which output goes to that file.
+        capture: in a worker, a function of the path of a log file, which returns a context in which output goes to
+            that file.
     """
     folder = Path(task.root, task.key)
     part = folder.with_name(task.key + PART)
@@ -33,7 +36,7 @@ def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] 
             if folder.exists():
                 return Outcome(task.key, "found")
             with capture(part / LOG_FILE) if capture else nullcontext():
-                message = _call(task, part)
+                message = _call(task, part, (Exception, SystemExit) if capture else (Exception,))
             if message is not None:
                 return Outcome(task.key, "failed", message=message)
             seconds = time.perf_counter() - started
@@ -49,8 +52,8 @@ def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] 
     return Outcome(task.key, "finished", seconds=seconds)
 
 
-def _call(task: Task, part: Path) -> str | None:
-    """Call the job's function; returns the message of its exception, or None."""
+def _call(task: Task, part: Path, failures: tuple[type[BaseException], ...]) -> str | None:
+    """Call the job's function; returns the message of its exception, if it is one of ``failures``, or None."""
     (part / ERROR_FILE).unlink(missing_ok=True)
     (part / JOB_FILE).write_text(_job_text(task), encoding="utf-8")  # says what a stopped job is
     before = os.getcwd()
@@ -59,7 +62,7 @@ def _call(task: Task, part: Path) -> str | None:
         function = load_function(str(task.job["function"]))
         settings = json.loads(json.dumps({**task.job["settings"], **task.local}))
         function(settings, {name: Path(task.root, key) for name, key in task.job["inputs"].items()}, part)
-    except (Exception, SystemExit) as error:
+    except failures as error:
         with suppress(OSError):  # of a full disk
             (part / ERROR_FILE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
         return _in_one_line(error)

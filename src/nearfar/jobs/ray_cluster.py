@@ -5,8 +5,10 @@ cluster must see the folder of the store under the same path.
 """
 
 import os
+import re
 import secrets
 import signal
+import socket
 import sys
 import threading
 import time
@@ -26,6 +28,8 @@ CLUSTER_SLOTS = 1000
 """Number of tasks that wait in Ray or run there; Ray decides how many run."""
 SHARED_SECONDS = 30.0
 """How long a machine may take to see a new file of another machine."""
+CONNECT_SECONDS = 10.0
+"""How long the address of a cluster may take to answer."""
 OBJECT_STORE_BYTES = 100 * 2**20
 """Size of Ray's object store on this machine; descriptions of jobs are small."""
 _FORWARDED = ("NEARFAR_", "HF_HUB_OFFLINE")
@@ -52,6 +56,7 @@ class RayEngine:
         self._owns_ray = not self._ray.is_initialized()
         if self._owns_ray:
             _initialise(self._ray, address, workers * threads)
+        self._remote = self._ray.remote(num_cpus=threads, max_retries=0)(_perform)
         self._token = store.root / f".shared-{secrets.token_hex(8)}"
         self._environment = {
             **{name: value for name, value in os.environ.items() if name.startswith(_FORWARDED)},
@@ -94,7 +99,7 @@ class RayEngine:
         gpus = 1 if uses == "gpu" else 0
         if gpus and not ray.cluster_resources().get("GPU"):
             raise NearfarError(f"--engine ray: job {task.key} uses a GPU, but no machine of the cluster has one.")
-        remote = ray.remote(num_cpus=self._threads, num_gpus=gpus, max_retries=0)(_perform)
+        remote = self._remote.options(num_gpus=gpus)
         self._running[remote.remote(task.to_json(), str(self._token), self._environment, sys.path)] = task.key
 
     def wait(self, timeout: float | None) -> list[Outcome]:
@@ -115,17 +120,18 @@ class RayEngine:
 
     def close(self) -> None:
         """Interrupt the tasks, kill those that do not end, and stop Ray if this engine started it."""
+        pending = list(self._running)
         try:
-            if self._running and self._ray.is_initialized():
-                for reference in self._running:
+            if pending and self._ray.is_initialized():
+                for reference in pending:
                     self._ray.cancel(reference, force=False)
-                self._ray.wait(list(self._running), num_returns=len(self._running), timeout=GRACE_SECONDS)
+                _, pending = self._ray.wait(pending, num_returns=len(pending), timeout=GRACE_SECONDS)
         finally:  # also after a second Ctrl-C
-            if self._ray.is_initialized():
-                for reference in self._running:
+            if self._owns_ray:
+                self._ray.shutdown()  # which kills the tasks of a Ray on this machine
+            elif self._ray.is_initialized():
+                for reference in pending:
                     self._ray.cancel(reference, force=True)
-                if self._owns_ray:
-                    self._ray.shutdown()
             self._running = {}
             self._token.unlink(missing_ok=True)
 
@@ -154,8 +160,10 @@ def _initialise(ray: Any, address: str | None, cpus: int) -> None:
     local = {"num_cpus": cpus, "object_store_memory": OBJECT_STORE_BYTES}
     before = signal.getsignal(signal.SIGTERM)
     try:
+        if address and (place := re.fullmatch(r"(?:ray://)?([^/:]+):(\d+)", address)):
+            socket.create_connection((place[1], int(place[2])), CONNECT_SECONDS).close()  # Ray itself tries for minutes
         ray.init(address=address or "local", **quiet, **({} if address else local))
-    except (ConnectionError, ValueError, RuntimeError) as error:
+    except (OSError, OverflowError, ValueError, RuntimeError) as error:
         where = f"--ray-address {address}: no Ray cluster can be reached" if address else "Ray cannot be started here"
         raise NearfarError(f"{where} ({_first_line(error)}).") from error
     if before is not None and threading.current_thread() is threading.main_thread():

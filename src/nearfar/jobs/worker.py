@@ -42,7 +42,7 @@ def main(cores: int) -> None:
             tasks.put(Task.from_json(line))
         tasks.put(None)
         if busy.is_set():
-            os._exit(ABANDONED)
+            _abandon()
 
     threading.Thread(target=read_tasks, daemon=True).start()
     try:
@@ -55,6 +55,13 @@ def main(cores: int) -> None:
         sys.exit(130)
     except BrokenPipeError:  # nobody reads the outcomes any more
         sys.exit(ABANDONED)
+
+
+def _abandon() -> None:
+    """End this process now, and the processes that its job has started."""
+    if os.name != "nt" and os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(ABANDONED)
 
 
 def _lines(descriptor: int) -> Iterator[str]:
