@@ -194,7 +194,16 @@ class StudyTable(Result):
     cells: list[StudyCell]
 
     def problem(self) -> InvalidValueError | None:
-        """A group or a cell without one of the columns."""
+        """A row that the study does not have, or a group without one of the columns."""
+        rows = self.study.get("rows")
+        if not isinstance(rows, list) or not all(isinstance(row, dict) and "id" in row for row in rows):
+            return InvalidValueError("is not a list of rows with ids", "study", "rows")
+        known = {row["id"] for row in rows}
+        used = [one.row for part in (self.groups, self.missing, self.cells) for one in part]
+        used += [name for row in self.comparisons for name in (row.first, row.second)]
+        for row in used:
+            if row not in known:
+                return InvalidValueError(f"lacks the row {row!r}", "study", "rows")
         for number, group in enumerate(self.groups):
             for column in self.columns:
                 if column not in group.scores:

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -87,7 +88,7 @@ def build_table(
         command=command,
         resamples=resamples,
         seed=seed,
-        provenance=provenance(),
+        provenance=replace(provenance(), command=None),  # the table has its own, without paths of this machine
         runs=_provenance(cells),
         groups=[_summarise(plan, group, resampler) for group in groups],
         comparisons=compare_groups(plan, pairs, resampler),

@@ -5,14 +5,32 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 _KEYS = {"rows": "id", "axes": "name"}
-_HIDDEN = ("paper", "title", "notes", "caption", "source", "plot", "titles", "placeholders", "compare", "compare_with")
+_HIDDEN = (
+    "paper",
+    "title",
+    "notes",
+    "caption",
+    "source",
+    "plot",
+    "titles",
+    "placeholders",
+    "compare",
+    "compare_with",
+    "needs",
+)
 """Keys that are shown elsewhere."""
 _MAX_SHOWN = 200
 
 
 def changes(base: Mapping[str, Any], study: Mapping[str, Any]) -> list[str]:
-    """The settings of ``study`` that differ from ``base``, a line for each, such as ``train.epochs: 1 (paper: 3)``."""
-    return list(_changes(base, study, ""))
+    """The settings of ``study`` that differ from ``base``, a line for each, such as ``train.epochs: 1 (paper: 3)``.
+
+    Placeholders such as ``{start}`` are filled from the table ``placeholders`` of the study.
+    """
+    found = list(_changes(base, study, ""))
+    for name, value in (study.get("placeholders") or {}).items():
+        found = [line.replace(f"{{{name}}}", str(value)) for line in found]
+    return found
 
 
 def _changes(base: Mapping[str, Any], study: Mapping[str, Any], where: str) -> Iterator[str]:

@@ -33,6 +33,7 @@ from nearfar.evaluation.results import (
     SimilarityScores,
     TransferResults,
 )
+from nearfar.evaluation.results.record import is_number
 from nearfar.evaluation.study_table.cells import FinishedCell
 from nearfar.evaluation.study_table.resampling import (
     TestData,
@@ -74,8 +75,8 @@ def column_value(column: str, cell: FinishedCell, aggregate: Aggregate) -> Colum
             found = _of_evaluation(column, result, aggregate)
         elif isinstance(result, GeometryResult):
             found = _of_geometry(column, next(reversed(result.models.values())))
-        elif isinstance(value := result.get(column), int | float):
-            found = ColumnValue(float(value), kind="number")
+        elif is_number(result.get(column)):
+            found = ColumnValue(float(result[column]), kind="number")
         if found is not None:
             return found
     return None
@@ -94,7 +95,7 @@ def available_columns(cells: Sequence[FinishedCell]) -> list[str]:
             for model in result.models.values():
                 names |= {f"layer.0.{pooling}": None for pooling in model.layers or {}}
         else:
-            names |= {str(name): None for name, value in result.items() if isinstance(value, int | float)}
+            names |= {str(name): None for name, value in result.items() if is_number(value)}
     return [*names, "average", "validation", "seconds"]
 
 

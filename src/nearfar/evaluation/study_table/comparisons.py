@@ -21,7 +21,7 @@ from nearfar.evaluation.statistics import Difference, bootstrap_test, holm, t_te
 from nearfar.evaluation.study_table.columns import ColumnValue
 from nearfar.evaluation.study_table.plan import AVERAGE, Plan, agree
 from nearfar.evaluation.study_table.resampling import Resampler, TestData
-from nearfar.evaluation.study_table.runs import Group
+from nearfar.evaluation.study_table.runs import NOT_MEASURED, Group
 
 
 class GroupPair(NamedTuple):
@@ -58,11 +58,18 @@ def _of_row(groups: Sequence[Group], row: str) -> list[Group]:
 
 
 def _compared(plan: Plan, pairs: Sequence[GroupPair]) -> Iterator[tuple[GroupPair, str]]:
+    runs = [run for pair in pairs for group in pair for run in group.runs]
+    numbers = {
+        column
+        for column in plan.columns
+        if column in ("validation", "seconds") or (runs and all(run.columns[column].kind == "number" for run in runs))
+    }
+    columns = plan.compared_columns or [column for column in plan.columns if column not in numbers]
     for pair in pairs:
-        runs = [*pair.first.runs, *pair.second.runs]
-        scores = [column for column in plan.columns if any(run.columns[column].kind != "number" for run in runs)]
-        for column in plan.compared_columns or scores:
-            yield pair, column
+        both = [run for group in pair for run in group.runs]
+        for column in columns:
+            if not both or any(run.columns[column].reason != NOT_MEASURED for run in both):
+                yield pair, column
 
 
 def data_of_comparisons(plan: Plan, pairs: Sequence[GroupPair]) -> list[TestData]:

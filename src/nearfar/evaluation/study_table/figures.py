@@ -17,7 +17,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 _WIDTH, _HEIGHT = 7.0, 4.4
 _LABEL_GAP = 0.055
-"""Smallest distance of two labels, as a share of the height of the axes."""
+"""Smallest distance of two labels, as a share of a figure of the usual height."""
 
 _LABEL_WIDTH = 34
 _DODGE = 0.006
@@ -50,7 +50,8 @@ def line_plot(
     band: bool = False,
 ) -> Any:
     """Lines with intervals and their names at the right; ``log`` are logarithmic axes, ``ticks`` named x values."""
-    figure = _figure(_WIDTH, _HEIGHT)
+    height = max(_HEIGHT, 1.0 + _LABEL_GAP * _HEIGHT * _lines(series))
+    figure = _figure(_WIDTH, height)
     axes = figure.subplots()
     names = [one.name for one in series if not one.reference]
     ends: list[tuple[float, str, str]] = []
@@ -80,7 +81,7 @@ def line_plot(
     axes.grid(alpha=0.3)
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    _label_ends(axes, ends)
+    _label_ends(axes, ends, _LABEL_GAP * _HEIGHT / height)
     return figure
 
 
@@ -103,13 +104,21 @@ def _draw_intervals(axes: Any, one: Series, colour: str, *, band: bool, shift: f
         axes.errorbar(x + shift, y, yerr=[y - low, high - y], color=colour, fmt="none", capsize=3, linewidth=1)
 
 
-def _label_ends(axes: Any, ends: Sequence[tuple[float, str, str]]) -> None:
+def _lines(series: Sequence[Series]) -> float:
+    """Space for the names of all lines, in lines of text."""
+    return len(series) * (1.6 if any("\n" in wrapped(one.name, _LABEL_WIDTH) for one in series) else 1)
+
+
+def _label_ends(axes: Any, ends: Sequence[tuple[float, str, str]], gap: float) -> None:
     """Names at the right of the axes, each at the height of its last point or as near as there is space."""
     to_share = axes.transLimits.transform
     shares = [float(to_share(axes.transScale.transform((axes.get_xlim()[0], value)))[1]) for value, _, _ in ends]
     order = sorted(range(len(ends)), key=lambda place: shares[place])
     wraps = any("\n" in wrapped(name, _LABEL_WIDTH) for _, name, _ in ends)
-    heights = spread([shares[place] for place in order], _LABEL_GAP * (1.6 if wraps else 1))
+    gap *= 1.6 if wraps else 1
+    heights = spread([shares[place] for place in order], gap)
+    last = len(heights) - 1
+    heights = [min(max(height, number * gap), 1 - (last - number) * gap) for number, height in enumerate(heights)]
     for place, height in zip(order, heights, strict=True):
         _, name, colour = ends[place]
         axes.text(

@@ -134,7 +134,9 @@ def their_number(score: GroupScore, column: str) -> str:
     """The paper's number and standard deviation; empty without one."""
     if score.paper is None:
         return ""
-    return paper_number(score.paper, column) + ("" if score.paper_sd is None else f" ({score.paper_sd:g})")
+    return paper_number(score.paper, column) + (
+        "" if score.paper_sd is None else f" ({paper_number(score.paper_sd, column)})"
+    )
 
 
 def runs_text(groups: Sequence[StudyGroup]) -> str:

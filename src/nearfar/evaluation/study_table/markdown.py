@@ -189,11 +189,13 @@ def _comparisons(table: StudyTable, layout: Layout, head: str) -> list[str]:
     lines = [f"{head}# Comparisons", "", *markdown_rows(header, rows, left=2), ""]
     if tests:
         counts = [sum(test is not None for test in side) for side in _sides(table.comparisons)]
-        lines += [
-            f"Tests: {', '.join(tests)}. Holm's correction is over all {counts[0]} tests on test data, and over all "
-            f"{counts[1]} tests over runs. The interval is over the test data; without a test there, over runs.",
-            "",
+        families = [
+            f"over all {count} tests {of}"
+            for count, of in zip(counts, ("on test data", "over runs"), strict=True)
+            if count
         ]
+        words = f"Tests: {', '.join(tests)}. Holm's correction is {', and '.join(families)}."
+        lines += [f"{words} The interval is over the test data; without a test there, over runs.", ""]
     reasons = dict.fromkeys(row.reason for row in table.comparisons if row.reason)
     return lines + [line for why in reasons for line in (f"- {escape(why)}", "")]
 

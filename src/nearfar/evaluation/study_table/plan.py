@@ -10,6 +10,8 @@ from nearfar.types import NearfarError
 
 AVERAGE = "average"
 """The label of the mean over the labels of an axis."""
+_TESTED = (".task", ".tasks", ".pairs", ".labelled")
+"""Ends of the settings that say what is tested."""
 
 
 class Placed(Protocol):
@@ -37,6 +39,8 @@ class Axis:
     """The numbers of the labels on a plot, without the average; None for labels that are not numbers."""
     baseline: str | None
     """The label that all others are compared with."""
+    other_test: bool
+    """Whether its labels are tested on different tasks, so that their scores have no order."""
     averaged: tuple[str, ...]
     """The labels that the average is over; empty where there is none."""
 
@@ -181,6 +185,9 @@ def _axis(axis: Mapping[str, Any], cells: Sequence[Placed]) -> Axis:
         display=str(axis.get("as", "rows")),
         positions=tuple(positions) if len(positions) == len(labels) else None,
         baseline=None if baseline is None else _canonical(baseline, labels),
+        other_test=any(
+            str(setting).endswith(_TESTED) for setting in [axis.get("setting"), *(axis.get("settings") or [])]
+        ),
         averaged=tuple(_canonical(label, labels) for label in averaged),
     )
 

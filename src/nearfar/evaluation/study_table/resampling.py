@@ -138,6 +138,7 @@ class Resampler:
                 resamples=self.resamples,
                 seed=seeds,
                 per_subset=by != "all",
+                together=by == "all",
             ).aggregate(by)
         if metric == "mean":
             return bootstrap_means(predicted, resamples=self.resamples, seed=seeds)

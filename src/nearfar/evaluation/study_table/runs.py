@@ -10,6 +10,9 @@ from nearfar.evaluation.study_table.columns import ColumnValue, available_column
 from nearfar.evaluation.study_table.plan import AVERAGE, Plan
 from nearfar.types import NearfarError
 
+NOT_MEASURED = "not measured"
+"""The reason of a column that the steps of a row do not measure."""
+
 
 @dataclass
 class Run:
@@ -66,7 +69,7 @@ def runs_of(plan: Plan, cells: Sequence[FinishedCell]) -> list[Run]:
         raise NearfarError("column 'average': the study has no column that is a task.")
     runs = []
     for cell, values in zip(finished, found, strict=True):
-        columns = {name: value or ColumnValue(None, "not measured") for name, value in values.items()}
+        columns = {name: value or ColumnValue(None, NOT_MEASURED, kind="number") for name, value in values.items()}
         if AVERAGE in plan.columns:
             columns[AVERAGE] = mean_value({name: values[name] for name in tasks})
         columns = {name: columns[name] for name in plan.columns}
