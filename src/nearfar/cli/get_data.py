@@ -48,6 +48,8 @@ def _summary(result: "GetDataResult") -> Iterator[str]:
         yield f"{file.file}: {file.rows:,} rows{dropped}"
     if result.existing:
         yield f"{len(result.existing):,} files exist already; --overwrite makes them again."
+    if result.missing:
+        yield f"Not in the source: {', '.join(result.missing)}"
     for warning in result.warnings:
         yield f"warning: {warning}"
     yield f"Data folder: {result.folder} (set NEARFAR_DATA to it). Sources and checksums: sources.json."

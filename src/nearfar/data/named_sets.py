@@ -17,11 +17,11 @@ UNLABELLED = ("", "-", "-1")
 _SEMEVAL_SCALE = (0.0, 5.0)
 _PAIR = ("sentence1", "sentence2")
 _NO_LABELLED = (
-    "It has no public source that nearfar knows. Save it as the file above, or name another file or hub data set with "
-    "the columns text and label."
+    "No public source of it is known. Save it as the file above, or name another file or hub data set with the columns "
+    "text and label."
 )
-_NO_TEXT = "It has no hub copy. Name a file of your own instead, with one sentence per line."
-_NO_FLICKR8K = "No hub copy is known. Save the captions as the file above, with the columns image and caption."
+_NO_TEXT = "Name a file of your own instead, with one sentence per line."
+_NO_FLICKR8K = "Save the captions as the file above, with the columns image and caption."
 _NO_REVIEWS = (
     "It is a sample without a public source. Use the full set {full} (nearfar get-data {full}), or name another file "
     "or hub data set with the columns text and label."

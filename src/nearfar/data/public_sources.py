@@ -191,7 +191,7 @@ SOURCES: dict[str, Source] = {
             "sts/STSB/",
             "sts/SICK/",
         ),
-        licence=f"each set its own; {_RESEARCH}",
+        licence="distributed for research; the STS sets, SICK and MRPC have licences of their own",
         cite="Conneau and Kiela 2018, and the paper of each set",
     ),
     "trec": Source(
@@ -244,32 +244,44 @@ SOURCES: dict[str, Source] = {
 }
 """Name -> source. Where several make the same file, an earlier one has precedence."""
 
-USED_IN: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(("sts12", "sts13", "sts14", "sts15", "sts16"), ("Liao 2, 6, 7", "Kim 1, 5, 7, 11")),
-    "stsb": ("Kim 1, 5, 6, 7, 11", "SimCSE review"),
-    "stsb-text": ("Kim 1 to 7, 11",),
-    "sickr": ("Kim 1, 4, 5, 7, 11",),
-    "sts14-es": ("Kim 2",),
-    "sts17": ("Kim 3",),
-    "snli": ("Liao 2 to 7",),
-    "mnli": ("Gunel 2, 3, 5, 6",),
-    "mr": ("Liao 3 to 5", "Kim 4"),
-    "cr": ("Liao 3 to 5", "Kim 4"),
-    "subj": ("Liao 3 to 5", "Kim 4"),
-    "mpqa": ("Liao 3 to 5", "Kim 4"),
-    "sst2": ("Liao 3 to 5", "Kim 4"),
-    "sst5": ("Liao 3 to 5",),
-    "trec": ("Liao 3 to 5", "Kim 4"),
-    "mrpc": ("Liao 3 to 5", "Gunel 5", "Kim 4, 10"),
-    "sst2-glue": ("Gunel 2, 3, 5, 6, 7", "Kim 10"),
-    "cola": ("Gunel 5, 6", "Kim 10"),
-    "rte": ("Gunel 5", "Kim 10"),
-    "qnli": ("Gunel 2, 3, 5, 6", "Kim 10"),
-    "amazon-polarity": ("Gunel 7",),
-    "yelp-polarity": ("Gunel 7",),
-    "wiki1m": ("SimCSE",),
+CITE = {
+    "mr": "Pang and Lee 2005",
+    "cr": "Hu and Liu 2004",
+    "subj": "Pang and Lee 2004",
+    "mpqa": "Wiebe et al. 2005",
+    "trec": "Li and Roth 2002",
+    "sst2": "Socher et al. 2013",
 }
-"""Named set -> the tables of the papers that need it: paper, then numbers of its tables."""
+"""Named set -> its paper, where that of its first source is of several sets."""
+
+USED_IN: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(
+        ("sts12", "sts13", "sts14", "sts15", "sts16"), ("Liao 2021, Tables 2, 6, 7", "Kim 2021, Tables 1, 5, 7, 11")
+    ),
+    "stsb": ("Kim 2021, Tables 1, 5, 6, 7, 11", "SimCSE review, STS-B table"),
+    "stsb-text": ("Kim 2021, Tables 1 to 7, 11",),
+    "sickr": ("Kim 2021, Tables 1, 5, 7, 11",),
+    "sts14-es": ("Kim 2021, Table 2",),
+    "sts17": ("Kim 2021, Table 3",),
+    "snli": ("Liao 2021, Tables 2 to 7",),
+    "mnli": ("Gunel 2021, Tables 2, 3, 5, 6",),
+    "mr": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "cr": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "subj": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "mpqa": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "sst2": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "sst5": ("Liao 2021, Tables 3 to 5",),
+    "trec": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "mrpc": ("Liao 2021, Tables 3 to 5", "Gunel 2021, Table 5", "Kim 2021, Tables 4, 10"),
+    "sst2-glue": ("Gunel 2021, Tables 2, 3, 5, 6, 7", "Kim 2021, Table 10"),
+    "cola": ("Gunel 2021, Tables 5, 6", "Kim 2021, Table 10"),
+    "rte": ("Gunel 2021, Table 5", "Kim 2021, Table 10"),
+    "qnli": ("Gunel 2021, Tables 2, 3, 5, 6", "Kim 2021, Table 10"),
+    "amazon-polarity": ("Gunel 2021, Table 7",),
+    "yelp-polarity": ("Gunel 2021, Table 7",),
+    "wiki1m": ("SimCSE, unsupervised training",),
+}
+"""Named set -> the tables of the papers that need it."""
 
 
 def sources_of(file: str) -> list[str]:

@@ -48,7 +48,7 @@ class Table:
     data: "Path | Dataset"
     text_of: tuple[str, ...] = ()
     """Columns of a data set that are joined by a space to the column ``text``."""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     """Label in a data set -> the label to yield instead."""
 
     def rows(self, columns: Sequence[str]) -> Rows:

@@ -7,6 +7,9 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
+import nearfar
+from nearfar.commands.get_data.command import GetDataResult
+
 Files = Mapping[str, str | bytes]
 """Path in the download -> content."""
 
@@ -163,3 +166,9 @@ def tar_of(files: Files, mode: str = "w:gz") -> bytes:
             info.size = len(raw)
             archive.addfile(info, io.BytesIO(raw))
     return buffer.getvalue()
+
+
+def convert(folder: Path, files: Files, *names: str) -> GetDataResult:
+    """Write the files into the folder, and convert them."""
+    result: GetDataResult = nearfar.get_data(names, source=write_folder(folder, files))
+    return result

@@ -17,6 +17,7 @@ class Answer:
     stop_after: int | None = None
     """Close the connection after this number of bytes of the body."""
     ranges: bool = True
+    kind: str = "application/octet-stream"
     length: bool = True
     """Whether to send Content-Length."""
     before: Callable[[], None] = field(default=lambda: None)
@@ -55,6 +56,7 @@ def serve(answers: dict[str, Answer]) -> Iterator[Server]:
             body = answer.body[start:]
             if start:
                 self.send_header("Content-Range", f"bytes {start}-{len(answer.body) - 1}/{len(answer.body)}")
+            self.send_header("Content-Type", answer.kind)
             if answer.etag:
                 self.send_header("ETag", answer.etag)
             if answer.length:

@@ -182,14 +182,35 @@ def test_a_failure_names_the_addresses_and_the_way_out(
 ) -> None:
     server.answers["/other.zip"] = Answer(zip_of({"x": "y"}))
     server.answers["/bad.zip"] = Answer(b"no archive")
-    sources(monkeypatch, gone=source(f"{server.address}/gone.zip"), other=source(f"{server.address}/other.zip"))
+    sources(
+        monkeypatch,
+        gone=source(f"{server.address}/gone.zip", "http://h/b"),
+        other=source(f"{server.address}/other.zip"),
+    )
     assert main(["get-data", "mr", "cr"]) == 2
     printed = " ".join(capsys.readouterr().err.split())
     assert "mr, cr: could not be downloaded; missing: senteval/CR.tsv, senteval/MR.tsv." in printed
-    assert f"{server.address}/gone.zip: the server answered 404 (Not Found)." in printed
-    assert "convert it by nearfar get-data mr cr --source FILE" in printed
+    assert (
+        f"{server.address}/gone.zip: the server answered 404 (Not Found). This source also has http://h/b." in printed
+    )
+    assert "run nearfar get-data mr cr --source FOLDER" in printed
     sources(monkeypatch, bad=source(f"{server.address}/bad.zip"))
     assert "bad.zip: is not a readable archive" in error_of(nearfar.get_data, "mr", progress=False)
+    assert not [path for path in data.rglob("*") if path.is_file()]  # neither kept nor recorded
+    server.answers["/bad.zip"] = Answer(zip_of({**classification(), "../x": "x"}))
+    assert "which lies outside the archive" in error_of(nearfar.get_data, "mr", progress=False)
+    server.answers["/bad.zip"] = Answer(zip_of(classification()))
+    assert len(nearfar.get_data("mr", progress=False).converted) == 1
+
+
+def test_a_web_page_is_not_a_data_set(server: Server, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.answers["/wiki1m_for_simcse.txt"] = Answer(b"<html>Please log in</html>", kind="text/html; charset=utf-8")
+    wiki = source(f"{server.address}/wiki1m_for_simcse.txt", gives=("text/",))
+    sources(monkeypatch, wiki1m=wiki)
+    assert "the server sent a web page, not the file." in error_of(nearfar.get_data, "wiki1m", progress=False)
+    server.answers["/wiki1m_for_simcse.txt"].kind = "text/plain"
+    (warning,) = nearfar.get_data("wiki1m", progress=False).warnings
+    assert warning.startswith("text/wiki1m_for_simcse.txt: 1 rows, but 1,000,000 are published.")
 
 
 def test_ctrl_c_keeps_what_is_finished(

@@ -18,7 +18,7 @@ from nearfar.config.data import GetDataConfig
 from nearfar.data.how_to_get import how_to_get
 from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS, MIXTURES, PROBE_TASKS, suite_tasks
 from nearfar.data.paths import as_path
-from nearfar.data.public_sources import SOURCES, Source, sources_of
+from nearfar.data.public_sources import SOURCES, Download, Source, sources_of
 from nearfar.data.published_rows import files_of, sets_of
 from nearfar.disk import folder_lock, path_errors
 from nearfar.types import NearfarError
@@ -38,12 +38,17 @@ class GetDataResult:
     """The files that were written."""
     existing: tuple[str, ...] = ()
     """The files that existed already."""
+    missing: tuple[str, ...] = ()
+    """The files of the named sets that are not in ``source``."""
     listed: tuple[SetStatus, ...] = ()
+
+    skipped: tuple[str, ...] = ()
+    """One sentence for each archive in the folder ``source`` that could not be read."""
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Sentences about numbers of rows that are not the published ones, and about text that is not the official."""
-        return tuple(warning for file in self.converted for warning in file.warnings)
+        """Sentences about rows that are not the published ones, text that is not the official, and skipped archives."""
+        return (*(warning for file in self.converted for warning in file.warnings), *self.skipped)
 
 
 @path_errors()
@@ -81,7 +86,13 @@ def get_data(names: Sequence[str] = (), config: GetDataConfig | None = None, *, 
             worker.convert_source(config.source, sets)
         else:
             worker.fetch(sets)
-        return GetDataResult(folder=folder, converted=tuple(worker.converted), existing=tuple(worker.existing))
+        return GetDataResult(
+            folder=folder,
+            converted=tuple(worker.converted),
+            existing=tuple(worker.existing),
+            missing=tuple(worker.missing),
+            skipped=tuple(worker.skipped),
+        )
 
 
 def _resolve(names: Iterable[str]) -> tuple[str, ...]:
@@ -113,22 +124,29 @@ class _Worker:
         self._record = Record(folder)
         self.converted: list[ConvertedFile] = []
         self.existing: list[str] = []
+        self.missing: list[str] = []
+        self.skipped: list[str] = []
         self._errors: list[str] = []
 
     def convert_source(self, source: str, sets: Sequence[str]) -> None:
         """Convert the files of ``sets``, or all, that a download has."""
-        files = list_files(source)
+        files, self.skipped = list_files(source)
+        skipped = "".join(f"\n  {reason}" for reason in self.skipped)
         wanted = {file for name in sets for file in files_of(name)} or {recipe.target for recipe in RECIPES}
         available = plan(files, wanted).keys()
         for name in sets:
             if available.isdisjoint(files_of(name)):
-                raise NearfarError(f"{source}: has no file of {name}. It is made from {_inputs_of(files_of(name))}.")
+                raise NearfarError(
+                    f"{source}: has no file of {name}. It is made from {_inputs_of(files_of(name))}.{skipped}"
+                )
         if not available:
             raise NearfarError(
                 f"{source}: has no file of a known data set, such as "
                 f"{_inputs_of(['senteval/MR.tsv', 'sts/STSB/dev.tsv', 'glue/RTE/dev.tsv'])}. nearfar get-data --list "
-                "lists the sets."
+                f"lists the sets.{skipped}"
             )
+        if sets:
+            self.missing = sorted(file for file in wanted - available if not (self._folder / file).exists())
         self._convert(files, self._missing(available), source=str(source), licence=None)
         if len(self._errors) == 1:
             raise NearfarError(self._errors[0])
@@ -146,15 +164,35 @@ class _Worker:
             targets = {file for file in missing if source.makes(file)}
             if not targets:
                 continue
-            try:
-                files = self._download(name, source)
-            except DownloadError as error:
-                self._errors.append(str(error))
-                continue
-            address = ", ".join(one.address for one in source.downloads)
-            missing -= self._convert(files, targets, source=address, licence=source.licence)
+            missing -= self._fetch_source(name, source, targets)
         if missing:
             raise NearfarError(_failure(sets, missing, self._errors))
+
+    def _fetch_source(self, name: str, source: Source, targets: set[str]) -> set[str]:
+        """Download a source and convert ``targets`` from it; returns those that were made.
+
+        A download without a published checksum is recorded only if it could be converted, and otherwise deleted: it may
+        be a web page that a server sent instead.
+        """
+        downloaded: list[tuple[Download, Path, str]] = []
+        made: set[str] = set()
+        try:
+            downloaded = [self._download(one, self._folder / DOWNLOADS / name) for one in source.downloads]
+            files = [file for _, path, _ in downloaded for file in list_files(path)[0]]
+            address = ", ".join(one.address for one in source.downloads)
+            made = self._convert(files, targets, source=address, licence=source.licence)
+        except DownloadError as error:
+            others = [one.address for one in source.downloads if not str(error).startswith(one.address)]
+            also = f" This source also has {', '.join(others)}." if others else ""
+            self._errors.append(f"{error}{also}")
+        except NearfarError as error:
+            self._errors.append(str(error))
+        for one, path, sha256 in downloaded:
+            if made:
+                self._record.add_download(one.address, sha256, path.stat().st_size)
+            elif one.sha256 is None:
+                path.unlink()
+        return made
 
     def _missing(self, files: Iterable[str]) -> set[str]:
         wanted = set(files)
@@ -164,16 +202,11 @@ class _Worker:
             wanted -= there
         return wanted
 
-    def _download(self, name: str, source: Source) -> list[SourceFile]:
-        files: list[SourceFile] = []
-        folder = self._folder / DOWNLOADS / name
-        for one in source.downloads:
-            with progress_bar(one.address.rpartition("/")[2], one.size or 0, shown=self._progress, unit="B") as advance:
-                recorded = self._record.checksum(one.address)
-                file, sha256 = download(one, folder, recorded=recorded, advance=advance)
-            self._record.add_download(one.address, sha256, file.stat().st_size)
-            files += list_files(file)
-        return files
+    def _download(self, one: Download, folder: Path) -> tuple[Download, Path, str]:
+        name = one.address.rpartition("/")[2]
+        with progress_bar(name, one.size or 0, shown=self._progress, unit="B") as advance:
+            file, sha256 = download(one, folder, recorded=self._record.checksum(one.address), advance=advance)
+        return one, file, sha256
 
     def _convert(self, files: Sequence[SourceFile], targets: set[str], *, source: str, licence: str | None) -> set[str]:
         made = set()
@@ -199,6 +232,6 @@ def _failure(sets: Sequence[str], missing: Iterable[str], errors: Sequence[str])
     shown = ", ".join(files[:6]) + (f" and {len(files) - 6} more" if len(files) > 6 else "")
     reasons = "".join(f"\n  {error}" for error in errors) or "\n  The downloads do not contain them."
     return (
-        f"{', '.join(sets)}: could not be downloaded; missing: {shown}.{reasons}\n  To do it by hand: download one of "
-        f"these addresses with a browser, and convert it by nearfar get-data {' '.join(sets)} --source FILE"
+        f"{', '.join(sets)}: could not be downloaded; missing: {shown}.{reasons}\n  To do it by hand: download the "
+        f"files of one source with a browser into a folder, and run nearfar get-data {' '.join(sets)} --source FOLDER"
     )

@@ -14,7 +14,8 @@ from nearfar.disk import disk_errors, flush
 from nearfar.types import NearfarError
 
 _OFFICIALLY_CASED = ("sts/STS1", "sts/STSB/")
-"""The files whose official text has upper-case letters, but not SentEval's."""
+_OFFICIALLY_LOWER = ("sts/STS14/deft-news.tsv", "sts/STS15/belief.tsv")
+"""The files whose official text has upper-case letters, but not SentEval's; and those without them in both."""
 EMPTY, UNLABELLED = "with an empty text", "without a label or score"
 
 
@@ -48,7 +49,7 @@ class ConvertedFile:
             found.append(
                 f"{self.file}: {self.rows:,} rows, but {self.published:,} are published. The source may be incomplete."
             )
-        if self.lower_case and self.file.startswith(_OFFICIALLY_CASED):
+        if self.lower_case and self.file.startswith(_OFFICIALLY_CASED) and self.file not in _OFFICIALLY_LOWER:
             found.append(
                 f"{self.file}: all of its text is in lower case, as SentEval's script tokenises it. For the official "
                 "text, on which most published scores are computed, convert the official package."

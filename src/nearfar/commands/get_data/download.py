@@ -100,6 +100,8 @@ def _receive(wanted: Download, part: Path, advance: Callable[[int], None]) -> No
         request.add_header("If-Range", version)
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as answer:
+            if wanted.sha256 is None and answer.headers.get_content_type() == "text/html":
+                raise DownloadError(f"{address}: the server sent a web page, not the file.")
             resumed = answer.status == http.client.PARTIAL_CONTENT and _first_byte(answer) == start
             if answer.status == http.client.PARTIAL_CONTENT and not resumed:
                 _discard(part)

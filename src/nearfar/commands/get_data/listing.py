@@ -7,7 +7,7 @@ from pathlib import Path
 from nearfar.data.files import extension
 from nearfar.data.how_to_get import how_to_get
 from nearfar.data.named_sets import CATALOG
-from nearfar.data.public_sources import SOURCES, USED_IN, sources_of
+from nearfar.data.public_sources import CITE, SOURCES, USED_IN, sources_of
 from nearfar.data.published_rows import PUBLISHED_ROWS, files_of
 
 
@@ -67,7 +67,7 @@ def status_of(name: str, folder: Path | None) -> SetStatus:
         hub=entry.hub,
         in_hub_cache=bool(entry.hub) and _in_hub_cache("/".join((entry.hub or "").split("/")[:2])),
         licence=source.licence if source else "",
-        cite=source.cite if source else "",
+        cite=CITE.get(name, source.cite if source else ""),
         used_in=USED_IN.get(name, ()),
         get=how_to_get(name),
     )

@@ -55,18 +55,21 @@ class SourceFile(NamedTuple):
         return self.path.rpartition("/")[0]
 
 
-def list_files(source: str | Path) -> list[SourceFile]:
+def list_files(source: str | Path) -> tuple[list[SourceFile], list[str]]:
     """Return the files of ``source``: a folder (with the archives in it), an archive, or a single file; sorted by path.
 
+    An archive in a folder that cannot be read is skipped; the second value has one sentence about each.
+
     Raises:
-        NearfarError: no such file, not a regular file, too many files, or an archive that is damaged, encrypted, has
-            a member with an unsafe name, or unpacks to too much (:data:`MAX_BYTES`, :data:`MAX_RATIO`).
+        NearfarError: no such file, not a regular file, too many files, or ``source`` is an archive that is damaged,
+            has a member with an unsafe name, or unpacks to too much (:data:`MAX_BYTES`, :data:`MAX_RATIO`).
     """
     root = as_path(source)
     if status(root) is None or not is_folder(root):
         check_file(root)
-        return sorted(_one(root, root.name))
+        return sorted(_one(root, root.name)), []
     found: list[SourceFile] = []
+    skipped: list[str] = []
     base = root.resolve().name
     for folder, folders, names in os.walk(root):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
@@ -75,10 +78,13 @@ def list_files(source: str | Path) -> list[SourceFile]:
             if name.startswith(".") or not path.is_file():
                 continue
             relative = PurePosixPath(base, *path.relative_to(root).parts)
-            found += _one(path, str(relative))
+            try:
+                found += _one(path, str(relative))
+            except NearfarError as error:
+                skipped.append(str(error))
             if len(found) > MAX_FILES:
                 raise NearfarError(f"{root}: holds over {MAX_FILES:,} files; name the folder of the download alone.")
-    return sorted(found)
+    return sorted(found), skipped
 
 
 def _one(path: Path, name: str) -> list[SourceFile]:
