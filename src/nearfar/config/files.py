@@ -57,7 +57,11 @@ def load_method(method_or_file: str) -> tuple[type[TrainConfig], dict[str, Any]]
 
 
 def read_toml(file: str | Path) -> dict[str, Any]:
-    """The keys and values of a TOML file."""
+    """The keys and values of a TOML file; they are not checked.
+
+    Raises:
+        NearfarError: no such file, no TOML, or too large for settings.
+    """
     path = Path(file)
     try:
         if path.exists() and not path.is_file():  # a pipe or device could be read for ever
