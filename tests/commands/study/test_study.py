@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -179,13 +180,46 @@ def test_a_failed_cell_leaves_the_others(inside: Path) -> None:
     (inside / "bad.toml").write_text(text, encoding="utf-8")
     (inside / "bad.tsv").write_text("premise\thypothesis\tlabel\na\tb\tnonsense\n", encoding="utf-8")
     settings: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
-    with pytest.raises(JobsFailedError, match="nonsense"):
+    with pytest.raises(JobsFailedError, match=r"train: sbert \(rate 0.01, seed 1\): .*nonsense"):
         study("bad.toml", output="bad", **settings)
     table = StudyTable.load(inside / "bad" / TABLE)
     assert {cell.row for cell in table.missing} == {"sbert"}
     assert "nonsense" in str(table.missing)
     shutil.copy(inside / "nli.tsv", inside / "bad.tsv")
     assert not study("bad.toml", output="bad", **settings).missing
+
+
+DAMAGE = {
+    "result.json": ("{", "result.json: is not a complete JSON file"),
+    "numbers.json": ("[]", "numbers.json: is damaged"),
+    "job.json": ("{}", "job.json"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGE)
+def test_a_damaged_cell_is_named(inside: Path, name: str) -> None:
+    content, message = DAMAGE[name]
+    shutil.rmtree(inside / "damaged", ignore_errors=True)
+    shutil.copytree(inside / "whole" / "cells", inside / "damaged")
+    for file in (inside / "damaged").glob(f"*/{name}"):
+        file.write_text(content, encoding="utf-8")
+    with pytest.raises(NearfarError, match=re.escape(message)):
+        study("study.toml", output="repaired", cells="damaged", scale="tiny", start="start", engine="inline")
+
+
+def test_a_folder_with_a_damaged_table_is_refused(inside: Path) -> None:
+    (inside / "broken").mkdir()
+    (inside / "broken" / TABLE).write_text("{", encoding="utf-8")
+    with pytest.raises(NearfarError, match=r"broken/study\.json: is not a complete JSON file"):
+        study("study.toml", output="broken", scale="tiny", start="start", engine="inline")
+
+
+def test_dry_run_names_files_that_a_row_needs(inside: Path) -> None:
+    needs = 'needs = ["bt.tsv: nearfar back-translate ...", "nli.tsv: nothing"]\nname = "SCL"'
+    (inside / "needs.toml").write_text(STUDY.replace('name = "SCL"', needs), encoding="utf-8")
+    planned = dry_run("needs.toml", output="needs", start="start")
+    assert [row.needs for row in planned.rows] == [(), (), ("bt.tsv: nearfar back-translate ...",)]
+    assert "  needs bt.tsv: nearfar back-translate ..." in planned.lines()
 
 
 def test_dry_run_counts_and_writes_nothing(inside: Path) -> None:
@@ -263,6 +297,7 @@ def test_an_output_with_another_study_is_refused(inside: Path) -> None:
         ("--report", "--report FOLDER takes one folder"),
         ("--report missing", "missing/study.json"),
         ("gone-file.toml --output o", "gone-file.toml: cannot be read as TOML"),
+        ("columns.toml --output o --start start", "columns.toml: columns: no column is called 'pairs.tvs'"),
         ("study.toml --output o --start ./nowhere", "data or models of every row are missing"),
         ("study.toml --output o --start whole", "whole: is no model folder (it has no config.json)"),
     ],
@@ -270,6 +305,8 @@ def test_an_output_with_another_study_is_refused(inside: Path) -> None:
 def test_bad_arguments(inside: Path, arguments: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
     from nearfar.cli import main
 
+    wrong = STUDY.replace('columns = ["pairs.tsv"', 'columns = ["pairs.tvs"')
+    (inside / "columns.toml").write_text(wrong, encoding="utf-8")
     needed = "" if "--output" in arguments or "--report" in arguments else " --output o"
     status = main(["study", *arguments.split(), *needed.split()])
     shown = capsys.readouterr()

@@ -83,7 +83,8 @@ def study(
         console.print(f"its model was discarded, so it is trained again: {job.key}", markup=False, highlight=False)
     failed: JobsFailedError | None = None
     cores = min(available_cores(), cpu_quota() or available_cores())
-    with shown(console, job_names(cells)) as show:
+    names = job_names(cells)
+    with shown(console, names) as show:
         try:
             run_jobs(
                 all_jobs(runnable),
@@ -96,7 +97,8 @@ def study(
                 on_event=show,
             )
         except JobsFailedError as error:
-            failed = error
+            named = [one._replace(message=f"{names.get(one.job.key)}: {one.message}") for one in error.failures]
+            failed = JobsFailedError(named, error.skipped)
     if config.discard_models:
         discard_models(cells, store)
     finished = collect(cells, store)

@@ -11,6 +11,7 @@ from nearfar.commands.study.progress import duration
 from nearfar.config.calls import accepts_settings
 from nearfar.config.study import Study
 from nearfar.config.study.run import StudyConfig
+from nearfar.data.paths import as_path
 from nearfar.disk import path_errors
 from nearfar.jobs import Job, JobStore, shard_of
 from nearfar.jobs.graph import with_inputs
@@ -36,6 +37,7 @@ class RowPlan:
     missing: tuple[str, ...]
     """Data and models that are missing, each with how to get it."""
     needs: tuple[str, ...]
+    """Files that are missing, each with the command that makes it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,5 +148,5 @@ def _row(loaded: Study, name: str, cells: Sequence[Cell], store: JobStore) -> Ro
         axes={axis: loaded.axis(axis).labels for axis in row.axes if row.steps},
         replicates=row.replicates,
         missing=tuple(dict.fromkeys(f"{one.spec}: {one.advice}" for cell in own for one in cell.missing)),
-        needs=row.needs,
+        needs=tuple(one for one in row.needs if not as_path(one.partition(": ")[0]).exists()),
     )

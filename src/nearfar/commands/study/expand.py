@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
 from typing import Any
 
+from nearfar.commands.study.columns import check_columns
 from nearfar.commands.study.sources import Source, find_finetuning_task, find_model, find_source, find_task
 from nearfar.config.files import load_method, read_toml
 from nearfar.config.finetune import FinetuneConfig
@@ -63,9 +64,12 @@ def expand(study: Study) -> list[Cell]:
     """The cells of a study with their jobs; equal steps of several cells are one job.
 
     Raises:
-        NearfarError: a setting that cannot be part of a study, a model folder or file that cannot be read.
+        NearfarError: a column that no step has, a setting that cannot be part of a study, a model folder or file that
+            cannot be read.
     """
-    return [_expand_cell(study, cell) for cell in plan_cells(study)]
+    planned = plan_cells(study)
+    check_columns(study, planned)
+    return [_expand_cell(study, cell) for cell in planned]
 
 
 def all_jobs(cells: Iterable[Cell]) -> list[Job]:

@@ -51,12 +51,12 @@ def runs_of(plan: Plan, cells: Sequence[FinishedCell]) -> list[Run]:
     """The finished runs with the value of each column.
 
     Raises:
-        NearfarError: a column that no run has.
+        NearfarError: all runs are finished, and a column is in none of them.
     """
     finished = [cell for cell in cells if cell.missing is None]
     names = [column for column in plan.columns if column != AVERAGE]
     found = [{name: column_value(name, cell, plan.aggregate) for name in names} for cell in finished]
-    for name in names if finished else ():
+    for name in names if len(finished) == len(cells) else ():  # an unfinished run may have it
         if all(values[name] is None for values in found):
             raise NearfarError(
                 f"column {name!r}: no run of the study has it; there are {', '.join(available_columns(finished))}, "
@@ -65,7 +65,7 @@ def runs_of(plan: Plan, cells: Sequence[FinishedCell]) -> list[Run]:
     tasks = [
         name for name in names if any((one := values[name]) is not None and one.kind == "task" for values in found)
     ]
-    if AVERAGE in plan.columns and finished and not tasks:
+    if AVERAGE in plan.columns and len(finished) == len(cells) and not tasks:
         raise NearfarError("column 'average': the study has no column that is a task.")
     runs = []
     for cell, values in zip(finished, found, strict=True):
