@@ -17,6 +17,12 @@ from nearfar.types import NearfarError
 QUICK = ("kim-table-9", "simcse-review-spectrum")
 """Tables with few and short runs."""
 
+UNDEFINED = {
+    "kim-figure-1": {"layer.0.cls"},  # [CLS] has the same embedding in every text
+    "kim-table-6": {"training_seconds"},  # of rows that are not trained
+}
+"""Table -> columns that a run may leave empty."""
+
 
 @pytest.fixture(scope="module")
 def output(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -37,7 +43,8 @@ def test_a_tiny_table_runs(name: str, output: Path) -> None:
     assert not table.missing
     assert table.scale == "tiny"
     for cell in table.cells:
-        assert all(cell.values.get(column) is not None for column in table.columns) or name == "kim-table-6", cell
+        empty = {column for column in table.columns if cell.values.get(column) is None}
+        assert empty <= UNDEFINED.get(name, set()), cell
     folder = output / name
     assert f"nearfar reproduce {name} --scale tiny" in (folder / "page.md").read_text(encoding="utf-8")
     assert {"study.json", "table.csv", "table.tex"} <= {file.name for file in folder.iterdir()}
