@@ -22,6 +22,7 @@ from nearfar.evaluation.results.environment import Provenance, provenance
 from nearfar.evaluation.results.evaluation import (
     ClassificationScores,
     EvaluationResult,
+    FinetuningSummary,
     PenaltyGrid,
     RelatednessScores,
     TransferAverage,
@@ -80,6 +81,7 @@ __all__ = [
     "Estimate",
     "EvaluationResult",
     "ExplorerPage",
+    "FinetuningSummary",
     "GeometryResult",
     "GeometrySettings",
     "GroupResult",
