@@ -17,6 +17,7 @@ MAY_IMPORT = {
     "types": set(),
     "runtime": set(),
     "disk": {"types"},
+    "jobs": SHARED,
     "config": {"types", "registry"},
     "registry": {"types", "config"},
     "objectives": SHARED,
@@ -41,6 +42,7 @@ MAY_IMPORT = {
         "baselines",
         "runs",
         "neighbours",
+        "jobs",
     },
 }
 """Package or module -> what its files may import of the others, at the top or inside functions."""

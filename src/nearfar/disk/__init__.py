@@ -1,20 +1,23 @@
 """Files and folders: atomic writes, reads with clear errors, locks, and checks of output paths."""
 
 from nearfar.disk.checks import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs
-from nearfar.disk.locking import LOCK, folder_lock
+from nearfar.disk.locking import LOCK, FolderBusyError, folder_lock
 from nearfar.disk.model_folder import model_of_run
 from nearfar.disk.reading import read_json, read_text
 from nearfar.disk.seen_file import SEEN_FILE, SeenHashes, read_seen, write_seen
-from nearfar.disk.writing import apply_umask, disk_errors, flush, write_bytes, write_text
+from nearfar.disk.writing import apply_umask, disk_errors, flush, flush_entries, flush_tree, write_bytes, write_text
 
 __all__ = [
     "LOCK",
     "SEEN_FILE",
+    "FolderBusyError",
     "SeenHashes",
     "apply_umask",
     "check_output_path",
     "disk_errors",
     "flush",
+    "flush_entries",
+    "flush_tree",
     "folder_lock",
     "model_of_run",
     "path_errors",

@@ -24,6 +24,10 @@ def _module(name: str) -> Any:
 _fcntl, _msvcrt = _module("fcntl"), _module("msvcrt")
 
 
+class FolderBusyError(NearfarError):
+    """Another process holds the lock of a folder."""
+
+
 @contextmanager
 def folder_lock(
     folder: Path, *, what: object = None, remove_if_empty: bool = False, flag: str = "--output"
@@ -39,7 +43,8 @@ def folder_lock(
         flag: the flag that names another folder, for messages.
 
     Raises:
-        NearfarError: another process holds the lock, or the folder cannot be created.
+        FolderBusyError: another process holds the lock.
+        NearfarError: the folder cannot be created.
     """
     with disk_errors(folder):
         descriptor, created = _lock(folder, what or folder, flag)
@@ -84,7 +89,7 @@ def _lock(folder: Path, what: object, flag: str) -> tuple[int | None, list[Path]
 
 
 def _flock(descriptor: int, what: object, flag: str) -> None:
-    busy = NearfarError(f"{what}: another process is using it now; wait until it ends, or choose another {flag}.")
+    busy = FolderBusyError(f"{what}: another process is using it now; wait until it ends, or choose another {flag}.")
     if _fcntl is None:
         try:
             _msvcrt.locking(descriptor, _msvcrt.LK_NBLCK, 1)

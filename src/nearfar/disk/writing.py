@@ -64,13 +64,35 @@ def _replacement(file: Path) -> Iterator[Path]:
 def flush(path: Path) -> None:
     """Wait until a file, or each file of a folder, is on the disk, and the folder entries too."""
     for part in (*(path.iterdir() if path.is_dir() else ()), path, path.parent):
-        if not _CAN_OPEN_FOLDERS and part.is_dir():
-            continue
-        descriptor = os.open(part, os.O_RDONLY if _CAN_OPEN_FOLDERS else os.O_RDWR)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _fsync(part, is_folder=not _CAN_OPEN_FOLDERS and part.is_dir())
+
+
+def flush_tree(folder: Path) -> None:
+    """Wait until a folder and everything in it, in subfolders too, is on the disk; not its entry in its parent.
+
+    Symbolic links are not followed.
+    """
+    for parent, _, files in os.walk(folder, topdown=False):
+        for name in files:
+            path = Path(parent, name)
+            if stat.S_ISREG(path.lstat().st_mode):
+                _fsync(path, is_folder=False)
+        _fsync(Path(parent), is_folder=True)
+
+
+def flush_entries(folder: Path) -> None:
+    """Wait until the entries of a folder (names, renames) are on the disk, not the contents of its files."""
+    _fsync(folder, is_folder=True)
+
+
+def _fsync(path: Path, *, is_folder: bool) -> None:
+    if is_folder and not _CAN_OPEN_FOLDERS:
+        return
+    descriptor = os.open(path, os.O_RDONLY if _CAN_OPEN_FOLDERS else os.O_RDWR)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def apply_umask(path: Path) -> None:

@@ -1,0 +1,112 @@
+"""Performs one job in this process: lock its folder, call its function, write the files to the disk, rename."""
+
+import importlib
+import json
+import os
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+from nearfar.disk import FolderBusyError, disk_errors, flush_tree, folder_lock
+from nearfar.jobs.engine import Outcome, Task
+from nearfar.jobs.store import ATTEMPT_FILE, ERROR_FILE, JOB_FILE, LOG_FILE, PART
+from nearfar.types import NearfarError
+
+_CAN_RENAME_LOCKED = os.name != "nt"  # Windows cannot rename a folder with an open file in it
+
+
+def perform(task: Task, capture: Callable[[Path], AbstractContextManager[None]] | None = None) -> Outcome:
+    """Run a job and return how it ended.
+
+    The exceptions of its function are outcomes, except KeyboardInterrupt, and SystemExit outside a worker.
+
+    Args:
+        task: the job.
+        capture: in a worker, a function of the path of a log file, which returns a context in which output goes to
+            that file.
+    """
+    folder = Path(task.root, task.key)
+    part = folder.with_name(task.key + PART)
+    started = time.perf_counter()
+    try:
+        with folder_lock(part):
+            if folder.exists():
+                return Outcome(task.key, "found")
+            with capture(part / LOG_FILE) if capture else nullcontext():
+                message = _call(task, part, (Exception, SystemExit) if capture else (Exception,))
+            if message is not None:
+                return Outcome(task.key, "failed", message=message)
+            seconds = time.perf_counter() - started
+            _complete(task, part, seconds)
+            if _CAN_RENAME_LOCKED:
+                part.rename(folder)
+        if not _CAN_RENAME_LOCKED:
+            part.rename(folder)
+    except FolderBusyError:
+        return Outcome(task.key, "busy")
+    except (NearfarError, OSError) as error:
+        return Outcome(task.key, "failed", message=_in_one_line(error))
+    return Outcome(task.key, "finished", seconds=seconds)
+
+
+def _call(task: Task, part: Path, failures: tuple[type[BaseException], ...]) -> str | None:
+    """Call the job's function; returns the message of its exception, if it is one of ``failures``, or None."""
+    (part / ERROR_FILE).unlink(missing_ok=True)
+    (part / JOB_FILE).write_text(_job_text(task), encoding="utf-8")  # says what a stopped job is
+    before = os.getcwd()
+    try:
+        os.chdir(task.folder)
+        function = load_function(str(task.job["function"]))
+        settings = json.loads(json.dumps({**task.job["settings"], **task.local}))
+        function(settings, {name: Path(task.root, key) for name, key in task.job["inputs"].items()}, part)
+    except failures as error:
+        with suppress(OSError):  # of a full disk
+            (part / ERROR_FILE).write_text("".join(traceback.format_exception(error)), encoding="utf-8")
+        return _in_one_line(error)
+    finally:
+        with suppress(OSError):
+            os.chdir(before)
+    return None
+
+
+def load_function(place: str) -> Callable[..., object]:
+    """The function at ``package.module:name``.
+
+    Raises:
+        NearfarError: there is no such module or function.
+    """
+    module, _, name = place.partition(":")
+    try:
+        found: Any = getattr(importlib.import_module(module), name)
+    except (ModuleNotFoundError, AttributeError) as error:
+        raise NearfarError(f"the function {place} cannot be imported ({error}).") from error
+    if not callable(found):
+        raise NearfarError(f"{place}: is not a function.")
+    return found
+
+
+def _complete(task: Task, part: Path, seconds: float) -> None:
+    """Write the store's own files, and wait until everything is on the disk."""
+    with disk_errors(part):
+        text = _job_text(task)
+        with suppress(FileNotFoundError):
+            if not (part / LOG_FILE).stat().st_size:
+                (part / LOG_FILE).unlink()
+        (part / JOB_FILE).write_text(text, encoding="utf-8")
+        attempt = {"seconds": round(seconds, 3), **({"local": task.local} if task.local else {})}
+        (part / ATTEMPT_FILE).write_text(json.dumps(attempt, ensure_ascii=False) + "\n", encoding="utf-8")
+        flush_tree(part)
+
+
+def _job_text(task: Task) -> str:
+    return json.dumps(task.job, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+
+
+def _in_one_line(error: BaseException) -> str:
+    text = " ".join(str(error).split())
+    if isinstance(error, NearfarError):
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

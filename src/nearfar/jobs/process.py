@@ -1,0 +1,194 @@
+"""The engine of worker processes on this machine, each of which performs many jobs."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import IO
+
+from nearfar.jobs.engine import Outcome, Task
+from nearfar.runtime import threads as thread_settings
+
+START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from nearfar.jobs.worker import main; main({cores})"
+"""The program of a worker. It finds modules where this process does."""
+GRACE_SECONDS = 30.0
+"""How long a job may save its work after SIGINT, before SIGKILL. A second Ctrl-C ends the wait."""
+CHECK_SECONDS = 1.0
+"""How often is checked whether a worker has ended while its pipe is held open by a process that its job started."""
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
+_HAS_GROUPS = os.name != "nt"
+
+
+class _Worker:
+    """A worker process, and the task that it performs."""
+
+    def __init__(self, environment: dict[str, str], cores: int, answers: "SimpleQueue[tuple[_Worker, str]]") -> None:
+        self.task: Task | None = None
+        command = [sys.executable, "-c", START.format(cores=cores), json.dumps(sys.path)]
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+            encoding="utf-8",
+            bufsize=1,
+            process_group=0 if _HAS_GROUPS else None,  # Ctrl-C reaches only this process, which stops the workers
+        )
+        self._stdin = _not_none(self.process.stdin)
+        self._stdout = _not_none(self.process.stdout)
+
+        def read() -> None:
+            for line in self._stdout:
+                answers.put((self, line))
+            answers.put((self, ""))
+
+        self._reader = threading.Thread(target=read, daemon=True)
+        self._reader.start()
+
+    def send(self, task: Task) -> bool:
+        """Send a task; False if the worker has ended."""
+        try:
+            self._stdin.write(task.to_json() + "\n")
+            self._stdin.flush()
+        except OSError:
+            return False
+        self.task = task
+        return True
+
+    def has_ended(self) -> bool:
+        """Whether the process has ended. Its exit status can still be read."""
+        if not _HAS_GROUPS:
+            return self.process.poll() is not None
+        if self.process.returncode is not None:
+            return True
+        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+    def end_input(self) -> None:
+        """Close its stdin: an idle worker ends."""
+        with suppress(OSError):
+            self._stdin.close()
+
+    def interrupt(self) -> None:
+        """Ask the worker to stop its job and to end."""
+        if self.has_ended():
+            return
+        if _HAS_GROUPS:
+            self.process.send_signal(signal.SIGINT)
+        else:  # Windows sends no signal to a single process
+            self.process.terminate()
+
+    def kill(self) -> int:
+        """Kill the worker, if it has not ended, and all processes that it started; returns the exit status."""
+        if self.process.returncode is None:
+            if _HAS_GROUPS:
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self.process.pid, signal.SIGKILL)
+            else:
+                self.process.kill()
+        status = self.process.wait()
+        self.end_input()
+        self._reader.join(CHECK_SECONDS)
+        if not self._reader.is_alive():
+            self._stdout.close()
+        return status
+
+
+class ProcessEngine:
+    """Performs tasks in up to ``workers`` processes, each with ``threads`` threads.
+
+    A worker is started when a task needs one, and stays for the following tasks, so that it imports torch once. If
+    there are enough cores, it is pinned to ``threads`` of them. A worker that dies is replaced. Workers end when this
+    process ends, for whatever reason.
+    """
+
+    def __init__(self, *, workers: int, threads: int) -> None:
+        self.slots = workers
+        variables = dict.fromkeys(_THREAD_VARIABLES, str(threads))
+        self._environment = {**os.environ, **thread_settings.settings(os.environ), **variables}
+        self._cores = threads if workers * threads <= thread_settings.available_cores() else 0
+        self._workers: list[_Worker] = []
+        self._answers: SimpleQueue[tuple[_Worker, str]] = SimpleQueue()
+
+    def submit(self, task: Task, *, uses: str | None) -> None:  # noqa: ARG002
+        """Send the task to an idle worker, or to a new one."""
+        for worker in [worker for worker in self._workers if worker.task is None]:
+            if not worker.has_ended() and worker.send(task):
+                return
+            self._workers.remove(worker)
+            worker.kill()
+        worker = _Worker(self._environment, self._cores, self._answers)
+        self._workers.append(worker)
+        if not worker.send(task):
+            worker.task = task  # its end is reported as an outcome
+
+    def wait(self, timeout: float | None) -> list[Outcome]:
+        """Wait until a task has ended."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            remaining = CHECK_SECONDS if deadline is None else min(CHECK_SECONDS, deadline - time.monotonic())
+            try:
+                worker, line = self._answers.get(timeout=max(0.0, remaining))
+            except Empty:
+                ended = [worker for worker in self._workers if worker.task is not None and worker.has_ended()]
+                if outcomes := [found for worker in ended if (found := self._died(worker))]:
+                    return outcomes
+                if deadline is not None and time.monotonic() >= deadline:
+                    return []
+                continue
+            if line:
+                worker.task = None
+                return [Outcome(**json.loads(line))]
+            if outcome := self._died(worker):
+                return [outcome]
+
+    def _died(self, worker: _Worker) -> Outcome | None:
+        """Remove a worker that has ended; the outcome of its task, if it had one."""
+        if worker not in self._workers:
+            return None
+        self._workers.remove(worker)
+        status = worker.kill()
+        if worker.task is None:
+            return None
+        return Outcome(worker.task.key, "died", message=f"its worker {describe_exit(status)}")
+
+    def close(self) -> None:
+        """Stop the workers: SIGINT to those with a task, and SIGKILL after a grace period."""
+        try:
+            for worker in self._workers:
+                if worker.task is not None:
+                    worker.interrupt()
+            deadline = time.monotonic() + GRACE_SECONDS
+            while any(worker.task is not None for worker in self._workers) and time.monotonic() < deadline:
+                self.wait(deadline - time.monotonic())
+            for worker in self._workers:
+                worker.end_input()
+            for worker in self._workers:
+                with suppress(subprocess.TimeoutExpired):
+                    worker.process.wait(CHECK_SECONDS)
+        finally:  # also after a second Ctrl-C
+            for worker in self._workers:
+                worker.kill()
+            self._workers = []
+
+
+def describe_exit(status: int) -> str:
+    """How a process ended, for messages."""
+    if status >= 0:
+        return f"ended with exit status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = "; the system may have run out of memory" if name == "SIGKILL" else ""
+    return f"was killed by {name}{hint}"
+
+
+def _not_none(stream: IO[str] | None) -> IO[str]:
+    assert stream is not None
+    return stream

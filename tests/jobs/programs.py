@@ -1,0 +1,77 @@
+"""Programs that run jobs in a process of their own, which tests kill."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import nearfar
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import json, sys
+from nearfar.jobs import Job, JobStore, run_jobs
+from tests.jobs.functions import HERE, diamonds
+settings = json.loads(sys.argv[1])
+if settings["jobs"] == "diamonds":
+    local = {"ran": settings["ran"], "pids": settings["pids"]}
+    jobs = []
+    for last in diamonds(3, pause=settings["pause"], steps=3):
+        made = {}
+        def build(job):
+            return Job(job.function, job.settings, {n: build(j) for n, j in job.inputs.items()}, local=local)
+        jobs.append(build(last))
+else:
+    jobs = [Job(f"{HERE}:sleeps", local={"pid": settings["pids"], "mended": settings["mended"]})]
+run_jobs(jobs, JobStore(settings["cells"]), engine=settings["engine"], workers=2)
+"""
+"""Runs three graphs of four jobs, or one job that sleeps."""
+DEADLINE_SECONDS = 120.0
+"""After this time a test gives up; it fails, it does not measure."""
+
+
+def start(
+    folder: Path, *, jobs: str = "diamonds", engine: str = "process", pause: float = 0.0
+) -> subprocess.Popen[bytes]:
+    """Start the program with its files in ``folder``: ``cells``, ``ran`` (names of jobs), ``pids`` (of workers)."""
+    files = {name: str(folder / name) for name in ("cells", "ran", "pids", "mended")}
+    settings = {**files, "jobs": jobs, "engine": engine, "pause": pause}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(nearfar.__file__).parents[1]), str(ROOT)])}
+    return subprocess.Popen([sys.executable, "-c", PROGRAM, json.dumps(settings)], env=environment, cwd=folder)
+
+
+def finish(program: subprocess.Popen[bytes]) -> None:
+    """Wait for a program that must succeed."""
+    assert program.wait(DEADLINE_SECONDS) == 0
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Wait until the condition is true; fails if it never is."""
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < end, "the condition never became true"
+        time.sleep(0.002)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; one that has ended, but is not yet reaped, does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started and that still run."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == pid and fields[0] not in ("Z", "X"):
+            found.append(int(stat.parent.name))
+    return found

@@ -1,0 +1,138 @@
+"""Worker processes: same files as in this process, surroundings of a job, deaths of workers."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, cores, run_jobs
+from nearfar.jobs.process import describe_exit
+from nearfar.runtime.threads import available_cores
+from tests.jobs.functions import HERE, contents, diamonds
+from tests.jobs.programs import is_alive, wait_until
+
+pytestmark = pytest.mark.long
+
+
+def test_two_workers_write_the_same_files_as_one_process(tmp_path: Path) -> None:
+    last = diamonds(3)
+    run_jobs(last, JobStore(tmp_path / "inline"), engine="inline")
+    events: list[JobEvent] = []
+    run_jobs(last, JobStore(tmp_path / "process"), engine="process", workers=2, on_event=events.append)
+    assert contents(tmp_path / "process") == contents(tmp_path / "inline")
+    assert sum(event.kind == "finished" for event in events) == 12
+
+
+def test_workers_live_for_many_jobs(tmp_path: Path) -> None:
+    jobs = [
+        Job(f"{HERE}:combine", {"name": str(number)}, local={"pids": str(tmp_path / "pids")}) for number in range(20)
+    ]
+    run_jobs(jobs, JobStore(tmp_path / "cells"), workers=2)
+    pids = (tmp_path / "pids").read_text(encoding="utf-8").split()
+    assert len(pids) == 20
+    assert 1 <= len(set(pids)) <= 2
+    assert str(os.getpid()) not in pids
+    assert not any(is_alive(int(pid)) for pid in pids)
+
+
+def test_the_surroundings_of_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # where workers claim cores, so that no other run has them
+    monkeypatch.chdir(tmp_path)
+    store, made = JobStore(tmp_path / "cells"), Job(f"{HERE}:prints")
+    run_jobs([made], store, workers=1, threads=1)
+    folder = store.folder(made)
+    lines = (folder / "log.txt").read_text(encoding="utf-8").splitlines()
+    assert sorted(lines) == ["from a child", "to descriptor 1", "to stderr", "to stdout"]
+    assert (folder / "threads.txt").read_text(encoding="utf-8") == "1"
+    assert (folder / "folder.txt").read_text(encoding="utf-8") == str(tmp_path)
+    if hasattr(os, "sched_setaffinity"):
+        assert (folder / "cores.txt").read_text(encoding="utf-8") == "1"
+    more = available_cores() + 1  # too many to pin
+    made = Job(f"{HERE}:prints", {"again": True})
+    run_jobs([made], store, workers=1, threads=more)
+    assert (store.folder(made) / "threads.txt").read_text(encoding="utf-8") == str(more)
+    if hasattr(os, "sched_setaffinity"):
+        assert (store.folder(made) / "cores.txt").read_text(encoding="utf-8") == str(available_cores())
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cannot pin")
+def test_cores_are_claimed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pinned: list[list[int]] = []
+    monkeypatch.setattr(cores.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(cores.os, "sched_getaffinity", lambda _: {0, 1, 2})
+    monkeypatch.setattr(cores.os, "sched_setaffinity", lambda _, chosen: pinned.append(list(chosen)))
+    held: list[object] = []
+    monkeypatch.setattr(cores, "_HELD", held)
+    assert cores.pin(2) == [0, 1]
+    assert cores.pin(2) == []  # one is free, and it is given back
+    assert cores.pin(1) == [2]
+    assert cores.pin(1) == []
+    assert pinned == [[0, 1], [2]]
+    for lock in held:
+        lock.__exit__(None, None, None)  # type: ignore[attr-defined]
+    assert cores.pin(3) == [0, 1, 2]
+    for lock in held[3:]:
+        lock.__exit__(None, None, None)  # type: ignore[attr-defined]
+
+
+def test_a_worker_that_dies_is_replaced_and_its_job_retried(tmp_path: Path) -> None:
+    child = tmp_path / "child"
+    bad = Job(f"{HERE}:dies", {"name": "bad", "times": 2}, local={"child": str(child)})
+    last = Job(f"{HERE}:combine", {"name": "last"}, {"bad": bad})
+    events: list[JobEvent] = []
+    store = JobStore(tmp_path / "cells")
+    run_jobs([*diamonds(2), last], store, workers=2, retries=2, on_event=events.append)
+    assert [event.kind for event in events if event.job == bad] == ["started", "retried", "retried", "finished"]
+    assert (store.folder(last) / "result.txt").read_text(encoding="utf-8") == "last(bad=bad())"
+    assert sum(event.kind == "finished" for event in events) == 10
+    assert not list(store.root.glob("*.part"))
+    if Path("/proc/self/stat").exists():
+        wait_until(lambda: not is_alive(int(child.read_text(encoding="utf-8"))))  # what the worker had started
+
+
+@pytest.mark.parametrize(
+    ("number", "message"),
+    [
+        (signal.SIGKILL, "its worker was killed by SIGKILL; the system may have run out of memory, 2 times"),
+        (signal.SIGABRT, "its worker was killed by SIGABRT, 2 times"),
+    ],
+)
+def test_a_worker_that_always_dies_fails_its_job_alone(number: int, message: str, tmp_path: Path) -> None:
+    bad = Job(f"{HERE}:dies", {"name": "bad", "times": 9, "signal": int(number)})
+    (good,) = diamonds(1)
+    store = JobStore(tmp_path / "cells")
+    with pytest.raises(JobsFailedError) as caught:
+        run_jobs([bad, good], store, retries=1)
+    ((job, found, folder),) = caught.value.failures
+    assert (job, found, folder) == (bad, message, store.part(bad))
+    assert store.is_finished(good)
+
+
+def test_exceptions_are_reported_with_their_log(tmp_path: Path) -> None:
+    store, bad = JobStore(tmp_path / "cells"), Job(f"{HERE}:raises", {"name": "bad"})
+    with pytest.raises(JobsFailedError, match="ValueError: bad is no good"):
+        run_jobs([bad], store)
+    assert "Traceback" in (store.part(bad) / "error.txt").read_text(encoding="utf-8")
+
+
+def test_a_system_exit_fails_the_job(tmp_path: Path) -> None:
+    store, bad, good = JobStore(tmp_path / "cells"), Job(f"{HERE}:exits"), Job(f"{HERE}:nothing")
+    with pytest.raises(JobsFailedError, match=f"{bad.key}: SystemExit: enough"):
+        run_jobs([bad, good], store)
+    assert store.is_finished(good)
+
+
+def test_how_a_process_ended_is_said_in_words() -> None:
+    assert describe_exit(3) == "ended with exit status 3"
+    assert describe_exit(-signal.SIGSEGV) == "was killed by SIGSEGV"
+    assert describe_exit(-999) == "was killed by signal 999"
+
+
+def test_a_thousand_empty_jobs(tmp_path: Path) -> None:
+    jobs = [Job(f"{HERE}:nothing", {"number": number}) for number in range(1000)]
+    events: list[JobEvent] = []
+    run_jobs(jobs, JobStore(tmp_path), workers=2, on_event=events.append)
+    assert {event.job for event in events if event.kind == "finished"} == set(jobs)
+    assert len(list(tmp_path.iterdir())) == 1000

@@ -1,0 +1,153 @@
+"""Jobs as tasks on a Ray of this machine, and what is said where Ray is missing or the cluster cannot be used."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import nearfar
+from nearfar.jobs import Job, JobStore, Task, ray_cluster, run_jobs
+from nearfar.types import NearfarError
+from tests.jobs.functions import HERE, contents, diamonds, job
+from tests.jobs.programs import DEADLINE_SECONDS, ROOT
+
+INSTALLED = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs Ray")
+PROGRAM = """if True:
+    import json, sys
+    import ray
+    from nearfar.jobs import Job, JobsFailedError, JobStore, ray_cluster, run_jobs
+    from nearfar.types import NearfarError
+    from tests.jobs.functions import HERE, diamonds, job
+
+    report = {}
+    def run(jobs, cells, **settings):
+        kinds = []
+        try:
+            on_event = lambda event: kinds.append([event.kind, event.job.key])
+            run_jobs(jobs, JobStore(cells), engine="ray", on_event=on_event, **settings)
+        except NearfarError as error:
+            return {"error": f"{type(error).__name__}: {error}", "kinds": kinds}
+        return {"kinds": kinds}
+
+    always = Job(f"{HERE}:dies", {"name": "always", "times": 9})
+    bad = Job(f"{HERE}:raises", {"name": "bad"})
+    once = Job(f"{HERE}:dies", {"name": "once", "times": 1})
+    prints = Job(f"{HERE}:prints")
+    report["owned"] = run([*diamonds(2), once, prints], "ray", workers=2)
+    report["left running"] = ray.is_initialized()
+    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False,
+             object_store_memory=100 * 2**20)
+    report["again"] = run(diamonds(3), "ray", workers=2)
+    report["failing"] = run([always, bad, job("after", {"bad": bad}), job("good")], "failing", workers=2, retries=1)
+    report["gpu"] = run([Job(f"{HERE}:nothing", uses="gpu")], "gpu")
+    report["cpus"] = run([job("good")], "cpus", threads=1000)
+    sees_token, ray_cluster._sees_token = ray_cluster._sees_token, lambda token: False
+    report["apart"] = run([job("good")], "apart")
+    ray_cluster._sees_token = sees_token
+    report["kept running"] = ray.is_initialized()
+    ray.shutdown()
+    print("REPORT", json.dumps(report))
+"""
+
+
+@pytest.mark.long
+@INSTALLED
+def test_a_local_ray(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(nearfar.__file__).parents[1]), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=3 * DEADLINE_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("REPORT ")]
+    report = json.loads(line.removeprefix("REPORT "))
+    # One of two workers is killed by SIGKILL in a job: the same files as in this process.
+    once = Job(f"{HERE}:dies", {"name": "once", "times": 1})
+    assert [kind for kind, key in report["owned"]["kinds"] if key == once.key] == ["started", "retried", "finished"]
+    assert "error" not in report["owned"]
+    inline = JobStore(tmp_path / "inline")
+    run_jobs(diamonds(3), inline, engine="inline")
+    found = contents(tmp_path / "ray")
+    prints = Job(f"{HERE}:prints")
+    alone = [name for name in found if name.startswith((once.key, prints.key))]
+    assert found[f"{once.key}/result.txt"] == b"once()"
+    assert {name: found[name] for name in found if name not in alone} == contents(inline.root)
+    assert found[f"{prints.key}/folder.txt"].decode() == str(tmp_path)
+    assert found[f"{prints.key}/threads.txt"] == b"1"
+    log = (tmp_path / "ray" / prints.key / "log.txt").read_text(encoding="utf-8")
+    assert sorted(log.splitlines()) == ["from a child", "to descriptor 1", "to stderr", "to stdout"]
+    assert not [name for name in os.listdir(tmp_path / "ray") if name.startswith(".") or name.endswith(".part")]
+    # A Ray that the engine has started is stopped; another one is left alone.
+    assert (report["left running"], report["kept running"]) == (False, True)
+    assert [kind for kind, _ in report["again"]["kinds"]].count("found") == 2
+    # Failures stay with their jobs.
+    kinds = [kind for kind, _ in report["failing"]["kinds"]]
+    assert {kind: kinds.count(kind) for kind in kinds} == {
+        "started": 3,
+        "retried": 1,
+        "failed": 2,
+        "skipped": 1,
+        "finished": 1,
+    }
+    assert report["failing"]["error"].startswith("JobsFailedError: 2 jobs failed; 1 that need them were skipped:")
+    assert "its worker died" in report["failing"]["error"]
+    assert "ValueError: bad is no good" in report["failing"]["error"]
+    # Clusters that cannot be used.
+    assert "uses a GPU, but no machine of the cluster has one" in report["gpu"]["error"]
+    assert "no machine of the cluster has 1000 CPUs; lower --threads" in report["cpus"]["error"]
+    assert "does not see the folder" in report["apart"]["error"]
+    assert str(tmp_path / "apart") in report["apart"]["error"]
+    assert not any((tmp_path / name).is_dir() and os.listdir(tmp_path / name) for name in ("gpu", "cpus", "apart"))
+
+
+def test_without_ray_the_message_says_how_to_install_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(NearfarError, match=r"--engine ray: needs the package ray.*pip install 'nearfar\[scale\]'"):
+        run_jobs([job("first")], JobStore(tmp_path), engine="ray")
+
+
+@INSTALLED
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:99999"])
+def test_an_address_where_nothing_answers_is_named(address: str, tmp_path: Path) -> None:
+    script = """if True:
+        import sys
+        from nearfar.jobs import JobStore, run_jobs
+        from nearfar.types import NearfarError
+        from tests.jobs.functions import job
+        try:
+            run_jobs([job("first")], JobStore("cells"), engine="ray", ray_address=sys.argv[1])
+        except NearfarError as error:
+            print(error)
+    """
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(nearfar.__file__).parents[1]), str(ROOT)])}
+    done = subprocess.run(
+        [sys.executable, "-c", script, address],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.startswith(f"--ray-address {address}: no Ray cluster can be reached (")
+
+
+def test_a_machine_that_does_not_see_the_store_runs_nothing(tmp_path: Path) -> None:
+    task = Task.of(job("first"), JobStore(tmp_path / "cells"), str(tmp_path))
+    outcome = ray_cluster._perform(task.to_json(), str(tmp_path / "cells" / ".shared-1"), {}, [])
+    assert outcome["kind"] == "failed"
+    assert "does not see the folder" in outcome["message"]
+    assert not (tmp_path / "cells").exists()
+    token = tmp_path / ".shared-2"
+    token.write_text("another", encoding="utf-8")
+    assert not ray_cluster._sees_token(str(token))
+    token.write_text(token.name, encoding="utf-8")
+    assert ray_cluster._sees_token(str(token))

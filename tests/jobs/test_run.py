@@ -1,0 +1,244 @@
+"""The loop over jobs: order, failures, retries, waiting, resources; with engines in this process."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nearfar.disk import folder_lock
+from nearfar.jobs import Job, JobEvent, JobsFailedError, JobStore, Outcome, Task, run, run_jobs
+from nearfar.jobs.perform import perform
+from nearfar.types import NearfarError
+from tests.jobs.functions import HERE, contents, diamonds, job
+
+
+class ScriptedEngine:
+    """Performs tasks in this process in the order of submission, with the given outcomes first."""
+
+    def __init__(self, slots: int = 2, script: dict[str, list[Outcome]] | None = None) -> None:
+        self.slots = slots
+        self.script = script or {}
+        self.tasks: list[Task] = []
+        self.most = 0
+        self.together: list[set[str]] = []
+        self.closed = 0
+
+    def submit(self, task: Task, *, uses: str | None) -> None:
+        self.tasks.append(task)
+        self.most = max(self.most, len(self.tasks))
+        self.together.append({one.key for one in self.tasks})
+
+    def wait(self, timeout: float | None) -> list[Outcome]:
+        task = self.tasks.pop(0)
+        if planned := self.script.get(task.key):
+            return [planned.pop(0)]
+        return [perform(task)]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def kinds(events: list[JobEvent], job: Job) -> list[str]:
+    return [event.kind for event in events if event.job == job]
+
+
+def test_a_diamond_runs_each_job_once_in_order(tmp_path: Path) -> None:
+    events: list[JobEvent] = []
+    (last,) = diamonds(1)
+    engine = ScriptedEngine()
+    run_jobs([last, last], JobStore(tmp_path), engine=engine, on_event=events.append)
+    text = (tmp_path / last.key / "result.txt").read_text(encoding="utf-8")
+    assert text == "last 0(left=left 0(first=first 0()),right=right 0(first=first 0()))"
+    assert [(event.kind, event.job.settings["name"]) for event in events] == [
+        ("started", "first 0"),
+        ("finished", "first 0"),
+        ("started", "left 0"),
+        ("started", "right 0"),
+        ("finished", "left 0"),
+        ("finished", "right 0"),
+        ("started", "last 0"),
+        ("finished", "last 0"),
+    ]
+    assert [event.done for event in events if event.kind == "finished"] == [1, 2, 3, 4]
+    assert {event.total for event in events} == {4}
+    assert engine.most == 2
+    assert engine.closed == 1
+
+
+def test_finished_jobs_are_found(tmp_path: Path) -> None:
+    (last,) = diamonds(1)
+    run_jobs([last], JobStore(tmp_path), engine="inline")
+    before = contents(tmp_path)
+    events: list[JobEvent] = []
+    engine = ScriptedEngine()
+    run_jobs([last], JobStore(tmp_path), engine=engine, on_event=events.append)
+    assert [(event.kind, event.job, event.done, event.total) for event in events] == [("found", last, 1, 1)]
+    assert contents(tmp_path) == before
+    assert engine.closed == 0  # it was never used
+
+
+def test_a_failure_skips_what_needs_it_and_nothing_else(tmp_path: Path) -> None:
+    mended = tmp_path / "mended"
+    store = JobStore(tmp_path / "cells")
+    bad = Job(f"{HERE}:raises", {"name": "bad", "mended": str(mended)})
+    also_bad = Job(f"{HERE}:raises", {"name": "also bad"})
+    child = job("child", {"bad": bad, "good": job("good")})
+    grandchild = job("grandchild", {"child": child, "also": also_bad})
+    other = job("other")
+    events: list[JobEvent] = []
+    with pytest.raises(JobsFailedError) as caught:
+        run_jobs([grandchild, other], store, engine="inline", on_event=events.append)
+    assert [failure.job for failure in caught.value.failures] == [bad, also_bad]
+    assert caught.value.skipped == (child, grandchild)
+    assert caught.value.failures[0].message == "ValueError: bad is no good"
+    assert str(caught.value).splitlines() == [
+        "2 jobs failed; 2 that need them were skipped:",
+        f"  {HERE}:raises {bad.key}: ValueError: bad is no good (see {store.part(bad)})",
+        f"  {HERE}:raises {also_bad.key}: ValueError: also bad is no good (see {store.part(also_bad)})",
+        "The finished jobs are kept; the same call runs only the others.",
+    ]
+    assert kinds(events, bad) == ["started", "failed"]
+    assert kinds(events, grandchild) == ["skipped"]
+    assert max(event.done for event in events) == 6
+    assert store.is_finished(other)
+    assert store.is_finished(child.inputs["good"])
+    assert not store.folder(child).exists()
+    assert "ValueError: bad is\nno good" in (store.part(bad) / "error.txt").read_text(encoding="utf-8")
+    mended.write_text("", encoding="utf-8")
+    run_jobs([child], store, engine="inline")
+    names = sorted(path.name for path in store.folder(bad).iterdir())
+    assert names == ["attempt.json", "begun.txt", "job.json", "result.txt"]  # no error.txt
+
+
+@pytest.mark.parametrize(
+    ("function", "message"),
+    [
+        ("tests.jobs.absent:f", "the function tests.jobs.absent:f cannot be imported"),
+        (f"{HERE}:absent", f"the function {HERE}:absent cannot be imported"),
+        (f"{HERE}:HERE", f"{HERE}:HERE: is not a function"),
+    ],
+)
+def test_a_function_that_is_not_there_is_named(function: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(JobsFailedError, match=message):
+        run_jobs([Job(function)], JobStore(tmp_path), engine="inline")
+
+
+@pytest.mark.parametrize("deaths", [2, 3])
+def test_a_job_whose_worker_died_is_retried(deaths: int, tmp_path: Path) -> None:
+    first = job("first")
+    second = job("second", {"first": first})
+    died = [Outcome(first.key, "died", message="its worker was lost") for _ in range(deaths)]
+    events: list[JobEvent] = []
+    engine = ScriptedEngine(script={first.key: died})
+    if deaths == 2:
+        run_jobs([second], JobStore(tmp_path), engine=engine, retries=2, on_event=events.append)
+        assert kinds(events, first) == ["started", "retried", "retried", "finished"]
+        assert [event.attempt for event in events if event.job == first] == [1, 2, 3, 3]
+        return
+    with pytest.raises(JobsFailedError, match="its worker was lost, 3 times") as caught:
+        run_jobs([second], JobStore(tmp_path), engine=engine, retries=2, on_event=events.append)
+    assert kinds(events, first) == ["started", "retried", "retried", "failed"]
+    assert caught.value.skipped == (second,)
+
+
+@pytest.mark.parametrize("other_finishes", [True, False])
+def test_a_job_that_another_process_runs_is_waited_for(
+    other_finishes: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "BUSY_SECONDS", 0.01)
+    store = JobStore(tmp_path)
+    (last,) = diamonds(1)
+    left = last.inputs["left"]
+    elsewhere = JobStore(tmp_path / "elsewhere")
+    run_jobs([left], elsewhere, engine="inline")
+    lock = folder_lock(store.part(left))
+    lock.__enter__()
+    events: list[JobEvent] = []
+
+    def on_event(event: JobEvent) -> None:
+        events.append(event)
+        if event.kind == "finished" and event.job == last.inputs["right"]:  # the others go on meanwhile
+            if other_finishes:
+                elsewhere.folder(left).rename(store.folder(left))
+            lock.__exit__(None, None, None)
+
+    run_jobs([last], store, engine="inline", on_event=on_event)
+    assert kinds(events, left) == ["started", "waiting", "found" if other_finishes else "finished"]
+    assert kinds(events, last) == ["started", "finished"]
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_resource_is_used_by_one_job_at_a_time(tmp_path: Path) -> None:
+    gpu = [Job(f"{HERE}:combine", {"name": f"gpu {number}"}, uses="gpu") for number in range(3)]
+    disk = [Job(f"{HERE}:combine", {"name": f"disk {number}"}, uses="disk") for number in range(3)]
+    engine = ScriptedEngine(slots=4)
+    run_jobs([*gpu, *disk, job("plain")], JobStore(tmp_path), engine=engine)
+    together = [{one.key for one in jobs} for jobs in (gpu, disk)]
+    assert all(len(running & keys) <= 1 for running in engine.together for keys in together)
+    assert engine.most == 3  # one of each resource, and the plain one
+
+
+def test_settings_and_local_settings_come_together_as_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    got: list[dict[str, Any]] = []
+
+    def keep(settings: dict[str, Any], inputs: dict[str, Path], folder: Path) -> None:
+        got.append({**settings})
+        settings["list"].append(3)
+
+    monkeypatch.setattr("tests.jobs.functions.nothing", keep)
+    made = Job(f"{HERE}:nothing", {"list": [1, 2]}, local={"path": "/here"})
+    run_jobs([made], JobStore(tmp_path), engine="inline")
+    assert got == [{"list": [1, 2, 3], "path": "/here"}]
+    assert made.settings == {"list": [1, 2]}
+    assert JobStore(tmp_path).is_finished(made)
+
+
+def test_the_engine_is_closed_when_the_caller_stops(tmp_path: Path) -> None:
+    engine = ScriptedEngine()
+
+    def stop(event: JobEvent) -> None:
+        if event.kind == "finished":
+            raise KeyboardInterrupt
+
+    (last,) = diamonds(1)
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs([last], JobStore(tmp_path), engine=engine, on_event=stop)
+    assert engine.closed == 1
+    assert JobStore(tmp_path).is_finished(last.inputs["left"].inputs["first"])
+
+
+def test_a_system_exit_ends_the_run(tmp_path: Path) -> None:
+    store, first = JobStore(tmp_path), Job(f"{HERE}:exits")
+    with pytest.raises(SystemExit, match="enough"):  # raised by a job, or by the caller's handler of a signal
+        run_jobs([first, job("second")], store, engine="inline")
+    assert [path.name for path in tmp_path.iterdir()] == [store.part(first).name]
+
+
+def test_a_thousand_empty_jobs(tmp_path: Path) -> None:
+    jobs = [Job(f"{HERE}:nothing", {"number": number}) for number in range(1000)]
+    events: list[JobEvent] = []
+    run_jobs(jobs, JobStore(tmp_path), engine="inline", on_event=events.append)
+    assert [event.job for event in events if event.kind == "finished"] == jobs
+    assert len(list(tmp_path.iterdir())) == 1000
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"engine": "slurm"}, "--engine slurm: must be one of inline, process, ray"),
+        ({"workers": 0}, "--workers 0: must be at least 1"),
+        ({"threads": 0}, "--threads 0: must be at least 1"),
+        ({"retries": -1}, "--retries -1: must be at least 0"),
+        ({"shard": (2, 1)}, "--shard 2/1"),
+    ],
+)
+def test_settings_out_of_range_are_refused(settings: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(NearfarError, match=message):
+        run_jobs([job("first")], JobStore(tmp_path), **settings)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_store_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(NearfarError, match="file/cells"):
+        run_jobs([job("first")], JobStore(tmp_path / "file" / "cells"), engine="inline")
