@@ -415,7 +415,7 @@ STOPPED = """if True:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     flushes, found, draw = run("counted", "COUNT"), [], random.Random(3)
-    for signal_name, times in (("SIGKILL", 10), ("SIGINT", 5)):
+    for signal_name, times in (("SIGKILL", 14), ("SIGINT", 6)):
         stopped = [run(signal_name, signal_name, draw.randrange(2, flushes // 3)) for _ in range(times)]
         found.append((signal_name, stopped, run(signal_name)))
     print("FOUND", json.dumps([flushes, found]))
