@@ -45,6 +45,13 @@ class Source:
         return any(file == path or (path.endswith("/") and file.startswith(path)) for path in self.gives)
 
 
+_MRPC_TRAIN = Download(
+    f"{_MRPC}/msr_paraphrase_train.txt",
+    "60a9b09084528f0673eedee2b69cb941920f0b8cd0eeccefc464a98768457f89",
+    1_047_044,
+)
+
+
 def _semeval(year: int, path: str) -> Source:
     return Source(
         downloads=(Download(f"{_STS_WIKI}/{path}/STS20{year}-en-test.zip"),),
@@ -122,11 +129,7 @@ SOURCES: dict[str, Source] = {
     ),
     "mrpc": Source(
         downloads=(
-            Download(
-                f"{_MRPC}/msr_paraphrase_train.txt",
-                "60a9b09084528f0673eedee2b69cb941920f0b8cd0eeccefc464a98768457f89",
-                1_047_044,
-            ),
+            _MRPC_TRAIN,
             Download(
                 f"{_MRPC}/msr_paraphrase_test.txt",
                 "a04e271090879aaba6423d65b94950c089298587d9c084bf9cd7439bd785f784",
@@ -136,6 +139,19 @@ SOURCES: dict[str, Source] = {
         gives=("senteval/MRPC/",),
         licence="Microsoft Research licence, for research",
         cite="Dolan and Brockett 2005",
+    ),
+    "mrpc-glue": Source(
+        downloads=(
+            _MRPC_TRAIN,
+            Download(
+                f"{_GLUE}/mrpc_dev_ids.tsv",
+                "971d7767d81b997fd9060ade0ec23c4fc31cbb226a55d1bd4a1bac474eb81dc7",
+                6222,
+            ),
+        ),
+        gives=("glue/MRPC/",),
+        licence="Microsoft Research licence, for research",
+        cite="Dolan and Brockett 2005; Wang et al. 2019",
     ),
     "cola": _glue(
         Download(f"{_GLUE}/CoLA.zip", "f212fcd832b8f7b435fb991f101abf89f96b933ab400603bf198960dfc32cbff", 376_971),
@@ -183,13 +199,7 @@ SOURCES: dict[str, Source] = {
             "senteval/SST2/train_phrases.tsv",
             "senteval/SST5/",
             "senteval/MRPC/",
-            "sts/STS12/",
-            "sts/STS13/",
-            "sts/STS14/",
-            "sts/STS15/",
-            "sts/STS16/",
-            "sts/STSB/",
-            "sts/SICK/",
+            *(f"sts/{name}/" for name in ("STS12", "STS13", "STS14", "STS15", "STS16", "STSB", "SICK")),
         ),
         licence="distributed for research; the STS sets, SICK and MRPC have licences of their own",
         cite="Conneau and Kiela 2018, and the paper of each set",
@@ -272,7 +282,8 @@ USED_IN: dict[str, tuple[str, ...]] = {
     "sst2": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
     "sst5": ("Liao 2021, Tables 3 to 5",),
     "trec": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
-    "mrpc": ("Liao 2021, Tables 3 to 5", "Gunel 2021, Table 5", "Kim 2021, Tables 4, 10"),
+    "mrpc": ("Liao 2021, Tables 3 to 5", "Kim 2021, Table 4"),
+    "mrpc-glue": ("Gunel 2021, Table 5", "Kim 2021, Table 10"),
     "sst2-glue": ("Gunel 2021, Tables 2, 3, 5, 6, 7", "Kim 2021, Table 10"),
     "cola": ("Gunel 2021, Tables 5, 6", "Kim 2021, Table 10"),
     "rte": ("Gunel 2021, Table 5", "Kim 2021, Table 10"),

@@ -34,6 +34,7 @@ PUBLISHED_ROWS: dict[str, int] = {
     **_files("senteval/MRPC", train=4076, test=1725),
     "glue/SST-2/dev.tsv": 872,
     **_files("glue/CoLA", train=8551, dev=1043),
+    **_files("glue/MRPC", train=3668, dev=408),
     **_files("glue/RTE", train=2490, dev=277),
     **_files("glue/QNLI", train=104_743, dev=5463),
     **_files("transfer/amazon_polarity", train=3_600_000, test=400_000),

@@ -69,11 +69,15 @@ def classification(*, rows: int = 30) -> dict[str, str | bytes]:
         files[f"SST/binary/sentiment-{split}"] = "".join(f"a film {n}\t{n % 2}\n" for n in range(rows))
         files[f"SST/fine/sentiment-{split}"] = "".join(f"{n % 5} a fine film {n}\n" for n in range(rows))
         files[f"stsa/stsa.binary.{split}"] = "".join(f"{n % 2} a whole film {n}\n" for n in range(rows))
+    files |= {f"MRPC/msr_paraphrase_{split}.txt": msrp(rows) for split in ("train", "test")}
+    return files
+
+
+def msrp(rows: int) -> str:
+    """The Microsoft paraphrase corpus as published, with a byte order mark."""
     header = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
     lines = [f'{n % 2}\t{n}\t{n + 1}\tHe said "yes {n}\tShe said no {n}' for n in range(rows)]
-    for split in ("train", "test"):
-        files[f"MRPC/msr_paraphrase_{split}.txt"] = "\ufeff" + "\n".join([header, *lines]) + "\n"
-    return files
+    return "\ufeff" + "\n".join([header, *lines]) + "\n"
 
 
 def senteval(folder: str = "data/downstream") -> dict[str, str | bytes]:
@@ -109,6 +113,7 @@ def glue(*, rows: int = 20) -> dict[str, str]:
         lines = [f"{n}\tg\tf\t2012\t{n}\tnone\tnone\tA Man {n}\tA Boy {n}\t{n % 6}.0\n" for n in range(rows)]
         header = "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore\n"
         files[f"STS-B/{split}.tsv"] = header + "".join(lines)
+    files |= {f"MRPC/{split}.tsv": msrp(rows) for split in ("train", "dev")}
     for split in ("train", "dev_matched", "dev_mismatched"):
         lines = [f"{n}\tfiction\tIt rains {n} .\tIt is wet {n} .\t{nli[n % 3]}\n" for n in range(rows)]
         files[f"MNLI/{split}.tsv"] = "index\tgenre\tsentence1\tsentence2\tgold_label\n" + "".join(lines)

@@ -107,7 +107,7 @@ def test_glue_is_fine_tuned_on_by_name(data: Path, tmp_path: Path) -> None:
         members = {path: text for path, text in files.items() if path.startswith(f"{name}/")}
         (folder / f"{name}.zip").write_bytes(downloads.zip_of(members))
     nearfar.get_data(source=folder)
-    for name in ("sst2", "cola", "rte", "qnli", "mnli"):
+    for name in ("sst2", "cola", "mrpc-glue", "rte", "qnli", "mnli"):
         task = load_classification(name, validation_rows=6)
         assert (len(task.train.texts), len(task.validation.texts), len(task.test.texts)) == (14, 6, 20), name
         assert task.label_names == FINETUNING_TASKS[name].label_names
@@ -116,6 +116,13 @@ def test_glue_is_fine_tuned_on_by_name(data: Path, tmp_path: Path) -> None:
     assert rows(data / "nli/MNLI/dev_mismatched.tsv")[1] == ["It rains 0 .", "It is wet 0 .", "neutral"]
     assert list(load_task("stsb:train+dev")) == ["train", "dev"]
     assert not (data / "sts/STSB/test.tsv").exists()  # GLUE has no scores for it
+
+
+def test_the_split_of_mrpc_in_glue(data: Path, tmp_path: Path) -> None:
+    ids = "3\t4\n7\t8\n7\t9\n"  # the last is no pair
+    convert(tmp_path / "raw", {"mrpc_dev_ids.tsv": ids, "msr_paraphrase_train.txt": downloads.msrp(10)}, "mrpc-glue")
+    assert [row[2] for row in rows(data / "glue/MRPC/dev.tsv")[1:]] == ["She said no 3", "She said no 7"]
+    assert len(rows(data / "glue/MRPC/train.tsv")) == 1 + 8
 
 
 def test_nli_sets(data: Path, tmp_path: Path) -> None:

@@ -98,6 +98,19 @@ def paraphrases(files: Sequence[SourceFile]) -> Iterator[Row]:
         yield where, (_label(label.strip(), _BINARY, where), first, second)
 
 
+def glue_paraphrases(*, dev: bool) -> Reader:
+    """``mrpc_dev_ids.tsv`` and ``msr_paraphrase_train.txt``: GLUE's dev set is the pairs whose ids are in the first."""
+
+    def read(files: Sequence[SourceFile]) -> Iterator[Row]:
+        ids = {(fields[0].strip(), fields[1].strip()) for _, fields in read_fields(files[0], 2)}
+        columns = ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String")
+        for where, (label, first_id, second_id, first, second) in read_columns(files[1], *columns):
+            if ((first_id.strip(), second_id.strip()) in ids) == dev:
+                yield where, (_label(label.strip(), _BINARY, where), first, second)
+
+    return read
+
+
 def cola(files: Sequence[SourceFile]) -> Iterator[Row]:
     """CoLA: source, label, the author's mark, sentence, without a header."""
     for where, fields in read_fields(files[0], 4):

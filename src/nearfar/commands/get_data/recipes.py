@@ -134,6 +134,9 @@ def _glue() -> Iterable[Recipe]:
     rte = readers.labelled("sentence1", "sentence2", labels=_ENTAILMENT)
     qnli = readers.labelled("question", "sentence", labels=_ENTAILMENT)
     for split in ("train", "dev"):
+        mrpc = readers.glue_paraphrases(dev=split == "dev")
+        yield _recipe(f"glue/MRPC/{split}.tsv", PAIR, mrpc, "mrpc_dev_ids.tsv", "msr_paraphrase_train.txt")
+        yield _recipe(f"glue/MRPC/{split}.tsv", PAIR, readers.paraphrases, f"MRPC/{split}.tsv")
         yield _recipe(f"glue/CoLA/{split}.tsv", TEXT, readers.cola, f"CoLA/{split}.tsv")
         yield _recipe(f"glue/RTE/{split}.tsv", PAIR, rte, f"RTE/{split}.tsv")
         yield _recipe(f"glue/QNLI/{split}.tsv", ("label", "question", "sentence"), qnli, f"QNLI/{split}.tsv")
