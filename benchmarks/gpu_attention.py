@@ -1,7 +1,6 @@
 """Attention only, forward and backward, by each GPU backend: the basis for choosing the default backend."""
 
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -21,10 +20,9 @@ DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32}
 
 def available_backends(device: str, dtype: torch.dtype, head_dim: int, dropout: float) -> tuple[AttentionBackend, ...]:
     """The backends that support these tensors and pass their self-check."""
-    place, backends = torch.device(device), ["groups"]
+    place, backends = torch.device(device), ["groups", "padded"]
     if device == "cuda" and dtype in HALF and dropout == 0:
-        backends += ["varlen"] if has_varlen() and passes_self_check("varlen", place, dtype, head_dim) else []
-    backends += ["nested"] if passes_self_check("nested", place, dtype, head_dim, with_dropout=dropout > 0) else []
+        backends += ["varlen"] if has_varlen() and passes_self_check(place, dtype, head_dim) else []
     return tuple(backends)  # type: ignore[arg-type]
 
 
@@ -52,9 +50,7 @@ def measure(
                 backend: _calls(backend, inputs, group_by_length(lengths), dropout=dropout, calls=calls)
                 for backend in available_backends(device, DTYPES[dtype], head_dim, dropout)
             }
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
-                seconds = run_interleaved(sides, rounds, until=until)
+            seconds = run_interleaved(sides, rounds, until=until)
             row = {"shape": name, "heads": count, "head_dim": head_dim, "dtype": dtype, "dropout": dropout}
             rows.append({**row, "texts": texts, "tokens": sum(lengths), "seconds": seconds})
             print(
@@ -90,10 +86,10 @@ def table_rows(rows: list[dict[str, Any]]) -> list[tuple[str, ...]]:
     lines = []
     for row in rows:
         medians = {backend: median(seconds) for backend, seconds in row["seconds"].items()}
-        default = "varlen" if "varlen" in medians else "groups"
+        default = "varlen" if "varlen" in medians else "padded"
         fastest = min(medians, key=medians.__getitem__)
         cells = (
-            f"{1e6 * medians[backend]:,.0f}" if backend in medians else "" for backend in ("groups", "varlen", "nested")
+            f"{1e6 * medians[backend]:,.0f}" if backend in medians else "" for backend in ("groups", "varlen", "padded")
         )
         what = f"{row['heads']} heads of {row['head_dim']}, {row['dtype']}, dropout {row['dropout']:g}"
         lines.append((what, default, fastest, *cells))

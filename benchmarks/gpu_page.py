@@ -18,7 +18,7 @@ COMPARED = (
     ("triplets, in-batch negatives, bf16", "info-nce bf16", "MultipleNegativesRankingLoss bf16"),
     ("defaults: SCL grouped by premise, fp32, against CE", "scl fp32", "SoftmaxLoss fp32"),
     ("defaults: SCL grouped by premise, bf16, against CE", "scl bf16", "SoftmaxLoss bf16"),
-    ("nested attention against the default, bf16", "sbert bf16, nested", "sbert bf16"),
+    ("attention by one call per length, against the default", "sbert fp32, groups", "sbert fp32"),
 )
 EPOCH = ("sbert fp32", "sbert bf16", "scl fp32", "scl bf16", "SoftmaxLoss fp32", "SoftmaxLoss bf16")
 INTRODUCTION = (
@@ -41,6 +41,8 @@ def body(record: dict[str, Any]) -> list[str]:
         f"{record['rounds']} rounds, in which the sides are interleaved. Values are medians over rounds; ratios have "
         "their [minimum, maximum].",
     ]
+    if str(record["commit"]).endswith("-dirty"):
+        lines += ["", f"The checkout differed from its commit, {record['commit'].removesuffix('-dirty')[:7]}."]
     if record["small"]:
         lines += ["", "**The small form, which only tests that the benchmark runs.**"]
     if record["shapes"]:
@@ -122,13 +124,13 @@ def _encoding(record: dict[str, Any]) -> list[str]:
 def _attention(record: dict[str, Any]) -> list[str]:
     first = record["attention"][0]
     rows = table_rows(record["attention"])
-    header = ("attention", "default", "fastest", "groups, µs", "varlen, µs", "nested, µs")
+    header = ("attention", "default", "fastest", "groups, µs", "varlen, µs", "padded, µs")
     return [
         "## Attention by backend",
         "",
         f"One call, forward and backward, on {first['texts']} texts. `groups` is torch's attention, one call per",
-        "length; `varlen` one call of the flash kernel (half precision, no dropout); `nested` torch's nested tensors.",
-        "Where `nested` is the fastest, `NEARFAR_CUDA_ATTENTION=nested` selects it. Flex attention is not used,",
+        "length; `varlen` one call of the flash kernel (half precision, no dropout); `padded` torch's attention on a",
+        "few padded blocks. `NEARFAR_CUDA_ATTENTION=groups` or `padded` selects one. Flex attention is not used,",
         "because it does not support dropout of attention weights.",
         "",
         *common.table(header, rows, words=3),

@@ -1,14 +1,12 @@
 """The GPU attention backends, tested on a CPU: their results, the choice of backend, and the self-check."""
 
 import sys
-import warnings
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.nn import functional
 from torch.nn.attention import varlen as torch_varlen
 
 from nearfar.encoder import cuda_attention
@@ -21,7 +19,8 @@ from nearfar.encoder.cuda_attention import (
     passes_self_check,
     varlen,
 )
-from nearfar.encoder.length_groups import LengthGroup
+from nearfar.encoder.length_groups import LengthGroup, group_by_length
+from nearfar.encoder.padded_attention import padded_blocks
 from nearfar.types import NearfarError
 
 CPU = torch.device("cpu")
@@ -37,14 +36,6 @@ def fresh() -> Iterator[None]:
     yield
     for cached_function in (passes_self_check, has_varlen, jagged_layout):
         cached_function.cache_clear()
-
-
-@pytest.fixture(autouse=True)
-def _on_a_cpu() -> Iterator[None]:
-    """On a CPU, torch converts nested tensors to an older layout and warns that it is a prototype."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
-        yield
 
 
 def documented_varlen(
@@ -86,7 +77,7 @@ def with_gradients(**settings) -> list[Tensor]:
     return [out.detach(), *torch.autograd.grad(out, (query, key, value), grad_output)]
 
 
-@pytest.mark.parametrize("backend", ["varlen", "nested"])
+@pytest.mark.parametrize("backend", ["varlen", "padded"])
 @pytest.mark.parametrize("window", [None, 4, 33])
 def test_each_backend_equals_attention_within_each_text(
     backend: str, window: int | None, monkeypatch: pytest.MonkeyPatch
@@ -99,11 +90,36 @@ def test_each_backend_equals_attention_within_each_text(
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
 
 
-def test_nested_drops_attention_weights_and_keeps_their_mean() -> None:
+def test_blocks_of_padded_attention() -> None:
+    """Each block has texts of up to twice the length; blocks of one length are not padded."""
+    lengths = [*range(1, 33), 33, 34, 64, 65, 300, 300]
+    groups = tuple(group_by_length(lengths))
+    blocks = padded_blocks(groups, None, CPU, torch.float32)
+    assert [(block.num_texts, block.length, block.num_tokens) for block in blocks] == [
+        (32, 32, sum(range(33))),
+        (3, 64, 131),
+        (1, 65, 65),
+        (2, 300, 600),
+    ]
+    assert [block.slots is None for block in blocks] == [False, False, True, True]
+    assert padded_blocks(groups, 64, CPU, torch.float32)[2].mask.shape == (1, 1, 72, 72)
+    assert padded_blocks(groups, None, CPU, torch.float32) is blocks  # all layers share them
+
+
+def test_padding_with_a_window_gives_no_nan() -> None:
+    """Padding beyond the window of all tokens attends to tokens all the same."""
+    query, key, value, grad_output = (tensor.requires_grad_() for tensor in heads())
+    groups = [LengthGroup(0, 2, 1), LengthGroup(2, 1, 31), LengthGroup(33, 2, 33)]
+    out = attend(query, key, value, groups, sliding_window=2, backend="padded")
+    assert out.isfinite().all()
+    assert all(gradient.isfinite().all() for gradient in torch.autograd.grad(out, (query, key, value), grad_output))
+
+
+def test_padded_attention_drops_attention_weights_and_keeps_their_mean() -> None:
     """With values of 1, the output is the sum of the kept attention weights divided by 1 - p."""
     query, key, _, _ = heads()
     torch.manual_seed(0)
-    out = attend(query, key, torch.ones_like(query), GROUPS, dropout=0.25, backend="nested")
+    out = attend(query, key, torch.ones_like(query), GROUPS, dropout=0.25, backend="padded")
     sums = out[:, :, 0]
     assert all(share in (0, pytest.approx(1 / 0.75)) for share in sums[:2].flatten().tolist())  # texts of one token
     assert (sums[2:] - 1).abs().max() > 0.1
@@ -114,7 +130,7 @@ def test_torch_accepts_the_call() -> None:
     """Calls torch's own function with fake CUDA tensors."""
     with FakeTensorMode(), torch.no_grad():
         query = torch.empty(TOKENS, HEADS, HEAD_DIM, device="cuda", dtype=torch.bfloat16)
-        layout = JaggedLayout(torch.empty(9, device="cuda", dtype=torch.int32), 1, 33)
+        layout = JaggedLayout(torch.empty(9, device="cuda", dtype=torch.int32), 33)
         for window in (None, 4):
             out = varlen(query, query, query, layout, scaling=0.3, window=window)
             assert (out.shape, out.dtype, out.device) == (query.shape, query.dtype, query.device)
@@ -126,22 +142,19 @@ def test_torch_accepts_the_call() -> None:
         (None, {}, "varlen"),
         ("auto", {}, "varlen"),
         (None, {"dtype": torch.float16}, "varlen"),
-        (None, {"sliding_window": 4}, "varlen"),
-        (None, {"dropout": 0.1}, "groups"),
-        (None, {"dtype": torch.float32}, "groups"),
-        (None, {"head_dim": 12}, "groups"),
-        (None, {"head_dim": 264}, "groups"),
-        (None, {"capability": (7, 5)}, "groups"),
-        (None, {"old torch": True}, "groups"),
-        (None, {"broken": True}, "groups"),
+        (None, {"dropout": 0.1}, "padded"),
+        (None, {"dtype": torch.float32}, "padded"),
+        (None, {"head_dim": 12}, "padded"),
+        (None, {"head_dim": 264}, "padded"),
+        (None, {"capability": (7, 5)}, "padded"),
+        (None, {"old torch": True}, "padded"),
+        (None, {"broken": True}, "padded"),
         (None, {"device": "cpu"}, "groups"),
-        ("nested", {"device": "cpu"}, "groups"),
+        ("padded", {"device": "cpu"}, "groups"),
         ("groups", {}, "groups"),
-        ("nested", {}, "nested"),
-        ("nested", {"dropout": 0.1, "dtype": torch.float32}, "nested"),
-        ("nested", {"sliding_window": 4}, "groups"),
-        ("nested", {"sliding_window": 33}, "nested"),
-        ("nested", {"broken": True}, "groups"),
+        ("padded", {}, "padded"),
+        ("padded", {"dropout": 0.1, "dtype": torch.float32}, "padded"),
+        ("groups", {"dropout": 0.1}, "groups"),
     ],
 )
 def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +164,7 @@ def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, mo
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: inputs.get("capability", (9, 0)))
     if inputs.get("old torch"):
         monkeypatch.setattr(torch_varlen, "varlen_attn", older)
-    monkeypatch.setattr(cuda_attention, "passes_self_check", lambda *_, **__: not inputs.get("broken"))
+    monkeypatch.setattr(cuda_attention, "passes_self_check", lambda *_: not inputs.get("broken"))
     with FakeTensorMode():
         query = torch.empty(
             TOKENS,
@@ -160,25 +173,22 @@ def test_choice_of_backend(requested: str | None, inputs: dict, backend: str, mo
             device=inputs.get("device", "cuda"),
             dtype=inputs.get("dtype", torch.bfloat16),
         )
-        dropout, window = inputs.get("dropout", 0.0), inputs.get("sliding_window")
-        assert choose_backend(query, query, query, longest=33, dropout=dropout, sliding_window=window) == backend
+        assert choose_backend(query, query, query, dropout=inputs.get("dropout", 0.0)) == backend
 
 
 def test_an_unknown_backend_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(cuda_attention.VARIABLE, "flex")
     with FakeTensorMode():
         query = torch.empty(TOKENS, HEADS, 32, device="cuda")
-        with pytest.raises(NearfarError, match="NEARFAR_CUDA_ATTENTION=flex: must be auto, groups or nested"):
-            choose_backend(query, query, query, longest=33, dropout=0.0, sliding_window=None)
+        with pytest.raises(NearfarError, match="NEARFAR_CUDA_ATTENTION=flex: must be auto, groups or padded"):
+            choose_backend(query, query, query, dropout=0.0)
 
 
-@pytest.mark.parametrize("backend", ["varlen", "nested"])
-def test_a_correct_backend_passes_its_check(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_correct_backend_passes_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", documented_varlen)
     state = torch.get_rng_state()
     with torch.inference_mode():
-        assert passes_self_check(backend, CPU, torch.float32, HEAD_DIM)
-        assert passes_self_check("nested", CPU, torch.float32, HEAD_DIM, with_dropout=True)
+        assert passes_self_check(CPU, torch.float32, HEAD_DIM)
     assert torch.equal(torch.get_rng_state(), state)
 
 
@@ -225,34 +235,10 @@ def test_a_wrong_backend_fails_its_check_with_one_warning(
 ) -> None:
     monkeypatch.setattr(torch_varlen, "varlen_attn", attention)
     with pytest.warns(
-        UserWarning, match=f"varlen attention of torch .*{reason}.*Attention uses the backend 'groups'"
+        UserWarning, match=f"varlen attention of torch .*{reason}.*Attention uses the backend 'padded'"
     ) as warned:
-        assert [passes_self_check("varlen", CPU, torch.float32, HEAD_DIM) for _ in range(2)] == [False, False]
+        assert [passes_self_check(CPU, torch.float32, HEAD_DIM) for _ in range(2)] == [False, False]
     assert len(warned) == 1
-
-
-class _OtherMask(torch.autograd.Function):
-    """Attention with dropout whose backward pass drops other weights: torch 2.11 on an H100 in float32."""
-
-    @staticmethod
-    def forward(_, value: Tensor) -> Tensor:
-        return functional.dropout(value, 0.5)
-
-    @staticmethod
-    def backward(_, grad_output: Tensor) -> Tensor:
-        return functional.dropout(grad_output, 0.5)
-
-
-def test_other_dropout_in_the_backward_pass_fails_the_check(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = cuda_attention.nested
-
-    def drops_twice(query, key, value, layout, *, scaling: float, dropout: float) -> Tensor:
-        return real(query, key, _OtherMask.apply(value) if dropout else value, layout, scaling=scaling, dropout=0.0)
-
-    monkeypatch.setattr(cuda_attention, "nested", drops_twice)
-    assert passes_self_check("nested", CPU, torch.float32, HEAD_DIM)
-    with pytest.warns(UserWarning, match="head dimension 16 and dropout"):
-        assert not passes_self_check("nested", CPU, torch.float32, HEAD_DIM, with_dropout=True)
 
 
 def test_a_torch_without_varlen_attention_is_supported(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,4 +255,4 @@ def test_a_layout_cached_in_inference_mode_can_be_used_in_training() -> None:
     assert jagged_layout(tuple(GROUPS), CPU) is layout
     assert not layout.cu_seqlens.is_inference()
     assert layout.cu_seqlens.tolist() == [0, 1, 2, 7, 12, 17, 33, 66, 99]
-    assert (layout.min_seqlen, layout.max_seqlen) == (1, 33)
+    assert layout.max_seqlen == 33

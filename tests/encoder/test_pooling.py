@@ -8,7 +8,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from nearfar import Encoder, NearfarError
-from nearfar.encoder.pooling import POOLINGS, TOKEN_POOLINGS, Pooling, parse_pooling, pool
+from nearfar.encoder.pooling import POOLINGS, TOKEN_POOLINGS, Pooling, parse_pooling, pool, pool_padded
 from nearfar.encoder.ragged import RaggedBatch
 from tests.tiny import save_tiny, sentences
 
@@ -31,6 +31,32 @@ def test_every_pooling_of_every_layer_by_hand(tokens: str) -> None:
         found = pool(hidden, batch, parse_pooling(f"layer:{layer}:{tokens}", layers=2))
         torch.testing.assert_close(found, torch.tensor(expected))
     torch.testing.assert_close(found, pool(hidden, batch, parse_pooling(tokens, layers=2)))  # the last layer
+
+
+@pytest.mark.parametrize("tokens", TOKEN_POOLINGS)
+def test_pooling_on_padded_blocks_equals_pooling_by_length(tokens: str) -> None:
+    """The way of a GPU, here on a CPU: values and gradients."""
+    batch = RaggedBatch.pack([[1, 2, 3, 4], [5, 6], [7, 8], [9, 10, 11], list(range(40)), list(range(40))])
+    states = torch.randn(91, 3, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    found = pool_padded(states, batch, tokens)
+    expected = pool([states], batch, parse_pooling(tokens, layers=2))
+    torch.testing.assert_close(found, expected)
+    weights = torch.randn(expected.shape, generator=torch.Generator().manual_seed(1))
+    (ours,), (right,) = (torch.autograd.grad(out, states, weights) for out in (found, expected))
+    torch.testing.assert_close(ours, right)
+    half = states.detach().bfloat16()
+    assert pool_padded(half, batch, tokens).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize("tokens", TOKEN_POOLINGS)
+def test_pooling_after_a_prompt_by_hand(tokens: str) -> None:
+    """The first two tokens of each text are the prompt's, [CLS] among them."""
+    batch = RaggedBatch.pack([[1, 2, 3, 4], [5, 6, 7]], prompt_length=2)
+    states = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+    rows = [states[2:3].tolist(), states[5:7].tolist()]
+    by_hand = BY_HAND["mean" if tokens == "mean_without_cls" else tokens]
+    found = pool([states], batch, parse_pooling(tokens, layers=2))
+    torch.testing.assert_close(found, torch.tensor([by_hand(row) for row in rows]))
 
 
 def test_names() -> None:

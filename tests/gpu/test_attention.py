@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Iterator
 
 import pytest
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from nearfar.encoder import attention
 from nearfar.encoder.attention import attend
-from nearfar.encoder.cuda_attention import VARIABLE, choose_backend, has_varlen, passes_self_check
+from nearfar.encoder.cuda_attention import VARIABLE, has_varlen, passes_self_check
 from nearfar.encoder.length_groups import LengthGroup
 from tests.gpu.devices import on_each_device
 
@@ -19,14 +18,6 @@ HEADS = 2
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2e-2, torch.float16: 5e-3}
 """Relative to the norm of the formula's result in float64."""
 DROPPED = 0.25
-
-
-@pytest.fixture(autouse=True)
-def _on_a_cpu() -> Iterator[None]:
-    """On a CPU, torch converts nested tensors to an older layout and warns that it is a prototype."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The PyTorch API of nested tensors is in prototype stage")
-        yield
 
 
 def groups_of(*texts: tuple[int, int]) -> list[LengthGroup]:
@@ -87,11 +78,11 @@ def assert_near(found: list[Tensor], expected: list[Tensor], tolerance: float) -
 
 @on_each_device(
     "backend, dtype, head_dim, window",
-    small=[("groups", WHOLE, 32, 4), ("nested", WHOLE, 32, None)],
+    small=[("groups", WHOLE, 32, 4), ("padded", WHOLE, 32, None), ("padded", WHOLE, 20, 4)],
     whole=[
         *(("varlen", dtype, dim, w) for dtype in (HALF, torch.float16) for dim in (16, 32, 64, 128) for w in (None, 4)),
         *(("groups", dtype, dim, w) for dtype in (HALF, WHOLE) for dim in (16, 32, 64) for w in (None, 4)),
-        *(("nested", dtype, dim, None) for dtype in (HALF, WHOLE) for dim in (16, 32, 64)),
+        *(("padded", dtype, dim, w) for dtype in (HALF, WHOLE) for dim in (16, 20, 32, 64) for w in (None, 4)),
     ],
 )
 def test_values_and_gradients(device: str, backend: str, dtype: torch.dtype, head_dim: int, window: int | None) -> None:
@@ -104,16 +95,11 @@ def test_values_and_gradients(device: str, backend: str, dtype: torch.dtype, hea
 
 @on_each_device(
     "backend, dtype",
-    small=[("groups", WHOLE), ("nested", WHOLE)],
-    whole=[(backend, dtype) for backend in ("groups", "nested") for dtype in (HALF, WHOLE)],
+    small=[("groups", WHOLE), ("padded", WHOLE)],
+    whole=[(backend, dtype) for backend in ("groups", "padded") for dtype in (HALF, WHOLE)],
 )
-def test_dropout_of_attention_weights(
-    device: str, backend: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Values are unit vectors, so that the output is the attention weights, which show the mask.
-
-    On a GPU the backend is the one that a user gets who asks for this one; in bfloat16 it must be this one.
-    """
+def test_dropout_of_attention_weights(device: str, backend: str, dtype: torch.dtype) -> None:
+    """Values are unit vectors, so that the output is the attention weights, which show the mask."""
     head_dim = 64
     groups = groups_of((8, 40), (40, 3), (64, 3))
     query, key, _, grad_output = random_inputs(groups, head_dim, dtype)
@@ -121,14 +107,6 @@ def test_dropout_of_attention_weights(
     value = torch.cat([unit[: group.length].repeat(group.num_texts, 1) for group in groups])
     value = value[:, None].expand(-1, HEADS, -1).contiguous()
     tensors = [0.3 * query, key, value, grad_output]  # no attention weight is so small that it rounds to 0
-    if device == "cuda":
-        monkeypatch.setenv(VARIABLE, backend)
-        on_gpu = [tensor.to(device) for tensor in tensors[:3]]
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="nested attention .* fails its check")
-            chosen = choose_backend(*on_gpu, longest=64, dropout=DROPPED, sliding_window=None)
-        assert chosen == backend or (chosen, dtype) == ("groups", torch.float32)
-        backend = chosen
     torch.manual_seed(0)
     found = values_and_gradients_on(device, tensors, groups, backend=backend, dropout=DROPPED)
     seen = torch.cat([torch.full((group.span.stop - group.start,), group.length) for group in groups])
@@ -169,11 +147,8 @@ def test_varlen_is_the_default_on_a_gpu(
     assert backends_used == ["varlen"]
 
 
-@on_each_device(
-    "backend, dtype", small=[("nested", WHOLE)], whole=[("nested", HALF), ("nested", WHOLE), ("varlen", HALF)]
-)
-def test_the_check_passes(device: str, backend: str, dtype: torch.dtype) -> None:
-    if backend == "varlen":
-        needs_varlen()
+@on_each_device("dtype", small=[], whole=[HALF, torch.float16])
+def test_the_check_passes(device: str, dtype: torch.dtype) -> None:
+    needs_varlen()
     passes_self_check.cache_clear()
-    assert passes_self_check(backend, torch.device(device), dtype, 32)
+    assert passes_self_check(torch.device(device), dtype, 32)

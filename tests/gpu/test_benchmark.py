@@ -41,15 +41,15 @@ def test_the_small_form_measures_every_side(bench: Bench, tmp_path: Path, capsys
     (shape,) = found["shapes"].values()
     peers = [f"{loss} {p}" for p in ("fp32", "bf16") for loss in ("SoftmaxLoss", "MultipleNegativesRankingLoss")]
     ours = [f"{method} {p}" for p in ("fp32", "bf16") for method in ("sbert", "info-nce", "scl")]
-    assert set(shape["training"]) == {*peers, *ours, "sbert bf16, nested"}
+    assert set(shape["training"]) == {*peers, *ours, "sbert fp32, groups"}
     for side, (block,) in shape["training"].items():
         assert min(block.values()) > 0, side
         assert block["rows"] == found["steps"] * found["batch_size"], side
-    operations = [shape["training"][side][0]["operations"] for side in ("sbert bf16", "sbert bf16, nested")]
+    operations = [shape["training"][side][0]["operations"] for side in ("sbert fp32", "sbert fp32, groups")]
     assert operations[0] == operations[1] > 2e6
     assert min(shape["encoding"]["lowest"].values()) > 0.99
     ways = [(row["dtype"], row["dropout"], sorted(row["seconds"])) for row in found["attention"]]
-    assert ways == [(dtype, p, ["groups", "nested"]) for dtype in ("bf16", "fp32") for p in (0.0, 0.1)]
+    assert ways == [(dtype, p, ["groups", "padded"]) for dtype in ("bf16", "fp32") for p in (0.0, 0.1)]
 
     page = (tmp_path / "gpu-speed.md").read_text()
     assert "**The small form" in page
@@ -59,7 +59,7 @@ def test_the_small_form_measures_every_side(bench: Bench, tmp_path: Path, capsys
     capsys.readouterr()
     bench("report", "--into", str(tmp_path))
     assert (tmp_path / "gpu-speed.md").read_text() == page
-    assert "`nested` torch's nested tensors" in capsys.readouterr().out
+    assert "`padded` torch's attention on a" in capsys.readouterr().out
 
 
 def test_without_a_gpu_it_prints_a_message(

@@ -84,7 +84,7 @@ class SbertWk:
         vectors = np.empty((len(distinct), encoder.backbone.config.hidden_size), dtype=np.float32)
         was_training = encoder.training
         encoder.eval()
-        for indices in token_budget_batches(token_ids, progress=self._progress):
+        for indices in token_budget_batches(token_ids, device=self._encoder.device, progress=self._progress):
             batch = RaggedBatch.pack([token_ids[index] for index in indices], device=encoder.device)
             with torch.autocast(encoder.device.type, dtype=torch.bfloat16, enabled=self._bf16):
                 hidden = hidden_states(encoder.backbone, batch, encoder.route, all_layers=True)

@@ -9,7 +9,7 @@ texts, and all texts where the kernel cannot be built, are computed by torch, on
 ``scaled_dot_product_attention`` without dropout and by the formula with dropout. Both ways drop the same elements,
 because the mask is a function of its seed and the element's index.
 
-On a GPU, :mod:`nearfar.encoder.cuda_attention` computes all texts in one call where it can.
+On a GPU, :mod:`nearfar.encoder.cuda_attention` computes all texts in one call or a few.
 """
 
 from collections.abc import Sequence
@@ -20,10 +20,11 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
-from nearfar.encoder.cuda_attention import AttentionBackend, choose_backend, jagged_layout, nested, varlen
+from nearfar.encoder.cuda_attention import AttentionBackend, choose_backend, jagged_layout, varlen
 from nearfar.encoder.dropout_mask import DropoutMask
 from nearfar.encoder.kernels import DTYPES, HEAD_DIMS, MAX_TOKENS, AttentionLayout, Kernels, kernels
 from nearfar.encoder.length_groups import LengthGroup
+from nearfar.encoder.padded_attention import padded, padded_blocks
 
 
 def attend(
@@ -47,19 +48,17 @@ def attend(
         dropout: probability of dropping an attention weight.
         scaling: factor of the scores; 1 / sqrt(head_dim) by default.
         sliding_window: tokens attend only to tokens less than this far away; None for no limit.
-        backend: overrides :func:`nearfar.encoder.cuda_attention.choose_backend`. ``nested`` supports no window; where
-            the window limits a text, ``groups`` is used instead.
+        backend: overrides :func:`nearfar.encoder.cuda_attention.choose_backend`.
     """
     scaling = query.shape[2] ** -0.5 if scaling is None else scaling
-    longest = groups[-1].length
     if backend is None:
-        backend = choose_backend(query, key, value, longest=longest, dropout=dropout, sliding_window=sliding_window)
+        backend = choose_backend(query, key, value, dropout=dropout)
     if backend == "varlen":
         layout = jagged_layout(tuple(groups), query.device)
         return varlen(query, key, value, layout, scaling=scaling, window=sliding_window)
-    if backend == "nested" and (sliding_window is None or longest <= sliding_window):
-        layout = jagged_layout(tuple(groups), query.device)
-        return nested(query, key, value, layout, scaling=scaling, dropout=dropout)
+    if backend == "padded":
+        blocks = padded_blocks(tuple(groups), sliding_window, query.device, query.dtype)
+        return padded(query, key, value, blocks, scaling=scaling, dropout=dropout)
     return _attend_by_groups(query, key, value, groups, dropout=dropout, scaling=scaling, sliding_window=sliding_window)
 
 

@@ -208,7 +208,7 @@ class Classifier(nn.Module):
         was_training = self.training
         self.eval()
         try:
-            for rows in token_budget_batches(tokens.ids, progress=progress):
+            for rows in token_budget_batches(tokens.ids, device=self.device, progress=progress):
                 with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
                     batch = self(tokens.select(rows)).float()
                 if (non_finite := first_non_finite(batch, rows)) is not None:

@@ -1,17 +1,17 @@
-"""Attention within each text of a ragged batch on a GPU: all texts in one call, where the result is checked.
+"""Attention within each text of a ragged batch on a GPU: few calls, where the result is checked.
 
 Three backends compute the same:
 
-- ``groups``: torch's attention, one call per length. Supports every dtype, window and dropout; the reference.
+- ``groups``: torch's attention, one call per length: the reference, and slow for texts of many lengths.
 - ``varlen``: :func:`torch.nn.attention.varlen.varlen_attn`, one call. Half precision, compute capability 8.0 or above,
   no dropout.
-- ``nested``: torch's attention on jagged nested tensors, a few calls. Supports dropout; no window.
+- ``padded``: torch's attention on padded blocks (:mod:`nearfar.encoder.padded_attention`). Supports everything.
 
-By default a GPU uses ``varlen`` where it is supported and ``groups`` elsewhere. ``NEARFAR_CUDA_ATTENTION`` set to
-``groups`` or ``nested`` selects that backend wherever it is supported. Flex attention is not used: it modifies scores
-before the softmax, while dropout acts on the attention weights after it. Before their first use, ``varlen`` and
-``nested`` compute a small batch; if the result is wrong, ``groups`` replaces them, with a warning. ``nested`` fails in
-float32 with dropout on an H100 with torch 2.11: its backward pass drops other weights than the forward pass.
+By default a GPU uses ``varlen`` where it is supported and ``padded`` elsewhere; ``NEARFAR_CUDA_ATTENTION`` set to
+``groups`` or ``padded`` always selects that backend. Flex attention is not used: it modifies scores before the softmax,
+while dropout acts on the attention weights after it. Nested tensors are not used: their calls are slower than
+``groups``, and with dropout in float32 their gradients are wrong on an H100 (torch 2.11). Before its first use,
+``varlen`` computes a small batch; if the result is wrong, ``padded`` replaces it, with a warning.
 """
 
 import math
@@ -21,25 +21,24 @@ from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
 from inspect import signature
 from itertools import accumulate
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float, Int32
 from torch import Tensor
-from torch.nn import functional
 
 from nearfar.encoder.length_groups import LengthGroup
 from nearfar.types import NearfarError
 
-AttentionBackend: TypeAlias = Literal["groups", "varlen", "nested"]
+AttentionBackend: TypeAlias = Literal["groups", "varlen", "padded"]
 VARIABLE = "NEARFAR_CUDA_ATTENTION"
 HALF = (torch.float16, torch.bfloat16)
 MAX_HEAD_DIM, HEAD_DIM_MULTIPLE = 256, 8
 """Head dimensions that the flash kernel supports: multiples of 8 up to 256."""
 TOLERANCE = 2e-2
-"""Largest accepted relative error of a backend in half precision against float32; rounding alone gives about 3e-3."""
+"""Largest accepted relative error of ``varlen`` in half precision against float32; rounding alone gives about 3e-3."""
 SELF_CHECK_LENGTHS = (1, 2, 5, 5, 17, 40)
-"""Text lengths of the batch on which a backend is checked."""
+"""Text lengths of the batch on which ``varlen`` is checked."""
 Heads: TypeAlias = Float[Tensor, "tokens heads head_dim"]
 
 
@@ -47,7 +46,6 @@ class JaggedLayout(NamedTuple):
     """Boundaries of the texts in a ragged batch: text i is tokens cu_seqlens[i] to cu_seqlens[i + 1] - 1."""
 
     cu_seqlens: Int32[Tensor, " texts+1"]
-    min_seqlen: int
     max_seqlen: int
 
     @classmethod
@@ -55,7 +53,7 @@ class JaggedLayout(NamedTuple):
         """The layout of concatenated texts of these lengths."""
         with torch.inference_mode(False):  # the layout is cached, and a later backward pass may save it
             starts = torch.tensor([0, *accumulate(lengths)], dtype=torch.int32).to(device)
-        return cls(starts, min(lengths), max(lengths))
+        return cls(starts, max(lengths))
 
 
 @lru_cache(maxsize=8)  # all layers use the same layout, and each copy to the GPU would synchronise with it
@@ -64,9 +62,7 @@ def jagged_layout(groups: tuple[LengthGroup, ...], device: torch.device) -> Jagg
     return JaggedLayout.from_lengths([group.length for group in groups for _ in range(group.num_texts)], device)
 
 
-def choose_backend(
-    query: Heads, key: Heads, value: Heads, *, longest: int, dropout: float, sliding_window: int | None
-) -> AttentionBackend:
+def choose_backend(query: Heads, key: Heads, value: Heads, *, dropout: float) -> AttentionBackend:
     """Choose the backend for these tensors: the default, or the one that ``NEARFAR_CUDA_ATTENTION`` names.
 
     Raises:
@@ -75,19 +71,17 @@ def choose_backend(
     if query.device.type != "cuda":
         return "groups"
     requested = os.environ.get(VARIABLE, "auto")
-    if requested not in ("auto", "groups", "nested"):
-        raise NearfarError(f"{VARIABLE}={requested}: must be auto, groups or nested.")
+    if requested not in ("auto", "groups", "padded"):
+        raise NearfarError(f"{VARIABLE}={requested}: must be auto, groups or padded.")
+    if requested != "auto":
+        return "groups" if requested == "groups" else "padded"
     half = query.dtype in HALF and query.dtype == key.dtype == value.dtype
     head_dim = query.shape[2]
-    if requested == "auto" and dropout == 0 and half and head_dim % HEAD_DIM_MULTIPLE == 0 and head_dim <= MAX_HEAD_DIM:
+    if dropout == 0 and half and head_dim % HEAD_DIM_MULTIPLE == 0 and head_dim <= MAX_HEAD_DIM:
         supported = torch.cuda.get_device_capability(query.device) >= (8, 0)
-        if supported and has_varlen() and passes_self_check("varlen", query.device, query.dtype, head_dim):
+        if supported and has_varlen() and passes_self_check(query.device, query.dtype, head_dim):
             return "varlen"
-    windowed = sliding_window is not None and longest > sliding_window
-    if requested == "nested" and not windowed:
-        passes = passes_self_check("nested", query.device, query.dtype, head_dim, with_dropout=dropout > 0)
-        return "nested" if passes else "groups"
-    return "groups"
+    return "padded"
 
 
 def varlen(
@@ -103,37 +97,6 @@ def varlen(
     return out
 
 
-def nested(query: Heads, key: Heads, value: Heads, layout: JaggedLayout, *, scaling: float, dropout: float) -> Heads:
-    """All texts as nested tensors [texts, heads, tokens of the text, head_dim]."""
-    starts = layout.cu_seqlens.long()
-    q, k, v = (
-        torch.nested.nested_tensor_from_jagged(
-            tensor,
-            starts,
-            min_seqlen=layout.min_seqlen,
-            max_seqlen=layout.max_seqlen,  # without it, torch would read it from the GPU
-        ).transpose(1, 2)
-        for tensor in (query, key, value)
-    )
-    out = functional.scaled_dot_product_attention(q, k, v, dropout_p=dropout, scale=scaling)
-    return _ContiguousGrad.apply(out.transpose(1, 2).values())  # type: ignore[no-untyped-call]
-
-
-class _ContiguousGrad(torch.autograd.Function):
-    """The identity; the backward pass copies a gradient that is a view of a larger tensor.
-
-    On a CPU, torch's nested tensors ignore the storage offset of such a view and read the wrong elements.
-    """
-
-    @staticmethod
-    def forward(_: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(_: Any, grad_output: Tensor) -> Tensor:
-        return grad_output.clone() if grad_output.storage_offset() or not grad_output.is_contiguous() else grad_output
-
-
 @cache
 def has_varlen() -> bool:
     """Whether this torch has ``varlen_attn`` with a scale and a window. Older releases, from 2.6 on, lack it."""
@@ -145,18 +108,13 @@ def has_varlen() -> bool:
 
 
 @cache
-def passes_self_check(
-    backend: AttentionBackend, device: torch.device, dtype: torch.dtype, head_dim: int, *, with_dropout: bool = False
-) -> bool:
-    """Whether ``backend`` gives the values and gradients of attention on each text alone; warns once if it does not.
+def passes_self_check(device: torch.device, dtype: torch.dtype, head_dim: int) -> bool:
+    """Whether ``varlen`` gives the values and gradients of attention on each text alone; warns once if it does not.
 
-    With dropout, also whether forward and backward pass drop the same weights. The state of torch's global random
-    generators stays as it was.
+    Uses no random numbers of torch's global generators.
     """
     try:
-        error = _largest_error(backend, device, dtype, head_dim)
-        if with_dropout:
-            error = max(error, _dropout_error(device, dtype, head_dim))
+        error = _largest_error(device, dtype, head_dim)
     except (RuntimeError, TypeError, ValueError, ImportError) as failure:
         reason = f"{type(failure).__name__}: {str(failure).splitlines()[0] if str(failure) else 'no reason given'}"
     else:
@@ -164,58 +122,27 @@ def passes_self_check(
             return True
         reason = f"relative error {error:.2g} against float32"
     warnings.warn(
-        f"{backend} attention of torch {torch.__version__} fails its check on {device} for {dtype}, head dimension "
-        f"{head_dim}{' and dropout' if with_dropout else ''} ({reason}). Attention uses the backend 'groups' instead: "
-        "correct, but slower.",
+        f"varlen attention of torch {torch.__version__} fails its check on {device} for {dtype} "
+        f"and head dimension {head_dim} ({reason}). Attention uses the backend 'padded' instead: correct, but slower.",
         stacklevel=2,
     )
     return False
 
 
-def _largest_error(backend: AttentionBackend, device: torch.device, dtype: torch.dtype, head_dim: int) -> float:
+def _largest_error(device: torch.device, dtype: torch.dtype, head_dim: int) -> float:
     """The largest relative error of values and gradients on a small random batch; infinite if any is not finite."""
     scaling, layout = head_dim**-0.5, JaggedLayout.from_lengths(SELF_CHECK_LENGTHS, device)
-    windows = (None, 4) if backend == "varlen" else (None,)
     worst = 0.0
     with torch.inference_mode(False), torch.enable_grad(), torch.autocast(device.type, enabled=False):
         generator = torch.Generator().manual_seed(0)
         drawn = torch.randn(4, sum(SELF_CHECK_LENGTHS), 2, head_dim, generator=generator).to(device, dtype)
-        for window in windows:
-            if backend == "varlen":
-                attend = partial(varlen, layout=layout, scaling=scaling, window=window)
-            else:
-                attend = partial(nested, layout=layout, scaling=scaling, dropout=0.0)
-            actual = _with_gradients(drawn, attend)
+        for window in (None, 4):
+            actual = _with_gradients(drawn, partial(varlen, layout=layout, scaling=scaling, window=window))
             expected = _with_gradients(drawn.float(), partial(_reference_attention, scaling=scaling, window=window))
             for ours, reference in zip(actual, expected, strict=True):
                 error = float((ours.float() - reference).norm() / reference.norm())
                 worst = max(worst, math.inf if math.isnan(error) else error)
     return worst
-
-
-def _dropout_error(device: torch.device, dtype: torch.dtype, head_dim: int) -> float:
-    """How far the masks of forward and backward pass are apart, for ``nested`` with dropout; 0 for equal masks.
-
-    The output P V is linear in the values V, and their gradient for an output gradient G is P^T G. So the scalar
-    products <P V, G> and <V, P^T G> are equal if both passes use the same P. Here G = P V.
-    """
-    layout = JaggedLayout.from_lengths(SELF_CHECK_LENGTHS, device)
-    devices = [device] if device.type == "cuda" else []
-    with (
-        torch.inference_mode(False),
-        torch.enable_grad(),
-        torch.autocast(device.type, enabled=False),
-        torch.random.fork_rng(devices),
-    ):
-        torch.manual_seed(0)
-        generator = torch.Generator().manual_seed(0)
-        query, key, value = torch.randn(3, sum(SELF_CHECK_LENGTHS), 2, head_dim, generator=generator).to(device, dtype)
-        value.requires_grad_()
-        out = nested(query, key, value, layout, scaling=head_dim**-0.5, dropout=0.5)
-        (gradient,) = torch.autograd.grad(out, value, out.detach())
-        forward, backward = out.detach().float().square().sum(), (value.detach().float() * gradient.float()).sum()
-        error = float((forward - backward).abs() / forward)
-    return math.inf if math.isnan(error) else error
 
 
 def _with_gradients(drawn: Float[Tensor, "4 tokens heads head_dim"], attend: Callable[..., Tensor]) -> list[Tensor]:

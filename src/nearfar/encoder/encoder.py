@@ -261,7 +261,7 @@ class Encoder(Prompts, nn.Module):
         was_training = self.training
         self.eval()
         try:
-            for batch in token_budget_batches(token_ids, progress=progress):
+            for batch in token_budget_batches(token_ids, device=self.device, progress=progress):
                 with torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=bf16):
                     embedding = self([token_ids[text] for text in batch], prompt_length=prompt_length).float()
                 if normalize or self.normalizes:

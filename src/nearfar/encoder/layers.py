@@ -53,7 +53,7 @@ def layer_embeddings(
     }
     was_training = encoder.training
     encoder.eval()
-    for numbers in token_budget_batches(tokenized.ids, progress=progress):
+    for numbers in token_budget_batches(tokenized.ids, device=encoder.device, progress=progress):
         batch = RaggedBatch.pack(
             [tokenized.ids[number] for number in numbers],
             prompt_length=tokenized.prompt_length,

@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from nearfar.encoder.padded_attention import padded_blocks
 from nearfar.encoder.ragged import RaggedBatch
 from nearfar.types import NearfarError
 
@@ -71,6 +72,8 @@ def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch, pooling:
     ``hidden`` is the last layer only, or all layers if ``pooling.layers`` is not empty.
     """
     states = torch.stack([hidden[layer] for layer in pooling.layers]).mean(0) if pooling.layers else hidden[-1]
+    if states.device.type == "cuda" and batch.prompt_lengths is None:
+        return pool_padded(states, batch, pooling.tokens)
     parts = states.split([group.num_texts * group.length for group in batch.groups])
     texts_by_group = (
         part.unflatten(0, (group.num_texts, group.length)) for part, group in zip(parts, batch.groups, strict=True)
@@ -84,6 +87,37 @@ def pool(hidden: list[Float[Tensor, "tokens dim"]], batch: RaggedBatch, pooling:
             for texts, prompts in zip(texts_by_group, prompts_by_group, strict=True)
         ]
     )
+
+
+def pool_padded(
+    states: Float[Tensor, "tokens dim"], batch: RaggedBatch, tokens: TokenPooling
+) -> Float[Tensor, "batch dim"]:
+    """Pool on a few padded blocks, because a GPU needs about as long for the texts of one length as for many.
+
+    The order of summation does not change from call to call, which ``index_add`` on a GPU does not promise.
+    """
+    blocks = padded_blocks(tuple(batch.groups), None, states.device, states.dtype)
+    lengths = torch.tensor(batch.lengths, device=states.device)[:, None]
+    sizes = [block.num_texts for block in blocks]
+    padding = -torch.inf if tokens == "max" else 0.0
+    pooled = []
+    parts = states.split([block.num_tokens for block in blocks])
+    for block, part, length in zip(blocks, parts, lengths.split(sizes), strict=True):
+        rows = part
+        if block.slots is not None:
+            empty = part.new_full((block.num_texts * block.length, part.shape[1]), padding)
+            rows = empty.index_copy(0, block.slots, part)
+        texts = rows.unflatten(0, (block.num_texts, block.length))
+        match tokens:
+            case "cls":
+                pooled.append(texts[:, 0])
+            case "mean":
+                pooled.append((texts.sum(1, dtype=torch.float32) / length).to(texts.dtype))
+            case "mean_without_cls":
+                pooled.append((texts[:, 1:].sum(1, dtype=torch.float32) / (length - 1)).to(texts.dtype))
+            case _:
+                pooled.append(texts.amax(1))
+    return torch.cat(pooled)
 
 
 def _pool_group(texts: Float[Tensor, "texts length dim"], tokens: str) -> Float[Tensor, "texts dim"]:
@@ -108,7 +142,7 @@ def _pool_after_prompt(
         case "cls":
             first = torch.where(prompt_lengths < length, prompt_lengths, 0)
             return texts[torch.arange(len(texts), device=texts.device), first]
-        case "mean":
+        case "mean" | "mean_without_cls":  # [CLS] is one of the tokens left out
             return (texts * kept).sum(1) / kept.sum(1).clamp(min=1)
         case _:
             return texts.masked_fill(~kept, -torch.inf).amax(1)

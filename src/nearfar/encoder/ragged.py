@@ -93,8 +93,9 @@ class RaggedBatch:
 
     def positions(self) -> Int[Tensor, " tokens"]:
         """Each token's position in its own text, from 0."""
-        positions = [torch.arange(group.length).repeat(group.num_texts) for group in self.groups]
-        return torch.cat(positions).to(self.ids.device)
+        lengths = np.array(self.lengths)
+        starts = lengths.cumsum() - lengths
+        return torch.from_numpy(np.arange(lengths.sum()) - np.repeat(starts, lengths)).to(self.ids.device)
 
     def restore_order(self, packed: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch dim"]:
         """Rows in packed order -> rows in the caller's order."""

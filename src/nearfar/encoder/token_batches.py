@@ -2,10 +2,15 @@
 
 import warnings
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
 
 TOKENS_PER_BATCH = 4096
 """Maximum number of tokens in a batch of :meth:`nearfar.Encoder.encode`. Results depend on it only by rounding."""
+TOKENS_PER_BATCH_ON_GPU = 32_768
+"""The same on a GPU, which needs about as long to start the operations of a small batch as of a large one."""
 
 
 class Tokenized(NamedTuple):
@@ -28,14 +33,18 @@ def truncation_message(truncated: int, texts: int, limit: int) -> str:
     return f"{truncated} of {texts} distinct texts are longer than {limit} tokens and were truncated."
 
 
-def token_budget_batches(token_ids: list[list[int]], *, progress: bool) -> Iterator[list[int]]:
-    """Split the texts, longest first, into batches of at most :data:`TOKENS_PER_BATCH` tokens; gives text numbers."""
+def token_budget_batches(token_ids: list[list[int]], *, device: "torch.device", progress: bool) -> Iterator[list[int]]:
+    """Split the texts, longest first, into batches with the maximum number of tokens for ``device``.
+
+    Gives text numbers.
+    """
+    limit = TOKENS_PER_BATCH_ON_GPU if device.type == "cuda" else TOKENS_PER_BATCH
     order = sorted(range(len(token_ids)), key=lambda text: -len(token_ids[text]))
     batches: list[list[int]] = []
-    tokens = TOKENS_PER_BATCH + 1
+    tokens = limit + 1
     for text in order:
         tokens += len(token_ids[text])
-        if tokens > TOKENS_PER_BATCH:
+        if tokens > limit:
             batches.append([])
             tokens = len(token_ids[text])
         batches[-1].append(text)

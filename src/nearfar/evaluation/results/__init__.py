@@ -23,6 +23,7 @@ from nearfar.evaluation.results.environment import Provenance, provenance
 from nearfar.evaluation.results.evaluation import (
     ClassificationScores,
     EvaluationResult,
+    FinetuningSummary,
     PenaltyGrid,
     RelatednessScores,
     TransferAverage,
@@ -92,6 +93,7 @@ __all__ = [
     "Estimate",
     "EvaluationResult",
     "ExplorerPage",
+    "FinetuningSummary",
     "GeometryResult",
     "GeometrySettings",
     "GroupResult",
