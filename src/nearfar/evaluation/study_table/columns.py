@@ -35,6 +35,7 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.results.record import is_number
 from nearfar.evaluation.study_table.cells import FinishedCell
+from nearfar.evaluation.study_table.plan import NOT_MEASURED
 from nearfar.evaluation.study_table.resampling import (
     TestData,
     classification_data,
@@ -43,6 +44,8 @@ from nearfar.evaluation.study_table.resampling import (
     similarity_data,
 )
 
+OF_CELLS = ("validation", "seconds")
+"""Columns that any run may have or lack."""
 GEOMETRY = ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank")
 
 _SINGLE = ("score", "accuracy", "f1", "matthews", "spearman", "pearson")
@@ -67,8 +70,9 @@ class ColumnValue:
 
 def column_value(column: str, cell: FinishedCell, aggregate: Aggregate) -> ColumnValue | None:
     """The value of any column but ``average``; None where the run has no such column."""
-    if column in ("validation", "seconds"):
-        return ColumnValue(getattr(cell, column), None, kind="number")
+    if column in OF_CELLS:
+        value = getattr(cell, column)
+        return ColumnValue(value, NOT_MEASURED if value is None else None, kind="number")
     for result in reversed(cell.results):
         found = None
         if isinstance(result, EvaluationResult):
@@ -96,7 +100,7 @@ def available_columns(cells: Sequence[FinishedCell]) -> list[str]:
                 names |= {f"layer.0.{pooling}": None for pooling in model.layers or {}}
         else:
             names |= {str(name): None for name, value in result.items() if is_number(value)}
-    return [*names, "average", "validation", "seconds"]
+    return [*names, "average", *OF_CELLS]
 
 
 def _of_evaluation(column: str, result: EvaluationResult, aggregate: Aggregate) -> ColumnValue | None:
