@@ -32,6 +32,7 @@ COMMANDS = {
     "predict": "PredictConfig",
     "report": "ReportConfig",
     "search": "SearchConfig",
+    "study": "StudyConfig",
 }
 """Commands whose settings are keywords -> the class of the settings."""
 

@@ -30,6 +30,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("report result.json --output report.html", set()),
         ("compare result.json result.json --resamples 10", set()),
         ("get-data --list", set()),
+        ("study study.toml --output study --dry-run", set()),
         ("env", TORCH),
         ("encode normalized --input texts.txt --output vectors.npy", MODEL),
         ("encode tiny --input texts.txt --output vectors.parquet", {*MODEL, "pyarrow"}),
@@ -55,6 +56,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
             {*WRITTEN, "matplotlib"},
         ),
         ("demo --model tiny --max-steps 1 --output demo", {*WRITTEN, "matplotlib"}),
+        ("study study.toml --output study --engine inline --resamples 10", {*WRITTEN, "matplotlib"}),
     ),
 )
 """Commands that run one after the other in one process, and the packages that may be loaded after each. Each command
@@ -84,6 +86,10 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
     anchors = [f"{text}\t{text} {number}" for number, text in enumerate(sentences(20, longest=5))]
     (folder / "anchors.tsv").write_text("\n".join(["anchor\tpositive", *anchors]) + "\n", encoding="utf-8")
     (folder / "texts.txt").write_text("\n".join(sentences(60, longest=5)[:20]) + "\n", encoding="utf-8")
+    study = (
+        'title = "a"\ncolumns = ["pairs.tsv"]\n[evaluate]\npairs = ["pairs.tsv"]\n[[rows]]\nid = "a"\nmodel = "tiny"\n'
+    )
+    (folder / "study.toml").write_text(study, encoding="utf-8")
     return folder
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from nearfar.commands.predict import predict
     from nearfar.commands.report.command import report
     from nearfar.commands.search.command import search
+    from nearfar.commands.study.command import study
     from nearfar.commands.train.command import train
     from nearfar.config import (
         AugmentConfig,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
         SgOptConfig,
         SimcseSupConfig,
         SimcseUnsupConfig,
+        StudyConfig,
         SupconTextConfig,
         TrainConfig,
     )
@@ -89,6 +91,7 @@ _MODULES = {
     "register_method": "registry",
     "report": "commands.report.command",
     "search": "commands.search.command",
+    "study": "commands.study.command",
     "train": "commands.train.command",
 }
 """Name -> its module in nearfar; all other names are in nearfar.config."""
@@ -128,6 +131,7 @@ __all__ = [
     "SgOptConfig",
     "SimcseSupConfig",
     "SimcseUnsupConfig",
+    "StudyConfig",
     "SupconTextConfig",
     "TrainConfig",
     "back_translate",
@@ -147,6 +151,7 @@ __all__ = [
     "register_method",
     "report",
     "search",
+    "study",
     "train",
 ]
 

@@ -33,6 +33,7 @@ VERBS = {
     "mine": Verb("Train", "mine", "find hard negatives: pairs become triplets for info-nce"),
     "back-translate": Verb("Train", "back-translate", "make paraphrase pairs for the methods bt and bt+sg-opt"),
     "evaluate": Verb("Evaluate", "evaluate MODEL ...", "score encoders on similarity and transfer tasks"),
+    "study": Verb("Evaluate", "study FILE.toml", "run every cell of a table, and write it with tests and plots"),
     "compare": Verb("Evaluate", "compare FIRST SECOND ...", "test whether the first is better: models or result files"),
     "geometry": Verb("Evaluate", "geometry MODEL ...", "measure and plot embedding spaces"),
     "report": Verb("Evaluate", "report RUN|RESULT ...", "write one HTML page about runs and results"),

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
     from nearfar.config.search import SearchConfig
+    from nearfar.config.study.run import StudyConfig
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
     from nearfar.config.values import Settings, flag, format_value
     from nearfar.config.verbs import (
@@ -52,6 +53,7 @@ _EXPORTS_BY_MODULE = {
     "config.mining": "DedupConfig MineConfig",
     "config.geometry": "GeometryConfig",
     "config.search": "SearchConfig",
+    "config.study.run": "StudyConfig",
     "config.training": "RunConfig TrainConfig parse_seeds",
     "config.values": "Settings flag format_value",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
@@ -98,6 +100,7 @@ __all__ = [
     "SgOptConfig",
     "SimcseSupConfig",
     "SimcseUnsupConfig",
+    "StudyConfig",
     "SupconTextConfig",
     "TrainConfig",
     "build",

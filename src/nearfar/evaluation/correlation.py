@@ -122,18 +122,20 @@ def bootstrap_scores(
     resamples: int,
     seed: int | Sequence[int],
     per_subset: bool = True,
+    together: bool = True,
 ) -> Scores:
     """:func:`scores` on bootstrap resamples, each of them the same for all systems.
 
     Pairs are drawn with replacement within their subset, so that each subset keeps its size and ``mean`` and
-    ``wmean`` mean the same on every resample. Without ``per_subset`` only ``all`` is computed, at half the cost.
+    ``wmean`` mean the same on every resample. Without ``per_subset`` only ``all`` is computed, and without
+    ``together`` only the subsets (``all`` is NaN where there are several), each at half the cost.
 
     Raises:
         NearfarError: negative ``resamples`` or ``seed``.
     """
     check_resampling(resamples, seed)
     blocks = _multiplicities(sizes, resamples, np.random.default_rng(seed))
-    return _score(weighted, gold, systems, sizes, blocks, per_subset=per_subset)
+    return _score(weighted, gold, systems, sizes, blocks, per_subset=per_subset, together=together)
 
 
 def check_resampling(resamples: int, seed: int | Sequence[int], *, at_least: int = 0) -> None:
@@ -230,14 +232,16 @@ def _score(
     blocks: Iterable[Floats],
     *,
     per_subset: bool,
+    together: bool = True,
 ) -> Scores:
     ends = np.cumsum(sizes)
     parts = [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)] if per_subset else []
-    together = _correlate(weighted, gold, systems)
-    apart = [_correlate(weighted, gold[part], systems[:, part]) for part in parts] if len(parts) > 1 else [together]
+    on_all = _correlate(weighted, gold, systems)
+    apart = [_correlate(weighted, gold[part], systems[:, part]) for part in parts] if len(parts) > 1 else [on_all]
+    undefined = len(parts) > 1 and not together
     whole, split = [np.empty((len(systems), 0))], [np.empty((len(systems), len(parts), 0))]
     for counts in blocks:
-        whole.append(together(counts))
+        whole.append(np.full((len(systems), len(counts)), np.nan) if undefined else on_all(counts))
         if len(parts) == 1:
             split.append(whole[-1][:, None])
         elif parts:

@@ -202,6 +202,7 @@ def score(
         resamples=resamples,
         seed=seeds,
         per_subset=aggregate != "all",
+        together=aggregate == "all",
     ).aggregate(aggregate)
     return found
 

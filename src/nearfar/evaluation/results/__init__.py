@@ -2,7 +2,8 @@
 
 A result is a JSON file with a format version (``schema``), a ``kind`` and its provenance. The models are
 :class:`EvaluationResult`, :class:`ComparisonResult`, :class:`PairwiseResult`, :class:`GeometryResult`,
-:class:`StudyResult` and :class:`GroupResult`; each has ``load(file)``, ``save(file)`` and ``to_dict()``.
+:class:`StudyResult`, :class:`StudyTable` and :class:`GroupResult`; each has ``load(file)``, ``save(file)`` and
+``to_dict()``.
 :mod:`nearfar.evaluation.schema` prints their JSON Schema.
 """
 
@@ -61,6 +62,17 @@ from nearfar.evaluation.results.similarity import (
     SimilarityScores,
     SubsetScores,
 )
+from nearfar.evaluation.results.study_table import (
+    GroupScore,
+    MissingCell,
+    StudyCell,
+    StudyComparison,
+    StudyCurve,
+    StudyGroup,
+    StudyProvenance,
+    StudyTable,
+    StudyTest,
+)
 from nearfar.evaluation.results.training import (
     DevEvaluation,
     GroupResult,
@@ -85,8 +97,10 @@ __all__ = [
     "GeometryResult",
     "GeometrySettings",
     "GroupResult",
+    "GroupScore",
     "LayerTask",
     "MeasuredPairs",
+    "MissingCell",
     "ModelGeometry",
     "PairTests",
     "PairedTest",
@@ -103,8 +117,15 @@ __all__ = [
     "SettingSummary",
     "SimilarityAverage",
     "SimilarityScores",
+    "StudyCell",
+    "StudyComparison",
+    "StudyCurve",
+    "StudyGroup",
+    "StudyProvenance",
     "StudyResult",
     "StudyRun",
+    "StudyTable",
+    "StudyTest",
     "SubsetScores",
     "TaskTest",
     "TrainingRecord",

@@ -18,12 +18,21 @@ from nearfar.evaluation.results.evaluation import EvaluationResult
 from nearfar.evaluation.results.finetune import StudyResult
 from nearfar.evaluation.results.geometry import GeometryResult
 from nearfar.evaluation.results.record import short_repr
+from nearfar.evaluation.results.study_table import StudyTable
 from nearfar.evaluation.results.training import GroupResult
 from nearfar.types import NearfarError, ScoredPair
 
 RESULT_TYPES: dict[str, type[Result]] = {
     kind: result
-    for result in (EvaluationResult, ComparisonResult, PairwiseResult, GeometryResult, StudyResult, GroupResult)
+    for result in (
+        EvaluationResult,
+        ComparisonResult,
+        PairwiseResult,
+        GeometryResult,
+        StudyResult,
+        StudyTable,
+        GroupResult,
+    )
     for kind in result.kinds()
 }
 """``kind`` of a file -> its model."""

@@ -1,0 +1,232 @@
+"""``nearfar study``: study file -> cells -> jobs -> table."""
+
+import os
+import shlex
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from nearfar.config.calls import accepts_settings
+from nearfar.config.files import unknown_name_message
+from nearfar.config.study import Study, load_study
+from nearfar.config.study.run import StudyConfig
+from nearfar.disk import path_errors
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from nearfar.commands.study.expand import Cell
+    from nearfar.evaluation.results import StudyTable
+    from nearfar.jobs import Job, JobEvent, JobStore
+
+TABLE = "study.json"
+
+
+@accepts_settings(StudyConfig)
+@path_errors()
+def study(
+    file: "str | os.PathLike[str] | Study",
+    config: StudyConfig,
+    *,
+    command: str | None = None,
+    console: "Console | None" = None,
+) -> "StudyTable":
+    """Run the cells of a study that are not finished, and write its table.
+
+    ::
+
+        study("table.toml", output="tables/mine")
+        study("table.toml", output="tables/mine", scale="here", workers=2, only=["scl"])
+
+    Each cell is a chain of jobs (train, finetune, evaluate, geometry, speed) that are identified by their settings and
+    by the content of their data and start model. The folder of a finished job is in ``CELLS/KEY``. A call after an
+    interruption, on the same folder, goes on. Rows whose data are missing are not run; the table says so.
+
+    Args:
+        file: a study file, or a study from :func:`nearfar.config.study.load_study`.
+        config: the settings.
+        command: the command that makes the table again, for its page; by default ``nearfar study`` with the settings.
+        console: shows progress; by default nothing is shown.
+
+    Returns:
+        The table, also written to ``OUTPUT/study.json`` with page.md, table.csv, table.tex and plots.
+
+    Raises:
+        NearfarError: an invalid study; jobs that failed, after all others are finished and the table is written; an
+            output that holds something else.
+        KeyboardInterrupt: after Ctrl-C. Finished jobs are kept, and unfinished ones continue from their checkpoints.
+    """
+    from rich.console import Console
+
+    from nearfar.commands.study.collect import collect
+    from nearfar.commands.study.expand import all_jobs, expand
+    from nearfar.commands.study.progress import job_names, shown
+    from nearfar.evaluation.study_table import build_table, write_outputs
+    from nearfar.jobs import JobsFailedError, JobStore, run_jobs
+    from nearfar.runtime.threads import available_cores, cpu_quota
+
+    console = console or Console(quiet=True)
+    loaded = resolve_study(file, config)
+    check_folder(config, loaded)
+    cells = expand(loaded)
+    chosen = [cell for cell in cells if not config.only or cell.row_id in config.only]
+    runnable = [cell for cell in chosen if not cell.missing]
+    advice = dict.fromkeys(f"{one.spec}: {one.advice}" for cell in chosen for one in cell.missing)
+    if chosen and not runnable:
+        raise NearfarError("\n  ".join([f"{loaded.file}: data or models of every row are missing:", *advice]))
+    for line in advice:
+        console.print(f"missing, so some rows are not run: {line}", markup=False, highlight=False)
+    store = JobStore(cells_folder(config))
+    for job in remove_without_model(all_jobs(runnable), store):
+        console.print(f"its model was discarded, so it is trained again: {job.key}", markup=False, highlight=False)
+    failed: JobsFailedError | None = None
+    cores = min(available_cores(), cpu_quota() or available_cores())
+    names, models = job_names(cells), ModelsToDiscard(cells, store)
+    with shown(console, names) as show:
+
+        def on_event(event: "JobEvent") -> None:
+            show(event)
+            if config.discard_models and event.kind == "finished":  # now, so that models do not fill the disk
+                for needed in event.job.inputs.values():
+                    models.discard(needed)
+
+        try:
+            run_jobs(
+                all_jobs(runnable),
+                store,
+                engine=config.engine,
+                workers=config.workers,
+                threads=config.threads or max(1, cores // config.workers),
+                shard=config.shard_numbers,
+                ray_address=config.ray_address,
+                on_event=on_event,
+            )
+        except JobsFailedError as error:
+            named = [one._replace(message=f"{names.get(one.job.key)}: {one.message}") for one in error.failures]
+            failed = JobsFailedError(named, error.skipped)
+    if config.discard_models:
+        models.discard_all()
+    finished = collect(cells, store)
+    if failed is not None and not any(cell.missing is None for cell in finished):
+        raise failed
+    table = build_table(
+        loaded.content,
+        finished,
+        scale=loaded.scale,
+        base=loaded.base if loaded.scale else None,
+        command=command or command_line(loaded, config),
+        resamples=config.resamples,
+        seed=config.seed,
+        progress=console.is_terminal,
+    )
+    Path(config.output).mkdir(parents=True, exist_ok=True)
+    write_outputs(table, Path(config.output))
+    if failed is not None:
+        raise failed
+    return table
+
+
+def resolve_study(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> Study:
+    """The study of a call, with its placeholders filled.
+
+    Raises:
+        NearfarError: as :func:`nearfar.config.study.load_study`; ``only`` names an unknown row.
+    """
+    loaded = (
+        file if isinstance(file, Study) else load_study(Path(file), config.scale, placeholders=placeholders(config))
+    )
+    rows = [row.id for row in loaded.rows]
+    for name in config.only:
+        if name not in rows:
+            raise NearfarError(f"--only: {unknown_name_message(name, rows, what='row')}")
+    return loaded
+
+
+def placeholders(config: StudyConfig) -> dict[str, str]:
+    """The values of the placeholders of a study file: ``start``, and ``data``, the folder NEARFAR_DATA."""
+    known = {"start": config.start, "data": os.environ.get("NEARFAR_DATA")}
+    return {name: value for name, value in known.items() if value}
+
+
+def cells_folder(config: StudyConfig) -> Path:
+    """The folder of the finished jobs."""
+    return Path(config.cells) if config.cells is not None else Path(config.output) / "cells"
+
+
+def check_folder(config: StudyConfig, loaded: Study) -> None:
+    """Refuse an output folder that is a file, or that holds the table of another study.
+
+    Raises:
+        NearfarError: it says what is there.
+    """
+    from nearfar.evaluation.results import StudyTable
+
+    folder = Path(config.output)
+    if folder.exists() and not folder.is_dir():
+        raise NearfarError(f"--output {folder}: is a file; name a folder.")
+    if (folder / TABLE).exists():
+        before = StudyTable.load(folder / TABLE)
+        if before.title != loaded.title:
+            raise NearfarError(
+                f"--output {folder}: holds the table of another study, {before.title!r}; choose another folder."
+            )
+
+
+def command_line(loaded: Study, config: StudyConfig) -> str:
+    """The command that runs the study again, without the settings that do not change the table.
+
+    Absolute paths are left out but for their names: the table is the same on every machine.
+    """
+
+    def shown(value: str) -> str:
+        return Path(value).name if Path(value).is_absolute() else value
+
+    words = ["nearfar", "study", shown(loaded.file), "--output", shown(config.output)]
+    for name in ("scale", "start"):
+        if (value := getattr(config, name)) is not None:
+            words += [f"--{name}", shown(value)]
+    return shlex.join(words)
+
+
+def remove_without_model(jobs: "Sequence[Job]", store: "JobStore") -> "list[Job]":
+    """Remove finished trainings whose model was discarded and is needed now; returns them."""
+    removed: dict[str, Job] = {}
+    for job in jobs:
+        if store.is_finished(job):
+            continue
+        for needed in job.inputs.values():
+            if store.is_finished(needed) and not (store.folder(needed) / "run" / "model").is_dir():
+                shutil.rmtree(store.folder(needed))
+                removed[needed.key] = needed
+            removed |= {one.key: one for one in remove_without_model([needed], store)}
+    return list(removed.values())
+
+
+class ModelsToDiscard:
+    """Removes the models of finished trainings that no unfinished job of the study needs."""
+
+    def __init__(self, cells: "Sequence[Cell]", store: "JobStore") -> None:
+        self._store = store
+        self._users: dict[str, set[Job]] = {}
+        self._jobs: dict[str, Job] = {}
+        for cell in cells:
+            for job in cell.jobs:
+                self._add(job)
+
+    def _add(self, job: "Job") -> None:
+        self._jobs[job.key] = job
+        for needed in job.inputs.values():
+            self._users.setdefault(needed.key, set()).add(job)
+            self._add(needed)
+
+    def discard(self, job: "Job") -> None:
+        """Remove the model of a job if it and all jobs that need it are finished."""
+        if self._store.is_finished(job) and all(map(self._store.is_finished, self._users.get(job.key, ()))):
+            shutil.rmtree(self._store.folder(job) / "run" / "model", ignore_errors=True)
+
+    def discard_all(self) -> None:
+        """Do so for all jobs of the study."""
+        for job in self._jobs.values():
+            self.discard(job)
