@@ -115,6 +115,12 @@ def _of_evaluation(column: str, result: EvaluationResult, aggregate: Aggregate) 
     if column in _TRAINING:
         value = getattr(result.training, column, None)
         return None if value is None else ColumnValue(float(value), kind="number")
+    return _of_tasks(column, result, aggregate)
+
+
+def _of_tasks(column: str, result: EvaluationResult, aggregate: Aggregate) -> ColumnValue | None:
+    """``TASK`` or ``TASK.METRIC``; the longest name of a task that fits."""
+    tasks = result.all_tasks
     for task in sorted(tasks, key=len, reverse=True):
         if column == task:
             return _main(task, tasks[task], aggregate)
