@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import pytest
 import tomli_w
 
 import nearfar
-from nearfar.commands.study.command import TABLE, study
+from nearfar.commands.study.command import TABLE, ModelsToDiscard, study
 from nearfar.commands.study.dry_run import dry_run
 from nearfar.commands.study.expand import Cell, expand
 from nearfar.config.study import load_study
@@ -257,9 +257,25 @@ def test_the_estimate_uses_finished_jobs_of_other_seeds(inside: Path) -> None:
     assert any("1 jobs from finished ones" in one or "2 jobs from finished ones" in one for one in planned.basis)
 
 
-def test_discarded_models_are_trained_again_when_they_are_needed(inside: Path) -> None:
+def _after(function: Callable[..., None], then: Callable[..., None]) -> Callable[..., None]:
+    def both(*arguments: Any) -> None:
+        function(*arguments)
+        then()
+
+    return both
+
+
+def test_discarded_models_are_trained_again_when_they_are_needed(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: dict[str, Any] = {"scale": "tiny", "start": "start", "engine": "inline", "resamples": 20}
+    most = 0
+
+    def count(*_: Any) -> None:
+        nonlocal most
+        most = max(most, len(list((inside / "small" / "cells").glob("*/run/model"))))
+
+    monkeypatch.setattr(ModelsToDiscard, "discard", _after(ModelsToDiscard.discard, count))
     first = study("study.toml", output="small", discard_models=True, **settings)
+    assert most == 0  # each model is discarded before the next training ends
     assert not list((inside / "small" / "cells").glob("*/run/model"))
     assert study("study.toml", output="small", **settings).cells == first.cells
     text = STUDY.replace('"pairs.tsv", "other.tsv"]\nresamples', '"pairs.tsv"]\nresamples')
@@ -415,7 +431,7 @@ STOPPED = """if True:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
     flushes, found, draw = run("counted", "COUNT"), [], random.Random(3)
-    for signal_name, times in (("SIGKILL", 10), ("SIGINT", 5)):
+    for signal_name, times in (("SIGKILL", 14), ("SIGINT", 6)):
         stopped = [run(signal_name, signal_name, draw.randrange(2, flushes // 3)) for _ in range(times)]
         found.append((signal_name, stopped, run(signal_name)))
     print("FOUND", json.dumps([flushes, found]))

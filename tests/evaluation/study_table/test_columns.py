@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 
 from nearfar.evaluation.correlation import bootstrap_scores, weighted_pearson
-from nearfar.evaluation.results import EvaluationResult, RelatednessScores, RetrievalScores, TransferResults
+from nearfar.evaluation.results import (
+    EvaluationResult,
+    FinetuningSummary,
+    RelatednessScores,
+    RetrievalScores,
+    TransferResults,
+)
 from nearfar.evaluation.results.base import Estimate
 from nearfar.evaluation.statistics import percentile_interval
 from nearfar.evaluation.study_table import FinishedCell
@@ -111,11 +117,16 @@ def test_columns_that_are_not_there(column):
 def test_the_score_of_cola_is_matthews():
     entry = replace(MRPC, matthews=Estimate(40.0, 30.0, 50.0), dev_accuracy=None, dev_matthews=41.0)
     transfer = replace(CLASSIFIED.transfer, tasks={"cola": entry})
-    cell = FinishedCell("a", results=[replace(CLASSIFIED, transfer=transfer)])
+    summary = FinetuningSummary(
+        validation=41.0, metric="matthews", steps=20, best_step=10, seconds=2.0, updates_per_second=7.5
+    )
+    cell = FinishedCell("a", results=[replace(CLASSIFIED, transfer=transfer, training=summary)])
     assert column_value("score", cell, "all").value == 40.0
     assert column_value("cola.dev", cell, "all").value == 41.0
-    chosen = FinishedCell("a", results=[replace(CLASSIFIED, transfer=transfer, config={"metric": "accuracy"})])
-    assert column_value("score", chosen, "all").value == MRPC.accuracy.score
+    assert column_value("updates_per_second", cell, "all").value == 7.5
+    assert column_value("best_step", cell, "all").value == 10
+    by_accuracy = replace(CLASSIFIED, transfer=transfer, training=replace(summary, metric="accuracy"))
+    assert column_value("score", FinishedCell("a", results=[by_accuracy]), "all").value == MRPC.accuracy.score
 
 
 def test_a_metric_of_the_only_task_needs_a_single_task():

@@ -156,6 +156,22 @@ def test_a_row_without_any_run_is_shown_as_missing():
     assert "| good − Bad \\| &lt;row&gt; | sts12 | missing |" in page
 
 
+def test_what_a_row_does_not_measure_is_no_failure():
+    rows = [{"id": "trained"}, {"id": "start"}]
+    study = {"title": "t", "columns": ["a", "validation"], "rows": rows, "compare": [["trained", "start"]]}
+    some = [FinishedCell("trained", {}, {}, [{"a": 1.0}], validation=55.5), FinishedCell("start", {}, {}, [{"a": 2.0}])]
+    page = study_markdown(build_table(study, some, resamples=1))
+    assert "| start | 1 | 2.00 | – |" in page
+    assert "–: not measured." in page
+
+
+def test_machines_and_commits_are_listed(small):
+    machine = {"processor": "fast", "instruction_sets": "avx2", "cores": 2, "results": 6}
+    runs = replace(small.runs, commits={"0123456789abcdef-dirty": 6}, hardware=[machine])
+    page = study_markdown(replace(small, runs=runs))
+    assert "Results: commits 0123456789ab-dirty (6 results); fast, avx2, 2 cores (6 results)." in page
+
+
 def test_a_row_of_the_paper_alone_is_not_called_missing():
     study = {**STUDY, "rows": [*STUDY["rows"], {"id": "winner", "steps": [], "paper": {"stsb": 85.5}}]}
     page = study_markdown(build_table(study, cells(), resamples=RESAMPLES))

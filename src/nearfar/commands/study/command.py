@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from nearfar.commands.study.expand import Cell
     from nearfar.evaluation.results import StudyTable
-    from nearfar.jobs import Job, JobStore
+    from nearfar.jobs import Job, JobEvent, JobStore
 
 TABLE = "study.json"
 
@@ -83,8 +83,15 @@ def study(
         console.print(f"its model was discarded, so it is trained again: {job.key}", markup=False, highlight=False)
     failed: JobsFailedError | None = None
     cores = min(available_cores(), cpu_quota() or available_cores())
-    names = job_names(cells)
+    names, models = job_names(cells), ModelsToDiscard(cells, store)
     with shown(console, names) as show:
+
+        def on_event(event: "JobEvent") -> None:
+            show(event)
+            if config.discard_models and event.kind == "finished":  # now, so that models do not fill the disk
+                for needed in event.job.inputs.values():
+                    models.discard(needed)
+
         try:
             run_jobs(
                 all_jobs(runnable),
@@ -94,13 +101,13 @@ def study(
                 threads=config.threads or max(1, cores // config.workers),
                 shard=config.shard_numbers,
                 ray_address=config.ray_address,
-                on_event=show,
+                on_event=on_event,
             )
         except JobsFailedError as error:
             named = [one._replace(message=f"{names.get(one.job.key)}: {one.message}") for one in error.failures]
             failed = JobsFailedError(named, error.skipped)
     if config.discard_models:
-        discard_models(cells, store)
+        models.discard_all()
     finished = collect(cells, store)
     if failed is not None and not any(cell.missing is None for cell in finished):
         raise failed
@@ -197,20 +204,29 @@ def remove_without_model(jobs: "Sequence[Job]", store: "JobStore") -> "list[Job]
     return list(removed.values())
 
 
-def discard_models(cells: "Sequence[Cell]", store: "JobStore") -> None:
-    """Remove the models of finished trainings that no unfinished job of the study needs."""
-    jobs: dict[str, Job] = {}
-    users: dict[str, list[Job]] = {}
+class ModelsToDiscard:
+    """Removes the models of finished trainings that no unfinished job of the study needs."""
 
-    def walk(job: "Job") -> None:
-        jobs[job.key] = job
+    def __init__(self, cells: "Sequence[Cell]", store: "JobStore") -> None:
+        self._store = store
+        self._users: dict[str, set[Job]] = {}
+        self._jobs: dict[str, Job] = {}
+        for cell in cells:
+            for job in cell.jobs:
+                self._add(job)
+
+    def _add(self, job: "Job") -> None:
+        self._jobs[job.key] = job
         for needed in job.inputs.values():
-            users.setdefault(needed.key, []).append(job)
-            walk(needed)
+            self._users.setdefault(needed.key, set()).add(job)
+            self._add(needed)
 
-    for cell in cells:
-        for job in cell.jobs:
-            walk(job)
-    for key, job in jobs.items():
-        if store.is_finished(job) and all(store.is_finished(user) for user in users.get(key, ())):
-            shutil.rmtree(store.folder(job) / "run" / "model", ignore_errors=True)
+    def discard(self, job: "Job") -> None:
+        """Remove the model of a job if it and all jobs that need it are finished."""
+        if self._store.is_finished(job) and all(map(self._store.is_finished, self._users.get(job.key, ()))):
+            shutil.rmtree(self._store.folder(job) / "run" / "model", ignore_errors=True)
+
+    def discard_all(self) -> None:
+        """Do so for all jobs of the study."""
+        for job in self._jobs.values():
+            self.discard(job)

@@ -9,7 +9,7 @@
 ``TASK.dev``                   the validation score of a probe or a fine-tuned model; ``TASK.dev_spearman`` and others
 ``average``                    the mean over the columns of the study that are tasks
 ``average:NAME``               an average of the evaluation by name; ``average:NAME.pearson``
-``accuracy``, ``spearman`` ..  the metric of the only task; ``score`` is its main one, such as Matthews of CoLA
+``accuracy``, ``spearman`` ..  the metric of the only task; ``score`` is the one that chose the step of fine-tuning
 ``validation``, ``seconds``    of the run
 ``uniformity``, ``alignment``  geometry; also ``isotropy``, ``mean_cosine``, ``effective_rank``
 ``layer.L.POOLING``            Spearman of layer L (0 are the embeddings) with a pooling
@@ -35,6 +35,7 @@ from nearfar.evaluation.results import (
 )
 from nearfar.evaluation.results.record import is_number
 from nearfar.evaluation.study_table.cells import FinishedCell
+from nearfar.evaluation.study_table.plan import NOT_MEASURED
 from nearfar.evaluation.study_table.resampling import (
     TestData,
     classification_data,
@@ -43,10 +44,14 @@ from nearfar.evaluation.study_table.resampling import (
     similarity_data,
 )
 
+OF_CELLS = ("validation", "seconds")
+"""Columns that any run may have or lack."""
 GEOMETRY = ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank")
 
 _SINGLE = ("score", "accuracy", "f1", "matthews", "spearman", "pearson")
-_DEV = ("dev_accuracy", "dev_matthews", "dev_pearson", "dev_spearman")
+_DEV = ("dev_accuracy", "dev_matthews", "dev_f1", "dev_pearson", "dev_spearman")
+_TRAINING = ("updates_per_second", "steps", "best_step")
+"""Columns of a fine-tuned classifier's training."""
 Task: TypeAlias = SimilarityScores | ClassificationScores | RelatednessScores | RetrievalScores
 
 
@@ -67,8 +72,9 @@ class ColumnValue:
 
 def column_value(column: str, cell: FinishedCell, aggregate: Aggregate) -> ColumnValue | None:
     """The value of any column but ``average``; None where the run has no such column."""
-    if column in ("validation", "seconds"):
-        return ColumnValue(getattr(cell, column), None, kind="number")
+    if column in OF_CELLS:
+        value = getattr(cell, column)
+        return ColumnValue(value, NOT_MEASURED if value is None else None, kind="number")
     for result in reversed(cell.results):
         found = None
         if isinstance(result, EvaluationResult):
@@ -90,13 +96,14 @@ def available_columns(cells: Sequence[FinishedCell]) -> list[str]:
             names |= dict.fromkeys(result.all_tasks)
             averages = [*result.averages, *(result.transfer.averages if result.transfer else ())]
             names |= dict.fromkeys(f"average:{name}" for name in averages)
+            names |= dict.fromkeys(one for one in _TRAINING if getattr(result.training, one, None) is not None)
         elif isinstance(result, GeometryResult):
             names |= dict.fromkeys(GEOMETRY)
             for model in result.models.values():
                 names |= {f"layer.0.{pooling}": None for pooling in model.layers or {}}
         else:
             names |= {str(name): None for name, value in result.items() if is_number(value)}
-    return [*names, "average", "validation", "seconds"]
+    return [*names, "average", *OF_CELLS]
 
 
 def _of_evaluation(column: str, result: EvaluationResult, aggregate: Aggregate) -> ColumnValue | None:
@@ -105,6 +112,15 @@ def _of_evaluation(column: str, result: EvaluationResult, aggregate: Aggregate) 
         return _of_only_task(column, result, aggregate) if len(tasks) == 1 else None
     if column.startswith("average:"):
         return _named_average(column.removeprefix("average:"), result, aggregate)
+    if column in _TRAINING:
+        value = getattr(result.training, column, None)
+        return None if value is None else ColumnValue(float(value), kind="number")
+    return _of_tasks(column, result, aggregate)
+
+
+def _of_tasks(column: str, result: EvaluationResult, aggregate: Aggregate) -> ColumnValue | None:
+    """``TASK`` or ``TASK.METRIC``; the longest name of a task that fits."""
+    tasks = result.all_tasks
     for task in sorted(tasks, key=len, reverse=True):
         if column == task:
             return _main(task, tasks[task], aggregate)
@@ -122,10 +138,7 @@ def _of_only_task(column: str, result: EvaluationResult, aggregate: Aggregate) -
     ((task, scored),) = result.all_tasks.items()
     if column != "score":
         return _metric(task, scored, column, aggregate)
-    chosen = result.config.get("metric")
-    if chosen is None and isinstance(scored, ClassificationScores) and scored.dev_matthews is not None:
-        chosen = "matthews"
-    found = None if chosen is None else _metric(task, scored, str(chosen), aggregate)
+    found = None if result.training is None else _metric(task, scored, result.training.metric, aggregate)
     return found or _main(task, scored, aggregate)
 
 

@@ -18,10 +18,10 @@ import numpy as np
 from nearfar.evaluation.paired import RunScores, paired_test
 from nearfar.evaluation.results import StudyComparison, StudyTest
 from nearfar.evaluation.statistics import Difference, bootstrap_test, holm, t_test_over_seeds
-from nearfar.evaluation.study_table.columns import ColumnValue
-from nearfar.evaluation.study_table.plan import AVERAGE, Plan, agree
+from nearfar.evaluation.study_table.columns import OF_CELLS, ColumnValue
+from nearfar.evaluation.study_table.plan import AVERAGE, NOT_MEASURED, Plan, agree
 from nearfar.evaluation.study_table.resampling import Resampler, TestData
-from nearfar.evaluation.study_table.runs import NOT_MEASURED, Group
+from nearfar.evaluation.study_table.runs import Group
 
 
 class GroupPair(NamedTuple):
@@ -62,7 +62,7 @@ def _compared(plan: Plan, pairs: Sequence[GroupPair]) -> Iterator[tuple[GroupPai
     numbers = {
         column
         for column in plan.columns
-        if column in ("validation", "seconds") or (runs and all(run.columns[column].kind == "number" for run in runs))
+        if column in OF_CELLS or (runs and all(run.columns[column].kind == "number" for run in runs))
     }
     columns = plan.compared_columns or [column for column in plan.columns if column not in numbers]
     for pair in pairs:

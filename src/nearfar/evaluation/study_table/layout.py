@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nearfar.evaluation.results import GroupScore, StudyComparison, StudyGroup, StudyTable
-from nearfar.evaluation.study_table.plan import AVERAGE, Plan, read_plan
+from nearfar.evaluation.study_table.plan import AVERAGE, NOT_MEASURED, Plan, read_plan
 
 _DIGITS = {"uniformity": 3, "alignment": 3, "isotropy": 3, "mean_cosine": 3, "effective_rank": 1, "parameters": 0}
 _TITLES = {
@@ -126,7 +126,7 @@ def paper_number(value: float, column: str) -> str:
 def our_number(score: GroupScore, column: str) -> str:
     """Mean and standard deviation: ``61.23 (0.40)``."""
     if score.mean is None:
-        return "missing" if score.n == 0 else "undefined"
+        return "missing" if score.n == 0 else "–" if score.reason == NOT_MEASURED else "undefined"
     return number(score.mean, column) + ("" if score.sd is None else f" ({number(score.sd, column)})")
 
 

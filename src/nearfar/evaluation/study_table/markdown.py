@@ -17,7 +17,7 @@ from nearfar.evaluation.study_table.layout import (
     their_number,
 )
 from nearfar.evaluation.study_table.orderings import orderings_markdown
-from nearfar.evaluation.study_table.plan import AVERAGE
+from nearfar.evaluation.study_table.plan import AVERAGE, NOT_MEASURED
 from nearfar.evaluation.study_table.text import escape, markdown_rows, p_value
 
 _MAX_INTERVALS = 60
@@ -123,6 +123,8 @@ def _legend(table: StudyTable, csv: str | None, *, bold: bool) -> str:
         text += f"Tasks with subsets: `{table.study['aggregate']}`. "
     if any(group.runs == 0 and not group.missing for group in table.groups):
         text += "–: not run here. "
+    elif any(score.reason == NOT_MEASURED and score.n for score in scores):
+        text += "–: not measured. "
     if bold:
         text += (
             "Bold: the best of its column, and significantly better than every line that it is compared with (Holm, "
@@ -242,13 +244,23 @@ def _again(table: StudyTable, head: str) -> list[str]:
     runs = table.runs
     facts = []
     if runs.commits:
-        facts.append(f"commits {', '.join(f'{commit} ({count} results)' for commit, count in runs.commits.items())}")
+        facts.append(
+            f"commits {', '.join(f'{_short(commit)} ({count} results)' for commit, count in runs.commits.items())}"
+        )
     versions = [f"{package} {' and '.join(found)}" for package, found in runs.versions.items()]
     facts += [", ".join(versions)] if versions else []
     for machine in runs.hardware:
-        values = [str(value) for name, value in machine.items() if name != "results" and value not in (None, "")]
+        units = {name: f" {name}" for name in ("cores", "threads")}
+        shown = {name: value for name, value in machine.items() if name != "results" and value not in (None, "")}
+        values = [f"{value}{units.get(name, '')}" for name, value in shown.items()]
         facts.append(f"{', '.join(values)} ({machine.get('results', 0)} results)")
     if runs.first_date:
         days = list(dict.fromkeys(date[:10] for date in (runs.first_date, runs.last_date or runs.first_date)))
         facts.append(f"run {' to '.join(days)}")
     return lines + ([f"Results: {escape('; '.join(facts))}.", ""] if facts else [])
+
+
+def _short(commit: str) -> str:
+    """The first twelve digits of a commit, and whether its code was changed."""
+    digits, dash, changed = commit.partition("-")
+    return f"{digits[:12]}{dash}{changed}"

@@ -10,6 +10,8 @@ from nearfar.types import NearfarError
 
 AVERAGE = "average"
 """The label of the mean over the labels of an axis."""
+NOT_MEASURED = "not measured"
+"""The reason of a column that the steps of a row do not measure."""
 _TESTED = (".task", ".tasks", ".pairs", ".labelled")
 """Ends of the settings that say what is tested."""
 

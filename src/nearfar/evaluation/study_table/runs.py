@@ -7,11 +7,8 @@ from typing import Any
 from nearfar.evaluation.results import GeometryResult
 from nearfar.evaluation.study_table.cells import FinishedCell
 from nearfar.evaluation.study_table.columns import ColumnValue, available_columns, column_value, mean_value
-from nearfar.evaluation.study_table.plan import AVERAGE, Plan
+from nearfar.evaluation.study_table.plan import AVERAGE, NOT_MEASURED, Plan
 from nearfar.types import NearfarError
-
-NOT_MEASURED = "not measured"
-"""The reason of a column that the steps of a row do not measure."""
 
 
 @dataclass
