@@ -29,6 +29,8 @@ SHORT = ("--learning-rate", "1e-4", "--max-steps", "80", "--epochs", "1000", "--
 PAIRS = ("--learning-rate", "1e-4", "--max-steps", "40", "--epochs", "1000", "--evaluate-every", "20")
 """Half the steps for pairs, because rows and test sets take about three times as long."""
 BF16 = ("--precision", "bf16")
+HELD_OUT = ("--splits", "held-out")
+"""500 training rows are the validation set; GLUE's validation set is the test set."""
 NOISES = "none,word-dropout:0.3,characters:0.15"
 STUDIES: dict[str, tuple[str, ...]] = {
     **{
@@ -86,9 +88,9 @@ def _run(name: str, raw: str, runs: Path) -> None:
     if name.startswith("transfer-"):
         for loss, weight in (("ce", "0"), ("scl", "0.9")):
             before = runs / f"sst2-{loss}"
-            _finetune(f"sst2-{loss}", before, *SST2, "--model", PUBLISHED, "--scl-weight", weight)
+            _finetune(f"sst2-{loss}", before, *SST2, *HELD_OUT, "--model", PUBLISHED, "--scl-weight", weight)
         words += ["--model", str(runs / "sst2-ce" / "model"), "--scl-model", str(runs / "sst2-scl" / "model")]
-    _finetune(name, folder, *words)
+    _finetune(name, folder, *words, *HELD_OUT)
     write_text(kept, (folder / "study.json").read_text(encoding="utf-8"))
     if (folder / "grid.png").exists():
         shutil.copyfile(folder / "grid.png", PAGE.parent / "finetuning-grid.png")

@@ -8,7 +8,14 @@ from nearfar.commands.finetune.command import FinetuneResult
 from nearfar.commands.finetune.plan import plan_runs
 from nearfar.config import FinetuneConfig, FinetuneStudyConfig
 from nearfar.data.classification import ClassificationTask
-from nearfar.evaluation.results import ClassificationScores, Estimate, EvaluationResult, Provenance, TransferResults
+from nearfar.evaluation.results import (
+    ClassificationScores,
+    Estimate,
+    EvaluationResult,
+    FinetuningSummary,
+    Provenance,
+    TransferResults,
+)
 from nearfar.training.loop import Interrupted
 from tests.tiny import sentences
 
@@ -67,12 +74,16 @@ class Runs:
             rows=20,
             accuracy=Estimate(test, None, None),
             matthews=Estimate(None, None, None, "why"),
-            dev_accuracy=validation,
             digest="0",
         )
         transfer = TransferResults(protocol="finetune", averages={}, tasks={task.name: entry})
         provenance = Provenance(commit="abc")
-        result = EvaluationResult(model="m", config={}, provenance=provenance, tasks={}, transfer=transfer)
+        training = FinetuningSummary(
+            validation=validation, metric="accuracy", steps=8, best_step=4, seconds=2.0, updates_per_second=4.0
+        )
+        result = EvaluationResult(
+            model="m", config={}, provenance=provenance, tasks={}, transfer=transfer, training=training
+        )
         return FinetuneResult(steps=8, best_step=4, start_score=0.0, best_score=0.99, seconds=2.0, result=result)
 
 

@@ -1,7 +1,12 @@
 """Tiny translation models with random weights, over the vocabulary of ``tests.tiny``."""
 
+import json
+import sys
+from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
+import pytest
 import torch
 import transformers
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
@@ -60,3 +65,53 @@ def save_tiny_seq2seq(folder: Path, *, seed: int = 0, architecture: str = "t5", 
     model.generation_config.update(num_beams=3, max_length=40, bad_words_ids=[[1]])
     model.save_pretrained(folder)
     return folder
+
+
+def save_tiny_fsmt(folder: Path, *, seed: int = 0, languages: tuple[str, str] = ("en", "de")) -> Path:
+    """Write a tiny model in the format of the hub's WMT19 models, with a vocabulary of letters; needs sacremoses."""
+    folder.mkdir(parents=True, exist_ok=True)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    tokens = [*SPECIAL, *letters, *(f"{letter}</w>" for letter in letters)]
+    vocabulary = json.dumps({token: index for index, token in enumerate(tokens)})
+    for name in ("vocab-src.json", "vocab-tgt.json"):
+        (folder / name).write_text(vocabulary)
+    (folder / "merges.txt").write_text("a n 1\n")
+    settings = {"langs": list(languages), "model_max_length": 64}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    halves = {
+        f"{half}_{name}": value
+        for half in ("encoder", "decoder")
+        for name, value in {"layers": 2, "attention_heads": 2, "ffn_dim": 48}.items()
+    }
+    torch.manual_seed(seed)
+    sizes = {"src_vocab_size": len(tokens), "tgt_vocab_size": len(tokens), "d_model": 32, "max_position_embeddings": 64}
+    config = transformers.FSMTConfig(langs=list(languages), tie_word_embeddings=False, **sizes, **halves)
+    model = transformers.FSMTForConditionalGeneration(config)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(8.0)
+    model.save_pretrained(folder)
+    return folder
+
+
+def use_sacremoses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the tokenizer of :func:`save_tiny_fsmt` work without sacremoses, for texts of lower-case words."""
+    if find_spec("sacremoses"):
+        return
+
+    class Moses:
+        def __init__(self, lang: str) -> None:
+            self.lang = lang
+
+        def normalize(self, text: str) -> str:
+            return text
+
+        def tokenize(self, text: str, **_: object) -> list[str]:
+            return text.split()
+
+        def detokenize(self, tokens: list[str]) -> str:
+            return " ".join(tokens)
+
+    names = ("MosesPunctNormalizer", "MosesTokenizer", "MosesDetokenizer")
+    monkeypatch.setitem(sys.modules, "sacremoses", SimpleNamespace(**dict.fromkeys(names, Moses)))

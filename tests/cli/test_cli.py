@@ -172,7 +172,9 @@ def test_finetune_predict_compare(workspace: Path, capsys: pytest.CaptureFixture
     assert "train: labelled.tsv: 52 rows" in printed
     assert "step 56: Accuracy" in printed
     assert "run [1]: fine-tuned, x 100 [95% interval]" in printed
-    found = re.search(r"Validation score: [\d.]+ before training, ([\d.]+) at the best step, \d+\. (.*)", printed)
+    found = re.search(
+        r"Validation score \(accuracy\): [\d.]+ before training, ([\d.]+) at the best step, \d+\. (.*)", printed
+    )
     assert found
     assert float(found[1]) > 60
     assert found[2] == "The best weights are in run [1]/model"

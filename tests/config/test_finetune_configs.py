@@ -13,9 +13,8 @@ from nearfar.data.named_sets import FINETUNING_TASKS
 from tests.finetune_study_helpers import Runs, write
 
 ROOT = Path(__file__).parents[2]
-FINETUNES = [
-    file for file in sorted((ROOT / "configs").glob("*.toml")) if issubclass(load_toml(file)[0], FinetuneConfig)
-]
+CONFIGS = [file for file in sorted((ROOT / "configs").glob("*.toml")) if not file.stem.startswith("back-translate")]
+FINETUNES = [file for file in CONFIGS if issubclass(load_toml(file)[0], FinetuneConfig)]
 
 
 def finetuned(file: Path) -> FinetuneStudyConfig:
@@ -31,6 +30,7 @@ AXES = {
     "grid": {"sample_size": 100, "scl_weights": "0.1,0.3,0.5,0.7,0.9,1.0", "temperatures": "0.1,0.3,0.5,0.7"},
     "transfer": {"few_shot": "40"},
 }
+SPLITS = {"few-shot": "few-shot", "noise": "few-shot", "grid": "few-shot", "full": "full", "batch-size": "full"}
 """Experiment of Gunel et al. 2021 -> what makes it one."""
 TABLES = {"few-shot": 2, "noise": 3, "full": 5, "batch-size": 6, "transfer": 7, "grid": 2}
 TASKS_OF = {
@@ -51,7 +51,8 @@ def experiment(file: Path) -> tuple[str, str]:
     return experiment_name, task
 
 
-GUNEL = [file for file in FINETUNES if file.stem != "simcse-review-stsb"]
+GUNEL = [file for file in FINETUNES if file.stem.startswith("gunel")]
+KIM = [file for file in FINETUNES if file.stem.startswith("kim")]
 
 
 def test_every_experiment_of_gunel_has_configs() -> None:
@@ -67,7 +68,7 @@ def test_a_finetune_config_loads_and_survives_a_round_trip(file: Path, tmp_path:
     kind, values = load_toml(file)
     config = build(kind, {"output": "x", **values}, source=file)
     assert config.task in FINETUNING_TASKS
-    assert file.stem.endswith(config.task)
+    assert file.stem.endswith(config.task.removesuffix("-glue"))
     (tmp_path / "again.toml").write_text(dump_toml(config))
     again, values = load_toml(tmp_path / "again.toml")
     assert (again, build(again, values, source=file)) == (kind, config)
@@ -86,6 +87,9 @@ def test_a_config_of_gunel_matches_the_experiment_in_its_name(file: Path) -> Non
     size = "base" if experiment_name == "batch-size" else "large"
     starts = ("runs/sst2-ce/model", "runs/sst2-scl/model")
     assert (config.model, config.scl_model) in ((f"FacebookAI/roberta-{size}", None), starts)
+    assert config.splits == SPLITS.get(experiment_name, "full" if task == "sst2" else "auto")
+    assert config.noise_mode == ("add" if experiment_name == "noise" else "replace")
+    assert config.metric == ("accuracy" if task == "cola" else None)
     assert (config.model == starts[0]) == (task in ("amazon2", "yelp2"))
     assert (config.scl_weight, config.temperature, config.learning_rate, config.batch_size) == (0.9, 0.3, 1e-5, 16)
     if file.stem == "gunel-transfer-sst2":
@@ -101,6 +105,14 @@ def test_a_config_of_gunel_matches_the_experiment_in_its_name(file: Path) -> Non
     assert split_list(config.noises) == (noises if experiment_name == "noise" else [])
     runs = {"few-shot": 60, "noise": 100, "full": 20, "batch-size": 60, "transfer": 20, "grid": 240}
     assert len(plan_runs(config)) == runs[experiment_name]
+
+
+def test_the_glue_configs_of_kim_divide_the_validation_set() -> None:
+    assert [file.stem for file in KIM] == [f"kim-glue-{task}" for task in ("cola", "mrpc", "qnli", "rte", "sst2")]
+    for file in KIM:
+        config = finetuned(file)
+        assert (config.model, config.splits, config.scl_weight) == ("google-bert/bert-base-uncased", "10-90", 0)
+        assert "(Table 10)" in file.read_text(encoding="utf-8")
 
 
 def test_the_config_of_the_review_equals_its_command() -> None:
@@ -121,6 +133,7 @@ def test_a_study_of_gunel_can_start(file: Path, tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(module, "finetune_in_memory", runs)
     monkeypatch.setattr(module, "fingerprint_model", str)  # the models of the configs are on the hub
     changes: dict[str, Any] = {"task": write(tmp_path / "rows.tsv", 2000, seed=1), "samples": 1, "output": "study"}
+    changes["test"] = write(tmp_path / "test.tsv", 400, seed=2)
     for noise in split_list(finetuned(file).noises)[1:]:
         texts = [line.split("\t")[1] for line in Path("rows.tsv").read_text().splitlines()[1:]]
         Path(noise).write_text("sentence\ttranslation\n" + "".join(f"{text}\tnoisy {text}\n" for text in texts))

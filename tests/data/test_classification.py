@@ -77,6 +77,14 @@ def test_pairs_and_their_labels(folder):
     assert task.test == ([("a", "b")] * 9, [0, 1, 0, 1, 0, 1, 0, 1, 0])
     assert "the official test set, whose labels are published" in task.sources[2]
 
+    for split in ("train", "dev"):
+        rows = [f"{n % 2}\t{split}\tb" for n in range(20)]
+        write_lines(folder / f"glue/MRPC/{split}.tsv", "label\tsentence1\tsentence2", *rows)
+    glue = load_classification("mrpc-glue", splits="full")
+    assert (glue.metric, glue.label_names) == (task.metric, task.label_names)
+    assert {row[0] for row in glue.test.texts} == {"dev"}
+    assert "GLUE's validation set" in glue.sources[2]
+
     header = "label\tquestion\tsentence"
     write_lines(folder / "glue/QNLI/train.tsv", header, *["not_entailment\tq\ts", "entailment\tq\tt"] * 3)
     write_lines(folder / "glue/QNLI/dev.tsv", header, "entailment\tq\ts", "1\tq\tt", "0\tq\tt")
@@ -183,6 +191,28 @@ def test_columns_of_hub_copies_are_renamed(folder, monkeypatch):
     assert len(task.train.texts) == 18
 
 
+def test_glues_copy_of_mrpc_on_the_hub_names_its_labels(folder, monkeypatch):
+    features = datasets.Features(
+        {
+            "sentence1": datasets.Value("string"),
+            "sentence2": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["not_equivalent", "equivalent"]),
+        }
+    )
+
+    def load_dataset(name, config, *, split):
+        assert (name, config) == ("nyu-mll/glue", "mrpc")
+        texts = [f"{split} {number}" for number in range(20)]
+        rows = {"sentence1": texts, "sentence2": texts, "label": [0, 1] * 10}
+        return datasets.Dataset.from_dict(rows, features=features)
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+    task = load_classification("mrpc-glue", splits="10-90")
+    assert (task.test.texts[0], task.test.targets[:2]) == (("validation 2", "validation 2"), [0, 1])
+    assert (task.train.texts[0], task.train.targets[:2]) == (("train 0", "train 0"), [0, 1])
+
+
 # --- own data
 
 
@@ -247,7 +277,7 @@ def test_the_tasks_have_the_published_row_counts(nearfar_data):
         "amazon2": ((3469, 500, 6065), (1751, 252, 3099)),
         "yelp2": ((2715, 500, 803), (1366, 252, 404)),
     }
-    assert {name.partition(":")[0] for name in expected} == set(FINETUNING_TASKS) - {"qnli"}
+    assert {name.partition(":")[0] for name in expected} == set(FINETUNING_TASKS) - {"qnli", "mrpc-glue"}
     for name, (sizes, first) in expected.items():
         task = load_classification(name)
         splits = (task.train, task.validation, task.test)

@@ -1,6 +1,7 @@
 """Results of fine-tuned classifiers: scores against sklearn and scipy, comparable entries, invalid outputs."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import sklearn.metrics
 
 from nearfar.commands.compare import compare
 from nearfar.evaluation import results
-from nearfar.evaluation.finetuned import PRIMARY, finetuned_entry, matthews, primary_metric
+from nearfar.evaluation.finetuned import PRIMARY, finetuned_entry, main_metric, matthews, validation_scores
 from nearfar.types import NearfarError
 from tests.evaluation.report.cases import PROVENANCE
 
@@ -34,9 +35,9 @@ def make_predictions(count: int, classes: int, *, seed: int, right: float = 0.6)
 def entry_of(gold: list[Any], outputs: np.ndarray, names: tuple[str, ...] = TWO, **changes: Any) -> dict[str, Any]:
     """Return the entry; for pairs unless other texts are given."""
     texts = [(f"a {number}", f"b {number}") for number in range(len(gold))]
-    settings = {"texts": texts, "label_names": names, "validation": 0.25, "resamples": 200, "seed": [1]} | changes
-    metric = settings.pop("metric", "accuracy" if names else "pearson_spearman")
-    return finetuned_entry(settings.pop("texts"), gold, outputs, metric=metric, **settings)
+    validation = {"accuracy" if names else "pearson": 0.25}
+    settings = {"texts": texts, "label_names": names, "validation": validation, "resamples": 200, "seed": [1]} | changes
+    return finetuned_entry(settings.pop("texts"), gold, outputs, **settings)
 
 
 # --- Matthews' correlation ---
@@ -62,36 +63,68 @@ def test_matthews_of_one_label_is_0_and_of_all_correct_or_all_wrong_is_1(gold: l
     assert found == (0 if len(set(gold)) * len(set(predicted)) < 4 else 1 if gold == predicted else -1)
 
 
-# --- the main score ---
+# --- validation scores, and the metric that chooses the step ---
 
 
-def test_the_main_score_of_each_metric() -> None:
+def test_validation_scores_equal_sklearn_and_scipy() -> None:
     gold, predicted = make_predictions(80, 2, seed=3)
     outputs = outputs_of(predicted, 2)
-    right = sklearn.metrics.accuracy_score(gold, predicted)
-    assert 0.5 < right < 1
-    for metric in ("accuracy", "accuracy_f1"):
-        assert primary_metric(metric, gold, outputs) == pytest.approx(right)  # type: ignore[arg-type]
-        assert PRIMARY[metric] == "accuracy"
-    assert primary_metric("matthews", gold, outputs) == pytest.approx(
-        sklearn.metrics.matthews_corrcoef(gold, predicted)
-    )
+    expected = {
+        "accuracy": sklearn.metrics.accuracy_score(gold, predicted),
+        "f1": sklearn.metrics.f1_score(gold, predicted),
+        "matthews": sklearn.metrics.matthews_corrcoef(gold, predicted),
+    }
+    assert len({0.5, 1.0, *expected.values()}) == 5
+    assert validation_scores(gold, outputs, labels=2, pairs=True) == pytest.approx(expected)
+    del expected["f1"]
+    assert validation_scores(gold, outputs, labels=2, pairs=False) == pytest.approx(expected)
     three, several = make_predictions(50, 3, seed=4)
-    assert primary_metric("accuracy", three, outputs_of(several, 3)) == pytest.approx(
-        np.mean(np.array(three) == several)
-    )
+    expected = {"accuracy": np.mean(np.array(three) == several)}
+    assert validation_scores(three, outputs_of(several, 3), labels=3, pairs=True) == pytest.approx(expected)
     rng = np.random.default_rng(0)
     scores = rng.integers(0, 11, 60) / 2
     written = (scores + rng.normal(0, 1.5, 60)).astype(np.float32)
-    expected = scipy.stats.pearsonr(scores, written.astype(np.float64)).statistic
-    assert primary_metric("pearson_spearman", scores.tolist(), written[:, None]) == pytest.approx(expected, abs=1e-12)
-    assert primary_metric("pearson_spearman", scores.tolist(), -written[:, None]) == pytest.approx(-expected, abs=1e-12)
+    exact = written.astype(np.float64)
+    expected = {
+        "pearson": scipy.stats.pearsonr(scores, exact).statistic,
+        "spearman": scipy.stats.spearmanr(scores, exact).statistic,
+    }
+    assert abs(expected["pearson"] - expected["spearman"]) > 1e-4
+    for sign in (1, -1):
+        found = validation_scores(scores.tolist(), sign * written[:, None], labels=0, pairs=True)
+        assert found == pytest.approx({key: sign * value for key, value in expected.items()}, abs=1e-12)
 
 
-def test_an_undefined_correlation_counts_as_0() -> None:
-    assert primary_metric("pearson_spearman", [1.0, 2.0, 3.5], np.full((3, 1), 0.1, dtype=np.float32)) == 0
-    assert primary_metric("pearson_spearman", [2.0, 2.0], np.array([[0.1], [0.3]], dtype=np.float32)) == 0
-    assert primary_metric("matthews", [0, 1, 1], outputs_of(np.array([1, 1, 1]), 2)) == 0
+def test_an_undefined_score_counts_as_0() -> None:
+    flat = np.full((3, 1), 0.1, dtype=np.float32)
+    both = {"pearson": 0, "spearman": 0}
+    assert validation_scores([1.0, 2.0, 3.5], flat, labels=0, pairs=True) == both
+    assert validation_scores([2.0, 2.0], np.array([[0.1], [0.3]], dtype=np.float32), labels=0, pairs=True) == both
+    found = validation_scores([0, 1, 1], outputs_of(np.array([1, 1, 1]), 2), labels=2, pairs=True)
+    assert found == pytest.approx({"accuracy": 2 / 3, "f1": 0.8, "matthews": 0})
+    found = validation_scores([0, 0], outputs_of(np.array([0, 0]), 2), labels=2, pairs=True)
+    assert found == {"accuracy": 1, "f1": 0, "matthews": 0}
+
+
+def test_the_metric_that_chooses_the_step() -> None:
+    for task, expected in PRIMARY.items():
+        assert main_metric(task, None, labels=2, pairs=True) == expected  # type: ignore[arg-type]
+    assert PRIMARY == {
+        "accuracy": "accuracy",
+        "matthews": "matthews",
+        "accuracy_f1": "accuracy",
+        "pearson_spearman": "pearson",
+    }
+    assert main_metric("matthews", "accuracy", labels=2, pairs=False) == "accuracy"
+    assert main_metric("accuracy_f1", "f1", labels=2, pairs=True) == "f1"
+    assert main_metric("pearson_spearman", "spearman", labels=0, pairs=True) == "spearman"
+    for chosen, labels, pairs, message in (
+        ("f1", 2, False, "--metric f1: these texts have 2 labels; choose one of accuracy, matthews."),
+        ("matthews", 3, True, "--metric matthews: these pairs have 3 labels; choose one of accuracy."),
+        ("accuracy", 0, True, "--metric accuracy: these pairs have scores; choose one of pearson, spearman."),
+    ):
+        with pytest.raises(NearfarError, match=f"^{re.escape(message)}$"):
+            main_metric("accuracy", chosen, labels=labels, pairs=pairs)
 
 
 # --- entries ---
@@ -134,23 +167,25 @@ def test_entries_of_other_tasks() -> None:
     single = entry_of(gold, outputs_of(predicted, 2), texts=[(f"a {number}",) for number in range(60)])
     assert single.matthews is not None
     assert single.f1 is None
-    cola = entry_of(gold, outputs_of(predicted, 2), metric="matthews")
-    assert (cola.dev_accuracy, cola.dev_matthews) == (None, 25.0)  # the main score is not accuracy
+    several = {"accuracy": 0.75, "f1": 0.5, "matthews": 0.25}
+    cola = entry_of(gold, outputs_of(predicted, 2), validation=several)
+    assert (cola.dev_accuracy, cola.dev_f1, cola.dev_matthews) == (75.0, 50.0, 25.0)
 
 
 def test_an_entry_of_scores() -> None:
     rng = np.random.default_rng(0)
     gold = (rng.integers(0, 11, 90) / 2).tolist()
     written = (np.array(gold) + rng.normal(0, 1, 90)).astype(np.float32)
-    entry = entry_of(gold, written[:, None], ())
+    dev = {"validation": {"pearson": 0.25, "spearman": 0.125}}
+    entry = entry_of(gold, written[:, None], (), **dev)
     exact = written.astype(np.float64)
     assert entry.kind == "relatedness"
     assert entry.pearson.score == pytest.approx(100 * scipy.stats.pearsonr(gold, exact).statistic, abs=1e-3)
     assert entry.spearman.score == pytest.approx(100 * scipy.stats.spearmanr(gold, exact).statistic, abs=1e-3)
     assert entry.pearson.low < entry.pearson.score < entry.pearson.high
     assert entry.mse == pytest.approx(np.mean((exact - gold) ** 2), abs=1e-5)
-    assert entry.dev_pearson == 25.0
-    flat = entry_of(gold, np.full((90, 1), 2.5, dtype=np.float32), ())
+    assert (entry.dev_pearson, entry.dev_spearman) == (25.0, 12.5)
+    flat = entry_of(gold, np.full((90, 1), 2.5, dtype=np.float32), (), **dev)
     assert flat.pearson == results.Estimate(None, None, None, "all predicted scores are equal")
 
 

@@ -97,6 +97,11 @@ CHOICES = {
         "--probe-optimiser": "adam, rmsprop or none",
         "--metric": "spearman or pearson",
     },
+    FINETUNE: {
+        "--splits": "auto, few-shot, full, held-out or 10-90",
+        "--metric": "accuracy, f1, matthews, pearson, spearman or none",
+        "--noise-mode": "replace or add",
+    },
     COMPARE: {"--aggregate": "all, mean or wmean"},
     ENCODE: {"--dtype": "float32 or float16"},
     SEARCH: {"--precision": "auto, fp32 or bf16"},
@@ -143,6 +148,18 @@ OTHER: dict[str, tuple[str, str]] = {
     "method that is fine-tuning": ("train scl-finetune --output x", "nearfar finetune"),
     "method that is a study": ("train scl-finetune-study --output x", "nearfar finetune"),
     "no method": ("train --output x", "name your rows by --data FILE, or a method first"),
+    "splits and validation rows of a file": (
+        "finetune sst2 --splits few-shot --validation v.tsv --output x",
+        "--splits few-shot and --validation: each chooses the validation rows; give one of them",
+    ),
+    "splits with a number of rows": (
+        "finetune rte --splits 10-90 --validation-rows 30 --output x",
+        "--validation-rows: --splits 10-90 sets the number of validation rows; leave one out",
+    ),
+    "settings of back-translation in a text file": (
+        "back-translate t.txt --output x.tsv",
+        "t.txt: a file of settings ends in .toml; name the sentences by --input t.txt",
+    ),
     "unknown method": ("train qqq --output x", "There are: sbert, scl"),
     "unknown flag": (f"{TRAIN} --temprature 0.1", "no flag is called '--temprature'. Did you mean '--temperature'?"),
     "unknown flag, required one missing": ("train scl --outptu x", "'--outptu'. Did you mean '--output'?"),

@@ -40,9 +40,10 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         return report_interrupt(SAVED, console, "finetune", argv, resume=resume)
     for table in evaluation_tables(done.result):
         console.print(table, soft_wrap=False)
+    metric = f" ({done.result.training.metric})" if done.result.training else ""
     console.print(
-        f"Validation score: {100 * done.start_score:.2f} before training, {100 * done.best_score:.2f} at the best "
-        f"step, {done.best_step}. The {config.keep} weights are in {config.output}/model",
+        f"Validation score{metric}: {100 * done.start_score:.2f} before training, {100 * done.best_score:.2f} at the "
+        f"best step, {done.best_step}. The {config.keep} weights are in {config.output}/model",
         highlight=False,
         markup=False,
     )

@@ -23,7 +23,7 @@ def load_toml(file: str | Path) -> tuple[type[RunConfig], dict[str, Any]]:
     Raises:
         NearfarError: no such file, no TOML, no or an unknown ``method``.
     """
-    values = _read(file)
+    values = read_toml(file)
     method = values.pop("method", None)
     entry = find_entry(method) if isinstance(method, str) else None
     if entry is not None:
@@ -56,8 +56,12 @@ def load_method(method_or_file: str) -> tuple[type[TrainConfig], dict[str, Any]]
     raise NearfarError(unknown_name_message(method_or_file, METHODS, what="method"))
 
 
-def _read(file: str | Path) -> dict[str, Any]:
-    """The keys and values of a TOML file."""
+def read_toml(file: str | Path) -> dict[str, Any]:
+    """The keys and values of a TOML file; they are not checked.
+
+    Raises:
+        NearfarError: no such file, no TOML, or too large for settings.
+    """
     path = Path(file)
     try:
         if path.exists() and not path.is_file():  # a pipe or device could be read for ever

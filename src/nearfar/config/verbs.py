@@ -237,6 +237,7 @@ class ReportConfig(Settings):
 class BackTranslateConfig(Settings):
     """Make paraphrase pairs by translating sentences to another language and back, for the methods bt and bt+sg-opt.
 
+    A TOML file can hold the settings, as configs/back-translate-fsmt.toml does; flags override them.
     Run the same command again to resume an interrupted run.
     """
 

@@ -65,3 +65,5 @@ class FinetuningTask(NamedTuple):
     validation: str | None = None
     """Spec of the validation rows; None holds out training rows."""
     label_column: str = "label"
+    glue: bool = False
+    """Whether ``test`` is GLUE's validation set; then ``--splits auto`` follows Gunel et al. (2021)."""

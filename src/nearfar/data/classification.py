@@ -6,6 +6,7 @@ task      rows; labels, or scores                 train; test
 sst2      text; negative, positive                GLUE's (phrases too); GLUE's validation set
 cola      text; unacceptable, acceptable          GLUE's; GLUE's validation set
 mrpc      pair; different, paraphrase             the official 4,076 pairs; the official 1,725
+mrpc-glue the same                                GLUE's 3,668 pairs; GLUE's validation set, the other 408
 rte       pair; entailment, not_entailment        GLUE's; GLUE's validation set
 qnli      question, sentence; labels as rte       GLUE's; GLUE's validation set
 mnli      premise, hypothesis; entailment,        GLUE's; GLUE's matched validation set
@@ -15,8 +16,8 @@ amazon2   text; negative, positive                reviews with 1-2 and 4-5 stars
 yelp2     text; negative, positive                reviews with 1-2 and 4-5 stars; a fifth of them
 ========  ======================================  ==========================================================
 
-GLUE does not publish the labels of its test sets. As in Gunel et al. (2021), its *validation* set is the test set here,
-and the validation set is a stratified sample of 500 training rows; scores are not comparable with GLUE's leaderboard.
+GLUE does not publish the labels of its test sets. Its *validation* set is the test set here, or is divided into
+validation and test rows (:mod:`nearfar.data.finetuning_splits`); scores are not comparable with GLUE's leaderboard.
 Another training split is named after a colon: ``mnli:train_20k_nyu``. Reviews with 3 stars are dropped, as in the
 polarity sets of Zhang et al. (2015). The labelled *sentences* of ``sentiment-labelled:yelp`` were selected for being
 clear and do not represent reviews, so ``yelp2`` holds out its own test set.
@@ -27,11 +28,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from nearfar.data.catalog_types import FinetuningTask, Metric
+from nearfar.data.finetuning_splits import divide_test, hold_out_rows, hold_out_validation
 from nearfar.data.label_counts import label_summary
 from nearfar.data.labelled import Reader, Split, infer_reader
 from nearfar.data.named_sets import FINETUNING_TASKS
-from nearfar.data.sampling import hold_out
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, Splits
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +47,17 @@ class ClassificationTask:
     """The label names in the order of their numbers; empty for a task with scores."""
     metric: Metric
     """``accuracy_f1``: F1 of the label with number 1, as in GLUE."""
+    splits: Splits = "held-out"
+    """The protocol of the validation and test rows; never ``auto``."""
     sources: tuple[str, ...]
     """One description each of train, validation and test, for display."""
     labels: tuple[str, ...] = ()
     """Label counts before rows are held out, and warnings about rare labels (:mod:`nearfar.data.label_counts`)."""
+
+    @property
+    def pairs(self) -> bool:
+        """Whether rows have two texts."""
+        return len(self.train.texts[0]) == 2
 
 
 def load_classification(
@@ -57,7 +65,8 @@ def load_classification(
     *,
     validation: str | None = None,
     test: str | None = None,
-    validation_rows: int = 500,  # Gunel et al. 2021
+    splits: Splits = "held-out",
+    validation_rows: int | None = None,
     seed: int = 0,
     text_columns: Sequence[str] | None = None,
     label_column: str = "label",
@@ -70,22 +79,23 @@ def load_classification(
     order if all are integers, else in text order. If any label has a fraction (``3.5``), they are *scores*, for
     regression. ``microworld`` is the generated sentences, labelled by kind of activity.
 
-    ``validation`` and ``test`` name other data for these splits, with the same columns and labels. Without them,
-
-    - test: a stratified fifth of the training rows is held out, by ``seed`` (for ``yelp2`` independent of the seed);
-    - validation: ``validation_rows`` of the remaining rows are held out in the same way, or a tenth of them if fewer
-      than twice as many remain.
+    ``validation`` and ``test`` name other data for these splits, with the same columns and labels. Without ``test``,
+    named tasks have a test set, or a stratified fifth of the training rows is held out, by ``seed`` (for ``yelp2``
+    independent of the seed). Without ``validation``, ``splits`` says which rows are validation and test rows, and
+    ``validation_rows`` how many (:mod:`nearfar.data.finetuning_splits`; ``auto`` is ``held-out`` here).
 
     The only row of a label stays in train. ``limit`` then keeps the first rows of train; validation and test do not
     depend on it. White space is normalised as in :func:`nearfar.data.sources.text_field`.
 
     Raises:
-        NearfarError: data that cannot be found or read, missing columns; an empty text, a label that is not in the
+        NearfarError: ``splits`` that divide a test set where there is none, or that need no ``validation``; data that
+            cannot be found or read, missing columns; an empty text, a label that is not in the
             task or in the training data, a score that is not a number or is off the scale (each with file and line);
             a split without rows, a label without a training row, labels or scores that are all equal; the same data
             for train and another split.
     """
     _check_counts(validation_rows, limit)
+    splits = "held-out" if splits == "auto" else splits
     name, _, split = name_or_file.partition(":")
     named, spec = FINETUNING_TASKS.get(name), name_or_file
     if named is None:
@@ -99,6 +109,9 @@ def load_classification(
         spec = f"{named.source}:{split or 'train'}"
         test_note, test_seed = f" ({named.note})" if named.note and not test else "", 0
         test, validation = test or named.test, validation or named.validation
+    if splits != "held-out" and (test is None or validation is not None):
+        reason = "it has no test set of its own" if test is None else f"its validation rows are {validation}"
+        raise NearfarError(f"--splits {splits}: does not apply to {name_or_file}: {reason}. Use held-out splits.")
     for one, first, other, second in (
         ("training", spec, "test", test),
         ("training", spec, "validation", validation),
@@ -110,20 +123,32 @@ def load_classification(
     train, title = reader.read(spec)
     counts = Counter(int(target) for target in train.targets) if reader.label_names else Counter()
     labels = label_summary({name: counts[number] for number, name in enumerate(reader.label_names)}) if counts else []
-    stratified = ", stratified by label" if reader.label_names else ""
+    labelled = bool(reader.label_names)
     if test is None:
-        train, tested = _hold_out_rows(train, max(1, len(train.texts) // 5), f"{test_seed} test", title, reader)
+        train, tested = hold_out_rows(
+            train, max(1, len(train.texts) // 5), f"{test_seed} test", title, labelled=labelled
+        )
+        stratified = ", stratified by label" if labelled else ""
         tested_title = f"a fifth of train, drawn by seed {test_seed}{stratified}"
     else:
         tested, tested_title = reader.read(test)
-    if validation is None:
-        rows = len(train.texts)
-        count = validation_rows if rows >= 2 * validation_rows else max(1, rows // 10)
-        train, validated = _hold_out_rows(train, count, f"{seed} validation", title, reader)
-        tenth = f" (a tenth: {rows:,} rows are too few for {validation_rows:,})" if count < validation_rows else ""
-        validated_title = f"of train, drawn by seed {seed}{stratified}{tenth}"
-    else:
+        tested_title += test_note
+    if validation is not None:
         validated, validated_title = reader.read(validation)
+    elif splits in ("few-shot", "10-90"):
+        (validated, validated_title), (tested, tested_title) = divide_test(
+            tested, tested_title, splits=splits, count=validation_rows, seed=seed, labelled=labelled
+        )
+    else:
+        train, (validated, validated_title) = hold_out_validation(
+            train,
+            title,
+            splits=splits,
+            count=validation_rows,
+            test_rows=len(tested.texts),
+            seed=seed,
+            labelled=labelled,
+        )
     train = Split(train.texts[:limit], train.targets[:limit])
     _check_train(train, title, reader, limit)
     known = set(train.texts)
@@ -134,10 +159,11 @@ def load_classification(
         test=tested,
         label_names=reader.label_names,
         metric=metric,
+        splits=splits,
         sources=(
             _part_summary("train", title, train, set()),
             _part_summary("validation", validated_title, validated, known),
-            _part_summary("test", tested_title + test_note, tested, known),
+            _part_summary("test", tested_title, tested, known),
         ),
         labels=tuple(labels),
     )
@@ -159,25 +185,10 @@ def _reader(name: str, task: FinetuningTask) -> Reader:
     )
 
 
-def _check_counts(validation_rows: int, limit: int | None) -> None:
+def _check_counts(validation_rows: int | None, limit: int | None) -> None:
     for number, what in ((validation_rows, "The number of validation rows"), (limit, "The limit on training rows")):
         if number is not None and number < 1:
             raise NearfarError(f"{what} is {number}, but must be at least 1.")
-
-
-def _hold_out_rows(rows: Split, count: int, seed: str, title: str, reader: Reader) -> tuple[Split, Split]:
-    """Return the remaining rows and the held-out rows, both in their original order."""
-    strata = [int(target) for target in rows.targets] if reader.label_names else [0] * len(rows.targets)
-    held_out = set(hold_out(strata, count, seed=seed))
-    if not held_out:
-        part = seed.rpartition(" ")[2]
-        raise NearfarError(f"{title}: too few rows to hold some out for {part}; name other data for {part}.")
-    remaining = [index for index in range(len(strata)) if index not in held_out]
-    return _pick(rows, remaining), _pick(rows, sorted(held_out))
-
-
-def _pick(rows: Split, indices: Sequence[int]) -> Split:
-    return Split([rows.texts[index] for index in indices], [rows.targets[index] for index in indices])
 
 
 def _check_train(train: Split, title: str, reader: Reader, limit: int | None) -> None:

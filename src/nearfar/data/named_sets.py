@@ -164,6 +164,7 @@ CATALOG: dict[str, NamedSet] = {
     "sst5": NamedSet(folder="senteval/SST5", splits=("train",), advice=_NO_LABELLED),
     "mrpc": NamedSet(folder="senteval/MRPC", splits=("train",), advice=_NO_PAIRS, sentences=_PAIR),
     "cola": _glue("CoLA", "cola", "text", hub_columns={"sentence": "text"}),
+    "mrpc-glue": _glue("MRPC", "mrpc", *_PAIR),  # mrpc has the official split
     "rte": _glue("RTE", "rte", *_PAIR),
     "qnli": _glue("QNLI", "qnli", "question", "sentence"),
     "sst2-glue": replace(  # trains on phrases; sst2 has SentEval's sentences
@@ -210,16 +211,21 @@ _SENTIMENT = ("negative", "positive")
 _ENTAILMENT = ("entailment", "not_entailment")  # in GLUE's order, as all labels of GLUE tasks
 _STARS = {"1": "negative", "2": "negative", "3": None, "4": "positive", "5": "positive"}
 _NLI = {str(number): name for number, name in enumerate(LABEL_NAMES)} | {mark: None for mark in UNLABELLED if mark}
+_PARAPHRASE = ("different", "paraphrase")
+_MRPC_LABELS = {"0": "different", "1": "paraphrase", "not_equivalent": "different", "equivalent": "paraphrase"}
 _MRPC = "the official test set, whose labels are published; GLUE's validation set is a part of train"
 _MATCHED = "GLUE's matched validation set, as the labels of its test sets are not published"
 FINETUNING_TASKS: dict[str, FinetuningTask] = {
-    "sst2": FinetuningTask("sst2-glue", "sst2-glue:dev", _TEXT, _SENTIMENT),
-    "cola": FinetuningTask("cola", "cola:dev", _TEXT, ("unacceptable", "acceptable"), "matthews"),
-    "mrpc": FinetuningTask("mrpc", "mrpc:test", _PAIR, ("different", "paraphrase"), "accuracy_f1", note=_MRPC),
-    "rte": FinetuningTask("rte", "rte:dev", _PAIR, _ENTAILMENT),
-    "qnli": FinetuningTask("qnli", "qnli:dev", ("question", "sentence"), _ENTAILMENT),
+    "sst2": FinetuningTask("sst2-glue", "sst2-glue:dev", _TEXT, _SENTIMENT, glue=True),
+    "cola": FinetuningTask("cola", "cola:dev", _TEXT, ("unacceptable", "acceptable"), "matthews", glue=True),
+    "mrpc": FinetuningTask("mrpc", "mrpc:test", _PAIR, _PARAPHRASE, "accuracy_f1", note=_MRPC),
+    "mrpc-glue": FinetuningTask(
+        "mrpc-glue", "mrpc-glue:dev", _PAIR, _PARAPHRASE, "accuracy_f1", label_aliases=_MRPC_LABELS, glue=True
+    ),
+    "rte": FinetuningTask("rte", "rte:dev", _PAIR, _ENTAILMENT, glue=True),
+    "qnli": FinetuningTask("qnli", "qnli:dev", ("question", "sentence"), _ENTAILMENT, glue=True),
     "mnli": FinetuningTask(
-        "mnli", "mnli:dev_matched", ("premise", "hypothesis"), LABEL_NAMES, label_aliases=_NLI, note=_MATCHED
+        "mnli", "mnli:dev_matched", ("premise", "hypothesis"), LABEL_NAMES, label_aliases=_NLI, note=_MATCHED, glue=True
     ),
     "stsb": FinetuningTask(
         "stsb",

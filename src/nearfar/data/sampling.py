@@ -7,7 +7,7 @@ from nearfar.types import NearfarError
 
 
 def draw(
-    targets: Sequence[int], count: int, *, balanced: bool, seed: int, label_names: Sequence[str] = ()
+    targets: Sequence[int], count: int, *, balanced: bool, seed: int | str, label_names: Sequence[str] = ()
 ) -> list[int]:
     """Return the indices of ``count`` rows, drawn without replacement, in ascending order: a few-shot sample.
 

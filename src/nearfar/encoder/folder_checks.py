@@ -23,7 +23,7 @@ BUILT_IN = ("eager", "sdpa")
 HEAD_WIDTHS = {"head_dim", "attention_head_size", "d_kv"}
 POSITIONS = 10**7
 """Upper bound on the number of positions, more than any model has."""
-VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "*.model", "*.spm", "tekken.json")
+VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "vocab-src.json", "*.model", "*.spm", "tekken.json")
 LABELS = 'id2label must name each label by its number, from "0" on, as a string.'
 TOKENIZER_SETTINGS = ("special_tokens_map.json", "added_tokens.json")
 

@@ -6,13 +6,14 @@ over seeds (:mod:`nearfar.evaluation.comparison`). Tasks with two labels also ge
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from nearfar.data.catalog_types import Metric
+from nearfar.evaluation.correlation import spearman
 from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.probes import ProbeResult
 from nearfar.evaluation.results import ClassificationScores, Estimate, PenaltyGrid, RelatednessScores
@@ -20,21 +21,62 @@ from nearfar.evaluation.transfer_scores import classification, estimate, related
 from nearfar.types import NearfarError
 
 PRIMARY = {"accuracy": "accuracy", "matthews": "matthews", "accuracy_f1": "accuracy", "pearson_spearman": "pearson"}
-"""Metric of a task -> its main metric, by which steps and settings are chosen."""
+"""Metric of a task -> its main metric, by which steps and settings are chosen if no other is given."""
 
 
-def primary_metric(metric: Metric, gold: Sequence[float], outputs: NDArray[np.floating]) -> float:
-    """The task's main metric, in [-1, 1], from ``outputs`` [rows, classes], or [rows, 1] of a regression.
+def metrics_of(*, labels: int, pairs: bool) -> tuple[str, ...]:
+    """The metrics of a task with this number of labels (0 where rows have scores), of single texts or of pairs."""
+    if not labels:
+        return ("pearson", "spearman")
+    if labels > 2:
+        return ("accuracy",)
+    return ("accuracy", "f1", "matthews") if pairs else ("accuracy", "matthews")
 
-    An undefined correlation (all predictions are equal) counts as 0, as in GLUE.
+
+def main_metric(metric: Metric, chosen: str | None, *, labels: int, pairs: bool) -> str:
+    """The metric that chooses the step: ``chosen``, or the task's main metric.
+
+    Raises:
+        NearfarError: the task does not have the metric ``chosen``.
+    """
+    if chosen is None:
+        return PRIMARY[metric]
+    available = metrics_of(labels=labels, pairs=pairs)
+    if chosen not in available:
+        rows = f"{labels} labels" if labels else "scores"
+        raise NearfarError(
+            f"--metric {chosen}: these {'pairs' if pairs else 'texts'} have {rows}; choose one of "
+            f"{', '.join(available)}."
+        )
+    return chosen
+
+
+def validation_scores(
+    gold: Sequence[float], outputs: NDArray[np.floating], *, labels: int, pairs: bool
+) -> dict[str, float]:
+    """Every metric of a task, in [-1, 1], from ``outputs`` [rows, classes], or [rows, 1] of a regression.
+
+    Where all predictions are equal, a correlation is undefined and counts as 0, as in GLUE; so does F1 of the second
+    label where no row has it and none is predicted to have it.
     """
     targets = np.asarray(gold, dtype=np.float64)
-    if metric == "pearson_spearman":
-        predicted = outputs[:, 0].astype(np.float64)
-        constant = np.ptp(predicted) == 0 or np.ptp(targets) == 0
-        return 0.0 if constant else float(np.corrcoef(targets, predicted)[0, 1])
+    if not labels:
+        scores = outputs[:, 0].astype(np.float64)
+        constant = np.ptp(scores) == 0 or np.ptp(targets) == 0
+        return {
+            "pearson": 0.0 if constant else float(np.corrcoef(targets, scores)[0, 1]),
+            "spearman": 0.0 if constant else float(np.nan_to_num(spearman(targets, scores))),
+        }
     predicted = outputs.argmax(axis=1)
-    return matthews(targets, predicted) if metric == "matthews" else float(np.mean(predicted == targets))
+    hits = int(np.sum((predicted == 1) & (targets == 1)))
+    positives = int(np.sum(predicted == 1)) + int(np.sum(targets == 1))
+    available = metrics_of(labels=labels, pairs=pairs)
+    found = {"accuracy": float(np.mean(predicted == targets))}
+    if "f1" in available:
+        found["f1"] = 2 * hits / positives if positives else 0.0
+    if "matthews" in available:
+        found["matthews"] = matthews(targets, predicted)
+    return found
 
 
 def matthews(gold: ArrayLike, predicted: ArrayLike) -> float:
@@ -59,8 +101,7 @@ def finetuned_entry(
     outputs: NDArray[np.floating],
     *,
     label_names: Sequence[str],
-    metric: Metric,
-    validation: float,
+    validation: Mapping[str, float],
     resamples: int,
     seed: Sequence[int],
 ) -> ClassificationScores | RelatednessScores:
@@ -71,8 +112,7 @@ def finetuned_entry(
         gold: labels or scores of the tested rows.
         outputs: the classifier's outputs for them [rows, classes], or [rows, 1].
         label_names: names of the labels; empty where rows have scores.
-        metric: metric of the task.
-        validation: the task's main metric on the validation rows, in [-1, 1].
+        validation: scores on the validation rows, by metric, in [-1, 1] (:func:`validation_scores`).
         resamples: bootstrap resamples of the tested rows behind each interval.
         seed: seed of the bootstrap.
 
@@ -85,18 +125,19 @@ def finetuned_entry(
     names = [label_names[int(label)] if label_names else label for label in gold]
     lines = [json.dumps([*row, name]) for row, name in zip(texts, names, strict=True)]
     digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    dev = {metric: round(100 * score, 4) for metric, score in validation.items()}
     if not label_names:
         predicted = outputs[:, 0].astype(np.float64)
         learned = relatedness(
-            np.asarray(gold, dtype=np.float64), predicted, validation, reason=None, resamples=resamples, seed=seed
+            np.asarray(gold, dtype=np.float64), predicted, None, reason=None, resamples=resamples, seed=seed
         )
-        return replace(learned, digest=digest)
+        return replace(learned, digest=digest, dev_pearson=dev.get("pearson"), dev_spearman=dev.get("spearman"))
     labels, chosen = np.asarray(gold, dtype=np.intp), outputs.argmax(axis=1)
     accuracy = round(100 * float(np.mean(labels == chosen)), 4)
     probed = ProbeResult(
         accuracy=accuracy,
         predicted=chosen,
-        dev_accuracy=round(100 * validation, 4),
+        dev_accuracy=0.0,  # replaced below
         grid=(),
         grid_accuracies=[],
         chosen=[],
@@ -108,9 +149,15 @@ def finetuned_entry(
     )
     if len(label_names) == 2:
         entry = replace(entry, matthews=_matthews_estimate(labels, chosen, resamples=resamples, seed=seed))
-    if metric == "matthews":
-        entry = replace(entry, dev_accuracy=None, dev_matthews=round(100 * validation, 4))
-    return replace(entry, protocol="finetune", grid=PenaltyGrid(), digest=digest)
+    return replace(
+        entry,
+        protocol="finetune",
+        grid=PenaltyGrid(),
+        digest=digest,
+        dev_accuracy=dev.get("accuracy"),
+        dev_f1=dev.get("f1"),
+        dev_matthews=dev.get("matthews"),
+    )
 
 
 def _matthews_estimate(

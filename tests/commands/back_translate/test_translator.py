@@ -14,7 +14,7 @@ import nearfar.commands.back_translate.translator as module
 from nearfar.commands.back_translate.translator import load_translator, locate_translator, weights_digest
 from nearfar.types import NearfarError
 from tests.tiny import save_tiny, sentences
-from tests.tiny_seq2seq import save_tiny_seq2seq
+from tests.tiny_seq2seq import save_tiny_fsmt, save_tiny_seq2seq, use_sacremoses
 
 pytestmark = pytest.mark.long
 
@@ -44,6 +44,21 @@ def test_batched_beam_search_equals_each_text_alone(architecture, tmp_path):
     assert load_translator(tmp_path, max_length=12).translate(texts, beams=3) == expected
     assert len(set(expected)) > 1
     assert all(expected)
+
+
+def test_wmt19_models_translate_batched_texts_as_each_text_alone(tmp_path, monkeypatch):
+    use_sacremoses(monkeypatch)
+    folder = save_tiny_fsmt(tmp_path / "en-de")
+    translator = load_translator(folder, max_length=12)
+    texts = ["a dog runs", "the cat", "two birds see the river by the hill"]
+    alone = [translator.translate([text], beams=4)[0] for text in texts]
+    assert translator.translate(texts, beams=4) == alone
+    assert len(set(alone)) > 1
+    assert translator.translate(texts[:1], beams=100) != translator.translate(texts[:1], beams=1)
+    assert translator.translate(texts[:1], temperature=5.0) != translator.translate(texts[:1], temperature=5.0, seed=1)
+    (folder / "merges.txt").unlink()
+    with pytest.raises(NearfarError, match="en-de"):
+        load_translator(folder, max_length=12)
 
 
 def test_sampling_uses_the_full_softmax_at_the_temperature(tmp_path):

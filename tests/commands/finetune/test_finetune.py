@@ -117,7 +117,10 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     result = results.EvaluationResult.load(run / "result.json")
     assert result == finished.result
     assert (result.model, result.config["training_seed"]) == (config.output, config.seed)
-    assert "fine-tuned" in (run / "result.md").read_text()
+    page = (run / "result.md").read_text()
+    assert "fine-tuned" in page
+    assert f"accuracy {100 * finished.best_score:.2f}, best step {finished.best_step} of 32, " in page
+    assert all(f"{source}." in page for source in result.config["data"])
     entry = entry_of(result)
     assert (entry.rows, entry.classes, entry.protocol) == (60, ["fruit", "pet"], "finetune")
     assert entry.accuracy.low > 60
@@ -131,6 +134,12 @@ def test_a_run_beats_chance_and_writes_model_result_and_run_info(
     assert (finished.start_score, finished.best_score) == (scores[0][1], max(score for _, score in scores[1:]))
     assert dict(scores)[finished.best_step] == finished.best_score
     assert entry.dev_accuracy == pytest.approx(100 * finished.best_score)
+    training = result.training
+    assert (training.validation, training.metric) == (entry.dev_accuracy, "accuracy")
+    assert (training.steps, training.best_step) == (finished.steps, finished.best_step)
+    assert training.seconds == pytest.approx(finished.seconds, abs=1e-3)
+    assert training.updates_per_second == pytest.approx(32 / finished.seconds, rel=1e-3)
+    assert result.config["splits"] == "held-out"
     run_info = json.loads((run / "run.json").read_text())
     used = asdict(config) | {"precision": "fp32"}  # auto resolves to this
     assert run_info["config"] == json.loads(json.dumps(used))
@@ -337,12 +346,28 @@ def test_scores_are_a_regression(config: FinetuneConfig, tmp_path: Path) -> None
     assert entry.kind == "relatedness"
     assert entry.pearson.low > 30
     assert finished.best_score == pytest.approx(entry.dev_pearson / 100)
+    assert 0 < entry.dev_spearman != entry.dev_pearson
+    assert (finished.result.training.metric, finished.result.training.validation) == ("pearson", entry.dev_pearson)
     lines = metrics(config.output)
     assert lines[0]["metric"] == "pearson"
     assert lines[1].keys() >= {"loss", "mse"}
     assert "scl" not in lines[1]
     theirs = AutoModelForSequenceClassification.from_pretrained(Path(config.output) / "model")
     assert (theirs.config.num_labels, theirs.config.problem_type) == (1, "regression")
+
+
+def test_another_metric_chooses_the_step(config: FinetuneConfig, tmp_path: Path) -> None:
+    rows = [row for number, row in enumerate(separable(120, seed=3)) if row[1] == "pet" or number % 6 == 0]
+    config = replace(config, validation=write(tmp_path / "uneven.tsv", rows), metric="matthews", evaluate_every=1)
+    finished = finetune(config)
+    lines = [line for line in metrics(config.output) if "metric" in line]
+    assert {line["metric"] for line in lines} == {"matthews"}
+    entry, training = entry_of(finished.result), finished.result.training
+    assert (training.metric, training.validation) == ("matthews", entry.dev_matthews)
+    assert training.validation == pytest.approx(100 * max(line["matthews"] for line in lines[1:]))
+    assert entry.dev_accuracy != entry.dev_matthews
+    with pytest.raises(NearfarError, match="--metric f1: these texts have 2 labels; choose one of accuracy, matthews"):
+        load_task(replace(config, metric="f1"))
 
 
 def test_bf16_and_micro_batches(config: FinetuneConfig, tmp_path: Path) -> None:
@@ -395,7 +420,11 @@ def test_noise_changes_only_the_training_texts(config: FinetuneConfig, noise: st
     assert after.train.targets == before.train.targets
     differ = sum(one != other for one, other in zip(before.train.texts, after.train.texts, strict=True))
     assert 40 < differ <= 80
-    assert after.sources[3] == f"training texts with {noise} at 0.5"
+    assert after.sources[3] == f"noise: {noise} at 0.5, in place of the original training texts"
+    _, added = changed(config, noise=noise, noise_rate=0.5, noise_mode="add")
+    assert added.train.texts == before.train.texts + after.train.texts
+    assert added.train.targets == before.train.targets * 2
+    assert added.sources[3] == f"noise: {noise} at 0.5, as copies beside the originals: 160 training rows"
     assert changed(config, noise=noise, noise_rate=0.0)[1].train == before.train
     assert changed(config, noise=noise, noise_rate=0.5, sample_seed=2)[1].train != after.train
 
@@ -408,7 +437,13 @@ def test_translations_replace_training_texts(config: FinetuneConfig, tmp_path: P
     back = write(tmp_path / "back.tsv", [(text, f"so {text}", "x") for text in texts], "sentence\ttranslation\tpivot")
     before, after = changed(config, noise=back)
     assert after.train.texts == [tuple(f"so {text}" for text in row) for row in before.train.texts]
-    assert after.sources[3] == f"training texts replaced by back-translations from {back}"
+    assert after.sources[3] == f"noise: back-translations from {back}, in place of the original training texts"
+    _, added = changed(config, noise=back, noise_mode="add", sample_size=10)
+    assert len(added.train.texts) == 20
+    assert added.train.texts[10:] == [tuple(f"so {text}" for text in row) for row in added.train.texts[:10]]
+    assert added.train.targets[10:] == added.train.targets[:10]
+    assert added.sources[3].startswith("10 of ")
+    assert "as copies beside the originals: 20 training rows" in added.sources[4]
     write(tmp_path / "back.tsv", [("a dog", "a cat")], "sentence\ttranslation")
     with pytest.raises(NearfarError, match=r"back\.tsv: no translation of "):
         load_task(replace(config, noise=back))
@@ -457,6 +492,14 @@ def test_invalid_training_data_is_refused_and_leaves_no_files(config: FinetuneCo
         ({"noise_rate": 1.1}, "--noise-rate 1.1: must be between 0 and 1"),
         ({"sample_size": 1}, "--sample-size 1: must be at least 2"),
         ({"validation_rows": 1}, "--validation-rows 1: must be at least 2"),
+        (
+            {"splits": "few-shot", "validation": "a.tsv"},
+            "--splits few-shot and --validation: each chooses the validation rows; give one of them",
+        ),
+        ({"splits": "10-90", "validation_rows": 50}, "--validation-rows: --splits 10-90 sets the number of validation"),
+        ({"splits": "90-10"}, "--splits '90-10': must be auto, few-shot, full, held-out or 10-90"),
+        ({"metric": "f2"}, "--metric 'f2': must be accuracy, f1, matthews, pearson, spearman or none"),
+        ({"noise_mode": "both"}, "--noise-mode 'both': must be replace or add"),
         ({"seed": -1}, "--seed -1: must be at least 0"),
         ({"batch_size": 0}, "--batch-size 0: must be at least 1"),
         ({"learning_rate": 0.0}, "--learning-rate 0.0: must be above 0"),

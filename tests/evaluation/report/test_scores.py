@@ -179,8 +179,7 @@ def test_fine_tuned_models_show_matthews_correlation_if_it_is_in_the_file() -> N
             gold,
             np.eye(2)[predicted],
             label_names=("unacceptable", "acceptable"),
-            metric="matthews",
-            validation=0.5,
+            validation={"accuracy": 0.5, "matthews": 0.5},
             resamples=50,
             seed=[1],
         )

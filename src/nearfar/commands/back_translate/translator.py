@@ -164,7 +164,8 @@ def _check_generation(folder: Path, model: PreTrainedModel, tokenizer: PreTraine
         raise NearfarError(
             f"{folder / 'generation_config.json'}: has no decoder_start_token_id, which generation starts from."
         )
-    if hasattr(tokenizer, "src_lang") and chosen is None and start == end:
+    fixed = getattr(model.config, "langs", None) is not None  # FSMT: one model for each pair of languages
+    if hasattr(tokenizer, "src_lang") and not fixed and chosen is None and start == end:
         raise NearfarError(
             f"{folder}: translates between many languages and has no fixed target language. Use a model for two "
             "languages, or save a copy with its tokenizer's src_lang and its generation config's forced_bos_token_id "

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.disk import read_text
-from nearfar.evaluation.results import ClassificationScores, StudyRun
+from nearfar.evaluation.results import StudyRun
 from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
@@ -14,30 +14,25 @@ if TYPE_CHECKING:
     from nearfar.data.classification import ClassificationTask
 
 METRICS = ("accuracy", "f1", "matthews", "pearson", "spearman")
-"""The order of metrics in a line, after the task's main metric."""
+"""The order of metrics in a line, after the metric that chooses the step."""
 
 
 def summarise_run(one: "PlannedRun", found: "FinetuneResult", task: "ClassificationTask") -> StudyRun:
     """The line of one finished run; scores are x 100."""
-    from nearfar.evaluation.finetuned import PRIMARY
-
     assert found.result.transfer is not None
-    entry = found.result.transfer.tasks[task.name]
-    if isinstance(entry, ClassificationScores):
-        validation = entry.dev_accuracy if entry.dev_matthews is None else entry.dev_matthews
-    else:
-        validation = entry.dev_pearson
-    order = sorted(METRICS, key=lambda metric: metric != PRIMARY[task.metric])
+    assert found.result.training is not None
+    entry, training = found.result.transfer.tasks[task.name], found.result.training
+    order = sorted(METRICS, key=lambda metric: metric != training.metric)
     return StudyRun(
         setting=one.setting,
         variant=one.variant,
         sample=one.sample,
-        validation=validation or 0.0,
+        validation=training.validation,
         test={metric: estimate.score or 0.0 for metric in order if (estimate := entry.metric(metric)) is not None},
         best_step=found.best_step,
         steps=found.steps,
         seconds=round(found.seconds, 3),
-        updates_per_second=round(found.steps / found.seconds, 4),
+        updates_per_second=training.updates_per_second or 0.0,
         digest=entry.digest,
         commit=found.result.provenance.commit,
     )

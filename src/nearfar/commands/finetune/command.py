@@ -40,7 +40,7 @@ class FinetuneResult:
     steps: int
     best_step: int
     start_score: float
-    """The task's main metric on the validation rows before training, in [-1, 1]."""
+    """The metric that chooses the step, on the validation rows before training, in [-1, 1]."""
     best_score: float
     seconds: float
     """Duration of the training steps, without evaluation."""
@@ -134,8 +134,7 @@ def _test(
     config: FinetuneConfig, task: "ClassificationTask", classifier: "Classifier", progress: "Progress"
 ) -> EvaluationResult:
     """The result of the kept weights on the test rows."""
-    validation = (progress.best_score or 0.0) if config.keep == "best" else progress.history[-1][1]
-    result = evaluate_test_rows(config, task, classifier, validation=validation)
+    result = evaluate_test_rows(config, task, classifier, progress)
     return result if classifier.seen is None else add_seen(result, classifier.seen, tested={task.name: task.test.texts})
 
 

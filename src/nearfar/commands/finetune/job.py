@@ -41,10 +41,11 @@ def make_job(
         NearfarError: rows that cannot be trained on.
     """
     from nearfar.encoder.training_encoder import TrainingClassifier
-    from nearfar.evaluation.finetuned import PRIMARY
+    from nearfar.evaluation.finetuned import main_metric
     from nearfar.methods.gunel.scl_finetune import scl_finetune
     from nearfar.methods.mixture import Mixture
 
+    metric = main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs)
     texts, targets = task.train
     size = min(config.batch_size * processes, len(texts))  # a few-shot sample may be smaller than a batch
     batches = TextBatches(texts, size, config.seed, targets, balanced=config.balanced, min_batch_size=1)
@@ -70,23 +71,26 @@ def make_job(
         encoder=classifier.backbone,
         total_steps=min(steps, config.max_steps or steps),
         facts=facts,
-        evaluate=_evaluation(classifier, task, config.precision),
-        metric=PRIMARY[task.metric],
+        evaluate=_evaluation(classifier, task, metric, config.precision),
+        metric=metric,
         evaluated_on="the validation rows",
         settings={"config.toml": dump_toml(config)},
         save=classifier.save_pretrained,
-        run_info=lambda _: {"dev": f"{task.name}, validation", "metric": PRIMARY[task.metric]},
+        run_info=lambda _: {"dev": f"{task.name}, validation", "metric": metric},
     )
 
 
 def _evaluation(
-    classifier: "Classifier", task: "ClassificationTask", precision: Precision
+    classifier: "Classifier", task: "ClassificationTask", metric: str, precision: Precision
 ) -> "Callable[[], Evaluation]":
-    from nearfar.evaluation.finetuned import primary_metric
+    from nearfar.evaluation.finetuned import validation_scores
     from nearfar.training.loop import Evaluation
 
     def evaluate() -> Evaluation:
         outputs = classifier.predict(task.validation.texts, precision=precision)
-        return Evaluation(primary_metric(task.metric, task.validation.targets, outputs), {})
+        return Evaluation(
+            validation_scores(task.validation.targets, outputs, labels=len(task.label_names), pairs=task.pairs)[metric],
+            {},
+        )
 
     return evaluate

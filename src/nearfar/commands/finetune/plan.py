@@ -83,7 +83,8 @@ def _settings(config: FinetuneStudyConfig, single: FinetuneConfig) -> Iterator[t
                             "back-translations, as in bt.tsv."
                         ) from None
                 if one.noise != "none":
-                    parts.append(noise or f"{one.noise}:{one.noise_rate:g}")
+                    added = " added" if one.noise_mode == "add" else ""
+                    parts.append((noise or f"{one.noise}:{one.noise_rate:g}") + added)
                 if config.batch_sizes:
                     parts.append(f"batch {batch}")
                 yield ", ".join(parts), one

@@ -6,12 +6,13 @@ from functools import partial
 
 from nearfar.config import FinetuneConfig
 from nearfar.data.classification import ClassificationTask, load_classification
+from nearfar.data.finetuning_splits import default_splits
 from nearfar.data.labelled import Split
 from nearfar.data.noise import add_noise, load_translations
 from nearfar.data.paths import as_path, status
 from nearfar.data.sampling import draw
 from nearfar.runs.fingerprints import fingerprint_rows
-from nearfar.types import NearfarError
+from nearfar.types import NearfarError, Splits
 
 NOISES = ("word-dropout", "word-swap", "characters")
 """Kinds of generated noise; any other value of ``--noise`` is a file of back-translations."""
@@ -21,18 +22,35 @@ def load_task(config: FinetuneConfig) -> "ClassificationTask":
     """The task of a config: its training rows sampled, and with noise in their texts.
 
     Raises:
-        NearfarError: rows that cannot be read, sampled or trained on.
+        NearfarError: rows that cannot be read, sampled or trained on; a metric that the task does not have.
     """
+    from nearfar.evaluation.finetuned import main_metric
+
     task = load_classification(
         config.task,
         validation=config.validation,
         test=config.test,
+        splits=resolve_splits(config),
         validation_rows=config.validation_rows,
         text_columns=config.text_columns or None,
         label_column=config.label_column,
         limit=config.limit,
     )
+    main_metric(task.metric, config.metric, labels=len(task.label_names), pairs=task.pairs)
     return apply_noise(config, draw_sample(config, task))
+
+
+def resolve_splits(config: FinetuneConfig) -> Splits:
+    """The splits of a config, with ``auto`` resolved; files of validation or test rows mean held-out splits.
+
+    The runs of a study with several sample sizes have one size each, so ``config`` may be a study or one of its runs.
+    """
+    if config.splits != "auto":
+        return config.splits
+    if config.validation is not None or config.test is not None:
+        return "held-out"
+    sampled = config.sample_size is not None or getattr(config, "few_shot", None) is not None
+    return default_splits(config.task, sampled=sampled)
 
 
 def draw_sample(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
@@ -58,23 +76,32 @@ def draw_sample(config: FinetuneConfig, task: "ClassificationTask") -> "Classifi
 
 
 def apply_noise(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
-    """The task with noise in its training texts; validation and test rows do not change."""
+    """The task with noise in its training texts; validation and test rows do not change.
+
+    With ``noise_mode`` add, the original rows come first, then a noisy copy of each.
+    """
     if config.noise == "none":
         return task
     texts, targets = task.train
     flat = [text for row in texts for text in row]
     if config.noise in NOISES:
         changed = add_noise(flat, config.noise, config.noise_rate, seed=config.sample_seed)  # type: ignore[arg-type]
-        note = f"training texts with {config.noise} at {config.noise_rate:g}"
+        kind = f"{config.noise} at {config.noise_rate:g}"
     elif status(as_path(config.noise)) is None:
         raise NearfarError(f"--noise {config.noise}: is none of {', '.join(NOISES)}, and there is no such file.")
     else:
         translations = load_translations(config.noise)
         changed = [translations[text] for text in flat]
-        note = f"training texts replaced by back-translations from {config.noise}"
+        kind = f"back-translations from {config.noise}"
     width = len(texts[0])
     rows = [tuple(changed[start : start + width]) for start in range(0, len(changed), width)]
-    return replace(task, train=Split(rows, targets), sources=(*task.sources, note))
+    if config.noise_mode == "add":
+        train = Split([*texts, *rows], [*targets, *targets])
+        note = f"noise: {kind}, as copies beside the originals: {len(train.texts):,} training rows"
+    else:
+        train = Split(rows, targets)
+        note = f"noise: {kind}, in place of the original training texts"
+    return replace(task, train=train, sources=(*task.sources, note))
 
 
 def training_texts(config: FinetuneConfig, task: "ClassificationTask") -> list[list[tuple[str, ...]]]:

@@ -15,7 +15,7 @@ from rich.console import Console
 from nearfar.commands.finetune.cells import read_cells, summarise_run
 from nearfar.commands.finetune.command import finetune_in_memory
 from nearfar.commands.finetune.plan import SAMPLES, check_rows, plan_runs
-from nearfar.commands.finetune.rows import apply_noise, draw_sample, fingerprints, load_task
+from nearfar.commands.finetune.rows import apply_noise, draw_sample, fingerprints, load_task, resolve_splits
 from nearfar.config import FinetuneStudyConfig, dump_toml, split_list
 from nearfar.config.calls import accepts_settings
 from nearfar.data.classification import ClassificationTask
@@ -84,7 +84,7 @@ def _execute(config: FinetuneStudyConfig, run_dir: RunFolder, console: "Console"
     config = replace(config, precision=resolve_run_precision(config, run_dir, Processes(), config.device))
     file = folder / "cells.jsonl"
     done = read_cells(file)
-    base = load_task(replace(config.single, sample_size=None, noise="none"))
+    base = load_task(replace(config.single, sample_size=None, noise="none", splits=resolve_splits(config)))
     runs = plan_runs(config, scores=not base.label_names)
     check_rows(runs, base)
     _verify_inputs(run_dir, config, base)

@@ -22,6 +22,7 @@ from nearfar.evaluation.results.environment import Provenance, provenance
 from nearfar.evaluation.results.evaluation import (
     ClassificationScores,
     EvaluationResult,
+    FinetuningSummary,
     PenaltyGrid,
     ProbeSettings,
     RelatednessScores,
@@ -81,6 +82,7 @@ __all__ = [
     "Estimate",
     "EvaluationResult",
     "ExplorerPage",
+    "FinetuningSummary",
     "GeometryResult",
     "GeometrySettings",
     "GroupResult",

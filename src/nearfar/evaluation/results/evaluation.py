@@ -42,7 +42,7 @@ class ClassificationScores(Record):
     f1: Estimate | None = field(default=None, metadata=OMITTED)
     """F1 of the second class, for pairs with two classes (MRPC)."""
     dev_accuracy: float | None = None
-    """Accuracy x 100 of the chosen penalties on the rows that chose them."""
+    """Accuracy x 100 on the rows that chose the penalties, or the step of fine-tuning."""
     grid: PenaltyGrid = field(default_factory=PenaltyGrid)
     chosen: list[float] = field(default_factory=list)
     """The chosen penalty of each fold, else of the one split."""
@@ -53,6 +53,7 @@ class ClassificationScores(Record):
     matthews: Estimate | None = field(default=None, metadata=OMITTED)
     """Matthews correlation x 100, of a fine-tuned classifier with two labels."""
     dev_matthews: float | None = field(default=None, metadata=OMITTED)
+    dev_f1: float | None = field(default=None, metadata=OMITTED)
     digest: str
     """Fingerprint of all texts and labels in order."""
     seen: SeenShares | None = field(default=None, metadata=OMITTED)
@@ -94,6 +95,8 @@ class RelatednessScores(Record):
     mse: float | None = None
     dev_pearson: float | None = None
     """Pearson x 100 on the validation rows."""
+    dev_spearman: float | None = field(default=None, metadata=OMITTED)
+    """Spearman x 100 on the validation rows, of a fine-tuned regression."""
     gold: list[float] = field(default_factory=list)
     predicted_e6: list[float] = field(default_factory=list)
     """Predictions in millionths, whole numbers."""
@@ -208,6 +211,21 @@ class TransferResults(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class FinetuningSummary(Record):
+    """How a fine-tuned classifier was trained, and its validation score."""
+
+    validation: float
+    """Score x 100 of the kept weights on the validation rows, by the metric that chooses the step."""
+    metric: str
+    """That metric."""
+    steps: int
+    best_step: int
+    seconds: float
+    """Duration of the training steps, without evaluation."""
+    updates_per_second: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class EvaluationResult(Result):
     """What ``nearfar evaluate`` and ``nearfar finetune`` write."""
 
@@ -236,6 +254,8 @@ class EvaluationResult(Result):
     """Scores on transfer tasks, or on the task of a fine-tuned classifier."""
     retrieval: dict[str, RetrievalScores] = field(default_factory=dict, metadata=OMITTED)
     """Scores on each retrieval task, by its name."""
+    training: FinetuningSummary | None = field(default=None, metadata=OMITTED)
+    """Of a fine-tuned classifier."""
 
     @property
     def training_seed(self) -> int | None:

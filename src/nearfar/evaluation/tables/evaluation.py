@@ -170,4 +170,15 @@ def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
     if result.resamples:
         head.append(f"Intervals: 95%, from {result.resamples} bootstrap resamples of the tested rows.")
     title = f"{result.model}: {'fine-tuned' if finetuned else 'transfer tasks'}, x 100 [95% interval]"
-    return Grid(title, ["task", "rows", "metric", "score", "also"], [tasks, averages], [*head, *notes])
+    notes = [*head, *notes, *_training_notes(result)]
+    return Grid(title, ["task", "rows", "metric", "score", "also"], [tasks, averages], notes)
+
+
+def _training_notes(result: EvaluationResult) -> list[str]:
+    """How a classifier was fine-tuned, and on which rows."""
+    training = result.training
+    if training is None:
+        return []
+    speed = "" if training.updates_per_second is None else f", {training.updates_per_second:.2f} updates per second"
+    chosen = f"{training.metric} {training.validation:.2f}, best step {training.best_step} of {training.steps}{speed}"
+    return [f"Validation rows: {chosen}.", *(f"{source}." for source in result.config.get("data") or [])]

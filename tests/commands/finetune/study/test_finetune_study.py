@@ -13,6 +13,7 @@ from nearfar.commands.finetune import command as single_runs
 from nearfar.commands.finetune import study as study_module
 from nearfar.commands.finetune.job import make_job, open_classifier
 from nearfar.commands.finetune.plan import plan_runs
+from nearfar.commands.finetune.rows import load_task
 from nearfar.commands.finetune.study import finetune_study
 from nearfar.config import FinetuneStudyConfig, dump_toml
 from nearfar.training.loop import Interrupted
@@ -63,6 +64,33 @@ def test_axes_are_crossed(config: FinetuneStudyConfig) -> None:
         "4 rows, proportional, batch 64",
         "4 rows, proportional, word-dropout:0.2, batch 16",
     ]
+
+
+def test_noise_may_be_added_to_the_sample(config: FinetuneStudyConfig, runs: Runs) -> None:
+    study = finetune_study(replace(config, few_shot="4", noises="none,characters:0.5", noise_mode="add", samples=1))
+    assert [row.setting for row in study.settings] == ["4 rows, balanced", "4 rows, balanced, characters:0.5 added"]
+    clean, noisy = runs.tasks[0].train, runs.tasks[2].train
+    assert (len(clean.texts), len(noisy.texts)) == (4, 8)
+    assert noisy.texts[:4] == clean.texts != noisy.texts[4:]
+    assert noisy.targets == clean.targets * 2
+    assert "characters:0.5 added" in Path(config.output, "study.md").read_text()
+
+
+@pytest.mark.parametrize("sizes", ["4,8", None])
+def test_the_splits_of_a_glue_task_depend_on_whether_rows_are_sampled(
+    config: FinetuneStudyConfig, runs: Runs, sizes: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NEARFAR_DATA", str(tmp_path))
+    for part, rows in (("train", 100), ("dev", 30)):
+        (tmp_path / "glue/CoLA").mkdir(parents=True, exist_ok=True)
+        lines = [f"{number % 2}\t{part} {number}" for number in range(rows)]
+        (tmp_path / f"glue/CoLA/{part}.tsv").write_text("\n".join(["label\ttext", *lines]) + "\n")
+    study = finetune_study(replace(config, task="cola", validation=None, test=None, few_shot=sizes))
+    parts = {(task.splits, len(task.validation.texts), len(task.test.texts)) for task in runs.tasks}
+    assert parts == {("few-shot", 15, 15) if sizes else ("full", 30, 30)}
+    assert len({tuple(task.test.texts) for task in runs.tasks}) == 1
+    assert all(task.splits == load_task(one).splits for one, task in zip(runs.configs, runs.tasks, strict=True))
+    assert ("half of " in study.facts[2]) == bool(sizes)
 
 
 def test_a_grid_has_one_setting(config: FinetuneStudyConfig) -> None:
