@@ -27,6 +27,7 @@ COMMANDS = {
     "finetune": "FinetuneConfig",
     "finetune_study": "FinetuneStudyConfig",
     "geometry": "GeometryConfig",
+    "get_data": "GetDataConfig",
     "mine": "MineConfig",
     "predict": "PredictConfig",
     "report": "ReportConfig",

@@ -29,6 +29,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
     (
         ("report result.json --output report.html", set()),
         ("compare result.json result.json --resamples 10", set()),
+        ("get-data --list", set()),
         ("env", TORCH),
         ("encode normalized --input texts.txt --output vectors.npy", MODEL),
         ("encode tiny --input texts.txt --output vectors.parquet", {*MODEL, "pyarrow"}),
@@ -48,7 +49,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 1 --output run", MODEL),
         ("evaluate tiny --labelled labelled.tsv --folds 2 --resamples 10", SKLEARN),
         ("geometry tiny normalized --texts texts.txt --page page.html", SKLEARN),
-        ("geometry tiny --pairs pairs.tsv --task pairs.tsv --output geometry", {*SKLEARN, "matplotlib"}),
+        ("geometry tiny --pairs pairs.tsv --task pairs.tsv --output geometry", {*SKLEARN, "datasets", "matplotlib"}),
         (
             "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --max-steps 1 --output trained",
             {*WRITTEN, "matplotlib"},

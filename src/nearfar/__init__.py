@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from nearfar.commands.finetune.command import finetune
     from nearfar.commands.finetune.study import finetune_study
     from nearfar.commands.geometry.command import geometry
+    from nearfar.commands.get_data.command import get_data
     from nearfar.commands.mine.command import mine
     from nearfar.commands.predict import predict
     from nearfar.commands.report.command import report
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         FinetuneConfig,
         FinetuneStudyConfig,
         GeometryConfig,
+        GetDataConfig,
         InfoNceConfig,
         MineConfig,
         PredictConfig,
@@ -80,6 +82,7 @@ _MODULES = {
     "finetune": "commands.finetune.command",
     "finetune_study": "commands.finetune.study",
     "geometry": "commands.geometry.command",
+    "get_data": "commands.get_data.command",
     "load_result": "evaluation.results",
     "mine": "commands.mine.command",
     "predict": "commands.predict",
@@ -108,6 +111,7 @@ __all__ = [
     "FinetuneConfig",
     "FinetuneStudyConfig",
     "GeometryConfig",
+    "GetDataConfig",
     "InfoNceConfig",
     "MineConfig",
     "NearfarError",
@@ -136,6 +140,7 @@ __all__ = [
     "finetune",
     "finetune_study",
     "geometry",
+    "get_data",
     "load_result",
     "mine",
     "predict",

@@ -40,6 +40,7 @@ VERBS = {
     "search": Verb("Use", "search", "find the texts of a file that are nearest to a query"),
     "predict": Verb("Use", "predict MODEL", "label a file of texts with a fine-tuned classifier"),
     "dedup": Verb("Use", "dedup", "remove near-duplicates from a file of texts"),
+    "get-data": Verb("Other", "get-data [NAME ...]", "download public data sets, convert downloads, list the sets"),
     "demo": Verb("Other", "demo", "run the whole workflow on generated pairs, offline, in a few minutes"),
     "env": Verb("Other", "env", "show the environment, for a bug report"),
 }

@@ -12,6 +12,7 @@ from nearfar.registry import CONFIG_CLASSES
 
 if TYPE_CHECKING:
     from nearfar.config.bounds import Cap, File
+    from nearfar.config.data import GetDataConfig
     from nearfar.config.files import (
         build,
         check_keys,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 _EXPORTS_BY_MODULE = {
     "config.bounds": "Cap File",
+    "config.data": "GetDataConfig",
     "config.files": "build check_keys dump_toml load_toml method_of unknown_name_message",
     "config.finetune": "FinetuneConfig FinetuneStudyConfig split_list",
     "config.mining": "DedupConfig MineConfig",
@@ -79,6 +81,7 @@ __all__ = [
     "FinetuneConfig",
     "FinetuneStudyConfig",
     "GeometryConfig",
+    "GetDataConfig",
     "InfoNceConfig",
     "MineConfig",
     "PredictConfig",

@@ -24,6 +24,7 @@ from pathlib import Path
 
 from nearfar.data import files, hub
 from nearfar.data.catalog_types import NamedSet
+from nearfar.data.how_to_get import how_to_get
 from nearfar.data.named_sets import CATALOG, MIXTURES
 from nearfar.data.paths import as_path, is_file, is_folder, missing_file_error, status
 from nearfar.data.sources import Table, open_table
@@ -103,12 +104,12 @@ def _file_name(entry: NamedSet, split: str) -> str:
 def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequence[str]) -> NamedTable:
     entry = CATALOG[name]
     if entry.hub is None:
-        on_hub = entry.advice if split in entry.splits else "No hub copy of that split is known."
+        on_hub = "No hub copy is known." if split in entry.splits else "No hub copy of that split is known."
     elif split not in entry.hub_splits:
         on_hub = f"The hub data set {entry.hub} has no such split; it has: {', '.join(entry.hub_splits)}."
     else:
         try:
-            table = _rename(open_table(f"hub:{entry.hub}", split=entry.hub_splits[split]), entry)
+            table = _adapt(open_table(f"hub:{entry.hub}", split=entry.hub_splits[split]), entry)
             return NamedTable(split, table, entry.scale, entry.sentences)
         except NearfarError as error:
             on_hub = f"{error} Go online once to download it, or set NEARFAR_DATA to a folder that has it."
@@ -120,13 +121,15 @@ def _find_on_hub(name: str, split: str, folder: Path | None, *, missing: Sequenc
         local = f"Missing: {names}{'' if is_folder(folder) else ' (the folder does not exist)'}."
         instead = f" Available: {name}:{'+'.join(available)}." if available else ""
     title = name if list(missing) == ["all"] else f"{name}:{'+'.join(missing)}"
-    raise NearfarError(f"{title} was not found.\n  {local}{instead}\n  {on_hub}")
+    raise NearfarError(f"{title} was not found.\n  {local}{instead}\n  {on_hub}\n  {how_to_get(title)}")
 
 
-def _rename(table: Table, entry: NamedSet) -> Table:
-    if not entry.hub_columns or isinstance(table.data, Path):
+def _adapt(table: Table, entry: NamedSet) -> Table:
+    """Give a hub copy the columns and labels of the local files."""
+    if isinstance(table.data, Path):
         return table
-    return Table(table.title, table.data.rename_columns(dict(entry.hub_columns)))
+    data = table.data.rename_columns(dict(entry.hub_columns)) if entry.hub_columns else table.data
+    return Table(table.title, data, entry.hub_text, entry.hub_labels)
 
 
 def _find_unnamed(spec: str) -> list[NamedTable]:

@@ -18,17 +18,22 @@ class NamedSet:
     hub: str | None = None
     """The hub data set with the same rows, ``owner/name`` or ``owner/name/config``."""
     hub_splits: Mapping[str, str] = field(default_factory=dict)
-    """Split here -> split on the hub. A split ``all`` holds the rows of all ``splits`` without distinction."""
+    """Split here -> split on the hub, or several: ``train+validation``. A split ``all`` holds the rows of all
+    ``splits`` without distinction."""
     scale: tuple[float, float] | None = None
     """Lowest and highest gold score; only STS sets have one."""
     advice: str = ""
-    """What to do if the files are missing; the end of the error message."""
+    """What to do if the files are missing and have no public source (:mod:`nearfar.data.how_to_get`)."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Split -> file name, for a set whose files are not named by split; such a set has no other splits."""
     sentences: tuple[str, ...] = ("text",)
     """The columns that hold sentences, for loaders that need only sentences."""
     hub_columns: Mapping[str, str] = field(default_factory=dict)
     """Column of the hub copy -> column of the local files, where they differ."""
+    hub_text: tuple[str, ...] = ()
+    """Columns of the hub copy that are joined by a space to the column ``text``."""
+    hub_labels: Mapping[str, str] = field(default_factory=dict)
+    """Label of the hub copy -> label of the local files, where they differ."""
     in_sts_suite: bool = False
     """Whether ``nearfar evaluate --suite sts`` includes it."""
     captions_by: str | None = None

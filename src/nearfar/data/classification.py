@@ -19,8 +19,9 @@ yelp2     text; negative, positive                reviews with 1-2 and 4-5 stars
 GLUE does not publish the labels of its test sets. Its *validation* set is the test set here, or is divided into
 validation and test rows (:mod:`nearfar.data.finetuning_splits`); scores are not comparable with GLUE's leaderboard.
 Another training split is named after a colon: ``mnli:train_20k_nyu``. Reviews with 3 stars are dropped, as in the
-polarity sets of Zhang et al. (2015). The labelled *sentences* of ``sentiment-labelled:yelp`` were selected for being
-clear and do not represent reviews, so ``yelp2`` holds out its own test set.
+polarity sets of Zhang et al. (2015), which are the tasks ``amazon-polarity`` and ``yelp-polarity``. The labelled
+*sentences* of ``sentiment-labelled:yelp`` were selected for being clear and do not represent reviews, so ``yelp2``
+holds out its own test set.
 """
 
 from collections import Counter

@@ -16,41 +16,20 @@ UNLABELLED = ("", "-", "-1")
 
 _SEMEVAL_SCALE = (0.0, 5.0)
 _PAIR = ("sentence1", "sentence2")
-_NO_SICK_TEST = (
-    "No hub copy of the official test split is known (mteb/sickr-sts mixes all 9,927 pairs; that is sickr-full). "
-    "SemEval-2014 Task 1 publishes it as SICK_test_annotated.txt: save it as the file above, with the columns score, "
-    "sentence1 and sentence2."
-)
 _NO_LABELLED = (
-    "No hub copy is known. Save it as the file above, or name another file or hub data set with the columns text and "
-    "label."
+    "No public source of it is known. Save it as the file above, or name another file or hub data set with the columns "
+    "text and label."
 )
-_NO_PAIRS = (
-    "No hub copy is known. Save it as the file above, with the columns label (1: paraphrase), sentence1 and sentence2."
-)
-_NO_TEXT = "It has no hub copy. Name a file of your own instead, with one sentence per line."
-_NO_WIKI1M = (
-    "It is not downloaded from the hub, where it is one of the files of princeton-nlp/datasets-for-simcse: download "
-    "wiki1m_for_simcse.txt from there once, and save it as the file above, or name that file."
-)
-_NO_FLICKR8K = "No hub copy is known. Save the captions as the file above, with the columns image and caption."
+_NO_TEXT = "Name a file of your own instead, with one sentence per line."
+_NO_FLICKR8K = "Save the captions as the file above, with the columns image and caption."
 _NO_REVIEWS = (
-    "The copies on the hub are larger, and not this sample. Save yours as the file above, or name another file or hub "
-    "data set with the columns text and label."
+    "It is a sample without a public source. Use the full set {full} (nearfar get-data {full}), or name another file "
+    "or hub data set with the columns text and label."
 )
 
 
 STS17_TRACKS = {"ar-ar": "1", "ar-en": "2", "es-es": "3", "es-en": "4a", "en-en": "5"}
 """SemEval-2017 Task 1: languages of the two sentences -> number of the track."""
-_NO_STS17 = (
-    "SemEval-2017 Task 1 publishes it (STS2017.eval and STS2017.gs): save a track as the file above, with the columns "
-    "score, sentence1 and sentence2; or name two languages of a hub copy, as in "
-    "hub:mteb/sts17-crosslingual-sts/es-en:test."
-)
-_NO_STS14_ES = (
-    "SemEval-2014 Task 10 publishes it for Spanish: save it as the file above, with the columns score, sentence1 and "
-    "sentence2."
-)
 
 
 def _semeval(year: int, *subsets: str) -> NamedSet:
@@ -77,7 +56,7 @@ def _glue(folder: str, config: str, *sentences: str, hub_columns: Mapping[str, s
     )
 
 
-def _one_file(path: str, advice: str, sentences: str = "text", captions_by: str | None = None) -> NamedSet:
+def _one_file(path: str, advice: str = "", sentences: str = "text", captions_by: str | None = None) -> NamedSet:
     folder, _, name = path.rpartition("/")
     return NamedSet(
         folder=folder,
@@ -127,7 +106,6 @@ CATALOG: dict[str, NamedSet] = {
         splits=tuple(STS17_TRACKS),
         files={track: f"STS17.track{number}.{track}.tsv" for track, number in STS17_TRACKS.items()},
         scale=_SEMEVAL_SCALE,
-        advice=_NO_STS17,
         sentences=_PAIR,
     ),
     "sts14-es": NamedSet(
@@ -135,7 +113,6 @@ CATALOG: dict[str, NamedSet] = {
         splits=("wikipedia", "news"),
         files={part: f"STS14.es.{part}.tsv" for part in ("wikipedia", "news")},
         scale=_SEMEVAL_SCALE,
-        advice=_NO_STS14_ES,
         sentences=_PAIR,
     ),
     "stsb": _STSB,
@@ -146,7 +123,6 @@ CATALOG: dict[str, NamedSet] = {
         folder="sts/SICK",
         splits=("test",),
         scale=(1.0, 5.0),
-        advice=_NO_SICK_TEST,
         sentences=_PAIR,
         in_sts_suite=True,
     ),
@@ -159,10 +135,27 @@ CATALOG: dict[str, NamedSet] = {
         sentences=_PAIR,
         in_sts_suite=True,
     ),
-    "trec": NamedSet(folder="senteval/TREC", splits=("train",), advice=_NO_LABELLED),
-    "sst2": NamedSet(folder="senteval/SST2", splits=("train",), advice=_NO_LABELLED),
-    "sst5": NamedSet(folder="senteval/SST5", splits=("train",), advice=_NO_LABELLED),
-    "mrpc": NamedSet(folder="senteval/MRPC", splits=("train",), advice=_NO_PAIRS, sentences=_PAIR),
+    "trec": NamedSet(folder="senteval/TREC", splits=("train",)),
+    "sst2": NamedSet(
+        folder="senteval/SST2",
+        splits=("train",),
+        hub="SetFit/sst2",
+        hub_splits={"train": "train", "dev": "validation", "test": "test"},
+    ),
+    "sst5": NamedSet(
+        folder="senteval/SST5",
+        splits=("train",),
+        hub="SetFit/sst5",
+        hub_splits={"train": "train", "dev": "validation", "test": "test"},
+    ),
+    "mrpc": NamedSet(  # GLUE's validation set is a part of the official training set, and its test labels are public
+        folder="senteval/MRPC",
+        splits=("train",),
+        hub="nyu-mll/glue/mrpc",
+        hub_splits={"train": "train+validation", "test": "test"},
+        hub_labels={"not_equivalent": "0", "equivalent": "1"},
+        sentences=_PAIR,
+    ),
     "cola": _glue("CoLA", "cola", "text", hub_columns={"sentence": "text"}),
     "mrpc-glue": _glue("MRPC", "mrpc", *_PAIR),  # mrpc has the official split
     "rte": _glue("RTE", "rte", *_PAIR),
@@ -172,18 +165,45 @@ CATALOG: dict[str, NamedSet] = {
         folder="",
         files={"train": "senteval/SST2/train_phrases.tsv", "dev": "glue/SST-2/dev.tsv"},
     ),
-    "amazon5": NamedSet(folder="transfer/amazon5", splits=("train",), advice=_NO_REVIEWS),
-    "yelp5": NamedSet(folder="transfer/yelp5", splits=("train",), advice=_NO_REVIEWS),
+    "amazon5": NamedSet(
+        folder="transfer/amazon5", splits=("train",), advice=_NO_REVIEWS.format(full="amazon-polarity")
+    ),
+    "yelp5": NamedSet(folder="transfer/yelp5", splits=("train",), advice=_NO_REVIEWS.format(full="yelp-polarity")),
+    "amazon-polarity": NamedSet(  # Zhang et al. 2015: 1-2 stars are negative, 4-5 positive; the title is put first
+        folder="transfer/amazon_polarity",
+        splits=("train",),
+        hub="fancyzhx/amazon_polarity",
+        hub_splits={"train": "train", "test": "test"},
+        hub_text=("title", "content"),
+        hub_labels={"negative": "0", "positive": "1"},
+    ),
+    "yelp-polarity": NamedSet(
+        folder="transfer/yelp_polarity",
+        splits=("train",),
+        hub="fancyzhx/yelp_polarity",
+        hub_splits={"train": "train", "test": "test"},
+        hub_labels={"1": "0", "2": "1"},
+    ),
     "sentiment-labelled": NamedSet(  # Kotzias et al. 2015, 1,000 sentences per subset
         folder="transfer/sentiment_labelled", splits=("amazon_cells", "yelp", "imdb"), advice=_NO_LABELLED
     ),
-    "mr": _one_file("senteval/MR.tsv", _NO_LABELLED),
-    "cr": _one_file("senteval/CR.tsv", _NO_LABELLED),
-    "subj": _one_file("senteval/SUBJ.tsv", _NO_LABELLED),
-    "mpqa": _one_file("senteval/MPQA.tsv", _NO_LABELLED),
+    "mr": replace(
+        _one_file("senteval/MR.tsv"),
+        hub="cornell-movie-review-data/rotten_tomatoes",
+        hub_splits={"all": "train+validation+test"},
+        hub_labels={"neg": "0", "pos": "1"},
+    ),
+    "cr": _one_file("senteval/CR.tsv"),
+    "subj": replace(
+        _one_file("senteval/SUBJ.tsv"),
+        hub="SetFit/subj",
+        hub_splits={"all": "train+test"},
+        hub_labels={"0": "1", "1": "0"},  # there 1 is subjective
+    ),
+    "mpqa": _one_file("senteval/MPQA.tsv"),
     "sentences": _one_file("text/sentences.txt.gz", _NO_TEXT),
     "wiki": _one_file("text/wiki.txt", _NO_TEXT),
-    "wiki1m": _one_file("text/wiki1m_for_simcse.txt", _NO_WIKI1M),
+    "wiki1m": _one_file("text/wiki1m_for_simcse.txt"),
     "flickr8k": _one_file("text/flickr8k_captions.tsv", _NO_FLICKR8K, "caption", captions_by="image"),
 }
 MIXTURES: Mapping[str, tuple[str, ...]] = {"snli+mnli": ("snli", "mnli")}
@@ -239,6 +259,8 @@ FINETUNING_TASKS: dict[str, FinetuningTask] = {
     ),
     "amazon2": FinetuningTask("amazon5", "amazon5:test", _TEXT, _SENTIMENT, label_aliases=_STARS, note=""),
     "yelp2": FinetuningTask("yelp5", None, _TEXT, _SENTIMENT, label_aliases=_STARS, note=""),
+    "amazon-polarity": FinetuningTask("amazon-polarity", "amazon-polarity:test", _TEXT, _SENTIMENT, note=""),
+    "yelp-polarity": FinetuningTask("yelp-polarity", "yelp-polarity:test", _TEXT, _SENTIMENT, note=""),
 }
 
 

@@ -2,8 +2,8 @@
 
 import math
 import re
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from numbers import Number
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,12 +46,30 @@ class Table:
 
     title: str
     data: "Path | Dataset"
+    text_of: tuple[str, ...] = ()
+    """Columns of a data set that are joined by a space to the column ``text``."""
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Label in a data set -> the label to yield instead."""
 
     def rows(self, columns: Sequence[str]) -> Rows:
         """Yield the location of each row and its values of ``columns``; for errors see :func:`read_columns`."""
         if isinstance(self.data, Path):
             return read_file(self.data, columns)
-        return read_dataset(self.data, columns, title=self.title)
+        if not (self.text_of or self.labels):
+            return read_dataset(self.data, columns, title=self.title)
+        return self._adapted_rows(self.data, columns)
+
+    def _adapted_rows(self, data: "Dataset", columns: Sequence[str]) -> Rows:
+        parts = {column: self.text_of if self.text_of and column == "text" else (column,) for column in columns}
+        read = [part for column in columns for part in parts[column]]
+        for where, values in read_dataset(data, read, title=self.title):
+            rest = iter(values)
+            row: list[object] = []
+            for column in columns:
+                found = [next(rest) for _ in parts[column]]
+                value = found[0] if len(found) == 1 else " ".join(map(str, found))
+                row.append(self.labels.get(str(value), value) if column == "label" else value)
+            yield where, tuple(row)
 
 
 def open_table(source: str | Path, *, split: str | None = None) -> Table:

@@ -1,0 +1,231 @@
+"""Converting downloads: every public format becomes files that load by name."""
+
+import json
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import nearfar
+from nearfar.cli import main
+from nearfar.commands.get_data.recipes import RECIPES
+from nearfar.data.classification import load_classification
+from nearfar.data.named_sets import CATALOG, FINETUNING_TASKS
+from nearfar.data.nli import load_nli
+from nearfar.data.public_sources import sources_of
+from nearfar.data.published_rows import PUBLISHED_ROWS, files_of
+from nearfar.data.sts import load_task
+from nearfar.data.transfer import load_transfer
+from tests.commands.get_data import downloads
+from tests.commands.get_data.downloads import convert
+from tests.data.files import error_of
+
+
+def embed(texts: list[str]) -> np.ndarray:
+    """A deterministic random vector per text."""
+    return np.stack([np.random.default_rng(zlib.crc32(text.encode())).standard_normal(8) for text in texts])
+
+
+def rows(file: Path) -> list[list[str]]:
+    return [line.split("\t") for line in file.read_text(encoding="utf-8").splitlines()]
+
+
+def test_every_file_with_a_published_count_has_a_recipe_and_a_source() -> None:
+    assert {recipe.target for recipe in RECIPES} == set(PUBLISHED_ROWS)
+    assert all(sources_of(file) for file in PUBLISHED_ROWS)
+    sums = {
+        name: sum(PUBLISHED_ROWS[file] for file in files_of(name))
+        for name in ("sts12", "sts13", "sts14", "sts15", "sts16")
+    }
+    assert sums == {"sts12": 3108, "sts13": 1500, "sts14": 3750, "sts15": 3000, "sts16": 1186}
+    assert all(len(recipe.inputs) == len(recipe.examples) for recipe in RECIPES)
+    assert not any("\\" in name or "(" in name for recipe in RECIPES for name in recipe.examples)
+
+
+def test_the_folder_of_senteval_is_evaluated_on_by_name(data: Path, tmp_path: Path) -> None:
+    result = convert(tmp_path / "senteval", downloads.senteval())
+    names = [f"sts{year}" for year in downloads.SUBSETS]
+    assert {file.file for file in result.converted} == {
+        file for name in (*names, *"stsb sickr mr cr subj mpqa trec sst2 sst5 mrpc".split()) for file in files_of(name)
+    }
+    tasks = [*names, "stsb", "sickr", "sickr-full", "mr", "cr", "subj", "mpqa", "trec", "sst2", "sst2-phrases", "sst5"]
+    scored = nearfar.evaluate(
+        embed,
+        tasks=[*tasks, "mrpc", "sick-e", "sickr-learned", "stsb-learned"],
+        protocol="exact",
+        folds=2,
+        resamples=0,
+        progress=False,
+    )
+    assert not scored.unavailable
+    assert set(scored.tasks) | set(scored.transfer.tasks) == {*tasks, "mrpc", "sick-e", "sickr-learned", "stsb-learned"}
+    assert list(scored.tasks["sts12"].subsets) == list(downloads.SUBSETS[12])
+    assert scored.tasks["sts12"].pairs == 5 * 4
+
+
+def test_the_rows_of_senteval(data: Path, tmp_path: Path) -> None:
+    result = convert(tmp_path / "senteval", downloads.senteval())
+    assert rows(data / "senteval/MR.tsv")[:2] == [["label", "text"], ["1", "a good caf\xe9 0"]]
+    assert rows(data / "senteval/MR.tsv")[-1] == ["0", "a bad caf\xe9 29"]
+    assert rows(data / "senteval/SUBJ.tsv")[1] == ["1", "a good caf\xe9 0"]  # 1 is objective
+    assert rows(data / "senteval/TREC/test.tsv")[:2] == [
+        ["label", "text", "fine_label"],
+        ["ABBR", "What is caf\xe9 0 ?", "ABBR:abb"],
+    ]
+    assert rows(data / "senteval/SST2/train_phrases.tsv")[2] == ["1", "a film 1"]
+    assert rows(data / "senteval/SST2/train.tsv")[2] == ["1", "a whole film 1"]
+    assert rows(data / "senteval/SST2/dev.tsv")[2] == ["1", "a whole film 1"]
+    assert rows(data / "senteval/SST5/test.tsv")[5] == ["4", "a fine film 4"]
+    assert rows(data / "senteval/MRPC/train.tsv")[:2] == [
+        ["label", "sentence1", "sentence2"],
+        ["0", 'He said "yes 0', "She said no 0"],
+    ]
+    assert rows(data / "sts/STS12/MSRpar.tsv")[:3] == [
+        ["score", "sentence1", "sentence2"],
+        ["0.5", "The Dog 0 runs in the Park .", "The Cat of MSRpar 0 sleeps ."],
+        ["1.5", "The Dog 1 runs in the Park .", "The Cat of MSRpar 1 sleeps ."],
+    ]
+    assert rows(data / "sts/STSB/test.tsv")[2] == ["1.000", 'A Man 1 said "hi .', "A Person 1 spoke ."]
+    assert rows(data / "sts/SICK/test.tsv")[:2] == [
+        ["score", "sentence1", "sentence2", "label"],
+        ["1.0", "A Kid 0 plays", "The Kid 0 sits", "NEUTRAL"],
+    ]
+    of = {file.file: file for file in result.converted}
+    assert of["senteval/CR.tsv"].dropped == {"with an empty text": 2}
+    assert of["sts/STS12/MSRpar.tsv"].dropped == {"without a label or score": 2}
+    record = json.loads((data / "sources.json").read_text())["files"]["senteval/CR.tsv"]
+    assert (record["rows"], record["source"]) == (60, str(tmp_path / "senteval"))
+    assert record["inputs"][0].endswith("CR/custrev.pos")
+
+
+def test_glue_is_fine_tuned_on_by_name(data: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "glue"
+    folder.mkdir()
+    files = downloads.glue()
+    for name in {path.partition("/")[0] for path in files}:
+        members = {path: text for path, text in files.items() if path.startswith(f"{name}/")}
+        (folder / f"{name}.zip").write_bytes(downloads.zip_of(members))
+    nearfar.get_data(source=folder)
+    for name in ("sst2", "cola", "mrpc-glue", "rte", "qnli", "mnli"):
+        task = load_classification(name, validation_rows=6)
+        assert (len(task.train.texts), len(task.validation.texts), len(task.test.texts)) == (14, 6, 20), name
+        assert task.label_names == FINETUNING_TASKS[name].label_names
+    assert rows(data / "glue/CoLA/dev.tsv")[2] == ["1", 'They "drank 1 .']
+    assert rows(data / "glue/QNLI/dev.tsv")[0] == ["label", "question", "sentence"]
+    assert rows(data / "nli/MNLI/dev_mismatched.tsv")[1] == ["It rains 0 .", "It is wet 0 .", "neutral"]
+    assert list(load_task("stsb:train+dev")) == ["train", "dev"]
+    assert not (data / "sts/STSB/test.tsv").exists()  # GLUE has no scores for it
+
+
+def test_the_split_of_mrpc_in_glue(data: Path, tmp_path: Path) -> None:
+    ids = "3\t4\n7\t8\n7\t9\n"  # the last is no pair
+    convert(tmp_path / "raw", {"mrpc_dev_ids.tsv": ids, "msr_paraphrase_train.txt": downloads.msrp(10)}, "mrpc-glue")
+    assert [row[2] for row in rows(data / "glue/MRPC/dev.tsv")[1:]] == ["She said no 3", "She said no 7"]
+    assert len(rows(data / "glue/MRPC/train.tsv")) == 1 + 8
+
+
+def test_nli_sets(data: Path, tmp_path: Path) -> None:
+    files = downloads.nli_json("snli_1.0", ("train", "dev", "test"))
+    (tmp_path / "snli_1.0.zip").write_bytes(
+        downloads.zip_of({**files, "__MACOSX/snli_1.0/._snli_1.0_train.jsonl": "x"})
+    )
+    result = nearfar.get_data(source=tmp_path / "snli_1.0.zip")
+    assert [(file.rows, file.dropped) for file in result.converted] == [(15, {"without a label or score": 5})] * 3
+    assert len(load_nli("snli:train+dev+test").rows) == 45
+    convert(tmp_path / "mnli", downloads.nli_json("multinli_1.0", ("train", "dev_matched", "dev_mismatched")), "mnli")
+    assert rows(data / "nli/MNLI/train.tsv")[:2] == [
+        ["premise", "hypothesis", "label"],
+        ["A Dog 0 ran.", "An Animal 0 ran.", "entailment"],
+    ]
+
+
+def test_snli_of_senteval(data: Path, tmp_path: Path) -> None:
+    files = {f"SNLI/{part}.train": f"{text}\n{text} two\n" for part, text in (("s1", "a dog"), ("s2", "a cat"))}
+    convert(tmp_path / "download", {**files, "SNLI/labels.train": "neutral\nentailment\n"}, "snli")
+    assert rows(data / "nli/SNLI/train.tsv")[2] == ["a dog two", "a cat two", "entailment"]
+    (tmp_path / "download/SNLI/s2.train").write_text("a cat\n")
+    message = error_of(nearfar.get_data, "snli", source=tmp_path / "download", overwrite=True)
+    assert "s2.train: has fewer lines than" in message
+
+
+@pytest.mark.parametrize(("name", "columns", "text"), [("amazon", 3, 'Great "book" 1 It'), ("yelp", 2, "It")])
+def test_reviews(data: Path, tmp_path: Path, name: str, columns: int, text: str) -> None:
+    archive = tmp_path / f"{name}_review_polarity_csv.tgz"
+    archive.write_bytes(downloads.tar_of(downloads.reviews(name, columns)))
+    nearfar.get_data(source=archive)
+    assert rows(data / f"transfer/{name}_polarity/test.tsv")[2] == ["1", f"{text} was good. Really, it was. 1"]
+    task = load_classification(f"{name}-polarity", validation_rows=4)
+    assert (task.label_names, len(task.test.texts)) == (("negative", "positive"), 20)
+
+
+def test_official_packages_of_semeval(data: Path, tmp_path: Path) -> None:
+    folders = {12: "test-gold", 13: "test-gs", 14: "sts-en-test-gs-2014", 15: "test_evaluation_task2a"}
+    for year, folder in folders.items():
+        files = downloads.sts_package(folder, downloads.SUBSETS[year])
+        (tmp_path / f"STS20{year}-en-test.zip").write_bytes(downloads.zip_of(files))
+    files = downloads.sts_package("sts2016-english-with-gs-v1.0", downloads.SUBSETS[16], prefix="STS2016")
+    (tmp_path / "STS2016-en-test.zip").write_bytes(downloads.zip_of(files))
+    files = downloads.sts_package("sts-es-test.2014", ("wikipedia", "news"))
+    (tmp_path / "STS2014-es-test.zip").write_bytes(downloads.zip_of(files))
+    tracks = ("track1.ar-ar", "track2.ar-en", "track3.es-es", "track4a.es-en", "track5.en-en", "track6.tr-en")
+    files = downloads.sts_package("x", tracks)
+    for kind, name in (("input", "eval.v1.1"), ("gs", "gs")):
+        members = {path.replace("x/", f"STS2017.{name}/"): text for path, text in files.items() if kind in path}
+        (tmp_path / f"Sts2017.{name}.zip").write_bytes(downloads.zip_of(members))
+    nearfar.get_data(source=tmp_path)
+    for name in ("sts12", "sts13", "sts14", "sts15", "sts16", "sts14-es", "sts17"):
+        assert list(load_task(name)) == list(CATALOG[name].splits), name
+        assert all(len(pairs) == 4 for pairs in load_task(name).values())
+
+
+def test_the_official_text_is_preferred_to_senteval_s(data: Path, tmp_path: Path) -> None:
+    official = downloads.sts_package("STS/STS13-en-test/test-gs", downloads.SUBSETS[13])
+    tokenised = {name.replace("test-gs/", ""): text.lower() for name, text in official.items()}
+    result = convert(tmp_path / "both", {**tokenised, **official}, "sts13")
+    assert rows(data / "sts/STS13/FNWN.tsv")[1][1] == "The Dog 0 runs in the Park ."
+    assert not any("lower case" in warning for warning in result.warnings)
+    result = nearfar.get_data(source=downloads.write_folder(tmp_path / "one", tokenised), overwrite=True)
+    assert rows(data / "sts/STS13/FNWN.tsv")[1][1] == "the dog 0 runs in the park ."
+    assert "sts/STS13/FNWN.tsv: all of its text is in lower case" in "\n".join(result.warnings)
+    lower = {name: text.lower() for name, text in downloads.sts_package("STS14-en-test", ("deft-news",)).items()}
+    assert "lower case" not in "\n".join(convert(tmp_path / "two", lower).warnings)  # so is the official text
+
+
+def test_a_number_of_rows_that_is_not_published_is_reported(data: Path, tmp_path: Path) -> None:
+    full = {"MR/rt-polarity.pos": "good\n" * 5331, "MR/rt-polarity.neg": "bad\n" * 5331}
+    assert convert(tmp_path / "full", full).warnings == ()
+    with_empty = {"CR/custrev.pos": "good\n" * 2405, "CR/custrev.neg": "bad\n" * 1366 + "\n" * 4}
+    assert convert(tmp_path / "empty", with_empty).warnings == ()  # as many as published, with the empty ones
+    short = {"MPQA/mpqa.pos": "good\n", "MPQA/mpqa.neg": "bad\n"}
+    assert convert(tmp_path / "short", short).warnings == (
+        "senteval/MPQA.tsv: 2 rows, but 10,606 are published. The source may be incomplete.",
+    )
+
+
+def test_existing_files_are_kept_unless_overwrite(data: Path, tmp_path: Path) -> None:
+    source = downloads.write_folder(tmp_path / "raw", {"MR/rt-polarity.pos": "new\n", "MR/rt-polarity.neg": "bad\n"})
+    (data / "senteval").mkdir(parents=True)
+    (data / "senteval/MR.tsv").write_text("label\ttext\n1\told\n")
+    result = nearfar.get_data("mr", source=source)
+    assert (result.converted, result.existing) == ((), ("senteval/MR.tsv",))
+    assert (data / "senteval/MR.tsv").read_text() == "label\ttext\n1\told\n"
+    nearfar.get_data("mr", source=source, overwrite=True)
+    assert (data / "senteval/MR.tsv").read_text() == "label\ttext\n1\tnew\n0\tbad\n"
+
+
+def test_the_command_line(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    source = downloads.write_folder(tmp_path / "raw", downloads.classification())
+    assert main(["get-data", "cr", "mr", "--source", str(source), "--output", str(tmp_path / "other")]) == 0
+    printed = capsys.readouterr().out
+    assert "senteval/CR.tsv: 60 rows; 2 rows with an empty text dropped\n" in printed
+    assert "warning: senteval/CR.tsv: 60 rows, but 3,775 are published." in printed
+    assert sorted(path.name for path in (tmp_path / "other/senteval").iterdir()) == ["CR.tsv", "MR.tsv"]
+    assert main(["get-data", "cr", "mr", "--source", str(source), "--output", str(tmp_path / "other")]) == 0
+    assert "2 files exist already; --overwrite makes them again." in capsys.readouterr().out
+
+
+def test_a_task_loads_its_converted_rows(data: Path, tmp_path: Path) -> None:
+    convert(tmp_path / "raw", downloads.classification(), "mrpc", "trec")
+    assert load_transfer("mrpc").splits["test"].texts[1] == ('He said "yes 1', "She said no 1")
+    assert load_transfer("trec").splits["train"].targets[:6] == [0, 1, 2, 3, 4, 5]

@@ -1,0 +1,238 @@
+"""Downloads from a local server: complete, interrupted, missing, changed, damaged."""
+
+import hashlib
+import json
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nearfar
+from nearfar.cli import main
+from nearfar.commands.get_data import download as module
+from nearfar.commands.get_data.download import download, file_name
+from nearfar.data import public_sources
+from nearfar.data.public_sources import Download, Source
+from nearfar.data.transfer import load_transfer
+from tests.commands.get_data.downloads import classification, tar_of, zip_of
+from tests.commands.get_data.server import Answer, Server, serve
+from tests.data.files import error_of
+
+BODY = bytes(range(256)) * 40
+SHA = hashlib.sha256(BODY).hexdigest()
+
+
+@pytest.fixture
+def server(data: Path) -> Iterator[Server]:
+    with serve({"/a.bin": Answer(BODY)}) as running:
+        yield running
+
+
+def test_a_download_is_checked_and_not_repeated(server: Server, tmp_path: Path) -> None:
+    received: list[int] = []
+    wanted = Download(f"{server.address}/a.bin", SHA, len(BODY))
+    assert download(wanted, tmp_path / "d", advance=received.append) == (tmp_path / "d/a.bin", SHA)
+    assert (tmp_path / "d/a.bin").read_bytes() == BODY
+    assert sum(received) == len(BODY)
+    assert [path.name for path in (tmp_path / "d").iterdir()] == ["a.bin"]
+    download(wanted, tmp_path / "d")
+    assert len(server.requests) == 1
+    (tmp_path / "d/a.bin").write_bytes(b"damaged")
+    download(wanted, tmp_path / "d")
+    assert (tmp_path / "d/a.bin").read_bytes() == BODY
+
+
+def test_an_interrupted_download_is_resumed(server: Server, tmp_path: Path) -> None:
+    wanted = Download(f"{server.address}/a.bin", SHA)
+    server.answers["/a.bin"].stop_after = 1000
+    message = error_of(download, wanted, tmp_path)
+    assert message == (
+        f"{server.address}/a.bin: the download was interrupted (it ended after 1,000 of 10,240 bytes). It is resumed "
+        "there if you run the command again."
+    )
+    assert not (tmp_path / "a.bin").exists()
+    server.answers["/a.bin"].stop_after = None
+    assert download(wanted, tmp_path)[0].read_bytes() == BODY
+    assert server.requests == [("/a.bin", None), ("/a.bin", "bytes=1000-")]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["a.bin"]
+
+
+@pytest.mark.parametrize("change", ["changed on the server", "no ranges", "no version", "no version file"])
+def test_an_interrupted_download_that_cannot_be_resumed_starts_again(
+    server: Server, tmp_path: Path, change: str
+) -> None:
+    answer = server.answers["/a.bin"]
+    answer.etag = None if change == "no version" else answer.etag
+    wanted = Download(f"{server.address}/a.bin")
+    answer.stop_after = 1000
+    error_of(download, wanted, tmp_path)
+    answer.stop_after = None
+    if change == "changed on the server":
+        answer.etag, answer.body = '"two"', BODY[::-1]
+    answer.ranges = change != "no ranges"
+    if change == "no version file":
+        (tmp_path / "a.bin.part.json").write_text("[")
+    assert download(wanted, tmp_path)[0].read_bytes() == answer.body
+
+
+def test_a_complete_part_file_is_downloaded_again(server: Server, tmp_path: Path) -> None:
+    (tmp_path / "a.bin.part").write_bytes(BODY)
+    (tmp_path / "a.bin.part.json").write_text(json.dumps({"version": '"one"'}))
+    assert download(Download(f"{server.address}/a.bin", SHA), tmp_path)[1] == SHA
+    assert [wanted for _, wanted in server.requests] == [f"bytes={len(BODY)}-", None]
+
+
+def test_a_wrong_checksum(server: Server, tmp_path: Path) -> None:
+    message = error_of(download, Download(f"{server.address}/a.bin", "0" * 64), tmp_path)
+    assert f"the SHA-256 of the download is {SHA}, but {'0' * 64} is published." in message
+    message = error_of(download, Download(f"{server.address}/a.bin"), tmp_path, recorded="1" * 64)
+    assert "is recorded from an earlier download. If the file was republished, delete its entry in sources" in message
+    assert not [path for path in tmp_path.iterdir() if path.is_file()]
+
+
+def test_a_missing_file_and_a_missing_server(server: Server, tmp_path: Path) -> None:
+    message = error_of(download, Download(f"{server.address}/b.bin"), tmp_path)
+    assert message == f"{server.address}/b.bin: the server answered 404 (Not Found)."
+    with socket.create_server(("127.0.0.1", 0)) as unused:
+        address = f"http://127.0.0.1:{unused.getsockname()[1]}/a.bin"
+    assert f"{address}: cannot be reached (" in error_of(download, Download(address), tmp_path)
+    assert "cannot be reached (" in error_of(download, Download("http://no-such-host.invalid/a"), tmp_path)
+    assert "only http and https" in error_of(download, Download("file:///etc/passwd"), tmp_path)
+
+
+@pytest.mark.parametrize("length", [True, False])
+def test_a_download_that_is_too_large_is_stopped(
+    server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: bool
+) -> None:
+    server.answers["/a.bin"].length = length
+    message = error_of(download, Download(f"{server.address}/a.bin", size=100), tmp_path)
+    assert "has over 100 bytes, its published size; it was stopped." in message
+    monkeypatch.setattr(module, "MAX_BYTES", 200)
+    assert "has over 200 bytes, the maximum" in error_of(download, Download(f"{server.address}/a.bin"), tmp_path)
+    assert not [path for path in tmp_path.iterdir() if path.is_file()]
+
+
+def test_a_server_that_stops_answering(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(module, "TIMEOUT", 0.05)
+        message = error_of(download, Download(f"http://127.0.0.1:{silent.getsockname()[1]}/a.bin"), tmp_path)
+    assert "timed out" in message
+
+
+def test_file_names_are_safe() -> None:
+    names = ["http://h/a%2F..%2Fb.zip?x=1", "http://h/", "http://h/..", "http://h/a%5Cb"]
+    assert [file_name(address) for address in names] == ["b.zip", "download", "download", "a_b"]
+
+
+def sources(monkeypatch: pytest.MonkeyPatch, **found: Source) -> None:
+    """Replace the public sources."""
+    monkeypatch.setattr(public_sources, "SOURCES", found)
+    for name in ("command", "listing"):
+        monkeypatch.setattr(f"nearfar.commands.get_data.{name}.SOURCES", found)
+
+
+def source(*addresses: str, gives: tuple[str, ...] = ("senteval/",), sha256: str | None = None) -> Source:
+    downloads = tuple(Download(address, sha256) for address in addresses)
+    return Source(downloads=downloads, gives=gives, licence="a licence", cite="A 2000")
+
+
+def test_sets_are_downloaded_converted_and_recorded(
+    server: Server, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.answers["/senteval.tar"] = Answer(tar_of(classification(), "w"))
+    sources(monkeypatch, senteval=source(f"{server.address}/senteval.tar"))
+    assert main(["get-data", "mr", "trec"]) == 0
+    assert "senteval/MR.tsv: 60 rows" in capsys.readouterr().out
+    assert len(load_transfer("mr").splits["all"].texts) == 60
+    assert load_transfer("trec").label_names[0] == "ABBR"
+    record = json.loads((data / "sources.json").read_text())
+    assert record["downloads"][f"{server.address}/senteval.tar"]["bytes"] == len(server.answers["/senteval.tar"].body)
+    entry = record["files"]["senteval/MR.tsv"]
+    assert (entry["source"], entry["licence"]) == (f"{server.address}/senteval.tar", "a licence")
+    assert main(["get-data", "cr"]) == 0  # from the same download
+    assert len(server.requests) == 1
+    assert main(["get-data", "mr", "trec", "cr"]) == 0
+    assert "4 files exist already" in capsys.readouterr().out
+    server.answers["/senteval.tar"].body = tar_of({"other": "x"}, "w")
+    (data / "downloads/senteval/senteval.tar").unlink()
+    message = error_of(nearfar.get_data, "mr", overwrite=True, progress=False)
+    assert "is recorded from an earlier download" in message
+    assert len(load_transfer("mr").splits["all"].texts) == 60
+
+
+def test_another_source_is_used_if_one_fails(server: Server, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = classification()
+    server.answers["/trec.zip"] = Answer(zip_of({"TREC_10.label": files["TREC/TREC_10.label"]}))
+    server.answers["/all.zip"] = Answer(zip_of({**files, "TREC/train_5500.label": files["TREC/train_5500.label"]}))
+    sources(
+        monkeypatch,
+        gone=source(f"{server.address}/gone.zip"),
+        broken=source(f"{server.address}/trec.zip", sha256="0" * 64),
+        part=source(f"{server.address}/trec.zip", gives=("senteval/TREC/",)),
+        whole=source(f"{server.address}/all.zip"),
+    )
+    result = nearfar.get_data("trec", progress=False)
+    assert [file.file for file in result.converted] == ["senteval/TREC/test.tsv", "senteval/TREC/train.tsv"]
+    assert [path for path, _ in server.requests] == ["/gone.zip", "/trec.zip", "/trec.zip", "/all.zip"]
+
+
+def test_a_failure_names_the_addresses_and_the_way_out(
+    server: Server, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    server.answers["/other.zip"] = Answer(zip_of({"x": "y"}))
+    server.answers["/bad.zip"] = Answer(b"no archive")
+    sources(
+        monkeypatch,
+        gone=source(f"{server.address}/gone.zip", "http://h/b"),
+        other=source(f"{server.address}/other.zip"),
+    )
+    assert main(["get-data", "mr", "cr"]) == 2
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "mr, cr: could not be downloaded; missing: senteval/CR.tsv, senteval/MR.tsv." in printed
+    assert (
+        f"{server.address}/gone.zip: the server answered 404 (Not Found). This source also has http://h/b." in printed
+    )
+    assert "run nearfar get-data mr cr --source FOLDER" in printed
+    sources(monkeypatch, bad=source(f"{server.address}/bad.zip"))
+    assert "bad.zip: is not a readable archive" in error_of(nearfar.get_data, "mr", progress=False)
+    assert not [path for path in data.rglob("*") if path.is_file()]  # neither kept nor recorded
+    server.answers["/bad.zip"] = Answer(zip_of({**classification(), "../x": "x"}))
+    assert "which lies outside the archive" in error_of(nearfar.get_data, "mr", progress=False)
+    server.answers["/bad.zip"] = Answer(zip_of(classification()))
+    assert len(nearfar.get_data("mr", progress=False).converted) == 1
+
+
+def test_a_web_page_is_not_a_data_set(server: Server, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server.answers["/wiki1m_for_simcse.txt"] = Answer(b"<html>Please log in</html>", kind="text/html; charset=utf-8")
+    wiki = source(f"{server.address}/wiki1m_for_simcse.txt", gives=("text/",))
+    sources(monkeypatch, wiki1m=wiki)
+    assert "the server sent a web page, not the file." in error_of(nearfar.get_data, "wiki1m", progress=False)
+    server.answers["/wiki1m_for_simcse.txt"].kind = "text/plain"
+    (warning,) = nearfar.get_data("wiki1m", progress=False).warnings
+    assert warning.startswith("text/wiki1m_for_simcse.txt: 1 rows, but 1,000,000 are published.")
+
+
+def test_ctrl_c_keeps_what_is_finished(
+    server: Server, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = classification()
+    server.answers["/mr.zip"] = Answer(zip_of(files))
+
+    def interrupt(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    sources(
+        monkeypatch,
+        one=source(f"{server.address}/mr.zip", gives=("senteval/MR.tsv",)),
+        two=source(f"{server.address}/stop.zip", gives=("senteval/CR.tsv",)),
+    )
+    real = module.download
+    monkeypatch.setattr(
+        "nearfar.commands.get_data.command.download",
+        lambda wanted, *rest, **more: interrupt() if "stop" in wanted.address else real(wanted, *rest, **more),
+    )
+    assert main(["get-data", "mr", "cr"]) == 130
+    assert "Resume with:\n  nearfar get-data mr cr" in capsys.readouterr().out
+    assert (data / "senteval/MR.tsv").exists()
+    assert not list(data.rglob("*.new"))

@@ -1,0 +1,124 @@
+"""Hub copies of the transfer and review sets: other columns, labels and splits become those of the local files."""
+
+from pathlib import Path
+from typing import Any
+
+import datasets
+import huggingface_hub
+import pytest
+
+from nearfar.data.catalog import find
+from nearfar.data.classification import load_classification
+from nearfar.data.how_to_get import how_to_get, is_public
+from nearfar.data.named_sets import CATALOG
+from nearfar.data.published_rows import PUBLISHED_ROWS, files_of, sets_of
+from nearfar.data.transfer import load_transfer
+from tests.data.files import error_of, write_lines
+
+
+def split(columns: dict[str, list[Any]], names: list[str] | None = None) -> datasets.Dataset:
+    features = {
+        column: datasets.ClassLabel(names=names)
+        if column == "label" and names
+        else datasets.Value("int64" if column == "label" else "string")
+        for column in columns
+    }
+    return datasets.Dataset.from_dict(columns, features=datasets.Features(features))
+
+
+def labelled(text: str, names: list[str] | None, **more: str) -> datasets.Dataset:
+    rows = 10
+    columns = {name: [f"{content} {n}" for n in range(rows)] for name, content in more.items()}
+    return split(
+        {**({"text": [f"{text} {n}" for n in range(rows)]} if text else {}), **columns} | {"label": [0, 1] * 5}, names
+    )
+
+
+HUB = {
+    ("nyu-mll/glue", "mrpc"): {
+        name: labelled("", ["not_equivalent", "equivalent"], sentence1=f"{name} one", sentence2="two")
+        for name in ("train", "validation", "test")
+    },
+    ("cornell-movie-review-data/rotten_tomatoes", None): {
+        name: labelled(name, ["neg", "pos"]) for name in ("train", "validation", "test")
+    },
+    ("SetFit/subj", None): {name: labelled(name, None) for name in ("train", "test")},
+    ("SetFit/sst2", None): {name: labelled(name, None) for name in ("train", "validation", "test")},
+    ("SetFit/sst5", None): {name: labelled(name, None) for name in ("train", "validation", "test")},
+    ("fancyzhx/amazon_polarity", None): {
+        name: labelled("", ["negative", "positive"], title="Good", content=name) for name in ("train", "test")
+    },
+    ("fancyzhx/yelp_polarity", None): {name: labelled(name, ["1", "2"]) for name in ("train", "test")},
+}
+
+
+@pytest.fixture(autouse=True)
+def hub(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The hub, with small data sets that have the columns, labels and splits of the copies."""
+
+    def load_dataset(name: str, config: str | None, *, split: str) -> datasets.Dataset:
+        splits = HUB[name, config]
+        return datasets.concatenate_datasets([splits[part] for part in split.split("+")])
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda self, name, timeout: None)
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
+
+
+def test_mrpc_joins_what_glue_splits() -> None:
+    task = load_transfer("mrpc")
+    assert {name: len(rows.texts) for name, rows in task.splits.items()} == {"train": 20, "test": 10}
+    assert task.splits["train"].texts[11] == ("validation one 1", "two 1")
+    assert task.splits["test"].targets == [0, 1] * 5
+    assert load_classification("mrpc", validation_rows=4).label_names == ("different", "paraphrase")
+
+
+def test_the_pools_of_mr_and_subj() -> None:
+    assert load_transfer("mr").splits["all"].targets == [0, 1] * 15
+    assert load_transfer("mr").splits["all"].texts[10] == ("validation 0",)
+    assert load_transfer("subj").splits["all"].targets == [1, 0] * 10  # 1 is objective here, and subjective there
+    assert [found.name for found in find("mr:all")] == ["all"]
+
+
+def test_sst_by_sentence() -> None:
+    assert load_transfer("sst2").splits["dev"].texts[0] == ("validation 0",)
+    assert len(load_transfer("sst5").splits["test"].texts) == 10
+    message = error_of(load_transfer, "sst2-phrases")
+    assert "The hub data set SetFit/sst2 has no such split; it has: train, dev, test." in message
+    assert message.endswith("\n  nearfar get-data sst2 downloads it.")
+
+
+def test_reviews_have_title_and_body() -> None:
+    task = load_classification("amazon-polarity", validation_rows=4)
+    assert set(task.test.texts) == {(f"Good {n} test {n}",) for n in range(10)}
+    assert [target for _, target in sorted(zip(task.test.texts, task.test.targets, strict=True))] == [0, 1] * 5
+    yelp = load_classification("yelp-polarity", validation_rows=4)
+    assert (yelp.test.texts[1], yelp.test.targets[1]) == (("test 1",), 1)
+
+
+def test_local_files_have_precedence(folder: Path) -> None:
+    write_lines(folder / "senteval/MR.tsv", "label\ttext", "1\tlocal", "0\talso local")
+    assert load_transfer("mr").splits["all"].texts == [("local",), ("also local",)]
+
+
+def test_how_to_get_each_set() -> None:
+    assert how_to_get("sts12").startswith(
+        "nearfar get-data sts12 downloads it with its subsets, which the hub copy mteb/"
+    )
+    assert how_to_get("sts12:MSRpar") == "nearfar get-data sts12 downloads it."
+    assert how_to_get("snli+mnli") == "nearfar get-data snli downloads it. nearfar get-data mnli downloads it."
+    assert how_to_get("sick-e") == "nearfar get-data sickr downloads it."
+    assert how_to_get("sst2:train_phrases") == "nearfar get-data sst2 downloads it."
+    assert how_to_get("sts17:es-en") == "nearfar get-data sts17 downloads it."
+    assert "No public source of it is known" in how_to_get("mnli:train_20k_nyu")
+    assert "nearfar get-data amazon-polarity" in how_to_get("amazon5")
+    assert how_to_get("pairs.tsv").startswith("pairs.tsv is not a named data set")
+    assert all(how_to_get(name) for name in CATALOG)
+
+
+def test_files_of_sets() -> None:
+    assert files_of("sst2-glue") == ("senteval/SST2/train_phrases.tsv", "glue/SST-2/dev.tsv")
+    assert files_of("sickr") == files_of("sickr-full") == tuple(f"sts/SICK/{s}.tsv" for s in ("train", "dev", "test"))
+    assert files_of("amazon5") == ("transfer/amazon5/train.tsv",)
+    assert {file for name in CATALOG if is_public(name) for file in files_of(name)} == set(PUBLISHED_ROWS)
+    assert sets_of("stsb-learned") == ("stsb",)
+    assert sets_of("amazon2:x") == ("amazon5",)
