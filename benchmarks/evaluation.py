@@ -25,7 +25,8 @@ from nearfar.baselines.sbert_wk import SbertWk
 from nearfar.commands.evaluate.command import evaluate
 from nearfar.data.rows import load_sentences
 from nearfar.data.transfer import load_transfer
-from nearfar.evaluation.probes import Probe, inner_kfold
+from nearfar.evaluation.probe_settings import Probe
+from nearfar.evaluation.probes import inner_kfold
 
 FILES = common.files("evaluation", "evaluation-speed")
 PROBED, FOLDS = "cr", 5

@@ -33,6 +33,7 @@ class Run:
             head_learning_rate=config.head_learning_rate,
             weight_decay=config.weight_decay,
             beta2=config.beta2,
+            epsilon=config.adam_epsilon,
         )
 
     def advance(self, steps: int) -> float:

@@ -4,10 +4,12 @@ import numpy as np
 
 from nearfar.data.labelled import Split
 from nearfar.data.transfer import TransferTask
+from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.transfer import evaluate_transfer
 
 DIM = 40
-FAST_SETTINGS = {"folds": 3, "resamples": 50}
+FAST_SETTINGS = {"probe": Probe(folds=3), "resamples": 50}
+EXACT_SETTINGS = {"probe": Probe(protocol="exact", folds=3), "resamples": 50}
 
 
 def vectors(texts):

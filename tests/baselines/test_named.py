@@ -46,7 +46,19 @@ def encoded(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 def test_which_specs_are_baselines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for spec in ("use", "use:there", "glove:v.txt", "wk:m", "whitening:m@f", "flow:m", "glov:v.txt", "flow", "wk"):
+    for spec in (
+        "bow",
+        "bow:there",
+        "use",
+        "use:there",
+        "glove:v.txt",
+        "wk:m",
+        "whitening:m@f",
+        "flow:m",
+        "glov:v.txt",
+        "flow",
+        "wk",
+    ):
         assert is_baseline(spec), spec
     for spec in ("./use", "all-MiniLM-L6-v2", "owner/name", "runs/scl", "C:/models/x", "uses", "/data/a:b"):
         assert not is_baseline(spec), spec
@@ -67,6 +79,7 @@ def test_is_baseline_imports_no_torch() -> None:
     ("spec", "parts"),
     [
         ("use", Spec("use", "", None, {})),
+        ("bow", Spec("bow", "", None, {})),
         ("glove:a@b.txt", Spec("glove", "a@b.txt", None, {})),
         ("wk:own/er,layer_start=0,window=1", Spec("wk", "own/er", None, {"window": "1", "layer_start": "0"})),
         ("whitening:m@snli:dev,pooling=layer:2:cls", Spec("whitening", "m", "snli:dev", {"pooling": "layer:2:cls"})),

@@ -127,7 +127,8 @@ def test_a_config_shows_its_batches(
     method = method_of(config)
     flags = ["--model", str(folder / "tiny"), "--data", str(folder / DATA[method]), "--batch-size", "10"]
     flags += ["--evaluate-on", str(folder / "dev.tsv"), "--verbose"]
-    flags += ["--projection", "24"] if hasattr(config, "projection") else []
+    flags += ["--projection", "24"] if getattr(config, "projection", "none") != "none" else []
+    flags += ["--views", "all"] if hasattr(config, "views") else []  # the tiny encoder has 2 layers
     expected = [*WORDS.get(method, ("anchor  ", "  positive  ", "  negative  "))]
     if getattr(config, "mlm_weight", 0):
         expected.append("and 0.1 times mlm:")
@@ -199,9 +200,27 @@ def test_defaults_equal_those_of_gunel_and_the_review() -> None:
 def test_as_coded_differs_from_the_paper_only_in_the_documented_settings() -> None:
     paper, code = (loaded(ROOT / "configs" / f"kim-sg-opt{name}.toml") for name in ("", "-as-coded"))
     differ = {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)}
-    assert differ == {"view_pooling", "guide_dropout", "weight_decay"}
+    assert differ == {"view_pooling", "guide_dropout", "weight_decay", "adam_epsilon"}
+    paper, code = (loaded(ROOT / "configs" / f"liao-scl{name}.toml") for name in ("", "-as-coded"))
+    differ = {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)}
+    assert differ == {"order", "schedule", "max_grad_norm", "adam_epsilon"}
     paper, code = (loaded(ROOT / "configs" / f"simcse-unsup{name}.toml") for name in ("", "-as-coded"))
     assert {name for name in vars(paper) if getattr(paper, name) != getattr(code, name)} == {"evaluate_every"}
+
+
+@pytest.mark.parametrize(
+    "file", [file for file in RUNS if re.match("liao|kim|simcse", file.stem)], ids=lambda f: f.stem
+)
+def test_the_weights_that_are_tested_are_those_of_the_paper(file: Path) -> None:
+    """Liao tests the last weights, once; Kim et al. and Gao et al. keep the best step on STS-B dev."""
+    config = loaded(file)
+    assert config.evaluate_on == "stsb:dev"
+    if file.stem.startswith("liao"):
+        assert config.keep == "last"
+        assert config.evaluate_every > 549_367 // 64 + 1  # SNLI's labelled rows in batches of 64
+    else:
+        assert (config.keep, config.patience) == ("best", 10 if file.stem.startswith("kim") else None)
+        assert config.evaluate_every == {"kim": 50}.get(file.stem[:3], 125 if "as-coded" in file.stem else 250)
 
 
 def test_fine_tuning_defaults_equal_those_of_gunel() -> None:
@@ -282,9 +301,13 @@ def test_every_setting_has_bounds_and_refuses_other_types(config_class: type[Set
         flagged = re.escape(flag(name))
         if known.scalar in (int, float):
             assert known.bounds is not None, name
-            for value in (True, False, "3", float("nan"), float("inf"), 10**30, -(10**30), [3]):
+            listed = [3] if not known.is_sequence else ["3"]
+            for value in (True, False, "3", float("nan"), float("inf"), 10**30, -(10**30), listed):
                 with pytest.raises(NearfarError, match=rf"^{flagged} .*: must be .*\.$"):
                     make(config_class, **{name: value})
+                if known.is_sequence and value != listed:
+                    with pytest.raises(NearfarError, match=rf"^{flagged} .*: must be .*\.$"):
+                        make(config_class, **{name: [value]})
         elif known.scalar is bool:
             for value in (0, 1, "yes", None):
                 with pytest.raises(NearfarError, match=f"^{flagged} .*: must be true or false"):

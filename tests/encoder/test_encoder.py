@@ -13,7 +13,7 @@ from nearfar.encoder import token_batches, weights
 from tests.tiny import ARCHITECTURES, save_tiny, sentences
 
 ONE_LAYER = ("layer:0", "layer:0:max", "layer:1", "layer:1:cls", "layer:1:max", "layer:1:mean_without_cls")
-POOLINGS = ("cls", "mean", "mean_without_cls", "max", "first_last", *ONE_LAYER)
+POOLINGS = ("cls", "mean", "mean_without_cls", "max", "first_last", "embeddings_last", *ONE_LAYER)
 
 
 @pytest.mark.parametrize("pooling", POOLINGS)
@@ -134,6 +134,7 @@ def test_poolings_by_hand(folder: Path) -> None:
             "mean_without_cls": last[1:].mean(0),
             "max": last.max(0),
             "first_last": (middle.mean(0) + last.mean(0)) / 2,
+            "embeddings_last": (first.mean(0) + last.mean(0)) / 2,
             "layer:0": first.mean(0),
             "layer:0:max": first.max(0),
             "layer:1": middle.mean(0),

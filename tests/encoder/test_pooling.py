@@ -71,7 +71,23 @@ def test_names() -> None:
         assert parse_pooling(name, layers=6) == Pooling("layer:4", (4,), "mean")
     for pooling in POOLINGS:
         name = pooling.replace("K", "2")
-        assert parse_pooling(name, layers=2).name == name
+        assert parse_pooling(name, layers=3).name == name
+
+
+def test_means_of_two_layers() -> None:
+    found = {name: parse_pooling(name, layers=12) for name in ("first_last", "embeddings_last", "last_two")}
+    assert {name: one.layers for name, one in found.items()} == {
+        "first_last": (1, 12),
+        "embeddings_last": (0, 12),
+        "last_two": (11, 12),
+    }
+    batch, hidden = RaggedBatch.pack([[1, 2, 3]]), [torch.randn(3, 4) for _ in range(13)]
+    for one in found.values():
+        expected = sum(hidden[layer].mean(0) for layer in one.layers) / 2
+        torch.testing.assert_close(pool(hidden, batch, one)[0], expected)
+    # equal poolings have one name, so that a folder restores it
+    assert parse_pooling("last_two", layers=2) == parse_pooling("first_last", layers=2)
+    assert parse_pooling("last_two", layers=1).name == "embeddings_last"
 
 
 @pytest.mark.parametrize("name", ["layer:7:max", "layer:7", "layer:07:cls"])

@@ -39,7 +39,7 @@ def test_classifiers_trained_together_equal_classifiers_trained_alone(nhid):
     trained = train(torch.as_tensor(x), targets, jobs, score=increasing_score(), nhid=nhid, schedule=SHORT)
     for job, found in zip(jobs, trained, strict=True):
         for number, penalty in enumerate(job.penalties):
-            single = Classifier(x.shape[1], 3, penalty, nhid=nhid)
+            single = Classifier(x.shape[1], 3, penalty, {"nhid": nhid})
             before = [parameter.detach().clone() for parameter in single.model.parameters()]
             for _ in range(6):
                 single.epoch(x[job.train], y[job.train])

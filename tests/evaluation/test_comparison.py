@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from nearfar.evaluation.comparison import EvaluationRun, compare_runs
-from nearfar.evaluation.results import EvaluationResult
+from nearfar.evaluation.comparison import EvaluationRun, compare_pairwise, compare_runs
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult, PairwiseResult
 from nearfar.evaluation.statistics import holm, paired_bootstrap
 from nearfar.evaluation.sts import evaluate_sts
+from nearfar.evaluation.tables.comparison import comparison_markdown, pairwise_grid
 from nearfar.types import NearfarError, ScoredPair
 
 
@@ -193,3 +194,45 @@ def test_the_same_seed_gives_the_same_comparison():
 
     assert tasks(0) == tasks(0)
     assert tasks(0) != tasks(1)
+
+
+SEMEVAL = {
+    f"sts{year}": {"a": task(60, year), "b": task(30, year + 100), "c": task(40, year + 200)} for year in range(12, 17)
+}
+
+
+def test_averages_of_papers_are_compared_by_name():
+    both = [run(noise, seed=seed, data={**SEMEVAL, "stsb": DATA["stsb"]}) for noise, seed in ((1.0, 0), (2.0, 1))]
+    comparison = compare_runs(both[:1], both[1:], aggregate="wmean", resamples=300)
+    assert list(comparison.named_averages) == ["STS12 to STS16"]
+    five = comparison.named_averages["STS12 to STS16"]
+    assert five.tasks == list(SEMEVAL)
+    assert five.first == pytest.approx(np.mean([score(both[0], name, "wmean") for name in SEMEVAL]), abs=1e-3)
+    assert five.difference == pytest.approx(np.mean([comparison.tasks[name].difference for name in SEMEVAL]), abs=1e-3)
+    assert five.low < five.difference < five.high
+    assert ComparisonResult.from_dict(comparison.to_dict()) == comparison
+    page = comparison_markdown(comparison)
+    assert "| average of STS12 to STS16 |" in page
+    assert "average of STS12 to STS16: mean over sts12, sts13, sts14, sts15, sts16." in page
+
+
+def test_an_average_over_all_tasks_is_not_repeated_by_its_name():
+    both = [run(noise, seed=seed, data=SEMEVAL) for noise, seed in ((1.0, 0), (2.0, 1))]
+    comparison = compare_runs(both[:1], both[1:], resamples=50)
+    assert comparison.named_averages == {}
+    assert "named_averages" not in comparison.to_dict()
+    assert comparison.overall.tasks == list(SEMEVAL)
+
+
+def test_averages_of_papers_between_several_sides():
+    data = {**SEMEVAL, "stsb": DATA["stsb"]}
+    sides = [[run(noise, seed=seed, data=data, name=f"m{seed}")] for seed, noise in enumerate((0.5, 1.0, 3.0))]
+    result = compare_pairwise(sides, resamples=300)
+    tests = [one.named_averages["STS12 to STS16"] for one in result.comparisons]
+    assert [one.p_holm for one in tests] == pytest.approx(holm([one.p for one in tests]), abs=1e-6)
+    assert tests[0].first == tests[1].first
+    assert PairwiseResult.from_dict(result.to_dict()) == result
+    rows = {row[0]: row[1:] for row in pairwise_grid(result).rows}
+    assert rows["average of STS12 to STS16"][0].endswith("*")
+    between = result.between(result.comparisons[1])
+    assert between.named_averages == result.comparisons[1].named_averages

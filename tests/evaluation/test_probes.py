@@ -5,13 +5,11 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold
 
+from nearfar.evaluation.probe_settings import L2, PRESETS, Probe, check_probe, preset_probe
 from nearfar.evaluation.probes import (
     C_KFOLD,
     C_SPLIT,
-    L2,
-    Probe,
     check_labels,
-    check_settings,
     inner_kfold,
     kfold,
     split,
@@ -38,7 +36,7 @@ def majority(labels):
 def test_inner_kfold_matches_the_reference(nhid):
     # With the same initial weights and orders of rows, all predictions and scores are equal.
     x, y = problem()
-    accuracy, dev, predicted, chosen = reference.inner_kfold(x, y, folds=3, nhid=nhid)
+    accuracy, dev, predicted, chosen = reference.inner_kfold(x, y, folds=3, params={"nhid": nhid})
     found = inner_kfold(x, y, classes=2, probe=Probe(folds=3, nhid=nhid))
     assert accuracy > majority(y) + 5  # the comparison is not trivial
     np.testing.assert_array_equal(found.predicted, predicted)
@@ -67,9 +65,81 @@ def test_split_matches_the_reference():
     assert (found.accuracy, found.dev_accuracy, found.chosen) == (expected[0], expected[1], expected[3])
 
 
+# The settings of each preset as SentEval's own parameters, written down from the papers and SentEval's description.
+PARAMS = {
+    "senteval": (10, {"nhid": 0, "optim": "adam", "batch_size": 64, "tenacity": 5, "epoch_size": 4}),
+    "liao": (5, {"nhid": 0, "optim": "rmsprop", "batch_size": 128, "tenacity": 3, "epoch_size": 2}),
+    "kim": (10, {"nhid": 50, "optim": "adam", "batch_size": 64, "tenacity": 5, "epoch_size": 4}),
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_each_preset_matches_the_reference(preset):
+    folds, params = PARAMS[preset]
+    assert preset_probe(preset).folds == folds
+    x, y = problem(400, noise=2.0)
+    train, dev, test = np.split(np.arange(400), [200, 300])
+    expected = reference.split(x[train], y[train], x[dev], y[dev], x[test], y[test], params=params)
+    found = split(x, y, train, dev, test, classes=2, probe=preset_probe(preset))
+    assert expected[0] > majority(y) + 5
+    np.testing.assert_array_equal(found.predicted, expected[2])
+    assert (found.accuracy, found.dev_accuracy, found.chosen) == (expected[0], expected[1], expected[3])
+    if preset == "liao":  # the others differ in folds and hidden units alone, which the tests above compare
+        accuracy, dev_accuracy, predicted, chosen = reference.inner_kfold(x, y, folds=folds, params=params)
+        pooled = inner_kfold(x, y, classes=2, probe=preset_probe(preset))
+        np.testing.assert_array_equal(pooled.predicted, predicted)
+        assert (pooled.accuracy, pooled.dev_accuracy, pooled.chosen) == (accuracy, dev_accuracy, chosen)
+        expected = reference.kfold(x[:300], y[:300], x[300:], y[300:], folds=folds, params=params)
+        tested = kfold(x, y, np.arange(300), np.arange(300, 400), classes=2, probe=preset_probe(preset))
+        np.testing.assert_array_equal(tested.predicted, expected[2])
+        assert (tested.accuracy, tested.dev_accuracy, tested.chosen) == (expected[0], expected[1], expected[3])
+
+
+@pytest.mark.parametrize(
+    ("given", "params"),
+    [
+        ({"optimiser": "rmsprop"}, {"optim": "rmsprop"}),
+        ({"optimiser": "rmsprop", "learning_rate": 1e-3}, {"optim": "rmsprop", "lr": 1e-3}),
+        ({"learning_rate": 0.02}, {"lr": 0.02}),
+        ({"batch_size": 30}, {"batch_size": 30}),
+        ({"tenacity": 0}, {"tenacity": 0}),
+        ({"epoch_size": 1}, {"epoch_size": 1}),
+        ({"max_epochs": 3}, {"max_epoch": 3}),
+        ({"l2": (0.1, 0.0)}, {"penalties": (0.1, 0.0)}),
+        ({"seed": 3}, {"seed": 3}),
+        ({"fold_seed": 3}, {"fold_seed": 3}),
+    ],
+)
+def test_each_setting_matches_the_reference_and_changes_the_result(given, params):
+    x, y = problem(classes=4)
+    expected = reference.kfold(x[:100], y[:100], x[100:], y[100:], folds=3, params=params)
+    rows = np.arange(100), np.arange(100, 150)
+    found = kfold(x, y, *rows, classes=4, probe=preset_probe("senteval", folds=3, **given))
+    np.testing.assert_array_equal(found.predicted, expected[2])
+    assert (found.accuracy, found.dev_accuracy, found.chosen) == (expected[0], expected[1], expected[3])
+    usual = kfold(x, y, *rows, classes=4, probe=Probe(folds=3))
+    assert (found.grid, found.grid_accuracies) != (usual.grid, usual.grid_accuracies)
+
+
+def test_a_single_setting_overrides_the_preset():
+    probe = preset_probe("liao", optimiser="adam", nhid=4, l2=None)
+    assert (probe.optimiser, probe.rate, probe.nhid, probe.batch_size) == ("adam", 1e-3, 4, 128)
+    assert preset_probe("liao").rate == 1e-2
+    exact = preset_probe("liao", "exact")
+    assert (exact.protocol, exact.folds) == ("exact", 5)
+    assert preset_probe("kim", "exact").nhid == 0
+
+
+def test_settings_that_contradict_the_protocol_or_the_preset():
+    with pytest.raises(NearfarError, match="probe preset 'gunel': must be one of senteval, liao, kim"):
+        preset_probe("gunel")
+    with pytest.raises(NearfarError, match="--probe-batch-size is a setting of SentEval's classifier; remove it"):
+        preset_probe("senteval", "exact", batch_size=3)
+
+
 def test_another_seed_gives_other_predictions():
     x, y = problem()
-    one, other = (inner_kfold(x, y, classes=2, probe=Probe(folds=3, seed=seed)) for seed in (1111, 7))
+    one, other = (inner_kfold(x, y, classes=2, probe=Probe(folds=3, seed=seed, fold_seed=seed)) for seed in (1111, 7))
     assert one.grid_accuracies != other.grid_accuracies
     assert abs(one.accuracy - other.accuracy) < 12
 
@@ -139,11 +209,21 @@ def test_constant_embeddings_give_the_majority(protocol):
         ({"folds": 1}, "folds 1: must be 2 or more"),
         ({"seed": -1}, "seed -1: must be from 0 to 4294967295"),
         ({"seed": 2**32}, "seed 4294967296"),
+        ({"fold_seed": -1}, "fold_seed -1: must be from 0"),
+        ({"optimiser": "sgd"}, "optimiser 'sgd': must be adam or rmsprop"),
+        ({"learning_rate": 0.0}, "learning_rate 0.0: must be above 0"),
+        ({"batch_size": 0}, "batch_size 0: must be 1 or more"),
+        ({"epoch_size": 0}, "epoch_size 0: must be 1 or more"),
+        ({"max_epochs": 0}, "max_epochs 0: must be 1 or more"),
+        ({"tenacity": -1}, "tenacity -1: must be 0 or more"),
+        ({"l2": ()}, "l2 .none.: must be penalties of 0 or more, each once"),
+        ({"l2": (0.1, 0.1)}, "l2 0.1, 0.1: must be penalties of 0 or more, each once"),
+        ({"l2": (-0.1,)}, "l2 -0.1: must be penalties of 0 or more, each once"),
     ],
 )
 def test_invalid_settings_are_refused(settings, problem):
     with pytest.raises(NearfarError, match=problem):
-        check_settings(Probe(**settings))
+        check_probe(Probe(**settings))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,8 @@ from nearfar.evaluation.results import (
     Estimate,
     EvaluationResult,
     Provenance,
+    TransferAverage,
+    TransferResults,
     check_output,
     digest,
     environment,
@@ -207,3 +209,13 @@ def test_the_commit_is_of_the_checkout_that_tracks_the_package(tmp_path, monkeyp
     assert provenance().commit == git("rev-parse", "HEAD")  # results are from the same code
     module.write_text("3")
     assert provenance().commit == git("rev-parse", "HEAD") + "-dirty"
+
+
+def test_the_average_with_the_sentences_of_sst2_of_older_files_has_its_own_name() -> None:
+    """Older files call it SimCSE's seven, whose SST-2 is the phrases."""
+    accuracy = Estimate(80.0, None, None)
+    for task, name in (("sst2", "seven tasks, SST-2 sentences"), ("sst2-phrases", "SimCSE's seven")):
+        average = TransferAverage(tasks=["mr", task], accuracy=accuracy)
+        read = TransferResults(protocol="exact", averages={"SimCSE's seven": average, "mine": average}, tasks={})
+        assert read.averages == {name: average, "mine": average}
+        assert TransferResults.from_dict(read.to_dict()) == read

@@ -17,6 +17,7 @@ from nearfar.data.transfer import TransferTask
 from nearfar.disk import SeenHashes
 from nearfar.evaluation.comparison import compare_pairwise, compare_runs
 from nearfar.evaluation.paired import EvaluationRun
+from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.report.blocks import Table
 from nearfar.evaluation.report.inputs import EvaluatedModel
 from nearfar.evaluation.report.seen import seen_in_training
@@ -136,7 +137,7 @@ def test_transfer_tasks_count_the_tested_rows() -> None:
         "split": TransferTask(name="split", splits=split, label_names=("a", "b")),
         "pool": TransferTask(name="pool", splits={"all": Split(rows, labels)}, label_names=("a", "b")),
     }
-    probed = evaluate_transfer(encode, tasks, protocol="exact", folds=2, resamples=0)
+    probed = evaluate_transfer(encode, tasks, probe=Probe(protocol="exact", folds=2), resamples=0)
     result = parse_result(
         {
             "kind": "evaluation",

@@ -8,8 +8,9 @@ from scipy import stats
 
 from nearfar.data.sts import load_task
 from nearfar.evaluation import sts
+from nearfar.evaluation.averages import SIMILARITY_AVERAGES as AVERAGES
 from nearfar.evaluation.results import Estimate
-from nearfar.evaluation.sts import AVERAGES, evaluate_sts
+from nearfar.evaluation.sts import evaluate_sts
 from nearfar.types import NearfarError, ScoredPair
 
 SEVEN = AVERAGES["seven tasks, SICK-R test"]
@@ -85,7 +86,12 @@ def test_intervals_depend_on_the_seed_and_not_on_other_tasks():
 def test_averages_over_the_seven_tasks():
     tasks = {name: {"a": subset(20, seed=n), "b": subset(30, seed=n + 50)} for n, name in enumerate(SEVEN)}
     result = evaluate_sts(angles, tasks, resamples=200)
-    assert list(result.averages) == ["seven tasks, SICK-R test"]
+    assert list(result.averages) == ["seven tasks, SICK-R test", "STS12 to STS16"]
+    five = result.averages["STS12 to STS16"]
+    assert five.tasks == ["sts12", "sts13", "sts14", "sts15", "sts16"]
+    for kind in ("all", "mean", "wmean"):
+        scores = [result.tasks[task].spearman.of(kind).score for task in five.tasks]
+        assert five.spearman.of(kind).score == pytest.approx(np.mean(scores), abs=1e-3)
     average = result.averages["seven tasks, SICK-R test"]
     assert average.tasks == list(SEVEN)
     for metric in ("spearman", "pearson"):

@@ -7,11 +7,12 @@ import pytest
 
 from nearfar.data.labelled import Split
 from nearfar.data.transfer import TransferTask
+from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.results import EvaluationResult, TransferResults
 from nearfar.evaluation.transfer import evaluate_transfer
 from nearfar.types import NearfarError
 from tests import reference_senteval as reference
-from tests.transfer_tasks import DIM, FAST_SETTINGS, evaluate, pairs, sort_as_senteval, task, vectors
+from tests.transfer_tasks import DIM, EXACT_SETTINGS, FAST_SETTINGS, evaluate, pairs, sort_as_senteval, task, vectors
 
 
 def test_a_pool_matches_the_reference_on_rows_in_the_order_of_senteval():
@@ -67,12 +68,12 @@ def test_every_distinct_text_is_encoded_once_in_one_call():
 
 
 def test_the_exact_protocol():
-    found = evaluate(task(120), protocol="exact")
+    found = evaluate(task(120), **EXACT_SETTINGS)
     assert found.protocol == "exact"
     assert found.grid.c == [0.25, 0.5, 1, 2, 4, 8]
     assert found.accuracy.score > 60
     # only the folds are random
-    assert found.predicted == evaluate(task(120), protocol="exact").predicted
+    assert found.predicted == evaluate(task(120), **EXACT_SETTINGS).predicted
 
 
 def test_a_text_that_is_not_finite_leaves_out_only_its_tasks():
@@ -87,7 +88,7 @@ def test_a_text_that_is_not_finite_leaves_out_only_its_tasks():
             return found
 
         tasks = {"bad": bad, "good": good, "scored": scored}
-        result = evaluate_transfer(encode, tasks, protocol="exact", **FAST_SETTINGS)
+        result = evaluate_transfer(encode, tasks, **EXACT_SETTINGS)
         written = as_result(result)
         assert EvaluationResult.from_dict(written.to_dict()) == written
         entries = result.tasks
@@ -139,9 +140,7 @@ def test_an_invalid_named_set_is_reported_with_its_reason_and_the_others_are_sco
     rows = Split([(f"a{k}",) for k in range(20)], [0] * 20)
     few = TransferTask(name="few", splits={"all": rows}, label_names=("u", "v"))
     empty = TransferTask(name="none", splits={name: Split([], []) for name in ("train", "dev", "test")})
-    result = evaluate_transfer(
-        vectors, {"few": few, "none": empty, "mine": task(60)}, protocol="exact", **FAST_SETTINGS
-    )
+    result = evaluate_transfer(vectors, {"few": few, "none": empty, "mine": task(60)}, **EXACT_SETTINGS)
     entries = result.tasks
     assert entries["few"].accuracy.reason.startswith("every row has the label 'u'")
     assert entries["none"].spearman.reason == "no pairs in train"
@@ -154,11 +153,11 @@ def test_an_invalid_named_set_is_reported_with_its_reason_and_the_others_are_sco
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"protocol": "exact", "nhid": 3}, "nhid 3"),
-        ({"folds": 1}, "folds 1"),
+        ({"probe": Probe(protocol="exact", nhid=3)}, "nhid 3"),
+        ({"probe": Probe(folds=1)}, "folds 1"),
         ({"seed": -1}, "seed -1"),
         ({"resamples": -1}, "resamples -1"),
-        ({"protocol": "loop"}, "protocol 'loop'"),
+        ({"probe": Probe(protocol="loop")}, "protocol 'loop'"),
     ],
 )
 def test_settings_are_checked_before_encoding(settings, problem):
@@ -178,7 +177,7 @@ def test_the_digest_depends_on_texts_and_labels_in_order():
     def digest(change):
         one = task(60, 40, 40)
         change(one.splits)
-        return evaluate(one, protocol="exact", resamples=0).digest
+        return evaluate(one, **EXACT_SETTINGS | {"resamples": 0}).digest
 
     def swap(rows):
         for values in rows:

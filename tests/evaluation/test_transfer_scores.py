@@ -8,10 +8,12 @@ from scipy import stats
 from sklearn.metrics import f1_score
 
 from nearfar.data.named_sets import PROBE_TASKS, suite_tasks
+from nearfar.evaluation.averages import TRANSFER_AVERAGES as AVERAGES
+from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.results import Estimate
-from nearfar.evaluation.transfer import AVERAGES, evaluate_transfer
+from nearfar.evaluation.transfer import evaluate_transfer
 from tests import reference_senteval as reference
-from tests.transfer_tasks import evaluate, pairs, sort_as_senteval, task, vectors
+from tests.transfer_tasks import EXACT_SETTINGS, evaluate, pairs, sort_as_senteval, task, vectors
 
 
 def test_train_and_test_of_pairs_with_f1():
@@ -19,7 +21,7 @@ def test_train_and_test_of_pairs_with_f1():
     _, x, y = sort_as_senteval(one.splits["train"])
     order, test_x, test_y = sort_as_senteval(one.splits["test"])
     accuracy, dev, predicted, chosen = reference.kfold(x, y, test_x, test_y, folds=2)
-    found = evaluate(one, resamples=400, folds=2)
+    found = evaluate(one, resamples=400, probe=Probe(folds=2))
     assert (found.accuracy.score, found.dev_accuracy, found.chosen) == (accuracy, dev, chosen)
     assert [found.predicted[k] for k in order] == predicted.tolist()
     assert found.gold == one.splits["test"].targets
@@ -54,11 +56,31 @@ def test_learned_relatedness():
     json.dumps(found.to_dict(), allow_nan=False)
 
 
+def test_the_averages_of_the_papers():
+    # SentEval's SST-2 is the phrases; only then an average has a paper's name
+    assert set(suite_tasks("transfer")) <= set(PROBE_TASKS)
+    for name, members in AVERAGES.items():
+        assert set(members) <= {*suite_tasks("transfer"), "sst2-phrases"}
+        assert ("sst2" in members, "sst2-phrases" in members) == ("sentences" in name, "sentences" not in name)
+        assert len(members) == {"seven": 7, "eight": 8}[next(word for word in ("seven", "eight") if word in name)]
+    tasks = {
+        name: task(60, 40, 50, seed=k + 1) for k, name in enumerate(PROBE_TASKS) if name in suite_tasks("transfer")
+    }
+    tasks = {name: one for name, one in tasks.items() if "learned" not in name}
+    result = evaluate_transfer(vectors, tasks, probe=Probe(protocol="exact"), resamples=0)
+    assert list(result.averages) == ["seven tasks, SST-2 sentences", "eight tasks, SST-2 sentences"]
+    tasks["sst2-phrases"] = task(60, 40, 50, seed=99)
+    result = evaluate_transfer(vectors, tasks, probe=Probe(protocol="exact"), resamples=0)
+    assert list(result.averages) == list(AVERAGES)
+    eight = result.averages["Liao's eight"]
+    mean = np.mean([result.tasks[name].accuracy.score for name in eight.tasks])
+    assert eight.accuracy.score == pytest.approx(mean, abs=1e-3)
+
+
 def test_the_average_of_the_seven():
     seven = AVERAGES["SimCSE's seven"]
-    assert set(seven) <= set(suite_tasks("transfer")) <= set(PROBE_TASKS)
     tasks = {name: task(60, 40, 50, seed=k + 1) for k, name in enumerate(seven)}
-    result = evaluate_transfer(vectors, tasks, protocol="exact", resamples=400)
+    result = evaluate_transfer(vectors, tasks, probe=Probe(protocol="exact"), resamples=400)
     average = result.averages["SimCSE's seven"]
     each = [result.tasks[name].accuracy for name in seven]
     assert average.tasks == list(seven)
@@ -66,7 +88,7 @@ def test_the_average_of_the_seven():
     width = np.sqrt(np.sum([(one.high - one.low) ** 2 for one in each])) / 7
     assert average.accuracy.high - average.accuracy.low == pytest.approx(width, rel=0.25)
     del tasks["mr"]
-    assert evaluate_transfer(vectors, tasks, protocol="exact", resamples=0).averages == {}
+    assert evaluate_transfer(vectors, tasks, probe=Probe(protocol="exact"), resamples=0).averages == {}
 
 
 def test_without_resamples_there_are_no_intervals():
@@ -89,7 +111,7 @@ def test_an_undefined_task_leaves_the_average_undefined():
         found[texts.index(text)] = np.nan
         return found
 
-    result = evaluate_transfer(encode, tasks, protocol="exact", resamples=20)
+    result = evaluate_transfer(encode, tasks, probe=Probe(protocol="exact"), resamples=20)
     accuracy = result.averages["SimCSE's seven"].accuracy
     assert accuracy.score is None
     assert accuracy.reason.startswith("undefined on trec: ")
@@ -101,7 +123,7 @@ def test_a_constant_encoder_has_the_majority(protocol):
         return np.ones((len(texts), 4))
 
     one = task(90)
-    found = evaluate(one, constant, protocol=protocol)
+    found = evaluate(one, constant, probe=Probe(protocol=protocol, folds=3))
     share = np.bincount(found.gold).max() / 90
     assert found.accuracy.score == pytest.approx(100 * share, abs=0.01)
     assert len(set(found.predicted)) == 1
@@ -119,6 +141,6 @@ def test_f1_without_the_second_label():
         return np.zeros((len(texts), 2))
 
     one.splits["train"].targets[:] = [0] * 50 + [1] * 10
-    found = evaluate(one, constant, protocol="exact")
+    found = evaluate(one, constant, **EXACT_SETTINGS)
     assert found.accuracy.score == 100
     assert found.f1.reason == "no row has the second label, and none is predicted to have it"

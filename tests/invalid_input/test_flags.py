@@ -32,6 +32,7 @@ COUNTS = {
     "--micro-batch --micro-batch-tokens --lora-rank --max-positives --max-negatives",
     KIM: "--projection",
     FINETUNE: "--samples",
+    EVALUATE: "--probe-batch-size --probe-epoch-size --probe-max-epochs",
     COMPARE: "--resamples",
     REPORT: "--resamples",
     ENCODE: "--processes",
@@ -44,7 +45,8 @@ COUNTS = {
 FROM = {
     TRAIN: {"--max-length": 3, "--train-max-length": 3, "--seed": 0},
     FINETUNE: {"--validation-rows": 2, "--sample-size": 2, "--sample-seed": 0, "--seed": 0},
-    EVALUATE: {"--resamples": 0, "--nhid": 0, "--folds": 2, "--seed": 0, "--max-length": 3},
+    EVALUATE: {"--resamples": 0, "--nhid": 0, "--folds": 2, "--seed": 0, "--max-length": 3}
+    | {"--probe-tenacity": 0, "--probe-seed": 0, "--fold-seed": 0},
     COMPARE: {"--seed": 0},
     ENCODE: {"--max-length": 3},
     PREDICT: {"--max-length": 3},
@@ -59,12 +61,14 @@ FROM = {
 }
 """Command -> flags that take integers, and their minimum."""
 ABOVE_ZERO = {
-    TRAIN: "--learning-rate --head-learning-rate --temperature --lora-alpha",
+    TRAIN: "--learning-rate --head-learning-rate --temperature --lora-alpha --adam-epsilon",
+    EVALUATE: "--probe-learning-rate",
     BACK: "--temperature",
 }
 AT_LEAST_ZERO = {
     TRAIN: "--weight-decay --max-grad-norm --second-weight --false-negative-margin",
     SIMCSE: "--mlm-weight",
+    EVALUATE: "--probe-l2",
     KIM: "--drift-weight",
 }
 SHARES = {
@@ -89,6 +93,8 @@ CHOICES = {
     EVALUATE: {
         "--suite": "sts, transfer, all or none",
         "--protocol": "senteval or exact",
+        "--probe-preset": "senteval, liao or kim",
+        "--probe-optimiser": "adam, rmsprop or none",
         "--metric": "spearman or pearson",
     },
     FINETUNE: {
@@ -211,6 +217,8 @@ OTHER: dict[str, tuple[str, str]] = {
     "temperatures: zero": (f"{FINETUNE} --temperatures 0", "--temperature 0.0: must be above 0"),
     "grid of several settings": (f"{FINETUNE} --scl-weights 0.1 --few-shot 4,8", "a grid needs a single value here"),
     "evaluate nothing": ("evaluate", "no model given: nearfar evaluate"),
+    "penalties: a word": (f"{EVALUATE} --probe-l2 0.1 small", "--probe-l2 0.1 small: must be a number"),
+    "projection: a word": ("train sg --output x --projection wide", "must be a whole number or none"),
     "compare one": ("compare a", "two sides are needed"),
     **{
         f"hold out {value}": (f"{TRAIN} --hold-out={value}", f"--hold-out {value}: must be {bounds}")

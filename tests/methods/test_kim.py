@@ -60,7 +60,8 @@ class MethodSetup:
         else:
             config = SgConfig(output="x", **settings)
             self.method = self_guided(config, self.table, self.frozen, DIM, batches, **structure)
-        self.method.head.double()
+        if self.method.head is not None:
+            self.method.head.double()
 
     def drift(self):
         return (self.table.vectors - self.start).square().sum()
@@ -73,7 +74,7 @@ class MethodSetup:
         return [self.rows[row] for row in self.batch().rows]
 
     def project(self, vector):
-        return self.method.head(vector[None])[0]
+        return vector if self.method.head is None else self.method.head(vector[None])[0]
 
     def trained(self, text):
         return self.project(self.table.vectors[self.table.numbers[text]])
@@ -244,6 +245,31 @@ def test_embeddings_and_layers_of_different_widths_are_refused():
     setting.frozen.vectors = nn.Parameter(torch.randn(5, LAYERS, DIM + 1, dtype=torch.float64))
     with pytest.raises(NearfarError, match="sg-opt: the embeddings are 6 wide, but the frozen copy's layers 7"):
         setting.method.loss(setting.batch())
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_without_projection_head_the_loss_compares_the_vectors_themselves(variant):
+    setting = MethodSetup(projection="none", variant=variant)
+    assert setting.method.head is None
+    loss = seeded_loss(setting)
+    layers = None if variant == "opt3" else redrawn_layers(setting, variant)
+    expected = expected_contrast(setting, variant, layers)
+    torch.testing.assert_close(loss.terms[VARIANT_NAMES[variant]], expected.detach())
+    loss.total.backward()
+    assert setting.table.vectors.grad.abs().sum() > 0
+
+
+def test_back_translation_without_projection_head():
+    setting = MethodSetup(PAIRS, "bt", projection="none", with_drift=False)
+    assert setting.method.head is None
+    rows = setting.in_order()
+    first, second = ([setting.trained(row[side]) for row in rows] for side in (0, 1))
+    values = []
+    for i, row in enumerate(rows):
+        others = [j for j, other in enumerate(rows) if not set(row) & set(other)]
+        negatives = [vector for j in others for vector in (first[j], second[j])]
+        values += [share(first[i], second[i], negatives, 0.3), share(second[i], first[i], negatives, 0.3)]
+    torch.testing.assert_close(setting.method.loss(setting.batch()).total, torch.stack(values).mean())
 
 
 def test_an_encoder_its_frozen_copy_and_their_drift(tmp_path):
@@ -430,6 +456,7 @@ def test_the_default_head_equals_that_of_the_paper():
         ({"drift_weight": -0.1}, "--drift-weight -0.1: must be at least 0"),
         ({"drift_weight": math.inf}, "--drift-weight"),
         ({"projection": 0}, "--projection 0: must be at least 1"),
+        ({"projection": "no"}, "--projection 'no': must be a whole number or none"),
         ({"false_negative_margin": -0.1}, "--false-negative-margin -0.1: must be at least 0"),
     ],
 )

@@ -41,6 +41,19 @@ def test_groups() -> None:
     assert [(group["lr"], group["betas"]) for group in without_head.param_groups] == [(0.1, (0.9, 0.9))]
 
 
+@pytest.mark.parametrize("epsilon", [1e-8, 0.5])
+def test_epsilon_is_added_to_the_root_of_the_second_moment(epsilon: float) -> None:
+    layer = nn.Linear(2, 1, bias=False)
+    start = layer.weight.detach().clone()
+    rates = {"learning_rate": 0.1, "head_learning_rate": None, "weight_decay": 0.0, "beta2": 0.999}
+    optimiser = adamw(layer, [], epsilon=epsilon, **rates)  # type: ignore[arg-type]
+    layer(torch.tensor([[1.0, -2.0]])).sum().backward()
+    optimiser.step()
+    # after bias correction, the first moments are g and g^2
+    moved = 0.1 * torch.tensor([[1.0 / (1.0 + epsilon), -2.0 / (2.0 + epsilon)]])
+    torch.testing.assert_close(layer.weight.detach(), start - moved, atol=1e-6, rtol=0)
+
+
 def test_one_step_is_adamw() -> None:
     layer = nn.Linear(2, 1, bias=False)
     start = layer.weight.detach().clone()

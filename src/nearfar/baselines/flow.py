@@ -13,10 +13,11 @@ at first and still 2 times larger after 300 steps; a constant learning rate of 1
 embeddings are not normalised before the flow.
 
 Differences: ``encode`` is called once; their encoder runs again in each epoch and with dropout (an ``encode`` with
-dropout is equivalent for one epoch). Texts are sampled singly, not in pairs. Their embedding, the mean of the first
-and the last transformer layer over all tokens, and their maximum length, 64, are settings of the encoder here. Actnorm
-is initialised from data, see :func:`fit_glow`. Not verified: their TensorFlow code was read, not run; their released
-models were not compared; settings are from the code, not from the paper.
+dropout is equivalent for one epoch). Texts are sampled singly, not in pairs. The embedding and the maximum length, 64,
+are settings of the encoder here. The paper averages the last two layers over all tokens (pooling ``last_two``); the
+``avg-last-2`` of the code averages the first and the last transformer layer (``first_last``), by an error in an index.
+Actnorm is initialised from data, see :func:`fit_glow`. Not verified: their TensorFlow code was read, not run; their
+released models were not compared; settings are from the code, not from the paper.
 """
 
 import json

@@ -1,6 +1,7 @@
 """Baselines by name, for ``nearfar evaluate``.
 
 ===========================  ==========================================================================================
+``bow``                      bags of words (:mod:`nearfar.baselines.bow`)
 ``glove:FILE``               averaged word vectors of a text file (:mod:`nearfar.baselines.glove`)
 ``use``, ``use:PATH``        the Universal Sentence Encoder, published or unpacked (:mod:`nearfar.baselines.use`)
 ``wk:MODEL``                 SBERT-WK of a model's layers (:mod:`nearfar.baselines.sbert_wk`)
@@ -29,6 +30,7 @@ from typing import NamedTuple
 from nearfar.types import Encode, NearfarError
 
 BASELINES: Mapping[str, str] = {
+    "bow": "bow",
     "glove": "glove:FILE",
     "use": "use or use:PATH",
     "wk": "wk:MODEL",
@@ -37,6 +39,7 @@ BASELINES: Mapping[str, str] = {
 }
 """Name -> syntax."""
 OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "bow": (),
     "glove": (),
     "use": (),
     "wk": ("layer_start", "window"),
@@ -45,6 +48,8 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {
 }
 """Name -> its settings, written as ``,name=value``."""
 FITTED = ("whitening", "flow")
+WITHOUT_SOURCE = ("bow", "use")
+"""Baselines whose name alone is a spec."""
 _PREFIX = re.compile(r"[a-z][a-z0-9_-]+:.")  # at least two characters: C: is a drive
 _OPTION = re.compile(r",(\w+)=([^,=]*)$")
 
@@ -65,7 +70,7 @@ def is_baseline(spec: str) -> bool:
     True for each name in :data:`BASELINES`, alone or before a colon, and for any other word before a colon, for which
     :func:`open_baseline` suggests a name, unless there is a file or folder of that name.
     """
-    if spec == "use" or (spec.partition(":")[0] in BASELINES and ":" in spec):
+    if spec in WITHOUT_SOURCE or (spec.partition(":")[0] in BASELINES and ":" in spec):
         return True
     return (spec in BASELINES or _PREFIX.match(spec) is not None) and not Path(spec).expanduser().exists()
 
@@ -98,7 +103,9 @@ def parse_spec(spec: str) -> Spec:
             hint = f" Did you mean {near[0]!r}?" if near else ""
             known = f"It has: {', '.join(OPTIONS[name])}." if OPTIONS[name] else "It has no settings."
             raise NearfarError(f"{spec}: {name} has no setting {option!r}.{hint} {known}")
-    if (not source and name != "use") or texts == "":
+    if name == "bow" and ":" in spec:
+        raise NearfarError(f"{spec}: write bow alone; it has no file and no model.")
+    if (not source and name not in WITHOUT_SOURCE) or texts == "":
         raise NearfarError(f"{spec}: is incomplete. Write {BASELINES[name]}.")
     return Spec(name, source, texts, options)
 
@@ -107,6 +114,11 @@ def is_transductive(spec: str) -> bool:
     """Whether the baseline is fitted on the evaluated texts; raises as :func:`parse_spec`."""
     parts = parse_spec(spec)
     return parts.name in FITTED and parts.texts is None
+
+
+def is_per_task(spec: str) -> bool:
+    """Whether vectors of texts of different tasks are not comparable; raises as :func:`parse_spec`."""
+    return is_transductive(spec) or parse_spec(spec).name == "bow"
 
 
 def open_baseline(
@@ -125,8 +137,8 @@ def open_baseline(
 
     Args:
         spec: a baseline by name.
-        per_call: required by ``whitening:MODEL`` and ``flow:MODEL``, ignored by others: fit in each call on the texts
-            of that call. The model's embeddings are cached, so that none is computed twice.
+        per_call: required by ``bow``, ``whitening:MODEL`` and ``flow:MODEL``, ignored by others: take dimensions from,
+            or fit on, the texts of each call. The model's embeddings are cached, so that none is computed twice.
         pooling: pooling of the model, as in :meth:`nearfar.Encoder.from_pretrained`; the spec may set it instead.
         max_length: maximum number of tokens, as in :meth:`nearfar.Encoder.from_pretrained`.
         device: device of the model, as in :meth:`nearfar.Encoder.from_pretrained`.
@@ -140,7 +152,7 @@ def open_baseline(
             different values, no texts to fit on, or an error of loading or fitting.
     """
     name, source, texts, options = parse_spec(spec)
-    if name in ("glove", "use"):
+    if name in ("bow", "glove", "use"):
         settings = {
             "pooling": pooling,
             "max_length": max_length,
@@ -151,13 +163,7 @@ def open_baseline(
         for setting, value in settings.items():
             if value is not None:
                 raise NearfarError(f"{setting} is a setting of an encoder; {spec} has none.")
-        if name == "glove":
-            from nearfar.baselines.glove import Glove
-
-            return Glove.from_file(source)
-        from nearfar.baselines.use import Use
-
-        return Use(source) if source else Use()
+        return _open_without_encoder(name, source, per_call=per_call)
     if name == "wk" and pooling is not None:
         raise NearfarError(f"pooling {pooling!r}: {spec} has its own pooling; remove the setting.")
     if pooling is not None and options.get("pooling", pooling) != pooling:
@@ -198,6 +204,22 @@ def open_baseline(
 
     cached_encode = CachedEncode(encode)
     return lambda texts: fit(cached_encode, texts)(texts)
+
+
+def _open_without_encoder(name: str, source: str, *, per_call: bool) -> Encode:
+    if name == "bow":
+        from nearfar.baselines.bow import bag_of_words
+
+        if not per_call:
+            raise NearfarError("bow: its dimensions are the words of a task, but there is no task here.")
+        return bag_of_words
+    if name == "glove":
+        from nearfar.baselines.glove import Glove
+
+        return Glove.from_file(source)
+    from nearfar.baselines.use import Use
+
+    return Use(source) if source else Use()
 
 
 def _flow(encode: Encode, texts: Sequence[str], *, seed: int, progress: bool) -> Encode:

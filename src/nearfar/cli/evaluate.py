@@ -18,7 +18,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         "models",
         tuple[File, ...],
         "Model folders, run folders, groups of runs, owner/name on the Hugging Face Hub, or baselines "
-        "(glove:FILE, wk:MODEL, whitening:MODEL@TEXTS, flow:MODEL@TEXTS, use).",
+        "(bow, glove:FILE, wk:MODEL, whitening:MODEL@TEXTS, flow:MODEL@TEXTS, use).",
         default=(),
         positional_name="MODEL ...",
     )
@@ -37,7 +37,8 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     for model in models:
         if runs_of(model) is not None:
             results = evaluate_group(model, config)
-            for table in (spread_table(results, measure=config.measure), *seen_tables(results)):
+            spread = spread_table(results, metric=config.metric, measure=config.measure, subsets=config.subsets)
+            for table in (spread, *seen_tables(results)):
                 console.print(table, soft_wrap=False)
             continue
         for table in evaluation_tables(

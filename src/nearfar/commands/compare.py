@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from nearfar.commands.evaluate.command import RETRIEVAL_SETTINGS, evaluate
 from nearfar.commands.evaluate.held_out import run_of
+from nearfar.commands.evaluate.probes import probe_flags
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import CompareConfig
 from nearfar.data.named_sets import PROBE_TASKS
@@ -162,7 +163,7 @@ def _evaluate(
         tasks = [task for task in tasks if task != TASK]
         held_out = {"held_out_of": run} if run is not None else {"held_out": True}
     transfer = next((run.result.transfer for run in opened_runs if run.result.transfer), None)
-    probe = {"protocol": transfer.protocol, "nhid": transfer.nhid, "folds": transfer.folds} if transfer else {}
+    probe = probe_flags(transfer) if transfer else {}
     labelled = [task for task in tasks or () if transfer and task in transfer.tasks and task not in PROBE_TASKS]
     ranked = next((run.result for run in opened_runs if run.result.retrieval), None)
     retrieval = [task for task in tasks or () if ranked and task in ranked.retrieval]

@@ -49,7 +49,8 @@ class GeometryConfig(Settings):
     labelled_limit: PlotPoints = 400
     """Number of labelled texts to plot."""
     pooling: str | None = None
-    """Override the models' pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    """Override the models' pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
+    layer:K:max."""
     prompt: Prompt | None = None
     """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
     the model's own."""

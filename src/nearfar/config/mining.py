@@ -72,7 +72,8 @@ class MineConfig(Settings):
     seed: NumpySeed = 0
     """Seed of random sampling."""
     pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
+    layer:K:max."""
     query_prompt: Prompt | None = None
     """Text before each anchor, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
     the model's own."""
@@ -131,7 +132,8 @@ class DedupConfig(Settings):
     column: str | None = None
     """Column with the texts."""
     pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
+    layer:K:max."""
     prompt: Prompt | None = None
     """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
     the model's own."""

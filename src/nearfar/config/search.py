@@ -48,7 +48,8 @@ class SearchConfig(Settings):
     normalize: bool = True
     """Rank by inner products of the embeddings as they are, instead of by cosine similarity."""
     pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
+    layer:K:max."""
     query_prompt: Prompt | None = None
     """Text before each query, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
     the model's own."""

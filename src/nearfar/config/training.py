@@ -7,6 +7,7 @@ from nearfar.config.bounds import (
     BelowOne,
     Count,
     Epochs,
+    Epsilon,
     File,
     Fraction,
     HoldOut,
@@ -59,6 +60,8 @@ class RunConfig(Settings):
     """AdamW's weight decay, on matrices (not on biases and LayerNorm)."""
     beta2: BelowOne = 0.999
     """AdamW's second beta; the first is 0.9."""
+    adam_epsilon: Epsilon = 1e-8
+    """AdamW's epsilon, added to the root of the second moment: 1e-8 in PyTorch, 1e-6 in early transformers."""
     warmup: Fraction = 0.1
     """Share of the steps in which the learning rate rises."""
     schedule: Literal["linear", "constant"] = "linear"
@@ -99,7 +102,8 @@ class TrainConfig(RunConfig):
     data: tuple[File, ...] = ()
     """Training rows: files, or named data sets."""
     pooling: str | None = None
-    """cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max; 'own' or none for the model's own."""
+    """cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or layer:K:max; 'own' or none
+    for the model's own."""
     query_prompt: Prompt | None = None
     """Text before each query (anchor, premise), or a prompt's name; '' for no prompt; by default the model's own."""
     document_prompt: Prompt | None = None

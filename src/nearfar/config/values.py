@@ -98,7 +98,8 @@ class FieldType:
         if not self.is_sequence:
             return self._one(value)
         if not isinstance(value, (tuple, list)):
-            raise InvalidValueError('must be a list, as in ["one", "two"]')
+            example = "[0.1, 0.2]" if self.scalar is float else '["one", "two"]'
+            raise InvalidValueError(f"must be a list, as in {example}")
         clean = tuple(self._one(part, within=True) for part in value)
         return value if clean == value else clean
 
@@ -139,7 +140,9 @@ class FieldType:
                 if text or not self.may_be_empty:
                     _check_text(text, self.longest_name)
                 return text
-        raise InvalidValueError(f"must be {'a list of ' * within}{'texts' if within else self.expected}")
+        if within:
+            raise InvalidValueError(f"must be a list of {'numbers' if self.scalar is float else 'texts'}")
+        raise InvalidValueError(f"must be {self.expected}")
 
     def _bounded(self, number: Any) -> Any:
         problem = self.bounds.violation(number) if self.bounds else None

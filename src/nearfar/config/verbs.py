@@ -12,6 +12,7 @@ from nearfar.config.bounds import (
     File,
     Folds,
     Hidden,
+    LearningRate,
     Length,
     NumpySeed,
     Output,
@@ -22,6 +23,8 @@ from nearfar.config.bounds import (
     ResamplesOrNone,
     Seed,
     Steps,
+    Tenacity,
+    Weight,
 )
 from nearfar.config.values import Settings
 from nearfar.types import Precision, RetrievalMeasure
@@ -62,7 +65,8 @@ class EvaluateConfig(Settings):
     held_out_of: File | None = None
     """Evaluate any model on the rows that this run held out to test on."""
     pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
+    layer:K:max."""
     prompt: Prompt | None = None
     """Text before each text of all tasks but retrieval, as in "query: ", or the name of one of the model's prompts; ''
     for no prompt. By default the model's own."""
@@ -79,10 +83,32 @@ class EvaluateConfig(Settings):
     """Device: cpu, cuda, cuda:1 ...; by default CUDA if available."""
     protocol: Literal["senteval", "exact"] = "senteval"
     """Probe classifier: SentEval's own, or logistic regression solved to convergence on the same folds."""
-    nhid: Hidden = 0
-    """Hidden units of SentEval's classifier (50 in SBERT-WK); 0 means logistic regression."""
-    folds: Folds = 10
-    """Number of cross-validation folds of the probes."""
+    probe_preset: Literal["senteval", "liao", "kim"] = "senteval"
+    """Settings of the probes. senteval: those of SentEval's published results; liao: those of Liao 2021 (5 folds,
+    RMSprop, batches of 128, tenacity 3, a check every 2 epochs); kim: those of Kim et al. 2021 (50 hidden units). A
+    single setting overrides the preset."""
+    nhid: Hidden | None = None
+    """Hidden units of SentEval's classifier; 0 means logistic regression. Default: 0; with --probe-preset kim, 50."""
+    folds: Folds | None = None
+    """Number of cross-validation folds of the probes. Default: 10; with --probe-preset liao, 5."""
+    probe_optimiser: Literal["adam", "rmsprop"] | None = None
+    """Optimiser of SentEval's classifier. Default: adam; with --probe-preset liao, rmsprop."""
+    probe_learning_rate: LearningRate | None = None
+    """Its learning rate. Default: 0.001 for adam, 0.01 for rmsprop."""
+    probe_batch_size: Count | None = None
+    """Its batch size. Default: 64; with --probe-preset liao, 128."""
+    probe_tenacity: Tenacity | None = None
+    """Checks without improvement before the one that stops its training. Default: 5; with --probe-preset liao, 3."""
+    probe_epoch_size: Count | None = None
+    """Epochs between two checks. Default: 4; with --probe-preset liao, 2."""
+    probe_max_epochs: Count | None = None
+    """No check starts after this number of epochs. Default: 200."""
+    probe_l2: tuple[Weight, ...] | None = None
+    """L2 penalties to choose from. Default: 1e-5 1e-4 1e-3 1e-2."""
+    probe_seed: NumpySeed = 1111
+    """Seed of the probes' initial weights, held-out rows and batches; 1111 in published results."""
+    fold_seed: NumpySeed = 1111
+    """Seed of the cross-validation folds; 1111 in published results."""
     resamples: ResamplesOrNone = 1000
     """Bootstrap resamples for each 95% confidence interval; 0 means no intervals."""
     seed: NumpySeed = 0
@@ -144,7 +170,8 @@ class EncodeConfig(Settings):
     normalize: bool = False
     """Scale each embedding to unit length."""
     pooling: str | None = None
-    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, layer:K or layer:K:max."""
+    """Override the model's pooling: cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or
+    layer:K:max."""
     prompt: Prompt | None = None
     """Text before each text, as in "query: ", or the name of one of the model's prompts; '' for no prompt. By default
     the model's own."""

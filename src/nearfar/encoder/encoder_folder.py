@@ -2,8 +2,8 @@
 
 A folder is a list of modules: Transformer, then Pooling, then any of Dense, LayerNorm, Normalize. Two more modules
 express nearfar's other poolings, so that sentence-transformers gives the same vectors: WordWeights with weight 0 for
-[CLS] is ``mean_without_cls``; WeightedLayerPooling, with weight 1 for the chosen layers, is ``first_last`` or a pooling
-of one layer, such as ``layer:K`` or ``layer:K:max``.
+[CLS] is ``mean_without_cls``; WeightedLayerPooling, with weight 1 for the chosen layers, is a mean of two layers, such
+as ``first_last``, or a pooling of one layer, such as ``layer:K`` or ``layer:K:max``.
 A folder without ``modules.json`` is a plain transformers encoder, whose default pooling is the mean.
 """
 

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from nearfar.encoder.folder_checks import read_json, read_object
+from nearfar.encoder.pooling import mean_of_layers
 from nearfar.encoder.pretrained import load_module, opening
 from nearfar.encoder.prompts import PROMPTS_FILE
 from nearfar.encoder.weights import shapes_of
@@ -213,8 +214,9 @@ def _layer_pooling_name(folder: Path, tokens: str) -> str:
     chosen = [int(layer) + start for layer in weights.nonzero().flatten()]
     if len(chosen) == 1:
         return f"layer:{chosen[0]}" if tokens == "mean" else f"layer:{chosen[0]}:{tokens}"
-    if tokens == "mean" and chosen == [1, layers] and weights.max() == weights.sum() / 2:
-        return "first_last"
+    name = mean_of_layers(chosen, layers=layers)
+    if name is not None and tokens == "mean" and weights.max() == weights.sum() / 2:
+        return name
     raise NearfarError(
         f"{folder}: weights the layers in a way that nearfar does not support; choose a pooling with --pooling."
     )

@@ -6,7 +6,9 @@
 ``mean_without_cls``  the same without the first token (Liao 2021, section 3)
 ``max``             per-dimension maximum over all tokens of the last layer
 ``first_last``      mean over all tokens and over the first and the last transformer layer; the first is layer 1, not
-                    the embedding layer (SimCSE's code as corrected; its paper's row used the embedding layer)
+                    the embedding layer (SimCSE's code as corrected, and BERT-flow's, where it is called avg-last-2)
+``embeddings_last``  the same with the embedding layer in place of layer 1 (the row "first-last avg." of SimCSE's paper)
+``last_two``        the same with the last two layers (BERT-flow as its paper describes it)
 ``layer:K``         mean over all tokens of layer K; layer 0 is the embedding layer. ``layer:K:mean`` is the same
 ``layer:K:cls``     another pooling of layer K's tokens: ``cls``, ``max`` or ``mean_without_cls`` (Kim et al. 2021,
                     Figure 1, compares ``cls``, ``mean`` and ``max`` for every layer)
@@ -16,6 +18,7 @@ Where a model's Pooling module has ``include_prompt: false``, the tokens of the 
 out: ``mean`` and ``max`` pool the other tokens, ``cls`` takes the first of them.
 """
 
+from collections.abc import Sequence
 from difflib import get_close_matches
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -28,7 +31,8 @@ from nearfar.encoder.ragged import RaggedBatch
 from nearfar.types import NearfarError
 
 TOKEN_POOLINGS = ("cls", "mean", "mean_without_cls", "max")
-POOLINGS = (*TOKEN_POOLINGS, "first_last", "layer:K", "layer:K:cls", "layer:K:max", "layer:K:mean_without_cls")
+LAYER_MEANS = ("first_last", "embeddings_last", "last_two")
+POOLINGS = (*TOKEN_POOLINGS, *LAYER_MEANS, "layer:K", "layer:K:cls", "layer:K:max", "layer:K:mean_without_cls")
 TokenPooling: TypeAlias = Literal["cls", "mean", "mean_without_cls", "max"]
 
 
@@ -49,8 +53,8 @@ def parse_pooling(name: str, *, layers: int) -> Pooling:
     match name.split(":"):
         case ["cls" | "mean" | "mean_without_cls" | "max" as tokens]:
             return Pooling(name, (), tokens)
-        case ["first_last"]:
-            return Pooling(name, (1, layers), "mean")
+        case ["first_last" | "embeddings_last" | "last_two"]:
+            return _mean_of_two(name, layers)
         case ["layer", number] if number.isdecimal():
             return _layer_pooling(name, int(number), "mean", layers)
         case ["layer", number, "cls" | "mean" | "mean_without_cls" | "max" as tokens] if number.isdecimal():
@@ -58,6 +62,20 @@ def parse_pooling(name: str, *, layers: int) -> Pooling:
     near = get_close_matches(name, POOLINGS, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise NearfarError(f"unknown pooling {name!r}; choose one of {', '.join(POOLINGS)}.{hint}")
+
+
+def mean_of_layers(chosen: Sequence[int], *, layers: int) -> str | None:
+    """The name of the mean over two layers, or None if it has no name; equal poolings have one name."""
+    return next((name for name, both in _layer_means(layers).items() if tuple(chosen) == both), None)
+
+
+def _layer_means(layers: int) -> dict[str, tuple[int, int]]:
+    return {"first_last": (1, layers), "embeddings_last": (0, layers), "last_two": (layers - 1, layers)}
+
+
+def _mean_of_two(name: str, layers: int) -> Pooling:
+    both = _layer_means(layers)[name]
+    return Pooling(mean_of_layers(both, layers=layers) or name, both, "mean")
 
 
 def _layer_pooling(name: str, layer: int, tokens: TokenPooling, layers: int) -> Pooling:

@@ -27,12 +27,13 @@ Score: TypeAlias = Callable[[Indices, Tensor], Floats]
 """The check rows of a job and the outputs for them [grid, classes, rows] -> one score per penalty, higher is better."""
 
 BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8  # torch.optim.Adam's
+ALPHA = 0.99  # torch.optim.RMSprop's, whose epsilon is Adam's
 _MINIBATCHES = 2**18  # numbers in the minibatches of all slots: a megabyte, which stays in the cache
 
 
 @dataclass(frozen=True, kw_only=True)
 class Schedule:
-    """When training stops; the defaults are SentEval's for classification."""
+    """The optimiser, and when training stops; the defaults are SentEval's for classification."""
 
     batch: int = 64
     epochs_per_check: int = 4
@@ -41,6 +42,7 @@ class Schedule:
     max_epochs: int = 200
     """No check starts after this number of epochs."""
     learning_rate: float = 1e-3
+    optimiser: Literal["adam", "rmsprop"] = "adam"
 
 
 class Job(NamedTuple):
@@ -70,12 +72,12 @@ def train(
     seed: int = 1111,
     schedule: Schedule | None = None,
 ) -> list[FittedClassifiers]:
-    """Train the classifiers of all ``jobs`` with Adam and early stopping; each keeps the weights of its best check.
+    """Train the classifiers of all ``jobs`` with early stopping; each keeps the weights of its best check.
 
     The model is softmax(W x + b), or with ``nhid`` units softmax(V sigmoid(W x + b) + c); all start from the same
     weights, those that torch gives such layers after ``seed``. The loss is the mean over a minibatch of the
     cross-entropy, or of the squared error of the probabilities (the mean over classes too). The penalty is added to
-    the gradient before Adam's moments, biases included (``weight_decay`` of torch's Adam).
+    the gradient before the moments of Adam or RMSprop, biases included (``weight_decay`` of torch's optimisers).
 
     Args:
         features: [rows, dim], float32.
@@ -85,7 +87,7 @@ def train(
         loss: the loss.
         nhid: number of hidden units; 0 for none.
         seed: seed of the initial weights.
-        schedule: when training stops.
+        schedule: optimiser, learning rate, minibatches, and when training stops.
 
     Returns:
         One for each job, in their order.
@@ -119,7 +121,7 @@ def outputs(weights: Sequence[Tensor], features: Tensor) -> Tensor:
 
 
 class _Slot:
-    """A job in training: weights and Adam's moments [grid, hidden, dim + 1], and the results of its checks."""
+    """A job in training: weights and the optimiser's moments [grid, hidden, dim + 1], and the results of its checks."""
 
     def __init__(self, number: int, job: Job, start: Sequence[Tensor]) -> None:
         grid = len(job.penalties)
@@ -184,6 +186,10 @@ def _train_to_check(
             gradients = _gradients(weights, minibatches, target[step], row_weight, loss)
             for weight, gradient, first, second in zip(weights, gradients, firsts, seconds, strict=True):
                 gradient.addcmul_(weight, penalties)
+                if plan.optimiser == "rmsprop":
+                    second.mul_(ALPHA).addcmul_(gradient, gradient, value=1 - ALPHA)
+                    weight.addcdiv_(gradient, second.sqrt().add_(EPSILON), value=-plan.learning_rate)
+                    continue
                 first.lerp_(gradient, 1 - BETA1)
                 second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
                 weight.addcdiv_(first * rates[step], second.sqrt().mul_(roots[step]).add_(EPSILON))

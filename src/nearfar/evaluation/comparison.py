@@ -13,7 +13,9 @@ import numpy as np
 from rich.console import Console
 from rich.progress import track
 
-from nearfar.evaluation.correlation import AGGREGATES, Aggregate, Floats, check_resampling
+from nearfar.evaluation.averages import SIMILARITY_AVERAGES, TRANSFER_AVERAGES
+from nearfar.evaluation.correlation import AGGREGATES, Aggregate, check_resampling
+from nearfar.evaluation.over_seeds import over_seeds, pairing, percent, training_seeds
 from nearfar.evaluation.paired import (
     EvaluationRun,
     RunScores,
@@ -33,7 +35,6 @@ from nearfar.evaluation.results import (
     PairedTest,
     PairTests,
     PairwiseResult,
-    SeedTest,
     TaskTest,
     provenance,
 )
@@ -41,8 +42,6 @@ from nearfar.evaluation.statistics import (
     bootstrap_test,
     holm,
     mean_difference,
-    rank_test_over_seeds,
-    t_test_over_seeds,
 )
 from nearfar.evaluation.tables.seen import seen_of
 from nearfar.types import NearfarError
@@ -50,6 +49,8 @@ from nearfar.types import NearfarError
 SIGNIFICANCE_LEVEL = 0.05
 AVERAGES = {"overall": "similarity", "overall_transfer": "classification", "overall_retrieval": "retrieval"}
 """Averages of a comparison -> the kind of tasks that each is over."""
+NAMED_AVERAGES = {**SIMILARITY_AVERAGES, **TRANSFER_AVERAGES}
+"""Averages that papers report, which a comparison has too where all their tasks are compared."""
 _Test = TypeVar("_Test", bound=PairedTest)
 
 
@@ -106,6 +107,7 @@ def compare_runs(
         overall=tests.averages["overall"],
         overall_transfer=tests.averages["overall_transfer"],
         overall_retrieval=tests.averages["overall_retrieval"],
+        named_averages=tests.named,
     )
 
 
@@ -134,13 +136,14 @@ def compare_pairwise(
     task_tests = iter(_correct([row for one in tests for row in one.tasks.values()]))
     averages = {
         name: iter(_correct([average for one in tests if (average := one.averages[name]) is not None]))
-        for name in AVERAGES
+        for name in tests[0].averages
     }
     comparisons = [
         PairTests(
             pair=[i, j],
             tasks={task: next(task_tests) for task in one.tasks},
-            **{name: next(corrected) if one.averages[name] else None for name, corrected in averages.items()},
+            **{name: next(averages[name]) if one.averages[name] else None for name in AVERAGES},
+            named_averages={name: next(averages[name]) for name in one.named},
         )
         for (i, j), one in zip(pairs, tests, strict=True)
     ]
@@ -175,6 +178,11 @@ class _PairOfSides(NamedTuple):
     tasks: dict[str, TaskTest]
     averages: dict[str, AverageTest | None]
 
+    @property
+    def named(self) -> dict[str, AverageTest]:
+        """The averages that papers report."""
+        return {name: average for name, average in self.averages.items() if name in NAMED_AVERAGES and average}
+
 
 def _between(
     scored: Mapping[str, RunScores],
@@ -186,7 +194,7 @@ def _between(
     seed: int,
 ) -> _PairOfSides:
     """The tests of ``first`` against ``second``; ``scored`` are the runs of both sides, one side after the other."""
-    runs, order = [*first, *second], _pairing(first, second)
+    runs, order = [*first, *second], pairing(first, second)
     kinds = {task: kind_of(task, runs) for task in scored}
     measures = {task: measure_of(task, runs, measure) for task in scored}
     rows: dict[str, TaskTest] = {}
@@ -199,15 +207,27 @@ def _between(
         rows[task] = row
     rows = dict(zip(rows, _correct(list(rows.values())), strict=True))
     averages: dict[str, AverageTest | None] = dict.fromkeys(AVERAGES)
-    for name, kind in AVERAGES.items():
-        averaged = [task for task in scored if kinds[task] == kind and (task != "sickr-full" or "sickr" not in scored)]
-        if averaged and len({measures[task] for task in averaged}) == 1:
-            tested = _test(_average({task: scored[task] for task in averaged}), len(first), order)
-            if len(averaged) == 1:  # the difference is that of the task, so its test is too
-                tested = replace(tested, p=rows[averaged[0]].p, test=rows[averaged[0]].test)
-            separable = None if tested.p is None else tested.p < SIGNIFICANCE_LEVEL
-            averages[name] = AverageTest(tasks=averaged, **{**vars(tested), "separable": separable})
+    for name, averaged in _averaged_tasks(kinds, measures).items():
+        tested = _test(_average({task: scored[task] for task in averaged}), len(first), order)
+        if len(averaged) == 1:  # the difference is that of the task, so its test is too
+            tested = replace(tested, p=rows[averaged[0]].p, test=rows[averaged[0]].test)
+        separable = None if tested.p is None else tested.p < SIGNIFICANCE_LEVEL
+        averages[name] = AverageTest(tasks=averaged, **{**vars(tested), "separable": separable})
     return _PairOfSides(rows, averages)
+
+
+def _averaged_tasks(kinds: Mapping[str, str], measures: Mapping[str, str | None]) -> dict[str, list[str]]:
+    """The tasks of each average: over all tasks of a kind, and those that papers report, unless they are the same."""
+    found: dict[str, list[str]] = {}
+    for name, kind in AVERAGES.items():
+        averaged = [task for task in kinds if kinds[task] == kind and (task != "sickr-full" or "sickr" not in kinds)]
+        if averaged and len({measures[task] for task in averaged}) == 1:
+            found[name] = averaged
+    everything = [set(tasks) for tasks in found.values()]
+    for name, members in NAMED_AVERAGES.items():
+        if set(members) <= set(kinds) and set(members) not in everything:
+            found[name] = list(members)
+    return found
 
 
 def _correct(family: Sequence[_Test]) -> list[_Test]:
@@ -232,51 +252,23 @@ def _average(scored: Mapping[str, RunScores]) -> RunScores:
 def _test(scored: RunScores, first: int, order: Sequence[int] | None) -> PairedTest:
     """The test on one task or average; ``order`` aligns the second side's runs with the first's, where they pair."""
     a, b = scored.points[:first], scored.points[first:]
-    reason, tested, over_seeds = scored.reason, None, None
+    reason, tested, by_seeds = scored.reason, None, None
     if reason is None:
         tested = bootstrap_test(float(a.mean() - b.mean()), mean_difference(scored.draws, first))
-        over_seeds = _over_seeds(a, b if order is None else b[order], paired=order is not None)
+        by_seeds = over_seeds(a, b if order is None else b[order], paired=order is not None)
         reason = None if tested else "undefined on every resample"
     return PairedTest(
-        first=_percent(a.mean()),
-        second=_percent(b.mean()),
-        difference=None if tested is None else _percent(tested.difference),
-        low=None if tested is None else _percent(tested.low),
-        high=None if tested is None else _percent(tested.high),
+        first=percent(a.mean()),
+        second=percent(b.mean()),
+        difference=None if tested is None else percent(tested.difference),
+        low=None if tested is None else percent(tested.low),
+        high=None if tested is None else percent(tested.high),
         p=None if tested is None else round(tested.p, 6),
         test=None if tested is None else tested.test,
         separable=None,
-        seeds=over_seeds,
+        seeds=by_seeds,
         reason=reason,
     )
-
-
-def _over_seeds(a: Floats, b: Floats, *, paired: bool) -> SeedTest | None:
-    tested, ranks = t_test_over_seeds(a, b, paired=paired), rank_test_over_seeds(a, b, paired=paired)
-    if tested is None:
-        return None
-    p, name = ranks or (None, None)
-    return SeedTest(
-        difference=_percent(tested.difference),
-        low=_percent(tested.low),
-        high=_percent(tested.high),
-        p=round(tested.p, 6),
-        test=tested.test,
-        p_rank=None if p is None else round(p, 6),
-        rank_test=name,
-    )
-
-
-def _pairing(first: Sequence[EvaluationRun], second: Sequence[EvaluationRun]) -> list[int] | None:
-    """For each run of ``first``, the run of ``second`` with the same training seed; None where they do not pair."""
-    a, b = _training_seeds(first), _training_seeds(second)
-    if None in a or len(set(a)) < len(a) or len(a) != len(b) or set(a) != set(b):
-        return None
-    return [b.index(seed) for seed in a]
-
-
-def _training_seeds(side: Sequence[EvaluationRun]) -> list[int | None]:
-    return [run.result.training_seed for run in side]
 
 
 def _settings(aggregate: str, measure: str | None, resamples: int, seed: int) -> ComparisonSettings:
@@ -291,10 +283,6 @@ def _describe(side: Sequence[EvaluationRun], tasks: Collection[str]) -> Compared
         name=", ".join(dict.fromkeys(models)),
         models=models,
         sources=[run.source for run in side],
-        training_seeds=_training_seeds(side),
+        training_seeds=training_seeds(side),
         seen={task: shares for task, shares in seen_of([run.result for run in side]).items() if task in tasks} or None,
     )
-
-
-def _percent(score: float) -> float | None:
-    return None if np.isnan(score) else round(100 * float(score), 4)

@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from nearfar.data.catalog_types import Metric
 from nearfar.evaluation.correlation import spearman
-from nearfar.evaluation.probes import Probe, ProbeResult
+from nearfar.evaluation.probe_settings import Probe
+from nearfar.evaluation.probes import ProbeResult
 from nearfar.evaluation.results import ClassificationScores, Estimate, PenaltyGrid, RelatednessScores
 from nearfar.evaluation.transfer_scores import classification, estimate, relatedness
 from nearfar.types import NearfarError

@@ -116,11 +116,14 @@ def _fingerprints(run: EvaluationRun, scored: TaskScores) -> dict[str, str | Non
 
 
 def _probe(run: EvaluationRun, scored: TaskScores) -> str | None:
-    """How a transfer task was probed, in words; None for learned relatedness, which is always probed the same way."""
+    """How a transfer task was probed, in words; None for learned relatedness, which is always probed the same way.
+
+    Seeds are left out: runs that differ in the seed of their probes are comparable.
+    """
     transfer = run.result.transfer
     if not isinstance(scored, ClassificationScores) or transfer is None:
         return None
-    return f"{scored.protocol}, {transfer.nhid} hidden units, {transfer.folds} folds"
+    return transfer.describe_probe()
 
 
 def _check_same(task: str, runs: Sequence[EvaluationRun], fingerprints: Sequence[Mapping[str, str | None]]) -> None:

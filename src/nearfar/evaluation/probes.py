@@ -9,12 +9,13 @@ kfold          train, test (TREC, MRPC)                k folds of train choose; 
 split          train, dev, test (SST, SICK-E)          dev chooses; test is scored once
 =============  ======================================  =================================================================
 
-``senteval`` trains SentEval's own classifiers with Adam and early stopping (:mod:`nearfar.evaluation.classifiers`). The
-score of a penalty is the best validation accuracy during its training, on the same rows that early stopping uses; the
-refit uses a random 5% of its rows for early stopping. The loss is the mean over a minibatch, as in PyTorch since 0.4.1;
-with older versions SentEval's code computed the sum. ``exact`` uses the same folds with logistic regression solved to
-convergence (:mod:`nearfar.evaluation.logistic`) on the grid of SentEval's scikit-learn classifier. It has no early
-stopping, holds out no rows, and only its folds are random.
+The settings are those of :class:`nearfar.evaluation.probe_settings.Probe`. ``senteval`` trains SentEval's own
+classifiers with early stopping (:mod:`nearfar.evaluation.classifiers`). The score of a penalty is the best validation
+accuracy during its training, on the same rows that early stopping uses; the refit uses a random 5% of its rows for
+early stopping. The loss is the mean over a minibatch, as in PyTorch since 0.4.1; with older versions SentEval's code
+computed the sum. ``exact`` uses the same folds with logistic regression solved to convergence
+(:mod:`nearfar.evaluation.logistic`) on the grid of SentEval's scikit-learn classifier. It has no early stopping, holds
+out no rows, and only its folds are random.
 
 Accuracies are x 100 and rounded to two decimals wherever SentEval rounds: before penalties are compared (a tie goes to
 the first in the grid), for each fold, and at the end.
@@ -24,35 +25,20 @@ checks without improvement follow soon. ``exact`` does not have this problem.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from nearfar.evaluation import classifiers, logistic
-from nearfar.evaluation.classifiers import Indices
+from nearfar.evaluation.classifiers import Indices, Schedule
+from nearfar.evaluation.probe_settings import Probe
 from nearfar.types import NearfarError
 
-Protocol: TypeAlias = Literal["senteval", "exact"]
-
-L2 = (1e-5, 1e-4, 1e-3, 1e-2)
 C_SPLIT = tuple(2.0**power for power in range(-2, 4))  # also of inner_kfold
 C_KFOLD = tuple(2.0**power for power in range(-1, 6))
 HELD_OUT = 0.05
-
-
-@dataclass(frozen=True, kw_only=True)
-class Probe:
-    """The settings of a probe; the defaults are those of SentEval's published results."""
-
-    protocol: Protocol = "senteval"
-    nhid: int = 0
-    """Hidden units of SentEval's classifier; 0 is logistic regression."""
-    folds: int = 10
-    seed: int = 1111
-    """Seed of folds, weights, held-out rows and minibatches; always 1111 in SentEval."""
 
 
 class ProbeResult(NamedTuple):
@@ -124,24 +110,6 @@ def split(
     return _tested(labels[test], fitted.predict(0, int(np.argmax(scores)), test), grid, scores)
 
 
-def check_settings(probe: Probe) -> None:
-    """Refuse invalid settings.
-
-    Raises:
-        NearfarError: an unknown protocol, hidden units below 0 or in ``exact``, under two folds, a bad seed.
-    """
-    if probe.protocol not in ("senteval", "exact"):
-        raise NearfarError(f"protocol {probe.protocol!r}: must be senteval or exact.")
-    if probe.nhid < 0:
-        raise NearfarError(f"nhid {probe.nhid}: must be 0 or more.")
-    if probe.nhid and probe.protocol == "exact":
-        raise NearfarError(f"nhid {probe.nhid}: the protocol exact is logistic regression, without hidden units.")
-    if probe.folds < 2:
-        raise NearfarError(f"folds {probe.folds}: must be 2 or more.")
-    if not 0 <= probe.seed < 2**32:
-        raise NearfarError(f"seed {probe.seed}: must be from 0 to {2**32 - 1}.")
-
-
 def check_labels(splits: Mapping[str, Sequence[int]], names: Sequence[str], probe: Probe) -> None:
     """Refuse labels that cannot be probed; ``splits`` has the keys ``all``, or ``train``, (``dev``,) ``test``.
 
@@ -190,12 +158,20 @@ _Fit: TypeAlias = Callable[[_Folds, Sequence[tuple[float, ...]], bool], _Fitted]
 
 
 def _fitting(features: NDArray[np.floating], labels: Indices, classes: int, probe: Probe) -> _Fit:
-    return (_adam if probe.protocol == "senteval" else _exact)(features, labels, classes, probe)
+    return (_early_stopping if probe.protocol == "senteval" else _exact)(features, labels, classes, probe)
 
 
-def _adam(features: NDArray[np.floating], labels: Indices, classes: int, probe: Probe) -> _Fit:
+def _early_stopping(features: NDArray[np.floating], labels: Indices, classes: int, probe: Probe) -> _Fit:
     inputs, gold = torch.as_tensor(features).float(), torch.as_tensor(labels)
     targets = torch.nn.functional.one_hot(gold, classes).float()
+    schedule = Schedule(
+        batch=probe.batch_size,
+        epochs_per_check=probe.epoch_size,
+        tenacity=probe.tenacity,
+        max_epochs=probe.max_epochs,
+        learning_rate=probe.rate,
+        optimiser=probe.optimiser,
+    )
 
     def score(rows: Indices, logits: torch.Tensor) -> NDArray[np.float64]:
         return (logits.argmax(dim=1) == gold[rows]).sum(dim=1).numpy() / len(rows)
@@ -209,7 +185,9 @@ def _adam(features: NDArray[np.floating], labels: Indices, classes: int, probe: 
                 held = int(HELD_OUT * len(train))
                 fitted, stop_by = train[order[held:]], train[order[:held]]
             jobs.append(classifiers.Job(fitted, stop_by, grid, rng))
-        trained = classifiers.train(inputs, targets, jobs, score=score, nhid=probe.nhid, seed=probe.seed)
+        trained = classifiers.train(
+            inputs, targets, jobs, score=score, nhid=probe.nhid, seed=probe.seed, schedule=schedule
+        )
 
         def predict(fold: int, number: int, rows: Indices) -> Indices:
             weights = [weight[number : number + 1] for weight in trained[fold].weights]
@@ -236,13 +214,13 @@ def _exact(features: NDArray[np.floating], labels: Indices, classes: int, probe:
 
 
 def _grid(probe: Probe, inverse: tuple[float, ...]) -> tuple[float, ...]:
-    return L2 if probe.protocol == "senteval" else inverse
+    return probe.l2 if probe.protocol == "senteval" else inverse
 
 
 def _folds(labels: Indices, rows: Indices, probe: Probe) -> list[tuple[Indices, Indices]]:
     from sklearn.model_selection import StratifiedKFold  # imported here: only needed for cross-validation
 
-    parts = StratifiedKFold(n_splits=probe.folds, shuffle=True, random_state=probe.seed).split(rows, labels[rows])
+    parts = StratifiedKFold(n_splits=probe.folds, shuffle=True, random_state=probe.fold_seed).split(rows, labels[rows])
     return [(rows[train], rows[check]) for train, check in parts]
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 
+from nearfar.evaluation.averages import SEMEVAL, SIMILARITY_AVERAGES
 from nearfar.evaluation.correlation import (
     AGGREGATES,
     Aggregate,
@@ -40,13 +41,6 @@ from nearfar.types import Encode, NearfarError, ScoredPair
 
 METRICS = {"spearman": weighted_spearman, "pearson": weighted_pearson}
 COSINE_UNIT = 1e-6
-
-SEMEVAL = ("sts12", "sts13", "sts14", "sts15", "sts16")
-AVERAGES = {
-    "seven tasks, SICK-R test": (*SEMEVAL, "stsb", "sickr"),
-    "seven tasks, SICK-R full": (*SEMEVAL, "stsb", "sickr-full"),
-}
-"""The two averages that circulate: SimCSE's, with SICK-R's 4,927 test pairs, and MTEB's, with all 9,927."""
 
 Subsets: TypeAlias = Mapping[str, Sequence[ScoredPair]]
 Draws: TypeAlias = dict[str, dict[Aggregate, Floats]]
@@ -108,7 +102,9 @@ def evaluate_sts(
             task, subsets, cosines, zero_vectors=zeros, resamples=resamples, seed=seed
         )
     averages = {
-        name: _average(members, scored, draws) for name, members in AVERAGES.items() if set(members) <= set(scored)
+        name: _average(members, scored, draws)
+        for name, members in SIMILARITY_AVERAGES.items()
+        if set(members) <= set(scored)
     }
     return SimilarityEvaluation(
         texts=len({text for known in embedded.values() for text in known.rows}),

@@ -21,26 +21,18 @@ from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
 from nearfar.data.transfer import TransferTask
+from nearfar.evaluation.averages import TRANSFER_AVERAGES
 from nearfar.evaluation.classifiers import Floats, Indices
 from nearfar.evaluation.correlation import check_resampling
-from nearfar.evaluation.probes import (
-    Probe,
-    ProbeResult,
-    Protocol,
-    check_labels,
-    check_settings,
-    inner_kfold,
-    kfold,
-    split,
-)
+from nearfar.evaluation.probe_settings import Probe, check_probe
+from nearfar.evaluation.probes import ProbeResult, check_labels, inner_kfold, kfold, split
 from nearfar.evaluation.relatedness import fit_relatedness, pair_features
 from nearfar.evaluation.results import ClassificationScores, TransferAverage, TransferScores
 from nearfar.evaluation.task_vectors import TextEmbeddings, embed_tasks
 from nearfar.evaluation.transfer_scores import average, classification, relatedness
 from nearfar.types import Encode, NearfarError
 
-AVERAGES = {"SimCSE's seven": ("mr", "cr", "subj", "mpqa", "sst2", "trec", "mrpc")}
-"""The average of SimCSE's table E.1, and of SBERT's, over accuracies. SentEval's SST-2 is ``sst2-phrases`` here."""
+DEFAULT_PROBE = Probe()
 
 
 class TransferEvaluation(NamedTuple):
@@ -58,9 +50,7 @@ def evaluate_transfer(
     encode: Encode,
     tasks: Mapping[str, TransferTask],
     *,
-    protocol: Protocol = "senteval",
-    nhid: int = 0,
-    folds: int = 10,
+    probe: Probe = DEFAULT_PROBE,
     per_task: bool = False,
     seed: int = 1111,
     resamples: int = 1000,
@@ -74,12 +64,10 @@ def evaluate_transfer(
     Args:
         encode: texts -> vectors.
         tasks: by name, from :mod:`nearfar.data.transfer`.
-        protocol: ``senteval``, or ``exact`` for logistic regression solved to convergence on the same folds.
-        nhid: hidden units of SentEval's classifier (50 in SBERT-WK, else 0).
-        folds: folds of cross-validation; published numbers use 10, SimCSE's during training 5.
+        probe: settings of the classifiers; learned relatedness uses only their seed.
         per_task: call ``encode`` once for each task with that task's texts, for baselines that are fitted on the texts
             they encode.
-        seed: seed of folds and classifiers (SentEval: 1111), and of the bootstrap.
+        seed: seed of the bootstrap.
         resamples: bootstrap resamples of the tested rows behind each 95% interval; 0 for no intervals. Classifiers are
             not retrained.
         progress: show a progress bar.
@@ -89,8 +77,7 @@ def evaluate_transfer(
             or too few rows of a label for the folds), before anything is encoded; ``encode`` does not return one
             vector per text.
     """
-    probe = Probe(protocol=protocol, nhid=nhid, folds=folds, seed=seed)
-    check_settings(probe)
+    check_probe(probe)
     check_resampling(resamples, seed)
     if not tasks:
         raise NearfarError("no transfer tasks to evaluate on.")
@@ -119,7 +106,7 @@ def evaluate_transfer(
     accuracies = {name: entry.accuracy for name, entry in entries.items() if isinstance(entry, ClassificationScores)}
     averages = {
         name: TransferAverage(tasks=list(members), accuracy=average(members, accuracies, draws))
-        for name, members in AVERAGES.items()
+        for name, members in TRANSFER_AVERAGES.items()
         if set(members) <= set(entries)
     }
     encoded = {text for known in embedded.values() for text in known.rows}

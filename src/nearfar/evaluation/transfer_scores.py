@@ -10,7 +10,8 @@ import numpy as np
 
 from nearfar.evaluation.classifiers import Floats, Indices
 from nearfar.evaluation.correlation import bootstrap_scores, undefined_reason, weighted_pearson, weighted_spearman
-from nearfar.evaluation.probes import Probe, ProbeResult
+from nearfar.evaluation.probe_settings import Probe
+from nearfar.evaluation.probes import ProbeResult
 from nearfar.evaluation.results import ClassificationScores, Estimate, PenaltyGrid, RelatednessScores
 from nearfar.evaluation.statistics import percentile_interval
 

@@ -174,6 +174,7 @@ def _optimiser(config: RunConfig, job: Job) -> Any:
         head_learning_rate=config.head_learning_rate,
         weight_decay=config.weight_decay,
         beta2=config.beta2,
+        epsilon=config.adam_epsilon,
     )
 
 

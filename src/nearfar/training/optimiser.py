@@ -30,6 +30,7 @@ def adamw(
     head_learning_rate: float | None,
     weight_decay: float,
     beta2: float,
+    epsilon: float = 1e-8,
 ) -> torch.optim.AdamW:
     """AdamW over encoder and heads, without weight decay for biases and one-dimensional weights (LayerNorm).
 
@@ -44,7 +45,7 @@ def adamw(
         ):
             if parameters:
                 groups.append({"params": parameters, "weight_decay": decay, "peak": rate, "lr": rate})
-    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, beta2), fused=True)
+    return torch.optim.AdamW(groups, lr=learning_rate, betas=(0.9, beta2), eps=epsilon, fused=True)
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, factor: float) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import nearfar.commands.evaluate.tasks as module
+from nearfar.commands.compare import compare
 from nearfar.commands.evaluate.command import evaluate
 from nearfar.data.named_sets import suite_tasks
 from nearfar.evaluation.results import EvaluationResult
@@ -140,6 +141,64 @@ def test_only_own_pairs_and_labelled_texts_are_scored(pairs_file, labelled_file,
     assert separate.transfer.tasks == result.transfer.tasks
     with pytest.raises(NearfarError, match="both as scored pairs and as labelled"):
         evaluate(letters, tasks=[labelled_file], labelled=[labelled_file], progress=False)
+
+
+def test_probe_settings_are_used_recorded_and_compared(labelled_file, tmp_path):
+    settings = {"labelled": labelled_file, "resamples": 0, "progress": False, "folds": 3}
+    usual = evaluate(letters, output=tmp_path / "usual.json", **settings)
+    fast = evaluate(letters, probe_preset="liao", probe_l2=[1e-2, 1e-1], output=tmp_path / "fast.json", **settings)
+    assert usual.transfer.probe.to_dict() == {
+        "preset": "senteval",
+        "seed": 1111,
+        "fold_seed": 1111,
+        "optimiser": "adam",
+        "learning_rate": 1e-3,
+        "batch_size": 64,
+        "tenacity": 5,
+        "epoch_size": 4,
+        "max_epochs": 200,
+        "l2": [1e-5, 1e-4, 1e-3, 1e-2],
+    }
+    assert (fast.transfer.probe.preset, fast.transfer.probe.optimiser, fast.transfer.folds) == ("liao", "rmsprop", 3)
+    assert fast.transfer.tasks[labelled_file].grid.l2 == [1e-2, 1e-1]
+    assert "protocol senteval, 0 hidden units, 3 folds, rmsprop, batch size 128" in (tmp_path / "fast.md").read_text()
+    assert EvaluationResult.load(tmp_path / "fast.json") == fast
+    exact = evaluate(letters, protocol="exact", probe_preset="liao", **settings)
+    assert exact.transfer.probe.to_dict() == {"preset": "liao", "seed": 1111, "fold_seed": 1111}
+    refused = (
+        r"were probed differently.* 3 folds; .*3 folds, rmsprop, batch size 128, tenacity 3, a check every 2 epochs"
+    )
+    with pytest.raises(NearfarError, match=refused):
+        compare(tmp_path / "usual.json", tmp_path / "fast.json", progress=False)
+    # a model is evaluated as the file was, and runs of other probe seeds are comparable
+    assert compare(tmp_path / "fast.json", letters, progress=False).tasks[labelled_file].difference == 0
+    seeded = [evaluate(letters, probe_seed=seed, **settings) for seed in (1, 2, 3)]
+    assert [one.transfer.probe.seed for one in seeded] == [1, 2, 3]
+    dev = {str(one.transfer.tasks[labelled_file].grid.dev_accuracy) for one in seeded}
+    assert len(dev) > 1
+    assert compare(seeded, usual, progress=False).tasks[labelled_file].difference is not None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"protocol": "exact", "probe_tenacity": 3}, "--probe-tenacity is a setting of SentEval's classifier"),
+        ({"protocol": "exact", "nhid": 3}, "nhid 3: the protocol exact is logistic regression"),
+        ({"probe_l2": [0.1, 0.1]}, "l2 0.1, 0.1: must be penalties of 0 or more, each once"),
+    ],
+)
+def test_contradicting_probe_settings_are_refused_before_anything_is_read(settings, message):
+    with pytest.raises(NearfarError, match=message):
+        evaluate(letters, labelled="nowhere.tsv", progress=False, **settings)
+
+
+def test_a_result_without_probe_settings_is_one_of_the_default_settings(labelled_file, tmp_path):
+    """Files of earlier versions name protocol, hidden units and folds only."""
+    settings = {"labelled": labelled_file, "resamples": 0, "progress": False, "folds": 3}
+    content = evaluate(letters, **settings).to_dict()
+    del content["transfer"]["probe"]
+    (tmp_path / "old.json").write_text(json.dumps(content))
+    assert compare(tmp_path / "old.json", letters, progress=False).tasks[labelled_file].difference == 0
 
 
 def test_a_nan_leaves_out_only_the_tasks_with_that_text(pairs_file, labelled_file):

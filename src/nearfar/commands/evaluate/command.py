@@ -9,11 +9,13 @@ from nearfar.baselines.caching import CachedEncode
 from nearfar.baselines.named import is_baseline, parse_spec
 from nearfar.commands.evaluate.held_out import find_held_out, score_votes, warn_if_chosen_by
 from nearfar.commands.evaluate.model import OpenedModel, open_model
+from nearfar.commands.evaluate.probes import configured_probe, recorded_probe
 from nearfar.commands.evaluate.tasks import LoadedTasks, load_tasks, named_tasks
 from nearfar.config.calls import accepts_settings
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import suite_tasks
 from nearfar.disk import model_of_run, path_errors
+from nearfar.evaluation.probe_settings import Probe
 from nearfar.evaluation.results import EvaluationResult, TransferResults, check_output, provenance
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.sts import SimilarityEvaluation, evaluate_sts
@@ -64,6 +66,7 @@ def evaluate(
     check_device(config.device)
     check_precision(config.precision)
     precision: Precision = "fp32" if config.precision == "auto" else config.precision
+    probe = configured_probe(config)
     held_out = find_held_out(model, config)
     named = (*named_tasks(config), *([TASK] if held_out else []))
     retrieval_settings = _retrieval_settings(config)
@@ -104,6 +107,7 @@ def evaluate(
         opened,
         tasks,
         config,
+        probe,
         progress=progress,
     )
     if opened.seen is None:
@@ -123,11 +127,17 @@ def evaluate(
 
 
 def _score(
-    empty: EvaluationResult, opened: OpenedModel, tasks: LoadedTasks, config: EvaluateConfig, *, progress: bool
+    empty: EvaluationResult,
+    opened: OpenedModel,
+    tasks: LoadedTasks,
+    config: EvaluateConfig,
+    probe: Probe,
+    *,
+    progress: bool,
 ) -> EvaluationResult:
     """The result ``empty`` with the scores on all tasks."""
-    encode = opened.encode if opened.transductive else CachedEncode(opened.encode)
-    resampling: dict[str, Any] = {"per_task": opened.transductive, "resamples": config.resamples, "progress": progress}
+    encode = opened.encode if opened.per_task else CachedEncode(opened.encode)
+    resampling: dict[str, Any] = {"per_task": opened.per_task, "resamples": config.resamples, "progress": progress}
     similarity = SimilarityEvaluation(texts=0, dim=0, averages={}, tasks={}, unavailable={})
     if tasks.similarity:
         similarity = evaluate_sts(encode, tasks.similarity, seed=config.seed, **resampling)
@@ -166,16 +176,15 @@ def _score(
         return replace(result, transfer=TransferResults(protocol=PROTOCOL, averages={}, tasks=dict(voted)))
     from nearfar.evaluation.transfer import evaluate_transfer
 
-    probed = evaluate_transfer(
-        encode, tasks.transfer, protocol=config.protocol, nhid=config.nhid, folds=config.folds, **resampling
-    )
+    probed = evaluate_transfer(encode, tasks.transfer, probe=probe, **resampling)
     return replace(
         result,
         dim=probed.dim or result.dim or None,
         transfer=TransferResults(
-            protocol=config.protocol,
-            nhid=config.nhid,
-            folds=config.folds,
+            protocol=probe.protocol,
+            nhid=probe.nhid,
+            folds=probe.folds,
+            probe=recorded_probe(config.probe_preset, probe),
             averages=probed.averages,
             tasks={**probed.tasks, **voted},
         ),
@@ -185,7 +194,7 @@ def _score(
 def _retrieval_functions(opened: OpenedModel, encode: Encode, tasks: LoadedTasks) -> tuple[Encode, Encode]:
     """The functions that encode queries and documents; few vectors are cached, so that tasks can share texts."""
     functions = opened.encode_query, opened.encode_document
-    if opened.transductive or sum(map(len, _texts_of(tasks))) > MAX_CACHED_TEXTS:
+    if opened.per_task or sum(map(len, _texts_of(tasks))) > MAX_CACHED_TEXTS:
         return functions
     if functions == (opened.encode, opened.encode):
         return encode, encode  # shares its cache with the other tasks

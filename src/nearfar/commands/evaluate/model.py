@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from nearfar.baselines.named import FITTED, is_baseline, is_transductive, open_baseline, parse_spec
+from nearfar.baselines.named import FITTED, is_baseline, is_per_task, is_transductive, open_baseline, parse_spec
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.disk import SeenHashes, read_seen
 from nearfar.types import Encode, NearfarError, Precision
@@ -24,6 +24,8 @@ class OpenedModel(NamedTuple):
     """None where it is not known."""
     transductive: bool = False
     """Whether ``encode`` is fitted, in each call, on the texts of that call."""
+    per_task: bool = False
+    """Whether vectors of different calls are not comparable, so that each task is encoded in one call."""
     device: str = "cpu"
     """The device of the model."""
     seen: SeenHashes | None = None
@@ -58,7 +60,8 @@ def open_model(model: "str | Path | Encode", config: EvaluateConfig, *, bf16: bo
             model, per_call=True, prompt=config.prompt, bf16=bf16, seed=config.seed, progress=progress, **settings
         )
         seen = _seen_of_baseline(model)
-        return OpenedModel(encode, encode, encode, config.pooling, is_transductive(model), seen=seen)
+        transductive, per_task = is_transductive(model), is_per_task(model)
+        return OpenedModel(encode, encode, encode, config.pooling, transductive, per_task, seen=seen)
     from nearfar.encoder.encoder import Encoder
 
     encoder = Encoder.from_pretrained(model, **settings)

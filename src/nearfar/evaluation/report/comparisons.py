@@ -62,7 +62,9 @@ def _averages(comparison: PairwiseResult) -> list[Block]:
     """One table per average, a row for each pair of sides."""
     names = [side.name for side in comparison.sides]
     tables: list[Block] = []
-    for key, kind in AVERAGES.items():
+    titles = {key: f"the average of {kind} tasks" for key, kind in AVERAGES.items()}
+    titles |= {name: f"the average of {name}" for name in comparison.comparisons[0].named_averages}
+    for key, title in titles.items():
         found = [
             (tests.pair, average) for tests in comparison.comparisons if (average := tests.average(key)) is not None
         ]
@@ -70,7 +72,7 @@ def _averages(comparison: PairwiseResult) -> list[Block]:
         if rows:
             reasons = dict.fromkeys(average.reason for _, average in found if average.reason is not None)
             notes = [f"Undefined: {reason}." for reason in reasons]
-            tables.append(Table(f"Each pair, on the average of {kind} tasks", [*_HEADER, "verdict"], rows, notes))
+            tables.append(Table(f"Each pair, on {title}", [*_HEADER, "verdict"], rows, notes))
     return tables
 
 

@@ -69,10 +69,9 @@ def transfer(sides: Sequence[EvaluatedModel], significance: SignificanceLookup) 
     """Accuracies of probes, a table for each protocol."""
     protocols = indices_by_protocol(sides)
     blocks: list[Block] = []
-    for (protocol, nhid, folds), indices in protocols.items():
-        hidden = f", {nhid} hidden units" if nhid else ""
+    for (protocol, probe), indices in protocols.items():
         columns = transfer_columns([sides[number] for number in indices])
-        caption = f"Accuracy × 100 of probes, protocol {protocol}{hidden}, {folds} folds"
+        caption = f"Accuracy × 100 of probes, protocol {probe}"
         if protocol == "finetune":
             caption = "Accuracy × 100 of fine-tuned classifiers"
         blocks.append(score_table(sides, indices, columns, significance, caption))
@@ -90,11 +89,11 @@ def similarity_indices(sides: Sequence[EvaluatedModel]) -> list[int]:
     return [number for number, side in enumerate(sides) if any(run.result.tasks for run in side.runs)]
 
 
-def indices_by_protocol(sides: Sequence[EvaluatedModel]) -> dict[tuple[Any, ...], list[int]]:
-    """(Protocol, hidden units, folds) -> the sides whose runs were all probed in this way."""
-    protocols: dict[tuple[Any, ...], list[int]] = {}
+def indices_by_protocol(sides: Sequence[EvaluatedModel]) -> dict[tuple[str, str], list[int]]:
+    """(Protocol, all settings of the probes in words) -> the sides whose runs were all probed in this way."""
+    protocols: dict[tuple[str, str], list[int]] = {}
     for number, side in enumerate(sides):
-        used = {(one.protocol, one.nhid, one.folds) for one in _transfer_results(side)}
+        used = {(one.protocol, one.describe_probe()) for one in _transfer_results(side)}
         if len(used) == 1 and len(_transfer_results(side)) == len(side.runs):
             protocols.setdefault(used.pop(), []).append(number)
     return protocols

@@ -134,11 +134,13 @@ class _Tests(Record):
     """The average over classification tasks."""
     overall_retrieval: AverageTest | None = field(default=None, metadata=OMITTED)
     """The average over retrieval tasks."""
+    named_averages: dict[str, AverageTest] = field(default_factory=dict, metadata=OMITTED)
+    """Averages that papers report, by name, other than those over all tasks of a kind."""
 
     def average(self, group: str) -> AverageTest | None:
-        """The average named ``overall``, ``overall_transfer`` or ``overall_retrieval``."""
+        """The average ``overall``, ``overall_transfer`` or ``overall_retrieval``, or one of ``named_averages``."""
         averages = {"overall_transfer": self.overall_transfer, "overall_retrieval": self.overall_retrieval}
-        return averages.get(group, self.overall)
+        return {"overall": self.overall, **averages, **self.named_averages}.get(group)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,6 +175,8 @@ class ComparisonResult(Result):
     """The test on the average over classification tasks."""
     overall_retrieval: AverageTest | None = field(default=None, metadata=OMITTED)
     """The test on the average over retrieval tasks."""
+    named_averages: dict[str, AverageTest] = field(default_factory=dict, metadata=OMITTED)
+    """The tests on averages that papers report, by name, other than those over all tasks of a kind."""
 
     @property
     def sides(self) -> list[ComparedSide]:
@@ -189,6 +193,7 @@ class ComparisonResult(Result):
                 overall=self.overall,
                 overall_transfer=self.overall_transfer,
                 overall_retrieval=self.overall_retrieval,
+                named_averages=self.named_averages,
             )
         ]
 
@@ -229,6 +234,7 @@ class PairwiseResult(Result):
             overall=tests.overall,
             overall_transfer=tests.overall_transfer,
             overall_retrieval=tests.overall_retrieval,
+            named_averages=tests.named_averages,
         )
 
     def problem(self) -> InvalidValueError | None:
@@ -237,7 +243,8 @@ class PairwiseResult(Result):
         if not expected or [tests.pair for tests in self.comparisons] != expected:
             return InvalidValueError("does not hold one comparison for each pair of sides, in order", "comparisons")
         compared = [
-            (set(tests.tasks), *(tests.average(name) is None for name in _AVERAGES)) for tests in self.comparisons
+            (set(tests.tasks), set(tests.named_averages), *(tests.average(name) is None for name in _AVERAGES))
+            for tests in self.comparisons
         ]
         if any(one != compared[0] for one in compared):
             return InvalidValueError("does not hold the same tasks for each pair of sides", "comparisons")

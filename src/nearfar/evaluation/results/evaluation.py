@@ -142,6 +142,45 @@ class TransferAverage(Record):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProbeSettings(Record):
+    """How probes were trained; where a file has no such entry, with the settings of SentEval's published results."""
+
+    preset: str | None = field(default=None, metadata=OMITTED)
+    """``senteval``, ``liao`` or ``kim``: the preset that the settings were derived from."""
+    seed: int = 1111
+    """Seed of the classifiers: initial weights, held-out rows and minibatches."""
+    fold_seed: int = 1111
+    """Seed of the folds."""
+    optimiser: str | None = field(default=None, metadata=OMITTED)
+    """``adam`` or ``rmsprop``; this and what follows are settings of SentEval's classifier alone."""
+    learning_rate: float | None = field(default=None, metadata=OMITTED)
+    batch_size: int | None = field(default=None, metadata=OMITTED)
+    tenacity: int | None = field(default=None, metadata=OMITTED)
+    """Checks without improvement before the one that stops training."""
+    epoch_size: int | None = field(default=None, metadata=OMITTED)
+    """Epochs between checks."""
+    max_epochs: int | None = field(default=None, metadata=OMITTED)
+    l2: list[float] | None = field(default=None, metadata=OMITTED)
+    """The penalties to choose from."""
+
+    def unusual(self) -> list[str]:
+        """The settings of the classifier, in words, that are not those of SentEval's published results."""
+        rate = 1e-2 if self.optimiser == "rmsprop" else 1e-3
+        described = (
+            (self.optimiser, "adam", "{}"),
+            (self.learning_rate, rate, "learning rate {:g}"),
+            (self.batch_size, 64, "batch size {}"),
+            (self.tenacity, 5, "tenacity {}"),
+            (self.epoch_size, 4, "a check every {} epochs"),
+            (self.max_epochs, 200, "at most {} epochs"),
+        )
+        words = [text.format(value) for value, usual, text in described if value not in (None, usual)]
+        if self.l2 not in (None, [1e-5, 1e-4, 1e-3, 1e-2]):
+            words.append("L2 " + "/".join(f"{penalty:g}" for penalty in self.l2 or ()))
+        return words
+
+
+@dataclass(frozen=True, kw_only=True)
 class TransferResults(Record):
     """Transfer tasks, or the task that a classifier was fine-tuned on."""
 
@@ -150,8 +189,25 @@ class TransferResults(Record):
     """Hidden units of SentEval's classifier."""
     folds: int = 10
     """Folds of cross-validation."""
+    probe: ProbeSettings | None = field(default=None, metadata=OMITTED)
+    """The other settings of the probes."""
     averages: dict[str, TransferAverage]
     tasks: dict[str, TransferScores]
+
+    def __post_init__(self) -> None:
+        """Name the average of older files, with the sentences of SST-2, as newer files do."""
+        old, name = "SimCSE's seven", "seven tasks, SST-2 sentences"
+        if old in self.averages and "sst2" in self.averages[old].tasks:
+            renamed = {name if key == old else key: average for key, average in self.averages.items()}
+            object.__setattr__(self, "averages", renamed)
+
+    def describe_probe(self) -> str:
+        """How the tasks were probed, in words, without seeds: ``senteval, 0 hidden units, 10 folds``.
+
+        The other settings are listed where they are not those of SentEval's published results.
+        """
+        unusual = self.probe.unusual() if self.probe else []
+        return ", ".join([self.protocol, f"{self.nhid} hidden units", f"{self.folds} folds", *unusual])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -68,8 +68,8 @@ def pairwise_grid(result: PairwiseResult) -> Grid:
     tasks = [
         _pairwise_row(names[task], {pair: tests.tasks[task] for pair, tests in pairs.items()}) for task in first.tasks
     ]
-    averages = {name: average for key, name in _AVERAGES.items() if (average := first.average(key)) is not None}
-    keys = {name: key for key, name in _AVERAGES.items()}
+    keys = {name: key for key, name in _average_names(first).items()}
+    averages = {name: average for name, key in keys.items() if (average := first.average(key)) is not None}
     average_rows = [_pairwise_row(name, _average_tests(pairs, keys[name])) for name in averages]
     config = result.config
     notes = [
@@ -126,7 +126,12 @@ def _pairwise_row(name: str, tests: Mapping[tuple[int, int], PairedTest]) -> lis
 
 def _averages(comparison: ComparisonResult) -> dict[str, AverageTest]:
     tests = comparison.comparisons[0]
-    return {name: average for key, name in _AVERAGES.items() if (average := tests.average(key)) is not None}
+    return {name: average for key, name in _average_names(tests).items() if (average := tests.average(key)) is not None}
+
+
+def _average_names(tests: PairTests) -> dict[str, str]:
+    """Averages -> their names in tables."""
+    return {**_AVERAGES, **{name: f"average of {name}" for name in tests.named_averages}}
 
 
 def verdict(row: PairedTest) -> str:

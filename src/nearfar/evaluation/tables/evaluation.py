@@ -5,7 +5,7 @@ from statistics import mean, stdev
 
 from rich.table import Table
 
-from nearfar.evaluation.correlation import AGGREGATES
+from nearfar.evaluation.correlation import AGGREGATES, Aggregate
 from nearfar.evaluation.results import (
     AggregateEstimates,
     ClassificationScores,
@@ -36,12 +36,26 @@ def evaluation_markdown(result: EvaluationResult) -> str:
     return markdown_page(f"Evaluation of {result.model}", grids, result.provenance)
 
 
-def spread_table(runs: Sequence[EvaluationResult], *, measure: str | None = None) -> Table:
-    """Evaluations of one method with several seeds on screen: mean, standard deviation, minimum and maximum."""
-    rows = [_spread(task, [run.tasks[task].spearman.all for run in runs]) for task in runs[0].tasks]
-    averages = [
-        _spread(f"average of {name}", [run.averages[name].spearman.all for run in runs]) for name in runs[0].averages
-    ]
+def spread_table(
+    runs: Sequence[EvaluationResult], *, metric: str = "spearman", measure: str | None = None, subsets: bool = False
+) -> Table:
+    """Evaluations of one method with several seeds on screen: mean, standard deviation, minimum and maximum.
+
+    A similarity task with subsets has a row for each of ``all``, ``mean`` and ``wmean``, and with ``subsets`` one for
+    each subset; so have averages.
+    """
+    rows: list[list[str]] = []
+    divided = False
+    for task, similarity in runs[0].tasks.items():
+        aggregates = AGGREGATES if len(similarity.subsets) > 1 else AGGREGATES[:1]
+        divided |= len(aggregates) > 1
+        rows += _spread_of_aggregates(task, [run.tasks[task].metric(metric) for run in runs], aggregates)
+        for name in similarity.subsets if subsets and len(similarity.subsets) > 1 else ():
+            rows.append(_spread(f"{task} / {name}", [run.tasks[task].subsets[name].metric(metric) for run in runs]))
+    averages: list[list[str]] = []
+    for name in runs[0].averages:
+        estimates = [run.averages[name].metric(metric) for run in runs]
+        averages += _spread_of_aggregates(f"average of {name}", estimates, AGGREGATES if divided else AGGREGATES[:1])
     transfer = [run.transfer for run in runs if run.transfer]
     if transfer:
         for task, scored in transfer[0].tasks.items():
@@ -52,9 +66,17 @@ def spread_table(runs: Sequence[EvaluationResult], *, measure: str | None = None
         shown = measure or ranked.main
         found = [run.retrieval[task].metric(shown) for run in runs]
         rows.append(_spread(f"{task}, {shown}", [one for one in found if one is not None]))
-    title = f"{runs[0].model}: {len(runs)} runs, Spearman x 100 (all), or the metric that is named, x 100"
+    title = f"{runs[0].model}: {len(runs)} runs, {_TITLES[metric]} x 100 (all), or the metric that is named, x 100"
     header = ["task", "mean", "standard deviation", "minimum", "maximum"]
     return rich_table(Grid(title, header, [rows, averages], []))
+
+
+def _spread_of_aggregates(
+    name: str, runs: Sequence[AggregateEstimates], aggregates: Sequence[Aggregate]
+) -> list[list[str]]:
+    """A row for each aggregate; that of ``all`` has the name alone."""
+    labels = {aggregate: name if aggregate == "all" else f"{name}, {aggregate}" for aggregate in aggregates}
+    return [_spread(label, [one.of(aggregate) for one in runs]) for aggregate, label in labels.items()]
 
 
 def _main_metric(kind: str) -> str:
@@ -143,9 +165,8 @@ def _transfer_grid(result: EvaluationResult, transfer: TransferResults) -> Grid:
         [f"average of {name}", "", "accuracy", format_estimate(average.accuracy), ""]
         for name, average in transfer.averages.items()
     ]
-    hidden = f", {transfer.nhid} hidden units" if transfer.nhid else ""
     finetuned = transfer.protocol == "finetune"
-    head = [] if finetuned else [f"Probes with protocol {transfer.protocol}{hidden}."]
+    head = [] if finetuned else [f"Probes with protocol {transfer.describe_probe()}."]
     if result.resamples:
         head.append(f"Intervals: 95%, from {result.resamples} bootstrap resamples of the tested rows.")
     title = f"{result.model}: {'fine-tuned' if finetuned else 'transfer tasks'}, x 100 [95% interval]"

@@ -20,8 +20,8 @@ class KimConfig(MarginSettings, TrainConfig):
     """Divides the cosines (Kim et al. 2021, appendix)."""
     drift_weight: Weight = 0.1
     """Lambda: weight of the squared distance between the trained weights and the initial ones."""
-    projection: Width = 4096
-    """Width of the projection head, which is dropped after training."""
+    projection: Width | Literal["none"] = 4096
+    """Width of the projection head, which is dropped after training; none for no head (Table 5)."""
     batch_size: Count = 16
     learning_rate: LearningRate = 5e-5
     beta2: BelowOne = 0.9

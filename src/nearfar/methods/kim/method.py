@@ -2,7 +2,8 @@
 
 Data: raw sentences. The encoder is cloned; F stays frozen, T is trained except for its embedding layer. For sentence i,
 c_i is T's embedding (the last layer's [CLS]), and the views h_{i,k} are F's layers k = 0 .. l, pooled over the tokens
-(max). With phi(u, v) = exp(cos(f(u), f(v)) / t), f a projection head that is dropped after training (section 3):
+(max). With phi(u, v) = exp(cos(f(u), f(v)) / t), f a projection head that is dropped after training (section 3), or the
+identity where ``projection`` is ``none`` (Table 5):
 
 ``sg``      NT-Xent over {c_i} and {h_i}, h_i the view of a random layer
 ``sg-opt1``  -log phi(c_i, h_i) / ( sum_{j != i} phi(c_i, c_j) + sum_j phi(c_i, h_j) )
@@ -92,7 +93,7 @@ def self_guided(
     name = name or ("bt+" if len(batches.texts[0]) == 2 else "") + VARIANT_NAMES[variant]
     _require_columns(name, batches, 2 if name.startswith("bt+") else 1)
     margin = config.false_negative_margin
-    head = ProjectionHead(dim, width=config.projection, std=head_std)
+    head = _projection_head(config, dim, head_std)
 
     def represent(items: Sequence[TextPair]) -> Float[Tensor, "items views dim"]:
         """The row of c_i and its views."""
@@ -109,7 +110,7 @@ def self_guided(
         own, guiding = representations[:, :1], representations[:, 1:].detach()
         if variant != "opt3":
             guiding = _draw_layer(guiding)
-        projected = head(torch.cat([own, guiding], dim=1))
+        projected = _project(head, torch.cat([own, guiding], dim=1))
         cls, seen = projected[:, 0], projected[:, 1:]
         logged_terms: dict[str, Tensor] = {}
         known = mask = _negative_row_mask(batch, cls.device)
@@ -161,10 +162,10 @@ def back_translation(
     """
     _require_columns("bt", batches, 2)
     margin = config.false_negative_margin
-    head = ProjectionHead(dim, width=config.projection, std=head_std)
+    head = _projection_head(config, dim, head_std)
 
     def loss_fn(batch: TextBatch, embeddings: Tensor) -> Loss:
-        projected = head(embeddings)
+        projected = _project(head, embeddings)
         first, second = projected[batch.columns[0]], projected[batch.columns[1]]
         logged_terms: dict[str, Tensor] = {}
         known = mask = _negative_row_mask(batch, first.device)
@@ -183,6 +184,15 @@ def back_translation(
         return lines + _describe_margin(margin)
 
     return Method("bt", batches, _sentences, embed, loss_fn, describe, head)
+
+
+def _projection_head(config: KimConfig, dim: int, std: float) -> ProjectionHead | None:
+    return None if config.projection == "none" else ProjectionHead(dim, width=config.projection, std=std)
+
+
+def _project(head: ProjectionHead | None, vectors: Tensor) -> Tensor:
+    """The vectors in the space of the loss: f(v), or v in float32 or more where there is no head."""
+    return vectors.to(torch.promote_types(vectors.dtype, torch.float32)) if head is None else head(vectors)
 
 
 def _sentences(batch: TextBatch) -> list[str]:

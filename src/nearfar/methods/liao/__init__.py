@@ -21,7 +21,8 @@ class SbertConfig(TrainConfig):
     label_column: str = "label"
     """Column of the label, in files: entailment, neutral, contradiction, or 0, 1, 2."""
     pooling: str | None = "mean_without_cls"
-    """cls, mean, mean_without_cls (Liao 2021, section 3), max, first_last, layer:K; 'own' for the model's own."""
+    """cls, mean, mean_without_cls (Liao 2021, section 3), max, first_last, embeddings_last, last_two, layer:K; 'own'
+    for the model's own."""
     order: Literal["premise", "file", "rows"] = "premise"
     """premise: shuffled, all rows of a premise in one batch; file: not shuffled (the authors' code); rows: shuffled."""
     head_layers: Literal[1, 2] = 2
