@@ -31,6 +31,7 @@ COMMANDS = {
     "mine": "MineConfig",
     "predict": "PredictConfig",
     "report": "ReportConfig",
+    "reproduce": "ReproduceConfig",
     "search": "SearchConfig",
     "study": "StudyConfig",
 }

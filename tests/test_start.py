@@ -30,6 +30,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("report result.json --output report.html", set()),
         ("compare result.json result.json --resamples 10", set()),
         ("get-data --list", set()),
+        ("reproduce", set()),
         ("study study.toml --output study --dry-run", set()),
         ("env", TORCH),
         ("encode normalized --input texts.txt --output vectors.npy", MODEL),

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from nearfar.commands.mine.command import mine
     from nearfar.commands.predict import predict
     from nearfar.commands.report.command import report
+    from nearfar.commands.reproduce.command import reproduce
     from nearfar.commands.search.command import search
     from nearfar.commands.study.command import study
     from nearfar.commands.train.command import train
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
         PredictConfig,
         RegressionConfig,
         ReportConfig,
+        ReproduceConfig,
         SbertConfig,
         SclConfig,
         SearchConfig,
@@ -90,6 +92,7 @@ _MODULES = {
     "predict": "commands.predict",
     "register_method": "registry",
     "report": "commands.report.command",
+    "reproduce": "commands.reproduce.command",
     "search": "commands.search.command",
     "study": "commands.study.command",
     "train": "commands.train.command",
@@ -122,6 +125,7 @@ __all__ = [
     "PredictConfig",
     "RegressionConfig",
     "ReportConfig",
+    "ReproduceConfig",
     "SbertConfig",
     "SclConfig",
     "SearchConfig",
@@ -150,6 +154,7 @@ __all__ = [
     "predict",
     "register_method",
     "report",
+    "reproduce",
     "search",
     "study",
     "train",

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, split_list
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
+    from nearfar.config.reproduce import ReproduceConfig
     from nearfar.config.search import SearchConfig
     from nearfar.config.study.run import StudyConfig
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
@@ -53,6 +54,7 @@ _EXPORTS_BY_MODULE = {
     "config.mining": "DedupConfig MineConfig",
     "config.geometry": "GeometryConfig",
     "config.search": "SearchConfig",
+    "config.reproduce": "ReproduceConfig",
     "config.study.run": "StudyConfig",
     "config.training": "RunConfig TrainConfig parse_seeds",
     "config.values": "Settings flag format_value",
@@ -89,6 +91,7 @@ __all__ = [
     "PredictConfig",
     "RegressionConfig",
     "ReportConfig",
+    "ReproduceConfig",
     "RunConfig",
     "SbertConfig",
     "SclConfig",

@@ -1,0 +1,1 @@
+"""``nearfar reproduce``: the tables and figures of the papers, each a study file in ``tables``."""

@@ -1,0 +1,118 @@
+"""The inputs of the scale ``tiny``: an encoder with random weights and small generated files."""
+
+import shutil
+import tempfile
+from pathlib import Path
+from random import Random
+
+from nearfar.disk import apply_umask, flush_tree, write_text
+from nearfar.types import NearfarError
+
+ENCODER = "encoder"
+WIDTH = 32
+LAYERS = 2
+VECTOR_SIZE = 16
+"""Dimensions of the word vectors."""
+PAIRS = 60
+SENTENCES = 64
+SPREAD = 8
+"""The initial weights are multiplied by this; otherwise all embeddings would be nearly equal."""
+_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+
+
+def write_inputs(folder: Path) -> Path:
+    """Write the inputs to ``folder`` unless it exists, and return it. The same files are written every time.
+
+    ``encoder`` is a BERT of width 32 with two layers and random weights, whose words are those of the generated
+    corpus (:mod:`nearfar.data.microworld`); ``glove.txt`` has a random vector for each word; ``pairs.tsv`` has scored
+    pairs, ``sentences.txt`` and ``others.txt`` one sentence per line.
+
+    Raises:
+        NearfarError: the folder cannot be written.
+    """
+    if folder.is_dir():
+        return folder
+    from nearfar.data.microworld import generate
+
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        part = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", suffix=".part", dir=folder.parent))
+        world = generate(seed=0)
+        texts = [*world.text, *(text for pair in (*world.sts_dev, *world.sts_test) for text in pair[:2])]
+        texts += [text for text, _ in world.labelled]
+        texts += [text for row in world.nli for text in (row.premise, row.hypothesis)]
+        words = _write_encoder(part / ENCODER, texts)
+        draw = Random(0)
+        vectors = (" ".join(f"{draw.gauss(0, 1):.4f}" for _ in range(VECTOR_SIZE)) for _ in words)
+        write_text(
+            part / "glove.txt", "".join(f"{word} {vector}\n" for word, vector in zip(words, vectors, strict=True))
+        )
+        pairs = (f"{pair.score:.3f}\t{pair.first}\t{pair.second}\n" for pair in world.sts_dev[:PAIRS])
+        write_text(part / "pairs.tsv", "score\tsentence1\tsentence2\n" + "".join(pairs))
+        for number, name in enumerate(("sentences.txt", "others.txt")):
+            some = world.text[number * SENTENCES : (number + 1) * SENTENCES]
+            write_text(part / name, "".join(f"{text}\n" for text in some))
+        apply_umask(part)
+        flush_tree(part)
+        _rename(part, folder)
+    except OSError as error:
+        raise NearfarError(f"{folder}: cannot be written ({error.strerror}).") from error
+    return folder
+
+
+def _rename(part: Path, folder: Path) -> None:
+    """Rename ``part``, unless another process has written the same files in the meantime."""
+    try:
+        part.rename(folder)
+    except OSError:
+        if not folder.is_dir():
+            raise
+        shutil.rmtree(part)
+
+
+def _write_encoder(folder: Path, texts: list[str]) -> list[str]:
+    """Write the encoder and its tokenizer; returns the words of its vocabulary."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+
+    from nearfar.encoder.pretrained import quiet
+
+    split = pre_tokenizers.Whitespace()
+    words = sorted({word for text in texts for word, _ in split.pre_tokenize_str(text.lower())})
+    vocabulary = {word: index for index, word in enumerate((*_SPECIAL, *words))}
+    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = split
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(mark, vocabulary[mark]) for mark in ("[CLS]", "[SEP]")],
+    )
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=512,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+    fast.save_pretrained(folder)
+    config = transformers.BertConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=WIDTH,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=2,
+        intermediate_size=48,
+        max_position_embeddings=512,
+    )
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(0)
+        model = transformers.AutoModel.from_config(config)
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(SPREAD)
+    with quiet():
+        model.save_pretrained(folder)
+    return words

@@ -1,0 +1,42 @@
+"""The pages of the papers are those of the committed results, and every table is on one of them."""
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from types import ModuleType
+
+import pytest
+
+from nearfar.commands.reproduce.catalog import table_names
+from nearfar.evaluation.results import StudyTable
+from tests.docs.pages import ROOT, text_of
+
+PAPERS = ROOT / "docs" / "papers"
+
+
+@pytest.fixture
+def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.delitem(sys.modules, "common", raising=False)  # benchmarks/ has a module of this name too
+    monkeypatch.syspath_prepend(ROOT / "studies")
+    spec = importlib.util.spec_from_file_location("studies_papers", ROOT / "studies" / "papers.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.modules.pop("common", None)
+
+
+def test_the_pages_are_up_to_date(study: ModuleType) -> None:
+    for paper, page in study.PAGES.items():
+        assert study.page_of(paper) == text_of(PAPERS / f"{page}.md"), "run: python studies/papers.py report"
+
+
+def test_every_table_has_results_or_a_command(study: ModuleType) -> None:
+    for paper, page in study.PAGES.items():
+        text = text_of(PAPERS / f"{page}.md")
+        for name in table_names(paper):
+            file = study.RESULTS / name / "study.json"
+            shown = StudyTable.load(file).title.partition(": ")[2] if file.exists() else f"nearfar reproduce {name} "
+            assert shown in text, name
