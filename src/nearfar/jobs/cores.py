@@ -14,7 +14,7 @@ def pin(count: int) -> list[int]:
     Cores are claimed by locks on folders in the temporary folder. Returns the cores; empty, and nothing is changed, if
     the platform cannot pin or fewer cores are free.
     """
-    if not hasattr(os, "sched_setaffinity"):
+    if not (hasattr(os, "sched_getaffinity") and hasattr(os, "getuid")):
         return []
     root = Path(tempfile.gettempdir(), f"nearfar-cores-{os.getuid()}")
     locks, claimed = [], []

@@ -146,7 +146,7 @@ def test_cells_are_shared_by_their_content(inside: Path) -> None:
 def test_a_setting_changes_the_key_and_a_default_does_not(inside: Path) -> None:
     keys = [cell.key for cell in cells_of(STUDY, inside)]
     same = STUDY.replace("max_steps = 2", 'max_steps = 2\nwarmup = 0.1\ndevice = "cpu"').replace(
-        "resamples = 10", "resamples = 10\nfolds = 10"
+        "resamples = 10", 'resamples = 10\nprobe_preset = "senteval"'
     )
     assert [cell.key for cell in cells_of(same, inside)] == keys
     for other in ("max_steps = 2\nwarmup = 0.2", "max_steps = 3"):
