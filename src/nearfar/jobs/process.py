@@ -21,7 +21,7 @@ GRACE_SECONDS = 30.0
 CHECK_SECONDS = 1.0
 """How often is checked whether a worker has ended while its pipe is held open by a process that its job started."""
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS")
-_HAS_GROUPS = os.name != "nt"
+_HAS_GROUPS = hasattr(os, "killpg")
 
 
 class _Worker:

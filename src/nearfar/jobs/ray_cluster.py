@@ -5,6 +5,7 @@ cluster must see the folder of the store under the same path.
 """
 
 import os
+import platform
 import re
 import secrets
 import signal
@@ -176,7 +177,7 @@ def _perform(line: str, token: str, environment: Mapping[str, str], search_path:
     sys.path.extend(path for path in search_path if path not in sys.path)
     task = Task.from_json(line)
     if not _sees_token(token):
-        return Outcome(task.key, "failed", message=_not_shared(os.uname().nodename, task.root))._asdict()
+        return Outcome(task.key, "failed", message=_not_shared(platform.node(), task.root))._asdict()
     inputs = [Path(task.root, key) for key in task.job["inputs"].values()]
     deadline = time.monotonic() + SHARED_SECONDS
     while not all(path.exists() for path in inputs) and time.monotonic() < deadline:

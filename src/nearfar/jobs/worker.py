@@ -59,7 +59,7 @@ def main(cores: int) -> None:
 
 def _abandon() -> None:
     """End this process now, and the processes that its job has started."""
-    if os.name != "nt" and os.getpgrp() == os.getpid():
+    if hasattr(os, "killpg") and os.getpgrp() == os.getpid():
         os.killpg(os.getpid(), signal.SIGKILL)
     os._exit(ABANDONED)
 
