@@ -34,13 +34,19 @@ DEADLINE_SECONDS = 120.0
 
 
 def start(
-    folder: Path, *, jobs: str = "diamonds", engine: str = "process", pause: float = 0.0
+    folder: Path, *, jobs: str = "diamonds", engine: str = "process", pause: float = 0.0, ignore_sigint: bool = False
 ) -> subprocess.Popen[bytes]:
-    """Start the program with its files in ``folder``: ``cells``, ``ran`` (names of jobs), ``pids`` (of workers)."""
+    """Start the program with its files in ``folder``: ``cells``, ``ran`` (names of jobs), ``pids`` (of workers).
+
+    With ``ignore_sigint`` it inherits that SIGINT is ignored, as in the background of a shell script.
+    """
     files = {name: str(folder / name) for name in ("cells", "ran", "pids", "mended")}
     settings = {**files, "jobs": jobs, "engine": engine, "pause": pause}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(Path(nearfar.__file__).parents[1]), str(ROOT)])}
-    return subprocess.Popen([sys.executable, "-c", PROGRAM, json.dumps(settings)], env=environment, cwd=folder)
+    command = [sys.executable, "-c", PROGRAM, json.dumps(settings)]
+    if ignore_sigint:
+        command = ["sh", "-c", 'trap "" INT; exec "$@"', "sh", *command]
+    return subprocess.Popen(command, env=environment, cwd=folder)
 
 
 def finish(program: subprocess.Popen[bytes]) -> None:

@@ -64,10 +64,12 @@ def test_a_run_killed_again_and_again_leaves_nothing_behind(undisturbed: dict[st
     assert contents(tmp_path / "cells") == undisturbed
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    ("number", "ignored"), [(signal.SIGINT, False), (signal.SIGTERM, False), (signal.SIGTERM, True)]
+)
 @pytest.mark.parametrize("engine", ["process", "inline"])
-def test_a_run_that_is_stopped_lets_its_jobs_clean_up(engine: str, number: int, tmp_path: Path) -> None:
-    program = start(tmp_path, jobs="sleeps", engine=engine)
+def test_a_run_that_is_stopped_lets_its_jobs_clean_up(engine: str, number: int, ignored: bool, tmp_path: Path) -> None:
+    program = start(tmp_path, jobs="sleeps", engine=engine, ignore_sigint=ignored)
     wait_until((tmp_path / "pids").exists)
     worker, child = map(int, (tmp_path / "pids").read_text(encoding="utf-8").split())
     assert (worker == program.pid) == (engine == "inline")
