@@ -233,7 +233,7 @@ def refuse_other_settings(
     Raises:
         NearfarError: some settings differ; the message names them.
     """
-    differ = _differ(folder / CONFIG, config)
+    differ = differing_settings(folder, config)
     if "method" in differ:
         raise NearfarError(f"{folder}: holds a run of another method; choose another --output.")
     differ += find_differences(folder)
@@ -243,8 +243,9 @@ def refuse_other_settings(
         )
 
 
-def _differ(file: Path, config: RunConfig) -> list[str]:
-    """The settings, other than ``output``, in which the file and the config differ."""
+def differing_settings(folder: Path, config: RunConfig) -> list[str]:
+    """The settings, other than ``output``, in which the run in ``folder`` and the config differ."""
+    file = folder / CONFIG
     kind, values = load_toml(file)
     before, now = asdict(build(kind, values, source=file)), asdict(config)
     if now[PRECISION] == "auto" and PRECISION not in (read_input_fingerprints(file.parent) or {}):

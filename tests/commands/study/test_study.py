@@ -16,6 +16,7 @@ import pytest
 import tomli_w
 
 import nearfar
+from nearfar.commands.study import work
 from nearfar.commands.study.command import TABLE, ModelsToDiscard, study
 from nearfar.commands.study.dry_run import dry_run
 from nearfar.commands.study.expand import Cell, expand
@@ -152,6 +153,24 @@ def test_a_setting_changes_the_key_and_a_default_does_not(inside: Path) -> None:
     for other in ("max_steps = 2\nwarmup = 0.2", "max_steps = 3"):
         found = [cell.key for cell in cells_of(STUDY.replace("max_steps = 2", other), inside)]
         assert [one != two for one, two in zip(found, keys, strict=True)] == [False] * 2 + [True] * 8
+
+
+def test_an_unfinished_training_whose_start_has_moved_is_trained_again(inside: Path, tmp_path: Path) -> None:
+    """The job is the same, because the content is, but its run folder names the start by another path."""
+    shutil.copytree("start", "moved")
+    before, after = (
+        next(cell for cell in cells_of(STUDY, inside, start=start) if cell.last_training)
+        for start in ("start", "moved")
+    )
+    jobs = [job for cell in (before, after, after) if (job := cell.last_training) is not None]
+    assert len({job.key for job in jobs}) == 1
+    results = []
+    for job in jobs:
+        work.train({**job.settings, **job.local}, {}, tmp_path)
+        results.append((tmp_path / "run" / "model" / "model.safetensors").read_bytes())
+        (tmp_path / "numbers.json").unlink()
+    assert results[0] == results[1] == results[2]
+    assert 'model = "moved"' in (tmp_path / "run" / "config.toml").read_text(encoding="utf-8")
 
 
 def test_only_runs_the_named_rows(inside: Path) -> None:

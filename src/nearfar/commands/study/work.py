@@ -18,9 +18,12 @@ from nearfar.config.files import build
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
 from nearfar.config.study import SpeedConfig
+from nearfar.config.training import RunConfig
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.disk import read_json, write_text
 from nearfar.registry import METHODS
+from nearfar.runs.folder import differing_settings
+from nearfar.runs.records import CONFIG
 from nearfar.types import NearfarError
 
 NUMBERS, RESULT, RUN = "numbers.json", "result.json", "run"
@@ -36,7 +39,7 @@ def train(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     run = folder / RUN
     config = _config(kind, settings, output=str(run), model=_model(settings, inputs))
     with _interruptible():
-        train_run(config, resume=(run / "config.toml").exists(), console=None)
+        train_run(config, resume=_can_resume(run, config), console=None)
     _write_numbers(folder, _training_numbers(run))
 
 
@@ -47,7 +50,7 @@ def finetune(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     run = folder / RUN
     config = _config(FinetuneConfig, settings, output=str(run), model=_model(settings, inputs))
     with _interruptible():
-        done = run_finetune(config, resume=(run / "config.toml").exists(), console=None)
+        done = run_finetune(config, resume=_can_resume(run, config), console=None)
     result = replace(done.result, model=_name(settings, inputs))
     result = replace(result, config={**result.config, "output": None, "model": _name(settings, inputs)})
     result.save(folder / RESULT)
@@ -155,6 +158,19 @@ def _model(settings: Mapping[str, Any], inputs: _Inputs) -> str:
 def _name(settings: Mapping[str, Any], inputs: _Inputs) -> str:
     """The model's name in results: the same on every machine."""
     return f"cell {inputs['model'].name}" if "model" in inputs else str(settings["model"])
+
+
+def _can_resume(run: Path, config: RunConfig) -> bool:
+    """Whether ``run`` is an unfinished run of these settings.
+
+    The same job can name its data and start model by other paths than before; a run with these is removed.
+    """
+    if not (run / CONFIG).exists():
+        return False
+    if not differing_settings(run, config):
+        return True
+    shutil.rmtree(run)
+    return False
 
 
 def _training_numbers(run: Path) -> dict[str, float]:
