@@ -18,12 +18,12 @@ from nearfar.registry import METHODS
 
 SECONDS_PER_ROW = 0.004
 """Training time of a row: 64 rows a step, 300 steps in 60 to 100 s, with a 6-layer MiniLM on one core."""
-SECONDS_PER_STS_TASK, SECONDS_PER_PROBE, SECONDS_PER_GEOMETRY, SECONDS_PER_SPEED = 7.0, 25.0, 30.0, 30.0
+SECONDS_PER_STS_TASK, SECONDS_PER_PROBE, SECONDS_PER_GEOMETRY, SECONDS_PER_SPEED = 13.0, 25.0, 30.0, 30.0
 MODEL_BYTES = 91e6
 """Size of a 6-layer MiniLM in float32."""
 RESULT_BYTES = 300e3
 RATES = (
-    "from rates of a 6-layer MiniLM on one core (a step of 64 rows 0.26 s, an STS task 7 s, a probe 25 s); larger "
+    "from rates of a 6-layer MiniLM on one core (a step of 64 rows 0.26 s, an STS task 13 s, a probe 25 s); larger "
     "models and the hub are slower"
 )
 
