@@ -93,7 +93,7 @@ def test_every_committed_file_survives_a_round_trip(file: Path) -> None:
 def test_committed_files_have_several_kinds() -> None:
     kinds = [json.loads(file.read_text(encoding="utf-8")).get("kind") for file in COMMITTED]
     assert len(kinds) > 200
-    assert set(kinds) == {"evaluation", "sts", "comparison", "finetune-study", None}
+    assert set(kinds) == {"evaluation", "sts", "comparison", "finetune-study", "study-table", None}
 
 
 @pytest.mark.parametrize("content", [evaluation("A", {"one": 1.0}), geometry("A"), three_way_comparison()])
