@@ -7,6 +7,7 @@ alone. ``--into FOLDER`` writes both to another folder, for a trial.
 import argparse
 import json
 import resource
+import shlex
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -105,8 +106,13 @@ def peak_mib() -> float:
 
 
 def record(**settings: object) -> dict[str, Any]:
-    """Date, command, commit, versions and hardware, the number of threads, and the benchmark's settings."""
-    return {**provenance().to_dict(), "threads": torch.get_num_threads(), **settings}
+    """Date, command, commit, versions and hardware, the number of threads, and the benchmark's settings.
+
+    Absolute paths in the command are shown by their names.
+    """
+    found = provenance().to_dict()
+    words = (Path(word).name if Path(word).is_absolute() else word for word in shlex.split(found["command"]))
+    return {**found, "command": shlex.join(words), "threads": torch.get_num_threads(), **settings}
 
 
 def save(file: Path, content: Mapping[str, Any]) -> None:

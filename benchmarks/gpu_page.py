@@ -41,8 +41,6 @@ def body(record: dict[str, Any]) -> list[str]:
         f"{record['rounds']} rounds, in which the sides are interleaved. Values are medians over rounds; ratios have "
         "their [minimum, maximum].",
     ]
-    if str(record["commit"]).endswith("-dirty"):
-        lines += ["", f"The checkout differed from its commit, {record['commit'].removesuffix('-dirty')[:7]}."]
     if record["small"]:
         lines += ["", "**The small form, which only tests that the benchmark runs.**"]
     if record["shapes"]:

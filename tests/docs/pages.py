@@ -1,9 +1,15 @@
 """The Markdown pages of the repository, their code and their links."""
 
+import importlib.util
 import re
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -28,6 +34,22 @@ def name(page: Path) -> str:
 def text_of(page: Path) -> str:
     """The text of the page."""
     return page.read_text(encoding="utf-8")
+
+
+@contextmanager
+def study_script(name: str) -> Iterator[ModuleType]:
+    """The script ``studies/NAME.py`` as a module; inside, the working directory is the repository."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(ROOT)
+        patch.delitem(sys.modules, "common", raising=False)  # benchmarks/ has a module of this name too
+        patch.syspath_prepend(ROOT / "studies")
+        spec = importlib.util.spec_from_file_location(f"studies_{name}", ROOT / "studies" / f"{name}.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+        sys.modules.pop("common", None)
 
 
 def blocks(*languages: str) -> Iterator[Block]:

@@ -1,29 +1,19 @@
 """The tables of the guide on own data are those of the committed result files."""
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from types import ModuleType
 
 import pytest
 
-from tests.docs.pages import ROOT, text_of
+from tests.docs.pages import ROOT, study_script, text_of
 
 GUIDE = ROOT / "docs" / "guides" / "own-data.md"
 
 
 @pytest.fixture
-def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.delitem(sys.modules, "common", raising=False)  # benchmarks/ has a module of this name too
-    monkeypatch.syspath_prepend(ROOT / "studies")
-    spec = importlib.util.spec_from_file_location("studies_own_data", ROOT / "studies" / "own_data.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.modules.pop("common", None)
+def study() -> Iterator[ModuleType]:
+    with study_script("own_data") as module:
+        yield module
 
 
 def test_its_tables_are_up_to_date(study: ModuleType) -> None:

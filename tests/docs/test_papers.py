@@ -1,7 +1,5 @@
 """The pages of the papers are those of the committed results, and every table is on one of them."""
 
-import importlib.util
-import sys
 from collections.abc import Iterator
 from types import ModuleType
 
@@ -9,23 +7,15 @@ import pytest
 
 from nearfar.commands.reproduce.catalog import table_names
 from nearfar.evaluation.results import StudyTable
-from tests.docs.pages import ROOT, text_of
+from tests.docs.pages import ROOT, study_script, text_of
 
 PAPERS = ROOT / "docs" / "papers"
 
 
 @pytest.fixture
-def study(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    monkeypatch.chdir(ROOT)
-    monkeypatch.delitem(sys.modules, "common", raising=False)  # benchmarks/ has a module of this name too
-    monkeypatch.syspath_prepend(ROOT / "studies")
-    spec = importlib.util.spec_from_file_location("studies_papers", ROOT / "studies" / "papers.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    yield module
-    sys.modules.pop("common", None)
+def study() -> Iterator[ModuleType]:
+    with study_script("papers") as module:
+        yield module
 
 
 def test_the_pages_are_up_to_date(study: ModuleType) -> None:

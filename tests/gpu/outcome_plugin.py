@@ -5,7 +5,6 @@ changes. Without a GPU nothing is written.
 """
 
 import json
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +15,6 @@ from nearfar.evaluation.results import provenance
 
 ROOT = Path(__file__).parents[2]
 _outcomes: dict[str, str] = {}
-_started = time.monotonic()
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
@@ -29,7 +27,7 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 def record(folder: Path) -> Path:
     """Write the outcomes and the machine into a folder."""
-    content = {**provenance().to_dict(), "capability": capability(), "seconds": round(time.monotonic() - _started)}
+    content = {**provenance().to_dict(), "capability": capability()}
     content |= {"counts": Counter(_outcomes.values()), "tests": _outcomes}
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "gpu-tests.json"

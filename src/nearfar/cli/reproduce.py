@@ -1,11 +1,11 @@
 """``nearfar reproduce``: tables and figures of the papers."""
 
-import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from nearfar.cli.parsing import ExtraOption, parse
+from nearfar.cli.study import DRY_RUN, print_written, stopped
 from nearfar.config.reproduce import ReproduceConfig
 
 if TYPE_CHECKING:
@@ -16,13 +16,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     """Run tables, plan them (--dry-run), or list them; returns the exit status."""
     extras = (
         ExtraOption("names", tuple[str, ...], "Tables to reproduce; none: list all.", (), positional_name="NAME ..."),
-        ExtraOption(
-            "dry_run",
-            bool,
-            "Do not run anything. List the cells, what is finished, data that are missing and how to get them, time "
-            "and disk.",
-            False,
-        ),
+        DRY_RUN,
     )
     config, extra_values = parse(ReproduceConfig, argv, prog="nearfar reproduce", extras=extras)
     console = make_console()
@@ -41,13 +35,9 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     try:
         tables = reproduce(extra_values["names"], config, console=console)
     except KeyboardInterrupt:
-        again = shlex.join(["nearfar", "reproduce", *argv])
-        console.print(f"\nStopped; the same command goes on:\n  {again}", markup=False, highlight=False)
-        return 130
+        return stopped(console, ["reproduce", *argv])
     for name, table in tables.items():
-        note = f" {len(table.missing)} cells have no result; the page lists them." if table.missing else ""
-        page = Path(config.output) / name / "page.md"
-        console.print(f"The table is in {page}.{note}", markup=False, highlight=False)
+        print_written(console, table, Path(config.output) / name)
     return 0
 
 

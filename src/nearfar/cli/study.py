@@ -13,7 +13,15 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nearfar.evaluation.results import StudyTable
+
 PROG = "nearfar study FILE.toml"
+DRY_RUN = ExtraOption(
+    "dry_run",
+    bool,
+    "Do not run anything. List the cells, what is finished, data that are missing and how to get them, time and disk.",
+    False,
+)
 
 
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
@@ -22,13 +30,7 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
         return _report(argv[1:], make_console())
     extras = (
         ExtraOption("file", File | None, "The study, a TOML file.", None, positional_name="FILE.toml"),
-        ExtraOption(
-            "dry_run",
-            bool,
-            "Do not run anything. List the cells, what is finished, data that are missing and how to get them, time "
-            "and disk.",
-            False,
-        ),
+        DRY_RUN,
         ExtraOption(
             "report",
             File | None,
@@ -57,13 +59,22 @@ def run(file: str, config: StudyConfig, console: "Console", *, dry: bool, argv: 
     try:
         table = study(file, config, console=console)
     except KeyboardInterrupt:
-        again = shlex.join(["nearfar", *argv])
-        console.print(f"\nStopped; the same command goes on:\n  {again}", markup=False, highlight=False)
-        return 130
-    missing = len(table.missing)
-    note = f" {missing} cells have no result; the page lists them." if missing else ""
-    console.print(f"The table is in {Path(config.output) / 'page.md'}.{note}", markup=False, highlight=False)
+        return stopped(console, argv)
+    print_written(console, table, Path(config.output))
     return 0
+
+
+def stopped(console: "Console", argv: list[str]) -> int:
+    """Print, after Ctrl-C, the command that goes on; returns the exit status."""
+    again = shlex.join(["nearfar", *argv])
+    console.print(f"\nStopped; the same command goes on:\n  {again}", markup=False, highlight=False)
+    return 130
+
+
+def print_written(console: "Console", table: "StudyTable", folder: Path) -> None:
+    """Print where the page of a table is, and how many of its cells have no result."""
+    note = f" {len(table.missing)} cells have no result; the page lists them." if table.missing else ""
+    console.print(f"The table is in {folder / 'page.md'}.{note}", markup=False, highlight=False)
 
 
 def _report(argv: list[str], console: "Console") -> int:

@@ -125,6 +125,8 @@ def test_the_command_is_the_one_to_type() -> None:
         command_line("kim-table-1", config)
         == "nearfar reproduce kim-table-1 --scale here --start models/raw --output 'my tables'"
     )
+    elsewhere = ReproduceConfig(output="/home/me/tables", start="/home/me/models/raw")
+    assert command_line("kim-table-1", elsewhere).endswith("--scale here --start raw --output tables")
 
 
 @pytest.mark.parametrize(

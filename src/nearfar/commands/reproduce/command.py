@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from nearfar.commands.reproduce.catalog import check_names, table_file
 from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
+from nearfar.commands.study.command import study, without_folders
 from nearfar.config.calls import accepts_settings
 from nearfar.config.reproduce import START, ReproduceConfig
 from nearfar.config.study import Study, load_study
@@ -58,8 +59,6 @@ def reproduce(
             the first one that failed is raised.
         KeyboardInterrupt: after Ctrl-C; what is finished is kept.
     """
-    from nearfar.commands.study.command import study
-
     chosen = _check(names, config)
     tables: dict[str, StudyTable] = {}
     failed: NearfarError | None = None
@@ -114,9 +113,13 @@ def study_config(name: str, config: ReproduceConfig) -> StudyConfig:
 
 
 def command_line(name: str, config: ReproduceConfig) -> str:
-    """The command that makes a table again, without the settings that do not change it."""
-    start = [] if config.start is None else ["--start", config.start]
-    return shlex.join(["nearfar", "reproduce", name, "--scale", config.scale, *start, "--output", config.output])
+    """The command that makes a table again, without the settings that do not change it.
+
+    Paths are shown by :func:`nearfar.commands.study.command.without_folders`.
+    """
+    start = [] if config.start is None else ["--start", without_folders(config.start)]
+    output = without_folders(config.output)
+    return shlex.join(["nearfar", "reproduce", name, "--scale", config.scale, *start, "--output", output])
 
 
 def _check(names: str | Sequence[str], config: ReproduceConfig) -> list[str]:

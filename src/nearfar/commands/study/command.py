@@ -73,7 +73,7 @@ def study(
     cells = expand(loaded)
     chosen = [cell for cell in cells if not config.only or cell.row_id in config.only]
     runnable = [cell for cell in chosen if not cell.missing]
-    advice = dict.fromkeys(f"{one.spec}: {one.advice}" for cell in chosen for one in cell.missing)
+    advice = dict.fromkeys(one.problem for cell in chosen for one in cell.missing)
     if chosen and not runnable:
         raise NearfarError("\n  ".join([f"{loaded.file}: data or models of every row are missing:", *advice]))
     for line in advice:
@@ -177,17 +177,18 @@ def check_folder(config: StudyConfig, loaded: Study) -> None:
 def command_line(loaded: Study, config: StudyConfig) -> str:
     """The command that runs the study again, without the settings that do not change the table.
 
-    Absolute paths are left out but for their names: the table is the same on every machine.
+    Paths are shown by :func:`without_folders`: the table is the same on every machine.
     """
-
-    def shown(value: str) -> str:
-        return Path(value).name if Path(value).is_absolute() else value
-
-    words = ["nearfar", "study", shown(loaded.file), "--output", shown(config.output)]
+    words = ["nearfar", "study", without_folders(loaded.file), "--output", without_folders(config.output)]
     for name in ("scale", "start"):
         if (value := getattr(config, name)) is not None:
-            words += [f"--{name}", shown(value)]
+            words += [f"--{name}", without_folders(value)]
     return shlex.join(words)
+
+
+def without_folders(path: str) -> str:
+    """The name alone of an absolute path; anything else as it is."""
+    return Path(path).name if Path(path).is_absolute() else path
 
 
 def remove_without_model(jobs: "Sequence[Job]", store: "JobStore") -> "list[Job]":

@@ -147,6 +147,6 @@ def _row(loaded: Study, name: str, cells: Sequence[Cell], store: JobStore) -> Ro
         steps=tuple(step.name for step in row.steps),
         axes={axis: loaded.axis(axis).labels for axis in row.axes if row.steps},
         replicates=row.replicates,
-        missing=tuple(dict.fromkeys(f"{one.spec}: {one.advice}" for cell in own for one in cell.missing)),
+        missing=tuple(dict.fromkeys(one.problem for cell in own for one in cell.missing)),
         needs=tuple(one for one in row.needs if not as_path(one.partition(": ")[0]).exists()),
     )

@@ -38,6 +38,11 @@ class Source:
     bytes: int = 0
     """Size of its files."""
 
+    @property
+    def problem(self) -> str:
+        """What is missing and how to get it."""
+        return self.advice if self.advice.startswith(f"{self.spec}:") else f"{self.spec}: {self.advice}"
+
 
 def find_source(spec: str) -> Source:
     """A data set by its spec (:mod:`nearfar.data.catalog`); nothing is downloaded.

@@ -1,0 +1,43 @@
+"""Committed result files were made from committed code, by a command that another machine can repeat."""
+
+import json
+import shlex
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted(file for folder in ("benchmarks/results", "studies/results") for file in (ROOT / folder).rglob("*.json"))
+
+
+def values_of(content: Any, key: str) -> Iterator[Any]:
+    """All values of a key at any depth."""
+    for inner in content.values() if isinstance(content, dict) else content if isinstance(content, list) else ():
+        yield from values_of(inner, key)
+    if isinstance(content, dict) and key in content:
+        yield content[key]
+
+
+def faults_of(content: Any) -> list[str]:
+    commits = [str(commit) for commit in values_of(content, "commit")]
+    commits += [commit for counts in values_of(content, "commits") for commit in counts]
+    words = [word for command in values_of(content, "command") for word in shlex.split(command or "")]
+    paths = [word for word in words if PurePosixPath(word).is_absolute() or PureWindowsPath(word).is_absolute()]
+    return [commit for commit in commits if commit.endswith("-dirty")] + paths
+
+
+@pytest.mark.parametrize("file", FILES, ids=[file.relative_to(ROOT).as_posix() for file in FILES])
+def test_clean_commit_and_no_absolute_path(file: Path) -> None:
+    assert faults_of(json.loads(file.read_text(encoding="utf-8"))) == []
+
+
+def test_faults_are_found() -> None:
+    assert faults_of(
+        [{"a": {"commit": "12ab-dirty"}}, {"commits": {"34cd-dirty": 2}, "command": "x --into /root/out"}]
+    ) == [
+        "12ab-dirty",
+        "34cd-dirty",
+        "/root/out",
+    ]
