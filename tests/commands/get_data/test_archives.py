@@ -49,7 +49,7 @@ def test_unsafe_names_are_refused(tmp_path: Path, name: str) -> None:
     for archive in ("a.zip", "a.tar"):
         message = error_of(list_files, tmp_path / archive)
         assert message.startswith(f"{tmp_path / archive}: holds a file named ")
-        assert "which lies outside the archive; it is refused" in message
+        assert "which is outside the archive; it is refused" in message
     assert not (tmp_path.parent / "outside.txt").exists()
 
 

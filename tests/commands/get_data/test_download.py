@@ -101,6 +101,14 @@ def test_a_missing_file_and_a_missing_server(server: Server, tmp_path: Path) -> 
     assert "only http and https" in error_of(download, Download("file:///etc/passwd"), tmp_path)
 
 
+def test_a_server_that_refuses_every_range(server: Server, tmp_path: Path) -> None:
+    """Also where no range was asked for: the download fails, and is not tried again for ever."""
+    server.answers["/b.bin"] = Answer(b"", status=416)
+    message = error_of(download, Download(f"{server.address}/b.bin"), tmp_path)
+    assert message.startswith(f"{server.address}/b.bin: the server answered 416 (")
+    assert server.requests == [("/b.bin", None)]
+
+
 @pytest.mark.parametrize("length", [True, False])
 def test_a_download_that_is_too_large_is_stopped(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: bool
@@ -198,7 +206,7 @@ def test_a_failure_names_the_addresses_and_the_way_out(
     assert "bad.zip: is not a readable archive" in error_of(nearfar.get_data, "mr", progress=False)
     assert not [path for path in data.rglob("*") if path.is_file()]  # neither kept nor recorded
     server.answers["/bad.zip"] = Answer(zip_of({**classification(), "../x": "x"}))
-    assert "which lies outside the archive" in error_of(nearfar.get_data, "mr", progress=False)
+    assert "which is outside the archive" in error_of(nearfar.get_data, "mr", progress=False)
     server.answers["/bad.zip"] = Answer(zip_of(classification()))
     assert len(nearfar.get_data("mr", progress=False).converted) == 1
 

@@ -120,7 +120,7 @@ def _receive(wanted: Download, part: Path, advance: Callable[[int], None]) -> No
                     advance(len(block))
     except urllib.error.HTTPError as error:
         error.close()
-        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+        if error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE and request.has_header("Range"):
             _discard(part)
             _receive(wanted, part, advance)
             return

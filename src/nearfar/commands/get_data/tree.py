@@ -129,7 +129,7 @@ def _check_name(path: Path, member: str) -> None:
     parts = member.replace("\\", "/").split("/")
     if ".." in parts or parts[0] == "" or ":" in parts[0] or "\0" in member:
         raise NearfarError(
-            f"{path}: holds a file named {member[:80]!r}, which lies outside the archive; it is refused. Download it "
+            f"{path}: holds a file named {member[:80]!r}, which is outside the archive; it is refused. Download it "
             "again from its source."
         )
 
