@@ -9,9 +9,9 @@ Three backends compute the same:
 
 By default a GPU uses ``varlen`` where it is supported and ``padded`` elsewhere; ``NEARFAR_CUDA_ATTENTION`` set to
 ``groups`` or ``padded`` always selects that backend. Flex attention is not used: it modifies scores before the softmax,
-while dropout acts on the attention weights after it. Nested tensors are not used: their calls are slower than
-``groups``, and with dropout in float32 their gradients are wrong on an H100 (torch 2.11). Before its first use,
-``varlen`` computes a small batch; if the result is wrong, ``padded`` replaces it, with a warning.
+while dropout acts on the attention weights after it. Nested tensors are not used: with dropout in float32 their
+gradients are wrong on an H100 (torch 2.11). Before its first use, ``varlen`` computes a small batch; if the result is
+wrong, ``padded`` replaces it, with a warning.
 """
 
 import math

@@ -472,7 +472,7 @@ def test_a_study_that_is_stopped_again_and_again_ends_with_the_same_files(inside
         assert contents(Path(name)) == contents(inside / "whole")
 
 
-@pytest.mark.skipif(not os.environ.get("NEARFAR_DATA"), reason="needs NEARFAR_DATA")
+@pytest.mark.usefixtures("nearfar_data")
 @pytest.mark.realdata
 def test_named_sets_are_known_by_the_content_of_their_files(inside: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = {
