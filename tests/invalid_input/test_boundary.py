@@ -206,7 +206,10 @@ def test_a_closed_output_is_not_a_bug(folder: Path, words: list[str]) -> None:
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_output_to_a_full_disk_is_reported() -> None:
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_output_to_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch, unbuffered: str) -> None:
+    """Buffered, Python would write again at exit, and fail with status 120."""
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     with open("/dev/full", "wb") as full:
         completed = command(["--help"], stdout=full.fileno())
     assert completed.returncode == 2

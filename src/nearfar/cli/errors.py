@@ -27,6 +27,7 @@ def describe_exception(error: Exception, argv: Sequence[str]) -> tuple[int, str]
     command = _truncate(shlex.join(["nearfar", *argv]))
     about = _file_of(error)
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        _discard_unwritable_output()
         return 2, f"{command}: {about}no space is left on the disk; free some, or write to another place."
     if _is_out_of_memory(error):
         return 2, f"{command}: out of memory; {_memory_advice(argv)}."
@@ -51,9 +52,23 @@ def _is_output_closed() -> bool:
     waiting.register(number, select.POLLOUT)
     if not any(event & (select.POLLERR | select.POLLHUP) for _, event in waiting.poll(0)):
         return False
+    _redirect_to_nowhere(number)
+    return True
+
+
+def _discard_unwritable_output() -> None:
+    """If stdout cannot be written, redirect it: Python would write its buffer at exit, and fail with status 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _redirect_to_nowhere(sys.stdout.fileno())
+    except (AttributeError, ValueError):  # no file
+        pass
+
+
+def _redirect_to_nowhere(number: int) -> None:
     with open(os.devnull, "w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), number)
-    return True
 
 
 def _file_of(error: Exception) -> str:
