@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         PredictConfig,
         ReportConfig,
     )
+    from nearfar.methods.distill import DistillConfig
     from nearfar.methods.gunel import SupconTextConfig
     from nearfar.methods.kim import BtConfig, BtSgOptConfig, SgConfig, SgOpt1Config, SgOpt2Config, SgOptConfig
     from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
@@ -78,6 +79,7 @@ __all__ = [
     "CompareConfig",
     "DedupConfig",
     "DemoConfig",
+    "DistillConfig",
     "EncodeConfig",
     "EnvConfig",
     "EvaluateConfig",

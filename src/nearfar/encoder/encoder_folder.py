@@ -9,7 +9,7 @@ A folder without ``modules.json`` is a plain transformers encoder, whose default
 
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -170,6 +170,14 @@ def tanh_dense(dim: int) -> nn.Module:
         from sentence_transformers.sentence_transformer import modules
 
     return modules.Dense(dim, dim, activation_function=nn.Tanh())
+
+
+def linear_dense(dim: int, width: int) -> Any:
+    """A new module for the ``tail``: Linear(dim, width)."""
+    with paused():
+        from sentence_transformers.sentence_transformer import modules
+
+    return modules.Dense(dim, width, activation_function=nn.Identity())
 
 
 def default_max_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

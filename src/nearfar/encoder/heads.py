@@ -70,6 +70,29 @@ class ProjectionHead(nn.Module):
         return self.layers(vectors.to(next(self.parameters()).dtype))
 
 
+class LinearHead(nn.Module):
+    """Embedding -> W x + b of another width: the projection of a student to the width of its teacher.
+
+    W starts with orthonormal columns, or rows if the result is narrower, so that where it widens all cosines are kept;
+    it is drawn from torch's global generator. b starts at 0.
+    """
+
+    def __init__(self, dim: int, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, width)
+        start_orthogonal(self.linear)
+
+    def forward(self, embeddings: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch width"]:
+        """The projection of each embedding, in the head's dtype."""
+        return self.linear(embeddings.to(self.linear.weight.dtype))
+
+
+def start_orthogonal(linear: nn.Linear) -> None:
+    """Draw a semi-orthogonal weight; set the bias to 0."""
+    nn.init.orthogonal_(linear.weight)
+    nn.init.zeros_(linear.bias)
+
+
 class MaskedLmHead(nn.Module):
     """Hidden states -> logits over the vocabulary, as BERT's head for masked tokens (Devlin et al. 2019, section 3.1).
 

@@ -15,13 +15,14 @@ from nearfar.objectives._candidate_masks import (
     not_known_positive_row_mask,
 )
 from nearfar.objectives._contrast_targets import row_blocks
+from nearfar.objectives._distillation import list_distillation, vector_distillation
 from nearfar.objectives._info_nce import info_nce, nt_xent
 from nearfar.objectives._masked_lm import masked_lm
 from nearfar.objectives._nli_softmax import nli_softmax, nli_softmax_features
 from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_scl, premise_sets
 from nearfar.objectives._regression import cosine_regression, regression_features
 from nearfar.objectives._self_guided import SelfGuidedVariant, parameter_drift, self_guided
-from nearfar.objectives._similarity import Similarity
+from nearfar.objectives._similarity import Similarity, l2_normalize
 from nearfar.objectives._supcon import supcon
 
 __all__ = [
@@ -37,6 +38,8 @@ __all__ = [
     "distinct_row_mask",
     "distinct_rows",
     "info_nce",
+    "l2_normalize",
+    "list_distillation",
     "masked_fraction",
     "masked_lm",
     "nli_softmax",
@@ -50,4 +53,5 @@ __all__ = [
     "row_blocks",
     "self_guided",
     "supcon",
+    "vector_distillation",
 ]

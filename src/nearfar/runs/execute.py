@@ -55,6 +55,10 @@ class Job:
     """Writes the model, with the weights that are kept, into a folder."""
     run_info: "Callable[[Progress], dict[str, Any]]"
     """Returns the job's own entries of run.json. Called with the kept weights loaded, in the first process only."""
+    before_training: Callable[[], None] | None = None
+    """Called in all processes before the first step, when the run folder holds a run that can be resumed."""
+    discard: Callable[[], None] | None = None
+    """Called in the first process at the end, to remove files that only an unfinished run needs."""
 
     @property
     def batch_size(self) -> int:
@@ -112,6 +116,8 @@ def execute(
     if processes.size > 1:
         console.print(f"{processes.size} processes, {job.batch_size} rows a batch", highlight=False)
     run_dir.begin(job.settings)
+    if job.before_training is not None:
+        job.before_training()
     checkpoints = Checkpoints(folder)
     processes.broadcast_from_first(checkpoints.recover)
     optimiser = _optimiser(config, job)
@@ -144,6 +150,8 @@ def execute(
             folder / "run.json", json.dumps(record, indent=1) + "\n"
         )  # last: this file marks the run as finished
         checkpoints.clear()
+        if job.discard is not None:
+            job.discard()
         run_dir.finish()
 
     processes.broadcast_from_first(finish)  # no process exits before the model is written

@@ -45,6 +45,7 @@ TERMS = {
     "supcon-text": {"accuracy"},
     "regression": {"mae"},
     "info-nce": {"accuracy"},
+    "distill": {"lists", "vectors"},
 }
 """What a method logs of a step beside the loss; of a method that is not here, what its loss returns."""
 STEP_KEYS = {"step", "epoch", "loss", "learning_rate", "gradient_norm", "items_per_second"}
