@@ -24,7 +24,7 @@ DATA = {
 
 
 def write_data(folder: Path, *, rows: int = 31) -> Path:
-    """Write a file of each type of rows, the encoder ``tiny`` without dropout, ``noisy`` with dropout, a ``teacher``."""
+    """Write a file of each type of rows; the encoders ``tiny`` without dropout, ``noisy`` with dropout, ``teacher``."""
     draw = random.Random(0)
     texts = list(dict.fromkeys(f"{text} {number}" for number, text in enumerate(sentences(3 * rows, longest=8))))
     first, second, third = texts[:rows], texts[rows : 2 * rows], texts[2 * rows :]

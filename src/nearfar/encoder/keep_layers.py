@@ -1,5 +1,8 @@
 """Makes a shallower encoder of some of an encoder's transformer layers."""
 
+from itertools import pairwise
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -29,7 +32,7 @@ def parse_layers(given: str, *, layers: int) -> list[int]:
         raise NearfarError(f"--keep-layers {given}: this encoder has the layers 1 to {layers}.")
     if len(numbers) == 1:
         return [round(place * layers / numbers[0]) for place in range(1, numbers[0] + 1)]
-    if any(later <= earlier for earlier, later in zip(numbers, numbers[1:], strict=False)):
+    if any(later <= earlier for earlier, later in pairwise(numbers)):
         raise NearfarError(f"--keep-layers {given}: write each layer once, in ascending order.")
     return numbers
 
@@ -70,7 +73,7 @@ def _survives_saving(backbone: PreTrainedModel) -> bool:
     weights = backbone.state_dict()
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
-            fresh = type(backbone)(backbone.config)
+            fresh: Any = type(backbone)(backbone.config)
             if getattr(backbone, "pooler", None) is None and hasattr(fresh, "pooler"):
                 fresh.pooler = None
             fresh.load_state_dict(weights)

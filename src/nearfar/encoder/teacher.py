@@ -14,7 +14,6 @@ from nearfar.encoder.encoder import Encoder
 from nearfar.encoder.finite import NotFiniteError
 from nearfar.types import NearfarError
 
-
 SAMPLE = 1000
 """Number of texts of which :attr:`TeacherVectors.mean_square` is computed."""
 

@@ -32,8 +32,8 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.evaluation.results import ComparisonResult
     from nearfar.encoder.teacher import TeacherVectors
+    from nearfar.evaluation.results import ComparisonResult
     from nearfar.training.checkpoint import Progress
     from nearfar.training.processes import Processes
 

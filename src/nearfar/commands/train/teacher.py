@@ -1,8 +1,8 @@
-"""The vectors of a run's teachers: computed before the first step, and kept in the run folder until the run is finished.
+"""The vectors of a run's teachers: computed before the first step, and kept in the run folder while it is unfinished.
 
-``teacher-KEY.npy`` holds the vectors of all texts; KEY stands for teacher, texts and precision, so that a file of others
-is never read. While it is computed, finished blocks are in ``teacher-KEY.npy.partial``, and a run that is stopped there
-goes on after them. The file takes 4 * dim bytes for each text.
+``teacher-KEY.npy`` holds the vectors of all texts. KEY is a hash of teacher, texts and precision, so that vectors of
+other texts are never read. While it is computed, finished blocks are in ``teacher-KEY.npy.partial``, and a run that is
+stopped there continues after them. The file takes 4 * dim bytes for each text.
 """
 
 import shutil
@@ -88,7 +88,11 @@ def _compute(teacher: "TeacherVectors", file: Path, processes: "Processes", *, p
                 if start not in finished:
                     processes.broadcast_from_first(partial(compute, start))
                     advance(min(BLOCK, total - start))
-        processes.broadcast_from_first(lambda: found[0].finish())
+
+        def finish() -> None:
+            found[0].finish()
+
+        processes.broadcast_from_first(finish)
     if teacher.truncated:
         warnings.warn(
             f"teacher {teacher.name}: {truncation_message(teacher.truncated, total, teacher.max_length)}", stacklevel=2
