@@ -32,9 +32,7 @@ def build(*, dim=TEACHER_DIM, normalize=False, scale=1.0, texts=TEXTS, **setting
     table, teacher = Table(TEXTS, DIM), FixedVectors(dim, scale)
     head = LinearHead(DIM, dim).double() if dim != DIM else None
     batches = TextBatches([(text,) for text in texts], len(texts))
-    method = distill(
-        DistillConfig(output="x", **settings), table, teacher, batches, normalize=normalize, head=head
-    )
+    method = distill(DistillConfig(output="x", **settings), table, teacher, batches, normalize=normalize, head=head)
     (batch,) = method.batches.epoch(0)
     return table, teacher, method, batch
 

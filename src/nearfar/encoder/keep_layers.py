@@ -46,6 +46,8 @@ def keep_layers(backbone: PreTrainedModel, given: str) -> list[int]:
         NearfarError: as :func:`parse_layers`; or the architecture has no list of layers, or layers that differ by their
             place, so that a model of the kept ones cannot be saved.
     """
+    if not backbone.config.num_hidden_layers:
+        raise NearfarError(f"--keep-layers {given}: a static encoder has no layers.")
     kept = parse_layers(given, layers=backbone.config.num_hidden_layers)
     stack = transformer_layers(backbone)
     if len(kept) == len(stack):

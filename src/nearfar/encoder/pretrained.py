@@ -134,7 +134,6 @@ def save_modules(
     Without ``pooler``, the transformer is saved without a pooler; otherwise random weights would be saved.
     """
     with paused():
-        from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Transformer
 
     with quiet():
@@ -147,8 +146,17 @@ def save_modules(
         )
         if not pooler and hasattr(transformer.auto_model, "pooler"):
             transformer.auto_model.pooler = None
+        return save_model(folder, [transformer, *rest], inference)
+
+
+def save_model(folder: Path, modules: Sequence[nn.Module], inference: InferenceSettings) -> int:
+    """Write a sentence-transformers folder of these modules; returns the width of the embeddings."""
+    with paused():
+        from sentence_transformers import SentenceTransformer
+
+    with quiet():
         model = SentenceTransformer(
-            modules=[transformer, *rest],
+            modules=list(modules),
             device="cpu",
             prompts=dict(inference.prompts),
             similarity_fn_name=inference.similarity_fn_name,

@@ -190,7 +190,7 @@ def _named_models(config: TrainConfig) -> dict[str, str]:
 
     named = {f"{flag(name)} {model}": model for name, model in named_models(config).items()}
     if (second := second_objective_config(config)) is not None:
-        named |= {f"{name} {model} of --second": model for name, model in named_models(second).items()}
+        named |= {f"{flag(name)} {model} of --second": model for name, model in named_models(second).items()}
     return named
 
 
