@@ -8,6 +8,7 @@ import torch
 from sentence_transformers.sentence_transformer import modules as st
 
 from nearfar import Encoder, NearfarError
+from nearfar.encoder.heads import add_projection
 from nearfar.encoder.teacher import TeacherVectors
 from tests.tiny import save_tiny, sentences
 
@@ -78,7 +79,7 @@ def test_vectors_of_another_shape_are_refused(encoder: Encoder) -> None:
 def test_an_added_projection_is_saved(folder: Path, tmp_path: Path) -> None:
     encoder = Encoder.from_pretrained(folder)
     before = encoder.encode(TEXTS)
-    encoder.add_projection(48)
+    add_projection(encoder, 48)
     assert encoder.dim == 48
     assert isinstance(encoder.tail[-1], st.Dense)
     wide = encoder.encode(TEXTS)

@@ -1,4 +1,4 @@
-"""distill: the loss by plain formulas in value and gradient, each term alone, learning, invalid inputs, descriptions."""
+"""distill: the loss by plain formulas in value and gradient, each term alone, learning, invalid inputs."""
 
 import pytest
 import torch

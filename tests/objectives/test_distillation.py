@@ -1,4 +1,4 @@
-"""Distillation: against reference loops, closed forms, equal students and teachers, extreme inputs, invalid arguments."""
+"""Distillation: reference loops, closed forms, equal students and teachers, extreme inputs, invalid arguments."""
 
 import inspect
 import math

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nearfar.config.mining import DedupConfig, MineConfig
     from nearfar.config.reproduce import ReproduceConfig
     from nearfar.config.search import SearchConfig
+    from nearfar.config.static import StaticConfig
     from nearfar.config.study.run import StudyConfig
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
     from nearfar.config.values import Settings, flag, format_value
@@ -56,6 +57,7 @@ _EXPORTS_BY_MODULE = {
     "config.geometry": "GeometryConfig",
     "config.search": "SearchConfig",
     "config.reproduce": "ReproduceConfig",
+    "config.static": "StaticConfig",
     "config.study.run": "StudyConfig",
     "config.training": "RunConfig TrainConfig parse_seeds",
     "config.values": "Settings flag format_value",
@@ -105,6 +107,7 @@ __all__ = [
     "SgOptConfig",
     "SimcseSupConfig",
     "SimcseUnsupConfig",
+    "StaticConfig",
     "StudyConfig",
     "SupconTextConfig",
     "TrainConfig",

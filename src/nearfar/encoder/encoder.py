@@ -16,7 +16,6 @@ from nearfar.encoder.device import choose_device
 from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.finite import NotFiniteError, first_non_finite
 from nearfar.encoder.fused import use_fused
-from nearfar.encoder.heads import start_orthogonal
 from nearfar.encoder.keep_layers import keep_layers as keep_some_layers
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.precision import resolve
@@ -176,15 +175,6 @@ class Encoder(Prompts, nn.Module):
         torch's default initialisation, drawn from its global generator.
         """
         dense = encoder_folder.tanh_dense(self.dim)
-        self.tail.append(dense.to(self.device, self.backbone.dtype).train(self.training))
-
-    def add_projection(self, width: int) -> None:
-        """Append a new linear Dense with ``width`` outputs, which is trained and saved with the encoder.
-
-        It starts as :class:`nearfar.encoder.heads.LinearHead`, which is used where the projection is dropped.
-        """
-        dense = encoder_folder.linear_dense(self.dim, width)
-        start_orthogonal(dense.linear)
         self.tail.append(dense.to(self.device, self.backbone.dtype).train(self.training))
 
     @torch.inference_mode()

@@ -13,7 +13,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import nn
 
 from nearfar.disk import apply_umask
@@ -39,7 +42,7 @@ from nearfar.encoder.pretrained import (
     save_modules,
 )
 from nearfar.encoder.prompts import InferenceSettings, read_inference_settings
-from nearfar.encoder.static import UNLIMITED, StaticBackbone, read_static, static_module
+from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
 from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.runtime.garbage_collection import paused
 from nearfar.types import NearfarError
@@ -132,6 +135,15 @@ def _read_static_parts(
     return EncoderComponents(cast(Any, backbone), tokenizer, "mean", length, tail, normalize, inference)
 
 
+def static_components(
+    table: NDArray[np.float32], tokenizer: PreTrainedTokenizerBase, *, normalize: bool
+) -> EncoderComponents:
+    """A new static encoder with these vectors [vocabulary, dim], for the tokens of an encoder's tokenizer."""
+    plain, _ = static_tokenizer(Tokenizer.from_str(cast(Any, tokenizer).backend_tokenizer.to_str()))
+    backbone = StaticBackbone(torch.from_numpy(table))
+    return EncoderComponents(backbone, plain, "mean", UNLIMITED, (), normalize, InferenceSettings({}))
+
+
 def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
     """Save through sentence-transformers, so that ``SentenceTransformer(folder).encode`` equals ``Encoder.encode``.
 
@@ -141,8 +153,8 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
     with paused():
         from sentence_transformers.sentence_transformer import modules as st
 
-    if isinstance(parts.backbone, StaticBackbone):
-        first = static_module(parts.backbone, parts.tokenizer, max_length=parts.max_length)
+    if is_static(parts.backbone):
+        first = static_module(cast(Any, parts.backbone), parts.tokenizer, max_length=parts.max_length)
         dim = save_model(folder, [first, *parts.tail, *([st.Normalize()] if parts.normalize else [])], parts.inference)
         _finish(folder, dim, parts, pooling)
         return

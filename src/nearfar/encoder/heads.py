@@ -1,6 +1,7 @@
 """Heads that are trained beside an encoder and dropped afterwards."""
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -8,6 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.types import LABEL_NAMES, NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.encoder.encoder import Encoder
 
 
 class SoftmaxHead(nn.Module):
@@ -91,6 +95,18 @@ def start_orthogonal(linear: nn.Linear) -> None:
     """Draw a semi-orthogonal weight; set the bias to 0."""
     nn.init.orthogonal_(linear.weight)
     nn.init.zeros_(linear.bias)
+
+
+def add_projection(encoder: "Encoder", width: int) -> None:
+    """Append a linear Dense with ``width`` outputs to ``encoder``, which is trained and saved with it.
+
+    It starts as :class:`LinearHead`, which is used where the projection is dropped after training.
+    """
+    from nearfar.encoder.encoder_folder import linear_dense
+
+    dense = linear_dense(encoder.dim, width)
+    start_orthogonal(dense.linear)
+    encoder.tail.append(dense.to(encoder.device, encoder.backbone.dtype).train(encoder.training))
 
 
 class MaskedLmHead(nn.Module):

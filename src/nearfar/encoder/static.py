@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from nearfar.encoder.folder_checks import read_object
 from nearfar.encoder.pretrained import load_module, opening
-from nearfar.encoder.transformers_types import PreTrainedTokenizerBase
+from nearfar.encoder.transformers_types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.weights import shapes_of
 from nearfar.runtime.garbage_collection import paused
 from nearfar.types import NearfarError
@@ -30,40 +30,30 @@ UNLIMITED = 10**6
 """The maximum number of tokens in a text, if the tokenizer does not truncate."""
 
 
-class StaticBackbone(nn.Module):
+class StaticConfig(PretrainedConfig):
+    """The sizes of a :class:`StaticBackbone`, as transformers calls those of an encoder without layers."""
+
+    model_type = "static"
+
+
+class StaticBackbone(PreTrainedModel):
     """A table of token vectors, with the interface of a transformer without layers.
 
     Args:
         weights: the vectors [vocabulary, dim].
     """
 
+    config_class = StaticConfig
     _supports_attention_backend = False
 
     def __init__(self, weights: Float[Tensor, "vocabulary dim"]) -> None:
-        super().__init__()
-        self.word_embeddings = nn.Embedding.from_pretrained(weights, freeze=False)
         vocabulary, dim = weights.shape
-        self.config = SimpleNamespace(
-            model_type="static",
-            hidden_size=dim,
-            intermediate_size=0,
-            num_hidden_layers=0,
-            vocab_size=vocabulary,
-            pad_token_id=None,
-            max_position_embeddings=None,
-        )
+        sizes: dict[str, Any] = {"vocab_size": vocabulary, "hidden_size": dim}
+        sizes |= {"intermediate_size": 0, "num_hidden_layers": 0}
+        super().__init__(StaticConfig(**sizes))
+        self.word_embeddings = nn.Embedding.from_pretrained(weights, freeze=False)
 
-    @property
-    def device(self) -> torch.device:
-        """The device of the table."""
-        return self.word_embeddings.weight.device
-
-    @property
-    def dtype(self) -> torch.dtype:
-        """The dtype of the table."""
-        return self.word_embeddings.weight.dtype
-
-    def get_input_embeddings(self) -> nn.Embedding:
+    def get_input_embeddings(self) -> nn.Module:
         """The table."""
         return self.word_embeddings
 
@@ -71,6 +61,11 @@ class StaticBackbone(nn.Module):
         """The vectors of tokens, as the hidden states of layer 0, which is also the last."""
         states = self.word_embeddings(input_ids)
         return SimpleNamespace(last_hidden_state=states, hidden_states=(states,))
+
+
+def is_static(backbone: object) -> bool:
+    """Whether a backbone is a table of token vectors."""
+    return isinstance(backbone, StaticBackbone)
 
 
 def static_tokenizer(tokenizer: Tokenizer) -> "tuple[PreTrainedTokenizerFast, int]":

@@ -1,4 +1,4 @@
-"""Distillation runs: the teacher's file, resuming at any point, students of other widths and depths, refused teachers."""
+"""Distillation runs: the teacher's file, resuming at any point, other widths and depths, refused teachers."""
 
 import io
 import json
@@ -296,7 +296,7 @@ def test_a_dry_run_checks_the_teacher_and_writes_nothing(folder: Path, tmp_path:
     assert any("teacher: 32 dimensions" in fact for fact in planned.facts)
     assert not (tmp_path / "run").exists()
     assert not encoded
-    with pytest.raises(NearfarError, match="--teacher: .*nowhere"):
+    with pytest.raises(NearfarError, match=r"--teacher: .*nowhere"):
         plan(distill(folder, tmp_path, teacher=str(tmp_path / "nowhere")))
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from nearfar.data.rows import TextData, load_sentences
 from nearfar.encoder.encoder import Encoder
-from nearfar.encoder.heads import LinearHead
+from nearfar.encoder.heads import LinearHead, add_projection
 from nearfar.encoder.teacher import TeacherVectors
 from nearfar.encoder.weights import locate
 from nearfar.methods.build import BuildContext, BuiltMethod, require_data, text_facts
@@ -34,7 +34,7 @@ def build_distill(config: DistillConfig, context: BuildContext, rows: TextData) 
     head = None
     if config.vector_weight and teacher.dim != student.dim:
         if config.vector_projection == "kept":
-            student.add_projection(teacher.dim)
+            add_projection(student, teacher.dim)
         else:
             head = LinearHead(student.dim, teacher.dim)
     batches = context.batches(config, rows)
