@@ -33,6 +33,7 @@ COMMANDS = {
     "report": "ReportConfig",
     "reproduce": "ReproduceConfig",
     "search": "SearchConfig",
+    "static": "StaticConfig",
     "study": "StudyConfig",
 }
 """Commands whose settings are keywords -> the class of the settings."""

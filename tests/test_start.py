@@ -56,6 +56,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
             "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --max-steps 1 --output trained",
             {*WRITTEN, "matplotlib"},
         ),
+        ("static tiny --output static", {*WRITTEN, "matplotlib"}),
         ("demo --model tiny --max-steps 1 --output demo", {*WRITTEN, "matplotlib"}),
         ("study study.toml --output study --engine inline --resamples 10", {*WRITTEN, "matplotlib"}),
     ),
