@@ -12,6 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 from safetensors.torch import load_file
+from scipy.stats import spearmanr
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer import modules as st
 
@@ -344,8 +345,44 @@ def test_unusable_teachers_and_layers_are_refused(
     assert not (tmp_path / "run").exists()
     same = [*always, "--teacher", str(folder / "noisy"), "--keep-layers", "1", "--max-steps", "1"]
     assert main(["train", "distill", *same]) == 0
-    other_pooling = [*always, "--teacher", str(folder / "noisy"), "--pooling", "cls", "--max-steps", "1"]
-    assert main(["train", "distill", *other_pooling, "--output", str(tmp_path / "other")]) == 0
+    train(distill(folder, tmp_path, teacher=str(folder / "noisy"), pooling="cls", output=str(tmp_path / "other")))
+
+
+def test_agreement_with_the_teacher_on_held_out_sentences_chooses_the_step(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"{text} {number}" for number, text in enumerate(sentences(80))]
+    (tmp_path / "many.txt").write_text("\n".join([*texts, texts[0].upper()]) + "\n")
+    settings = distill(folder, tmp_path, data=(str(tmp_path / "many.txt"),), evaluate_on=None, hold_out=12)
+    settings = replace(settings, keep="best", evaluate_every=1)
+    planned = plan(settings)
+    assert any("sentences, Spearman of the student's cosines" in fact for fact in planned.facts)
+    stop_after(4, monkeypatch, settings)
+    result = train(settings, resume=True)
+    assert (result.metric, result.dev) == ("spearman", "the held-out sentences")
+    assert result.start_score is not None
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert len(info["inputs"]["held-out sentences"]) == 16
+    seen = read_seen(tmp_path / "run" / "model")
+    assert seen is not None
+    held_out = [text for text in texts if text_hashes([text])[0] in seen.chosen_texts]
+    assert len(held_out) == 12
+    assert not np.isin(seen.chosen_texts, seen.trained_texts).any()
+    assert len(seen.trained_texts) == 80 - 12
+    unit = [Encoder.from_pretrained(folder / name).encode(held_out, normalize=True) for name in ("noisy", "teacher")]
+    upper = np.triu_indices(12, 1)
+    expected = spearmanr(*((vectors @ vectors.T)[upper] for vectors in unit)).statistic
+    assert result.start_score == pytest.approx(expected, abs=1e-4)
+
+
+def test_sentences_that_cannot_be_held_out_are_refused(folder: Path, tmp_path: Path) -> None:
+    settings = distill(folder, tmp_path, evaluate_on=None)
+    with pytest.raises(NearfarError, match="20 anchors are too few to hold out a fifth"):
+        train(distill(folder, tmp_path, evaluate_on=None, limit=20))
+    with pytest.raises(NearfarError, match="--hold-out 20: .* has 31 anchors; hold out from 2 to 15 of them, or 0"):
+        train(replace(settings, hold_out=20))
+    result = train(replace(settings, hold_out=0, max_steps=1, output=str(tmp_path / "none")))
+    assert result.metric is None
 
 
 def test_a_teacher_that_is_not_finite_is_named(folder: Path, tmp_path: Path) -> None:
