@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nearfar.commands.get_data.command import get_data
     from nearfar.commands.mine.command import mine
     from nearfar.commands.predict import predict
+    from nearfar.commands.push.command import push
     from nearfar.commands.report.command import report
     from nearfar.commands.reproduce.command import reproduce
     from nearfar.commands.search.command import search
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         InfoNceConfig,
         MineConfig,
         PredictConfig,
+        PushConfig,
         RegressionConfig,
         ReportConfig,
         ReproduceConfig,
@@ -90,6 +92,7 @@ _MODULES = {
     "load_result": "evaluation.results",
     "mine": "commands.mine.command",
     "predict": "commands.predict",
+    "push": "commands.push.command",
     "register_method": "registry",
     "report": "commands.report.command",
     "reproduce": "commands.reproduce.command",
@@ -123,6 +126,7 @@ __all__ = [
     "NearfarError",
     "PairwiseResult",
     "PredictConfig",
+    "PushConfig",
     "RegressionConfig",
     "ReportConfig",
     "ReproduceConfig",
@@ -152,6 +156,7 @@ __all__ = [
     "load_result",
     "mine",
     "predict",
+    "push",
     "register_method",
     "report",
     "reproduce",
