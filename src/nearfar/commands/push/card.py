@@ -77,7 +77,8 @@ def model_card(model: Path, *, name: str, results: Sequence[EvaluationResult] = 
     papers = citations(run.method) if run else []
     if papers:
         sections += ["## Citation", *(f"```bibtex\n{paper}\n```" for paper in papers)]
-    return "\n\n".join(section.strip() for section in sections if section.strip()) + "\n"
+    card = "\n\n".join(section.strip() for section in sections if section.strip()) + "\n"
+    return _without_folders(card, _paths(run, results))
 
 
 def _is_sentence_transformer(model: Path) -> bool:
@@ -95,7 +96,7 @@ def _summary(model: Path, run: RunRecords | None, *, is_classifier: bool) -> str
     if run is None:
         return f"{kind}, saved by nearfar."
     base = run.config.get("model")
-    return f"{kind}. nearfar trained it by the method `{run.method}`, from `{_short(base)}`."
+    return f"{kind}. nearfar trained it by the method `{run.method}`, from `{base}`."
 
 
 def _dimensions(model: Path) -> str:
@@ -124,8 +125,7 @@ print(model.similarity(embeddings, embeddings))"""
 def _training(run: RunRecords) -> list[str]:
     """Sections on data, settings, time and hardware."""
     info, config = run.info, run.config
-    paths = [str(path) for key in PATHS for path in _as_list(config.get(key))]
-    data = [f"- {_without_folders(str(fact), paths)}" for fact in info.get("data") or () if " --" not in fact]
+    data = [f"- {fact}" for fact in info.get("data") or () if " --" not in fact]
     licences = dict.fromkeys(
         f"- Licence of `{name}`: {source.licence}."
         for name in (spec.partition(":")[0] for spec in _data_specs(config))
@@ -147,7 +147,7 @@ def _training(run: RunRecords) -> list[str]:
         start = f"{100 * info['start_score']:.2f} before training, " if info.get("start_score") is not None else ""
         chose = " It chose the weights, so it is no test." if config.get("keep") == "best" else ""
         facts.append(
-            f"- {info.get('metric')} x 100 on {_without_folders(str(info['dev']), paths)}: {start}"
+            f"- {info.get('metric')} x 100 on {info['dev']}: {start}"
             f"{100 * info['best_score']:.2f} at the best step.{chose}"
         )
     shown = "\n".join([*data, *licences])
@@ -197,10 +197,12 @@ def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
 
 
-def _short(model: object) -> str:
-    """A model's name on the hub, or the last part of a folder's path."""
-    text = str(model)
-    return hub_name(text) or Path(text).name
+def _paths(run: RunRecords | None, results: Sequence[EvaluationResult]) -> list[str]:
+    """Texts in a card that may be paths: settings of the run, and tasks that are files."""
+    found = [str(path) for key in PATHS for path in _as_list(run.config.get(key))] if run else []
+    for result in [*([run.test] if run and run.test else []), *results]:
+        found += [*result.tasks, *(result.transfer.tasks if result.transfer else ()), *(result.retrieval or ())]
+    return found
 
 
 def _without_folders(text: str, paths: Sequence[str]) -> str:

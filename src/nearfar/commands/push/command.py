@@ -148,9 +148,10 @@ def _hub_errors(name: str, endpoint: str) -> Iterator[None]:
     except ValueError as error:  # the hub's check of the card
         raise NearfarError(f"{name}: {endpoint} refused the upload: {error}") from None
     except Exception as error:
-        library = type(error).__module__.partition(".")[0]
-        if not isinstance(error, OSError) and library not in ("httpx", "httpx2"):  # which one: by version
+        cause = error.__cause__ if isinstance(error, RuntimeError) else error  # of one of the large files
+        library = type(cause).__module__.partition(".")[0]
+        if not isinstance(cause, OSError) and library not in ("httpx", "httpx2"):  # which one: by version
             raise
         raise NearfarError(
-            f"{endpoint} cannot be reached, or broke off: {error}. Nothing was changed in {name}."
+            f"{endpoint} cannot be reached, or broke off: {cause}. Nothing was changed in {name}."
         ) from None
