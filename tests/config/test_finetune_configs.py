@@ -72,7 +72,7 @@ def test_a_config_of_gunel_matches_the_experiment_in_its_name(file: Path) -> Non
     assert config.model == ("runs/sst2-scl/model" if reviews else "FacebookAI/roberta-large")
     assert config.splits == ("auto" if reviews else "few-shot" if experiment_name in ("few-shot", "noise") else "full")
     assert config.sample_size == SAMPLE_SIZES.get(experiment_name, 40 if reviews else None)
-    noise = ("bt-sst2-0.9.tsv", "add") if experiment_name == "noise" else ("none", "replace")
+    noise = ("bt-0.9.tsv", "add") if experiment_name == "noise" else ("none", "replace")
     assert (config.noise, config.noise_mode) == noise
     assert config.metric == ("accuracy" if task == "cola" else None)
     assert (config.scl_weight, config.temperature, config.learning_rate, config.batch_size) == (0.9, 0.3, 1e-5, 16)
