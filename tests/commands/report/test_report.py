@@ -318,7 +318,7 @@ def test_a_study_of_an_earlier_version_is_named(workspace: Path) -> None:
     with pytest.raises(NearfarError, match=r"^old/study\.json: is a study of nearfar finetune of an earlier version"):
         report("old/study.json", output="r.html")
     Path("old/config.toml").write_text('method = "scl-finetune-study"\nfew_shot = "20"\n', encoding="utf-8")
-    with pytest.raises(NearfarError, match="^old: was written by an earlier version: .* was replaced by studies"):
+    with pytest.raises(NearfarError, match=r"^old: was written by an earlier version: .* was replaced by studies"):
         report("old", output="r.html")
     with pytest.raises(
         NearfarError, match=r"^old/config\.toml: the method 'scl-finetune-study' was replaced by studies"
