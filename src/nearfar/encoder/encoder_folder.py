@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import nn
 
-from nearfar.disk import apply_umask
+from nearfar.disk import CARD_MARK, apply_umask
 from nearfar.encoder.folder_checks import check_vocabulary, read_object
 from nearfar.encoder.module_list import (
     AFTER_POOLING,
@@ -52,6 +52,7 @@ library_name: sentence-transformers
 pipeline_tag: sentence-similarity
 tags: [sentence-transformers, sentence-similarity, feature-extraction, nearfar]
 ---
+{mark}
 # A sentence encoder
 
 Made with nearfar. {dim} dimensions, pooling `{pooling}`, texts {length}.
@@ -198,7 +199,7 @@ def _finish(folder: Path, dim: int, parts: EncoderComponents, pooling: Pooling) 
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
     length = f"up to {parts.max_length} tokens" if parts.max_length < UNLIMITED else "of any length"
-    card = MODEL_CARD.format(dim=dim, pooling=pooling.name, length=length)
+    card = MODEL_CARD.format(dim=dim, pooling=pooling.name, length=length, mark=CARD_MARK)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
