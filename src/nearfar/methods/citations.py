@@ -34,9 +34,22 @@ PAPERS = {
   booktitle = {Proceedings of EMNLP-IJCNLP},
   year      = {2019}
 }""",
+    "distill": """@inproceedings{liu2023rankcse,
+  title     = {{RankCSE}: Unsupervised Sentence Representations Learning via Learning to Rank},
+  author    = {Liu, Jiduan and Liu, Jiahao and Wang, Qifan and Wang, Jingang and Wu, Wei and Xian, Yunsen and
+               Zhao, Dongyan and Chen, Kai and Yan, Rui},
+  booktitle = {Proceedings of ACL},
+  year      = {2023}
+}""",
+    "vectors": """@inproceedings{reimers2020making,
+  title     = {Making Monolingual Sentence Embeddings Multilingual using Knowledge Distillation},
+  author    = {Reimers, Nils and Gurevych, Iryna},
+  booktitle = {Proceedings of EMNLP},
+  year      = {2020}
+}""",
 }
-"""Package of :mod:`nearfar.methods` -> its paper."""
-_ALSO = {"sbert": ("regression", "liao"), "scl-finetune": ("gunel",)}
+"""Package of :mod:`nearfar.methods`, or another name in :data:`_ALSO`, -> its paper."""
+_ALSO = {"sbert": ("regression", "liao"), "scl-finetune": ("gunel",), "distill": ("distill", "vectors")}
 """Methods whose papers are not, or not only, that of their package."""
 
 

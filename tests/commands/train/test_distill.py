@@ -260,6 +260,14 @@ def second_file(target: Path, **settings: Any) -> str:
     return str(target)
 
 
+def test_the_model_card_names_the_teacher_without_its_folder(folder: Path, tmp_path: Path) -> None:
+    train(distill(folder, tmp_path))
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "teacher teacher: 32 dimensions" in card
+    assert str(folder) not in card
+    assert "rankcse" in card
+
+
 def test_contrast_beside_distillation_is_a_second_objective(folder: Path, tmp_path: Path) -> None:
     second = second_file(tmp_path / "two.toml", method="simcse-unsup", data=[str(folder / "sentences.txt")])
     train(distill(folder, tmp_path, second=second, second_weight=0.3))
