@@ -30,7 +30,7 @@ UNLIMITED = 10**6
 """The maximum number of tokens in a text, if the tokenizer does not truncate."""
 
 
-class StaticConfig(PretrainedConfig):
+class StaticBackboneConfig(PretrainedConfig):
     """The sizes of a :class:`StaticBackbone`, as transformers calls those of an encoder without layers."""
 
     model_type = "static"
@@ -43,14 +43,14 @@ class StaticBackbone(PreTrainedModel):
         weights: the vectors [vocabulary, dim].
     """
 
-    config_class = StaticConfig
+    config_class = StaticBackboneConfig
     _supports_attention_backend = False
 
     def __init__(self, weights: Float[Tensor, "vocabulary dim"]) -> None:
         vocabulary, dim = weights.shape
         sizes: dict[str, Any] = {"vocab_size": vocabulary, "hidden_size": dim}
         sizes |= {"intermediate_size": 0, "num_hidden_layers": 0}
-        super().__init__(StaticConfig(**sizes))
+        super().__init__(StaticBackboneConfig(**sizes))
         self.word_embeddings = nn.Embedding.from_pretrained(weights, freeze=False)
 
     def get_input_embeddings(self) -> nn.Module:
