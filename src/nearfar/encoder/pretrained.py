@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import nn
 
 from nearfar.encoder.folder_checks import (
@@ -106,6 +107,16 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
         raise NearfarError(f"{folder}: has no fast tokenizer (tokenizer.json), which nearfar needs.")
     check_tokenizer_kind(folder, tokenizer, kind)
     return tokenizer
+
+
+def load_backend_tokenizer(file: Path) -> Tokenizer:
+    """The tokenizer of a tokenizer.json alone, as static encoders have it.
+
+    Raises:
+        NearfarError: the file is damaged.
+    """
+    with opening(file):
+        return Tokenizer.from_str(file.read_text(encoding="utf-8"))
 
 
 def load_module(kind: str, folder: Path) -> nn.Module:

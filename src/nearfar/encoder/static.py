@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from torch import Tensor, nn
 
 from nearfar.encoder.folder_checks import read_object
-from nearfar.encoder.pretrained import load_module, opening
+from nearfar.encoder.pretrained import load_backend_tokenizer, load_module, opening
 from nearfar.encoder.transformers_types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.encoder.weights import shapes_of
 from nearfar.runtime.garbage_collection import paused
@@ -51,7 +51,7 @@ class StaticBackbone(PreTrainedModel):
         sizes: dict[str, Any] = {"vocab_size": vocabulary, "hidden_size": dim}
         sizes |= {"intermediate_size": 0, "num_hidden_layers": 0}
         super().__init__(StaticBackboneConfig(**sizes))
-        self.word_embeddings = nn.Embedding.from_pretrained(weights, freeze=False)
+        self.word_embeddings = nn.Embedding(vocabulary, dim, _weight=weights)
 
     def get_input_embeddings(self) -> nn.Module:
         """The table."""
@@ -92,8 +92,7 @@ def read_static(folder: Path, *, dtype: torch.dtype) -> tuple[StaticBackbone, Pr
             raise NearfarError(f"{folder}: holds no {file.name}, so it is no static encoder.")
     read_object(vocabulary)
     shapes = shapes_of(weights)
-    with opening(vocabulary):
-        tokenizer, length = static_tokenizer(Tokenizer.from_file(str(vocabulary)))
+    tokenizer, length = static_tokenizer(load_backend_tokenizer(vocabulary))
     if "embedding.weight" in shapes:
         with safe_open(weights, framework="pt") as tensors:
             table = tensors.get_tensor("embedding.weight")
