@@ -166,7 +166,7 @@ def direction_masks(
     """The masks of ``directions`` by text ids, integers >= 0; equal texts have equal ids.
 
     Left out are candidates with the text of the row itself, known positives of its text (the partners of equal texts in
-    other rows), and in ``doc_to_doc`` the negatives of the row's own anchor. ``owners`` are the anchors of the
+    other rows), and in ``doc_to_doc`` the texts of the negatives of the row's anchor. ``owners`` are the anchors of the
     negatives, by default those of the same rows. ``near`` are further pairs (anchors, documents) that are no negatives
     of each other. With ``distinct`` a text that occurs several times among the candidates is one candidate.
 
@@ -195,18 +195,13 @@ def direction_masks(
     found = found._replace(doc_to_query=masked(docs, queries, anchors, first[0]))
     if directions != "all":
         return found
-    same = masked(docs, queries, documents, None)
-    owners = anchors if owners is None else owners
-
-    def of_other_anchors(rows: Int[Tensor, " anchors"]) -> Bool[Tensor, "anchors candidates"]:
-        kept = torch.ones(len(rows), len(documents), dtype=torch.bool, device=rows.device)
-        if negatives is not None:
-            kept[:, len(positives) :] = anchors[rows, None] != owners
-        return kept
-
+    of_other_texts = [forward, masked(docs, queries, documents, None)]
+    if negatives is not None:
+        owners = anchors if owners is None else owners
+        own = torch.cat([anchors, owners]), torch.cat([positives, negatives])
+        of_other_texts.append(not_known_positive_row_mask(*own, documents))
     return found._replace(
-        query_to_query=masked(queries, docs, anchors, first[0]),
-        doc_to_doc=all_row_masks(forward, same, of_other_anchors),
+        query_to_query=masked(queries, docs, anchors, first[0]), doc_to_doc=all_row_masks(*of_other_texts)
     )
 
 
