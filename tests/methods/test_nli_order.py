@@ -357,12 +357,12 @@ def test_describe_shows_anchors_and_the_order():
         "  positive  A dog is awake.",
         "  negative  A dog sleeps. (contradiction)",
         "  negative  4 hypotheses of other premises",
-        "  left out  1 neutral hypothesis, ranked between the positives and the contradictions",
+        "  neutral   The dog is fast.",
     ]
     rain = blocks["It rains."]
     assert rain[0] == "  positive  The weather is wet."
     assert set(rain[1:3]) == {f"  negative  {text} (contradiction)" for text in ("The sun shines.", "A dog sleeps.")}
-    assert rain[3] == "  negative  4 hypotheses of other premises"
+    assert rain[3:] == ["  negative  4 hypotheses of other premises", "  neutral   Nobody sings."]
     assert lines[-4:] == [
         "no anchor   1 premise without an entailed hypothesis in this batch",
         "and 1 times the order entailment above neutral above contradiction, "
@@ -375,9 +375,10 @@ def test_describe_shows_anchors_and_the_order():
 def test_describe_without_neutral_or_order():
     _, method, batch = build(neutral=False, order_pairs="batch")
     lines = method.describe(batch)
-    assert "  left out  1 neutral hypothesis, not used" in lines
+    assert lines[-1] == "neutral hypotheses are not used"
     assert (
-        lines[-1] == "and 1 times the order entailment above contradiction, compared among hypotheses of all premises"
+        lines[-2] == "and 1 times the order entailment above contradiction, compared among hypotheses of all premises"
     )
     _, method, batch = build(order_weight=0.0)
     assert not any("order" in line for line in method.describe(batch))
+    assert method.describe(batch)[-1] == "neutral hypotheses are not used"

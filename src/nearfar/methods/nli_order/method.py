@@ -204,7 +204,6 @@ def _describe(config: NliOrderConfig, batch: NliBatch, *, ranks_neutral: bool) -
         far = documents[mask(row)[0]].tolist()
         own = set(negatives[owners == premise].tolist())
         neutral = pairs.hypotheses[(pairs.premises == premise) & (pairs.labels == NEUTRAL)].tolist()
-        what = "ranked between the positives and the contradictions" if ranks_neutral else "not used"
         lines += describe_anchor(
             batch.sentences[premise],
             positives=[batch.sentences[text] for text in dict.fromkeys(positives[anchors == premise].tolist())],
@@ -212,10 +211,8 @@ def _describe(config: NliOrderConfig, batch: NliBatch, *, ranks_neutral: bool) -
                 *(f"{batch.sentences[text]} (contradiction)" for text in far if text in own),
                 f"{pluralize(sum(text not in own for text in far), 'hypothesis', 'hypotheses')} of other premises",
             ],
-            left_out=f"{pluralize(len(neutral), 'neutral hypothesis', 'neutral hypotheses')}, {what}"
-            if neutral
-            else None,
         )
+        lines += [f"  neutral   {batch.sentences[text]}" for text in neutral]
     silent = len(set(batch.premises)) - len(set(anchors.tolist()))
     if silent:
         lines.append(
@@ -225,6 +222,8 @@ def _describe(config: NliOrderConfig, batch: NliBatch, *, ranks_neutral: bool) -
         which = "of the same premise" if config.order_pairs == "within-premise" else "of all premises"
         labels = " above ".join(LABEL_NAMES if ranks_neutral else (LABEL_NAMES[ENTAILMENT], LABEL_NAMES[CONTRADICTION]))
         lines.append(f"and {config.order_weight:g} times the order {labels}, compared among hypotheses {which}")
+    if not ranks_neutral:
+        lines.append("neutral hypotheses are not used")
     return [*lines, *describe_directions(config.directions), *describe_margin(config.false_negative_margin)]
 
 
