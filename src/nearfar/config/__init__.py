@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from nearfar.config.mining import DedupConfig, MineConfig
     from nearfar.config.reproduce import ReproduceConfig
     from nearfar.config.search import SearchConfig
+    from nearfar.config.soup import SoupConfig
     from nearfar.config.study.run import StudyConfig
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
     from nearfar.config.values import Settings, flag, format_value
@@ -55,6 +56,7 @@ _EXPORTS_BY_MODULE = {
     "config.geometry": "GeometryConfig",
     "config.search": "SearchConfig",
     "config.reproduce": "ReproduceConfig",
+    "config.soup": "SoupConfig",
     "config.study.run": "StudyConfig",
     "config.training": "RunConfig TrainConfig parse_seeds",
     "config.values": "Settings flag format_value",
@@ -103,6 +105,7 @@ __all__ = [
     "SgOptConfig",
     "SimcseSupConfig",
     "SimcseUnsupConfig",
+    "SoupConfig",
     "StudyConfig",
     "SupconTextConfig",
     "TrainConfig",

@@ -1,0 +1,359 @@
+"""Averages of models: their weights, what a greedy average keeps, the record, and models that do not fit together."""
+
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from torch import Tensor, nn
+
+from nearfar import Encoder, NearfarError, SoupConfig, evaluate, soup, train
+from nearfar.cli import main
+from nearfar.data.fingerprints import text_hashes
+from nearfar.data.sts import load_pairs
+from nearfar.disk import SeenHashes, read_seen
+from nearfar.encoder.classifier import Classifier
+from nearfar.evaluation.sts import evaluate_sts
+from nearfar.runs.fingerprints import fingerprint_model
+from tests.tiny import make_workspace, save_tiny, sentences, write_nli
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory with ``a``, ``b``, ``c``: the encoder ``tiny`` with different noise in its weights."""
+    monkeypatch.chdir(make_workspace(tmp_path))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    for number, name in enumerate("abc"):
+        write_noisy(name, seed=number)
+    return tmp_path
+
+
+def write_noisy(name: str, *, seed: int, scale: float = 0.05) -> None:
+    encoder = Encoder.from_pretrained("tiny", pooling="cls")
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.add_(scale * torch.randn(parameter.shape, generator=draw))
+    encoder.seen = SeenHashes(*(np.unique(text_hashes([f"{name}{part}"])) for part in range(4)))
+    encoder.save_pretrained(name)
+
+
+def weights(folder: str | Path) -> dict[str, Tensor]:
+    return load_file(Path(folder) / "model.safetensors")
+
+
+def mean(names: list[str], shares: list[float]) -> dict[str, Tensor]:
+    """The weighted mean in float64, rounded once."""
+    models = [weights(name) for name in names]
+    return {
+        key: sum(share * model[key].double() for share, model in zip(shares, models, strict=True)).float()  # type: ignore[union-attr]
+        for key in models[0]
+    }
+
+
+def assert_same(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> None:
+    assert ours.keys() == theirs.keys()
+    for key in ours:
+        torch.testing.assert_close(ours[key], theirs[key], rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize(("given", "shares"), [(None, [1 / 3] * 3), ((2, 1, 1), [0.5, 0.25, 0.25])])
+def test_the_weights_are_the_mean(given: Any, shares: list[float], folder: Path) -> None:
+    result = soup("a", "b", "c", weights=given, output="out")
+    assert_same(weights("out"), mean(["a", "b", "c"], shares))
+    assert max(float((weights("out")[key] - weights("a")[key]).abs().max()) for key in weights("a")) > 0.01
+    assert [(one.model, one.weight, one.score) for one in result.models] == [
+        (name, share, None) for name, share in zip("abc", shares, strict=True)
+    ]
+    texts = sentences(5)
+    vectors = Encoder.from_pretrained("out").encode(texts)
+    assert np.abs(SentenceTransformer("out", device="cpu").encode(texts) - vectors).max() <= 1e-6
+    assert not np.allclose(vectors, Encoder.from_pretrained("a").encode(texts), atol=1e-3)
+    assert Encoder.from_pretrained("out").pooling == "cls"
+
+
+def test_the_mean_of_equal_models_is_the_model_bit_for_bit(folder: Path) -> None:
+    for name in ("a2", "a3"):
+        shutil.copytree("a", name)
+    soup("a", "a2", "a3", weights=(0.3, 0.1, 7.0), output="out")
+    assert all(torch.equal(tensor, weights("a")[key]) for key, tensor in weights("out").items())
+
+
+def test_modules_after_the_pooling_are_averaged_too(folder: Path) -> None:
+    for seed, name in enumerate(("d", "e")):
+        encoder = Encoder.from_pretrained("a")
+        torch.manual_seed(seed)
+        encoder.add_dense()
+        encoder.save_pretrained(name)
+    soup("d", "e", output="out")
+    (dense,) = (path.name for path in Path("out").glob("*_Dense"))
+    ours, one, two = (load_file(Path(name, dense, "model.safetensors")) for name in ("out", "d", "e"))
+    assert_same(ours, {key: ((one[key].double() + two[key].double()) / 2).float() for key in one})
+    assert not torch.equal(one["linear.weight"], two["linear.weight"])
+
+
+def test_the_folder_records_its_models_and_what_they_have_seen(folder: Path) -> None:
+    result = soup("a", Path("b"), weights=(3, 1), output="new/out")
+    record = json.loads(Path("new/out/soup.json").read_text())
+    assert record == json.loads(json.dumps(result.to_dict()))
+    assert record["models"] == [
+        {"model": name, "fingerprint": fingerprint_model(name), "weight": share}
+        for name, share in (("a", 0.75), ("b", 0.25))
+    ]
+    assert record.keys() == {"models", "provenance"}
+    seen = read_seen(Path("new/out"))
+    assert seen is not None
+    for part, hashes in enumerate(seen):
+        assert set(hashes.tolist()) == set(text_hashes([f"a{part}", f"b{part}"]).tolist())
+    soup("a", "b", output="bare", fingerprints=False)
+    assert read_seen(Path("bare")) is None
+
+
+def test_a_model_without_a_record_of_its_texts_is_named(folder: Path) -> None:
+    for name in ("b", "c"):
+        (folder / name / "nearfar_seen.safetensors").unlink()
+    with pytest.warns(UserWarning, match="^b, c: has no record of the texts that it was trained on"):
+        soup("a", "b", "c", output="out")
+    assert read_seen(Path("out")) is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        soup("b", "c", output="none")
+    assert read_seen(Path("none")) is None
+
+
+def dev_score(model: Encoder) -> float:
+    task = {"dev": {"dev": load_pairs("pairs.tsv")}}
+    score = evaluate_sts(model.encode, task, resamples=0).tasks["dev"].spearman.all.score
+    assert score is not None
+    return score
+
+
+def reference_greedy(names: list[str]) -> tuple[list[str], float]:
+    """Recipe 1 of Wortsman et al. 2022 on state dicts."""
+    encoder = Encoder.from_pretrained(names[0])
+
+    def score(kept: list[str]) -> float:
+        encoder.backbone.load_state_dict(mean(kept, [1 / len(kept)] * len(kept)), strict=False)
+        return dev_score(encoder)
+
+    kept: list[str] = []
+    for name in sorted(names, key=lambda name: -score([name])):
+        if not kept or score([*kept, name]) >= score(kept):
+            kept.append(name)
+    return kept, score(kept)
+
+
+def test_a_greedy_average_is_recipe_1(folder: Path) -> None:
+    names = [f"model{seed}" for seed in range(7)]
+    for seed, name in enumerate(names):
+        write_noisy(name, seed=seed, scale=0.02 + 0.03 * seed)
+    kept, score = reference_greedy(names)
+    assert 1 < len(kept) < len(names)
+    result = soup(*names, greedy=True, evaluate_on="pairs.tsv", output="out")
+    assert {one.model for one in result.used} == set(kept)
+    assert {one.weight for one in result.used} == {1 / len(kept)}
+    assert result.score == pytest.approx(score, abs=1e-3)
+    assert result.score >= max(one.score or 0 for one in result.models)
+    assert [one.score for one in result.models] == [
+        pytest.approx(dev_score(Encoder.from_pretrained(name)), abs=1e-3) for name in names
+    ]
+    assert_same(weights("out"), mean(kept, [1 / len(kept)] * len(kept)))
+    assert dev_score(Encoder.from_pretrained("out")) == pytest.approx(result.score, abs=1e-3)
+    assert (result.metric, result.evaluate_on) == ("spearman", "pairs.tsv")
+    seen = read_seen(Path("out"))
+    assert seen is not None
+    assert set(text_hashes(f"{name}0" for name in kept).tolist()) == set(seen.trained_texts.tolist())
+    dev_texts = text_hashes({text for pair in load_pairs("pairs.tsv") for text in pair[:2]})
+    assert set(dev_texts.tolist()) < set(seen.chosen_texts.tolist())
+
+
+def test_a_score_that_does_not_fall_is_enough(folder: Path) -> None:
+    """Equal models have equal scores, in the order in which they are named."""
+    shutil.copytree("a", "a2")
+    result = soup("a", "a2", greedy=True, evaluate_on="pairs.tsv", output="out")
+    assert [one.weight for one in result.models] == [0.5, 0.5]
+    assert all(torch.equal(tensor, weights("a")[key]) for key, tensor in weights("out").items())
+
+
+def test_evaluate_reports_what_the_models_of_an_average_have_seen(folder: Path) -> None:
+    for seed in (1, 2):
+        write_nli(folder / f"nli{seed}.tsv", premises=12, seed=seed)
+        train(
+            "scl", model="tiny", data=f"nli{seed}.tsv", evaluate_on="pairs.tsv", max_steps=2, batch_size=6,
+            seed=seed, output=f"run{seed}",
+        )  # fmt: skip
+    soup("run1", "run2", output="out")
+    rows = [line.split("\t")[:2] for seed in (1, 2) for line in Path(f"nli{seed}.tsv").read_text().splitlines()[1:4]]
+    unseen = [(f"{text} unseen", f"{text} new") for text in sentences(6, seed=5)]
+    lines = [f"{number}\t{one}\t{two}" for number, (one, two) in enumerate([*rows, *unseen])]
+    Path("test.tsv").write_text("score\tsentence1\tsentence2\n" + "\n".join(lines) + "\n")
+    shares = evaluate("out", pairs=["test.tsv"], resamples=0, progress=False).tasks["test.tsv"].seen
+    assert shares is not None
+    assert shares.pairs == 0.5
+    one = evaluate("run1", pairs=["test.tsv"], resamples=0, progress=False).tasks["test.tsv"].seen
+    assert one is not None
+    assert one.pairs == 0.25
+
+
+def test_runs_from_different_models_are_averaged_with_a_warning(folder: Path) -> None:
+    save_tiny(folder / "other", seed=3)
+    shared: dict[str, Any] = {"data": "nli.tsv", "evaluate_on": "pairs.tsv", "max_steps": 1, "batch_size": 10}
+    for run, model in (("run1", "tiny"), ("run2", "other"), ("run3", "tiny")):
+        train("scl", model=model, seed=int(run[-1]), output=run, **shared)
+    with pytest.warns(UserWarning, match="^run1 and run2/model were trained from different models"):
+        soup("run1", "run2/model", output="out")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        soup("run1", "run3/model", output="out2")
+
+
+def changed(name: str, change: Callable[[Encoder], object]) -> str:
+    encoder = Encoder.from_pretrained("a")
+    change(encoder)
+    encoder.save_pretrained(name)
+    return name
+
+
+def edit(file: str, **settings: Any) -> None:
+    path = Path(file)
+    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
+
+
+def refuse(match: str, *models: str, **settings: Any) -> None:
+    with pytest.raises(NearfarError, match=match):
+        soup(*models, **{"output": "out", **settings})
+    assert not Path("out").exists()
+    assert not list(Path().glob(".out*"))
+
+
+def test_models_that_differ_in_more_than_their_weights_are_refused(folder: Path) -> None:
+    save_tiny(folder / "roberta", "roberta")
+    refuse(
+        "roberta: cannot be averaged with tiny: they have different architectures: class BertModel and RobertaModel",
+        "tiny",
+        "roberta",
+    )
+    refuse("they have different poolings: mean and cls", "tiny", "a")
+    refuse("different normalization", "a", changed("n", lambda encoder: setattr(encoder, "normalizes", True)))
+    refuse("different modules after the pooling", "a", changed("d", lambda encoder: encoder.add_dense()))
+    refuse(
+        "different maximum lengths: 62 and 20", "a", changed("m", lambda encoder: setattr(encoder, "max_length", 20))
+    )
+    refuse(
+        "different prompts or similarities: prompts query None and q: ",
+        "a",
+        changed("q", lambda encoder: encoder.set_prompts(query="q: ")),
+    )
+    shutil.copytree("a", "heads")
+    edit("heads/config.json", num_attention_heads=4)
+    refuse("heads: .*different architectures: num_attention_heads 2 and 4", "a", "heads")
+    shutil.copytree("a", "words")
+    vocabulary = json.loads(Path("words/tokenizer.json").read_text())
+    vocabulary["model"]["vocab"] |= {
+        "dog": vocabulary["model"]["vocab"]["cat"],
+        "cat": vocabulary["model"]["vocab"]["dog"],
+    }
+    Path("words/tokenizer.json").write_text(json.dumps(vocabulary))
+    refuse("words: .*different tokenizers: vocabulary cat ", "a", "words")
+    shutil.copytree("a", "cased")
+    edit("cased/tokenizer.json", normalizer=None)
+    refuse("cased: .*different tokenizers: normalizer", "a", "cased")
+
+
+def test_a_missing_pooler_is_a_different_shape(folder: Path) -> None:
+    shutil.copytree("a", "bare")
+    kept = {key: value for key, value in weights("bare").items() if not key.startswith("pooler")}
+    save_file(kept, "bare/model.safetensors", metadata={"format": "pt"})
+    refuse(r"bare: .*different shapes of weights: backbone\.pooler\.dense\.weight \(32, 32\) and None", "a", "bare")
+
+
+def test_settings_that_change_no_vector_may_differ(folder: Path) -> None:
+    edit("b/config.json", hidden_dropout_prob=0.3, transformers_version="4.0.0", architectures=["BertForMaskedLM"])
+    assert len(soup("a", "b", output="out").used) == 2
+
+
+def test_models_that_are_no_encoders_are_refused(folder: Path) -> None:
+    Classifier.from_pretrained("tiny", label_names=["warm", "cold"]).save_pretrained("classifier")
+    refuse("^classifier: is a classifier; soup averages sentence encoders", "classifier", "a")
+    refuse("^classifier: is a classifier", "a", "classifier")
+    Path("adapter").mkdir()
+    Path("adapter/adapter_config.json").write_text("{}")
+    refuse("^adapter: is an adapter without its model", "a", "adapter")
+    shutil.copytree("a", "adapted")
+    Path("adapted/adapter_config.json").write_text("{}")
+    refuse("nearfar does not load adapters; merge the adapter into the model", "a", "adapted")
+    Path("empty").mkdir()
+    refuse("empty: holds no config.json", "a", "empty")
+    refuse("no such model folder", "a", "./nowhere")
+    file = Path("b/model.safetensors")
+    file.write_bytes(file.read_bytes()[:1000])
+    refuse("b/model.safetensors: the weights are truncated or damaged", "a", "b")
+
+
+def test_lists_of_models_that_cannot_be_averaged(folder: Path) -> None:
+    refuse("two models or more are needed", "a")
+    refuse(r"^\./a: is the same model as a; give it once, with a higher --weights", "a", "b", "./a")
+    refuse("--weights 2: must be one number for each of the 2 models", "a", "b", weights=(2,))
+    refuse("weights = .*must be above 0", "a", "b", weights=(1, 0))
+    refuse("--greedy: needs a dev set", "a", "b", greedy=True)
+    refuse("--evaluate-on: nowhere.tsv: no such file", "a", "b", greedy=True, evaluate_on="nowhere.tsv")
+    Path("flat.tsv").write_text("score\tsentence1\tsentence2\n" + "3\ta dog\ta cat\n3\ta man\ta bird\n" * 3)
+    refuse("flat.tsv: no correlation to choose the best step by", "a", "b", greedy=True, evaluate_on="flat.tsv")
+    assert SoupConfig(output="out").weights is None
+
+
+def test_an_output_that_exists_is_not_replaced(folder: Path) -> None:
+    before = weights("b")
+    with pytest.raises(NearfarError, match="--output b: already exists; choose another folder"):
+        soup("a", "b", output="b")
+    assert all(torch.equal(tensor, before[key]) for key, tensor in weights("b").items())
+    Path("file").write_text("mine")
+    with pytest.raises(NearfarError, match="--output file: already exists"):
+        soup("a", "b", output="file")
+    with pytest.raises(NearfarError, match=r"--output file/out: .*file is a file, not a folder"):
+        soup("a", "b", output="file/out")
+    Path("free").mkdir()
+    soup("a", "b", output="free")
+    assert Path("free/modules.json").exists()
+
+
+def test_a_failed_save_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("nearfar.commands.soup.command.flush_tree", fail)
+    refuse(r"out: cannot be written \(No space left on device\)", "a", "b")
+
+
+def test_weights_that_are_not_numbers_with_a_point_must_agree(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = Encoder.from_pretrained
+
+    def with_buffer(name: str | Path, **settings: Any) -> Encoder:
+        encoder = opened(name, **settings)
+        encoder.backbone.register_buffer("counts", torch.tensor([len(Path(name).name)]))
+        return encoder
+
+    monkeypatch.setattr(Encoder, "from_pretrained", with_buffer)
+    shutil.copytree("a", "longer")
+    refuse(r"longer: cannot be averaged with a: their backbone\.counts differ", "a", "longer")
+    assert isinstance(opened("a").backbone, nn.Module)
+
+
+def test_the_command_prints_shares_and_scores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main("soup a b c --weights 2 1 1 --output out".split()) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["   50.00%  a", "   25.00%  b", "   25.00%  c", "Wrote the average of 3 models to out"]
+    write_noisy("bad", seed=9, scale=5.0)
+    assert main("soup a bad --greedy --evaluate-on pairs.tsv --output best".split()) == 0
+    first, second, last = capsys.readouterr().out.splitlines()
+    score = dev_score(Encoder.from_pretrained("a"))
+    assert first == f"  100.00%  spearman {score:.2f}  a"
+    assert second.endswith("  bad  (left out)")
+    assert last == f"Wrote a alone to best: spearman {score:.2f} on pairs.tsv"
