@@ -14,7 +14,7 @@ def learning_rate_factors(encoder: Encoder | PreTrainedModel, decay: float) -> d
     Layers count from 1, the lowest, to L, so the top layer has the factor 1. So has everything above it: a pooler, a
     final norm, and the modules after the pooling of an :class:`nearfar.Encoder`. What comes before the first layer, and
     every table of embeddings (position biases of MPNet and DeBERTa too), has decay^L. This is the layer-wise
-    decreasing learning rate of Sun et al. 2019 ("How to Fine-Tune BERT for Text Classification?", section 5.3.4); the
+    decreasing learning rate of Sun et al. 2019 ("How to Fine-Tune BERT for Text Classification?"); the
     code of ELECTRA (Clark et al. 2020) has two more powers of the decay, decay^(L + 2 - l), between head and layers.
 
     Args:

@@ -1,52 +1,28 @@
-"""Averages of models: their weights, what a greedy average keeps, the record, and models that do not fit together."""
+"""Averages of models: their weights, what a greedy average keeps, and the record."""
 
 import json
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
-from torch import Tensor, nn
+from torch import Tensor
 
-from nearfar import Encoder, NearfarError, SoupConfig, evaluate, soup, train
+from nearfar import Encoder, evaluate, soup, train
 from nearfar.cli import main
 from nearfar.data.fingerprints import text_hashes
 from nearfar.data.sts import load_pairs
-from nearfar.disk import SeenHashes, read_seen
-from nearfar.encoder.classifier import Classifier
+from nearfar.disk import read_seen
 from nearfar.evaluation.sts import evaluate_sts
 from nearfar.runs.fingerprints import fingerprint_model
-from tests.tiny import make_workspace, save_tiny, sentences, write_nli
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory with ``a``, ``b``, ``c``: the encoder ``tiny`` with different noise in its weights."""
-    monkeypatch.chdir(make_workspace(tmp_path))
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
-    for number, name in enumerate("abc"):
-        write_noisy(name, seed=number)
-    return tmp_path
-
-
-def write_noisy(name: str, *, seed: int, scale: float = 0.05) -> None:
-    encoder = Encoder.from_pretrained("tiny", pooling="cls")
-    draw = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter.add_(scale * torch.randn(parameter.shape, generator=draw))
-    encoder.seen = SeenHashes(*(np.unique(text_hashes([f"{name}{part}"])) for part in range(4)))
-    encoder.save_pretrained(name)
-
-
-def weights(folder: str | Path) -> dict[str, Tensor]:
-    return load_file(Path(folder) / "model.safetensors")
+from tests.commands.soup.helpers import weights, write_noisy
+from tests.tiny import save_tiny, sentences, write_nli
 
 
 def mean(names: list[str], shares: list[float]) -> dict[str, Tensor]:
@@ -212,138 +188,6 @@ def test_runs_from_different_models_are_averaged_with_a_warning(folder: Path) ->
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         soup("run1", "run3/model", output="out2")
-
-
-def changed(name: str, change: Callable[[Encoder], object]) -> str:
-    encoder = Encoder.from_pretrained("a")
-    change(encoder)
-    encoder.save_pretrained(name)
-    return name
-
-
-def edit(file: str, **settings: Any) -> None:
-    path = Path(file)
-    path.write_text(json.dumps(json.loads(path.read_text()) | settings))
-
-
-def refuse(match: str, *models: str, **settings: Any) -> None:
-    with pytest.raises(NearfarError, match=match):
-        soup(*models, **{"output": "out", **settings})
-    assert not Path("out").exists()
-    assert not list(Path().glob(".out*"))
-
-
-def test_models_that_differ_in_more_than_their_weights_are_refused(folder: Path) -> None:
-    save_tiny(folder / "roberta", "roberta")
-    refuse(
-        "roberta: cannot be averaged with tiny: they have different architectures: class BertModel and RobertaModel",
-        "tiny",
-        "roberta",
-    )
-    refuse("they have different poolings: mean and cls", "tiny", "a")
-    refuse("different normalization", "a", changed("n", lambda encoder: setattr(encoder, "normalizes", True)))
-    refuse("different modules after the pooling", "a", changed("d", lambda encoder: encoder.add_dense()))
-    refuse(
-        "different maximum lengths: 62 and 20", "a", changed("m", lambda encoder: setattr(encoder, "max_length", 20))
-    )
-    refuse(
-        "different prompts or similarities: prompts query None and q: ",
-        "a",
-        changed("q", lambda encoder: encoder.set_prompts(query="q: ")),
-    )
-    shutil.copytree("a", "heads")
-    edit("heads/config.json", num_attention_heads=4)
-    refuse("heads: .*different architectures: num_attention_heads 2 and 4", "a", "heads")
-    shutil.copytree("a", "words")
-    vocabulary = json.loads(Path("words/tokenizer.json").read_text())
-    vocabulary["model"]["vocab"] |= {
-        "dog": vocabulary["model"]["vocab"]["cat"],
-        "cat": vocabulary["model"]["vocab"]["dog"],
-    }
-    Path("words/tokenizer.json").write_text(json.dumps(vocabulary))
-    refuse("words: .*different tokenizers: vocabulary cat ", "a", "words")
-    shutil.copytree("a", "cased")
-    edit("cased/tokenizer.json", normalizer=None)
-    refuse("cased: .*different tokenizers: normalizer", "a", "cased")
-
-
-def test_a_missing_pooler_is_a_different_shape(folder: Path) -> None:
-    shutil.copytree("a", "bare")
-    kept = {key: value for key, value in weights("bare").items() if not key.startswith("pooler")}
-    save_file(kept, "bare/model.safetensors", metadata={"format": "pt"})
-    refuse(r"bare: .*different shapes of weights: backbone\.pooler\.dense\.weight \(32, 32\) and None", "a", "bare")
-
-
-def test_settings_that_change_no_vector_may_differ(folder: Path) -> None:
-    edit("b/config.json", hidden_dropout_prob=0.3, transformers_version="4.0.0", architectures=["BertForMaskedLM"])
-    assert len(soup("a", "b", output="out").used) == 2
-
-
-def test_models_that_are_no_encoders_are_refused(folder: Path) -> None:
-    Classifier.from_pretrained("tiny", label_names=["warm", "cold"]).save_pretrained("classifier")
-    refuse("^classifier: is a classifier; soup averages sentence encoders", "classifier", "a")
-    refuse("^classifier: is a classifier", "a", "classifier")
-    Path("adapter").mkdir()
-    Path("adapter/adapter_config.json").write_text("{}")
-    refuse("^adapter: is an adapter without its model", "a", "adapter")
-    shutil.copytree("a", "adapted")
-    Path("adapted/adapter_config.json").write_text("{}")
-    refuse("nearfar does not load adapters; merge the adapter into the model", "a", "adapted")
-    Path("empty").mkdir()
-    refuse("empty: holds no config.json", "a", "empty")
-    refuse("no such model folder", "a", "./nowhere")
-    file = Path("b/model.safetensors")
-    file.write_bytes(file.read_bytes()[:1000])
-    refuse("b/model.safetensors: the weights are truncated or damaged", "a", "b")
-
-
-def test_lists_of_models_that_cannot_be_averaged(folder: Path) -> None:
-    refuse("two models or more are needed", "a")
-    refuse(r"^\./a: is the same model as a; give it once, with a higher --weights", "a", "b", "./a")
-    refuse("--weights 2: must be one number for each of the 2 models", "a", "b", weights=(2,))
-    refuse("weights = .*must be above 0", "a", "b", weights=(1, 0))
-    refuse("--greedy: needs a dev set", "a", "b", greedy=True)
-    refuse("--evaluate-on: nowhere.tsv: no such file", "a", "b", greedy=True, evaluate_on="nowhere.tsv")
-    Path("flat.tsv").write_text("score\tsentence1\tsentence2\n" + "3\ta dog\ta cat\n3\ta man\ta bird\n" * 3)
-    refuse("flat.tsv: no correlation to choose the best step by", "a", "b", greedy=True, evaluate_on="flat.tsv")
-    assert SoupConfig(output="out").weights is None
-
-
-def test_an_output_that_exists_is_not_replaced(folder: Path) -> None:
-    before = weights("b")
-    with pytest.raises(NearfarError, match="--output b: already exists; choose another folder"):
-        soup("a", "b", output="b")
-    assert all(torch.equal(tensor, before[key]) for key, tensor in weights("b").items())
-    Path("file").write_text("mine")
-    with pytest.raises(NearfarError, match="--output file: already exists"):
-        soup("a", "b", output="file")
-    with pytest.raises(NearfarError, match=r"--output file/out: .*file is a file, not a folder"):
-        soup("a", "b", output="file/out")
-    Path("free").mkdir()
-    soup("a", "b", output="free")
-    assert Path("free/modules.json").exists()
-
-
-def test_a_failed_save_leaves_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("nearfar.commands.soup.command.flush_tree", fail)
-    refuse(r"out: cannot be written \(No space left on device\)", "a", "b")
-
-
-def test_weights_that_are_not_numbers_with_a_point_must_agree(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = Encoder.from_pretrained
-
-    def with_buffer(name: str | Path, **settings: Any) -> Encoder:
-        encoder = opened(name, **settings)
-        encoder.backbone.register_buffer("counts", torch.tensor([len(Path(name).name)]))
-        return encoder
-
-    monkeypatch.setattr(Encoder, "from_pretrained", with_buffer)
-    shutil.copytree("a", "longer")
-    refuse(r"longer: cannot be averaged with a: their backbone\.counts differ", "a", "longer")
-    assert isinstance(opened("a").backbone, nn.Module)
 
 
 def test_the_command_prints_shares_and_scores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,7 +105,7 @@ def _architecture(encoder: "Encoder") -> dict[str, Any]:
 
 def _tokenizer(encoder: "Encoder") -> dict[str, Any]:
     settings: dict[str, Any] = json.loads(encoder.tokenizer.backend_tokenizer.to_str())
-    vocabulary = {"vocabulary": encoder.tokenizer.get_vocab()}
+    vocabulary = {"vocabulary": dict(sorted(encoder.tokenizer.get_vocab().items()))}
     return vocabulary | {key: value for key, value in settings.items() if key not in ("truncation", "padding")}
 
 
