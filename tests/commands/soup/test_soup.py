@@ -158,6 +158,7 @@ def test_a_score_that_does_not_fall_is_enough(folder: Path) -> None:
     assert all(torch.equal(tensor, weights("a")[key]) for key, tensor in weights("out").items())
 
 
+@pytest.mark.long
 def test_evaluate_reports_what_the_models_of_an_average_have_seen(folder: Path) -> None:
     for seed in (1, 2):
         write_nli(folder / f"nli{seed}.tsv", premises=12, seed=seed)
@@ -178,6 +179,7 @@ def test_evaluate_reports_what_the_models_of_an_average_have_seen(folder: Path) 
     assert one.pairs == 0.25
 
 
+@pytest.mark.long
 def test_runs_from_different_models_are_averaged_with_a_warning(folder: Path) -> None:
     save_tiny(folder / "other", seed=3)
     shared: dict[str, Any] = {"data": "nli.tsv", "evaluate_on": "pairs.tsv", "max_steps": 1, "batch_size": 10}

@@ -11,8 +11,10 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from nearfar import NearfarError, finetune, train
+from nearfar.cli import main
 from nearfar.commands.finetune.command import finetune_in_memory
 from nearfar.commands.finetune.rows import load_task
+from nearfar.commands.train.plan import plan
 from nearfar.config import FinetuneConfig, RunConfig, TrainConfig
 from nearfar.training import loop
 from tests.encoder.tiny_pairs import save_tiny_for_pairs
@@ -192,6 +194,42 @@ def test_only_adapters_are_averaged(folder: Path, tmp_path: Path, monkeypatch: p
     tensors = load_file(tmp_path / "run" / "checkpoint" / "average.safetensors")
     assert any("lora_" in name for name in tensors)
     assert all("lora_" in name for name in tensors if name.startswith("encoder.backbone"))
+
+
+@pytest.mark.parametrize("name", ["train", "finetune"])
+def test_a_checkpoint_without_its_average_is_refused(
+    name: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_of(name, folder, tmp_path / "run")
+    monkeypatch.setattr("nearfar.runs.execute._replace", raising)
+    with pytest.raises(KeyboardInterrupt):
+        run(config)
+    (tmp_path / "run" / "checkpoint" / "average.safetensors").unlink()
+    with pytest.raises(NearfarError, match=r"average\.safetensors: cannot be read .*Remove the folder .*checkpoint"):
+        run(config, resume=True)
+
+
+def test_the_command_says_that_it_averages(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = [
+        "--model",
+        str(folder / "tiny"),
+        "--data",
+        str(folder / "nli.tsv"),
+        "--evaluate-on",
+        str(folder / "dev.tsv"),
+    ]
+    flags += ["--max-steps", "1", "--batch-size", "10"]
+    for extra, expected in (([], 0), (["--ema", "0.99", "--layer-decay", "0.9", "--schedule", "cosine"], 1)):
+        assert main(["train", "scl", *flags, *extra, "--output", str(tmp_path / f"run{expected}")]) == 0
+        line = "evaluations and the saved model use averaged weights (--ema 0.99)"
+        assert capsys.readouterr().out.count(line) == expected
+    config = json.loads((tmp_path / "run1" / "run.json").read_text())["config"]
+    assert (config["ema"], config["layer_decay"], config["schedule"]) == (0.99, 0.9, "cosine")
+
+
+def test_a_dry_run_counts_the_memory_of_the_average(folder: Path, tmp_path: Path) -> None:
+    plain, averaged = (plan(config_of("train", folder, tmp_path / "run", ema=ema)) for ema in (None, 0.9))
+    assert averaged.memory_gib - plain.memory_gib == pytest.approx(8 * plain.trained / 2**30)
 
 
 def test_a_study_in_memory_keeps_the_average(folder: Path, tmp_path: Path, weights_after_steps: list[Weights]) -> None:
