@@ -65,7 +65,6 @@ ABOVE_ZERO = {
     TRAIN: "--learning-rate --head-learning-rate --temperature --lora-alpha --adam-epsilon",
     EVALUATE: "--probe-learning-rate",
     BACK: "--temperature",
-    SOUP: "--weights",
 }
 AT_LEAST_ZERO = {
     TRAIN: "--weight-decay --max-grad-norm --second-weight --false-negative-margin",
@@ -126,7 +125,7 @@ TEXTS = {
     MINE: "--anchor-column --positive-column --corpus-column --pooling",
     DEDUP: "--column --pooling",
     SEARCH: "--column --query-column --pooling --device",
-    SOUP: "--device",
+    SOUP: "--device --weights",
 }
 FILES = {
     "train scl": "--output --model --evaluate-on --data",
@@ -232,7 +231,19 @@ OTHER: dict[str, tuple[str, str]] = {
     "average into nothing": ("soup a b", "--output"),
     "greedy without a dev set": (f"{SOUP} --greedy", "--greedy: needs a dev set to choose models by; name it by"),
     "a dev set without greedy": (f"{SOUP} --evaluate-on d.tsv", "--evaluate-on: chooses the models of --greedy; add"),
-    "greedy with weights": (f"{SOUP} --greedy --evaluate-on d.tsv --weights 1 2", "--greedy and --weights: a greedy"),
+    "greedy with weights": (f"{SOUP} --greedy --evaluate-on d.tsv --weights 1,2", "--greedy and --weights: a greedy"),
+    **{
+        f"weights of models: {value}": (f"{SOUP} --weights={value}", f"--weights {value}: each must be {bounds}")
+        for value, bounds in {
+            "1,0": "above 0",
+            "-1,2": "above 0",
+            "1,nan": "a finite number",
+            "inf,1": "a finite number",
+            "1,1e30": "at most 1,000,000",
+            "1,": "a number",
+            "two,1": "a number",
+        }.items()
+    },
     "no average at all": (f"{TRAIN} --ema 0", "--ema 0: must be in (0, 1)"),
     "an average of nothing": (f"{TRAIN} --ema 1", "--ema 1: must be in (0, 1)"),
     "lower layers do not learn": (f"{TRAIN} --layer-decay 0", "--layer-decay 0: must be in (0, 1]"),

@@ -6,7 +6,8 @@ The class docstring is the command's summary in ``--help``; the text below a fie
 from dataclasses import dataclass
 
 from nearfar.config.bounds import File, Output, Positive
-from nearfar.config.values import Settings
+from nearfar.config.finetune import split_list
+from nearfar.config.values import FieldType, InvalidValueError, Settings, format_text
 from nearfar.types import NearfarError, Precision
 
 
@@ -19,8 +20,8 @@ class SoupConfig(Settings):
 
     output: Output
     """Model folder to create."""
-    weights: tuple[Positive, ...] | None = None
-    """Weight of each model in the average, in their order, as in 2 1 1; by default all equal."""
+    weights: str | None = None
+    """Weight of each model in the average, in their order, as in 2,1,1; by default all equal."""
     greedy: bool = False
     """Add the models one by one, from the best on the dev set down, and keep each only if the score of the average does
     not fall."""
@@ -36,6 +37,7 @@ class SoupConfig(Settings):
     def __post_init__(self) -> None:
         """Check values, and those that exclude or need each other."""
         super().__post_init__()
+        _ = self.numbers
         if self.greedy and self.evaluate_on is None:
             raise NearfarError("--greedy: needs a dev set to choose models by; name it by --evaluate-on.")
         if self.evaluate_on is not None and not self.greedy:
@@ -44,3 +46,18 @@ class SoupConfig(Settings):
             )
         if self.greedy and self.weights is not None:
             raise NearfarError("--greedy and --weights: a greedy average has equal weights; give one of them.")
+
+    @property
+    def numbers(self) -> tuple[float, ...] | None:
+        """The values of ``weights``; None for equal weights.
+
+        Raises:
+            NearfarError: a value is not a number above 0.
+        """
+        if self.weights is None:
+            return None
+        kind = FieldType(Positive)
+        try:
+            return tuple(kind.from_text(part) for part in split_list(self.weights))
+        except InvalidValueError as error:
+            raise NearfarError(f"--weights {format_text(self.weights)}: each {error}; as in 2,1,1.") from None

@@ -13,6 +13,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working directory with ``a``, ``b``, ``c``: the encoder ``tiny`` with different noise in its weights."""
     monkeypatch.chdir(make_workspace(tmp_path))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)
     for number, name in enumerate("abc"):
         write_noisy(name, seed=number)
     return tmp_path

@@ -98,10 +98,17 @@ def test_models_that_are_no_encoders_are_refused(folder: Path) -> None:
 def test_lists_of_models_that_cannot_be_averaged(folder: Path) -> None:
     refuse("two models or more are needed", "a")
     refuse(r"^\./a: is the same model as a; give it once, with a higher --weights", "a", "b", "./a")
-    refuse("--weights 2: must be one number for each of the 2 models", "a", "b", weights=(2,))
-    refuse("weights = .*must be above 0", "a", "b", weights=(1, 0))
+    refuse("--weights 2: must be one number for each of the 2 models", "a", "b", weights="2")
+    refuse("--weights 1,0: each must be above 0; as in 2,1,1", "a", "b", weights="1,0")
     refuse("--greedy: needs a dev set", "a", "b", greedy=True)
     refuse("--evaluate-on: nowhere.tsv: no such file", "a", "b", greedy=True, evaluate_on="nowhere.tsv")
+    refuse(
+        r"(?s)--evaluate-on: .*microworld:dev, or set .*Without --greedy, no dev",
+        "a",
+        "b",
+        greedy=True,
+        evaluate_on="stsb:dev",
+    )
     Path("flat.tsv").write_text("score\tsentence1\tsentence2\n" + "3\ta dog\ta cat\n3\ta man\ta bird\n" * 3)
     refuse("flat.tsv: no correlation to choose the best step by", "a", "b", greedy=True, evaluate_on="flat.tsv")
     assert SoupConfig(output="out").weights is None

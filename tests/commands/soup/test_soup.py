@@ -40,7 +40,7 @@ def assert_same(ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor]) -> Non
         torch.testing.assert_close(ours[key], theirs[key], rtol=1e-6, atol=1e-9)
 
 
-@pytest.mark.parametrize(("given", "shares"), [(None, [1 / 3] * 3), ((2, 1, 1), [0.5, 0.25, 0.25])])
+@pytest.mark.parametrize(("given", "shares"), [(None, [1 / 3] * 3), ("2, 1,1", [0.5, 0.25, 0.25])])
 def test_the_weights_are_the_mean(given: Any, shares: list[float], folder: Path) -> None:
     result = soup("a", "b", "c", weights=given, output="out")
     assert_same(weights("out"), mean(["a", "b", "c"], shares))
@@ -58,7 +58,7 @@ def test_the_weights_are_the_mean(given: Any, shares: list[float], folder: Path)
 def test_the_mean_of_equal_models_is_the_model_bit_for_bit(folder: Path) -> None:
     for name in ("a2", "a3"):
         shutil.copytree("a", name)
-    soup("a", "a2", "a3", weights=(0.3, 0.1, 7.0), output="out")
+    soup("a", "a2", "a3", weights="0.3,0.1,7", output="out")
     assert all(torch.equal(tensor, weights("a")[key]) for key, tensor in weights("out").items())
 
 
@@ -76,7 +76,7 @@ def test_modules_after_the_pooling_are_averaged_too(folder: Path) -> None:
 
 
 def test_the_folder_records_its_models_and_what_they_have_seen(folder: Path) -> None:
-    result = soup("a", Path("b"), weights=(3, 1), output="new/out")
+    result = soup("a", Path("b"), weights="3,1", output="new/out")
     record = json.loads(Path("new/out/soup.json").read_text())
     assert record == json.loads(json.dumps(result.to_dict()))
     assert record["models"] == [
@@ -193,7 +193,7 @@ def test_runs_from_different_models_are_averaged_with_a_warning(folder: Path) ->
 
 
 def test_the_command_prints_shares_and_scores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main("soup a b c --weights 2 1 1 --output out".split()) == 0
+    assert main("soup a b c --weights 2,1,1 --output out".split()) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines == ["   50.00%  a", "   25.00%  b", "   25.00%  c", "Wrote the average of 3 models to out"]
     write_noisy("bad", seed=9, scale=5.0)

@@ -56,11 +56,8 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     """
     names = [str(model) for model in models]
     output = Path(config.output)
-    if config.weights is not None and len(config.weights) != len(names):
-        raise NearfarError(
-            f"--weights {' '.join(f'{weight:g}' for weight in config.weights)}: must be one number for each of the "
-            f"{len(names)} models."
-        )
+    if config.numbers is not None and len(config.numbers) != len(names):
+        raise NearfarError(f"--weights {config.weights}: must be one number for each of the {len(names)} models.")
     check_device(config.device)
     check_precision(config.precision)
     _check_output(output)
@@ -69,10 +66,14 @@ def soup(*models: str | Path, config: SoupConfig) -> SoupResult:
     from nearfar.commands.train.dev import load_dev_pairs
     from nearfar.runs.fingerprints import fingerprint_model
 
-    dev = None if config.evaluate_on is None else load_dev_pairs(config.evaluate_on)
+    dev = (
+        None
+        if config.evaluate_on is None
+        else load_dev_pairs(config.evaluate_on, otherwise="Without --greedy, no dev set is needed.")
+    )
     encoder = open_model(sources[0], device=config.device)
     if dev is None:
-        shares = _average(encoder, sources, config.weights or (1.0,) * len(sources), device=config.device)
+        shares = _average(encoder, sources, config.numbers or (1.0,) * len(sources), device=config.device)
         scores, score = None, None
     else:
         shares, scores, score = _greedy(encoder, sources, dev, config)
