@@ -6,7 +6,6 @@ The class docstring is the command's summary in ``--help``; the text below a fie
 from dataclasses import dataclass
 
 from nearfar.config.bounds import File, Output, Positive
-from nearfar.config.finetune import split_list
 from nearfar.config.values import FieldType, InvalidValueError, Settings, format_text
 from nearfar.types import NearfarError, Precision
 
@@ -58,6 +57,6 @@ class SoupConfig(Settings):
             return None
         kind = FieldType(Positive)
         try:
-            return tuple(kind.from_text(part) for part in split_list(self.weights))
+            return tuple(kind.from_text(part) for part in self.weights.split(","))
         except InvalidValueError as error:
             raise NearfarError(f"--weights {format_text(self.weights)}: each {error}; as in 2,1,1.") from None

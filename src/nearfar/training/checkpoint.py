@@ -16,7 +16,7 @@ from typing import Protocol
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import nn
 
 from nearfar.disk import apply_umask, disk_errors, flush, read_json
 from nearfar.training.average import WeightAverage
@@ -90,32 +90,6 @@ class Checkpointer(Protocol):
 
     def save_best(self, modules: dict[str, nn.Module]) -> None:
         """Save the current weights as the best so far."""
-
-
-class InMemoryCheckpointer:
-    """Keeps the best weights of a run without a folder in memory; the run cannot be resumed."""
-
-    latest = None
-
-    def __init__(self) -> None:
-        self.best: dict[str, Tensor] = {}
-
-    def save(
-        self,
-        progress: Progress,
-        modules: dict[str, nn.Module],
-        optimiser: torch.optim.Optimizer,
-        average: WeightAverage | None = None,
-    ) -> None:
-        """Do nothing."""
-
-    def save_best(self, modules: dict[str, nn.Module]) -> None:
-        """Save the current weights as the best so far."""
-        self.best = {name: tensor.clone() for name, tensor in weights_of(modules).items()}
-
-    def load_best(self, modules: dict[str, nn.Module]) -> None:
-        """Restore the best weights."""
-        load_weights(modules, self.best)
 
 
 class Checkpoints:

@@ -14,8 +14,9 @@ from safetensors.torch import load_file
 from sentence_transformers import SentenceTransformer
 from torch import Tensor
 
-from nearfar import Encoder, evaluate, soup, train
+from nearfar import Encoder, NearfarError, evaluate, push, soup, train
 from nearfar.cli import main
+from nearfar.commands.soup.result import SoupResult
 from nearfar.data.fingerprints import text_hashes
 from nearfar.data.sts import load_pairs
 from nearfar.disk import read_seen
@@ -190,6 +191,19 @@ def test_runs_from_different_models_are_averaged_with_a_warning(folder: Path) ->
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         soup("run1", "run3/model", output="out2")
+
+
+def test_an_average_is_pushed_without_the_names_of_folders(folder: Path) -> None:
+    result = soup(folder / "a", folder / "b", output="out")
+    assert SoupResult.load(Path("out/soup.json")) == result
+    pushed = push("out", "me/average", dry_run=True)
+    assert {"model.safetensors", "README.md", "nearfar_seen.safetensors"} < pushed.files.keys()
+    assert "soup.json" not in pushed.files
+    assert "nearfar averaged the weights of 2 trained models" in pushed.card
+    assert str(folder) not in pushed.card
+    Path("out/soup.json").write_text("{")
+    with pytest.raises(NearfarError, match=r"soup\.json: .*Average the models again"):
+        push("out", "me/average", dry_run=True)
 
 
 def test_the_command_prints_shares_and_scores(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,8 +12,6 @@ from torch import Tensor, nn
 
 from nearfar import NearfarError, finetune, train
 from nearfar.cli import main
-from nearfar.commands.finetune.command import finetune_in_memory
-from nearfar.commands.finetune.rows import load_task
 from nearfar.commands.train.plan import plan
 from nearfar.config import FinetuneConfig, RunConfig, TrainConfig
 from nearfar.training import loop
@@ -230,17 +228,6 @@ def test_the_command_says_that_it_averages(folder: Path, tmp_path: Path, capsys:
 def test_a_dry_run_counts_the_memory_of_the_average(folder: Path, tmp_path: Path) -> None:
     plain, averaged = (plan(config_of("train", folder, tmp_path / "run", ema=ema)) for ema in (None, 0.9))
     assert averaged.memory_gib - plain.memory_gib == pytest.approx(8 * plain.trained / 2**30)
-
-
-def test_a_study_in_memory_keeps_the_average(folder: Path, tmp_path: Path, weights_after_steps: list[Weights]) -> None:
-    config = config_of("finetune", folder, tmp_path / "none", keep="last")
-    assert isinstance(config, FinetuneConfig)
-    first = finetune_in_memory(config, load_task(config))
-    run(replace(config, output=str(tmp_path / "run")))
-    second = json.loads((tmp_path / "run" / "result.json").read_text())
-    (entry,) = first.result.to_dict()["transfer"]["tasks"].values()
-    assert entry["predicted"] == next(iter(second["transfer"]["tasks"].values()))["predicted"]
-    assert first.best_score == json.loads((tmp_path / "run" / "run.json").read_text())["best_score"]
 
 
 @pytest.mark.parametrize("name", ["train", "adapters", "finetune"])

@@ -1,7 +1,9 @@
 """The record of an average of models, ``soup.json`` in its model folder."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from nearfar.disk import read_json
 from nearfar.evaluation.results import Provenance
 from nearfar.evaluation.results.record import OMITTED, Record
 
@@ -35,6 +37,15 @@ class SoupResult(Record):
     score: float | None = field(default=None, metadata=OMITTED)
     """The score of the average on the dev set, x 100."""
     provenance: Provenance
+
+    @classmethod
+    def load(cls, file: Path) -> "SoupResult":
+        """Read the record of an average.
+
+        Raises:
+            NearfarError: it is missing or damaged.
+        """
+        return cls.from_dict(read_json(file, otherwise="Average the models again."), source=file)
 
     @property
     def used(self) -> list[Ingredient]:
