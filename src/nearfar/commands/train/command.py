@@ -157,6 +157,7 @@ def train_run(
             settings=settings_files,
             save=save,
             run_info=run_info,
+            rate_factors=prepared.rate_factors,
         )
         progress = execute(config, job, run_dir=run_dir, processes=processes, console=console)
     trained = TrainResult(
