@@ -33,6 +33,7 @@ COMMANDS = {
     "report": "ReportConfig",
     "reproduce": "ReproduceConfig",
     "search": "SearchConfig",
+    "soup": "SoupConfig",
     "static": "StaticConfig",
     "study": "StudyConfig",
 }

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from nearfar.commands.report.command import report
     from nearfar.commands.reproduce.command import reproduce
     from nearfar.commands.search.command import search
+    from nearfar.commands.soup.command import soup
     from nearfar.commands.static import static
     from nearfar.commands.study.command import study
     from nearfar.commands.train.command import train
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
         SgOptConfig,
         SimcseSupConfig,
         SimcseUnsupConfig,
+        SoupConfig,
         StaticConfig,
         StudyConfig,
         SupconTextConfig,
@@ -98,6 +100,7 @@ _MODULES = {
     "report": "commands.report.command",
     "reproduce": "commands.reproduce.command",
     "search": "commands.search.command",
+    "soup": "commands.soup.command",
     "static": "commands.static",
     "study": "commands.study.command",
     "train": "commands.train.command",
@@ -142,6 +145,7 @@ __all__ = [
     "SgOptConfig",
     "SimcseSupConfig",
     "SimcseUnsupConfig",
+    "SoupConfig",
     "StaticConfig",
     "StudyConfig",
     "SupconTextConfig",
@@ -164,6 +168,7 @@ __all__ = [
     "report",
     "reproduce",
     "search",
+    "soup",
     "static",
     "study",
     "train",

@@ -21,6 +21,7 @@ COMMANDS = {
     "dedup": "dedup --model nowhere --input nowhere.txt",
     "search": "search dog --model nowhere --input nowhere.tsv",
     "encode in processes": "encode nowhere --input nowhere.txt --output out.npy --processes 2",
+    "soup": "soup nowhere nothing --output out --greedy --evaluate-on nowhere.tsv",
     "evaluate": "evaluate nowhere --tasks nowhere.tsv",
     "evaluate a baseline": "evaluate wk:nowhere --tasks nowhere.tsv",
     "geometry": "geometry nowhere --output shape --pairs nowhere.tsv",

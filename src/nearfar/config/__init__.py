@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from nearfar.config.finetune import FinetuneConfig
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
+    from nearfar.config.push import PushConfig
     from nearfar.config.reproduce import ReproduceConfig
     from nearfar.config.search import SearchConfig
+    from nearfar.config.soup import SoupConfig
     from nearfar.config.static import StaticConfig
     from nearfar.config.study.run import StudyConfig
     from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
@@ -38,7 +40,6 @@ if TYPE_CHECKING:
         EnvConfig,
         EvaluateConfig,
         PredictConfig,
-        PushConfig,
         ReportConfig,
     )
     from nearfar.methods.distill import DistillConfig
@@ -57,14 +58,16 @@ _EXPORTS_BY_MODULE = {
     "config.finetune": "FinetuneConfig",
     "config.mining": "DedupConfig MineConfig",
     "config.geometry": "GeometryConfig",
+    "config.push": "PushConfig",
     "config.search": "SearchConfig",
     "config.reproduce": "ReproduceConfig",
+    "config.soup": "SoupConfig",
     "config.static": "StaticConfig",
     "config.study.run": "StudyConfig",
     "config.training": "RunConfig TrainConfig parse_seeds",
     "config.values": "Settings flag format_value",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
-    "EvaluateConfig PredictConfig PushConfig ReportConfig",
+    "EvaluateConfig PredictConfig ReportConfig",
     "registry": "FINETUNE METHODS",
 }
 _MODULE_OF = CONFIG_CLASSES | {
@@ -109,6 +112,7 @@ __all__ = [
     "SgOptConfig",
     "SimcseSupConfig",
     "SimcseUnsupConfig",
+    "SoupConfig",
     "StaticConfig",
     "StudyConfig",
     "SupconTextConfig",

@@ -47,9 +47,28 @@ PAPERS = {
   booktitle = {Proceedings of EMNLP},
   year      = {2020}
 }""",
+    "khosla": """@inproceedings{khosla2020supervised,
+  title     = {Supervised Contrastive Learning},
+  author    = {Khosla, Prannay and Teterwak, Piotr and Wang, Chen and Sarna, Aaron and Tian, Yonglong and Isola, Phillip
+               and Maschinot, Aaron and Liu, Ce and Krishnan, Dilip},
+  booktitle = {Advances in Neural Information Processing Systems},
+  year      = {2020}
+}""",
+    "burges": """@inproceedings{burges2005learning,
+  title     = {Learning to Rank using Gradient Descent},
+  author    = {Burges, Chris and Shaked, Tal and Renshaw, Erin and Lazier, Ari and Deeds, Matt and Hamilton, Nicole and
+               Hullender, Greg},
+  booktitle = {Proceedings of ICML},
+  year      = {2005}
+}""",
 }
-"""Package of :mod:`nearfar.methods`, or another name in :data:`_ALSO`, -> its paper."""
-_ALSO = {"sbert": ("regression", "liao"), "scl-finetune": ("gunel",), "distill": ("distill", "vectors")}
+"""Package of :mod:`nearfar.methods`, or another name that :data:`_ALSO` uses -> a paper."""
+_ALSO = {
+    "sbert": ("regression", "liao"),
+    "scl-finetune": ("gunel",),
+    "distill": ("distill", "vectors"),
+    "nli-order": ("khosla", "burges"),
+}
 """Methods whose papers are not, or not only, that of their package."""
 
 

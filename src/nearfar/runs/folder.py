@@ -165,7 +165,7 @@ class RunFolder(ExitStack):
         from nearfar.training.checkpoint import Checkpoints
         from nearfar.training.display import lines_up_to_step
 
-        Checkpoints(self.path).check(best=self._config.keep == "best")
+        Checkpoints(self.path).check(best=self._config.keep == "best", average=self._config.ema is not None)
         lines_up_to_step(self.path / "metrics.jsonl", up_to=0)
 
 
