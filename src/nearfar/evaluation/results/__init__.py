@@ -2,7 +2,7 @@
 
 A result is a JSON file with a format version (``schema``), a ``kind`` and its provenance. The models are
 :class:`EvaluationResult`, :class:`ComparisonResult`, :class:`PairwiseResult`, :class:`GeometryResult`,
-:class:`StudyResult`, :class:`StudyTable` and :class:`GroupResult`; each has ``load(file)``, ``save(file)`` and
+:class:`StudyResult` and :class:`StudyTable`; each has ``load(file)``, ``save(file)`` and
 ``to_dict()``.
 :mod:`nearfar.evaluation.schema` prints their JSON Schema.
 """
@@ -76,7 +76,6 @@ from nearfar.evaluation.results.study_table import (
 )
 from nearfar.evaluation.results.training import (
     DevEvaluation,
-    GroupResult,
     TrainingRecord,
     TrainingStep,
     is_dev_evaluation,
@@ -97,7 +96,6 @@ __all__ = [
     "FinetuningSummary",
     "GeometryResult",
     "GeometrySettings",
-    "GroupResult",
     "GroupScore",
     "LayerTask",
     "MeasuredPairs",

@@ -19,7 +19,6 @@ from nearfar.evaluation.results.finetune import StudyResult
 from nearfar.evaluation.results.geometry import GeometryResult
 from nearfar.evaluation.results.record import short_repr
 from nearfar.evaluation.results.study_table import StudyTable
-from nearfar.evaluation.results.training import GroupResult
 from nearfar.types import NearfarError, ScoredPair
 
 RESULT_TYPES: dict[str, type[Result]] = {
@@ -31,7 +30,6 @@ RESULT_TYPES: dict[str, type[Result]] = {
         GeometryResult,
         StudyResult,
         StudyTable,
-        GroupResult,
     )
     for kind in result.kinds()
 }
