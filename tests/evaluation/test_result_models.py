@@ -12,7 +12,6 @@ from nearfar.evaluation.results import (
     ComparisonResult,
     EvaluationResult,
     GeometryResult,
-    GroupResult,
     PairwiseResult,
     Provenance,
     ScoreSummary,
@@ -114,7 +113,7 @@ def test_a_file_without_a_version_is_read_as_version_1(content: dict[str, Any]) 
     ],
 )
 def test_other_versions_are_refused(version: object, message: str) -> None:
-    for kind in ("evaluation", "comparison", "comparisons", "geometry", "finetune-study", "group"):
+    for kind in ("evaluation", "comparison", "comparisons", "geometry", "finetune-study"):
         with pytest.raises(NearfarError, match=f"^{message}"):
             parse_result({"schema": version, "kind": kind}, source="f")
     with pytest.raises(NearfarError, match=f"^{message}"):
@@ -185,7 +184,7 @@ def test_comparisons_must_cover_each_pair_of_sides_and_the_same_tasks() -> None:
         PairwiseResult.from_dict(changed(complete, "comparisons.1.tasks", {"two": ROW}), source="f")
 
 
-def test_damaged_geometries_studies_groups_and_records() -> None:
+def test_damaged_geometries_studies_and_records() -> None:
     with pytest.raises(NearfarError, match=r"f: .*: models\.A\.spectrum\[1\] is None, not a number"):
         GeometryResult.from_dict(changed(geometry("A"), "models.A.spectrum.1", None), source="f")
     with pytest.raises(NearfarError, match=r"f: .*: models\.A\.layers\.cls\[0\] is 'x', not a number or null"):
@@ -194,8 +193,6 @@ def test_damaged_geometries_studies_groups_and_records() -> None:
         TrainingRecord.from_dict({"config": {}, "history": [[1, 2, 3]]}, source="f")
     with pytest.raises(NearfarError, match=r"f: .*: it lacks 'config'"):
         TrainingRecord.from_dict({}, source="f")
-    with pytest.raises(NearfarError, match=r"f: .*: runs\[0\] is 1, not text"):
-        GroupResult.from_dict({"kind": "group", "runs": [1]}, source="f")
     study = json.loads((ROOT / "studies/results/finetune/few-shot-rte-raw.json").read_text(encoding="utf-8"))
     with pytest.raises(NearfarError, match=r"f: .*: settings is empty or has no variants"):
         StudyResult.from_dict(changed(study, "settings", []), source="f")

@@ -1,4 +1,4 @@
-"""Run folders in every state, created once: finished and interrupted runs, groups and studies."""
+"""Run folders in every state, created once: finished and interrupted runs, and studies."""
 
 import os
 import shutil
@@ -16,7 +16,6 @@ FINETUNE = "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 
 STEPS = [*"--max-steps 3 --checkpoint-every 1 --evaluate-every 1 --learning-rate 1e-3".split()]
 STOPPED = [*TRAIN[:-2], *STEPS, "--output", "stopped"]
 STOPPED_FINETUNE = [*FINETUNE[:-2], *STEPS, "--output", "tuning"]
-GROUP = [*TRAIN[:-2], "--max-steps", "1", "--seeds", "1,2", "--output", "group"]
 STOPPED_STUDY = [*FINETUNE[:-2], *"--max-steps 1 --few-shot 4 --samples 1 --output studying --resume".split()]
 STUDY = [*FINETUNE[:-2], "--max-steps", "1", "--few-shot", "4", "--samples", "1", "--output", "study"]
 
@@ -26,8 +25,8 @@ class Killed(BaseException):
 
 
 def make_runs(folder: Path, workspace: Path) -> Path:
-    """Copy the valid files, and create ``stopped`` and ``tuning`` (runs killed in their third step), ``group``,
-    ``study``, and ``studying`` (a study killed before its tables were written)."""
+    """Copy the valid files, and create ``stopped`` and ``tuning`` (runs killed in their third step), ``study``,
+    and ``studying`` (a study killed before its tables were written)."""
     copy_workspace(workspace, folder)
 
     def killed(self: MetricsFile, report: object) -> None:
@@ -38,9 +37,8 @@ def make_runs(folder: Path, workspace: Path) -> Path:
     on_step = MetricsFile.on_step
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for argv in (GROUP, STUDY):
-            result = run_cli(argv)
-            assert result.status == 0, result.err
+        result = run_cli(STUDY)
+        assert result.status == 0, result.err
         patch.setattr(MetricsFile, "on_step", killed)
         for argv in (STOPPED, STOPPED_FINETUNE):
             with pytest.raises(Killed):

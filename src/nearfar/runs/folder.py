@@ -109,10 +109,10 @@ class RunFolder(ExitStack):
         self.inputs[what] = fingerprint()
         if self._before is None or self._before.get(what) == self.inputs[what]:
             return
-        again = f"start again with another --output, or remove {self.path}."
+        again = f"choose another --output, or remove {self.path}."
         if what not in self._before:
-            raise NearfarError(f"{self.path / INPUTS}: is damaged: it has no entry for {what}; {again}")
-        raise NearfarError(f"{self.path}: {what} changed since this run started. Restore it; or {again}")
+            raise NearfarError(f"{self.path / INPUTS}: is damaged: it has no entry for {what}. Start again: {again}")
+        raise NearfarError(f"{self.path}: {what} changed since this run started. Restore it; or start again: {again}")
 
     def begin(self, settings: Mapping[str, str]) -> None:
         """Write the files that define the run: its inputs, then ``settings`` (file name -> text), config.toml last.

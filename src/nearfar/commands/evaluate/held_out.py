@@ -39,7 +39,8 @@ def find_held_out(model: "str | Path | Encode", config: EvaluateConfig) -> HeldO
     own = run_of(model)
     if config.held_out_of is not None:
         source = run_of(config.held_out_of) or Path(config.held_out_of)
-        model_of_run(source)  # raises for an unfinished run and other folders that are no run
+        if not has_held_out(source):
+            model_of_run(source)  # raises for an unfinished run and for a folder that has runs inside
     elif config.held_out:
         if own is None:
             raise NearfarError(
