@@ -108,6 +108,7 @@ def test_a_damaged_file_is_named(runs: Path, command: str, file: str, damage_nam
     "argv",
     [
         "evaluate group --tasks pairs.tsv",
+        "evaluate group --held-out",
         "evaluate tiny --held-out-of group",
         "compare group tiny --tasks pairs.tsv",
         "compare tiny group --tasks pairs.tsv",

@@ -40,9 +40,11 @@ def find_held_out(model: "str | Path | Encode", config: EvaluateConfig) -> HeldO
     if config.held_out_of is not None:
         source = run_of(config.held_out_of) or Path(config.held_out_of)
         if not has_held_out(source):
-            model_of_run(source)  # raises for an unfinished run and for a folder that has runs inside
+            model_of_run(source)  # raises for an unfinished run, and for a folder that has runs inside
     elif config.held_out:
         if own is None:
+            if not callable(model):
+                model_of_run(Path(model))  # raises, as below
             raise NearfarError(
                 f"--held-out: {model} is not a run of nearfar train, so it holds out no rows. Name a run whose rows to "
                 "use by --held-out-of RUN."

@@ -1,0 +1,46 @@
+"""The study of several seeds in the guide runs as it is printed, but from a tiny model."""
+
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from nearfar.cli import main
+from nearfar.commands.study.command import TABLE
+from nearfar.evaluation.results import StudyTable
+from tests.docs.pages import blocks
+from tests.tiny import WORDS, save_tiny
+
+PAGE = "docs/guides/prove.md"
+
+
+def write_own_pairs(file: Path) -> None:
+    """Write 400 pairs of a text and another one with some of its words."""
+    draw = random.Random(0)
+    rows = [draw.choices(WORDS, k=6) for _ in range(400)]
+    lines = [f"{' '.join(row)}\t{' '.join([*row[:3], *draw.choices(WORDS, k=3)])}" for row in rows]
+    file.write_text("\n".join(["anchor\tpositive", *lines]) + "\n", encoding="utf-8")
+
+
+@pytest.mark.long
+def test_the_study_of_several_seeds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_tiny(Path("tiny"))
+    write_own_pairs(Path("pairs.tsv"))
+    (text,) = [block.text for block in blocks("toml") if block.page == PAGE and "[[rows]]" in block.text]
+    shell = [block.text.strip() for block in blocks("sh") if block.page == PAGE]
+    (command,) = [text.removeprefix("nearfar ") for text in shell if text.startswith("nearfar study seeds.toml")]
+    Path("seeds.toml").write_text(text, encoding="utf-8")
+    assert main([*re.sub(r"--start \S+", "--start tiny", command).split(), "--engine", "inline"]) == 0
+    shown = capsys.readouterr().out
+    folder = Path(command.split()[-1])
+    table = StudyTable.load(folder / TABLE)
+    assert not table.missing
+    assert [group.runs for group in table.groups] == [1, 3]
+    (compared,) = [row for row in table.comparisons if row.column == "held-out"]
+    assert (compared.first, compared.second, compared.pairs is not None) == ("trained", "start", True)
+    for seed in (1, 2, 3):
+        assert f"trained (seed {seed}): {folder}/cells/" in shown
