@@ -1,6 +1,5 @@
 """The study of several seeds in the guide runs as it is printed, but from a tiny model."""
 
-import random
 import re
 from pathlib import Path
 
@@ -10,17 +9,9 @@ from nearfar.cli import main
 from nearfar.commands.study.command import TABLE
 from nearfar.evaluation.results import StudyTable
 from tests.docs.pages import blocks
-from tests.tiny import WORDS, save_tiny
+from tests.tiny import save_tiny, write_anchors
 
 PAGE = "docs/guides/prove.md"
-
-
-def write_own_pairs(file: Path) -> None:
-    """Write 400 pairs of a text and another one with some of its words."""
-    draw = random.Random(0)
-    rows = [draw.choices(WORDS, k=6) for _ in range(400)]
-    lines = [f"{' '.join(row)}\t{' '.join([*row[:3], *draw.choices(WORDS, k=3)])}" for row in rows]
-    file.write_text("\n".join(["anchor\tpositive", *lines]) + "\n", encoding="utf-8")
 
 
 @pytest.mark.long
@@ -29,7 +20,7 @@ def test_the_study_of_several_seeds(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     save_tiny(Path("tiny"))
-    write_own_pairs(Path("pairs.tsv"))
+    write_anchors(Path("pairs.tsv"), 400)
     (text,) = [block.text for block in blocks("toml") if block.page == PAGE and "[[rows]]" in block.text]
     shell = [block.text.strip() for block in blocks("sh") if block.page == PAGE]
     (command,) = [text.removeprefix("nearfar ") for text in shell if text.startswith("nearfar study seeds.toml")]

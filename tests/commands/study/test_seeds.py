@@ -2,7 +2,6 @@
 
 import csv
 import json
-import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +18,7 @@ from nearfar.commands.study.models import MAX_SHOWN, MODELS, model_lines
 from nearfar.evaluation.results import ComparisonResult, StudyTable
 from nearfar.runs.held_out import load_held_out
 from nearfar.types import NearfarError
-from tests.tiny import WORDS, save_tiny, write_pairs
+from tests.tiny import save_tiny, write_anchors, write_pairs
 
 SEEDS = """
 title = "Seeds"
@@ -62,10 +61,7 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with pairs, an encoder, and ``seeds``: the study of two seeds."""
     folder = tmp_path_factory.mktemp("seeds")
     save_tiny(folder / "tiny")
-    draw = random.Random(0)
-    rows = [draw.choices(WORDS, k=6) for _ in range(200)]
-    lines = [f"{' '.join(row)}\t{' '.join([*row[:3], *draw.choices(WORDS, k=3)])}" for row in rows]
-    (folder / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *lines]) + "\n", encoding="utf-8")
+    write_anchors(folder / "pairs.tsv", 200)
     write_pairs(folder / "dev.tsv", 20)
     (folder / "texts.txt").write_text("a dog\na cat\n", encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
