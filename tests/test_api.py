@@ -25,7 +25,6 @@ COMMANDS = {
     "env": "EnvConfig",
     "evaluate": "EvaluateConfig",
     "finetune": "FinetuneConfig",
-    "finetune_study": "FinetuneStudyConfig",
     "geometry": "GeometryConfig",
     "get_data": "GetDataConfig",
     "mine": "MineConfig",

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from nearfar.commands.env import env
     from nearfar.commands.evaluate.command import evaluate
     from nearfar.commands.finetune.command import finetune
-    from nearfar.commands.finetune.study import finetune_study
     from nearfar.commands.geometry.command import geometry
     from nearfar.commands.get_data.command import get_data
     from nearfar.commands.mine.command import mine
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
         EnvConfig,
         EvaluateConfig,
         FinetuneConfig,
-        FinetuneStudyConfig,
         GeometryConfig,
         GetDataConfig,
         InfoNceConfig,
@@ -84,7 +82,6 @@ _MODULES = {
     "env": "commands.env",
     "evaluate": "commands.evaluate.command",
     "finetune": "commands.finetune.command",
-    "finetune_study": "commands.finetune.study",
     "geometry": "commands.geometry.command",
     "get_data": "commands.get_data.command",
     "load_result": "evaluation.results",
@@ -115,7 +112,6 @@ __all__ = [
     "EvaluateConfig",
     "EvaluationResult",
     "FinetuneConfig",
-    "FinetuneStudyConfig",
     "GeometryConfig",
     "GetDataConfig",
     "InfoNceConfig",
@@ -146,7 +142,6 @@ __all__ = [
     "env",
     "evaluate",
     "finetune",
-    "finetune_study",
     "geometry",
     "get_data",
     "load_result",

@@ -1,4 +1,4 @@
-"""Run folders in every state, created once: finished and interrupted runs, and studies."""
+"""Run folders in every state, created once: finished and interrupted runs."""
 
 import os
 import shutil
@@ -8,7 +8,7 @@ import pytest
 
 from nearfar.cli import main
 from nearfar.training.display import MetricsFile
-from tests.invalid_input.cli_runner import copy_workspace, run_cli
+from tests.invalid_input.cli_runner import copy_workspace
 
 TRAIN = "train scl --model tiny --data nli.tsv --evaluate-on pairs.tsv --batch-size 10 --max-steps 2".split()
 FINETUNE = "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 20 --max-steps 2".split()
@@ -16,8 +16,6 @@ FINETUNE = "finetune labelled.tsv --model tiny --batch-size 8 --validation-rows 
 STEPS = [*"--max-steps 3 --checkpoint-every 1 --evaluate-every 1 --learning-rate 1e-3".split()]
 STOPPED = [*TRAIN[:-2], *STEPS, "--output", "stopped"]
 STOPPED_FINETUNE = [*FINETUNE[:-2], *STEPS, "--output", "tuning"]
-STOPPED_STUDY = [*FINETUNE[:-2], *"--max-steps 1 --few-shot 4 --samples 1 --output studying --resume".split()]
-STUDY = [*FINETUNE[:-2], "--max-steps", "1", "--few-shot", "4", "--samples", "1", "--output", "study"]
 
 
 class Killed(BaseException):
@@ -25,8 +23,7 @@ class Killed(BaseException):
 
 
 def make_runs(folder: Path, workspace: Path) -> Path:
-    """Copy the valid files, and create ``stopped`` and ``tuning`` (runs killed in their third step), ``study``,
-    and ``studying`` (a study killed before its tables were written)."""
+    """Copy the valid files, and create ``stopped`` and ``tuning`` (runs killed in their third step)."""
     copy_workspace(workspace, folder)
 
     def killed(self: MetricsFile, report: object) -> None:
@@ -37,15 +34,10 @@ def make_runs(folder: Path, workspace: Path) -> Path:
     on_step = MetricsFile.on_step
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        result = run_cli(STUDY)
-        assert result.status == 0, result.err
         patch.setattr(MetricsFile, "on_step", killed)
         for argv in (STOPPED, STOPPED_FINETUNE):
             with pytest.raises(Killed):
                 main(argv)
-    shutil.copytree(folder / "study", folder / "studying")
-    for name in ("study.json", "study.md"):
-        (folder / "studying" / name).unlink()
     return folder
 
 

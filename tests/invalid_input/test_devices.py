@@ -14,7 +14,6 @@ RUN = "--model nowhere --output run"
 COMMANDS = {
     "train": f"train scl {RUN} --data nowhere.tsv --evaluate-on nowhere.tsv",
     "finetune": f"finetune nowhere.tsv {RUN}",
-    "finetune study": f"finetune nowhere.tsv {RUN} --samples 2 --sample-size 4",
     "predict": "predict nowhere --input nowhere.txt --output out.tsv",
     "encode": "encode nowhere --input nowhere.txt --output out.npy",
     "mine": "mine --model nowhere --data nowhere.tsv --output out.tsv",

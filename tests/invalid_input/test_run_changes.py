@@ -15,7 +15,7 @@ from nearfar.types import NearfarError
 from tests.encode_helpers import Killed
 from tests.invalid_input.cli_runner import assert_refused, drop_repeated_flags, run_cli
 from tests.invalid_input.conftest import FINETUNE, TRAIN
-from tests.invalid_input.runs import STOPPED, STOPPED_FINETUNE, STOPPED_STUDY
+from tests.invalid_input.runs import STOPPED, STOPPED_FINETUNE
 from tests.tiny import save_tiny
 
 pytestmark = pytest.mark.long
@@ -98,10 +98,8 @@ def change_labelled() -> None:
     [
         ([*STOPPED_FINETUNE, "--resume"], change_labelled, "labelled.tsv (the training rows) changed"),
         ([*STOPPED_FINETUNE, "--resume"], other_weights, "--model tiny changed"),
-        (STOPPED_STUDY, change_labelled, "labelled.tsv (the training rows) changed"),
-        (STOPPED_STUDY, other_weights, "--model tiny changed"),
     ],
-    ids=["finetune, rows", "finetune, weights", "study, rows", "study, weights"],
+    ids=["finetune, rows", "finetune, weights"],
 )
 def test_fine_tuning_resumes_only_with_the_same_inputs(runs: Path, argv: list[str], change, mention: str) -> None:
     change()
@@ -124,13 +122,12 @@ def test_a_run_of_an_earlier_version_resumes_with_a_warning(runs: Path, argv: li
     [
         ([*TRAIN, "--output", "run", "--resume"], "run: this run is already finished; nothing to do."),
         ([*FINETUNE, "--output", "classifier", "--resume"], "classifier: this run is already finished; nothing to do."),
-        ([*STOPPED_STUDY[:-2], "study", "--resume"], "study: this study is already finished; nothing to do."),
     ],
-    ids=["train", "finetune", "study"],
+    ids=["train", "finetune"],
 )
 def test_resuming_a_finished_run_reports_it(runs: Path, argv: list[str], expected: str) -> None:
     folder = Path(argv[argv.index("--output") + 1])
-    names = {"metrics.jsonl", "run.json", "result.json", "cells.jsonl", "study.json", "model.safetensors"}
+    names = {"metrics.jsonl", "run.json", "result.json", "model.safetensors"}
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.name in names}
     assert before
     result = run_cli(argv)
@@ -151,11 +148,10 @@ HOLD_LOCK_SCRIPT += "with folder_lock(Path(sys.argv[1])):\n    print('in', flush
         ("stopped", [*STOPPED, "--resume"]),
         ("stopped", STOPPED),
         ("tuning", [*STOPPED_FINETUNE, "--resume"]),
-        ("studying", STOPPED_STUDY),
         ("v.npy.partial", "encode tiny --input texts.txt --output v.npy".split()),
         ("new", [*TRAIN, "--output", "new"]),
     ],
-    ids=["train", "train without --resume", "finetune", "study", "encode", "a new run"],
+    ids=["train", "train without --resume", "finetune", "encode", "a new run"],
 )
 def test_a_folder_has_one_process_at_a_time(runs: Path, folder: str, argv: list[str]) -> None:
     before = {file: file.read_bytes() for file in Path(folder).rglob("*") if file.is_file()}
@@ -220,7 +216,7 @@ def test_a_lock_without_fcntl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_package_needs_no_fcntl() -> None:
     code = "import sys; sys.modules['fcntl'] = None\n"
     code += "from nearfar.commands.train import command\n"
-    code += "from nearfar.commands.finetune import study\n"
+    code += "from nearfar.commands.finetune import command\n"
     code += "from nearfar.commands.encode import command, output\n"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -266,32 +262,16 @@ def test_leftover_files_of_a_killed_run_have_no_effect(runs: Path, leftover: str
     assert not list(Path("half").glob("*.new"))
 
 
-@pytest.mark.parametrize("resume", [False, True], ids=["new", "resume"])
-def test_leftover_files_of_a_killed_study_have_no_effect(runs: Path, resume: bool) -> None:
-    Path("half").mkdir()
-    Path("half/config.toml.new").write_text("method", encoding="utf-8")
-    result = run_cli([*STOPPED_STUDY[:-2], "half", *["--resume"] * resume])
-    assert result.status == 0, result.err
-    assert Path("half/study.md").is_file()
-
-
-@pytest.mark.parametrize(
-    ("argv", "message"),
-    [
-        ([*TRAIN, "--output", "half"], "half: already exists and holds no run"),
-        ([*STOPPED_STUDY[:-2], "half"], "half: already exists and holds no study"),
-    ],
-    ids=["run", "study"],
-)
-def test_a_folder_with_other_files_is_refused(runs: Path, argv: list[str], message: str) -> None:
+@pytest.mark.parametrize("argv", [TRAIN, FINETUNE], ids=["train", "finetune"])
+def test_a_folder_with_other_files_is_refused(runs: Path, argv: list[str]) -> None:
     Path("half").mkdir()
     Path("half/config.toml.new").touch()
     Path("half/thesis.txt").touch()
-    assert_refused(argv, message)
+    assert_refused([*argv, "--output", "half"], "half: already exists and holds no run")
 
 
 def test_nothing_to_resume(runs: Path) -> None:
-    for argv in ([*TRAIN, "--output", "none"], [*STOPPED_STUDY[:-2], "none"]):
+    for argv in ([*TRAIN, "--output", "none"], [*FINETUNE, "--output", "none"]):
         assert_refused([*argv, "--resume"], "none: there is no ", " to resume")
         assert not Path("none").exists()
 
@@ -358,7 +338,6 @@ UNREADABLE = {
     "run.json of a finished run": ([*TRAIN, "--output", "run", "--resume"], "run/run.json"),
     "result": ("compare result.json result.json".split(), "result.json"),
     "result of a report": ("report result.json --output r.html".split(), "result.json"),
-    "cells.jsonl": (STOPPED_STUDY, "studying/cells.jsonl"),
 }
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.invalid_input.cli_runner import BUG_MESSAGE, assert_refused, run_cli
-from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY, STUDY, TRAIN
+from tests.invalid_input.runs import FINETUNE, STOPPED, STOPPED_FINETUNE, TRAIN
 
 pytestmark = pytest.mark.long
 
@@ -30,8 +30,6 @@ COMMANDS = {
     "resume finished": [*TRAIN, "--output", "run", "--resume"],
     "finetune resume": [*STOPPED_FINETUNE, "--resume"],
     "finetune finished": [*FINETUNE, "--output", "classifier", "--resume"],
-    "study": [*STUDY, "--resume"],
-    "studying": STOPPED_STUDY,
     "evaluate": "evaluate run --tasks pairs.tsv --resamples 0".split(),
     "compare": "compare run tiny --tasks pairs.tsv --resamples 9".split(),
     "report": "report run --output r.html".split(),
@@ -59,12 +57,6 @@ READ: dict[tuple[str, str], set[str] | frozenset[str]] = {
     ("finetune resume", "tuning/checkpoint/progress.json"): set(),
     ("finetune finished", "classifier/run.json"): {"missing"},
     ("finetune finished", "classifier/result.json"): set(),
-    ("study", "study/config.toml"): set(),
-    ("study", "study/inputs.json"): {"missing"},
-    ("studying", "studying/config.toml"): set(),
-    ("studying", "studying/cells.jsonl"): ALL - {"folder", "binary", "number"},
-    ("study", "study/study.json"): ALL - {"folder"},
-    ("study", "study/study.md"): ALL - {"folder"},
     ("evaluate", "run/run.json"): set(),
     ("evaluate", "run/model/nearfar_seen.safetensors"): {"missing"},
     ("compare", "run/run.json"): set(),

@@ -75,7 +75,7 @@ def parse(
     removed = removed or {}
     for key in values or {}:
         if flag(key) in removed:
-            raise NearfarError(f"{source}: {key}: {removed[flag(key)]}.")
+            raise NearfarError(f"{source}: {key} {removed[flag(key)]}.")
     from_file = check_values(kind, values or {}, source=source or prog.partition(" [")[0])
     help_of = _field_help(kind)
     every = [
@@ -163,7 +163,7 @@ def _check_flags(argv: Sequence[str], known: set[str], removed: Mapping[str, str
         if not name.startswith("--") or name == "--help":
             continue
         if name in removed:
-            raise NearfarError(f"{name}: {removed[name]}.")
+            raise NearfarError(f"{name} {removed[name]}.")
         if name not in known:
             raise NearfarError(unknown_name_message(name, sorted(known), what="flag"))
         if name in seen:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from nearfar.methods.mixture import Mixture
     from nearfar.runs.folder import RunFolder
-    from nearfar.training.checkpoint import Checkpointer, Progress
+    from nearfar.training.checkpoint import Checkpoints, Progress
     from nearfar.training.gradients import LossPart
     from nearfar.training.loop import Evaluation, TrainingCallback
     from nearfar.training.processes import Processes
@@ -150,20 +150,6 @@ def execute(
     return progress
 
 
-def execute_in_memory(config: RunConfig, job: Job) -> "Progress":
-    """Train without a run folder: nothing is printed or written. The job's modules end with the kept weights."""
-    from nearfar.training.checkpoint import InMemoryCheckpointer, Progress
-    from nearfar.training.processes import Processes
-
-    kept, progress = InMemoryCheckpointer(), Progress()
-    _loop(
-        config, job, _optimiser(config, job), checkpointer=kept, callbacks=(), progress=progress, processes=Processes()
-    )
-    if config.keep == "best" and progress.best_step is not None:
-        kept.load_best(job.modules)
-    return progress
-
-
 def _optimiser(config: RunConfig, job: Job) -> Any:
     from nearfar.training.optimiser import adamw
 
@@ -183,7 +169,7 @@ def _loop(
     job: Job,
     optimiser: Any,
     *,
-    checkpointer: "Checkpointer",
+    checkpointer: "Checkpoints",
     callbacks: "Sequence[TrainingCallback]",
     progress: "Progress",
     processes: "Processes",

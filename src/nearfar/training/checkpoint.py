@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -60,40 +59,6 @@ class Progress:
         else:
             self.without_best += 1
         return best
-
-
-class Checkpointer(Protocol):
-    """Saves checkpoints and best weights for the training loop."""
-
-    @property
-    def latest(self) -> Path | None:
-        """Folder of the latest checkpoint, which may not exist yet; None if no checkpoints are written."""
-
-    def save(self, progress: Progress, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> None:
-        """Save everything that the run needs to resume."""
-
-    def save_best(self, modules: dict[str, nn.Module]) -> None:
-        """Save the current weights as the best so far."""
-
-
-class InMemoryCheckpointer:
-    """Keeps the best weights of a run without a folder in memory; the run cannot be resumed."""
-
-    latest = None
-
-    def __init__(self) -> None:
-        self.best: dict[str, Tensor] = {}
-
-    def save(self, progress: Progress, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> None:
-        """Do nothing."""
-
-    def save_best(self, modules: dict[str, nn.Module]) -> None:
-        """Save the current weights as the best so far."""
-        self.best = {name: tensor.clone() for name, tensor in _weights(modules).items()}
-
-    def load_best(self, modules: dict[str, nn.Module]) -> None:
-        """Restore the best weights."""
-        _load_weights(modules, self.best)
 
 
 class Checkpoints:

@@ -2,12 +2,11 @@
 
 A result is a JSON file with a format version (``schema``), a ``kind`` and its provenance. The models are
 :class:`EvaluationResult`, :class:`ComparisonResult`, :class:`PairwiseResult`, :class:`GeometryResult`,
-:class:`StudyResult` and :class:`StudyTable`; each has ``load(file)``, ``save(file)`` and
-``to_dict()``.
+:class:`StudyTable`; each has ``load(file)``, ``save(file)`` and ``to_dict()``.
 :mod:`nearfar.evaluation.schema` prints their JSON Schema.
 """
 
-from nearfar.evaluation.results.base import SCHEMA, Estimate, Result, ScoreSummary
+from nearfar.evaluation.results.base import SCHEMA, Estimate, Result
 from nearfar.evaluation.results.comparison import (
     AverageTest,
     ComparedSide,
@@ -38,13 +37,6 @@ from nearfar.evaluation.results.files import (
     load_result,
     make_folder,
     parse_result,
-)
-from nearfar.evaluation.results.finetune import (
-    SettingSummary,
-    StudyResult,
-    StudyRun,
-    VariantDifference,
-    VariantSummary,
 )
 from nearfar.evaluation.results.geometry import (
     ExplorerPage,
@@ -111,10 +103,8 @@ __all__ = [
     "RelatednessScores",
     "Result",
     "RetrievalScores",
-    "ScoreSummary",
     "SeedTest",
     "SeenShares",
-    "SettingSummary",
     "SimilarityAverage",
     "SimilarityScores",
     "StudyCell",
@@ -122,8 +112,6 @@ __all__ = [
     "StudyCurve",
     "StudyGroup",
     "StudyProvenance",
-    "StudyResult",
-    "StudyRun",
     "StudyTable",
     "StudyTest",
     "SubsetScores",
@@ -134,8 +122,6 @@ __all__ = [
     "TransferResults",
     "TransferScores",
     "UnseenScores",
-    "VariantDifference",
-    "VariantSummary",
     "check_output",
     "digest",
     "is_dev_evaluation",
