@@ -29,6 +29,7 @@ COMMANDS = {
     "get_data": "GetDataConfig",
     "mine": "MineConfig",
     "predict": "PredictConfig",
+    "push": "PushConfig",
     "report": "ReportConfig",
     "reproduce": "ReproduceConfig",
     "search": "SearchConfig",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from nearfar.commands.get_data.command import get_data
     from nearfar.commands.mine.command import mine
     from nearfar.commands.predict import predict
+    from nearfar.commands.push.command import push
     from nearfar.commands.report.command import report
     from nearfar.commands.reproduce.command import reproduce
     from nearfar.commands.search.command import search
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         InfoNceConfig,
         MineConfig,
         PredictConfig,
+        PushConfig,
         RegressionConfig,
         ReportConfig,
         ReproduceConfig,
@@ -87,6 +89,7 @@ _MODULES = {
     "load_result": "evaluation.results",
     "mine": "commands.mine.command",
     "predict": "commands.predict",
+    "push": "commands.push.command",
     "register_method": "registry",
     "report": "commands.report.command",
     "reproduce": "commands.reproduce.command",
@@ -119,6 +122,7 @@ __all__ = [
     "NearfarError",
     "PairwiseResult",
     "PredictConfig",
+    "PushConfig",
     "RegressionConfig",
     "ReportConfig",
     "ReproduceConfig",
@@ -147,6 +151,7 @@ __all__ = [
     "load_result",
     "mine",
     "predict",
+    "push",
     "register_method",
     "report",
     "reproduce",

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         EnvConfig,
         EvaluateConfig,
         PredictConfig,
+        PushConfig,
         ReportConfig,
     )
     from nearfar.methods.gunel import SupconTextConfig
@@ -59,7 +60,7 @@ _EXPORTS_BY_MODULE = {
     "config.training": "RunConfig TrainConfig",
     "config.values": "Settings flag format_value",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
-    "EvaluateConfig PredictConfig ReportConfig",
+    "EvaluateConfig PredictConfig PushConfig ReportConfig",
     "registry": "FINETUNE METHODS",
 }
 _MODULE_OF = CONFIG_CLASSES | {
@@ -87,6 +88,7 @@ __all__ = [
     "InfoNceConfig",
     "MineConfig",
     "PredictConfig",
+    "PushConfig",
     "RegressionConfig",
     "ReportConfig",
     "ReproduceConfig",

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from nearfar.methods.mixture import Mixture
     from nearfar.runs.folder import RunFolder
-    from nearfar.training.checkpoint import Checkpoints, Progress
+    from nearfar.training.checkpoint import Checkpointer, Progress
     from nearfar.training.gradients import LossPart
     from nearfar.training.loop import Evaluation, TrainingCallback
     from nearfar.training.processes import Processes
@@ -169,7 +169,7 @@ def _loop(
     job: Job,
     optimiser: Any,
     *,
-    checkpointer: "Checkpoints",
+    checkpointer: "Checkpointer",
     callbacks: "Sequence[TrainingCallback]",
     progress: "Progress",
     processes: "Processes",

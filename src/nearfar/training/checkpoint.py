@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -59,6 +60,20 @@ class Progress:
         else:
             self.without_best += 1
         return best
+
+
+class Checkpointer(Protocol):
+    """Saves checkpoints and best weights for the training loop."""
+
+    @property
+    def latest(self) -> Path | None:
+        """Folder of the latest checkpoint, which may not exist yet; None if no checkpoints are written."""
+
+    def save(self, progress: Progress, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> None:
+        """Save everything that the run needs to resume."""
+
+    def save_best(self, modules: dict[str, nn.Module]) -> None:
+        """Save the current weights as the best so far."""
 
 
 class Checkpoints:

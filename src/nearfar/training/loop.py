@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from nearfar.training.checkpoint import Checkpoints, Progress
+from nearfar.training.checkpoint import Checkpointer, Progress
 from nearfar.training.gradients import Gradients, LossPart
 from nearfar.training.optimiser import clipped_step, gradient_norm, learning_rate_factor, set_learning_rate
 from nearfar.types import NearfarError
@@ -69,7 +69,7 @@ def run(
     *,
     modules: dict[str, nn.Module],
     optimiser: torch.optim.AdamW,
-    checkpoints: Checkpoints,
+    checkpoints: Checkpointer,
     callbacks: Sequence[TrainingCallback],
     evaluate: Callable[[], Evaluation],
     describe_rows: Callable[[Sequence[LossPart]], str],
@@ -157,8 +157,8 @@ def _remaining_batches(stream: Stream, progress: Progress, epochs: int) -> Itera
         progress.epoch, progress.batch = progress.epoch + 1, 0
 
 
-def _not_finite(what: str, progress: Progress, checkpoints: Checkpoints, rows: str) -> NearfarError:
-    exists = checkpoints.latest.exists()
+def _not_finite(what: str, progress: Progress, checkpoints: Checkpointer, rows: str) -> NearfarError:
+    exists = checkpoints.latest is not None and checkpoints.latest.exists()
     saved = f"The last good checkpoint is {checkpoints.latest}" if exists else "No checkpoint was saved yet"
     return NearfarError(
         f"step {progress.step + 1}: the {what} is not finite, so the run stopped before using it. {saved}. A lower "

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nearfar.commands.push.card import write_card
 from nearfar.commands.train.after import compare_with_start
 from nearfar.commands.train.dev import dev_evaluation
 from nearfar.commands.train.inputs import load_inputs
@@ -93,9 +94,11 @@ def train(
     config = resolve_config(method, settings)
     trained = train_run(config, resume=resume, console=console)
     processes, device, console = join_processes(config, console)
+    folder = Path(config.output)
     comparison = processes.broadcast_from_first(
-        lambda: compare_with_start(Path(config.output), config.model, device=device, progress=console.is_terminal)
+        lambda: compare_with_start(folder, config.model, device=device, progress=console.is_terminal)
     )
+    processes.broadcast_from_first(lambda: write_card(folder))
     return replace(trained, comparison=comparison)
 
 

@@ -34,6 +34,11 @@ def evaluation_markdown(result: EvaluationResult) -> str:
     return markdown_page(f"Evaluation of {result.model}", grids, result.provenance)
 
 
+def evaluation_grids(result: EvaluationResult) -> list[Grid]:
+    """The tables of an evaluation with one metric and without subsets, for pages that have their own headings."""
+    return _evaluation_grids(result, ["spearman"], None, subsets=False, to_file=True)
+
+
 def _evaluation_grids(
     result: EvaluationResult, metrics: Sequence[str], measure: str | None, *, subsets: bool, to_file: bool = False
 ) -> list[Grid]:
