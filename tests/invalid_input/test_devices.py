@@ -13,7 +13,6 @@ UNAVAILABLE_DEVICES = ("cuda", "cuda:0", "cuda:7", "mps", "xpu", "meta", "cpu:3"
 RUN = "--model nowhere --output run"
 COMMANDS = {
     "train": f"train scl {RUN} --data nowhere.tsv --evaluate-on nowhere.tsv",
-    "train several seeds": f"train scl {RUN} --data nowhere.tsv --evaluate-on nowhere.tsv --seeds 1,2",
     "finetune": f"finetune nowhere.tsv {RUN}",
     "predict": "predict nowhere --input nowhere.txt --output out.tsv",
     "encode": "encode nowhere --input nowhere.txt --output out.npy",

@@ -227,13 +227,8 @@ OTHER: dict[str, tuple[str, str]] = {
     "negative number of 5,000 digits": (f"{TRAIN} --epochs -{'9' * 5000}", "must be at least 1"),
     "learning rate that diverges": (f"{TRAIN} --learning-rate 1e30", "--learning-rate 1e30: must be at most 10"),
     "two ways to say how much": (f"{TRAIN} --micro-batch 4 --micro-batch-tokens 9", "--micro-batch-tokens: each"),
-    "seeds: nothing": (f"{TRAIN} --seeds ,", "--seeds ,: write whole numbers"),
-    "seeds: words": (f"{TRAIN} --seeds one,two", "--seeds one,two: write whole numbers"),
-    "seeds: negative": (f"{TRAIN} --seeds=-1,2", "--seeds -1,2: write whole numbers"),
-    "seeds: huge": (f"{TRAIN} --seeds 1,{HUGE}", "must be at most 9,223,372,036,854,775,807"),
-    "seeds: 5,000 digits": (f"{TRAIN} --seeds {'9' * 5000}", "must be at most"),
-    "seeds: twice the same": (f"{TRAIN} --seeds 1,01", "--seeds 1,01: write each seed once"),
-    "seeds: too many": (f"{TRAIN} --seeds {','.join(map(str, range(2000)))}", "must be at most 1,000 seeds"),
+    "seeds, a study now": (f"{TRAIN} --seeds 1,2", "--seeds was replaced by studies: write replicates = "),
+    "seeds, with =": (f"{TRAIN} --seeds=1,2", "--seeds was replaced by studies: write replicates = "),
     **{
         f"removed flag {flag}": (
             f"{FINETUNE} {flag} {value}",
@@ -328,7 +323,6 @@ EMPTY: dict[str, tuple[list[str], str]] = {
     "no number": (["train", "scl", "--output", "x", "--epochs", ""], "--epochs '': must be a whole number"),
     "no float": (["train", "scl", "--output", "x", "--warmup", ""], "--warmup '': must be a number"),
     "no choice": (["train", "scl", "--output", "x", "--keep", ""], "--keep '': must be best or last"),
-    "no seeds": (["train", "scl", "--output", "x", "--seeds", ""], "--seeds '': must not be empty"),
     "model of a long name": (["evaluate", "m" * 300], "has a name of over 255 bytes"),
     "method of a long name": (["train", "m" * 300], "no method is called"),
     "command of a long name": (["t" * 5000], "no command is called"),

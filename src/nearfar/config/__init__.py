@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nearfar.config.soup import SoupConfig
     from nearfar.config.static import StaticConfig
     from nearfar.config.study.run import StudyConfig
-    from nearfar.config.training import RunConfig, TrainConfig, parse_seeds
+    from nearfar.config.training import RunConfig, TrainConfig
     from nearfar.config.values import Settings, flag, format_value
     from nearfar.config.verbs import (
         BackTranslateConfig,
@@ -64,7 +64,7 @@ _EXPORTS_BY_MODULE = {
     "config.soup": "SoupConfig",
     "config.static": "StaticConfig",
     "config.study.run": "StudyConfig",
-    "config.training": "RunConfig TrainConfig parse_seeds",
+    "config.training": "RunConfig TrainConfig",
     "config.values": "Settings flag format_value",
     "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
     "EvaluateConfig PredictConfig ReportConfig",
@@ -124,7 +124,6 @@ __all__ = [
     "format_value",
     "load_toml",
     "method_of",
-    "parse_seeds",
     "unknown_name_message",
 ]
 

@@ -24,7 +24,7 @@ from nearfar.config.bounds import (
     Weight,
     Width,
 )
-from nearfar.config.values import InvalidValueError, Settings, field_types, format_text
+from nearfar.config.values import Settings
 from nearfar.types import NearfarError, Precision, Schedule
 
 
@@ -143,28 +143,3 @@ class TrainConfig(RunConfig):
                 "--evaluate-on and --hold-out: held-out rows would choose the best step, and so would --evaluate-on; "
                 "give one."
             )
-
-
-MAX_SEEDS = 1000
-"""Maximum number of runs in a group."""
-
-
-def parse_seeds(given: str) -> tuple[int, ...]:
-    """``1,2,3`` -> (1, 2, 3).
-
-    Raises:
-        NearfarError: anything but whole numbers that may be seeds, each once.
-    """
-    kind = field_types(RunConfig)["seed"]
-    parts = [part.strip() for part in given.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise NearfarError(f"--seeds {format_text(given)}: write whole numbers with commas between, as in 1,2,3.")
-    if len(parts) > MAX_SEEDS:
-        raise NearfarError(f"--seeds {format_text(given)}: must be at most {MAX_SEEDS:,} seeds.")
-    try:
-        seeds = tuple(kind.from_text(part) for part in parts)
-    except InvalidValueError as error:
-        raise NearfarError(f"--seeds {format_text(given)}: each {error}.") from None
-    if len(set(seeds)) < len(seeds):
-        raise NearfarError(f"--seeds {format_text(given)}: write each seed once.")
-    return seeds
