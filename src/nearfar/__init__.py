@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nearfar.commands.encode.command import encode
     from nearfar.commands.env import env
     from nearfar.commands.evaluate.command import evaluate
+    from nearfar.commands.export.command import export
     from nearfar.commands.finetune.command import finetune
     from nearfar.commands.finetune.study import finetune_study
     from nearfar.commands.geometry.command import geometry
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         EncodeConfig,
         EnvConfig,
         EvaluateConfig,
+        ExportConfig,
         FinetuneConfig,
         FinetuneStudyConfig,
         GeometryConfig,
@@ -83,6 +85,7 @@ _MODULES = {
     "encode": "commands.encode.command",
     "env": "commands.env",
     "evaluate": "commands.evaluate.command",
+    "export": "commands.export.command",
     "finetune": "commands.finetune.command",
     "finetune_study": "commands.finetune.study",
     "geometry": "commands.geometry.command",
@@ -114,6 +117,7 @@ __all__ = [
     "EnvConfig",
     "EvaluateConfig",
     "EvaluationResult",
+    "ExportConfig",
     "FinetuneConfig",
     "FinetuneStudyConfig",
     "GeometryConfig",
@@ -145,6 +149,7 @@ __all__ = [
     "encode",
     "env",
     "evaluate",
+    "export",
     "finetune",
     "finetune_study",
     "geometry",

@@ -2,8 +2,8 @@
 
 A result is a JSON file with a format version (``schema``), a ``kind`` and its provenance. The models are
 :class:`EvaluationResult`, :class:`ComparisonResult`, :class:`PairwiseResult`, :class:`GeometryResult`,
-:class:`StudyResult`, :class:`StudyTable` and :class:`GroupResult`; each has ``load(file)``, ``save(file)`` and
-``to_dict()``.
+:class:`StudyResult`, :class:`StudyTable`, :class:`GroupResult` and :class:`ExportResult`; each has ``load(file)``,
+``save(file)`` and ``to_dict()``.
 :mod:`nearfar.evaluation.schema` prints their JSON Schema.
 """
 
@@ -31,6 +31,7 @@ from nearfar.evaluation.results.evaluation import (
     TransferResults,
     TransferScores,
 )
+from nearfar.evaluation.results.export import ExportResult, ExportSide
 from nearfar.evaluation.results.files import (
     check_output,
     digest,
@@ -94,6 +95,8 @@ __all__ = [
     "Estimate",
     "EvaluationResult",
     "ExplorerPage",
+    "ExportResult",
+    "ExportSide",
     "FinetuningSummary",
     "GeometryResult",
     "GeometrySettings",
