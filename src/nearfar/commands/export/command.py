@@ -170,7 +170,7 @@ def _compare(
     """The result of the export in ``folder``."""
     import torch
 
-    from nearfar.commands.export.comparison import compare_outputs
+    from nearfar.commands.export.comparison import Compute, compare_outputs
     from nearfar.commands.export.runtime import FILES, ExportedModel
     from nearfar.encoder.bf16_support import cpu_has_bf16
     from nearfar.evaluation.results import provenance
@@ -178,9 +178,9 @@ def _compare(
 
     opened = partial(ExportedModel, folder, config.format, threads=torch.get_num_threads())
     precision = "int8" if config.quantize == "int8" else "fp32"
-    others = {}
+    others: dict[str, Compute] = {}
     if cpu_has_bf16():
-        others["nearfar bf16"] = partial(source.compute, precision="bf16")
+        others["nearfar bf16"] = lambda items: source.compute(items, "bf16")
         if config.format == "openvino":
             name = "openvino int8, bf16 otherwise" if precision == "int8" else "openvino bf16, its default here"
             others[name] = partial(opened(native=True).compute, prompt=source.prompt)
@@ -188,7 +188,7 @@ def _compare(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*were truncated")
         compared = compare_outputs(
-            partial(source.compute, precision="fp32"),
+            lambda items: source.compute(items, "fp32"),
             partial(opened().compute, prompt=source.prompt),
             others,
             rows,

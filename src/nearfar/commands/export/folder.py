@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 
 from nearfar.commands.export.onnx_graph import OPTIMUM_OUTPUT
 from nearfar.commands.export.runtime import FILES
-from nearfar.commands.export.source import EMBEDDING, TYPES, Source
+from nearfar.commands.export.source import EMBEDDING, Source
 from nearfar.disk import write_text
 from nearfar.encoder.pretrained import quiet
 from nearfar.encoder.prompts import PROMPTS_FILE
@@ -132,12 +132,9 @@ def example(source: Source, kind: str) -> str:
     """A Python script that computes the outputs of :data:`TEXTS` in an exported folder."""
     texts = [source.prompt + text for text in TEXTS]
     names = {name: f"[one.{ATTRIBUTES[name]} for one in encodings]" for name in source.inputs}
-    longest = TYPES in names
-    inputs = ", ".join(f'"{name}": np.array({values})' for name, values in names.items())
-    if longest:
-        inputs = "\n    " + ",\n    ".join(inputs.split(", ")) + ",\n"
+    inputs = "".join(f'\n    "{name}": np.array({values}),' for name, values in names.items()) + "\n"
     return (ONNX if kind == "onnx" else OPENVINO).format(
-        file=FILES[kind],  # type: ignore[index]
+        file=FILES[kind],
         texts=json.dumps(texts, ensure_ascii=False),
         inputs="{" + inputs + "}",
         output=source.output,

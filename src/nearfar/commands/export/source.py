@@ -38,7 +38,7 @@ class Source:
     graph: nn.Module
     """Token ids, mask (and token types) -> outputs."""
     compute: Callable[[Sequence[Item], Precision], Outputs]
-    """The outputs as nearfar computes them. Items of an encoder are single texts, without the prompt."""
+    """The outputs of items in a precision, as nearfar computes them. Items of an encoder are texts without the prompt."""
     config: Any
     """transformers' config of the model."""
     tokenizer: "PreTrainedTokenizerBase"
