@@ -77,7 +77,9 @@ def export(model: str | Path, config: ExportConfig, *, step: Step | None = None)
         write_side_files(source, folder)
         metadata = {"model": str(model), "pooling": source.pooling or "", "max_length": str(source.max_length)}
         report("exporting the graph")
-        opset = _write_graph(source, folder, config, calibration and calibration[0], metadata, report)
+        opset = _write_graph(
+            source, folder, config, items=calibration and calibration[0], metadata=metadata, report=report
+        )
         report("comparing it with the original")
         result = _compare(
             model, source, folder, config, rows, opset=opset, calibrated_on=calibration and calibration[1]
@@ -130,6 +132,7 @@ def _write_graph(
     source: "Source",
     folder: Path,
     config: ExportConfig,
+    *,
     items: "list[Any] | None",
     metadata: dict[str, str],
     report: Step,

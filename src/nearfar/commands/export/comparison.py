@@ -147,7 +147,8 @@ def refuse(problems: Sequence[str], sides: Sequence[ExportSide]) -> None:
         for name, cell in zip(describe(sides)[0][1:4], describe([exported])[1][1:4], strict=True)
         if cell
     )
+    original = describe(sides)[1][3] or "undefined"
     raise NearfarError(
-        f"{exported.name}: {'; '.join(problems)} ({numbers}; the original scores {describe(sides)[1][3] or 'nothing'}). "
-        "Nothing is written; --force keeps the graph."
+        f"{exported.name}: {'; '.join(problems)} ({numbers}; score of the original {original}). Nothing is written; "
+        "--force keeps the graph."
     )

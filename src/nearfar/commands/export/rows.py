@@ -65,8 +65,8 @@ def calibration_items(model: str | Path, source: Source, config: ExportConfig) -
         name = f"the dev rows that {run} held out"
     if not items:
         raise NearfarError(
-            "--format openvino --quantize int8: needs texts to calibrate on, and the model's run holds out none. Name a "
-            "file of typical texts with --calibrate FILE."
+            "--format openvino --quantize int8: needs texts to calibrate on, and the model has no held-out rows. "
+            "Name a file of typical texts with --calibrate FILE."
         )
     step = -(-len(items) // CALIBRATION_TEXTS)
     chosen = items[::step]

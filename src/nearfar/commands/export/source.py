@@ -38,7 +38,7 @@ class Source:
     graph: nn.Module
     """Token ids, mask (and token types) -> outputs."""
     compute: Callable[[Sequence[Item], Precision], Outputs]
-    """The outputs of items in a precision, as nearfar computes them. Items of an encoder are texts without the prompt."""
+    """The outputs of items as nearfar computes them. Items of an encoder are single texts, without the prompt."""
     config: Any
     """transformers' config of the model."""
     tokenizer: "PreTrainedTokenizerBase"
@@ -60,8 +60,9 @@ def open_source(folder: Path, config: ExportConfig) -> Source:
     """Open the model in a folder, in fp32 on the CPU.
 
     Raises:
-        NearfarError: what :meth:`nearfar.Encoder.from_pretrained` or :meth:`nearfar.Classifier.from_pretrained` refuses;
-            a pooling for a classifier; a pooling that leaves out the tokens of prompts.
+        NearfarError: a model that :meth:`nearfar.Encoder.from_pretrained` or
+            :meth:`nearfar.Classifier.from_pretrained` refuses; a pooling for a classifier; a pooling that leaves out
+            the tokens of prompts.
     """
     if is_classifier(folder):
         if config.pooling is not None:
@@ -84,8 +85,8 @@ def _open_encoder(folder: Path, config: ExportConfig) -> Source:
         parts = encoder_folder.read(folder, dtype=torch.float32, pooling=config.pooling)
     if not parts.inference.include_prompt:
         raise NearfarError(
-            f"{folder}: its Pooling module leaves out the tokens of prompts (include_prompt false), whose number a graph "
-            "of token ids and mask does not know, so it cannot be exported."
+            f"{folder}: its Pooling module leaves out the tokens of prompts (include_prompt false), whose number is "
+            "not an input of the graph, so it cannot be exported."
         )
 
     def compute(items: Sequence[Item], precision: Precision) -> Outputs:
