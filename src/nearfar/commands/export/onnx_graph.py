@@ -28,7 +28,7 @@ def write_onnx(source: Source, file: Path, *, opset: int | None, metadata: Mappi
     Raises:
         NearfarError: torch cannot export the architecture, or not to this version; the file cannot be written.
     """
-    import onnx_ir as ir
+    from onnxscript import ir
 
     example = torch.ones(2, 8, dtype=torch.long)
     inputs = {name: example.clone() for name in source.inputs}
