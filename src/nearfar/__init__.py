@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from nearfar.commands.evaluate.command import evaluate
     from nearfar.commands.export.command import export
     from nearfar.commands.finetune.command import finetune
-    from nearfar.commands.finetune.study import finetune_study
     from nearfar.commands.geometry.command import geometry
     from nearfar.commands.get_data.command import get_data
     from nearfar.commands.mine.command import mine
     from nearfar.commands.predict import predict
+    from nearfar.commands.push.command import push
     from nearfar.commands.report.command import report
     from nearfar.commands.reproduce.command import reproduce
     from nearfar.commands.search.command import search
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
         EvaluateConfig,
         ExportConfig,
         FinetuneConfig,
-        FinetuneStudyConfig,
         GeometryConfig,
         GetDataConfig,
         InfoNceConfig,
         MineConfig,
         PredictConfig,
+        PushConfig,
         RegressionConfig,
         ReportConfig,
         ReproduceConfig,
@@ -87,12 +87,12 @@ _MODULES = {
     "evaluate": "commands.evaluate.command",
     "export": "commands.export.command",
     "finetune": "commands.finetune.command",
-    "finetune_study": "commands.finetune.study",
     "geometry": "commands.geometry.command",
     "get_data": "commands.get_data.command",
     "load_result": "evaluation.results",
     "mine": "commands.mine.command",
     "predict": "commands.predict",
+    "push": "commands.push.command",
     "register_method": "registry",
     "report": "commands.report.command",
     "reproduce": "commands.reproduce.command",
@@ -119,7 +119,6 @@ __all__ = [
     "EvaluationResult",
     "ExportConfig",
     "FinetuneConfig",
-    "FinetuneStudyConfig",
     "GeometryConfig",
     "GetDataConfig",
     "InfoNceConfig",
@@ -127,6 +126,7 @@ __all__ = [
     "NearfarError",
     "PairwiseResult",
     "PredictConfig",
+    "PushConfig",
     "RegressionConfig",
     "ReportConfig",
     "ReproduceConfig",
@@ -151,12 +151,12 @@ __all__ = [
     "evaluate",
     "export",
     "finetune",
-    "finetune_study",
     "geometry",
     "get_data",
     "load_result",
     "mine",
     "predict",
+    "push",
     "register_method",
     "report",
     "reproduce",

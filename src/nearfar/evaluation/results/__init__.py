@@ -2,8 +2,8 @@
 
 A result is a JSON file with a format version (``schema``), a ``kind`` and its provenance. The models are
 :class:`EvaluationResult`, :class:`ComparisonResult`, :class:`PairwiseResult`, :class:`GeometryResult`,
-:class:`StudyResult`, :class:`StudyTable`, :class:`GroupResult` and :class:`ExportResult`; each has ``load(file)``,
-``save(file)`` and ``to_dict()``.
+:class:`StudyTable`, :class:`GroupResult` and :class:`ExportResult`; each has ``load(file)``, ``save(file)`` and
+``to_dict()``.
 :mod:`nearfar.evaluation.schema` prints their JSON Schema.
 """
 
@@ -39,13 +39,6 @@ from nearfar.evaluation.results.files import (
     load_result,
     make_folder,
     parse_result,
-)
-from nearfar.evaluation.results.finetune import (
-    SettingSummary,
-    StudyResult,
-    StudyRun,
-    VariantDifference,
-    VariantSummary,
 )
 from nearfar.evaluation.results.geometry import (
     ExplorerPage,
@@ -119,7 +112,6 @@ __all__ = [
     "ScoreSummary",
     "SeedTest",
     "SeenShares",
-    "SettingSummary",
     "SimilarityAverage",
     "SimilarityScores",
     "StudyCell",
@@ -127,8 +119,6 @@ __all__ = [
     "StudyCurve",
     "StudyGroup",
     "StudyProvenance",
-    "StudyResult",
-    "StudyRun",
     "StudyTable",
     "StudyTest",
     "SubsetScores",
@@ -139,8 +129,6 @@ __all__ = [
     "TransferResults",
     "TransferScores",
     "UnseenScores",
-    "VariantDifference",
-    "VariantSummary",
     "check_output",
     "digest",
     "is_dev_evaluation",

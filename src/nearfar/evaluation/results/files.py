@@ -16,7 +16,6 @@ from nearfar.evaluation.results.base import Result, check_version
 from nearfar.evaluation.results.comparison import ComparisonResult, PairwiseResult
 from nearfar.evaluation.results.evaluation import EvaluationResult
 from nearfar.evaluation.results.export import ExportResult
-from nearfar.evaluation.results.finetune import StudyResult
 from nearfar.evaluation.results.geometry import GeometryResult
 from nearfar.evaluation.results.record import short_repr
 from nearfar.evaluation.results.study_table import StudyTable
@@ -30,7 +29,6 @@ RESULT_TYPES: dict[str, type[Result]] = {
         ComparisonResult,
         PairwiseResult,
         GeometryResult,
-        StudyResult,
         StudyTable,
         GroupResult,
         ExportResult,
