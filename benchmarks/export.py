@@ -134,9 +134,9 @@ def body(found: dict[str, Any]) -> list[str]:
         "",
         f"Texts: {found['data']}.",
         "",
-        f"Times include tokenisation. {found['rounds']} interleaved rounds after a warm-up round. Values are medians over",
-        "rounds; ratios have their [minimum, maximum]. The lowest cosine is over all texts, to nearfar in fp32. OpenVINO",
-        "runs in its default precision, which is bf16 where the processor has it.",
+        f"Times include tokenisation. {found['rounds']} interleaved rounds after a warm-up round. Values are medians",
+        "over rounds; ratios have their [minimum, maximum]. The lowest cosine is over all texts, to nearfar in fp32.",
+        "OpenVINO runs in its default precision, which is bf16 where the processor has it.",
         "",
     ]
     compared, rows = [], []
