@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from nearfar.commands.report.command import report
     from nearfar.commands.reproduce.command import reproduce
     from nearfar.commands.search.command import search
+    from nearfar.commands.soup.command import soup
     from nearfar.commands.study.command import study
     from nearfar.commands.train.command import train
     from nearfar.config import (
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
         GetDataConfig,
         InfoNceConfig,
         MineConfig,
+        NliOrderConfig,
         PredictConfig,
         PushConfig,
         RegressionConfig,
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
         SgOptConfig,
         SimcseSupConfig,
         SimcseUnsupConfig,
+        SoupConfig,
         StudyConfig,
         SupconTextConfig,
         TrainConfig,
@@ -97,6 +100,7 @@ _MODULES = {
     "report": "commands.report.command",
     "reproduce": "commands.reproduce.command",
     "search": "commands.search.command",
+    "soup": "commands.soup.command",
     "study": "commands.study.command",
     "train": "commands.train.command",
 }
@@ -124,6 +128,7 @@ __all__ = [
     "InfoNceConfig",
     "MineConfig",
     "NearfarError",
+    "NliOrderConfig",
     "PairwiseResult",
     "PredictConfig",
     "PushConfig",
@@ -139,6 +144,7 @@ __all__ = [
     "SgOptConfig",
     "SimcseSupConfig",
     "SimcseUnsupConfig",
+    "SoupConfig",
     "StudyConfig",
     "SupconTextConfig",
     "TrainConfig",
@@ -161,6 +167,7 @@ __all__ = [
     "report",
     "reproduce",
     "search",
+    "soup",
     "study",
     "train",
 ]

@@ -123,6 +123,55 @@ def test_the_progress_and_the_table_say_what_was_measured(
     assert "mrr@10" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("renamed", [False, True])
+@pytest.mark.parametrize(
+    ("method", "flags", "file", "columns", "metric"),
+    [
+        ("nli-order", "--directions all", "nli.tsv", "premise hypothesis label", "MRR@10"),
+        (
+            "nli-order",
+            "--order-pairs batch --order-weight 0.1 --no-neutral",
+            "nli.tsv",
+            "premise hypothesis label",
+            "MRR@10",
+        ),
+        ("regression", "--objective cosent", "scored.tsv", "sentence1 sentence2 score", "Spearman"),
+        ("regression", "--objective angle", "scored.tsv", "sentence1 sentence2 score", "Spearman"),
+        ("info-nce", "--directions both --distinct-texts", "triplets.tsv", "anchor positive", "MRR@10"),
+    ],
+)
+def test_objectives_that_are_chosen_by_flags(
+    method: str,
+    flags: str,
+    file: str,
+    columns: str,
+    metric: str,
+    renamed: bool,
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rows of one's own alone, with the usual names of columns and with others."""
+    settings = {"sentence1": "first", "sentence2": "second"}
+    header, *rows = (folder / file).read_text().splitlines()
+    more = [*flags.split(), *"--batch-size 12 --max-steps 4 --evaluate-every 2".split()]
+    if renamed:
+        for name in columns.split():
+            header = header.replace(name, f"my {name}")
+            more += [f"--{settings.get(name, name)}-column", f"my {name}"]
+    (tmp_path / "own.tsv").write_text("\n".join([header, *rows]) + "\n")
+    run = tmp_path / "run"
+    words = ["--data", str(tmp_path / "own.tsv"), "--model", str(folder / "tiny"), "--output", str(run), *more]
+    assert main(["train", method, *words]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{metric} on the held-out dev rows:" in shown
+    assert len(load_held_out(run).rows) > 10
+    losses = [line["loss"] for line in lines_of(run) if "loss" in line]
+    assert len(losses) == 4
+    assert all(loss > 0 for loss in losses)
+    assert main(["evaluate", str(run), "--held-out", "--resamples", "0"]) == 0
+
+
 def test_sentences_have_no_score(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = f"--batch-size 10 --max-steps 4 --evaluate-every 2 --projection 24 --model {folder / 'tiny'}".split()
     run = tmp_path / "run"
@@ -230,22 +279,6 @@ def test_sentences_cannot_be_held_out(folder: Path, tmp_path: Path) -> None:
     settings = given(folder, tmp_path, data=folder / "sentences.txt", hold_out=20)
     with pytest.raises(NearfarError, match="no positives, labels or scores to hold out"):
         train("simcse-unsup", **settings)
-
-
-def test_seeds_hold_out_the_same_rows_and_are_compared_together(
-    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    group, model = tmp_path / "group", str(folder / "tiny")
-    flags = ["--data", str(folder / "pairs.tsv"), "--model", model, "--batch-size", "10", "--max-steps", "2"]
-    assert main(["train", *flags, "--output", str(group), "--seeds", "1,2"]) == 0
-    assert "Best MRR@10 on the held-out dev rows: mean" in " ".join(capsys.readouterr().out.split())
-    assert load_held_out(group / "seed-1") == load_held_out(group / "seed-2")
-    compared = ComparisonResult.load(group / "held_out" / "before-after.json")
-    assert len(compared.first.models) == 2
-    again = compare(group, model, progress=False)
-    assert again.tasks["held-out"].first == compared.tasks["held-out"].first
-    assert main(["train", *flags, "--output", str(group), "--seeds", "1,2", "--resume"]) == 0
-    assert main(["evaluate", str(group), "--held-out", "--resamples", "0"]) == 0
 
 
 def test_a_second_objective_does_not_train_on_held_out_texts(folder: Path, tmp_path: Path) -> None:
