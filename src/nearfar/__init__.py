@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nearfar.commands.encode.command import encode
     from nearfar.commands.env import env
     from nearfar.commands.evaluate.command import evaluate
+    from nearfar.commands.export.command import export
     from nearfar.commands.finetune.command import finetune
     from nearfar.commands.geometry.command import geometry
     from nearfar.commands.get_data.command import get_data
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
         EncodeConfig,
         EnvConfig,
         EvaluateConfig,
+        ExportConfig,
         FinetuneConfig,
         GeometryConfig,
         GetDataConfig,
@@ -89,6 +91,7 @@ _MODULES = {
     "encode": "commands.encode.command",
     "env": "commands.env",
     "evaluate": "commands.evaluate.command",
+    "export": "commands.export.command",
     "finetune": "commands.finetune.command",
     "geometry": "commands.geometry.command",
     "get_data": "commands.get_data.command",
@@ -123,6 +126,7 @@ __all__ = [
     "EnvConfig",
     "EvaluateConfig",
     "EvaluationResult",
+    "ExportConfig",
     "FinetuneConfig",
     "GeometryConfig",
     "GetDataConfig",
@@ -157,6 +161,7 @@ __all__ = [
     "encode",
     "env",
     "evaluate",
+    "export",
     "finetune",
     "geometry",
     "get_data",

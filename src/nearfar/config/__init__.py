@@ -13,6 +13,7 @@ from nearfar.registry import CONFIG_CLASSES
 if TYPE_CHECKING:
     from nearfar.config.bounds import Cap, File
     from nearfar.config.data import GetDataConfig
+    from nearfar.config.export import ExportConfig
     from nearfar.config.files import (
         build,
         check_keys,
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
 _EXPORTS_BY_MODULE = {
     "config.bounds": "Cap File",
     "config.data": "GetDataConfig",
+    "config.export": "ExportConfig",
     "config.files": "build check_keys dump_toml load_toml method_of unknown_name_message",
     "config.finetune": "FinetuneConfig",
     "config.mining": "DedupConfig MineConfig",
@@ -89,6 +91,7 @@ __all__ = [
     "EncodeConfig",
     "EnvConfig",
     "EvaluateConfig",
+    "ExportConfig",
     "File",
     "FinetuneConfig",
     "GeometryConfig",
