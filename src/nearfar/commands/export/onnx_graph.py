@@ -57,11 +57,14 @@ def write_onnx(source: Source, file: Path, *, opset: int | None, metadata: Mappi
     assert program is not None
     graph = program.model.graph
     if source.output == EMBEDDING:
-        alias = ir.Node("", "Identity", [graph.outputs[0]])
-        alias.outputs[0].name = OPTIMUM_OUTPUT
-        alias.outputs[0].dtype, alias.outputs[0].shape = graph.outputs[0].dtype, graph.outputs[0].shape
+        vectors = graph.outputs[0]
+        alias = ir.Node("", "Identity", [vectors])
+        second = alias.outputs[0]
+        second.name, second.shape = OPTIMUM_OUTPUT, vectors.shape
+        if vectors.dtype is not None:
+            second.dtype = vectors.dtype
         graph.append(alias)
-        graph.outputs.append(alias.outputs[0])
+        graph.outputs.append(second)
     program.model.metadata_props.clear()
     program.model.metadata_props.update(metadata)
     program.model.producer_name, program.model.producer_version = "nearfar", None
