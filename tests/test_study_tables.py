@@ -40,8 +40,10 @@ def test_a_tiny_table_runs(file: Path, folder: Path, monkeypatch: pytest.MonkeyP
     settings = {"output": folder / file.stem, "cells": folder / "cells", "start": folder / "inputs" / ENCODER}
     table = nearfar.study(file, scale="tiny", engine="inline", resamples=20, **settings)
     assert not table.missing
+    untrained = {row["id"] for row in table.study["rows"] if row.get("steps") == ["evaluate"]}
     for cell in table.cells:
-        assert {column for column in table.columns if cell.values.get(column) is None} == set(), cell
+        empty = {column for column in table.columns if cell.values.get(column) is None}
+        assert empty <= ({"validation"} if cell.row in untrained else set()), cell
     if "average.unseen_by_all" in table.columns:  # the dev pairs of generated data are not the tested ones
         assert set(table.unseen_pairs) == {"microworld"}
 
