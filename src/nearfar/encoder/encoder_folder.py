@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from nearfar.disk import apply_umask
+from nearfar.disk import CARD_MARK, apply_umask
 from nearfar.encoder.folder_checks import check_vocabulary, read_object
 from nearfar.encoder.module_list import (
     AFTER_POOLING,
@@ -37,6 +37,7 @@ library_name: sentence-transformers
 pipeline_tag: sentence-similarity
 tags: [sentence-transformers, sentence-similarity, feature-extraction, nearfar]
 ---
+{mark}
 # A sentence encoder
 
 Made with nearfar. {dim} dimensions, pooling `{pooling}`, texts up to {length} tokens.
@@ -142,7 +143,7 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
         )
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
-    card = MODEL_CARD.format(dim=dim, pooling=pooling.name, length=parts.max_length)
+    card = MODEL_CARD.format(dim=dim, pooling=pooling.name, length=parts.max_length, mark=CARD_MARK)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 

@@ -13,15 +13,15 @@ from rich.console import Console
 from nearfar.commands.finetune.job import make_job, open_classifier
 from nearfar.commands.finetune.rows import fingerprints, load_task, training_texts
 from nearfar.commands.finetune.scores import evaluate_test_rows
+from nearfar.commands.push.card import write_card
 from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.config.calls import accepts_settings
 from nearfar.data.classification import ClassificationTask
 from nearfar.disk import SeenHashes, path_errors, write_seen
-from nearfar.encoder.precision import resolve
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.tables.files import save_with_tables
-from nearfar.runs.execute import execute, execute_in_memory, join_processes
+from nearfar.runs.execute import execute, join_processes
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.precision import resolve_run_precision
@@ -95,6 +95,7 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
         progress = execute(
             config, replace(job, run_info=run_info), run_dir=run_dir, processes=processes, console=console
         )
+        processes.broadcast_from_first(lambda: write_card(run_dir.path))
         return _finetune_result(progress, processes.broadcast_from_first(lambda: test_results[0]))
 
 
@@ -108,21 +109,6 @@ def load_finetune_result(folder: Path) -> FinetuneResult:
     steps, best_step = (int(run_info.get(key) or 0) for key in ("step", "best_step"))
     start, best, seconds = (float(run_info.get(key) or 0) for key in ("start_score", "best_score", "seconds"))
     return FinetuneResult(steps, best_step, start, best, seconds, EvaluationResult.load(folder / "result.json"))
-
-
-def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> FinetuneResult:
-    """Fine-tune and test without a run folder, for studies of many short runs.
-
-    ``config.output`` is only a name here; nothing is written.
-
-    Raises:
-        NearfarError: as :func:`finetune`.
-    """
-    config = replace(config, precision=resolve(config.precision, config.device))
-    classifier = open_classifier(config, task, device=config.device)
-    classifier.seen = _seen(config, task, classifier)
-    progress = execute_in_memory(config, make_job(config, task, classifier))
-    return _finetune_result(progress, _test(config, task, classifier, progress))
 
 
 def _seen(config: FinetuneConfig, task: "ClassificationTask", classifier: "Classifier") -> SeenHashes | None:
