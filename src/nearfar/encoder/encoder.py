@@ -19,7 +19,7 @@ from nearfar.encoder.fused import use_fused
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.pretrained import opening
-from nearfar.encoder.prompts import Prompts
+from nearfar.encoder.prompts import InferenceSettings, Prompts
 from nearfar.encoder.ragged import RaggedBatch, choose_route, hidden_states
 from nearfar.encoder.token_batches import Tokenized, token_budget_batches, warn_truncated
 from nearfar.encoder.weights import locate
@@ -111,6 +111,11 @@ class Encoder(Prompts, nn.Module):
     def device(self) -> torch.device:
         """The device of the weights."""
         return self.backbone.device
+
+    @property
+    def inference_settings(self) -> InferenceSettings:
+        """Prompts and similarity as they are saved with the model."""
+        return self._inference._replace(prompts=self.prompts, default_prompt_name=self.default_prompt_name)
 
     def tokenize(self, texts: Sequence[str], *, prompt: str | None = None, max_length: int | None = None) -> Tokenized:
         """Texts -> token ids, truncated to ``max_length`` tokens or to :attr:`max_length`, whichever is smaller.
@@ -285,7 +290,7 @@ class Encoder(Prompts, nn.Module):
             self.max_length,
             tuple(self.tail),
             self.normalizes,
-            self._inference._replace(prompts=self.prompts, default_prompt_name=self.default_prompt_name),
+            self.inference_settings,
         )
         encoder_folder.write(Path(folder), parts, self._pooling)
         write_seen(Path(folder), self.seen)
