@@ -29,8 +29,8 @@ format: .venv/.done  ## rewrite the code in the one style
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-# In full, by name: make bench NAME=training (compiled_kernels, encoding, encode_file, evaluation, finetune, help, jobs,
-# losses, mining, scaling, search, side_by_side).
+# In full, by name: make bench NAME=training (compiled_kernels, encoding, encode_file, evaluation, export, finetune, help,
+# jobs, losses, mining, scaling, search, side_by_side).
 bench: .venv/.done  ## speed on this machine against sentence-transformers, in ten minutes; writes nothing without NAME
 ifdef NAME
 	$(BIN)/python benchmarks/$(NAME).py run

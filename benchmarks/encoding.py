@@ -89,11 +89,11 @@ def run(sizes: dict[str, int], rounds: int, python: str) -> dict[str, Any]:
     found = common.record(model=MODEL, rounds=rounds, bars=BARS, kinds={})
     found["command"] = found["command"].replace(python, "PYTHON")  # without the path, which is specific to this machine
     sides: dict[str, Encode] = {
-        "nearfar fp32": _timed(lambda texts: ours.encode(texts, precision="fp32")),
-        "nearfar bf16": _timed(lambda texts: ours.encode(texts, precision="bf16")),
+        "nearfar fp32": timed(lambda texts: ours.encode(texts, precision="fp32")),
+        "nearfar bf16": timed(lambda texts: ours.encode(texts, precision="bf16")),
         **{f"sentence-transformers {name}": _peer(dtype) for name, dtype in _PRECISIONS.items()},
     }
-    pool, found["data"] = _texts(ours)
+    pool, found["data"] = texts_by_kind(ours)
     with openvino(python) as (side, versions):
         found["openvino"] = versions or "not installed"
         if side is not None:
@@ -110,16 +110,18 @@ _PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 
 def _peer(dtype: torch.dtype) -> Encode:
     peer = SentenceTransformer(str(locate(MODEL)), device="cpu", model_kwargs={"dtype": dtype})
-    return _timed(lambda texts: np.asarray(peer.encode(texts, show_progress_bar=False), dtype=np.float32))
+    return timed(lambda texts: np.asarray(peer.encode(texts, show_progress_bar=False), dtype=np.float32))
 
 
-def _timed(encode: Callable[[list[str]], NDArray[np.float32]]) -> Encode:
-    def timed(texts: list[str]) -> Encoded:
+def timed(encode: Callable[[list[str]], NDArray[np.float32]]) -> Encode:
+    """A side from a function that returns vectors."""
+
+    def run(texts: list[str]) -> Encoded:
         started = time.perf_counter()
         vectors = encode(texts)
         return vectors, time.perf_counter() - started
 
-    return timed
+    return run
 
 
 def _measure(sides: dict[str, Encode], texts: list[str], size: int, rounds: int, ours: Encoder) -> dict[str, Any]:
@@ -139,7 +141,7 @@ def _measure(sides: dict[str, Encode], texts: list[str], size: int, rounds: int,
         return encode
 
     seconds = common.run_interleaved({name: side(name) for name in sides}, rounds)
-    lowest = {name: float(_cosines(found, vectors[REFERENCE]).min()) for name, found in vectors.items()}
+    lowest = {name: float(cosines(found, vectors[REFERENCE]).min()) for name, found in vectors.items()}
     for name, cosine in lowest.items():
         if cosine < MIN_COSINE:
             raise SystemExit(f"a vector of {name} has a cosine of {cosine:.5f} to {REFERENCE}'s")
@@ -147,12 +149,13 @@ def _measure(sides: dict[str, Encode], texts: list[str], size: int, rounds: int,
     return {"texts": size, "mean_tokens": tokens, "seconds": seconds, "lowest_cosine": lowest}
 
 
-def _cosines(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float32]:
+def cosines(one: NDArray[np.float32], other: NDArray[np.float32]) -> NDArray[np.float32]:
+    """The cosine of each row."""
     products: NDArray[np.float32] = (one * other).sum(1)
     return products / np.linalg.norm(one, axis=1) / np.linalg.norm(other, axis=1)
 
 
-def _texts(encoder: Encoder) -> tuple[dict[str, list[str]], str]:
+def texts_by_kind(encoder: Encoder) -> tuple[dict[str, list[str]], str]:
     """Distinct short and long texts, shuffled, and a description of their source."""
     if os.environ.get("NEARFAR_DATA"):
         short = list(dict.fromkeys(row.premise for row in load_nli("snli:dev+test+train_partial").rows))

@@ -24,7 +24,7 @@ DATA = {
 
 
 def write_data(folder: Path, *, rows: int = 31) -> Path:
-    """Write a file of each type of rows, the encoder ``tiny`` without dropout, and ``noisy`` with dropout."""
+    """Write a file of each type of rows; the encoders ``tiny`` without dropout, ``noisy`` with dropout, ``teacher``."""
     draw = random.Random(0)
     texts = list(dict.fromkeys(f"{text} {number}" for number, text in enumerate(sentences(3 * rows, longest=8))))
     first, second, third = texts[:rows], texts[rows : 2 * rows], texts[2 * rows :]
@@ -40,6 +40,7 @@ def write_data(folder: Path, *, rows: int = 31) -> Path:
     write_pairs(folder / "dev.tsv", 30)
     save_tiny(folder / "tiny", dropout=0.0)
     save_tiny(folder / "noisy", dropout=0.3)
+    save_tiny(folder / "teacher", seed=1)
     return folder
 
 
@@ -58,6 +59,8 @@ def config(method: str, folder: Path, **settings: Any) -> TrainConfig:
     }
     if hasattr(METHODS[method], "projection"):
         values["projection"] = 24
+    if hasattr(METHODS[method], "teacher"):
+        values["teacher"] = str(folder / "teacher")
     if method == "info-nce":
         values["negative_column"] = "negative"
     return METHODS[method](**{**values, **settings})

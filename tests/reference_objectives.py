@@ -296,3 +296,28 @@ def _similarity(a: Tensor, b: Tensor, similarity: str) -> Tensor:
 
 def _dot(a: Tensor, b: Tensor) -> Tensor:
     return sum((a[k] * b[k] for k in range(len(a))), start=torch.zeros((), dtype=a.dtype))
+
+
+def list_distillation(students: Tensor, teachers: Tensor, temperature: float, teacher_temperature: float) -> Tensor:
+    """sum_{j != i} p_ij log(p_ij / q_ij) of each row; p and q are softmax over the other rows (RankCSE, ListNet)."""
+
+    def cosine(u: Tensor, v: Tensor) -> Tensor:
+        product, first, second = (sum(a * b for a, b in zip(*two, strict=True)) for two in ((u, v), (u, u), (v, v)))
+        return product / (first * second).sqrt()
+
+    losses = []
+    for i in range(len(students)):
+        others = [j for j in range(len(students)) if j != i]
+        q, p = (
+            [torch.exp(cosine(vectors[i], vectors[j]) / tau) for j in others]
+            for vectors, tau in ((students, temperature), (teachers.detach(), teacher_temperature))
+        )
+        terms = [a / sum(p) * torch.log(a / sum(p) / (b / sum(q))) for a, b in zip(p, q, strict=True)]
+        losses.append(sum(terms, 0 * students[i].sum()))
+    return torch.stack(losses)
+
+
+def vector_distillation(students: Tensor, teachers: Tensor) -> Tensor:
+    """1/d sum_k (s_k - t_k)^2 of each row (Reimers & Gurevych 2020)."""
+    rows = zip(students, teachers.detach(), strict=True)
+    return torch.stack([sum((a - b) * (a - b) for a, b in zip(s, t, strict=True)) / len(t) for s, t in rows])

@@ -34,6 +34,7 @@ COMMANDS = {
     "reproduce": "ReproduceConfig",
     "search": "SearchConfig",
     "soup": "SoupConfig",
+    "static": "StaticConfig",
     "study": "StudyConfig",
 }
 """Commands whose settings are keywords -> the class of the settings."""

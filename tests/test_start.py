@@ -1,5 +1,6 @@
 """The heavy packages that each verb may import on a small valid input."""
 
+import importlib.util
 import json
 import subprocess
 import sys
@@ -58,12 +59,17 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
             {*WRITTEN, "matplotlib"},
         ),
         ("soup trained untrained --output averaged", {*WRITTEN, "matplotlib"}),
+        ("static tiny --output static", {*WRITTEN, "matplotlib"}),
         ("demo --model tiny --max-steps 1 --output demo", {*WRITTEN, "matplotlib"}),
         ("study study.toml --output study --engine inline --resamples 10", {*WRITTEN, "matplotlib"}),
     ),
 )
 """Commands that run one after the other in one process, and the packages that may be loaded after each. Each command
 needs all packages of those before it, so that no command hides what the next one imports."""
+EXPORT_CHAIN = (("export tiny --evaluate-on pairs.tsv --output exported", MODEL),)
+"""In a process of its own, because it needs the extra ``export``."""
+EXPORT_PACKAGES = ("onnx", "onnxscript", "onnxruntime")
+NO_EXPORT = any(importlib.util.find_spec(name) is None for name in EXPORT_PACKAGES)
 DRIVER = """if True:
     import json
     import sys
@@ -98,10 +104,20 @@ def workspace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_every_verb_has_a_case() -> None:
-    assert {command.split()[0] for chain in CHAINS for command, _ in chain} == set(VERBS)
+    assert {command.split()[0] for chain in (*CHAINS, EXPORT_CHAIN) for command, _ in chain} == set(VERBS)
 
 
-@pytest.mark.parametrize("chain", CHAINS, ids=["light", "heavy"])
+@pytest.mark.parametrize(
+    "chain",
+    [
+        *CHAINS,
+        pytest.param(
+            EXPORT_CHAIN,
+            marks=pytest.mark.skipif(NO_EXPORT, reason="needs the extra export: pip install 'nearfar[export]'"),
+        ),
+    ],
+    ids=["light", "heavy", "export"],
+)
 def test_a_command_loads_what_it_needs(
     workspace: Path, chain: tuple[tuple[str, set[str]], ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:

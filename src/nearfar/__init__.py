@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from nearfar.commands.encode.command import encode
     from nearfar.commands.env import env
     from nearfar.commands.evaluate.command import evaluate
+    from nearfar.commands.export.command import export
     from nearfar.commands.finetune.command import finetune
     from nearfar.commands.geometry.command import geometry
     from nearfar.commands.get_data.command import get_data
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from nearfar.commands.reproduce.command import reproduce
     from nearfar.commands.search.command import search
     from nearfar.commands.soup.command import soup
+    from nearfar.commands.static import static
     from nearfar.commands.study.command import study
     from nearfar.commands.train.command import train
     from nearfar.config import (
@@ -40,9 +42,11 @@ if TYPE_CHECKING:
         CompareConfig,
         DedupConfig,
         DemoConfig,
+        DistillConfig,
         EncodeConfig,
         EnvConfig,
         EvaluateConfig,
+        ExportConfig,
         FinetuneConfig,
         GeometryConfig,
         GetDataConfig,
@@ -64,6 +68,7 @@ if TYPE_CHECKING:
         SimcseSupConfig,
         SimcseUnsupConfig,
         SoupConfig,
+        StaticConfig,
         StudyConfig,
         SupconTextConfig,
         TrainConfig,
@@ -86,6 +91,7 @@ _MODULES = {
     "encode": "commands.encode.command",
     "env": "commands.env",
     "evaluate": "commands.evaluate.command",
+    "export": "commands.export.command",
     "finetune": "commands.finetune.command",
     "geometry": "commands.geometry.command",
     "get_data": "commands.get_data.command",
@@ -98,6 +104,7 @@ _MODULES = {
     "reproduce": "commands.reproduce.command",
     "search": "commands.search.command",
     "soup": "commands.soup.command",
+    "static": "commands.static",
     "study": "commands.study.command",
     "train": "commands.train.command",
 }
@@ -113,11 +120,13 @@ __all__ = [
     "ComparisonResult",
     "DedupConfig",
     "DemoConfig",
+    "DistillConfig",
     "EncodeConfig",
     "Encoder",
     "EnvConfig",
     "EvaluateConfig",
     "EvaluationResult",
+    "ExportConfig",
     "FinetuneConfig",
     "GeometryConfig",
     "GetDataConfig",
@@ -141,6 +150,7 @@ __all__ = [
     "SimcseSupConfig",
     "SimcseUnsupConfig",
     "SoupConfig",
+    "StaticConfig",
     "StudyConfig",
     "SupconTextConfig",
     "TrainConfig",
@@ -151,6 +161,7 @@ __all__ = [
     "encode",
     "env",
     "evaluate",
+    "export",
     "finetune",
     "geometry",
     "get_data",
@@ -163,6 +174,7 @@ __all__ = [
     "reproduce",
     "search",
     "soup",
+    "static",
     "study",
     "train",
 ]

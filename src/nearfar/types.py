@@ -8,6 +8,7 @@ texts          texts of any number, or of a group of texts of one length
 tokens         all tokens of a batch, concatenated without padding
 layers         hidden layers; layer 0 is the embedding layer
 dim            width of a hidden state or an embedding
+teacher_dim    width of a teacher's embedding
 heads          attention heads
 head_dim       width of an attention head
 pairs          rows (premise, hypothesis) of an NLI batch

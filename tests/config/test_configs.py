@@ -60,6 +60,7 @@ WORDS = {
     "sbert": ("premise  ", "entailment  ", "contradiction  "),
     "supcon-text": ("label  ", "positives of each other; negatives: "),
     "regression": ("score 0.",),
+    "distill": ("sentence  ", "fitted to the teacher's vector"),
 }
 """Words in the description of a batch, for methods without anchor, positive and negative."""
 
@@ -125,6 +126,7 @@ def test_a_config_shows_its_batches(
     method = method_of(config)
     flags = ["--model", str(folder / "tiny"), "--data", str(folder / DATA[method]), "--batch-size", "10"]
     flags += ["--evaluate-on", str(folder / "dev.tsv"), "--verbose"]
+    flags += ["--teacher", str(folder / "teacher"), "--keep-layers", "none"] if hasattr(config, "teacher") else []
     flags += ["--projection", "24"] if getattr(config, "projection", "none") != "none" else []
     flags += ["--views", "all"] if hasattr(config, "views") else []  # the tiny encoder has 2 layers
     expected = [*WORDS.get(method, ("anchor  ", "  positive  ", "  negative  "))]

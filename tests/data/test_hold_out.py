@@ -190,6 +190,6 @@ def test_rows_of_a_second_objective_lose_held_out_texts() -> None:
     held_out = hold_out(pairs(100)).held_out
     own = held_out.rows[0][1]
     second = text_data([(own.upper() + "!",), ("something else",), ("one more",)])
-    assert without_texts(second, held_out).rows == [("something else",), ("one more",)]
-    assert without_texts(take_rows(second, [1, 2]), held_out).rows == [("something else",), ("one more",)]
+    assert without_texts(second, held_out.texts).rows == [("something else",), ("one more",)]
+    assert without_texts(take_rows(second, [1, 2]), held_out.texts).rows == [("something else",), ("one more",)]
     assert FEWEST == 10

@@ -103,6 +103,17 @@ def test_two_processes_equal_one(folder: Path, tmp_path: Path) -> None:
     assert file_names == [["config.toml", "metrics.jsonl", "model", "nearfar_seen.safetensors", "run.json"]] * 2
 
 
+def test_two_processes_share_the_vectors_of_a_teacher(folder: Path, tmp_path: Path) -> None:
+    shared = {"model": str(folder / "tiny"), "epochs": 6, "max_steps": 4, "learning_rate": 3e-4, "keep": "last"}
+    two = config("distill", folder, output=str(tmp_path / "two"), batch_size=5, **shared)
+    process = start(two)
+    one = config("distill", folder, output=str(tmp_path / "one"), batch_size=10, **shared)
+    train(one)
+    assert finish(process) == 0, printed(two).read_text()
+    assert_same_run(one, two)
+    assert not list((tmp_path / "two").glob("teacher-*"))
+
+
 def test_an_error_ends_both_processes(folder: Path, tmp_path: Path) -> None:
     missing = config("scl", folder, output=str(tmp_path / "missing"), data=(str(tmp_path / "nowhere.tsv"),))
     assert finish(start(missing)) != 0

@@ -40,6 +40,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "simcse-unsup": ("sentences", f"train simcse-unsup {_TRAIN}"),
     "supcon-text": ("labelled", f"train supcon-text {_TRAIN}"),
     "regression": ("scored", f"train regression {_TRAIN}"),
+    "distill": ("sentences", f"train distill --teacher nowhere {_TRAIN}"),
     "bt": ("translated", f"train bt {_TRAIN}"),
     "evaluate-on": ("scored", "train scl --model nowhere --data nli.tsv --output new --evaluate-on FILE"),
     "finetune": ("labelled", "finetune FILE --model nowhere --output new"),

@@ -13,6 +13,7 @@ from nearfar.registry import CONFIG_CLASSES
 if TYPE_CHECKING:
     from nearfar.config.bounds import Cap, File
     from nearfar.config.data import GetDataConfig
+    from nearfar.config.export import ExportConfig
     from nearfar.config.files import (
         build,
         check_keys,
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nearfar.config.reproduce import ReproduceConfig
     from nearfar.config.search import SearchConfig
     from nearfar.config.soup import SoupConfig
+    from nearfar.config.static import StaticConfig
     from nearfar.config.study.run import StudyConfig
     from nearfar.config.training import RunConfig, TrainConfig
     from nearfar.config.values import Settings, flag, format_value
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         PredictConfig,
         ReportConfig,
     )
+    from nearfar.methods.distill import DistillConfig
     from nearfar.methods.gunel import SupconTextConfig
     from nearfar.methods.kim import BtConfig, BtSgOptConfig, SgConfig, SgOpt1Config, SgOpt2Config, SgOptConfig
     from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
 _EXPORTS_BY_MODULE = {
     "config.bounds": "Cap File",
     "config.data": "GetDataConfig",
+    "config.export": "ExportConfig",
     "config.files": "build check_keys dump_toml load_toml method_of unknown_name_message",
     "config.finetune": "FinetuneConfig",
     "config.mining": "DedupConfig MineConfig",
@@ -60,6 +64,7 @@ _EXPORTS_BY_MODULE = {
     "config.search": "SearchConfig",
     "config.reproduce": "ReproduceConfig",
     "config.soup": "SoupConfig",
+    "config.static": "StaticConfig",
     "config.study.run": "StudyConfig",
     "config.training": "RunConfig TrainConfig",
     "config.values": "Settings flag format_value",
@@ -82,9 +87,11 @@ __all__ = [
     "CompareConfig",
     "DedupConfig",
     "DemoConfig",
+    "DistillConfig",
     "EncodeConfig",
     "EnvConfig",
     "EvaluateConfig",
+    "ExportConfig",
     "File",
     "FinetuneConfig",
     "GeometryConfig",
@@ -109,6 +116,7 @@ __all__ = [
     "SimcseSupConfig",
     "SimcseUnsupConfig",
     "SoupConfig",
+    "StaticConfig",
     "StudyConfig",
     "SupconTextConfig",
     "TrainConfig",

@@ -67,6 +67,12 @@ class MaxNameLength:
         self.longest = longest
 
 
+class NamesModel:
+    """Annotates a text that names a model, whose fingerprint belongs to the inputs of a run."""
+
+    __slots__ = ()
+
+
 class MayBeEmpty:
     """Annotates a text that may be empty."""
 
@@ -75,6 +81,8 @@ class MayBeEmpty:
 
 File = Annotated[str, MaxNameLength()]
 """A file, a folder, or a name that may be one."""
+Model = Annotated[str, MaxNameLength(), NamesModel()]
+"""A model beside the one that is trained: a folder, or a name on the hub."""
 Output = Annotated[str, MaxNameLength(230)]
 """A file or folder to write. It is shorter than :data:`File` because temporary files have longer names."""
 Prompt = Annotated[str, MayBeEmpty()]

@@ -112,6 +112,8 @@ class TrainConfig(RunConfig):
     pooling: str | None = None
     """cls, mean, mean_without_cls, max, first_last, embeddings_last, last_two, layer:K or layer:K:max; 'own' or none
     for the model's own."""
+    keep_layers: str | None = None
+    """Keep only these transformer layers of MODEL: a number of them, evenly spaced, or their numbers, as in 2,4,6."""
     query_prompt: Prompt | None = None
     """Text before each query (anchor, premise), or a prompt's name; '' for no prompt; by default the model's own."""
     document_prompt: Prompt | None = None

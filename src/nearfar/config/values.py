@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from nearfar.config.bounds import Bounds, MaxNameLength, MayBeEmpty
+from nearfar.config.bounds import Bounds, MaxNameLength, MayBeEmpty, NamesModel
 from nearfar.types import NearfarError
 
 MAX_PATH_BYTES, MAX_SHOWN_CHARS = 4095, 80
@@ -34,7 +34,7 @@ class FieldType:
     """The values that a field accepts, read from its type annotation."""
 
     def __init__(self, hint: Any) -> None:
-        self.nullable = self.is_sequence = self.may_be_empty = False
+        self.nullable = self.is_sequence = self.may_be_empty = self.names_model = False
         self.choices: tuple[Any, ...] = ()
         self.scalar: type | None = None
         self.bounds: Bounds | None = None
@@ -53,6 +53,8 @@ class FieldType:
                     self.longest_name = mark.longest
                 elif isinstance(mark, MayBeEmpty):
                     self.may_be_empty = True
+                elif isinstance(mark, NamesModel):
+                    self.names_model = True
         elif origin in (Union, UnionType):
             for part in get_args(hint):
                 self._read(part)
@@ -194,6 +196,12 @@ def field_types(of: "type[Settings]") -> dict[str, FieldType]:
     if of not in _FIELD_TYPES:
         _FIELD_TYPES[of] = {field.name: FieldType(field.type) for field in fields(of)}
     return _FIELD_TYPES[of]
+
+
+def named_models(settings: "Settings") -> dict[str, str]:
+    """Field -> the model that it names, of the fields that name models beside the one that is trained."""
+    named = {name: getattr(settings, name) for name, kind in field_types(type(settings)).items() if kind.names_model}
+    return {name: model for name, model in named.items() if model is not None}
 
 
 def flag(name: str) -> str:

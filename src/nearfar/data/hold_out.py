@@ -81,7 +81,7 @@ def hold_out(rows: Rows, size: float | None = None, *, source: str = "the data")
     linked = _linked_texts(rows, kind)
     anchors = _anchors(rows, kind, linked)
     total = len(np.unique(anchors[anchors >= 0]))
-    wanted = _number(total, size, source=source)
+    wanted = number_to_hold_out(total, size, source=source)
     parts, chosen, largest = _choose(rows, kind, _groups(linked), anchors, wanted)
     if chosen < min(wanted, FEWEST if size is None else 2):
         raise NearfarError(
@@ -91,15 +91,19 @@ def hold_out(rows: Rows, size: float | None = None, *, source: str = "the data")
     return _split(rows, kind, linked, parts, anchors, wanted=wanted, source=source)
 
 
-def without_texts(rows: Rows, held_out: HeldOut) -> Rows:
-    """The rows that have no text of the held-out rows; of a second objective's data."""
+def without_texts(rows: Rows, held_out: Sequence[str]) -> Rows:
+    """The rows that have none of the held-out texts; of a second objective's data."""
     texts = [row[:2] for row in rows.rows] if isinstance(rows, NliData) else rows.rows
-    kept = ~_contain(texts, text_hashes(held_out.texts))
+    kept = ~_contain(texts, text_hashes(held_out))
     return rows if kept.all() else take_rows(rows, np.flatnonzero(kept).tolist())
 
 
-def _number(total: int, size: float | None, *, source: str) -> int:
-    """Number of anchors to hold out of ``total``."""
+def number_to_hold_out(total: int, size: float | None, *, source: str) -> int:
+    """Number of anchors to hold out of ``total``; ``size`` is as in :func:`hold_out`.
+
+    Raises:
+        NearfarError: there are too few.
+    """
     if size is None:
         found = min(max(round(SHARE * total), AT_LEAST), AT_MOST, int(LARGEST_SHARE * total))
         if found < FEWEST:

@@ -16,6 +16,7 @@ from nearfar.encoder.device import choose_device
 from nearfar.encoder.dropout import use_fast_dropout
 from nearfar.encoder.finite import NotFiniteError, first_non_finite
 from nearfar.encoder.fused import use_fused
+from nearfar.encoder.keep_layers import keep_layers as keep_some_layers
 from nearfar.encoder.pooling import parse_pooling, pool
 from nearfar.encoder.precision import resolve
 from nearfar.encoder.pretrained import opening
@@ -47,6 +48,8 @@ class Encoder(Prompts, nn.Module):
         self.normalizes = parts.normalize
         self.seen: SeenHashes | None = None
         """Hashes of the texts and pairs that made the model, saved with it; None where they are not known."""
+        self.source: Path | None = None
+        """The folder that the encoder was read from; None if it was built from its parts."""
         self.prompts = dict(parts.inference.prompts)
         self.default_prompt_name = parts.inference.default_prompt_name
         self._inference = parts.inference
@@ -64,6 +67,7 @@ class Encoder(Prompts, nn.Module):
         max_length: int | None = None,
         device: str | torch.device | None = None,
         dtype: str | torch.dtype | None = None,
+        keep_layers: str | None = None,
     ) -> "Encoder":
         """Open a sentence-transformers model or any transformers encoder, from a folder or by its hub name.
 
@@ -76,10 +80,12 @@ class Encoder(Prompts, nn.Module):
             max_length: maximum number of tokens per text, including special tokens; by default the model's limit.
             device: by default CUDA if available, else the CPU.
             dtype: of the weights; ``float32`` by default, whatever dtype the file has.
+            keep_layers: keep only some transformer layers: a number of them, evenly spaced, or their numbers from 1 on,
+                as in ``2,4,6``.
 
         Raises:
             NearfarError: the machine has no such device; the weights are not found; the folder is damaged or needs
-                custom code; the pooling is unknown; ``max_length`` is over the model's limit.
+                custom code; the pooling is unknown; ``max_length`` is over the model's limit; no such layers.
         """
         precision = PRECISIONS.get(str(dtype or "float32").removeprefix("torch."))
         if precision is None:
@@ -88,11 +94,13 @@ class Encoder(Prompts, nn.Module):
         folder = locate(name_or_path)
         with opening(folder):
             parts = encoder_folder.read(folder, dtype=precision, pooling=pooling)
+            if keep_layers is not None:
+                keep_some_layers(parts.backbone, keep_layers)
         if max_length is not None:
             parts = parts._replace(max_length=encoder_folder.check_length(max_length, parts.backbone, parts.tokenizer))
         with opening(folder / "config.json"):
             encoder = cls(parts)
-        encoder.seen = read_seen(folder)
+        encoder.seen, encoder.source = read_seen(folder), folder
         encoder.to(target).eval()
         return encoder
 

@@ -4,20 +4,26 @@ A folder is a list of modules: Transformer, then Pooling, then any of Dense, Lay
 express nearfar's other poolings, so that sentence-transformers gives the same vectors: WordWeights with weight 0 for
 [CLS] is ``mean_without_cls``; WeightedLayerPooling, with weight 1 for the chosen layers, is a mean of two layers, such
 as ``first_last``, or a pooling of one layer, such as ``layer:K`` or ``layer:K:max``.
+A folder that starts with StaticEmbedding in place of Transformer and Pooling is a static encoder (static.py).
 A folder without ``modules.json`` is a plain transformers encoder, whose default pooling is the mean.
 """
 
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import nn
 
 from nearfar.disk import CARD_MARK, apply_umask
 from nearfar.encoder.folder_checks import check_vocabulary, read_object
 from nearfar.encoder.module_list import (
     AFTER_POOLING,
+    STATIC,
     check_settings,
     check_tail,
     includes_prompt,
@@ -26,8 +32,17 @@ from nearfar.encoder.module_list import (
     tail_module,
 )
 from nearfar.encoder.pooling import Pooling
-from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, quiet, save_modules
+from nearfar.encoder.pretrained import (
+    check_complete,
+    load_config,
+    load_model,
+    load_tokenizer,
+    quiet,
+    save_model,
+    save_modules,
+)
 from nearfar.encoder.prompts import InferenceSettings, read_inference_settings
+from nearfar.encoder.static import UNLIMITED, StaticBackbone, is_static, read_static, static_module, static_tokenizer
 from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
 from nearfar.runtime.garbage_collection import paused
 from nearfar.types import NearfarError
@@ -40,7 +55,7 @@ tags: [sentence-transformers, sentence-similarity, feature-extraction, nearfar]
 {mark}
 # A sentence encoder
 
-Made with nearfar. {dim} dimensions, pooling `{pooling}`, texts up to {length} tokens.
+Made with nearfar. {dim} dimensions, pooling `{pooling}`, texts {length}.
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -73,15 +88,12 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Enc
     """
     modules = modules_of(folder)
     inner, rest = folder / modules[0][1], modules[1:]
+    if modules[0][0] == STATIC:
+        return _read_static_parts(folder, modules, dtype, pooling)
     backbone, tokenizer = _load_backbone(inner, dtype), load_tokenizer(inner)
     check_vocabulary(inner, tokenizer, backbone)
     has_head = any(kind not in AFTER_POOLING for kind, _ in rest)
-    after = [(kind, folder / path) for kind, path in rest if kind in AFTER_POOLING]
-    normalize = bool(after) and after[-1][0] == "Normalize"
-    if normalize:
-        check_settings(*after.pop())  # Normalize is a flag here: loading the module would import sentence-transformers
-    tail = tuple(tail_module(kind, place) for kind, place in after)
-    check_tail(folder, backbone.config.hidden_size, tail)
+    tail, normalize = _read_tail(folder, rest, backbone.config.hidden_size)
     pooling = pooling or (pooling_name(folder, rest, cls_token=tokenizer.cls_token) if has_head else "mean")
     include_prompt = includes_prompt(folder, rest)
     if not include_prompt and pooling.endswith("mean_without_cls"):
@@ -100,6 +112,39 @@ def read(folder: Path, *, dtype: torch.dtype, pooling: str | None = None) -> Enc
     )
 
 
+def _read_tail(folder: Path, modules: Sequence[tuple[str, str]], width: int) -> tuple[tuple[nn.Module, ...], bool]:
+    """The modules after pooling, which gives vectors of this width, and whether the last one is a Normalize."""
+    after = [(kind, folder / path) for kind, path in modules if kind in AFTER_POOLING]
+    normalize = bool(after) and after[-1][0] == "Normalize"
+    if normalize:
+        check_settings(*after.pop())  # Normalize is a flag here: loading the module would import sentence-transformers
+    tail = tuple(tail_module(kind, place) for kind, place in after)
+    check_tail(folder, width, tail)
+    return tail, normalize
+
+
+def _read_static_parts(
+    folder: Path, modules: Sequence[tuple[str, str]], dtype: torch.dtype, pooling: str | None
+) -> EncoderComponents:
+    if pooling not in (None, "mean"):
+        raise NearfarError(
+            f"{folder}: a static encoder takes the mean of its tokens; use --pooling mean, not {pooling}."
+        )
+    backbone, tokenizer, length = read_static(folder / modules[0][1], dtype=dtype)
+    tail, normalize = _read_tail(folder, modules[1:], backbone.config.hidden_size)
+    inference = read_inference_settings(folder)
+    return EncoderComponents(cast(Any, backbone), tokenizer, "mean", length, tail, normalize, inference)
+
+
+def static_components(
+    table: NDArray[np.float32], tokenizer: PreTrainedTokenizerBase, *, normalize: bool
+) -> EncoderComponents:
+    """A new static encoder with these vectors [vocabulary, dim], for the tokens of an encoder's tokenizer."""
+    plain, _ = static_tokenizer(Tokenizer.from_str(cast(Any, tokenizer).backend_tokenizer.to_str()))
+    backbone = StaticBackbone(torch.from_numpy(table))
+    return EncoderComponents(backbone, plain, "mean", UNLIMITED, (), normalize, InferenceSettings({}))
+
+
 def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
     """Save through sentence-transformers, so that ``SentenceTransformer(folder).encode`` equals ``Encoder.encode``.
 
@@ -109,6 +154,11 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
     with paused():
         from sentence_transformers.sentence_transformer import modules as st
 
+    if is_static(parts.backbone):
+        first = static_module(cast(Any, parts.backbone), parts.tokenizer, max_length=parts.max_length)
+        dim = save_model(folder, [first, *parts.tail, *([st.Normalize()] if parts.normalize else [])], parts.inference)
+        _finish(folder, dim, parts, pooling)
+        return
     if hasattr(parts.backbone, "peft_config"):
         raise NearfarError(f"{folder}: merge the LoRA adapters into the encoder before saving it.")
 
@@ -141,9 +191,15 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
             hidden_states=bool(pooling.layers),
             pooler=getattr(parts.backbone, "pooler", None) is not None,
         )
+    _finish(folder, dim, parts, pooling)
+
+
+def _finish(folder: Path, dim: int, parts: EncoderComponents, pooling: Pooling) -> None:
+    """Set the permissions of the weights, and write the model card."""
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
-    card = MODEL_CARD.format(dim=dim, pooling=pooling.name, length=parts.max_length, mark=CARD_MARK)
+    length = f"up to {parts.max_length} tokens" if parts.max_length < UNLIMITED else "of any length"
+    card = MODEL_CARD.format(dim=dim, pooling=pooling.name, length=length, mark=CARD_MARK)
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -153,7 +209,10 @@ def transformer_folder(folder: Path) -> Path:
     Raises:
         NearfarError: the modules do not start with a transformer.
     """
-    return folder / modules_of(folder)[0][1]
+    kind, path = modules_of(folder)[0]
+    if kind == STATIC:
+        raise NearfarError(f"{folder}: is a static encoder, which has no transformer; choose another model.")
+    return folder / path
 
 
 def _load_backbone(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
@@ -171,6 +230,14 @@ def tanh_dense(dim: int) -> nn.Module:
         from sentence_transformers.sentence_transformer import modules
 
     return modules.Dense(dim, dim, activation_function=nn.Tanh())
+
+
+def linear_dense(dim: int, width: int) -> Any:
+    """A new module for the ``tail``: Linear(dim, width)."""
+    with paused():
+        from sentence_transformers.sentence_transformer import modules
+
+    return modules.Dense(dim, width, activation_function=nn.Identity())
 
 
 def default_max_length(folder: Path, backbone: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

@@ -1,6 +1,7 @@
 """Heads that are trained beside an encoder and dropped afterwards."""
 
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 from jaxtyping import Float
@@ -8,6 +9,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from nearfar.types import LABEL_NAMES, NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.encoder.encoder import Encoder
 
 
 class SoftmaxHead(nn.Module):
@@ -68,6 +72,41 @@ class ProjectionHead(nn.Module):
     def forward(self, vectors: Float[Tensor, "*batch dim"]) -> Float[Tensor, "*batch width"]:
         """The projection of each vector, in the head's dtype; leading axes are kept."""
         return self.layers(vectors.to(next(self.parameters()).dtype))
+
+
+class LinearHead(nn.Module):
+    """Embedding -> W x + b of another width: the projection of a student to the width of its teacher.
+
+    W starts with orthonormal columns, or rows if the result is narrower, so that where it widens all cosines are kept;
+    it is drawn from torch's global generator. b starts at 0.
+    """
+
+    def __init__(self, dim: int, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(dim, width)
+        start_orthogonal(self.linear)
+
+    def forward(self, embeddings: Float[Tensor, "batch dim"]) -> Float[Tensor, "batch width"]:
+        """The projection of each embedding, in the head's dtype."""
+        return self.linear(embeddings.to(self.linear.weight.dtype))
+
+
+def start_orthogonal(linear: nn.Linear) -> None:
+    """Draw a semi-orthogonal weight; set the bias to 0."""
+    nn.init.orthogonal_(linear.weight)
+    nn.init.zeros_(linear.bias)
+
+
+def add_projection(encoder: "Encoder", width: int) -> None:
+    """Append a linear Dense with ``width`` outputs to ``encoder``, which is trained and saved with it.
+
+    It starts as :class:`LinearHead`, which is used where the projection is dropped after training.
+    """
+    from nearfar.encoder.encoder_folder import linear_dense
+
+    dense = linear_dense(encoder.dim, width)
+    start_orthogonal(dense.linear)
+    encoder.tail.append(dense.to(encoder.device, encoder.backbone.dtype).train(encoder.training))
 
 
 class MaskedLmHead(nn.Module):

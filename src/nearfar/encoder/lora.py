@@ -37,6 +37,8 @@ def add_lora(encoder: "Encoder", *, rank: int, alpha: float, dropout: float = 0.
         raise NearfarError("LoRA needs the package peft: pip install nearfar[lora].") from error
 
     backbone = encoder.backbone
+    if not backbone.config.num_hidden_layers:
+        raise NearfarError("--lora-rank: a static encoder has no linear layers to adapt; train all of its vectors.")
     if hasattr(backbone, "peft_config"):
         raise NearfarError("this encoder has LoRA adapters already; merge them first.")
     inside = set(transformer_layers(backbone).modules())

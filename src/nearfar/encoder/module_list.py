@@ -21,6 +21,8 @@ from nearfar.types import NearfarError
 
 AFTER_POOLING = ("Dense", "LayerNorm", "Dropout", "Normalize")
 POOLING = ("Pooling", "WordWeights", "WeightedLayerPooling")
+STATIC = "StaticEmbedding"
+FIRST = ("Transformer", STATIC)
 ROUTED = ("Router", "Asym")
 """Modules that send queries and documents to different encoders."""
 OWN = re.compile(r"sentence_transformers\.(?:\w+\.)*(\w+)")
@@ -31,10 +33,10 @@ WEIGHTED = {"Dense": ("linear.weight", ("out_features", "in_features")), "LayerN
 
 
 def modules_of(folder: Path) -> list[tuple[str, str]]:
-    """Kind and path of each module, the Transformer first.
+    """Kind and path of each module, the Transformer or StaticEmbedding first.
 
     Raises:
-        NearfarError: the list is missing or damaged, does not start with a Transformer, or names a module that nearfar
+        NearfarError: the list is missing or damaged, starts with another module, or names a module that nearfar
             does not support or that is outside the folder.
     """
     listing = folder / "modules.json"
@@ -55,9 +57,13 @@ def modules_of(folder: Path) -> list[tuple[str, str]]:
             f"{listing}: has a module {routed[0]!r}, which encodes queries and documents by different modules; nearfar "
             "trains encoders that encode both by the same ones, with or without prompts."
         )
-    if not modules or modules[0][0] != "Transformer":
-        raise NearfarError(f"{listing}: does not start with a Transformer, so it is no encoder that nearfar can train.")
-    unknown = [kind for kind, _ in modules[1:] if kind not in (*POOLING, *AFTER_POOLING)]
+    if not modules or modules[0][0] not in FIRST:
+        raise NearfarError(
+            f"{listing}: does not start with a Transformer or a StaticEmbedding, so it is no encoder that nearfar can "
+            "train."
+        )
+    following = AFTER_POOLING if modules[0][0] == STATIC else (*POOLING, *AFTER_POOLING)
+    unknown = [kind for kind, _ in modules[1:] if kind not in following]
     if unknown:
         raise NearfarError(f"{listing}: has a module {unknown[0]!r}, which nearfar does not support.")
     return modules

@@ -130,7 +130,7 @@ def pool_padded(
             case "cls":
                 pooled.append(texts[:, 0])
             case "mean":
-                pooled.append((texts.sum(1, dtype=torch.float32) / length).to(texts.dtype))
+                pooled.append((texts.sum(1, dtype=torch.float32) / length.clamp(min=1)).to(texts.dtype))
             case "mean_without_cls":
                 pooled.append((texts[:, 1:].sum(1, dtype=torch.float32) / (length - 1)).to(texts.dtype))
             case _:
@@ -143,7 +143,7 @@ def _pool_group(texts: Float[Tensor, "texts length dim"], tokens: str) -> Float[
         case "cls":
             return texts[:, 0]
         case "mean":
-            return texts.mean(1)
+            return texts.mean(1) if texts.shape[1] else texts.sum(1)  # a static encoder may find no token
         case "mean_without_cls":
             return texts[:, 1:].mean(1)
         case _:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tokenizers import Tokenizer
 from torch import nn
 
 from nearfar.encoder.folder_checks import (
@@ -108,6 +109,16 @@ def load_tokenizer(folder: Path, *, fast: bool = True) -> PreTrainedTokenizerBas
     return tokenizer
 
 
+def load_backend_tokenizer(file: Path) -> Tokenizer:
+    """The tokenizer of a tokenizer.json alone, as static encoders have it.
+
+    Raises:
+        NearfarError: the file is damaged.
+    """
+    with opening(file):
+        return Tokenizer.from_str(file.read_text(encoding="utf-8"))
+
+
 def load_module(kind: str, folder: Path) -> nn.Module:
     """Load a module of the sentence-transformers class ``kind``; with default settings if it has no folder."""
     with paused():
@@ -134,7 +145,6 @@ def save_modules(
     Without ``pooler``, the transformer is saved without a pooler; otherwise random weights would be saved.
     """
     with paused():
-        from sentence_transformers import SentenceTransformer
         from sentence_transformers.sentence_transformer.modules import Transformer
 
     with quiet():
@@ -147,8 +157,17 @@ def save_modules(
         )
         if not pooler and hasattr(transformer.auto_model, "pooler"):
             transformer.auto_model.pooler = None
+        return save_model(folder, [transformer, *rest], inference)
+
+
+def save_model(folder: Path, modules: Sequence[nn.Module], inference: InferenceSettings) -> int:
+    """Write a sentence-transformers folder of these modules; returns the width of the embeddings."""
+    with paused():
+        from sentence_transformers import SentenceTransformer
+
+    with quiet():
         model = SentenceTransformer(
-            modules=[transformer, *rest],
+            modules=list(modules),
             device="cpu",
             prompts=dict(inference.prompts),
             similarity_fn_name=inference.similarity_fn_name,

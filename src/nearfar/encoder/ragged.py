@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from nearfar.encoder.attention import attend
 from nearfar.encoder.length_groups import LengthGroup, group_by_length
+from nearfar.encoder.static import is_static
 from nearfar.encoder.tokens import TokenRows
 from nearfar.encoder.transformers_types import AttentionInterface, PreTrainedModel
 from nearfar.types import NearfarError
@@ -202,6 +203,8 @@ def choose_route(backbone: PreTrainedModel) -> Route:
     one longer than the local attention window, if the backbone has one, and pairs, if it uses token types. Draws no
     random numbers.
     """
+    if is_static(backbone):
+        return Route(ragged=True)
     if not backbone._supports_attention_backend:
         return Route(ragged=False)
     config = backbone.config

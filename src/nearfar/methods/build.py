@@ -10,6 +10,7 @@ from nearfar.config.training import TrainConfig
 from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.data.nli import NliData
 from nearfar.data.rows import TextData
+from nearfar.encoder.teacher import TeacherVectors
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.methods.base import Method
 from nearfar.methods.roles import Roles
@@ -27,6 +28,8 @@ class BuiltMethod(NamedTuple):
     """Sources and number of the rows, in words."""
     extra_losses: tuple[tuple[Method, float], ...] = ()
     """Further losses on the same batches, and their weights."""
+    teachers: tuple[TeacherVectors, ...] = ()
+    """Vectors of other encoders, which are computed before the first step."""
 
 
 @dataclass(frozen=True)

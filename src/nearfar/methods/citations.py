@@ -34,6 +34,19 @@ PAPERS = {
   booktitle = {Proceedings of EMNLP-IJCNLP},
   year      = {2019}
 }""",
+    "distill": """@inproceedings{liu2023rankcse,
+  title     = {{RankCSE}: Unsupervised Sentence Representations Learning via Learning to Rank},
+  author    = {Liu, Jiduan and Liu, Jiahao and Wang, Qifan and Wang, Jingang and Wu, Wei and Xian, Yunsen and
+               Zhao, Dongyan and Chen, Kai and Yan, Rui},
+  booktitle = {Proceedings of ACL},
+  year      = {2023}
+}""",
+    "vectors": """@inproceedings{reimers2020making,
+  title     = {Making Monolingual Sentence Embeddings Multilingual using Knowledge Distillation},
+  author    = {Reimers, Nils and Gurevych, Iryna},
+  booktitle = {Proceedings of EMNLP},
+  year      = {2020}
+}""",
     "khosla": """@inproceedings{khosla2020supervised,
   title     = {Supervised Contrastive Learning},
   author    = {Khosla, Prannay and Teterwak, Piotr and Wang, Chen and Sarna, Aaron and Tian, Yonglong and Isola, Phillip
@@ -49,8 +62,13 @@ PAPERS = {
   year      = {2005}
 }""",
 }
-"""Package of :mod:`nearfar.methods`, or author -> a paper."""
-_ALSO = {"sbert": ("regression", "liao"), "scl-finetune": ("gunel",), "nli-order": ("khosla", "burges")}
+"""Package of :mod:`nearfar.methods`, or another name that :data:`_ALSO` uses -> a paper."""
+_ALSO = {
+    "sbert": ("regression", "liao"),
+    "scl-finetune": ("gunel",),
+    "distill": ("distill", "vectors"),
+    "nli-order": ("khosla", "burges"),
+}
 """Methods whose papers are not, or not only, that of their package."""
 
 

@@ -15,6 +15,7 @@ from nearfar.objectives._candidate_masks import (
     not_known_positive_row_mask,
 )
 from nearfar.objectives._contrast_targets import row_blocks
+from nearfar.objectives._distillation import list_distillation, vector_distillation
 from nearfar.objectives._info_nce import info_nce, nt_xent
 from nearfar.objectives._info_nce_directions import (
     DirectionMasks,
@@ -28,7 +29,7 @@ from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_
 from nearfar.objectives._ranking import angle_similarity, cosent, ranknet
 from nearfar.objectives._regression import cosine_regression, regression_features
 from nearfar.objectives._self_guided import SelfGuidedVariant, parameter_drift, self_guided
-from nearfar.objectives._similarity import Similarity, row_similarities
+from nearfar.objectives._similarity import Similarity, l2_normalize, row_similarities
 from nearfar.objectives._supcon import supcon
 
 __all__ = [
@@ -50,6 +51,8 @@ __all__ = [
     "distinct_rows",
     "info_nce",
     "info_nce_directions",
+    "l2_normalize",
+    "list_distillation",
     "masked_fraction",
     "masked_lm",
     "nli_softmax",
@@ -65,4 +68,5 @@ __all__ = [
     "row_similarities",
     "self_guided",
     "supcon",
+    "vector_distillation",
 ]

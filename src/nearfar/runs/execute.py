@@ -58,6 +58,10 @@ class Job:
     """Returns the job's own entries of run.json. Called with the kept weights loaded, in the first process only."""
     rate_factors: "Mapping[nn.Parameter, float]" = field(default_factory=dict)
     """Factors of the learning rate of single parameters of the encoder; 1 for all others."""
+    before_training: Callable[[], None] | None = None
+    """Called in all processes before the first step, when the run folder holds a run that can be resumed."""
+    discard: Callable[[], None] | None = None
+    """Called in the first process at the end, to remove files that only an unfinished run needs."""
 
     @property
     def batch_size(self) -> int:
@@ -117,6 +121,8 @@ def execute(
     if config.ema is not None:
         console.print(f"evaluations and the saved model use averaged weights (--ema {config.ema:g})", highlight=False)
     run_dir.begin(job.settings)
+    if job.before_training is not None:
+        job.before_training()
     checkpoints = Checkpoints(folder)
     processes.broadcast_from_first(checkpoints.recover)
     optimiser, average = _optimiser(config, job), _average(config, job)
@@ -150,6 +156,8 @@ def execute(
             folder / "run.json", json.dumps(record, indent=1) + "\n"
         )  # last: this file marks the run as finished
         checkpoints.clear()
+        if job.discard is not None:
+            job.discard()
         run_dir.finish()
 
     processes.broadcast_from_first(finish)  # no process exits before the model is written

@@ -54,6 +54,7 @@ CHANGES: dict[str, dict[str, Any]] = {
     "sg-opt": KIM,
     "bt": {**PAIRS, "pooling": "mean"},
     "bt+sg-opt": KIM,
+    "distill": {"teacher_temperature": 0.1},
     "nli-order": {
         "pooling": "cls",
         "temperature": 0.2,
@@ -86,6 +87,8 @@ TESTED_SEPARATELY = {
     "distinct_texts",
     "keep_views",
     "freeze_embeddings",
+    "teacher",
+    "vector_projection",
 }
 """Settings of other tests below."""
 NEEDED: dict[str, dict[str, Any]] = {
@@ -351,7 +354,7 @@ def test_too_few_or_too_similar_rows_are_refused(refuse: Refusals) -> None:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_equal_texts_are_refused(method: str, refuse: Refusals) -> None:
-    if method in ("simcse-unsup", "sg", "sg-opt1", "sg-opt2", "sg-opt"):
+    if method in ("simcse-unsup", "sg", "sg-opt1", "sg-opt2", "sg-opt", "distill"):
         refuse("All sentences are equal", method, data=refuse.write("equal.txt", "same\n" * 12))
         return
     names = "premise hypothesis sentence translation anchor positive negative text sentence1 sentence2 label score"
@@ -412,7 +415,7 @@ def test_adapters_and_drift(method: str, data: str, refuse: Refusals) -> None:
     refuse(r"--second .*second\.toml: --lora-rank: adapters do not", "scl", lora_rank=2, second=file)
 
 
-@pytest.mark.parametrize("method", ["bt", "bt+sg-opt", "info-nce", "supcon-text"])
+@pytest.mark.parametrize("method", ["bt", "bt+sg-opt", "info-nce", "supcon-text", "distill"])
 def test_methods_without_default_data(method: str, refuse: Refusals) -> None:
     refuse(re_escape(f"{method} has no default data; name some with --data FILE"), method, data=())
     refuse(re_escape(f"--second {method}: {method} has no default data"), "scl", second=method)

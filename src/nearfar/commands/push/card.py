@@ -25,7 +25,7 @@ from nearfar.registry import find_entry
 CARD = "README.md"
 _EARLIER_MARK = "Made with nearfar."
 """In the cards of earlier versions."""
-PATHS = ("data", "task", "evaluate_on", "model")
+PATHS = ("data", "task", "evaluate_on", "model", "teacher")
 """Settings that may name files or folders."""
 LOCAL_SETTINGS = frozenset({*PATHS, "output", "device", "second", "checkpoint_every"})
 """Settings that a card does not list: paths, which have rows of their own, and settings without effect on the model."""

@@ -17,7 +17,7 @@ from nearfar.config.study import PlannedCell, PlannedStep, SpeedConfig, Study, p
 from nearfar.config.study.script import ScriptConfig
 from nearfar.config.study.types import MODEL_VERBS
 from nearfar.config.training import TrainConfig
-from nearfar.config.values import Settings, format_value
+from nearfar.config.values import Settings, field_types, format_value, named_models
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import suite_tasks
 from nearfar.evaluation.study_table.plan import agree
@@ -229,6 +229,7 @@ def _sources(config: Settings) -> dict[str, list[Source]]:
             found["evaluate_on"] = [find_source(config.evaluate_on)]
         if config.second is not None:
             found["second"] = _second(config.second)
+        found |= {name: [find_model(model)] for name, model in named_models(config).items()}
     elif isinstance(config, FinetuneConfig):
         found["task"] = [_keep_name(find_finetuning_task(config.task))]
         for name in ("validation", "test"):
@@ -278,9 +279,15 @@ def _second(second: str) -> list[Source]:
     file = find_source(second)
     if file.fingerprint is None:
         return [file]
-    load_method(second)
-    data = read_toml(second).get("data", ())
-    return [file, *(find_source(spec) for spec in ((data,) if isinstance(data, str) else data))]
+    kind, _ = load_method(second)
+    values = read_toml(second)
+    data = values.get("data", ())
+    models = [str(values[name]) for name, field in field_types(kind).items() if field.names_model and name in values]
+    return [
+        file,
+        *(find_source(spec) for spec in ((data,) if isinstance(data, str) else data)),
+        *map(find_model, models),
+    ]
 
 
 def _is_optional(config: Settings, name: str) -> bool:

@@ -15,7 +15,9 @@ from nearfar.commands.train.dev import dev_evaluation
 from nearfar.commands.train.inputs import load_inputs
 from nearfar.commands.train.prepare import prepare
 from nearfar.commands.train.settings import resolve_config
-from nearfar.config import TrainConfig, dump_toml
+from nearfar.commands.train.teacher import attach_teacher_vectors, discard_teacher_vectors
+from nearfar.config import TrainConfig, dump_toml, flag
+from nearfar.config.values import named_models
 from nearfar.disk import path_errors, write_seen
 from nearfar.runs import folder as run_folder
 from nearfar.runs.execute import Job, execute, join_processes
@@ -25,12 +27,15 @@ from nearfar.runs.held_out import held_out_files
 from nearfar.runs.precision import resolve_run_precision
 from nearfar.runs.records import read_run_info
 from nearfar.runs.seen import seen_hashes
+from nearfar.types import NearfarError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from nearfar.encoder.teacher import TeacherVectors
     from nearfar.evaluation.results import ComparisonResult
     from nearfar.training.checkpoint import Progress
+    from nearfar.training.processes import Processes
 
 
 @dataclass(frozen=True)
@@ -123,6 +128,8 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
         if inputs.held_out is not None:
             settings_files |= held_out_files(inputs.held_out)
         run_dir.verify_input(f"--model {config.model}", lambda: fingerprint_model(config.model))
+        for name, model in _named_models(config).items():
+            run_dir.verify_input(name, partial(_fingerprint_named, name, model))
         prepared = prepare(config, inputs.rows, processes=processes.size, device=device, console=console)
 
         def save(folder: Path) -> None:
@@ -151,6 +158,8 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
             save=save,
             run_info=run_info,
             rate_factors=prepared.rate_factors,
+            before_training=partial(_compute_teachers, prepared.teachers, run_dir.path, processes, console),
+            discard=partial(discard_teacher_vectors, run_dir.path),
         )
         progress = execute(config, job, run_dir=run_dir, processes=processes, console=console)
     trained = TrainResult(
@@ -169,6 +178,35 @@ def train_run(config: TrainConfig, *, resume: bool, console: "Console | None") -
             markup=False,
         )
     return trained
+
+
+def _named_models(config: TrainConfig) -> dict[str, str]:
+    """Flag -> the model that it names, of both objectives; the model to train is not among them."""
+    from nearfar.commands.train.second_objective import second_objective_config
+
+    named = {f"{flag(name)} {model}": model for name, model in named_models(config).items()}
+    if (second := second_objective_config(config)) is not None:
+        named |= {f"{flag(name)} {model} of --second": model for name, model in named_models(second).items()}
+    return named
+
+
+def _fingerprint_named(name: str, model: str) -> str:
+    try:
+        return fingerprint_model(model)
+    except NearfarError as error:
+        raise NearfarError(f"{name}: {error}") from error
+
+
+def _compute_teachers(
+    teachers: "tuple[TeacherVectors, ...]", folder: Path, processes: "Processes", console: "Console"
+) -> None:
+    """Compute the vectors of the teachers. Ctrl-C ends the run as it does during training."""
+    from nearfar.training.loop import Interrupted
+
+    try:
+        attach_teacher_vectors(teachers, folder, processes, progress=console.is_terminal)
+    except KeyboardInterrupt:
+        raise Interrupted from None
 
 
 def _settings_files(config: TrainConfig) -> dict[str, str]:

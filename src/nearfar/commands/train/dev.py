@@ -53,8 +53,8 @@ class DevSet:
     metric: str | None
     """The name of the score; None where nothing is scored, so that the last weights are kept."""
     measure: "Callable[[Encoder, Precision], Measured]"
-    rows: Sequence[ScoredPair] = ()
-    """Scored pairs, for their fingerprint."""
+    rows: Sequence[Sequence[object]] = ()
+    """Its texts, row by row, with scores if there are any: for fingerprints."""
     facts: list[str] = field(default_factory=list)
     """Sentences to print before training."""
     count: str = ""

@@ -51,9 +51,12 @@ def load_inputs(config: TrainConfig, verify: Verify | None = None) -> Inputs:
     if dev is not None:
         return Inputs(data, dev, None, dev.facts)
 
-    from nearfar.data.hold_out import hold_out, kind_of, without_texts
+    from nearfar.data.hold_out import hold_out, kind_of
 
     source = " ".join(config.data)
+    teacher = getattr(config, "teacher", None)
+    if kind_of(data.first) is None and teacher is not None and config.hold_out != 0:
+        return _agreement_inputs(config, data, teacher, verify)
     if kind_of(data.first) is None and config.hold_out:
         raise NearfarError(f"--hold-out {config.hold_out:g}: {source} has no positives, labels or scores to hold out.")
     if kind_of(data.first) is None or config.hold_out == 0:
@@ -63,11 +66,34 @@ def load_inputs(config: TrainConfig, verify: Verify | None = None) -> Inputs:
         )
         return Inputs(data, dev, None, dev.facts)
     split = hold_out(_limited(data.first, config.limit), config.hold_out, source=source)
-    second = data.second and without_texts(data.second, split.held_out)
-    if second is not None and not second.rows:
-        raise NearfarError(f"--second {config.second}: all of its rows have a text that is held out of {source}.")
+    second = _without_held_out(config, data.second, split.held_out.texts)
     verify("held-out rows", lambda: split.held_out.digest)
     return Inputs(TrainingData(split.rows, second), held_out_dev(split.held_out), split.held_out, split.facts)
+
+
+def _agreement_inputs(config: TrainConfig, data: TrainingData, teacher: str, verify: Verify) -> Inputs:
+    """The inputs of distillation without a dev set: sentences are held out and scored by agreement with the teacher."""
+    from nearfar.commands.train.agreement import agreement_dev, hold_out_sentences
+    from nearfar.data.rows import TextData
+
+    rows = _limited(data.first, config.limit)
+    assert isinstance(rows, TextData)
+    held_out = hold_out_sentences(rows, config.hold_out, source=" ".join(config.data))
+    second = _without_held_out(config, data.second, held_out.texts)
+    dev = agreement_dev(held_out.texts, teacher)
+    verify("held-out sentences", lambda: fingerprint_rows(held_out.texts))
+    return Inputs(TrainingData(held_out.rows, second), dev, None, dev.facts)
+
+
+def _without_held_out(config: TrainConfig, rows: "Rows | None", held_out: Sequence[str]) -> "Rows | None":
+    """The rows of the second objective that have no held-out text."""
+    from nearfar.data.hold_out import without_texts
+
+    left = rows and without_texts(rows, held_out)
+    if left is not None and not left.rows:
+        source = " ".join(config.data)
+        raise NearfarError(f"--second {config.second}: all of its rows have a text that is held out of {source}.")
+    return left
 
 
 def _ignore(what: str, fingerprint: Callable[[], str]) -> None:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.teacher import TeacherVectors
     from nearfar.encoder.training_encoder import TrainingEncoder
     from nearfar.methods.build import Rows
     from nearfar.methods.mixture import Mixture
@@ -49,6 +50,8 @@ class PreparedRun:
     """Merges adapters, if there are any, into the encoder's weights; call it before saving."""
     rate_factors: "Mapping[nn.Parameter, float]"
     """Factors of the learning rate of the encoder's parameters; empty without ``layer_decay``."""
+    teachers: "tuple[TeacherVectors, ...]" = ()
+    """Other encoders whose vectors of the texts the methods use."""
 
 
 def read_training_data(config: TrainConfig) -> TrainingData:
@@ -99,6 +102,7 @@ def prepare(
         pooling=None if pooling == "own" else pooling,
         max_length=config.max_length,
         device=device or config.device,
+        keep_layers=config.keep_layers,
     )
     encoder.set_prompts(query=config.query_prompt, document=config.document_prompt, default=config.prompt)
     texts = TrainingEncoder(
@@ -112,7 +116,7 @@ def prepare(
     built = build_method(
         config, BuildContext(texts, config.batch_size * processes, may_shrink_batch(config)), rows.first
     )
-    parts, facts = [(built.method, 1.0), *built.extra_losses], built.facts
+    parts, facts, teachers = [(built.method, 1.0), *built.extra_losses], built.facts, built.teachers
     if second is not None and rows.second is not None:
         context = BuildContext(texts, second.batch_size * processes, may_shrink_batch(config, second))
         with _second_objective_errors(config):
@@ -121,6 +125,7 @@ def prepare(
             (method, config.second_weight * weight) for method, weight in ((other.method, 1.0), *other.extra_losses)
         ]
         facts = [*facts, *(f"second objective, {other.method.name}: {fact}" for fact in other.facts)]
+        teachers += other.teachers
     if (prompts := encoder.describe_prompts()) is not None:
         facts = [*facts, prompts]
     mixture = Mixture(tuple(parts))
@@ -137,7 +142,8 @@ def prepare(
         facts = [*facts, f"{cut} of {len(texts.tokens)} sentences have over {length} tokens and are truncated"]
     at_most = config.max_steps and config.max_steps * config.accumulate
     steps = -(-mixture.total_steps(config.epochs, at_most=at_most) // config.accumulate)
-    return PreparedRun(encoder, texts, mixture, min(steps, config.max_steps or steps), facts, merge, rate_factors)
+    steps = min(steps, config.max_steps or steps)
+    return PreparedRun(encoder, texts, mixture, steps, facts, merge, rate_factors, teachers)
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 A result is a JSON file with a format version (``schema``), a ``kind`` and its provenance. The models are
 :class:`EvaluationResult`, :class:`ComparisonResult`, :class:`PairwiseResult`, :class:`GeometryResult`,
-:class:`StudyTable`; each has ``load(file)``, ``save(file)`` and ``to_dict()``.
+:class:`StudyTable` and :class:`ExportResult`; each has ``load(file)``, ``save(file)`` and ``to_dict()``.
 :mod:`nearfar.evaluation.schema` prints their JSON Schema.
 """
 
@@ -30,6 +30,7 @@ from nearfar.evaluation.results.evaluation import (
     TransferResults,
     TransferScores,
 )
+from nearfar.evaluation.results.export import ExportResult, ExportSide
 from nearfar.evaluation.results.files import (
     check_output,
     digest,
@@ -85,6 +86,8 @@ __all__ = [
     "Estimate",
     "EvaluationResult",
     "ExplorerPage",
+    "ExportResult",
+    "ExportSide",
     "FinetuningSummary",
     "GeometryResult",
     "GeometrySettings",

@@ -15,6 +15,7 @@ from nearfar.disk import (
 from nearfar.evaluation.results.base import Result, check_version
 from nearfar.evaluation.results.comparison import ComparisonResult, PairwiseResult
 from nearfar.evaluation.results.evaluation import EvaluationResult
+from nearfar.evaluation.results.export import ExportResult
 from nearfar.evaluation.results.geometry import GeometryResult
 from nearfar.evaluation.results.record import short_repr
 from nearfar.evaluation.results.study_table import StudyTable
@@ -28,6 +29,7 @@ RESULT_TYPES: dict[str, type[Result]] = {
         PairwiseResult,
         GeometryResult,
         StudyTable,
+        ExportResult,
     )
     for kind in result.kinds()
 }

@@ -1,0 +1,1 @@
+"""``nearfar export``: a model folder -> one ONNX or OpenVINO graph."""

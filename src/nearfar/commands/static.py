@@ -1,0 +1,145 @@
+"""``nearfar static``: an encoder -> a static encoder, whose vectors are the encoder's embeddings of single tokens."""
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy.typing import NDArray
+
+from nearfar.commands.encode.progress import progress_bar
+from nearfar.config.calls import accepts_settings
+from nearfar.config.static import StaticConfig
+from nearfar.disk import apply_umask, disk_errors, path_errors
+from nearfar.encoder.device import check_device
+from nearfar.encoder.precision import check_precision, resolve
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from nearfar.encoder.encoder import Encoder
+
+
+class StaticResult(NamedTuple):
+    """What was written."""
+
+    folder: Path
+    tokens: int
+    """Number of tokens of the vocabulary."""
+    dim: int
+
+
+@accepts_settings(StaticConfig)
+@path_errors()
+def static(model: str | Path, config: StaticConfig, *, progress: bool = True) -> StaticResult:
+    """Write a static encoder to ``config.output``; ``SentenceTransformer(output)`` opens it too.
+
+    The vector of token k is v_k = w_k P (e_k - m). e_k is the embedding of the text that consists of this token, with
+    the model's special tokens around it; m is their mean; P projects to the first ``dim`` principal components;
+    w_k = a / (a + p_k) with a = ``sif`` and the Zipf frequency p_k = (1 / k) / sum_j (1 / j), as vocabularies are
+    ordered by frequency. Special and unused tokens get the zero vector. The embedding of a text is the mean of the
+    vectors of its tokens, at length 1 if the model ends with Normalize. Prompts are not taken over.
+
+    Sources: Arora et al. 2017 (weights); the method is that of model2vec (Tulkens & van Dongen 2024).
+
+    Args:
+        model: a model folder, the folder of a finished training run, or ``owner/name`` on the Hugging Face Hub.
+        config: the settings.
+        progress: show a progress bar.
+
+    Raises:
+        NearfarError: the model cannot be opened or is static already; the output exists or cannot be written; a vector
+            is not finite.
+    """
+    output = Path(config.output)
+    if output.exists() and not (output.is_dir() and not any(output.iterdir())):
+        raise NearfarError(f"--output {output}: exists; choose another folder.")
+    check_device(config.device)
+    check_precision(config.precision)
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.static import is_static
+
+    encoder = Encoder.from_pretrained(model, device=config.device)
+    if is_static(encoder.backbone):
+        raise NearfarError(f"{model}: is a static encoder already.")
+    vectors = _token_vectors(encoder, bf16=resolve(config.precision, encoder.device) == "bf16", progress=progress)
+    used = _used(encoder, len(vectors))
+    table = _projected(vectors, used, min(config.dim or encoder.dim, encoder.dim))
+    if config.sif:
+        table *= sif_weights(len(table), config.sif)[:, None]
+    table[~used] = 0
+    _write(encoder, np.ascontiguousarray(table, dtype=np.float32), output)
+    return StaticResult(output, len(table), table.shape[1])
+
+
+def sif_weights(tokens: int, sif: float) -> Float[np.ndarray, " tokens"]:
+    """A / (a + p_k) of each token, p_k = (1 / k) / sum_j (1 / j) its Zipf frequency and a = ``sif``.
+
+    >>> sif_weights(2, 1 / 3).round(2).tolist()  # frequencies 2/3 and 1/3
+    [0.33, 0.5]
+    """
+    frequencies = 1 / np.arange(1, tokens + 1)
+    frequencies /= frequencies.sum()
+    weights: NDArray[np.float64] = sif / (sif + frequencies)
+    return weights
+
+
+def _token_vectors(encoder: "Encoder", *, bf16: bool, progress: bool) -> Float[np.ndarray, "tokens dim"]:
+    """The embedding of each token of the vocabulary alone, between the special tokens of a text."""
+    vocabulary = encoder.tokenizer.get_vocab()
+    before, after = _special_tokens(encoder)
+    count = max(vocabulary.values()) + 1
+    ids = [[*before, token, *after] for token in range(count)]
+    with progress_bar("encoding", count, unit="tokens", shown=progress) as advance:
+        return encoder.encode_tokens(ids, bf16=bf16, on_batch=advance)
+
+
+def _special_tokens(encoder: "Encoder") -> tuple[list[int], list[int]]:
+    """The ids of the special tokens before and after those of a text."""
+    for text in ("a", *encoder.tokenizer.get_vocab()):
+        inner = encoder.tokenizer(text, add_special_tokens=False)["input_ids"]
+        whole = encoder.tokenizer(text)["input_ids"]
+        for place in range(len(whole) - len(inner) + 1):
+            if inner and whole[place : place + len(inner)] == inner:
+                return whole[:place], whole[place + len(inner) :]
+    raise NearfarError("the tokenizer has no token that a text can consist of; choose another model.")
+
+
+def _used(encoder: "Encoder", count: int) -> Bool[np.ndarray, " tokens"]:
+    """Whether a token occurs in texts: it is in the vocabulary, not special and not reserved ([unused7])."""
+    special = set(encoder.tokenizer.all_special_ids)
+    used = np.zeros(count, dtype=bool)
+    for token, number in encoder.tokenizer.get_vocab().items():
+        used[number] = number not in special and not (token.startswith("[unused") and token.endswith("]"))
+    return used
+
+
+def _projected(
+    vectors: Float[np.ndarray, "tokens dim"], used: Bool[np.ndarray, " tokens"], width: int
+) -> Float[np.ndarray, "tokens width"]:
+    """The vectors without their mean, in the first principal components of those that are used."""
+    centred = vectors.astype(np.float64) - vectors[used].mean(axis=0, dtype=np.float64)
+    if width == vectors.shape[1]:
+        return centred
+    values, directions = np.linalg.eigh(centred[used].T @ centred[used])
+    chosen = directions[:, np.argsort(values)[::-1][:width]]
+    signs = np.sign(chosen[np.abs(chosen).argmax(axis=0), np.arange(width)])  # a direction's sign is arbitrary
+    return centred @ (chosen * signs)
+
+
+def _write(encoder: "Encoder", table: Float[np.ndarray, "tokens width"], output: Path) -> None:
+    """Write the folder aside, and then rename it."""
+    from nearfar.encoder.encoder import Encoder
+    from nearfar.encoder.encoder_folder import static_components
+
+    made = Encoder(static_components(table, encoder.tokenizer, normalize=encoder.normalizes))
+    made.seen = encoder.seen
+    fresh = output.with_name(output.name + ".new")
+    with disk_errors(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(fresh, ignore_errors=True)
+        made.save_pretrained(fresh)
+        apply_umask(fresh)
+        if output.is_dir():
+            output.rmdir()
+        fresh.rename(output)

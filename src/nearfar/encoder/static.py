@@ -1,0 +1,127 @@
+"""Static encoders: a vector for each token, averaged over the tokens of a text; no transformer.
+
+In sentence-transformers they are the module StaticEmbedding, which other tools (model2vec) write too. Here the table of
+token vectors takes the place of the transformer, so that such an encoder is encoded, trained and saved as any other.
+Its tokenizer adds no special tokens. A text without tokens gets the zero vector.
+"""
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from jaxtyping import Float
+from safetensors import safe_open
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from nearfar.encoder.folder_checks import read_object
+from nearfar.encoder.pretrained import load_backend_tokenizer, load_module, opening
+from nearfar.encoder.transformers_types import PretrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from nearfar.encoder.weights import shapes_of
+from nearfar.runtime.garbage_collection import paused
+from nearfar.types import NearfarError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+UNLIMITED = 10**6
+"""The maximum number of tokens in a text, if the tokenizer does not truncate."""
+
+
+class StaticBackboneConfig(PretrainedConfig):
+    """The sizes of a :class:`StaticBackbone`, as transformers calls those of an encoder without layers."""
+
+    model_type = "static"
+
+
+class StaticBackbone(PreTrainedModel):
+    """A table of token vectors, with the interface of a transformer without layers.
+
+    Args:
+        weights: the vectors [vocabulary, dim].
+    """
+
+    config_class = StaticBackboneConfig
+    _supports_attention_backend = False
+
+    def __init__(self, weights: Float[Tensor, "vocabulary dim"]) -> None:
+        vocabulary, dim = weights.shape
+        sizes: dict[str, Any] = {"vocab_size": vocabulary, "hidden_size": dim}
+        sizes |= {"intermediate_size": 0, "num_hidden_layers": 0}
+        super().__init__(StaticBackboneConfig(**sizes))
+        self.word_embeddings = nn.Embedding(vocabulary, dim, _weight=weights)
+
+    def get_input_embeddings(self) -> nn.Module:
+        """The table."""
+        return self.word_embeddings
+
+    def forward(self, input_ids: Tensor, **_: object) -> SimpleNamespace:
+        """The vectors of tokens, as the hidden states of layer 0, which is also the last."""
+        states = self.word_embeddings(input_ids)
+        return SimpleNamespace(last_hidden_state=states, hidden_states=(states,))
+
+
+def is_static(backbone: object) -> bool:
+    """Whether a backbone is a table of token vectors."""
+    return isinstance(backbone, StaticBackbone)
+
+
+def static_tokenizer(tokenizer: Tokenizer) -> "tuple[PreTrainedTokenizerFast, int]":
+    """A tokenizer that adds no special tokens and no padding, and its maximum number of tokens."""
+    with paused():
+        from transformers import PreTrainedTokenizerFast
+
+    settings = json.loads(tokenizer.to_str())
+    length = (settings.get("truncation") or {}).get("max_length", UNLIMITED)
+    settings |= {"post_processor": None, "truncation": None, "padding": None}
+    plain = Tokenizer.from_str(json.dumps(settings))
+    return PreTrainedTokenizerFast(tokenizer_object=plain, model_max_length=UNLIMITED), min(length, UNLIMITED)
+
+
+def read_static(folder: Path, *, dtype: torch.dtype) -> tuple[StaticBackbone, PreTrainedTokenizerBase, int]:
+    """Read the module StaticEmbedding from its folder: the table, the tokenizer, the maximum number of tokens.
+
+    Raises:
+        NearfarError: a file is missing or damaged, or the tokenizer belongs to another table.
+    """
+    vocabulary, weights = folder / "tokenizer.json", folder / "model.safetensors"
+    for file in (vocabulary, weights):
+        if not file.is_file():
+            raise NearfarError(f"{folder}: holds no {file.name}, so it is no static encoder.")
+    read_object(vocabulary)
+    shapes = shapes_of(weights)
+    tokenizer, length = static_tokenizer(load_backend_tokenizer(vocabulary))
+    if "embedding.weight" in shapes:
+        with safe_open(weights, framework="pt") as tensors:
+            table = tensors.get_tensor("embedding.weight")
+    elif "embeddings" in shapes:  # model2vec, whose vectors may have weights, or be shared by tokens
+        with opening(weights):
+            table = cast(Any, load_module("StaticEmbedding", folder)).embedding.weight.detach()
+    else:
+        raise NearfarError(f"{weights}: holds no embedding.weight, the vectors of a static encoder's tokens.")
+    if table.ndim != 2 or not table.is_floating_point() or 0 in table.shape:
+        raise NearfarError(f"{weights}: the vectors have the shape {list(table.shape)} and the dtype {table.dtype}.")
+    last = max(tokenizer.get_vocab().values(), default=-1)
+    if last >= len(table):
+        raise NearfarError(f"{folder}: the tokenizer has token ids up to {last}, but there are {len(table)} vectors.")
+    return StaticBackbone(table.to(dtype)), tokenizer, length
+
+
+def static_module(backbone: StaticBackbone, tokenizer: PreTrainedTokenizerBase, *, max_length: int) -> nn.Module:
+    """The module StaticEmbedding of sentence-transformers with the same vectors.
+
+    Raises:
+        NearfarError: the tokenizer is not a fast one.
+    """
+    with paused():
+        from sentence_transformers.sentence_transformer.modules import StaticEmbedding
+
+    backend = Tokenizer.from_str(cast(Any, tokenizer).backend_tokenizer.to_str())
+    backend.no_padding()
+    backend.no_truncation()
+    if max_length < UNLIMITED:
+        backend.enable_truncation(max_length)
+    weights = backbone.word_embeddings.weight.detach().cpu().contiguous()
+    return cast(nn.Module, StaticEmbedding(backend, embedding_weights=weights))

@@ -1,0 +1,41 @@
+"""Distillation from a teacher to a student: its settings."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from nearfar.config.bounds import File, LearningRate, Model, Positive, Weight
+from nearfar.config.training import TrainConfig
+from nearfar.methods.settings import TextColumn
+from nearfar.types import NearfarError
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig(TextColumn, TrainConfig):
+    """distill: fit a smaller encoder to a teacher, by the batch's similarities (RankCSE) and by vectors."""
+
+    data: tuple[File, ...] = ()
+    """Sentences: text files with one a line, tables, or wiki1m, wiki, sentences, stsb-text, microworld."""
+    teacher: Model | None = None
+    """The teacher (required): a folder, or owner/name on the hub. Its own pooling and default prompt apply."""
+    list_weight: Weight = 1.0
+    """Weight of the KL divergence between the teacher's and the student's softmax over the batch's cosines."""
+    vector_weight: Weight = 1.0
+    """Weight of the squared error between the vectors, relative to the mean square of the teacher's entries."""
+    temperature: Positive = 0.05
+    """Divides the student's cosines."""
+    teacher_temperature: Positive | None = None
+    """Divides the teacher's cosines; by default TEMPERATURE. RankCSE sharpens them to half of it."""
+    vector_projection: Literal["train_only", "kept"] = "train_only"
+    """Where the widths differ: a linear layer from student to teacher, in training only, or also after training."""
+    learning_rate: LearningRate = 1e-4
+    head_learning_rate: LearningRate | None = 1e-3
+
+    def __post_init__(self) -> None:
+        """Check values, and those that exclude each other."""
+        super().__post_init__()
+        if not (self.list_weight or self.vector_weight):
+            raise NearfarError("--list-weight and --vector-weight are both 0, so there is no loss; raise one.")
+        if self.vector_projection == "kept" and not self.vector_weight:
+            raise NearfarError(
+                "--vector-projection kept: the layer is trained by the vectors; set --vector-weight above 0."
+            )

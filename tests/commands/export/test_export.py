@@ -1,0 +1,270 @@
+"""Models as ONNX and OpenVINO graphs: equal outputs, the files beside them, the comparison, and errors."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+
+from nearfar import Encoder, NearfarError, export
+from nearfar.encoder.classifier import Classifier
+from nearfar.evaluation.results import ExportResult, load_result
+from tests.invalid_input.cli_runner import assert_refused, run_cli
+from tests.tiny import save_tiny, sentences
+
+for package in ("onnx", "onnxscript", "onnxruntime", "openvino"):
+    pytest.importorskip(package, reason="needs the extra export: pip install 'nearfar[export]'")
+pytestmark = [pytest.mark.long, pytest.mark.filterwarnings("ignore:.*were truncated")]
+
+FORMATS = ("onnx", "openvino")
+TEXTS = [*sentences(4, seed=2), "dog", "a dog " * 60]
+
+
+def run_graph(folder: Path, items: list) -> np.ndarray:
+    """The first output of the exported graph, computed in one padded batch."""
+    encodings = Tokenizer.from_file(str(folder / "tokenizer.json")).encode_batch(items)
+    values = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
+    names = json.loads((folder / "export.json").read_text())["inputs"]
+    feeds = {name: np.array([getattr(one, values[name]) for one in encodings]) for name in names}
+    if (folder / "model.onnx").exists():
+        import onnxruntime
+
+        return onnxruntime.InferenceSession(folder / "model.onnx").run(None, feeds)[0]
+    import openvino
+
+    settings = {"INFERENCE_PRECISION_HINT": "f32"}
+    return openvino.compile_model(folder / "openvino_model.xml", "CPU", settings)(feeds)[0]
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def exported(models: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The encoder with Dense, Normalize and a prompt, exported."""
+    folder = tmp_path_factory.mktemp("exported") / request.param
+    export(models / "normalized", format=request.param, output=folder, evaluate_on=models / "pairs.tsv")
+    return folder
+
+
+def test_embeddings_are_those_of_the_encoder(models: Path, exported: Path) -> None:
+    encoder = Encoder.from_pretrained(models / "normalized")
+    for texts in (TEXTS, TEXTS[:1]):
+        expected = encoder.encode(texts, precision="fp32")
+        found = run_graph(exported, ["the dog: " + text for text in texts])
+        np.testing.assert_allclose(found, expected, atol=1e-5)
+        np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
+
+
+def test_the_result_has_the_numbers(models: Path, exported: Path) -> None:
+    result = load_result(exported / "export.json")
+    assert isinstance(result, ExportResult)
+    original, graph, *others = result.sides
+    assert (original.name, graph.name) == ("nearfar fp32", f"{exported.name} fp32")
+    assert (original.difference, original.cosine) == (None, None)
+    assert graph.difference is not None
+    assert 0 <= graph.difference < 1e-5
+    assert graph.cosine is not None
+    assert graph.cosine > 0.9999
+    assert original.score == pytest.approx(graph.score, abs=0.01)
+    assert all(side.texts_per_second and side.texts_per_second > 0 for side in result.sides)
+    assert result.evaluated_on == str(models / "pairs.tsv")
+    assert (result.width, result.normalized, result.pooling, result.problems) == (32, True, "mean", [])
+    assert result.files == {part: (exported / part).stat().st_size for part in result.files}
+    assert all("bf16" in side.name for side in others)
+
+
+def test_the_example_of_the_readme_runs_without_torch(exported: Path) -> None:
+    text = (exported / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    assert len([line for line in example.splitlines() if line]) <= 13
+    program = f"{example}\nimport sys\nassert 'torch' not in sys.modules\nassert 'nearfar' not in sys.modules"
+    completed = subprocess.run(
+        [sys.executable, "-c", program], cwd=exported, capture_output=True, text=True, check=False
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout == "(2, 32)\n"
+    assert '"the dog: A man' in example
+
+
+def test_what_sentence_transformers_reads(exported: Path) -> None:
+    settings = json.loads((exported / "sentence_bert_config.json").read_text())
+    assert settings["module_output_name"] == "sentence_embedding"
+    assert settings["max_seq_length"] == json.loads((exported / "export.json").read_text())["max_length"]
+    assert len(json.loads((exported / "modules.json").read_text())) == 1
+    assert json.loads((exported / "config_sentence_transformers.json").read_text())["prompts"]["default"] == "the dog: "
+
+
+def test_onnx_has_the_output_that_optimum_reads(exported: Path) -> None:
+    if exported.name != "onnx":
+        import openvino
+
+        model = openvino.Core().read_model(exported / "openvino_model.xml")
+        names = [one.names for one in model.outputs]
+        assert "sentence_embedding" in names[0]
+        assert "last_hidden_state" in set().union(*names)
+        return
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(exported / "model.onnx")
+    assert [one.name for one in session.get_outputs()] == ["sentence_embedding", "last_hidden_state"]
+    assert [one.shape for one in session.get_inputs()] == [["batch", "length"]] * 2
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("quantize", ["none", "int8"])
+def test_a_classifier_of_pairs(models: Path, tmp_path: Path, kind: str, quantize: str) -> None:
+    calibrate = models / "texts.txt" if (kind, quantize) == ("openvino", "int8") else None
+    result = export(
+        models / "classifier",
+        format=kind,
+        quantize=quantize,
+        calibrate=calibrate,
+        output=tmp_path / "out",
+        evaluate_on=models / "labels.tsv",
+        force=quantize == "int8",
+    )
+    assert (result.output, result.labels, result.metric) == ("logits", ["no", "yes"], "accuracy")
+    items = [("the dog runs", "a cat"), ("a bird", "the big dog runs in the park"), ("red", "blue")]
+    expected = Classifier.from_pretrained(models / "classifier").predict(items, precision="fp32")
+    found = run_graph(tmp_path / "out", items)
+    largest = np.abs(expected).max()
+    assert np.abs(found - expected).max() <= (1e-4 if quantize == "none" else 0.3) * largest
+    if quantize == "int8":
+        assert np.abs(found - expected).max() > 1e-4 * largest  # it is quantized
+
+
+@pytest.mark.parametrize("architecture", ["roberta", "mpnet", "modernbert", "distilbert"])
+def test_architectures(models: Path, tmp_path: Path, architecture: str) -> None:
+    save_tiny(tmp_path / "tiny", architecture)
+    result = export(tmp_path / "tiny", output=tmp_path / "out", evaluate_on=models / "pairs.tsv", pooling="first_last")
+    assert result.pooling == "first_last"
+    expected = Encoder.from_pretrained(tmp_path / "tiny", pooling="first_last").encode(TEXTS, precision="fp32")
+    np.testing.assert_allclose(run_graph(tmp_path / "out", TEXTS), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_int8_weights(models: Path, tmp_path: Path, kind: str) -> None:
+    calibrate = models / "texts.txt" if kind == "openvino" else None
+    settings = {"format": kind, "evaluate_on": models / "pairs.tsv", "calibrate": calibrate, "force": True}
+    result = export(models / "plain", output=tmp_path / "int8", quantize="int8", **settings)
+    graph = result.sides[1]
+    assert graph.name == f"{kind} int8"
+    assert graph.cosine is not None
+    assert 0.9 < graph.cosine < 0.9999999
+    assert result.calibrated_on == (f"{calibrate}, 40 texts" if calibrate else None)
+    file = tmp_path / "int8" / ("model.onnx" if kind == "onnx" else "openvino_model.xml")
+    if kind == "onnx":
+        import onnx
+
+        operations = {node.op_type for node in onnx.load(file).graph.node}
+        assert {"DynamicQuantizeLinear", "MatMulInteger"} <= operations
+        return
+    import openvino
+
+    model = openvino.Core().read_model(file)
+    constants = [one for one in model.get_ops() if one.get_type_name() == "Constant"]
+    assert {str(one.get_element_type()) for one in constants if one.get_output_size() and len(one.shape) == 2} >= {
+        "<Type: 'int8_t'>"
+    }
+    assert "FakeQuantize" in {one.get_type_name() for one in model.get_ops()}
+
+
+def test_a_graph_that_differs_is_refused_with_the_numbers(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from nearfar.commands.export import comparison
+
+    monkeypatch.setattr(comparison, "MIN_COSINE", 1.5)
+    settings = {"output": tmp_path / "out", "evaluate_on": models / "pairs.tsv"}
+    with pytest.raises(NearfarError, match=r"smallest cosine is 1\.0+, below 1\.5.*--force") as caught:
+        export(models / "plain", **settings)
+    assert "largest difference" in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+    result = export(models / "plain", **settings, force=True)
+    assert len(result.problems) == 1
+    assert load_result(tmp_path / "out" / "export.json") == result
+
+
+def test_the_verb_prints_a_table(models: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    argv = ["export", str(models / "plain"), "--output", str(out), "--evaluate-on", str(models / "pairs.tsv")]
+    status, printed, _ = run_cli([*argv, "--opset", "18", "--max-length", "20"])
+    assert status == 0
+    for words in ("nearfar fp32", "onnx fp32", "smallest cosine", "texts/s", "spearman on", f"to {out}"):
+        assert words in printed
+    result = load_result(out / "export.json")
+    assert isinstance(result, ExportResult)
+    assert (result.opset, result.max_length) == (18, 20)
+    assert len(Tokenizer.from_file(str(out / "tokenizer.json")).encode("a dog " * 60).ids) == 20
+    assert_refused(argv, f"--output {out}: exists; replace it by --overwrite")
+    assert run_cli([*argv, "--overwrite"]).status == 0
+    assert not list(tmp_path.glob("*.partial"))
+
+
+def test_calibrates_on_held_out_rows(models: Path, tmp_path: Path) -> None:
+    from nearfar import train
+
+    rows = [f"{text}\t{text} {n}" for n, text in enumerate(sentences(60, longest=6))]
+    (tmp_path / "pairs.tsv").write_text("\n".join(["anchor\tpositive", *rows]) + "\n", encoding="utf-8")
+    train(
+        "info-nce",
+        model=models / "plain",
+        data=tmp_path / "pairs.tsv",
+        output=tmp_path / "run",
+        max_steps=1,
+        hold_out=20,
+    )
+    result = export(tmp_path / "run", format="openvino", quantize="int8", output=tmp_path / "out", force=True)
+    assert result.calibrated_on is not None
+    assert "held out" in result.calibrated_on
+    assert (result.metric, result.evaluated_on) == ("mrr@10", f"the test rows that {tmp_path / 'run'} held out")
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["nowhere/at/all"], ["nowhere/at/all: there is no such model folder"]),
+        (["MODELS/plain", "--pooling", "mid"], ["unknown pooling 'mid'"]),
+        (["MODELS/classifier", "--pooling", "cls"], ["--pooling cls", "is a classifier"]),
+        (["MODELS/plain", "--max-length", "9000"], ["max_length 9000"]),
+        (["MODELS/plain", "--evaluate-on", "none.tsv"], ["none.tsv"]),
+        (["MODELS/plain", "--evaluate-on", "MODELS/texts.txt"], ["texts.txt"]),
+        (["MODELS/classifier", "--evaluate-on", "MODELS/pairs.tsv"], ["label"]),
+        (["MODELS/plain", "--format", "openvino", "--quantize", "int8"], ["--calibrate FILE"]),
+        (
+            ["MODELS/plain", "--format", "openvino", "--quantize", "int8", "--calibrate", "none.txt"],
+            ["none.txt"],
+        ),
+    ],
+)
+def test_bad_input(
+    models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str], words: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("NEARFAR_DATA", raising=False)
+    argv = [flag.replace("MODELS", str(models)) for flag in flags]
+    assert_refused(["export", *argv, "--output", "out"], *words)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_architecture_that_cannot_be_traced(models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from nearfar.encoder import padded_graph
+
+    def branches(states, mask, tokens):
+        return states[:, 0] if states.sum() > 0 else states[:, 1]
+
+    monkeypatch.setattr(padded_graph, "pool_masked", branches)
+    with pytest.raises(NearfarError, match=r"Bert: torch .* cannot export this architecture to ONNX"):
+        export(models / "plain", output=tmp_path / "out", evaluate_on=models / "pairs.tsv")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_pooling_without_prompt_tokens_is_refused(models: Path, tmp_path: Path) -> None:
+    shutil.copytree(models / "normalized", tmp_path / "model")
+    file = tmp_path / "model" / "1_Pooling" / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "include_prompt": False}))
+    with pytest.raises(NearfarError, match="include_prompt false"):
+        export(tmp_path / "model", output=tmp_path / "out")

@@ -1,0 +1,402 @@
+"""Distillation runs: the teacher's file, resuming at any point, other widths and depths, refused teachers."""
+
+import io
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file
+from scipy.stats import spearmanr
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules as st
+
+from nearfar import Encoder, NearfarError
+from nearfar.cli import main
+from nearfar.commands.train import teacher as teacher_module
+from nearfar.commands.train.command import train
+from nearfar.commands.train.plan import plan
+from nearfar.commands.train.prepare import prepare
+from nearfar.config import TrainConfig
+from nearfar.data.fingerprints import text_hashes
+from nearfar.disk import SeenHashes, read_seen, write_seen
+from nearfar.encoder.ragged import transformer_layers
+from nearfar.encoder.teacher import TeacherVectors
+from nearfar.training.display import MetricsFile
+from nearfar.training.loop import Interrupted
+from tests.method_configs import config, write_data
+from tests.tiny import save_tiny, sentences
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    data = write_data(tmp_path_factory.mktemp("data"))
+    wide = Encoder.from_pretrained(data / "teacher")
+    torch.manual_seed(3)
+    wide.tail.append(st.Dense(32, 48))
+    wide.save_pretrained(data / "wide")
+    return data
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of 7 of the 31 texts."""
+    monkeypatch.setattr(teacher_module, "BLOCK", 7)
+
+
+def distill(folder: Path, tmp_path: Path, **settings: Any) -> TrainConfig:
+    return config(
+        "distill", folder, **{"output": str(tmp_path / "run"), "epochs": 3, "max_steps": 5, "keep": "last", **settings}
+    )
+
+
+def losses(run: Path) -> list[float]:
+    return [
+        row["loss"] for line in (run / "metrics.jsonl").read_text().splitlines() if "loss" in (row := json.loads(line))
+    ]
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    return load_file(run / "model" / "model.safetensors")
+
+
+def same_weights(one: Path, other: Path) -> bool:
+    return all(torch.equal(tensor, weights(other)[name]) for name, tensor in weights(one).items())
+
+
+def stop_after(step: int, monkeypatch: pytest.MonkeyPatch, settings: TrainConfig) -> None:
+    """Start a run that a power cut ends after a step."""
+    write = MetricsFile.on_step
+
+    def kill(self: MetricsFile, report: Any) -> None:
+        write(self, report)
+        if report.step == step:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetricsFile, "on_step", kill)
+        with pytest.raises(KeyboardInterrupt):
+            train(settings)
+
+
+def stop_in_block(number: int, monkeypatch: pytest.MonkeyPatch, settings: TrainConfig) -> None:
+    """Start a run, and press Ctrl-C while the teacher encodes a block, counted from 0."""
+    encode, calls = TeacherVectors.encode, []
+
+    def interrupted(self: TeacherVectors, start: int, stop: int) -> np.ndarray:
+        calls.append(start)
+        if len(calls) > number:
+            raise KeyboardInterrupt
+        return encode(self, start, stop)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TeacherVectors, "encode", interrupted)
+        with pytest.raises(Interrupted):
+            train(settings)
+
+
+@pytest.fixture
+def encoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The first text of each block that a teacher encodes."""
+    encode, starts = TeacherVectors.encode, []
+
+    def record(self: TeacherVectors, start: int, stop: int) -> np.ndarray:
+        starts.append(start)
+        return encode(self, start, stop)
+
+    monkeypatch.setattr(TeacherVectors, "encode", record)
+    return starts
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_the_teacher_is_run_once_and_its_file_is_removed_at_the_end(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
+) -> None:
+    settings = distill(folder, tmp_path)
+    stop_after(4, monkeypatch, settings)
+    (file,) = (tmp_path / "run").glob("teacher-*")
+    assert encoded == [0, 7, 14, 21, 28]
+    vectors = np.load(file)
+    texts = (folder / "sentences.txt").read_text().splitlines()
+    np.testing.assert_allclose(vectors, Encoder.from_pretrained(folder / "teacher").encode(texts), atol=1e-6)
+    train(settings, resume=True)
+    assert len(encoded) == 5
+    assert not list((tmp_path / "run").glob("teacher-*"))
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert len(info["inputs"][f"--teacher {folder / 'teacher'}"]) == 16
+    assert any("teacher: 32 dimensions, pooling mean" in fact for fact in info["data"])
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("block", [0, 3])
+def test_a_run_stopped_while_the_teacher_encodes_continues_after_the_finished_blocks(
+    block: int, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
+) -> None:
+    whole = distill(folder, tmp_path, output=str(tmp_path / "whole"))
+    train(whole)
+    settings = distill(folder, tmp_path)
+    encoded.clear()
+    stop_in_block(block, monkeypatch, settings)
+    assert len(encoded) == block
+    train(settings, resume=True)
+    assert encoded == [0, 7, 14, 21, 28]
+    assert losses(tmp_path / "run") == losses(tmp_path / "whole")
+    assert same_weights(tmp_path / "run", tmp_path / "whole")
+    assert not list((tmp_path / "run").glob("teacher-*"))
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("damage", ["missing", "truncated", "other"])
+def test_a_damaged_file_is_computed_again(
+    damage: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, encoded: list[int]
+) -> None:
+    settings = distill(folder, tmp_path)
+    train(replace(settings, output=str(tmp_path / "whole")))
+    stop_after(4, monkeypatch, settings)
+    (file,) = (tmp_path / "run").glob("teacher-*")
+    encoded.clear()
+    if damage == "missing":
+        file.unlink()
+    elif damage == "truncated":
+        file.write_bytes(file.read_bytes()[:-8])
+    else:
+        np.save(file, np.zeros((31, 5), dtype=np.float32))
+    train(settings, resume=True)
+    assert encoded == [0, 7, 14, 21, 28]
+    assert same_weights(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_changed_teacher_or_text_stops_the_resumed_run(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(folder / "teacher", tmp_path / "mine")
+    shutil.copy(folder / "sentences.txt", tmp_path / "mine.txt")
+    settings = distill(folder, tmp_path, teacher=str(tmp_path / "mine"), data=(str(tmp_path / "mine.txt"),))
+    stop_after(2, monkeypatch, settings)
+    save_tiny(tmp_path / "mine", seed=7)
+    with pytest.raises(NearfarError, match=r"run: --teacher .*mine changed since this run started"):
+        train(settings, resume=True)
+    save_tiny(tmp_path / "mine", seed=1)
+    with (tmp_path / "mine.txt").open("a") as file:
+        file.write("one more\n")
+    with pytest.raises(NearfarError, match=r"run: --data .*mine\.txt changed since this run started"):
+        train(settings, resume=True)
+    with pytest.raises(NearfarError, match=r"holds a run with other settings \(--teacher\)"):
+        train(replace(settings, teacher=str(folder / "wide")), resume=True)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("projection", ["train_only", "kept"])
+def test_a_teacher_of_another_width(projection: str, folder: Path, tmp_path: Path) -> None:
+    printed = io.StringIO()
+    settings = distill(folder, tmp_path, teacher=str(folder / "wide"), vector_projection=projection)
+    train(settings, console=Console(file=printed, width=300))
+    text = printed.getvalue()
+    assert "wide: 48 dimensions" in text
+    assert ("the student 32, projected for the vectors" in text) == (projection == "train_only")
+    trained = Encoder.from_pretrained(tmp_path / "run" / "model")
+    assert trained.dim == (48 if projection == "kept" else 32)
+    texts = sentences(9)
+    theirs = SentenceTransformer(str(tmp_path / "run" / "model"), device="cpu").encode(texts)
+    assert np.abs(trained.encode(texts) - theirs).max() <= 1e-5
+
+
+@pytest.mark.parametrize("projection", ["train_only", "kept"])
+def test_a_projected_student_resumes_bit_identical(
+    projection: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = distill(folder, tmp_path, teacher=str(folder / "wide"), vector_projection=projection)
+    train(replace(settings, output=str(tmp_path / "whole")))
+    stop_after(5, monkeypatch, replace(settings, max_steps=6))
+    train(replace(settings, max_steps=6), resume=True)
+    train(replace(settings, max_steps=6, output=str(tmp_path / "full")))
+    assert losses(tmp_path / "run") == losses(tmp_path / "full")
+    assert same_weights(tmp_path / "run", tmp_path / "full")
+
+
+def test_a_student_of_some_layers_of_its_teacher_learns_it(folder: Path, tmp_path: Path) -> None:
+    settings = distill(
+        folder,
+        tmp_path,
+        model=str(folder / "teacher"),
+        keep_layers="1",
+        epochs=20,
+        max_steps=60,
+        learning_rate=3e-3,
+        evaluate_every=1000,
+    )
+    train(settings)
+    found = losses(tmp_path / "run")
+    assert np.mean(found[-5:]) < 0.3 * np.mean(found[:5])
+    student = Encoder.from_pretrained(tmp_path / "run" / "model")
+    assert len(transformer_layers(student.backbone)) == 1
+    texts = (folder / "sentences.txt").read_text().splitlines()
+    start = Encoder.from_pretrained(folder / "teacher", keep_layers="1")
+    whole = Encoder.from_pretrained(folder / "teacher")
+
+    def agreement(encoder: Encoder) -> float:
+        lists = [(v := one.encode(texts, normalize=True)) @ v.T for one in (encoder, whole)]
+        upper = np.triu_indices(len(texts), 1)
+        return float(np.corrcoef(*(matrix[upper] for matrix in lists))[0, 1])
+
+    assert agreement(student) > agreement(start) + 0.05
+
+
+def test_micro_batches_give_the_same_run(folder: Path, tmp_path: Path) -> None:
+    settings = distill(folder, tmp_path, model=str(folder / "tiny"), teacher=str(folder / "wide"), learning_rate=3e-4)
+    train(replace(settings, output=str(tmp_path / "whole")))
+    train(replace(settings, micro_batch=3))
+    np.testing.assert_allclose(losses(tmp_path / "run"), losses(tmp_path / "whole"), rtol=1e-4)
+
+
+def second_file(target: Path, **settings: Any) -> str:
+    target.write_text("".join(f"{key} = {json.dumps(value)}\n" for key, value in settings.items()))
+    return str(target)
+
+
+def test_the_model_card_names_the_teacher_without_its_folder(folder: Path, tmp_path: Path) -> None:
+    train(distill(folder, tmp_path))
+    card = (tmp_path / "run" / "model" / "README.md").read_text()
+    assert "teacher teacher: 32 dimensions" in card
+    assert str(folder) not in card
+    assert "rankcse" in card
+
+
+def test_contrast_beside_distillation_is_a_second_objective(folder: Path, tmp_path: Path) -> None:
+    second = second_file(tmp_path / "two.toml", method="simcse-unsup", data=[str(folder / "sentences.txt")])
+    train(distill(folder, tmp_path, second=second, second_weight=0.3))
+    first = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[1])
+    assert first["loss"] == pytest.approx(first["distill.loss"] + 0.3 * first["simcse-unsup.loss"], abs=1e-5)
+
+
+def test_two_teachers_have_a_file_each(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = [str(folder / "sentences.txt")]
+    second = second_file(tmp_path / "two.toml", method="distill", data=data, teacher=str(folder / "tiny"), limit=20)
+    settings = distill(folder, tmp_path, second=second)
+    stop_after(2, monkeypatch, settings)
+    shapes = sorted(np.load(file).shape for file in (tmp_path / "run").glob("teacher-*.npy"))
+    assert shapes == [(20, 32), (31, 32)]
+    train(settings, resume=True)
+    inputs = json.loads((tmp_path / "run" / "run.json").read_text())["inputs"]
+    assert f"--teacher {folder / 'tiny'} of --second" in inputs
+    assert not list((tmp_path / "run").glob("teacher-*"))
+
+
+def test_what_the_teacher_has_seen_counts_as_seen(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "teacher", tmp_path / "mine")
+    known = np.unique(text_hashes(["a secret"]))
+    none = np.empty(0, dtype=np.uint64)
+    write_seen(tmp_path / "mine", SeenHashes(known, none, none, none))
+    train(distill(folder, tmp_path, teacher=str(tmp_path / "mine")))
+    seen = read_seen(tmp_path / "run" / "model")
+    assert seen is not None
+    own = text_hashes((folder / "sentences.txt").read_text().splitlines())
+    assert np.isin([*known, *own], seen.trained_texts).all()
+
+
+def test_a_dry_run_checks_the_teacher_and_writes_nothing(folder: Path, tmp_path: Path, encoded: list[int]) -> None:
+    planned = plan(distill(folder, tmp_path))
+    assert any("teacher: 32 dimensions" in fact for fact in planned.facts)
+    assert not (tmp_path / "run").exists()
+    assert not encoded
+    with pytest.raises(NearfarError, match=r"--teacher: .*nowhere"):
+        plan(distill(folder, tmp_path, teacher=str(tmp_path / "nowhere")))
+
+
+def test_a_prompt_of_the_teacher_is_used(folder: Path, tmp_path: Path) -> None:
+    prompted = Encoder.from_pretrained(folder / "teacher")
+    prompted.prompts, prompted.default_prompt_name = {"own": "the red "}, "own"
+    prompted.save_pretrained(tmp_path / "prompted")
+    run = prepare(distill(folder, tmp_path, teacher=str(tmp_path / "prompted")))
+    assert any("prompt 'the red '" in fact for fact in run.facts)
+    (teacher,) = run.teachers
+    np.testing.assert_allclose(teacher(["a dog"]).numpy(), prompted.encode(["a dog"], precision="fp32"), atol=1e-6)
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *flags: str) -> str:
+    assert main(["train", "distill", *flags]) == 2
+    captured = capsys.readouterr()
+    return " ".join((captured.err + captured.out).split())
+
+
+def test_unusable_teachers_and_layers_are_refused(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    always = ["--data", str(folder / "sentences.txt"), "--output", str(tmp_path / "run"), "--device", "cpu"]
+    always += ["--evaluate-on", str(folder / "dev.tsv"), "--model", str(folder / "noisy")]
+    teacher = ["--teacher", str(folder / "teacher")]
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "file").write_text("x")
+    for flags, message in (
+        ([], "distill needs a teacher: name an encoder with --teacher MODEL"),
+        (["--teacher", str(tmp_path / "nowhere")], "--teacher"),
+        (["--teacher", str(tmp_path / "nowhere")], "there is no such model folder"),
+        (["--teacher", str(tmp_path / "empty")], "holds no config.json"),
+        (["--teacher", str(tmp_path / "file")], "is a file, but a model is a folder"),
+        (["--teacher", ""], "--teacher '': must not be empty"),
+        (["--teacher", str(folder / "noisy")], "is the start model itself, so there is nothing to learn"),
+        ([*teacher, "--list-weight", "0", "--vector-weight", "0"], "--list-weight and --vector-weight are both 0"),
+        ([*teacher, "--list-weight", "-1"], "--list-weight -1: must be at least 0"),
+        ([*teacher, "--teacher-temperature", "0"], "--teacher-temperature 0: must be above 0"),
+        ([*teacher, "--vector-projection", "all"], "must be train_only or kept"),
+        ([*teacher, "--keep-layers", "5"], "--keep-layers 5: this encoder has the layers 1 to 2"),
+        ([*teacher, "--keep-layers", "first"], "--keep-layers first: must be a number of layers"),
+        ([*teacher, "--batch-size", "2", "--vector-weight", "0"], "a list of one teaches nothing"),
+    ):
+        assert message in refusal(capsys, *always, *flags)
+    assert not (tmp_path / "run").exists()
+    same = [*always, "--teacher", str(folder / "noisy"), "--keep-layers", "1", "--max-steps", "1"]
+    assert main(["train", "distill", *same]) == 0
+    train(distill(folder, tmp_path, teacher=str(folder / "noisy"), pooling="cls", output=str(tmp_path / "other")))
+
+
+def test_agreement_with_the_teacher_on_held_out_sentences_chooses_the_step(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    texts = [f"{text} {number}" for number, text in enumerate(sentences(80))]
+    (tmp_path / "many.txt").write_text("\n".join([*texts, texts[0].upper()]) + "\n")
+    settings = distill(folder, tmp_path, data=(str(tmp_path / "many.txt"),), evaluate_on=None, hold_out=12)
+    settings = replace(settings, keep="best", evaluate_every=1)
+    planned = plan(settings)
+    assert any("sentences, Spearman of the student's cosines" in fact for fact in planned.facts)
+    stop_after(4, monkeypatch, settings)
+    result = train(settings, resume=True)
+    assert (result.metric, result.dev) == ("spearman", "the held-out sentences")
+    assert result.start_score is not None
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert len(info["inputs"]["held-out sentences"]) == 16
+    seen = read_seen(tmp_path / "run" / "model")
+    assert seen is not None
+    held_out = [text for text in texts if text_hashes([text])[0] in seen.chosen_texts]
+    assert len(held_out) == 12
+    assert not np.isin(seen.chosen_texts, seen.trained_texts).any()
+    assert len(seen.trained_texts) == 80 - 12
+    unit = [Encoder.from_pretrained(folder / name).encode(held_out, normalize=True) for name in ("noisy", "teacher")]
+    upper = np.triu_indices(12, 1)
+    expected = spearmanr(*((vectors @ vectors.T)[upper] for vectors in unit)).statistic
+    assert result.start_score == pytest.approx(expected, abs=1e-4)
+
+
+def test_sentences_that_cannot_be_held_out_are_refused(folder: Path, tmp_path: Path) -> None:
+    settings = distill(folder, tmp_path, evaluate_on=None)
+    with pytest.raises(NearfarError, match="20 anchors are too few to hold out a fifth"):
+        train(distill(folder, tmp_path, evaluate_on=None, limit=20))
+    with pytest.raises(NearfarError, match=r"--hold-out 20: .* has 31 anchors; hold out from 2 to 15 of them, or 0"):
+        train(replace(settings, hold_out=20))
+    result = train(replace(settings, hold_out=0, max_steps=1, output=str(tmp_path / "none")))
+    assert result.metric is None
+
+
+def test_a_teacher_that_is_not_finite_is_named(folder: Path, tmp_path: Path) -> None:
+    broken = Encoder.from_pretrained(folder / "teacher")
+    with torch.no_grad():
+        broken.backbone.embeddings.word_embeddings.weight.fill_(torch.inf)  # type: ignore[union-attr,operator]
+    broken.save_pretrained(tmp_path / "broken")
+    with pytest.raises(NearfarError, match=r"--teacher .*broken: text \d+ .*: the model's output is not finite"):
+        train(distill(folder, tmp_path, teacher=str(tmp_path / "broken")))

@@ -1,0 +1,155 @@
+"""Static encoders: the vectors of sentence-transformers, read and written; training; texts without tokens; refusals."""
+
+import json
+import shutil
+from contextlib import nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer import modules as st
+from tokenizers import Tokenizer
+
+from nearfar import Encoder, NearfarError
+from nearfar.encoder.classifier import Classifier
+from nearfar.encoder.lora import add_lora
+from nearfar.encoder.ragged import RaggedBatch
+from nearfar.encoder.static import UNLIMITED
+from tests.tiny import WORDS, save_tiny, sentences
+
+TEXTS = [*sentences(20), "", "dog dog dog", "nothing known here"]
+
+
+def save_static(folder: Path, *more: torch.nn.Module, dim: int = 12, truncate: int | None = None) -> Path:
+    """Write a static encoder with random vectors by sentence-transformers."""
+    tokenizer = Tokenizer.from_file(str(save_tiny(folder.with_name("with-tokenizer")) / "tokenizer.json"))
+    tokenizer.no_truncation()
+    if truncate:
+        tokenizer.enable_truncation(truncate)
+    generator = torch.Generator().manual_seed(0)
+    weights = torch.randn(tokenizer.get_vocab_size(), dim, generator=generator)
+    SentenceTransformer(modules=[st.StaticEmbedding(tokenizer, embedding_weights=weights), *more]).save_pretrained(
+        str(folder)
+    )
+    return folder
+
+
+def theirs(folder: Path, texts: list[str] = TEXTS) -> np.ndarray:
+    return np.asarray(SentenceTransformer(str(folder), device="cpu").encode(texts))
+
+
+@pytest.mark.parametrize("kind", ["plain", "truncated", "normalized", "dense"])
+def test_vectors_equal_those_of_sentence_transformers_before_and_after_saving(kind: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    more = {"normalized": [st.Normalize()], "dense": [st.Dense(12, 7), st.Normalize()]}.get(kind, [])
+    folder = save_static(tmp_path / "static", *more, truncate=4 if kind == "truncated" else None)
+    encoder = Encoder.from_pretrained(folder)
+    assert encoder.pooling == "mean"
+    assert encoder.max_length == (4 if kind == "truncated" else UNLIMITED)
+    assert encoder.dim == (7 if kind == "dense" else 12)
+    with pytest.warns(UserWarning, match="were truncated") if kind == "truncated" else nullcontext():
+        vectors = encoder.encode(TEXTS)
+    np.testing.assert_allclose(vectors, theirs(folder), atol=1e-6)
+    assert (np.abs(vectors[TEXTS.index("")]).max() == 0) == (kind != "dense")
+    encoder.save_pretrained(tmp_path / "again")
+    np.testing.assert_allclose(theirs(tmp_path / "again"), vectors, atol=1e-6)
+    again = Encoder.from_pretrained(tmp_path / "again")
+    assert again.max_length == encoder.max_length
+    assert torch.equal(again.backbone.word_embeddings.weight, encoder.backbone.word_embeddings.weight)  # type: ignore[arg-type,union-attr]
+
+
+def test_an_embedding_is_the_mean_of_its_tokens_without_special_ones(tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_static(tmp_path / "static"))
+    table = load_file(tmp_path / "static" / "model.safetensors")["embedding.weight"].numpy()
+    vocabulary = encoder.tokenizer.get_vocab()
+    text = "the red dog sees the cat"
+    expected = np.mean([table[vocabulary[word]] for word in text.split()], axis=0)
+    np.testing.assert_allclose(encoder.encode([text])[0], expected, atol=1e-6)
+    assert encoder.tokenize([text]).ids == [[vocabulary[word] for word in text.split()]]
+
+
+def test_batches_with_and_without_tokens_are_ragged(tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_static(tmp_path / "static"))
+    assert encoder.route.ragged
+    one = np.concatenate([encoder.encode([text]) for text in TEXTS])
+    np.testing.assert_allclose(encoder.encode(TEXTS), one, atol=1e-6)
+    gradient = encoder(encoder.tokenize(TEXTS).ids).sum()
+    gradient.backward()
+    used = {token for ids in encoder.tokenize(TEXTS).ids for token in ids}
+    found = encoder.backbone.word_embeddings.weight.grad.abs().sum(1).nonzero().flatten().tolist()  # type: ignore[union-attr]
+    assert set(found) == used
+    assert RaggedBatch.pack([[], [3]]).lengths == (0, 1)
+
+
+def test_a_maximum_length_and_prompts_are_saved(tmp_path: Path) -> None:
+    encoder = Encoder.from_pretrained(save_static(tmp_path / "static"), max_length=3)
+    encoder.set_prompts(default="the red ")
+    encoder.save_pretrained(tmp_path / "short")
+    with pytest.warns(UserWarning, match="were truncated"):
+        vectors = encoder.encode(TEXTS)
+    np.testing.assert_allclose(theirs(tmp_path / "short"), vectors, atol=1e-6)
+    assert "texts up to 3 tokens" in (tmp_path / "short" / "README.md").read_text()
+
+
+def test_a_folder_of_model2vec_is_read(tmp_path: Path) -> None:
+    """Its weights are called embeddings, and tokens may share vectors and have weights."""
+    folder = save_static(tmp_path / "static")
+    table = load_file(folder / "model.safetensors")["embedding.weight"]
+    mapping = torch.arange(len(table)) // 2
+    save_file(
+        {
+            "embeddings": table[: len(table) // 2 + 1].contiguous(),
+            "mapping": mapping,
+            "weights": torch.rand(len(table)),
+        },
+        folder / "model.safetensors",
+    )
+    np.testing.assert_allclose(Encoder.from_pretrained(folder).encode(TEXTS), theirs(folder), atol=1e-6)
+
+
+def test_what_needs_a_transformer_is_refused(tmp_path: Path) -> None:
+    folder = save_static(tmp_path / "static")
+    with pytest.raises(
+        NearfarError, match="a static encoder takes the mean of its tokens; use --pooling mean, not cls"
+    ):
+        Encoder.from_pretrained(folder, pooling="cls")
+    with pytest.raises(NearfarError, match="--keep-layers 1: a static encoder has no layers"):
+        Encoder.from_pretrained(folder, keep_layers="1")
+    with pytest.raises(NearfarError, match="--lora-rank: a static encoder has no linear layers"):
+        add_lora(Encoder.from_pretrained(folder), rank=2, alpha=1.0)
+    with pytest.raises(NearfarError, match="is a static encoder, which has no transformer"):
+        Classifier.from_pretrained(folder, regression=True)
+
+
+def test_damaged_folders_are_refused(tmp_path: Path) -> None:
+    whole = save_static(tmp_path / "static")
+
+    def refuse(match: str, name: str) -> None:
+        with pytest.raises(NearfarError, match=match):
+            Encoder.from_pretrained(tmp_path / name)
+
+    for file in ("tokenizer.json", "model.safetensors"):
+        broken = shutil.copytree(whole, tmp_path / f"no {file}")
+        (broken / file).unlink()
+        refuse(f"holds no {file}, so it is no static encoder", broken.name)
+        (broken / file).write_text("{")
+        refuse(f"{file}", broken.name)
+    other = shutil.copytree(whole, tmp_path / "other")
+    save_file({"weight": torch.ones(3, 2)}, other / "model.safetensors")
+    refuse(r"holds no embedding\.weight", "other")
+    save_file({"embedding.weight": torch.ones(3, 2)}, other / "model.safetensors")
+    refuse(rf"the tokenizer has token ids up to {len(WORDS) + 4}, but there are 3 vectors", "other")
+    save_file({"embedding.weight": torch.ones(50, 2, dtype=torch.int64)}, other / "model.safetensors")
+    refuse("looks quantized", "other")
+    save_file({"embedding.weight": torch.ones(50)}, other / "model.safetensors")
+    refuse(r"the vectors have the shape \[50\]", "other")
+    pooled = shutil.copytree(whole, tmp_path / "pooled")
+    listed = json.loads((pooled / "modules.json").read_text())
+    kind = "sentence_transformers.sentence_transformer.modules.pooling.Pooling"
+    (pooled / "modules.json").write_text(
+        json.dumps([*listed, {"idx": 1, "name": "1", "path": "1_Pooling", "type": kind}])
+    )
+    refuse("has a module 'Pooling', which nearfar does not support", "pooled")

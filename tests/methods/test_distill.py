@@ -1,0 +1,141 @@
+"""distill: the loss by plain formulas in value and gradient, each term alone, learning, invalid inputs."""
+
+import pytest
+import torch
+
+from nearfar.data.batching import TextBatches
+from nearfar.encoder.heads import LinearHead
+from nearfar.methods.distill import DistillConfig
+from nearfar.methods.distill.method import distill
+from nearfar.types import NearfarError
+from tests import reference_objectives as references
+from tests.methods.table_encoder import Table, descend
+from tests.objectives.checks import vectors
+
+DIM, TEACHER_DIM = 5, 3
+TEXTS = ["a dog", "a cat", "a hound", "rain", "sun", "a kitten"]
+
+
+class FixedVectors:
+    """A teacher with a random vector for each text; its mean square is known."""
+
+    def __init__(self, dim, scale=1.0):
+        self.table = dict(zip(TEXTS, scale * vectors(len(TEXTS), dim, seed=5), strict=True))
+        self.mean_square = float(torch.stack(list(self.table.values())).square().mean())
+
+    def __call__(self, texts):
+        return torch.stack([self.table[text] for text in texts])
+
+
+def build(*, dim=TEACHER_DIM, normalize=False, scale=1.0, texts=TEXTS, **settings):
+    torch.manual_seed(0)
+    table, teacher = Table(TEXTS, DIM), FixedVectors(dim, scale)
+    head = LinearHead(DIM, dim).double() if dim != DIM else None
+    batches = TextBatches([(text,) for text in texts], len(texts))
+    method = distill(DistillConfig(output="x", **settings), table, teacher, batches, normalize=normalize, head=head)
+    (batch,) = method.batches.epoch(0)
+    return table, teacher, method, batch
+
+
+def expected(table, teacher, method, batch, *, normalize=False, lists=1.0, errors=1.0, temperatures=(0.05, 0.05)):
+    students, targets = table(batch.sentences), teacher(batch.sentences)
+    total = lists * references.list_distillation(students, targets, *temperatures).mean()
+    if normalize:
+        students = torch.stack([row / row.square().sum().sqrt() for row in students])
+    if method.head is not None:
+        students = students @ method.head.linear.weight.T + method.head.linear.bias
+    return total + errors * references.vector_distillation(students, targets).mean() / teacher.mean_square
+
+
+@pytest.mark.parametrize("dim", [TEACHER_DIM, DIM])
+@pytest.mark.parametrize("normalize", [False, True])
+def test_the_loss_by_hand_in_value_and_gradient(dim, normalize):
+    settings = {"list_weight": 0.7, "vector_weight": 0.2, "temperature": 0.3, "teacher_temperature": 0.1}
+    built = build(dim=dim, normalize=normalize, **settings)
+    table, _, method, batch = built
+    reference = expected(*built, normalize=normalize, lists=0.7, errors=0.2, temperatures=(0.3, 0.1))
+    loss = method.loss(batch)
+    torch.testing.assert_close(loss.total, reference)
+    assert loss.terms.keys() == {"lists", "vectors"}
+    assert 0.7 * loss.terms["lists"] + 0.2 * loss.terms["vectors"] == pytest.approx(loss.total.item())
+    assert not any(term.requires_grad for term in loss.terms.values())
+    weights = [*table.parameters(), *(method.head.parameters() if method.head else ())]
+    ours, theirs = (torch.autograd.grad(total, weights) for total in (loss.total, reference))
+    assert all(gradient.norm() > 1e-3 for gradient in theirs)
+    torch.testing.assert_close(ours, theirs)
+
+
+def test_a_term_without_weight_is_not_computed():
+    *parts, batch = build(vector_weight=0.0)
+    loss = parts[2].loss(batch)
+    assert loss.terms.keys() == {"lists"}
+    torch.testing.assert_close(loss.total, expected(*parts, batch, errors=0.0))
+    *parts, batch = build(list_weight=0.0)
+    loss = parts[2].loss(batch)
+    assert loss.terms.keys() == {"vectors"}
+    torch.testing.assert_close(loss.total, expected(*parts, batch, lists=0.0))
+
+
+def test_the_loss_of_a_student_that_predicts_zeros_does_not_depend_on_the_scale_of_the_teacher():
+    for scale in (1e-3, 1.0, 1e3):
+        table, _, method, batch = build(dim=DIM, scale=scale, list_weight=0.0)
+        with torch.no_grad():
+            table.vectors.weight.zero_()
+        assert method.loss(batch).total.item() == pytest.approx(1)
+
+
+def test_a_student_that_equals_its_teacher_has_no_loss_and_no_gradient():
+    table, teacher, method, batch = build(dim=DIM)
+    with torch.no_grad():
+        for text, row in table.numbers.items():
+            table.vectors.weight[row] = teacher.table[text]
+    loss = method.loss(batch)
+    loss.total.backward()
+    assert loss.total.item() == pytest.approx(0, abs=1e-12)
+    assert table.vectors.weight.grad.abs().max() < 1e-9
+
+
+def test_each_text_is_encoded_once():
+    table, _, method, batch = build()
+    method.loss(batch)
+    assert [sorted(texts) for texts in table.calls] == [sorted(TEXTS)]
+    assert method.name == "distill"
+
+
+def test_sixty_steps_decrease_both_terms():
+    table, _, method, batch = build()
+    before = method.loss(batch)
+    optimiser = torch.optim.Adam([*table.parameters(), *method.head.parameters()], lr=0.03)
+    descend(lambda: method.loss(batch).total, optimiser, steps=60)
+    after = method.loss(batch)
+    assert all(after.terms[name] < 0.5 * before.terms[name] for name in ("lists", "vectors"))
+
+
+def test_the_projection_keeps_cosines_where_it_widens():
+    x = vectors(4, 3).float()
+    wide = torch.nn.functional.normalize(LinearHead(3, 7)(x))
+    same = torch.nn.functional.normalize(x)
+    torch.testing.assert_close(wide @ wide.T, same @ same.T)
+    weight = LinearHead(7, 3).linear.weight
+    torch.testing.assert_close(weight @ weight.T, torch.eye(3))
+
+
+def test_invalid_settings_are_refused():
+    with pytest.raises(NearfarError, match="--list-weight and --vector-weight are both 0"):
+        DistillConfig(output="x", list_weight=0.0, vector_weight=0.0)
+    with pytest.raises(NearfarError, match="--vector-projection kept: the layer is trained by the vectors"):
+        DistillConfig(output="x", vector_weight=0.0, vector_projection="kept")
+    with pytest.raises(NearfarError, match="--batch-size is 2: a list has the batch's other texts"):
+        build(texts=TEXTS[:2], vector_weight=0.0)
+    assert torch.isfinite(build(texts=TEXTS[:2])[2].loss(build(texts=TEXTS[:2])[3]).total)
+    batches = TextBatches([("a dog", "a cat"), ("rain", "sun")], 2)
+    with pytest.raises(NearfarError, match="distill trains on single sentences, but each row has 2 texts"):
+        distill(DistillConfig(output="x"), Table(TEXTS, DIM), FixedVectors(DIM), batches, normalize=False)
+
+
+def test_describe_shows_the_texts_and_encodes_none():
+    table, _, method, batch = build()
+    *sentences, note = method.describe(batch)
+    assert sentences == [f"sentence    {text}" for text in batch.sentences]
+    assert "similarities with the 5 others" in note
+    assert table.calls == []
