@@ -188,7 +188,7 @@ def _step_of(run: Run) -> Callable[[int], float]:
 BY_PREMISE = (
     "sentence-transformers shuffles the pairs. Grouped by premise, a batch contains all pairs of a premise; nearfar",
     "encodes the premise once: all its pairs share one dropout mask, and a batch has fewer distinct premises. For the",
-    "effect on quality, see [fast-quality.md](fast-quality.md).",
+    "effect on quality, see [fast settings](tables/fast-settings.md).",
 )
 TOKENS = "Tokens of all texts, and of the distinct texts of each batch, which nearfar encodes:"
 COST = "Additional time per step of CE + SCL over CE alone, on the same batches grouped by premise, in bf16:"

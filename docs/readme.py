@@ -11,10 +11,11 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-COMPARISON = ROOT / "studies" / "results" / "nli" / "compare-minilm-scl-untrained.json"
+NLI = ROOT / "studies" / "results" / "tables" / "nli-from-minilm" / "study.json"
 TRAINING = ROOT / "benchmarks" / "results" / "training.json"
 DEMO = ROOT / "studies" / "results" / "demo"
 ENCODING = ROOT / "benchmarks" / "results" / "encoding.json"
+TITLES = {"average": "**average**", "average.unseen_by_all": "average, unseen pairs"}
 TRAINING_ROWS = (
     ("pairs", "sbert bf16", "SoftmaxLoss bf16", "train, same loss and rows"),
     ("triplets", "simcse-sup bf16", "MultipleNegativesRankingLoss bf16", "train on triplets"),
@@ -69,15 +70,17 @@ def demo() -> list[str]:
 
 def results() -> list[str]:
     """Spearman of an encoder before and after ``scl``, with the difference's interval and p."""
-    comparison = _load(COMPARISON)
-    rows = [_result_row(task, found) for task, found in comparison["tasks"].items()]
-    rows.append(_result_row("**average**", comparison["overall"]))
+    table = _load(NLI)
+    scores = {group["row"]: group["scores"] for group in table["groups"]}
+    rows = []
+    for found in table["comparisons"]:
+        if (found["first"], found["second"]) != ("scl", "untrained"):
+            continue
+        column, test = found["column"], found["pairs"]
+        means = [f"{scores[row][column]['mean']:.2f}" for row in ("untrained", "scl")]
+        interval = f"{found['difference']:+.2f} [{test['low']:+.2f}, {test['high']:+.2f}]"
+        rows.append((TITLES.get(column, column), *means, interval, f"{test['p_holm']:.4f}"))
     return _table(("task", "before", "after", "difference [95% interval]", "p"), rows)
-
-
-def _result_row(name: str, found: dict[str, Any]) -> tuple[str, ...]:
-    interval = f"{found['difference']:+.2f} [{found['low']:+.2f}, {found['high']:+.2f}]"
-    return name, f"{found['second']:.2f}", f"{found['first']:.2f}", interval, f"{found.get('p_holm', found['p']):.4f}"
 
 
 def speed() -> list[str]:

@@ -27,9 +27,12 @@ SIDES = [side(name, evaluation(name, {"one": 1.0})) for name in "ABC"]
 ROW = row_of(1.0, 2.0, separable=True)
 ROOT = Path(__file__).parents[2]
 OTHER_RECORDS = (".mine.json", ".road.json")  # what studies/mining.py and studies/own_data.py record of commands
+OLDER = ROOT / "tests" / "evaluation" / "older_results"
+"""Files of earlier versions, evaluations cut to some of their tasks."""
 COMMITTED = sorted(
     file
-    for file in (ROOT / "studies" / "results").rglob("*.json")
+    for folder in (ROOT / "studies" / "results", OLDER)
+    for file in folder.rglob("*.json")
     if file.parent.name != "demo" and not file.name.endswith(OTHER_RECORDS)
 )
 
@@ -71,9 +74,7 @@ def test_complete_files_survive_a_round_trip() -> None:
     TrainingRecord.from_dict({"config": {}, "history": [[1, 0.5]], "commit": None, "best_score": None}, source="f")
 
 
-@pytest.mark.parametrize(
-    "file", COMMITTED, ids=[str(file.relative_to(ROOT / "studies" / "results")) for file in COMMITTED]
-)
+@pytest.mark.parametrize("file", COMMITTED, ids=[file.relative_to(ROOT).as_posix() for file in COMMITTED])
 def test_every_committed_file_survives_a_round_trip(file: Path) -> None:
     content = json.loads(file.read_text(encoding="utf-8"))
     if "kind" not in content:
@@ -89,7 +90,7 @@ def test_every_committed_file_survives_a_round_trip(file: Path) -> None:
 
 def test_committed_files_have_several_kinds() -> None:
     kinds = [json.loads(file.read_text(encoding="utf-8")).get("kind") for file in COMMITTED]
-    assert len(kinds) > 200
+    assert len(kinds) > 30
     assert set(kinds) == {"evaluation", "sts", "comparison", "study-table", None}
 
 

@@ -70,13 +70,13 @@ def unseen_scores(
     gold = np.array([score for subset in scored.subsets.values() for score in subset.gold], dtype=np.float64)
     cosines = np.array([one for subset in scored.subsets.values() for one in subset.cosines_e6], dtype=np.float64)
     subset_of = np.repeat(np.arange(len(scored.subsets)), [subset.pairs for subset in scored.subsets.values()])
-    unseen = ~seen_pairs
+    unseen, positions = ~seen_pairs, np.flatnonzero(seen_pairs).tolist()
     count, (gold, cosines) = int(unseen.sum()), (gold[unseen], cosines[unseen])
     reason = undefined_reason(gold, cosines)
     if count < MIN_UNSEEN_PAIRS:
         reason = f"{count} unseen pair{'s' * (count != 1)}, where a score needs {MIN_UNSEEN_PAIRS}"
     if reason is not None:
-        return UnseenScores(pairs=count, spearman=Estimate(None, None, None, reason))
+        return UnseenScores(pairs=count, spearman=Estimate(None, None, None, reason), seen_pairs=positions)
     sizes = np.bincount(subset_of[unseen], minlength=len(scored.subsets)).tolist()
     point = scores(weighted_spearman, gold, cosines[None], sizes=sizes).all[0, 0]
     drawn = bootstrap_scores(
@@ -90,7 +90,8 @@ def unseen_scores(
     ).all[0]
     interval = percentile_interval(drawn)
     low, high = (None, None) if interval is None else (round(100 * float(bound), 4) for bound in interval)
-    return UnseenScores(pairs=count, spearman=Estimate(round(100 * float(point), 4), low, high))
+    estimate = Estimate(round(100 * float(point), 4), low, high)
+    return UnseenScores(pairs=count, spearman=estimate, seen_pairs=positions)
 
 
 def add_seen(

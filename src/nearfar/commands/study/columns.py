@@ -6,6 +6,7 @@ from pathlib import Path
 from nearfar.config.files import unknown_name_message
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.study import PlannedCell, Study
+from nearfar.config.study.script import ScriptConfig
 from nearfar.config.verbs import EvaluateConfig
 from nearfar.data.named_sets import suite_tasks
 from nearfar.runs.held_out import TASK
@@ -16,6 +17,7 @@ SINGLE = ("accuracy", "f1", "matthews", "pearson", "spearman", "score")
 TRAINING = ("validation", "start_validation", "steps", "best_step", "updates_per_second")
 MEASURED = {
     "train": TRAINING,
+    "script": ("validation",),
     "finetune": TRAINING,
     "evaluate": (),
     "geometry": ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank"),
@@ -37,9 +39,11 @@ def check_columns(study: Study, cells: Iterable[PlannedCell]) -> None:
         verbs.add(step.verb)
         known |= dict.fromkeys(MEASURED[step.verb])
         tasks |= dict.fromkeys(_tasks(step.config))
+        if isinstance(step.config, ScriptConfig):
+            known |= dict.fromkeys(step.config.numbers)
     known["seconds"] = None
     if verbs & {"evaluate", "finetune"}:
-        known |= dict.fromkeys((*SINGLE, "average"))
+        known |= dict.fromkeys((*SINGLE, "average", "average.unseen_by_all"))
     for column in study.columns if verbs else ():
         is_task = any(column == task or column.startswith(f"{task}.") for task in tasks)
         is_layer = column.startswith("layer.") and "geometry" in verbs

@@ -62,6 +62,8 @@ class DryRun:
     """Estimate of the bytes that the jobs to run write."""
     downloads: tuple[str, ...]
     """What is read from the Hugging Face Hub."""
+    scripts: tuple[str, ...] = ()
+    """Python scripts of the study's author that the jobs run, relative to the study file."""
 
     def lines(self, *, workers: int = 1) -> list[str]:
         """The plan as text."""
@@ -81,6 +83,8 @@ class DryRun:
         ]
         if self.downloads:
             shown += ["read from the hub unless cached:", *(f"  {one}" for one in self.downloads)]
+        if self.scripts:
+            shown += ["runs code of the study's author:", *(f"  {one}" for one in self.scripts)]
         if self.jobs > self.finished:
             shown += self._estimates(workers)
         return shown
@@ -132,6 +136,7 @@ def dry_run(file: "str | os.PathLike[str] | Study", config: StudyConfig) -> DryR
         basis=estimates.basis,
         disk=estimates.disk,
         downloads=tuple(dict.fromkeys(one.advice for cell in cells for one in cell.downloads)),
+        scripts=tuple(dict.fromkeys(one for cell in cells for one in cell.scripts)),
     )
 
 

@@ -65,7 +65,7 @@ class Estimator:
                 seconds, from_rates = seconds + rate, from_rates + 1
             else:
                 unknown += 1
-            keeps = verb == "train" or (verb == "finetune" and job.settings.get("keep_model"))
+            keeps = verb in ("train", "script") or (verb == "finetune" and job.settings.get("keep_model"))
             disk += RESULT_BYTES + (mean(self._models) if self._models else MODEL_BYTES) * bool(keeps)
         basis = [f"{from_store} jobs from finished ones with the same settings"] if from_store else []
         basis += [f"{from_rates} jobs {RATES}"] if from_rates else []
@@ -87,12 +87,14 @@ class Estimator:
 def _signature(function: str, settings: Mapping[str, Any]) -> str:
     """What decides how long a job takes: its settings without seeds."""
     values = {name: value for name, value in settings.get("values", {}).items() if not name.endswith("seed")}
-    size = {name: settings.get(name) for name in ("method", "model", "keep_model")}
+    size = {name: settings.get(name) for name in ("method", "script", "model", "keep_model")}
     return json.dumps([function, values, size], sort_keys=True)
 
 
 def _by_rate(verb: str, settings: Mapping[str, Any]) -> float | None:
     values = settings["values"]
+    if verb == "script":
+        return None
     if verb == "evaluate":
         tasks = [*(values.get("tasks") or ()), *(values.get("pairs") or ()), *(values.get("labelled") or ())]
         suite = values.get("suite") or (None if tasks or values.get("held_out") else "sts")

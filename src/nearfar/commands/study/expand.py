@@ -2,14 +2,19 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import Any
 
+from nearfar.baselines.named import is_baseline
 from nearfar.commands.study.columns import check_columns
+from nearfar.commands.study.script import FUNCTION as SCRIPT_FUNCTION
+from nearfar.commands.study.script import data_of_script, find_script
 from nearfar.commands.study.sources import Source, find_finetuning_task, find_model, find_source, find_task
 from nearfar.config.files import load_method, read_toml, unknown_name_message
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
 from nearfar.config.study import PlannedCell, PlannedStep, SpeedConfig, Study, plan_cells
+from nearfar.config.study.script import ScriptConfig
 from nearfar.config.study.types import MODEL_VERBS
 from nearfar.config.training import TrainConfig
 from nearfar.config.values import Settings, field_types, format_value, named_models
@@ -50,6 +55,8 @@ class Cell:
     """Data and models that are missing."""
     downloads: tuple[Source, ...]
     """Data and models that are read from the hub."""
+    scripts: tuple[str, ...] = ()
+    """Scripts of the study's author that the cell runs."""
 
     @property
     def key(self) -> str:
@@ -88,7 +95,10 @@ def _expand_cell(study: Study, cell: PlannedCell, planned: Sequence[PlannedCell]
     try:
         for place, step in enumerate(cell.steps):
             held_out, rows = _held_out(step, cell, planned)
-            job, read = _job(step, model, keep_model=place < len(cell.steps) - 1, held_out=held_out)
+            if isinstance(step.config, ScriptConfig):
+                job, read = _script_job(step, step.config, model, Path(study.file).parent)
+            else:
+                job, read = _job(step, model, keep_model=place < len(cell.steps) - 1, held_out=held_out)
             sources += [*rows, *read]
             jobs.append(job)
             if model is not None:
@@ -105,6 +115,7 @@ def _expand_cell(study: Study, cell: PlannedCell, planned: Sequence[PlannedCell]
         last_training=model,
         missing=tuple(dict.fromkeys(one for one in sources if one.fingerprint is None)),
         downloads=tuple(dict.fromkeys(one for one in sources if one.fingerprint == "hub")),
+        scripts=tuple(step.config.file for step in cell.steps if isinstance(step.config, ScriptConfig)),
     )
 
 
@@ -169,6 +180,35 @@ def _job(
     device = str(local["device"] or "")
     job = Job(f"{MODULE}:{step.verb}", settings, inputs, local=local, uses="gpu" if device[:4] == "cuda" else None)
     return job, needed
+
+
+def _script_job(step: PlannedStep, config: ScriptConfig, model: Job | None, folder: Path) -> tuple[Job, list[Source]]:
+    """The job of a script step. The script is known by its content, and so are the data that its arguments name."""
+    found, read = find_script(config, folder), data_of_script(config)
+    values: dict[str, Any] = dict(config.arguments)
+    for name, some in read.items():
+        written = [one.written for one in some]
+        values[name] = written if isinstance(values[name], tuple) else written[0]
+    needed = [one for some in read.values() for one in some]
+    settings: dict[str, Any] = {
+        "format": FORMAT,
+        "script": found.written,
+        "values": values,
+        "seed": config.seed,
+        "numbers": config.numbers,
+        "sources": {one.written: one.fingerprint for one in needed},
+    }
+    inputs = {} if model is None else {"model": model}
+    if model is None:
+        if is_baseline(str(step.model)):
+            raise NearfarError(
+                f"script: starts from a model folder or a name on the hub, not the baseline {step.model}."
+            )
+        start = find_model(str(step.model))
+        settings |= {"model": start.written, "model_fingerprint": start.fingerprint}
+        needed.append(start)
+    files = {one.written: one.spec for one in (found, *needed) if one.written != one.spec}
+    return Job(SCRIPT_FUNCTION, settings, inputs, local={"files": files}), needed
 
 
 def _values(config: Settings) -> dict[str, Any]:

@@ -31,7 +31,8 @@ def write_models(output: Path, cells: Sequence[Cell], store: JobStore) -> None:
         if (training := cell.last_training) is not None and store.is_finished(training):
             run = store.folder(training) / RUN
             if (run / "model").is_dir():
-                found.append((cell.row_id, {**cell.coordinates, **cell.replicate}, run))
+                folder = run if (run / "run.json").is_file() else run / "model"  # of a script
+                found.append((cell.row_id, {**cell.coordinates, **cell.replicate}, folder))
     if not found:
         (output / MODELS).unlink(missing_ok=True)
         return

@@ -102,7 +102,7 @@ def _of_model(spec: str, folder: Path) -> Source:
     modules = [one.parent for one in folder.glob("*/config.json")]
     files = sorted({file for kind in MODEL_FILES for part in (folder, *modules) for file in part.glob(kind)})
     files = [file for file in files if file.name != SEEN_FILE and is_file(file)]
-    found = _hash(*(f"{file.relative_to(folder).as_posix()} {_digest(file)}" for file in files))
+    found = _hash(*(f"{file.relative_to(folder).as_posix()} {digest_of_file(file)}" for file in files))
     size = sum(file.stat().st_size for file in files)
     return Source(spec=spec, written=f"model-{found}", fingerprint=found, bytes=size)
 
@@ -129,7 +129,7 @@ def _find_named(spec: str) -> Source:
     missing = [split for split, file in zip(splits, files, strict=True) if not is_file(file)] if root else splits
     if not missing:
         size = sum(file.stat().st_size for file in files)
-        return Source(spec=spec, written=spec, fingerprint=_hash(*map(_digest, files)), bytes=size)
+        return Source(spec=spec, written=spec, fingerprint=_hash(*map(digest_of_file, files)), bytes=size)
     on_hub = entry.hub is not None and ("all" in entry.hub_splits or all(one in entry.hub_splits for one in missing))
     return _named(spec, HUB if on_hub else None, advice=how_to_get(spec))
 
@@ -137,7 +137,7 @@ def _find_named(spec: str) -> Source:
 def _of_path(spec: str, path: Path, rest: str) -> Source:
     files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     names = [] if path.is_file() else [file.relative_to(path).as_posix() for file in files]
-    found = _hash(*map(_digest, files), *names)
+    found = _hash(*map(digest_of_file, files), *names)
     size = sum(file.stat().st_size for file in files)
     written = f"file-{found}{''.join(path.suffixes[-2:])}{rest}"
     return Source(spec=spec, written=written, fingerprint=found, bytes=size)
@@ -165,7 +165,12 @@ def _hash(*parts: str) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _digest(file: Path) -> str:
+def digest_of_file(file: Path) -> str:
+    """The SHA-256 of a file's content.
+
+    Raises:
+        NearfarError: it cannot be read.
+    """
     found = file.stat()
     return _digest_of(str(file), found.st_size, found.st_mtime_ns)
 

@@ -37,10 +37,10 @@ def train(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
 
     kind = METHODS[settings["method"]]
     run = folder / RUN
-    config = _config(kind, settings, output=str(run), model=_model(settings, inputs))
+    config = _config(kind, settings, output=str(run), model=start_of(settings, inputs))
     with _interruptible():
         train_run(config, resume=_can_resume(run, config), console=None)
-    _write_numbers(folder, _training_numbers(run))
+    write_numbers(folder, _training_numbers(run))
 
 
 def finetune(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
@@ -48,13 +48,13 @@ def finetune(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     from nearfar.commands.finetune.command import finetune as run_finetune
 
     run = folder / RUN
-    config = _config(FinetuneConfig, settings, output=str(run), model=_model(settings, inputs))
+    config = _config(FinetuneConfig, settings, output=str(run), model=start_of(settings, inputs))
     with _interruptible():
         done = run_finetune(config, resume=_can_resume(run, config), console=None)
     result = replace(done.result, model=_name(settings, inputs))
     result = replace(result, config={**result.config, "output": None, "model": _name(settings, inputs)})
     result.save(folder / RESULT)
-    _write_numbers(folder, _training_numbers(run))
+    write_numbers(folder, _training_numbers(run))
     if not settings["keep_model"]:
         shutil.rmtree(run / "model", ignore_errors=True)
 
@@ -65,7 +65,7 @@ def evaluate(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
 
     held_out_of = {"held_out_of": str(inputs["held_out"] / RUN)} if "held_out" in inputs else {}
     config = _config(EvaluateConfig, settings, name=_name(settings, inputs), **held_out_of)
-    result = run_evaluate(_model(settings, inputs), config, progress=False)
+    result = run_evaluate(start_of(settings, inputs), config, progress=False)
     result.save(folder / RESULT)
 
 
@@ -76,7 +76,7 @@ def geometry(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     from nearfar.evaluation.results import GeometryResult
 
     config = _config(GeometryConfig, settings, output=str(folder / "geometry"), overwrite=True)
-    model: Any = _model(settings, inputs)
+    model: Any = start_of(settings, inputs)
     if is_baseline(model):
         own = {name: getattr(config, name) for name in ("pooling", "max_length", "prompt", "device", "seed")}
         model = open_baseline(model, per_call=True, **own)
@@ -96,7 +96,7 @@ def speed(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
     config = _config(SpeedConfig, settings)
     texts = list(dict.fromkeys(row[0] for row in load_sentences(config.texts).rows))[: config.limit]
     same = {name: getattr(config, name) for name in ("pooling", "prompt", "max_length", "device", "seed")}
-    model = _model(settings, inputs)
+    model = start_of(settings, inputs)
     started = time.perf_counter()
     opened = open_model(model, EvaluateConfig(**same), bf16=False, progress=False)
     opening = time.perf_counter() - started
@@ -122,7 +122,7 @@ def speed(settings: _Settings, inputs: _Inputs, folder: Path) -> None:
         numbers["training_seconds"] = trained["seconds"]
     elif str(model).startswith("flow:"):
         numbers["training_seconds"] = opening
-    _write_numbers(folder, numbers)
+    write_numbers(folder, numbers)
 
 
 def _parameters(encode: Any) -> int | None:
@@ -146,14 +146,14 @@ def _config(kind: type[Any], settings: Mapping[str, Any], **own: Any) -> Any:
     return build(kind, {**values, **own, "device": settings.get("device") or "none"}, source="study")
 
 
-def _model(settings: Mapping[str, Any], inputs: _Inputs) -> str:
+def start_of(settings: Mapping[str, Any], inputs: _Inputs) -> str:
     """The model of a job: the run of the job before, or the start."""
     if "model" not in inputs:
         return str((settings.get("files") or {}).get(settings["model"], settings["model"]))
     run = inputs["model"] / RUN
     if not (run / "model").is_dir():
         raise NearfarError(f"{run}: its model was discarded. Remove {inputs['model']} to train it again.")
-    return str(run)
+    return str(run if (run / "run.json").is_file() else run / "model")
 
 
 def _name(settings: Mapping[str, Any], inputs: _Inputs) -> str:
@@ -193,7 +193,8 @@ def _training_numbers(run: Path) -> dict[str, float]:
     return {name: value for name, value in numbers.items() if value is not None}
 
 
-def _write_numbers(folder: Path, numbers: Mapping[str, float]) -> None:
+def write_numbers(folder: Path, numbers: Mapping[str, float]) -> None:
+    """Write the numbers of a job."""
     write_text(folder / NUMBERS, json.dumps(dict(numbers), indent=1) + "\n")
 
 

@@ -49,7 +49,7 @@ NLI = RowKind(
     ("premise", "hypothesis", "label"),
     ("premise_column", "hypothesis_column", "label_column"),
     "scl",
-    "with --hard-negatives contradiction, the best setting in docs/fast-quality.md",
+    "with --hard-negatives contradiction, the best setting in docs/tables/fast-settings.md",
     {"hard_negatives": "contradiction"},
 )
 LABELLED = RowKind(
@@ -71,8 +71,8 @@ SENTENCES = RowKind(
     ("text",),
     ("text_column",),
     "sg-opt1",
-    "the best method for sentences alone in docs/methods-compared.md, from an encoder that was not yet trained on "
-    "similarity; one that was, such as all-MiniLM-L6-v2, often gets worse by it",
+    "the best method for sentences alone in docs/tables/methods-from-raw.md, from an encoder that was not yet trained "
+    "on similarity; one that was, such as all-MiniLM-L6-v2, often gets worse by it",
 )
 KINDS = (PAIRS, NLI, LABELLED, SCORED, SENTENCES)
 COLUMN_SETTINGS = tuple(dict.fromkeys(name for kind in KINDS for name in kind.settings))

@@ -181,7 +181,7 @@ def read_row(
 def _steps(table: Table, study: Table) -> tuple[Step, ...]:
     """The steps of a row. By default those that the row or file has settings of, in the order of :data:`VERBS`."""
     named = [verb for verb in VERBS if verb in table.content or verb in study.content]
-    default = named if set(named) - {"train"} else [*named, "evaluate"]
+    default = named if set(named) - {"train", "script"} else [*named, "evaluate"]
     entries = table.list("steps", default)
     steps: list[Step] = []
     for given in entries:

@@ -8,6 +8,7 @@ from typing import Any
 from nearfar.config.files import build, unknown_name_message
 from nearfar.config.finetune import FinetuneConfig
 from nearfar.config.geometry import GeometryConfig
+from nearfar.config.study.script import script_config
 from nearfar.config.study.types import MODEL_VERBS, VERBS, Axis, Row, SpeedConfig, Step, Study, Verb
 from nearfar.config.values import Settings, format_value
 from nearfar.config.verbs import EvaluateConfig
@@ -144,9 +145,11 @@ def _apply(
 def _plan_step(step: Step, values: Mapping[str, Any], model: Any, *, later: bool, where: str) -> PlannedStep:
     values = dict(values)
     source = f"{where}: {step.name}"
-    for key in _DECIDED:
+    for key in _DECIDED if step.verb != "script" else ():
         if key in values:
             raise NearfarError(f"{source}: {key} is set by the study; leave it out.")
+    if step.verb == "script":
+        return PlannedStep(step.verb, step.name, script_config(values, source=source), _start(model, later, where))
     kind = _KINDS.get(step.verb) or _method(values, source)
     names = {field.name for field in fields(kind)}
     if "output" in names:
@@ -156,9 +159,16 @@ def _plan_step(step: Step, values: Mapping[str, Any], model: Any, *, later: bool
     config = build(kind, values, source=source)
     if not later:
         model = config.model if step.verb in MODEL_VERBS else model  # type: ignore[attr-defined]
-        if not isinstance(model, str) or not model.strip():
-            raise NearfarError(f'{where}: has no model to start from; give it one, as in model = "{{start}}".')
-    return PlannedStep(step.verb, step.name, config, None if later else model)
+    return PlannedStep(step.verb, step.name, config, _start(model, later, where))
+
+
+def _start(model: Any, later: bool, where: str) -> str | None:
+    """The model of a first step; None for a later one."""
+    if later:
+        return None
+    if not isinstance(model, str) or not model.strip():
+        raise NearfarError(f'{where}: has no model to start from; give it one, as in model = "{{start}}".')
+    return model
 
 
 def _method(values: dict[str, Any], source: str) -> type[Settings]:

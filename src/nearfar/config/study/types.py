@@ -7,10 +7,10 @@ from typing import Any, Literal, TypeAlias
 from nearfar.config.bounds import Count, File, Length, Prompt, Rows, Runs, Seed
 from nearfar.config.values import Settings
 
-Verb: TypeAlias = Literal["train", "finetune", "evaluate", "geometry", "speed"]
-VERBS: tuple[Verb, ...] = ("train", "finetune", "evaluate", "geometry", "speed")
+Verb: TypeAlias = Literal["train", "script", "finetune", "evaluate", "geometry", "speed"]
+VERBS: tuple[Verb, ...] = ("train", "script", "finetune", "evaluate", "geometry", "speed")
 """The kinds of steps, in their default order."""
-MODEL_VERBS: tuple[Verb, ...] = ("train", "finetune")
+MODEL_VERBS: tuple[Verb, ...] = ("train", "script", "finetune")
 """The steps that make a model."""
 AxisUse: TypeAlias = Literal["rows", "columns", "x"]
 PlotKind: TypeAlias = Literal["heat map", "lines", "spectrum", "layers", "curves"]

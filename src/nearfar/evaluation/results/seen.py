@@ -1,6 +1,7 @@
 """What of a task a model has seen in training, and its scores on the rest."""
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from nearfar.evaluation.results.base import Estimate
 from nearfar.evaluation.results.record import OMITTED, InvalidValueError, Record
@@ -47,3 +48,13 @@ class UnseenScores(Record):
     """Number of unseen pairs."""
     spearman: Estimate
     """Over the unseen pairs of all subsets together, x 100."""
+    seen_pairs: list[int] | None = field(default=None, metadata=OMITTED)
+    """Positions, from 0, of the pairs that the model has seen, counted over all subsets in order. Older files lack
+    them."""
+
+    def problem(self) -> InvalidValueError | None:
+        """Positions that are not in ascending order."""
+        known = self.seen_pairs or []
+        if known and (known[0] < 0 or any(one >= other for one, other in pairwise(known))):
+            return InvalidValueError("are not ascending positions", "seen_pairs")
+        return None

@@ -188,6 +188,8 @@ class StudyTable(Result):
     """Of the table."""
     runs: StudyProvenance = field(default_factory=StudyProvenance)
     """Of the results in the table."""
+    unseen_pairs: dict[str, list[int]] = field(default_factory=dict, metadata=OMITTED)
+    """Task -> number of pairs that no run has seen, and of all pairs, where a column is over unseen pairs."""
     groups: list[StudyGroup]
     comparisons: list[StudyComparison] = field(default_factory=list)
     missing: list[MissingCell] = field(default_factory=list)

@@ -28,6 +28,7 @@ from nearfar.evaluation.study_table.comparisons import compare_groups, data_of_c
 from nearfar.evaluation.study_table.plan import Plan, check_validation, read_plan
 from nearfar.evaluation.study_table.resampling import Resampler
 from nearfar.evaluation.study_table.runs import Group, Run, geometry_of, group_runs, runs_of
+from nearfar.evaluation.study_table.unseen import AVERAGE_UNSEEN, SUFFIX, UnseenByAll
 
 _SPECTRUM_POINTS = 60
 
@@ -67,7 +68,8 @@ def build_table(
     check_resampling(resamples, seed, at_least=1)
     plan = read_plan(study, cells)
     check_validation(plan, cells)
-    runs = runs_of(plan, cells)
+    unseen = UnseenByAll([cell for cell in cells if cell.missing is None])
+    runs = runs_of(plan, cells, unseen)
     groups = group_runs(plan, cells, runs)
     pairs = pairs_of_groups(plan, groups)
     resampler = Resampler(resamples, seed)
@@ -90,6 +92,7 @@ def build_table(
         seed=seed,
         provenance=replace(provenance(), command=None),  # the table has its own, without paths of this machine
         runs=_provenance(cells),
+        unseen_pairs=_unseen_pairs(plan, unseen),
         groups=[_summarise(plan, group, resampler) for group in groups],
         comparisons=compare_groups(plan, pairs, resampler),
         missing=[
@@ -104,6 +107,13 @@ def build_table(
         ],
         cells=[_cell(run) for run in runs],
     )
+
+
+def _unseen_pairs(plan: Plan, unseen: UnseenByAll) -> dict[str, list[int]]:
+    tasks = [column.removesuffix(SUFFIX) for column in plan.columns if column.endswith(SUFFIX)]
+    if AVERAGE_UNSEEN in plan.columns:
+        tasks += plan.columns
+    return unseen.counts(list(dict.fromkeys(tasks)))
 
 
 def _cell(run: Run) -> StudyCell:

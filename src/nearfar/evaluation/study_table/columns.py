@@ -5,9 +5,11 @@
                                learned relatedness, the main measure of retrieval
 ``TASK.METRIC``                such as ``mrpc.f1``, ``sts12.pearson``, ``sts12.pearson.wmean``, ``sts12.all``
 ``TASK.SUBSET``                one subset of a similarity task, ``TASK.SUBSET.pearson``
-``TASK.unseen``                Spearman on the pairs that the model was not trained on
+``TASK.unseen``                Spearman on the pairs that the model of the run has not seen
+``TASK.unseen_by_all``         Spearman on the pairs that no run of the study has seen, the same pairs for all runs
 ``TASK.dev``                   the validation score of a probe or a fine-tuned model; ``TASK.dev_spearman`` and others
 ``average``                    the mean over the columns of the study that are tasks
+``average.unseen_by_all``      the mean over the columns that are similarity tasks, on those pairs
 ``average:NAME``               an average of the evaluation by name; ``average:NAME.pearson``
 ``accuracy``, ``spearman`` ..  the metric of the only task; ``score`` is the one that chose the step of fine-tuning
 ``validation``, ``seconds``    of the run

@@ -5,10 +5,12 @@ from dataclasses import dataclass
 
 from nearfar.evaluation.results import GroupScore, StudyComparison, StudyGroup, StudyTable
 from nearfar.evaluation.study_table.plan import AVERAGE, NOT_MEASURED, Plan, read_plan
+from nearfar.evaluation.study_table.unseen import AVERAGE_UNSEEN
 
 _DIGITS = {"uniformity": 3, "alignment": 3, "isotropy": 3, "mean_cosine": 3, "effective_rank": 1, "parameters": 0}
 _TITLES = {
     AVERAGE: "Average",
+    AVERAGE_UNSEEN: "Average, unseen pairs",
     "updates_per_second": "updates/s",
     "texts_per_second": "texts/s",
     "mean_cosine": "mean cosine",

@@ -121,6 +121,9 @@ def _legend(table: StudyTable, csv: str | None, *, bold: bool) -> str:
     text = f"{text[:1].upper()}{text[1:]}. " if text else ""
     if table.study.get("aggregate"):
         text += f"Tasks with subsets: `{table.study['aggregate']}`. "
+    if table.unseen_pairs:
+        counts = [f"{escape(task)} {unseen:,} of {pairs:,}" for task, (unseen, pairs) in table.unseen_pairs.items()]
+        text += f"Unseen pairs: no run was trained on them or chosen by them, {', '.join(counts)}. "
     if any(group.runs == 0 and not group.missing for group in table.groups):
         text += "–: not run here. "
     elif any(score.reason == NOT_MEASURED and score.n for score in scores):

@@ -8,6 +8,7 @@ from nearfar.evaluation.results import GeometryResult
 from nearfar.evaluation.study_table.cells import FinishedCell
 from nearfar.evaluation.study_table.columns import ColumnValue, available_columns, column_value, mean_value
 from nearfar.evaluation.study_table.plan import AVERAGE, NOT_MEASURED, Plan
+from nearfar.evaluation.study_table.unseen import AVERAGE_UNSEEN, SUFFIX, UnseenByAll
 from nearfar.types import NearfarError
 
 
@@ -44,15 +45,19 @@ class Group:
         return [run for run in self.runs if run.chosen]
 
 
-def runs_of(plan: Plan, cells: Sequence[FinishedCell]) -> list[Run]:
+def runs_of(plan: Plan, cells: Sequence[FinishedCell], unseen: UnseenByAll) -> list[Run]:
     """The finished runs with the value of each column.
 
     Raises:
         NearfarError: all runs are finished, and a column is in none of them.
     """
     finished = [cell for cell in cells if cell.missing is None]
-    names = [column for column in plan.columns if column != AVERAGE]
-    found = [{name: column_value(name, cell, plan.aggregate) for name in names} for cell in finished]
+    names = [column for column in plan.columns if column not in (AVERAGE, AVERAGE_UNSEEN)]
+
+    def value(name: str, cell: FinishedCell) -> ColumnValue | None:
+        return unseen.column(name, cell) if name.endswith(SUFFIX) else column_value(name, cell, plan.aggregate)
+
+    found = [{name: value(name, cell) for name in names} for cell in finished]
     for name in names if len(finished) == len(cells) else ():  # an unfinished run may have it
         if all(values[name] is None for values in found):
             raise NearfarError(
@@ -64,11 +69,16 @@ def runs_of(plan: Plan, cells: Sequence[FinishedCell]) -> list[Run]:
     ]
     if AVERAGE in plan.columns and len(finished) == len(cells) and not tasks:
         raise NearfarError("column 'average': the study has no column that is a task.")
+    similarity = [name for name in tasks if name in unseen.tasks]
+    if AVERAGE_UNSEEN in plan.columns and len(finished) == len(cells) and not similarity:
+        raise NearfarError(f"column {AVERAGE_UNSEEN!r}: the study has no column that is a similarity task.")
     runs = []
     for cell, values in zip(finished, found, strict=True):
         columns = {name: value or ColumnValue(None, NOT_MEASURED, kind="number") for name, value in values.items()}
         if AVERAGE in plan.columns:
             columns[AVERAGE] = mean_value({name: values[name] for name in tasks})
+        if AVERAGE_UNSEEN in plan.columns:
+            columns[AVERAGE_UNSEEN] = mean_value({name: unseen.column(f"{name}{SUFFIX}", cell) for name in similarity})
         columns = {name: columns[name] for name in plan.columns}
         runs.append(Run(cell.row, cell.coordinates, cell.replicate, columns, cell, cell.validation, cell.key))
     return runs

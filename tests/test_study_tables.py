@@ -1,0 +1,72 @@
+"""The studies in studies/tables: they run at scale ``tiny``, on generated data and an encoder with random weights."""
+
+from pathlib import Path
+
+import pytest
+
+import nearfar
+from nearfar.commands.reproduce.inputs import ENCODER, write_inputs
+from nearfar.commands.study.dry_run import dry_run
+from nearfar.config.study import load_study
+
+ROOT = Path(__file__).parents[1]
+FILES = sorted((ROOT / "studies" / "tables").glob("*.toml"))
+CELLS = {
+    "baselines-similarity": 10,
+    "baselines-similarity-wmean": 10,
+    "baselines-tracks": 10,
+    "baselines-transfer": 20,
+    "baselines-transfer-pairs": 20,
+    "fast-settings": 18,
+    "methods-from-raw": 3 + 14 * 3 + 5,
+    "nli-from-minilm": 1 + 3 * 3,
+    "published-scores": 1,
+    "sentences-from-minilm": 12,
+    "stsb-regression": 6,
+}
+TINY = [file for file in FILES if file.stem != "stsb-regression"]
+"""Studies with a scale ``tiny``. No data are generated for fine-tuning on scored pairs."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the generated inputs; all tables share its cells."""
+    folder = tmp_path_factory.mktemp("tables")
+    write_inputs(folder / "inputs")
+    return folder
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("file", TINY, ids=[file.stem for file in TINY])
+def test_a_tiny_table_runs(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEARFAR_DATA", str(folder / "no-data"))
+    settings = {"output": folder / file.stem, "cells": folder / "cells", "start": folder / "inputs" / ENCODER}
+    table = nearfar.study(file, scale="tiny", engine="inline", resamples=20, **settings)
+    assert not table.missing
+    untrained = {row["id"] for row in table.study["rows"] if row.get("steps") == ["evaluate"]}
+    for cell in table.cells:
+        empty = {column for column in table.columns if cell.values.get(column) is None}
+        assert empty <= ({"validation"} if cell.row in untrained else set()), cell
+    if "average.unseen_by_all" in table.columns:  # the dev pairs of generated data are not the tested ones
+        assert set(table.unseen_pairs) == {"microworld"}
+
+
+@pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+def test_the_study_has_its_cells(file: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEARFAR_DATA", str(folder / "no-data"))
+    planned = dry_run(file, output=folder / "nothing", start=folder / "inputs" / ENCODER)
+    assert len(planned.cells) == CELLS[file.stem]
+    assert not (folder / "nothing").exists()
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("file", FILES, ids=[file.stem for file in FILES])
+def test_no_data_are_missing(file: Path, folder: Path, nearfar_data: Path) -> None:
+    planned = dry_run(file, output=folder / "nothing", start=folder / "inputs" / ENCODER)
+    assert [one for row in planned.rows for one in row.missing] == []
+
+
+def test_the_fast_settings_can_be_tried_one_by_one() -> None:
+    study = load_study(ROOT / "studies" / "tables" / "fast-settings.toml", "each", placeholders={"start": "start"})
+    assert study.axis("settings").labels == ("plain", "premise", "bf16", "fast")
+    assert study.axis("settings").baseline == "plain"
