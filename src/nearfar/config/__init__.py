@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         unknown_name_message,
     )
     from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, split_list
+    from nearfar.config.encode import EncodeConfig
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
     from nearfar.config.reproduce import ReproduceConfig
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
         BackTranslateConfig,
         CompareConfig,
         DemoConfig,
-        EncodeConfig,
         EnvConfig,
         EvaluateConfig,
         PredictConfig,
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _EXPORTS_BY_MODULE = {
     "config.bounds": "Cap File",
     "config.data": "GetDataConfig",
+    "config.encode": "EncodeConfig",
     "config.files": "build check_keys dump_toml load_toml method_of unknown_name_message",
     "config.finetune": "FinetuneConfig FinetuneStudyConfig split_list",
     "config.mining": "DedupConfig MineConfig",
@@ -58,8 +59,7 @@ _EXPORTS_BY_MODULE = {
     "config.study.run": "StudyConfig",
     "config.training": "RunConfig TrainConfig parse_seeds",
     "config.values": "Settings flag format_value",
-    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EncodeConfig EnvConfig "
-    "EvaluateConfig PredictConfig ReportConfig",
+    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig PredictConfig ReportConfig",
     "registry": "FINETUNE FINETUNE_STUDY METHODS",
 }
 _MODULE_OF = CONFIG_CLASSES | {

@@ -27,8 +27,9 @@ from nearfar.encoder.module_list import (
 )
 from nearfar.encoder.pooling import Pooling
 from nearfar.encoder.pretrained import check_complete, load_config, load_model, load_tokenizer, quiet, save_modules
-from nearfar.encoder.prompts import InferenceSettings, read_inference_settings
+from nearfar.encoder.prompts import PROMPTS_FILE, InferenceSettings, read_inference_settings
 from nearfar.encoder.transformers_types import PreTrainedModel, PreTrainedTokenizerBase
+from nearfar.encoder.widths import describe_widths, write_widths
 from nearfar.runtime.garbage_collection import paused
 from nearfar.types import NearfarError
 
@@ -39,7 +40,7 @@ tags: [sentence-transformers, sentence-similarity, feature-extraction, nearfar]
 ---
 # A sentence encoder
 
-Made with nearfar. {dim} dimensions, pooling `{pooling}`, texts up to {length} tokens.
+Made with nearfar. {dim} dimensions, pooling `{pooling}`, texts up to {length} tokens.{widths}
 
 ```python
 from sentence_transformers import SentenceTransformer
@@ -142,7 +143,11 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
         )
     for file in (*folder.glob("model*.safetensors"), *folder.glob("[0-9]*_*/model.safetensors")):
         apply_umask(file)  # safetensors writes files that only the owner can read
-    card = MODEL_CARD.format(dim=dim, pooling=pooling.name, length=parts.max_length)
+    widths = parts.inference.matryoshka
+    write_widths(folder / PROMPTS_FILE, widths)
+    card = MODEL_CARD.format(
+        dim=dim, pooling=pooling.name, length=parts.max_length, widths=describe_widths(dim, widths)
+    )
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 

@@ -16,6 +16,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.commands.encode.parquet import write_parquet
 from nearfar.config import flag
 from nearfar.disk import disk_errors, flush, folder_lock, read_json, write_text
 from nearfar.encoder.precision import RECORDED_PRECISIONS
@@ -46,6 +47,7 @@ class PartialOutput:
         settings: everything that determines the bytes of the file; must be serialisable as JSON.
         resume: continue an interrupted run, if there is one.
         overwrite: replace an output that exists.
+        final_dtype: data type that :meth:`convert` will give the complete vectors; None if they stay as they are.
 
     Raises:
         NearfarError: an interrupted run exists and ``resume`` is not set, or its settings differ; the output exists;
@@ -61,8 +63,10 @@ class PartialOutput:
         *,
         resume: bool = False,
         overwrite: bool = False,
+        final_dtype: str | None = None,
     ) -> None:
         self.output, self.shape, self.dtype = output, shape, np.dtype(dtype).newbyteorder("<")
+        self._final = np.dtype(final_dtype or dtype).newbyteorder("<")
         self.folder = partial_folder(output)
         self._vectors, self._log = self.folder / "vectors.npy", self.folder / "blocks.jsonl"
         self._settings, self._table = self.folder / "settings.json", self.folder / "table.parquet"
@@ -99,7 +103,7 @@ class PartialOutput:
         """Whether the parquet file is complete and only has to be moved to ``output``."""
         return self._table.exists() and not self._vectors.exists()
 
-    def write(self, start: int, vectors: NDArray[np.floating], **counts: int) -> None:
+    def write(self, start: int, vectors: NDArray[Any], **counts: int) -> None:
         """Write the vectors of a block, flush them to the disk, and then record the block with its ``counts``.
 
         Raises:
@@ -117,12 +121,38 @@ class PartialOutput:
                 _sync(stream)
         self.blocks[start] = block
 
+    @property
+    def is_converted(self) -> bool:
+        """Whether the vectors have their final data type, as they always do without ``final_dtype``."""
+        return self.renamed or self._written or self.dtype == self._final
+
+    def stored(self, rows: int) -> Iterator[NDArray[Any]]:
+        """The vectors of all texts, at most ``rows`` at a time."""
+        with self._vectors.open("rb") as stream:
+            stream.seek(len(self._header))
+            for start in range(0, self.shape[0], rows):
+                count = min(rows, self.shape[0] - start)
+                yield np.fromfile(stream, self.dtype, count * self.shape[1]).reshape(count, self.shape[1])
+
+    def convert(self, quantized: Iterator[NDArray[Any]]) -> None:
+        """Replace the vectors, all of which must be finished, by ``quantized``, blocks of the same vectors in order."""
+        new, header = self._vectors.with_name("converted.npy"), _header(self.shape, self._final)
+        with disk_errors(self.output):
+            with new.open("wb") as stream:
+                stream.write(header)
+                for block in quantized:
+                    stream.write(np.ascontiguousarray(block, dtype=self._final).data)
+                _sync(stream)
+            new.replace(self._vectors)
+            flush(self._vectors)
+        self.dtype, self._header = self._final, header
+
     def finish(self, texts: Iterator[str] | None = None) -> None:
         """Move the complete file to ``output``, as parquet with ``texts`` if given, and remove all other files."""
         with disk_errors(self.output):
             if not self.renamed and self.output.suffix == ".parquet":
                 if self._vectors.exists():
-                    self._write_parquet(self._table, texts)
+                    write_parquet(self._table, self.stored(ROW_GROUP), self.shape[1], self.dtype, texts)
                     flush(self._table)
                     self._vectors.unlink()  # now the table is the only copy
                 self._table.replace(self.output)
@@ -156,9 +186,12 @@ class PartialOutput:
             )
         if before != settings:
             self._raise_changed_settings(before, settings)
-        size = len(_header(self.shape, self.dtype)) + self.shape[0] * self.shape[1] * self.dtype.itemsize
-        if not (self.renamed or self._written) and (not self._vectors.exists() or self._vectors.stat().st_size != size):
-            raise NearfarError(f"{self._vectors}: is damaged. Remove {self.folder} to start again.")
+        if not (self.renamed or self._written):
+            size = self._vectors.stat().st_size if self._vectors.exists() else -1
+            if size != self._size(self.dtype) and size == self._size(self._final):
+                self.dtype = self._final  # it was converted before the interruption
+            if size != self._size(self.dtype):
+                raise NearfarError(f"{self._vectors}: is damaged. Remove {self.folder} to start again.")
         with disk_errors(self.output):
             if len(whole) < len(recorded):
                 os.truncate(self._log, len(whole))
@@ -169,6 +202,7 @@ class PartialOutput:
             "model": "the model's weights or settings",
             "input": "the texts of --input",
             "texts": "the number of texts",
+            "calibrate": "the ranges of --calibrate",
         }
 
         def shown(key: str, value: object) -> str:
@@ -176,7 +210,7 @@ class PartialOutput:
 
         changed = [
             f"{words[key]} changed"
-            if key in ("model", "input")
+            if key in ("model", "input", "calibrate")
             else f"{words.get(key, flag(key))} was {shown(key, old)}, is {shown(key, new)}"
             for key in {**before, **settings}
             if (old := before.get(key)) != (new := settings.get(key))
@@ -186,11 +220,17 @@ class PartialOutput:
             "ones, or remove the folder to start again."
         )
 
+    def _size(self, dtype: np.dtype[Any]) -> int:
+        """Number of bytes of a .npy file of the vectors."""
+        return len(_header(self.shape, dtype)) + self.shape[0] * self.shape[1] * dtype.itemsize
+
     def _check_disk_space(self) -> None:
         """Raise if the disk has too little free space for the output."""
         allocated = getattr(self._vectors.stat(), "st_blocks", 0) * 512 if self._vectors.exists() else 0
         vectors = self.shape[0] * self.shape[1] * self.dtype.itemsize
-        needed = vectors - min(allocated, vectors) + (vectors if self.output.suffix == ".parquet" else 0)
+        final = self.shape[0] * self.shape[1] * self._final.itemsize
+        copies = (self.output.suffix == ".parquet") + (self._final != self.dtype)  # each is written beside the vectors
+        needed = vectors - min(allocated, vectors) + copies * final
         if (free := shutil.disk_usage(self.output.parent).free) < needed:
             raise NearfarError(
                 f"{self.output}: needs about {_format_bytes(needed)} of disk space, and {_format_bytes(free)} are "
@@ -205,36 +245,6 @@ class PartialOutput:
             stream.truncate(len(self._header) + self.shape[0] * self.shape[1] * self.dtype.itemsize)
         flush(self._vectors)
         write_text(self._settings, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
-
-    def _write_parquet(self, target: Path, texts: Iterator[str] | None) -> None:
-        import pyarrow
-        import pyarrow.parquet
-
-        rows, dim = self.shape
-        number = pyarrow.from_numpy_dtype(self.dtype)
-        columns = [("row", pyarrow.int64()), ("text", pyarrow.string()), ("embedding", pyarrow.list_(number, dim))]
-
-        def array(values: NDArray[Any], kind: Any) -> Any:  # pyarrow.array would import pandas
-            return pyarrow.Array.from_buffers(kind, len(values), [None, pyarrow.py_buffer(values)])
-
-        schema = pyarrow.schema([column for column in columns if texts is not None or column[0] != "text"])
-        with (
-            self._vectors.open("rb") as vectors,
-            pyarrow.parquet.ParquetWriter(target, schema, use_dictionary=False, compression="zstd") as writer,
-        ):
-            vectors.seek(len(self._header))
-            for start in range(0, rows, ROW_GROUP):
-                count = min(ROW_GROUP, rows - start)
-                values = array(np.fromfile(vectors, dtype=self.dtype, count=count * dim), number)
-                arrays = [
-                    array(np.arange(start, start + count, dtype=np.int64), pyarrow.int64()),
-                    pyarrow.FixedSizeListArray.from_arrays(values, dim),
-                ]
-                if texts is not None:
-                    arrays.insert(1, pyarrow.array([next(texts) for _ in range(count)], pyarrow.string()))
-                writer.write_table(pyarrow.Table.from_arrays(arrays, schema=schema))
-            if texts is not None:
-                next(texts, None)  # after the last text, raises if the texts changed since they were encoded
 
 
 def partial_folder(output: Path) -> Path:

@@ -119,6 +119,7 @@ def prepare(
         facts = [*facts, *(f"second objective, {other.method.name}: {fact}" for fact in other.facts)]
     if (prompts := encoder.describe_prompts()) is not None:
         facts = [*facts, prompts]
+    encoder.matryoshka = tuple(sorted(config.matryoshka or (), reverse=True))
     mixture = Mixture(tuple(parts))
     for head in mixture.heads:
         head.to(encoder.device)
