@@ -1,7 +1,7 @@
 """``--matryoshka``: every method's loss at several widths against plain loops in float64, and whole runs with it."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -215,8 +215,8 @@ def test_a_run_records_its_widths_and_resumes_to_the_same_bits(
 
 
 @pytest.fixture
-def toy() -> Iterator[Method]:
-    yield Method(
+def toy() -> Method:
+    return Method(
         "toy",
         None,
         lambda batch: batch,

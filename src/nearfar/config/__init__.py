@@ -13,6 +13,7 @@ from nearfar.registry import CONFIG_CLASSES
 if TYPE_CHECKING:
     from nearfar.config.bounds import Cap, File
     from nearfar.config.data import GetDataConfig
+    from nearfar.config.encode import EncodeConfig
     from nearfar.config.files import (
         build,
         check_keys,
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
         unknown_name_message,
     )
     from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, split_list
-    from nearfar.config.encode import EncodeConfig
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
     from nearfar.config.reproduce import ReproduceConfig

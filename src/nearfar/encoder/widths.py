@@ -1,6 +1,7 @@
 """Embeddings truncated to their first dimensions, and the widths at which a model was trained for that (Matryoshka)."""
 
 import json
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,15 @@ def truncated_width(dimensions: int | None, dim: int, trained: Sequence[int]) ->
         widths = f" It was trained at the widths {', '.join(map(str, trained))}." if trained else ""
         raise NearfarError(f"--dimensions {dimensions}: must be from 1 to {dim}, the model's width.{widths}")
     return dim if dimensions is None else dimensions
+
+
+def choose_width(dimensions: int | None, dim: int, trained: Sequence[int]) -> int:
+    """As :func:`truncated_width`, with a warning for a width that the model was not trained at, where that is known."""
+    width = truncated_width(dimensions, dim, trained)
+    if trained and width not in (*trained, dim):
+        widths = ", ".join(map(str, trained))
+        warnings.warn(f"--dimensions {width}: the model was trained at the widths {widths}, not at this.", stacklevel=3)
+    return width
 
 
 def read_widths(settings: dict[str, Any], file: Path) -> tuple[int, ...]:

@@ -13,10 +13,11 @@ from nearfar.commands.encode.output import (
     is_unfinished,
     output_lock,
     partial_folder,
+    ranges_file,
     recorded_precision,
 )
 from nearfar.commands.encode.progress import progress_bar
-from nearfar.commands.encode.smaller import Codes, choose_codes, quantize_all, ranges_file
+from nearfar.commands.encode.smaller import Codes, choose_codes, quantize_all
 from nearfar.config.calls import accepts_settings
 from nearfar.config.encode import EncodeConfig
 from nearfar.data.lines import SourceChangedError, blocks, read_texts, summarise_source, verify_unchanged
@@ -44,9 +45,9 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
     and ``embedding`` (a list of fixed size); it needs disk space for the embeddings twice while it is written.
 
     ``dimensions`` keeps the first dimensions, ``quantize`` writes the codes of :mod:`nearfar.quantization` in place of
-    float32 embeddings. The ranges of int8 codes are in ``OUTPUT.ranges.npy`` (without the suffix of ``OUTPUT``), float32
-    [2, dim]; where they are those of the embeddings themselves, the disk holds the float32 embeddings until all are
-    done.
+    float32 embeddings. The ranges of int8 codes are in ``OUTPUT.ranges.npy`` (without the suffix of ``OUTPUT``),
+    float32 [2, dim]; where they are those of the embeddings themselves, the disk holds the float32 embeddings until all
+    are done.
 
     Texts are read twice: first to count, check and fingerprint them, then block by block. At most a few blocks are in
     memory. Embeddings are kept in ``OUTPUT.partial`` until all are done; then the output appears at once. An
@@ -76,16 +77,11 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
     from nearfar.encoder.stream import encode_blocks, tokenize_blocks
     from nearfar.encoder.token_batches import truncation_message
     from nearfar.encoder.weights import locate
-    from nearfar.encoder.widths import truncated_width
+    from nearfar.encoder.widths import choose_width
     from nearfar.encoder.workers import WorkerConfig, assign_devices, encode_in_processes
 
     source, column, device = config.input, config.column, config.device
-    recorded = recorded_precision(output) if config.resume else None
-    if recorded is not None and recorded.startswith("" if config.precision == "auto" else config.precision):
-        precision = resumed_precision(recorded, device, what=f"{partial_folder(output)}: this run")
-    else:
-        precision = resolve(config.precision, device)
-        recorded = precision_record(precision, device)
+    precision, recorded = _choose_precision(config, output)
     summary = summarise_source(read_texts(source, column))
     if summary.empty:
         raise NearfarError(f"{source}: holds no texts.")
@@ -96,12 +92,7 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
     )
     encoder.set_prompts(default=config.prompt)
     prompt = encoder.resolve_prompt()
-    dim = truncated_width(config.dimensions, encoder.dim, encoder.matryoshka)
-    if encoder.matryoshka and dim not in (*encoder.matryoshka, encoder.dim):
-        widths = ", ".join(map(str, encoder.matryoshka))
-        warnings.warn(
-            f"--dimensions {dim}: the model was trained at the widths {widths}, not at this one.", stacklevel=2
-        )
+    dim = choose_width(config.dimensions, encoder.dim, encoder.matryoshka)
     codes = choose_codes(config, dim)
     settings = {
         "model": fingerprint_model(folder),
@@ -163,6 +154,15 @@ def encode(model: str | Path, config: EncodeConfig, *, block: int = BLOCK, progr
             truncation_message(cut, sum(found["distinct"] for found in done), encoder.max_length), stacklevel=2
         )
     return summary.texts, dim
+
+
+def _choose_precision(config: EncodeConfig, output: Path) -> tuple[str, str]:
+    """The precision to compute in, and what the run records of it; a resumed run keeps that of its beginning."""
+    recorded = recorded_precision(output) if config.resume else None
+    if recorded is not None and recorded.startswith("" if config.precision == "auto" else config.precision):
+        return resumed_precision(recorded, config.device, what=f"{partial_folder(output)}: this run"), recorded
+    precision = resolve(config.precision, config.device)
+    return precision, precision_record(precision, config.device)
 
 
 def _check_output(config: EncodeConfig) -> Path:

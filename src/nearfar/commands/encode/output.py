@@ -1,7 +1,8 @@
 """The output of ``nearfar encode``: finished blocks in ``OUTPUT.partial``, and at the end the complete file.
 
 The folder holds ``vectors.npy``, allocated at its full size; ``blocks.jsonl``, one line for each block whose vectors
-are on the disk; and ``settings.json``, which exists while there is something to resume.
+are on the disk; ``ranges.npy``, once the ranges of int8 embeddings are known; and ``settings.json``, which exists while
+there is something to resume.
 """
 
 import json
@@ -9,13 +10,13 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from nearfar.commands.encode.array_file import format_bytes, npy_header, sync
 from nearfar.commands.encode.parquet import write_parquet
 from nearfar.config import flag
 from nearfar.disk import disk_errors, flush, folder_lock, read_json, write_text
@@ -70,13 +71,16 @@ class PartialOutput:
         self.folder = partial_folder(output)
         self._vectors, self._log = self.folder / "vectors.npy", self.folder / "blocks.jsonl"
         self._settings, self._table = self.folder / "settings.json", self.folder / "table.parquet"
+        self._converted = self.folder / "converted.npy"
+        self.ranges = self.folder / "ranges.npy"
+        """A file that :meth:`finish` moves to :func:`ranges_file`, if it exists."""
         self.blocks: dict[int, dict[str, int]] = {}
         """The finished blocks, by the index of their first text."""
         if self._settings.exists():
             self._resume(settings, resume=resume)
         elif output.exists() and not overwrite:  # another process has finished it since the check
             raise NearfarError(f"{output}: exists; replace it with --overwrite, or choose another --output.")
-        self._header = _header(shape, self.dtype)
+        self._header = npy_header(shape, self.dtype)
         with disk_errors(output):
             if not (self.renamed or self._written):
                 self._check_disk_space()
@@ -115,10 +119,10 @@ class PartialOutput:
             with self._vectors.open("r+b") as stream:
                 stream.seek(place)
                 stream.write(np.ascontiguousarray(vectors, dtype=self.dtype).data)
-                _sync(stream)
+                sync(stream)
             with self._log.open("ab") as stream:
                 stream.write(json.dumps(block).encode() + b"\n")
-                _sync(stream)
+                sync(stream)
         self.blocks[start] = block
 
     @property
@@ -136,14 +140,14 @@ class PartialOutput:
 
     def convert(self, quantized: Iterator[NDArray[Any]]) -> None:
         """Replace the vectors, all of which must be finished, by ``quantized``, blocks of the same vectors in order."""
-        new, header = self._vectors.with_name("converted.npy"), _header(self.shape, self._final)
+        header = npy_header(self.shape, self._final)
         with disk_errors(self.output):
-            with new.open("wb") as stream:
+            with self._converted.open("wb") as stream:
                 stream.write(header)
                 for block in quantized:
                     stream.write(np.ascontiguousarray(block, dtype=self._final).data)
-                _sync(stream)
-            new.replace(self._vectors)
+                sync(stream)
+            self._converted.replace(self._vectors)
             flush(self._vectors)
         self.dtype, self._header = self._final, header
 
@@ -155,12 +159,18 @@ class PartialOutput:
                     write_parquet(self._table, self.stored(ROW_GROUP), self.shape[1], self.dtype, texts)
                     flush(self._table)
                     self._vectors.unlink()  # now the table is the only copy
+                self._move_ranges()
                 self._table.replace(self.output)
             elif not self.renamed:
+                self._move_ranges()
                 self._vectors.replace(self.output)
             self._log.unlink(missing_ok=True)
             self._settings.unlink()
             flush(self.output)
+
+    def _move_ranges(self) -> None:
+        if self.ranges.exists():
+            self.ranges.replace(ranges_file(self.output))
 
     def discard(self) -> None:
         """Forget all blocks, because it is unknown which of them are right."""
@@ -222,7 +232,7 @@ class PartialOutput:
 
     def _size(self, dtype: np.dtype[Any]) -> int:
         """Number of bytes of a .npy file of the vectors."""
-        return len(_header(self.shape, dtype)) + self.shape[0] * self.shape[1] * dtype.itemsize
+        return len(npy_header(self.shape, dtype)) + self.shape[0] * self.shape[1] * dtype.itemsize
 
     def _check_disk_space(self) -> None:
         """Raise if the disk has too little free space for the output."""
@@ -233,13 +243,14 @@ class PartialOutput:
         needed = vectors - min(allocated, vectors) + copies * final
         if (free := shutil.disk_usage(self.output.parent).free) < needed:
             raise NearfarError(
-                f"{self.output}: needs about {_format_bytes(needed)} of disk space, and {_format_bytes(free)} are "
+                f"{self.output}: needs about {format_bytes(needed)} of disk space, and {format_bytes(free)} are "
                 "free. Free some, write to another disk, or halve the size with --dtype float16."
             )
 
     def _begin(self, settings: Mapping[str, Any]) -> None:
         """Start a new run in the folder. settings.json is written last: without it the folder counts as empty."""
-        self._log.unlink(missing_ok=True)
+        for old in (self._log, self.ranges, self._converted):
+            old.unlink(missing_ok=True)
         with self._vectors.open("wb") as stream:
             stream.write(self._header)
             stream.truncate(len(self._header) + self.shape[0] * self.shape[1] * self.dtype.itemsize)
@@ -250,6 +261,11 @@ class PartialOutput:
 def partial_folder(output: Path) -> Path:
     """The folder that holds an output until it is complete."""
     return output.with_name(output.name + ".partial")
+
+
+def ranges_file(output: Path) -> Path:
+    """The file with the ranges of int8 embeddings, float32 [2, dim]: the least and the greatest value of each."""
+    return output.with_suffix(".ranges.npy")
 
 
 def is_unfinished(output: str | Path) -> bool:
@@ -271,25 +287,3 @@ def is_renamed(output: str | Path) -> bool:
     output = Path(output)
     left = [partial_folder(output) / name for name in ("vectors.npy", "table.parquet")]
     return is_unfinished(output) and output.exists() and not any(file.exists() for file in left)
-
-
-def _format_bytes(size: float) -> str:
-    """A number of bytes in a readable unit."""
-    for unit in ("bytes", "KB", "MB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:,.1f} GB"
-
-
-def _header(shape: tuple[int, int], dtype: np.dtype[Any]) -> bytes:
-    """The header of the .npy file."""
-    stream = BytesIO()
-    layout = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    np.lib.format.write_array_header_1_0(stream, layout)
-    return stream.getvalue()
-
-
-def _sync(stream: BinaryIO) -> None:
-    stream.flush()
-    os.fsync(stream.fileno())

@@ -62,27 +62,20 @@ def choose_codes(config: EncodeConfig, dim: int) -> Codes:
     return Codes("int8", "int8", dim, ranges=read_ranges(Path(config.calibrate).expanduser(), dim, flag="--calibrate"))
 
 
-def ranges_file(output: Path) -> Path:
-    """The file with the ranges of int8 embeddings, float32 [2, dim]: the least and the greatest value of each."""
-    return output.with_suffix(".ranges.npy")
-
-
 def quantize_all(partial: PartialOutput, codes: Codes) -> None:
     """Quantize the complete embeddings if that has not been done block by block; write the ranges of int8.
+
+    An interrupted call is repeated by the resumed run.
 
     Raises:
         NearfarError: the disk is full or a file cannot be written.
     """
-    if codes.kind != "int8" or partial.is_converted and codes.final_dtype is not None:
+    if codes.kind != "int8" or partial.renamed or (partial.is_converted and codes.final_dtype is not None):
         return
     ranges = int8_ranges(partial.stored(ROWS)) if codes.ranges is None else codes.ranges
-    file = ranges_file(partial.output)
-    new = partial.folder / "ranges.npy"
-    with disk_errors(file):
-        with new.open("wb") as stream:
+    with disk_errors(partial.ranges):
+        with partial.ranges.open("wb") as stream:
             np.save(stream, ranges)
-        flush(new)
-        new.replace(file)
-        flush(file)
+        flush(partial.ranges)
     if codes.final_dtype is not None:
         partial.convert(quantize(block, "int8", ranges) for block in partial.stored(ROWS))
