@@ -24,6 +24,7 @@ from nearfar.config.bounds import (
     Steps,
     Tenacity,
     Weight,
+    Width,
 )
 from nearfar.config.values import Settings
 from nearfar.types import Precision, RetrievalMeasure
@@ -76,6 +77,11 @@ class EvaluateConfig(Settings):
     own."""
     max_length: Length | None = None
     """Maximum number of tokens in a text; longer texts are truncated. By default the model's own limit."""
+    dimensions: Width | None = None
+    """Score the first DIMENSIONS of the embeddings; by default all."""
+    quantize: Literal["float16", "int8", "binary"] | None = None
+    """Score embeddings that are stored as by nearfar encode --quantize; queries of retrieval are not quantized. The
+    ranges of int8 are those of at most 10,000 texts of the tasks."""
     precision: Precision = "auto"
     """Precision of the embeddings. auto is fp32, as in published scores; bf16 changes scores slightly."""
     device: str | None = None

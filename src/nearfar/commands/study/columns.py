@@ -17,7 +17,7 @@ TRAINING = ("validation", "start_validation", "steps", "best_step", "updates_per
 MEASURED = {
     "train": TRAINING,
     "finetune": TRAINING,
-    "evaluate": (),
+    "evaluate": ("bytes_per_vector",),
     "geometry": ("uniformity", "alignment", "isotropy", "mean_cosine", "effective_rank"),
     "speed": ("inference_seconds", "texts_per_second", "texts", "parameters", "training_seconds", *TRAINING),
 }
