@@ -3,6 +3,7 @@
 import sys
 import weakref
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,13 +19,20 @@ from tests.method_configs import config, write_data
 pytestmark = pytest.mark.long
 
 
+FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
+    "mlm": ("simcse-unsup", {"mlm_weight": 0.5}),
+    "widths": ("scl", {"matryoshka": (32, 8), "max_negatives": 3}),
+}
+"""Methods with settings that are tested too."""
+
+
 def every_gradient(
     folder: Path, processes: Processes, rows: int, *, micro_batch: int | None
 ) -> dict[str, torch.Tensor]:
     """Loss and gradients of the first and last batch of every method, with ``rows`` per global batch."""
     found: dict[str, torch.Tensor] = {}
-    for name in [*METHODS, "mlm"]:
-        method, extra = ("simcse-unsup", {"mlm_weight": 0.5}) if name == "mlm" else (name, {})
+    for name in [*METHODS, *FURTHER]:
+        method, extra = FURTHER.get(name, (name, {}))
         settings = config(method, folder, model=str(folder / "tiny"), batch_size=rows // processes.size, **extra)
         run = prepare(settings, processes=processes.size)
         first, *_, last = run.mixture.epoch(0)

@@ -29,14 +29,14 @@ DEMO = "demo"
 
 COUNTS = {
     TRAIN: "--batch-size --epochs --max-steps --accumulate --limit --evaluate-every --patience --checkpoint-every "
-    "--micro-batch --micro-batch-tokens --lora-rank --max-positives --max-negatives",
+    "--micro-batch --micro-batch-tokens --lora-rank --max-positives --max-negatives --matryoshka",
     KIM: "--projection",
     FINETUNE: "--samples",
-    EVALUATE: "--probe-batch-size --probe-epoch-size --probe-max-epochs",
+    EVALUATE: "--probe-batch-size --probe-epoch-size --probe-max-epochs --dimensions",
     COMPARE: "--resamples",
     REPORT: "--resamples",
-    ENCODE: "--processes",
-    SEARCH: "--top",
+    ENCODE: "--processes --dimensions",
+    SEARCH: "--top --rescore --dimensions",
     BACK: "--beams --batch-size",
     MINE: "--negatives --range-max --limit",
     DEMO: "--max-steps",
@@ -61,7 +61,7 @@ FROM = {
 }
 """Command -> flags that take integers, and their minimum."""
 ABOVE_ZERO = {
-    TRAIN: "--learning-rate --head-learning-rate --temperature --lora-alpha --adam-epsilon",
+    TRAIN: "--learning-rate --head-learning-rate --temperature --lora-alpha --adam-epsilon --matryoshka-weights",
     EVALUATE: "--probe-learning-rate",
     BACK: "--temperature",
 }
@@ -96,6 +96,7 @@ CHOICES = {
         "--probe-preset": "senteval, liao or kim",
         "--probe-optimiser": "adam, rmsprop or none",
         "--metric": "spearman or pearson",
+        "--quantize": "float16, int8, binary or none",
     },
     FINETUNE: {
         "--splits": "auto, few-shot, full, held-out or 10-90",
@@ -103,8 +104,8 @@ CHOICES = {
         "--noise-mode": "replace or add",
     },
     COMPARE: {"--aggregate": "all, mean or wmean"},
-    ENCODE: {"--dtype": "float32 or float16"},
-    SEARCH: {"--precision": "auto, fp32 or bf16"},
+    ENCODE: {"--dtype": "float32 or float16", "--quantize": "float16, int8, binary or none"},
+    SEARCH: {"--precision": "auto, fp32 or bf16", "--quantize": "int8, binary or none"},
     REPORT: {"--compare": "auto, yes or no"},
     MINE: {"--sampling": "top or random"},
     DEDUP: {"--keep": "first or longest"},
@@ -128,6 +129,7 @@ FILES = {
     EVALUATE: "--tasks --pairs --labelled --output",
     "encode m --output x.npy": "--input",
     "encode m --input t.txt": "--output",
+    f"{ENCODE} --quantize int8": "--calibrate",
     "predict m --input t.txt": "--output",
     "search q --model m": "--input",
     "search q --input t.txt": "--model",
@@ -205,6 +207,18 @@ OTHER: dict[str, tuple[str, str]] = {
     "seeds: 5,000 digits": (f"{TRAIN} --seeds {'9' * 5000}", "must be at most"),
     "seeds: twice the same": (f"{TRAIN} --seeds 1,01", "--seeds 1,01: write each seed once"),
     "seeds: too many": (f"{TRAIN} --seeds {','.join(map(str, range(2000)))}", "must be at most 1,000 seeds"),
+    "widths: twice the same": (f"{TRAIN} --matryoshka 8,8", "--matryoshka 8 8: give one or more widths, each once"),
+    "widths: one is zero": (f"{TRAIN} --matryoshka 8,0", "--matryoshka 8,0: must be at least 1"),
+    "widths: a trailing comma": (f"{TRAIN} --matryoshka 8,", "--matryoshka 8,: must be a whole number or none"),
+    "weights of no widths": (f"{TRAIN} --matryoshka-weights 1", "width of --matryoshka (which is not given)"),
+    "fewer weights than widths": (
+        f"{TRAIN} --matryoshka 8 4 --matryoshka-weights 1",
+        "--matryoshka-weights 1: must be one weight for each width of --matryoshka (8 4)",
+    ),
+    "two data types": (f"{ENCODE} --dtype float16 --quantize int8", "--dtype float16 and --quantize int8: each sets"),
+    "ranges of no int8": (f"{ENCODE} --calibrate r.npy", "--calibrate r.npy: is for int8 embeddings"),
+    "two ways to search": (f"{SEARCH} --approximate --quantize int8", "--approximate and --quantize int8: are two"),
+    "candidates of exact search": (f"{SEARCH} --rescore 4", "--rescore 4: is for quantized search"),
     "few-shot: words": (f"{FINETUNE} --few-shot some", "--few-shot some: must be whole numbers"),
     "few-shot: one": (f"{FINETUNE} --few-shot 1", "--few-shot 1: must be 2 or above"),
     "few-shot: huge": (f"{FINETUNE} --few-shot {HUGE}", "must be at most"),
