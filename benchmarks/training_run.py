@@ -10,12 +10,24 @@ from nearfar.config import TrainConfig
 from nearfar.data.batching import NliBatch
 from nearfar.encoder.training_encoder import TrainingEncoder
 from nearfar.training import loop
-from nearfar.training.checkpoint import InMemoryCheckpointer, Progress
+from nearfar.training.checkpoint import Progress
 from nearfar.training.gradients import Gradients
 from nearfar.training.optimiser import adamw
 from nearfar.training.processes import Processes
 
 Rows = Sequence[tuple[str, ...]]
+
+
+class NoCheckpoints:
+    """Saves nothing."""
+
+    latest = None
+
+    def save(self, *_: object, **__: object) -> None:
+        """Do nothing."""
+
+    def save_best(self, *_: object, **__: object) -> None:
+        """Do nothing."""
 
 
 class Run:
@@ -51,7 +63,7 @@ class Run:
             ),
             modules={"encoder": self.prepared.encoder, **heads},
             optimiser=self._optimiser,
-            checkpoints=InMemoryCheckpointer(),
+            checkpoints=NoCheckpoints(),
             callbacks=(self,),
             evaluate=lambda: loop.Evaluation(0.0, {}),
             describe_rows=lambda _: "",

@@ -1,7 +1,7 @@
 """The studies in studies/tables, each a file for nearfar study; writes docs/tables/NAME.md.
 
-    python studies/tables.py run [NAME ...]    runs the studies that are missing from studies/results/tables
-    python studies/tables.py report            writes the pages from the result files only
+    python studies/tables.py run [NAME ...] [--start MODEL]    runs those missing from studies/results/tables
+    python studies/tables.py report                            writes the pages from the result files only
 
 Needs NEARFAR_DATA to run. Two workers run cells in parallel; a study that was stopped goes on.
 """
@@ -28,22 +28,24 @@ def main() -> None:
     parser.add_argument("command", choices=("run", "report"))
     parser.add_argument("names", nargs="*", help="studies to run, by default all")
     parser.add_argument("--workers", type=int, default=2, help="parallel cells")
+    parser.add_argument("--start", help="start model, for studies that name {start}")
     options = parser.parse_args()
     names = sorted(file.stem for file in FILES.glob("*.toml"))
     if options.command == "report":
         report(names)
         return
     for name in options.names or names:
-        run(name, options.workers)
+        run(name, options.workers, options.start)
 
 
-def run(name: str, workers: int) -> None:
+def run(name: str, workers: int, start: str | None) -> None:
     """Run a study, and keep its record and its plots."""
     if (RESULTS / name / "study.json").exists():
         return
     output = OUTPUT / name
     file = str(FILES / f"{name}.toml")
-    nearfar(name, "study", file, "--output", str(output), "--cells", str(OUTPUT / "cells"), "--workers", str(workers))
+    settings = ["--output", str(output), "--cells", str(OUTPUT / "cells"), "--workers", str(workers)]
+    nearfar(name, "study", file, *settings, *(["--start", start] if start else []))
     (RESULTS / name).mkdir(parents=True, exist_ok=True)
     for kept in ("study.json", *(plot.name for plot in output.glob("*.svg"))):
         shutil.copyfile(output / kept, RESULTS / name / kept)

@@ -32,6 +32,7 @@ CHAINS: tuple[tuple[tuple[str, set[str]], ...], ...] = (
         ("get-data --list", set()),
         ("reproduce", set()),
         ("study study.toml --output study --dry-run", set()),
+        ("push normalized me/normalized --dry-run", {"huggingface_hub"}),
         ("env", TORCH),
         ("encode normalized --input texts.txt --output vectors.npy", MODEL),
         ("encode tiny --input texts.txt --output vectors.parquet", {*MODEL, "pyarrow"}),

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from nearfar.commands.env import env
     from nearfar.commands.evaluate.command import evaluate
     from nearfar.commands.finetune.command import finetune
-    from nearfar.commands.finetune.study import finetune_study
     from nearfar.commands.geometry.command import geometry
     from nearfar.commands.get_data.command import get_data
     from nearfar.commands.mine.command import mine
     from nearfar.commands.predict import predict
+    from nearfar.commands.push.command import push
     from nearfar.commands.report.command import report
     from nearfar.commands.reproduce.command import reproduce
     from nearfar.commands.search.command import search
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
         EnvConfig,
         EvaluateConfig,
         FinetuneConfig,
-        FinetuneStudyConfig,
         GeometryConfig,
         GetDataConfig,
         InfoNceConfig,
         MineConfig,
         PredictConfig,
+        PushConfig,
         RegressionConfig,
         ReportConfig,
         ReproduceConfig,
@@ -84,12 +84,12 @@ _MODULES = {
     "env": "commands.env",
     "evaluate": "commands.evaluate.command",
     "finetune": "commands.finetune.command",
-    "finetune_study": "commands.finetune.study",
     "geometry": "commands.geometry.command",
     "get_data": "commands.get_data.command",
     "load_result": "evaluation.results",
     "mine": "commands.mine.command",
     "predict": "commands.predict",
+    "push": "commands.push.command",
     "register_method": "registry",
     "report": "commands.report.command",
     "reproduce": "commands.reproduce.command",
@@ -115,7 +115,6 @@ __all__ = [
     "EvaluateConfig",
     "EvaluationResult",
     "FinetuneConfig",
-    "FinetuneStudyConfig",
     "GeometryConfig",
     "GetDataConfig",
     "InfoNceConfig",
@@ -123,6 +122,7 @@ __all__ = [
     "NearfarError",
     "PairwiseResult",
     "PredictConfig",
+    "PushConfig",
     "RegressionConfig",
     "ReportConfig",
     "ReproduceConfig",
@@ -146,12 +146,12 @@ __all__ = [
     "env",
     "evaluate",
     "finetune",
-    "finetune_study",
     "geometry",
     "get_data",
     "load_result",
     "mine",
     "predict",
+    "push",
     "register_method",
     "report",
     "reproduce",

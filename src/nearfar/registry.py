@@ -73,8 +73,12 @@ def _entry(paper: str, config: str, reader: str, builder: str, *, min_rows: int 
 
 
 FINETUNE = "scl-finetune"
-FINETUNE_STUDY = "scl-finetune-study"
-"""The methods of ``nearfar finetune``: one run, and a study of many runs."""
+"""The method of ``nearfar finetune``."""
+REMOVED_METHODS = {
+    "scl-finetune-study": "was replaced by studies: write a file for nearfar study, or run nearfar reproduce "
+    "gunel-table-2",
+}
+"""Methods of earlier versions -> what replaces them, for messages."""
 _BUILT_IN: dict[str, MethodEntry] = {
     "sbert": _entry("liao", "SbertConfig", "read_rows", "build_sbert", min_rows=1),
     "scl": _entry("liao", "SclConfig", "read_rows", "build_scl", min_rows=1),
@@ -91,7 +95,6 @@ _BUILT_IN: dict[str, MethodEntry] = {
     "regression": _entry("regression", "RegressionConfig", "read_rows", "build_regression", min_rows=1),
     "info-nce": _entry("simcse", "InfoNceConfig", "read_pairs", "build_info_nce"),
     FINETUNE: MethodEntry(config="nearfar.config.finetune:FinetuneConfig", command="finetune"),
-    FINETUNE_STUDY: MethodEntry(config="nearfar.config.finetune:FinetuneStudyConfig", command="finetune"),
 }
 CONFIG_CLASSES = {
     entry.config.partition(":")[2]: entry.config.partition(":")[0]

@@ -12,7 +12,6 @@ from nearfar.cli.parsing import parse
 from nearfar.commands.train.second_objective import second_objective_config
 from nearfar.config import (
     FINETUNE,
-    FINETUNE_STUDY,
     METHODS,
     AugmentConfig,
     BackTranslateConfig,
@@ -22,7 +21,6 @@ from nearfar.config import (
     EncodeConfig,
     EvaluateConfig,
     FinetuneConfig,
-    FinetuneStudyConfig,
     GeometryConfig,
     InfoNceConfig,
     PredictConfig,
@@ -81,7 +79,7 @@ def test_every_method_has_a_config() -> None:
 
 
 def test_the_method_of_a_config_matches_its_file_name(tmp_path: Path) -> None:
-    kinds = {**METHODS, FINETUNE: FinetuneConfig, FINETUNE_STUDY: FinetuneStudyConfig}
+    kinds = {**METHODS, FINETUNE: FinetuneConfig}
     for name, config_class in kinds.items():
         config = config_class(output="x")
         assert method_of(config) == name
@@ -89,7 +87,7 @@ def test_the_method_of_a_config_matches_its_file_name(tmp_path: Path) -> None:
         assert load_toml(tmp_path / "run.toml")[0] is config_class
     for function in (method_of, dump_toml):
         with pytest.raises(
-            NearfarError, match=r"TrainConfig is no method's config\. The methods are sbert, .*-study\."
+            NearfarError, match=r"TrainConfig is no method's config\. The methods are sbert, .*scl-finetune\."
         ):
             function(TrainConfig(output="x"))
 
@@ -276,7 +274,6 @@ def test_methods_of_both_commands_are_found(tmp_path: Path) -> None:
 KINDS = [
     *METHODS.values(),
     FinetuneConfig,
-    FinetuneStudyConfig,
     EvaluateConfig,
     CompareConfig,
     EncodeConfig,

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 
 from nearfar.commands.finetune.rows import load_task, resolve_splits
-from nearfar.config import FinetuneConfig, FinetuneStudyConfig
+from nearfar.config import FinetuneConfig
 from nearfar.data.classification import load_classification
 from nearfar.data.finetuning_splits import default_splits
 from nearfar.data.named_sets import FINETUNING_TASKS
@@ -129,7 +129,6 @@ def test_splits_need_a_test_set_and_choose_the_validation_rows(folder):
         ({"task": "sst2"}, "full"),
         ({"task": "mnli:train_20k_nyu"}, "full"),
         ({"task": "sst2", "sample_size": 20}, "few-shot"),
-        ({"task": "sst2", "few_shot": "20,100"}, "few-shot"),
         ({"task": "sst2", "sample_size": 20, "splits": "full"}, "full"),
         ({"task": "mrpc-glue", "splits": "10-90"}, "10-90"),
         ({"task": "sst2", "sample_size": 20, "validation": "a.tsv"}, "held-out"),
@@ -142,7 +141,7 @@ def test_splits_need_a_test_set_and_choose_the_validation_rows(folder):
     ],
 )
 def test_auto_follows_gunel_for_glue_tasks(settings, expected):
-    assert resolve_splits(FinetuneStudyConfig(output="x", **settings)) == expected
+    assert resolve_splits(FinetuneConfig(output="x", **settings)) == expected
 
 
 def test_every_glue_task_has_a_default_of_its_own():

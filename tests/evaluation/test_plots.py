@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nearfar.evaluation import plots
-from nearfar.evaluation.plots import heat_map, layer_heat_map, spectra, tsne, tsne_pairs
+from nearfar.evaluation.plots import layer_heat_map, spectra, tsne, tsne_pairs
 from nearfar.types import NearfarError
 
 LONG = "/home/somebody/experiments/2021/simcse-unsupervised-of-a-very-long-name/model"
@@ -69,7 +69,11 @@ def test_cells_of_layers_show_their_scores(figures, tmp_path):
     assert axes.get_ylim()[0] < axes.get_ylim()[1]  # the embedding layer is at the bottom
     assert [label.get_text() for label in axes.get_yticklabels()] == ["0 (embeddings)", "1", "2"]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["CLS", "mean", "mean,\nno CLS"]
+    assert (axes.get_ylabel(), axes.get_xlabel()) == ("layer", "")
+    assert axes.get_title().replace("\n", "") == LONG
     assert axes.images[0].get_clim() == (-2.0, 60.06)
+    colours = {text.get_text(): text.get_color() for text in axes.texts}  # readable on light and dark cells
+    assert (colours["60.1"], colours["-2.0"], colours["none"]) == ("black", "white", "black")
     assert bar.get_ylabel() == "Spearman"
     assert inside(figures[0])
 
@@ -81,40 +85,12 @@ def test_layers_of_several_models_share_a_colour_scale(figures, tmp_path):
     assert axes.images[0].get_clim() == (0.0, 80.0)
     assert len(axes.texts) == 25
     assert {text.get_color() for text in axes.texts} == {"white"}
-    layer_heat_map({"cls": [None, None]}, tmp_path / "l.png", title="t", label="Spearman")
-    assert [text.get_text() for text in figures[1].axes[0].texts] == ["none", "none"]
 
 
-def test_a_grid_has_its_first_row_at_the_bottom(figures, tmp_path):
-    words = {"rows": ["0.1", "0.9"], "columns": ["0.3", "0.5", "0.7"], "titles": ("lambda", "temperature")}
-    scores = [[90.0, 71.26, 80.0], [60.0, float("nan"), 95.04]]
-    heat_map(scores, tmp_path / "h.png", **words, title=LONG, label="validation rows, x 100")
-    axes, bar = figures[0].axes
-    shown = {tuple(int(coordinate) for coordinate in text.get_position()): text.get_text() for text in axes.texts}
-    assert shown == {(0, 0): "90.0", (1, 0): "71.3", (2, 0): "80.0", (0, 1): "60.0", (1, 1): "none", (2, 1): "95.0"}
-    assert axes.get_ylim()[0] < axes.get_ylim()[1]
-    assert [label.get_text() for label in axes.get_yticklabels()] == words["rows"]
-    assert [label.get_text() for label in axes.get_xticklabels()] == words["columns"]
-    assert (axes.get_ylabel(), axes.get_xlabel()) == words["titles"]
-    assert axes.get_title().replace("\n", "") == LONG
-    assert axes.images[0].get_clim() == (60.0, 95.04)
-    assert bar.get_ylabel() == "validation rows, x 100"
-    colours = {text.get_text(): text.get_color() for text in axes.texts}
-    # readable on dark and light cells
-    assert (colours["95.0"], colours["60.0"], colours["none"]) == (
-        "black",
-        "white",
-        "black",
-    )
-    assert inside(figures[0])
-
-
-def test_a_grid_of_equal_scores_or_of_one(figures, tmp_path):
-    for scores in ([[50.0, 50.0]], [[50.0]], [[float("nan")]]):
-        names = {"rows": ["a"], "columns": [str(index) for index in range(len(scores[0]))]}
-        heat_map(scores, tmp_path / "h.png", **names, titles=("lambda", ""), title="t", label="l")
-    assert [len(figure.axes[0].texts) for figure in figures] == [2, 1, 1]
-    assert figures[2].axes[0].texts[0].get_text() == "none"
+@pytest.mark.parametrize("scores", [[50.0, 50.0], [50.0], [None, None]], ids=["equal", "one", "undefined"])
+def test_layers_without_a_range_of_scores(figures, tmp_path, scores):
+    layer_heat_map({"cls": scores}, tmp_path / "l.png", title="t", label="Spearman")
+    assert [text.get_text() for text in figures[0].axes[0].texts] == ["none" if s is None else "50.0" for s in scores]
 
 
 def test_labelled_texts_are_separated_in_each_panel(figures, tmp_path):

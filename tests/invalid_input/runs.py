@@ -1,4 +1,4 @@
-"""Run folders in every state, created once: finished and interrupted runs, groups and studies."""
+"""Run folders in every state, created once: finished and interrupted runs, and groups."""
 
 import os
 import shutil
@@ -17,8 +17,6 @@ STEPS = [*"--max-steps 3 --checkpoint-every 1 --evaluate-every 1 --learning-rate
 STOPPED = [*TRAIN[:-2], *STEPS, "--output", "stopped"]
 STOPPED_FINETUNE = [*FINETUNE[:-2], *STEPS, "--output", "tuning"]
 GROUP = [*TRAIN[:-2], "--max-steps", "1", "--seeds", "1,2", "--output", "group"]
-STOPPED_STUDY = [*FINETUNE[:-2], *"--max-steps 1 --few-shot 4 --samples 1 --output studying --resume".split()]
-STUDY = [*FINETUNE[:-2], "--max-steps", "1", "--few-shot", "4", "--samples", "1", "--output", "study"]
 
 
 class Killed(BaseException):
@@ -26,8 +24,7 @@ class Killed(BaseException):
 
 
 def make_runs(folder: Path, workspace: Path) -> Path:
-    """Copy the valid files, and create ``stopped`` and ``tuning`` (runs killed in their third step), ``group``,
-    ``study``, and ``studying`` (a study killed before its tables were written)."""
+    """Copy the valid files, and create ``stopped`` and ``tuning`` (runs killed in their third step) and ``group``."""
     copy_workspace(workspace, folder)
 
     def killed(self: MetricsFile, report: object) -> None:
@@ -38,16 +35,12 @@ def make_runs(folder: Path, workspace: Path) -> Path:
     on_step = MetricsFile.on_step
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
-        for argv in (GROUP, STUDY):
-            result = run_cli(argv)
-            assert result.status == 0, result.err
+        result = run_cli(GROUP)
+        assert result.status == 0, result.err
         patch.setattr(MetricsFile, "on_step", killed)
         for argv in (STOPPED, STOPPED_FINETUNE):
             with pytest.raises(Killed):
                 main(argv)
-    shutil.copytree(folder / "study", folder / "studying")
-    for name in ("study.json", "study.md"):
-        (folder / "studying" / name).unlink()
     return folder
 
 

@@ -15,7 +15,6 @@ COMMANDS = {
     "train": f"train scl {RUN} --data nowhere.tsv --evaluate-on nowhere.tsv",
     "train several seeds": f"train scl {RUN} --data nowhere.tsv --evaluate-on nowhere.tsv --seeds 1,2",
     "finetune": f"finetune nowhere.tsv {RUN}",
-    "finetune study": f"finetune nowhere.tsv {RUN} --samples 2 --sample-size 4",
     "predict": "predict nowhere --input nowhere.txt --output out.tsv",
     "encode": "encode nowhere --input nowhere.txt --output out.npy",
     "mine": "mine --model nowhere --data nowhere.tsv --output out.tsv",

@@ -31,7 +31,6 @@ COUNTS = {
     TRAIN: "--batch-size --epochs --max-steps --accumulate --limit --evaluate-every --patience --checkpoint-every "
     "--micro-batch --micro-batch-tokens --lora-rank --max-positives --max-negatives --matryoshka",
     KIM: "--projection",
-    FINETUNE: "--samples",
     EVALUATE: "--probe-batch-size --probe-epoch-size --probe-max-epochs --dimensions",
     COMPARE: "--resamples",
     REPORT: "--resamples",
@@ -113,7 +112,7 @@ CHOICES = {
 }
 TEXTS = {
     TRAIN: "--model --evaluate-on --pooling --device --second --premise-column",
-    FINETUNE: "--validation --test --label-column --noise --noises --few-shot --scl-model",
+    FINETUNE: "--validation --test --label-column --noise",
     EVALUATE: "--output --name",
     GEOMETRY: "--pairs --task --labelled",
     PAGE: "--column --color-by",
@@ -125,7 +124,7 @@ TEXTS = {
 }
 FILES = {
     "train scl": "--output --model --evaluate-on --data",
-    "finetune": "--output --validation --scl-model",
+    "finetune": "--output --validation --test",
     EVALUATE: "--tasks --pairs --labelled --output",
     "encode m --output x.npy": "--input",
     "encode m --input t.txt": "--output",
@@ -148,7 +147,10 @@ OTHER: dict[str, tuple[str, str]] = {
     "command in capitals": ("TRAIN scl", "Did you mean 'train'?"),
     "method in capitals": ("train SCL --output x", "Did you mean 'scl'?"),
     "method that is fine-tuning": ("train scl-finetune --output x", "nearfar finetune"),
-    "method that is a study": ("train scl-finetune-study --output x", "nearfar finetune"),
+    "removed method": (
+        "train scl-finetune-study --output x",
+        "the method 'scl-finetune-study' was replaced by studies: write a file for nearfar study",
+    ),
     "no method": ("train --output x", "name your rows by --data FILE, or a method first"),
     "splits and validation rows of a file": (
         "finetune sst2 --splits few-shot --validation v.tsv --output x",
@@ -219,17 +221,22 @@ OTHER: dict[str, tuple[str, str]] = {
     "ranges of no int8": (f"{ENCODE} --calibrate r.npy", "--calibrate r.npy: is for int8 embeddings"),
     "two ways to search": (f"{SEARCH} --approximate --quantize int8", "--approximate and --quantize int8: are two"),
     "candidates of exact search": (f"{SEARCH} --rescore 4", "--rescore 4: is for quantized search"),
-    "few-shot: words": (f"{FINETUNE} --few-shot some", "--few-shot some: must be whole numbers"),
-    "few-shot: one": (f"{FINETUNE} --few-shot 1", "--few-shot 1: must be 2 or above"),
-    "few-shot: huge": (f"{FINETUNE} --few-shot {HUGE}", "must be at most"),
-    "few-shot and sample size": (f"{FINETUNE} --few-shot 20 --sample-size 3", "exclude each other"),
-    "batch sizes: zero": (f"{FINETUNE} --batch-sizes 16,0", "--batch-size 0: must be at least 1"),
-    "batch sizes: too many": (f"{FINETUNE} --batch-sizes {','.join(map(str, range(1, 200)))}", "at most 100 values"),
-    "lambdas: infinite": (f"{FINETUNE} --scl-weights 0.1,inf", "must be numbers separated by commas"),
-    "lambdas: over one": (f"{FINETUNE} --scl-weights 0.1,1.5", "--scl-weight 1.5: must be between 0 and 1"),
-    "temperatures: not a number": (f"{FINETUNE} --temperatures nan", "must be numbers separated by commas"),
-    "temperatures: zero": (f"{FINETUNE} --temperatures 0", "--temperature 0.0: must be above 0"),
-    "grid of several settings": (f"{FINETUNE} --scl-weights 0.1 --few-shot 4,8", "a grid needs a single value here"),
+    **{
+        f"removed flag {flag}": (
+            f"{FINETUNE} {flag} {value}",
+            f"{flag} was replaced by studies: write a file for nearfar study, or run nearfar reproduce gunel-{table}.",
+        )
+        for flag, value, table in (
+            ("--few-shot", "20,100", "table-2"),
+            ("--samples", "3", "table-2"),
+            ("--noises", "none,word-dropout:0.1", "table-3"),
+            ("--batch-sizes", "16,64", "table-6"),
+            ("--scl-model", "m", "table-7"),
+            ("--scl-weights", "0.1,0.9", "grid"),
+            ("--temperatures", "0.1", "grid"),
+        )
+    },
+    "removed flag with =": (f"{FINETUNE} --few_shot=20", "--few-shot was replaced by studies"),
     "evaluate nothing": ("evaluate", "no model given: nearfar evaluate"),
     "penalties: a word": (f"{EVALUATE} --probe-l2 0.1 small", "--probe-l2 0.1 small: must be a number"),
     "projection: a word": ("train sg --output x --projection wide", "must be a whole number or none"),

@@ -254,7 +254,6 @@ TOO_LONG = {
     "a run resumed": [*TRAIN, "--output", LONG, "--resume"],
     "a group": [*TRAIN, "--output", LONG, "--seeds", "1,2"],
     "a classifier": [*FINETUNE, "--output", LONG],
-    "a study": [*FINETUNE, "--samples", "1", "--output", LONG],
     "the model": ["encode", LONG, "--input", "texts.txt", "--output", "v.npy"],
     "the model of a run": ["train", "scl", "--model", LONG, *TRAIN[4:], "--output", "new"],
     "a classifier's model": ["predict", LONG, "--input", "texts.txt", "--output", "l.tsv"],

@@ -12,18 +12,16 @@ from nearfar.encoder.classifier import Classifier
 from nearfar.encoder.encoder import Encoder
 from nearfar.training import gradients
 from tests.invalid_input.cli_runner import assert_refused, run_cli
-from tests.invalid_input.runs import FINETUNE, GROUP, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY, TRAIN
+from tests.invalid_input.runs import FINETUNE, GROUP, STOPPED, STOPPED_FINETUNE, TRAIN
 from tests.precision_mocks import WARNING, machine
 
 EVALUATE = "evaluate tiny --tasks pairs.tsv --resamples 0 --output e.json --overwrite".split()
 ENCODE = "encode tiny --input texts.txt --output v.npy --overwrite".split()
 PREDICT = "predict classifier --input texts.txt --output l.tsv --overwrite".split()
 TRAINED, TUNED = [*TRAIN, "--output", "new"], [*FINETUNE, "--output", "new"]
-STUDY = [*FINETUNE[:-2], *"--max-steps 1 --few-shot 4 --samples 1 --output new".split()]
 VERBS = {
     "train": TRAINED,
     "finetune": TUNED,
-    "study": STUDY,
     "evaluate": EVALUATE,
     "encode": ENCODE,
     "predict": PREDICT,
@@ -111,17 +109,6 @@ def test_a_report_distinguishes_the_precisions_of_auto(workspace: Path, monkeypa
     assert ["new", "bf16"] in rows
 
 
-@pytest.mark.parametrize(("native", "expected"), [(True, "bf16"), (False, "fp32")])
-def test_a_study_records_its_precision(
-    native: bool, expected: str, used_precisions: set[str], workspace: Path, monkeypatch
-) -> None:
-    machine(monkeypatch, native=native)
-    run_ok(STUDY)
-    assert read("new/study.json")["config"]["precision"] == read("new/inputs.json")["precision"] == expected
-    assert 'precision = "auto"' in Path("new/config.toml").read_text()
-    assert used_precisions == {expected}
-
-
 @pytest.mark.parametrize(
     ("flags", "native", "expected"),
     [
@@ -151,7 +138,7 @@ def test_geometry_uses_fp32(used_precisions: set[str], workspace: Path, monkeypa
 def test_emulated_bf16_always_warns(verb: str, workspace: Path, monkeypatch) -> None:
     machine(monkeypatch, native=False)
     assert run_ok([*VERBS[verb], "--precision", "bf16"]).count(WARNING) == 1
-    files = {"train": "new/run.json", "finetune": "new/result.json", "study": "new/study.json", "evaluate": "e.json"}
+    files = {"train": "new/run.json", "finetune": "new/result.json", "evaluate": "e.json"}
     if verb in files:
         assert read(files[verb])["config"]["precision"] == "bf16"
 
@@ -161,7 +148,6 @@ def test_emulated_bf16_always_warns(verb: str, workspace: Path, monkeypatch) -> 
 RESUMED = {
     "train": ([*STOPPED, "--resume"], "stopped", "stopped/run.json"),
     "finetune": ([*STOPPED_FINETUNE, "--resume"], "tuning", "tuning/run.json"),
-    "study": (STOPPED_STUDY, "studying", "studying/study.json"),
 }
 
 

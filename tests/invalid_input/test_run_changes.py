@@ -15,7 +15,7 @@ from nearfar.types import NearfarError
 from tests.encode_helpers import Killed
 from tests.invalid_input.cli_runner import assert_refused, drop_repeated_flags, run_cli
 from tests.invalid_input.conftest import FINETUNE, TRAIN
-from tests.invalid_input.runs import GROUP, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY
+from tests.invalid_input.runs import GROUP, STOPPED, STOPPED_FINETUNE
 from tests.tiny import save_tiny
 
 pytestmark = pytest.mark.long
@@ -98,10 +98,8 @@ def change_labelled() -> None:
     [
         ([*STOPPED_FINETUNE, "--resume"], change_labelled, "labelled.tsv (the training rows) changed"),
         ([*STOPPED_FINETUNE, "--resume"], other_weights, "--model tiny changed"),
-        (STOPPED_STUDY, change_labelled, "labelled.tsv (the training rows) changed"),
-        (STOPPED_STUDY, other_weights, "--model tiny changed"),
     ],
-    ids=["finetune, rows", "finetune, weights", "study, rows", "study, weights"],
+    ids=["finetune, rows", "finetune, weights"],
 )
 def test_fine_tuning_resumes_only_with_the_same_inputs(runs: Path, argv: list[str], change, mention: str) -> None:
     change()
@@ -131,13 +129,12 @@ def test_a_run_of_an_earlier_version_resumes_with_a_warning(runs: Path, argv: li
         ([*TRAIN, "--output", "run", "--resume"], "run: this run is already finished; nothing to do."),
         ([*FINETUNE, "--output", "classifier", "--resume"], "classifier: this run is already finished; nothing to do."),
         ([*GROUP, "--resume"], "group: this group is already finished; nothing to do."),
-        ([*STOPPED_STUDY[:-2], "study", "--resume"], "study: this study is already finished; nothing to do."),
     ],
-    ids=["train", "finetune", "group", "study"],
+    ids=["train", "finetune", "group"],
 )
 def test_resuming_a_finished_run_reports_it(runs: Path, argv: list[str], expected: str) -> None:
     folder = Path(argv[argv.index("--output") + 1])
-    names = {"metrics.jsonl", "run.json", "result.json", "cells.jsonl", "study.json", "model.safetensors"}
+    names = {"metrics.jsonl", "run.json", "result.json", "model.safetensors"}
     before = {file: file.read_bytes() for file in folder.rglob("*") if file.name in names}
     assert before
     result = run_cli(argv)
@@ -159,11 +156,10 @@ HOLD_LOCK_SCRIPT += "with folder_lock(Path(sys.argv[1])):\n    print('in', flush
         ("stopped", STOPPED),
         ("tuning", [*STOPPED_FINETUNE, "--resume"]),
         ("group", [*GROUP, "--resume"]),
-        ("studying", STOPPED_STUDY),
         ("v.npy.partial", "encode tiny --input texts.txt --output v.npy".split()),
         ("new", [*TRAIN, "--output", "new"]),
     ],
-    ids=["train", "train without --resume", "finetune", "group", "study", "encode", "a new run"],
+    ids=["train", "train without --resume", "finetune", "group", "encode", "a new run"],
 )
 def test_a_folder_has_one_process_at_a_time(runs: Path, folder: str, argv: list[str]) -> None:
     before = {file: file.read_bytes() for file in Path(folder).rglob("*") if file.is_file()}
@@ -228,7 +224,7 @@ def test_a_lock_without_fcntl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_the_package_needs_no_fcntl() -> None:
     code = "import sys; sys.modules['fcntl'] = None\n"
     code += "from nearfar.commands.train import command, group\n"
-    code += "from nearfar.commands.finetune import study\n"
+    code += "from nearfar.commands.finetune import command\n"
     code += "from nearfar.commands.encode import command, output\n"
     subprocess.run([sys.executable, "-c", code], check=True)
 
@@ -285,23 +281,13 @@ def test_leftover_files_of_a_killed_group_have_no_effect(runs: Path, leftover: t
     assert json.loads(Path("half/group.json").read_text(encoding="utf-8"))["seeds"] == [1, 2]
 
 
-@pytest.mark.parametrize("resume", [False, True], ids=["new", "resume"])
-def test_leftover_files_of_a_killed_study_have_no_effect(runs: Path, resume: bool) -> None:
-    Path("half").mkdir()
-    Path("half/config.toml.new").write_text("method", encoding="utf-8")
-    result = run_cli([*STOPPED_STUDY[:-2], "half", *["--resume"] * resume])
-    assert result.status == 0, result.err
-    assert Path("half/study.md").is_file()
-
-
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
         ([*TRAIN, "--output", "half"], "half: already exists and holds no run"),
         ([*GROUP[:-1], "half"], "half: is in the way"),
-        ([*STOPPED_STUDY[:-2], "half"], "half: already exists and holds no study"),
     ],
-    ids=["run", "group", "study"],
+    ids=["run", "group"],
 )
 def test_a_folder_with_other_files_is_refused(runs: Path, argv: list[str], message: str) -> None:
     Path("half").mkdir()
@@ -311,7 +297,7 @@ def test_a_folder_with_other_files_is_refused(runs: Path, argv: list[str], messa
 
 
 def test_nothing_to_resume(runs: Path) -> None:
-    for argv in ([*TRAIN, "--output", "none"], [*GROUP[:-1], "none"], [*STOPPED_STUDY[:-2], "none"]):
+    for argv in ([*TRAIN, "--output", "none"], [*GROUP[:-1], "none"]):
         assert_refused([*argv, "--resume"], "none: there is no ", " to resume")
         assert not Path("none").exists()
 
@@ -379,7 +365,6 @@ UNREADABLE = {
     "result": ("compare result.json result.json".split(), "result.json"),
     "result of a report": ("report result.json --output r.html".split(), "result.json"),
     "group.json": ("evaluate group --tasks pairs.tsv".split(), "group/group.json"),
-    "cells.jsonl": (STOPPED_STUDY, "studying/cells.jsonl"),
 }
 
 

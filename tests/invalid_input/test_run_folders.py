@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.invalid_input.cli_runner import BUG_MESSAGE, assert_refused, run_cli
-from tests.invalid_input.runs import FINETUNE, GROUP, STOPPED, STOPPED_FINETUNE, STOPPED_STUDY, STUDY, TRAIN
+from tests.invalid_input.runs import FINETUNE, GROUP, STOPPED, STOPPED_FINETUNE, TRAIN
 
 pytestmark = pytest.mark.long
 
@@ -31,8 +31,6 @@ COMMANDS = {
     "finetune resume": [*STOPPED_FINETUNE, "--resume"],
     "finetune finished": [*FINETUNE, "--output", "classifier", "--resume"],
     "group": [*GROUP, "--resume"],
-    "study": [*STUDY, "--resume"],
-    "studying": STOPPED_STUDY,
     "evaluate": "evaluate run --tasks pairs.tsv --resamples 0".split(),
     "compare": "compare run tiny --tasks pairs.tsv --resamples 9".split(),
     "report": "report run --output r.html".split(),
@@ -65,12 +63,6 @@ READ: dict[tuple[str, str], set[str] | frozenset[str]] = {
     ("group", "group/group.json"): ALL - {"folder"},
     ("group", "group/seed-1/run.json"): {"missing"},
     ("group", "group/seed-2/config.toml"): set(),
-    ("study", "study/config.toml"): set(),
-    ("study", "study/inputs.json"): {"missing"},
-    ("studying", "studying/config.toml"): set(),
-    ("studying", "studying/cells.jsonl"): ALL - {"folder", "binary", "number"},
-    ("study", "study/study.json"): ALL - {"folder"},
-    ("study", "study/study.md"): ALL - {"folder"},
     ("evaluate", "run/run.json"): set(),
     ("evaluate", "run/model/nearfar_seen.safetensors"): {"missing"},
     ("compare", "run/run.json"): set(),

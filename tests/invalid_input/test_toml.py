@@ -13,7 +13,6 @@ from tests.tiny import write_pairs
 HEAD = b'method = "scl"\noutput = "x"\n'
 SIMCSE, KIM = b'method = "simcse-unsup"\noutput = "x"\n', b'method = "sg-opt"\noutput = "x"\n'
 CLASSIFIER = b'method = "scl-finetune"\noutput = "x"\n'
-STUDY = b'method = "scl-finetune-study"\noutput = "x"\n'
 
 FILES: dict[str, tuple[bytes, str]] = {
     # id: content, expected message
@@ -57,7 +56,10 @@ METHODS: dict[str, tuple[bytes, str]] = {
     "method as a table": (b'[method]\nname = "scl"', "method = {'name': 'scl'}: must be a text"),
     "method in a table": (b'[train]\nmethod = "scl"', "lacks the key 'method'"),
     "the other command's method": (CLASSIFIER, "nearfar finetune run.toml"),
-    "the other command's study": (STUDY, "nearfar finetune run.toml"),
+    "method of an earlier version": (
+        b'method = "scl-finetune-study"\nfew_shot = "20,100"',
+        "run.toml: the method 'scl-finetune-study' was replaced by studies: write a file for nearfar study",
+    ),
 }
 KEYS: dict[str, tuple[bytes, str]] = {
     "unknown key": (HEAD + b"temprature = 1", "no key is called 'temprature'. Did you mean 'temperature'?"),
@@ -169,24 +171,17 @@ FINETUNED: list[tuple[bytes, str, str]] = [
     (CLASSIFIER, "text_columns = [1]", "must be a list of texts"),
     (CLASSIFIER, "task = ''", "must not be empty"),
     (CLASSIFIER, "task = ['rte']", "must be text"),
-    (STUDY, "samples = 0", "must be at least 1"),
-    (STUDY, "samples = 1000000", "must be at most 1,000"),
-    (STUDY, "few_shot = [20, 100]", "must be text or none"),
-    (STUDY, "few_shot = 20", "must be text or none"),
-    (STUDY, "scl_model = ''", "must not be empty"),
 ]
 CONFLICTS: dict[str, tuple[str, bytes, str]] = {
     # command, content, expected message: settings that conflict
     "two ways to say how much": ("train", HEAD + b"micro_batch = 2\nmicro_batch_tokens = 9", "--micro-batch-tokens"),
-    "size and sizes": ("finetune", STUDY + b'sample_size = 3\nfew_shot = "4,8"', "--sample-size and --few-shot"),
-    "sizes that are words": ("finetune", STUDY + b'few_shot = "all"', "--few-shot all: must be whole numbers"),
-    "lambda over one": ("finetune", STUDY + b'scl_weights = "0.1,2"', "--scl-weight 2.0: must be between 0 and 1"),
-    "grid of several": (
-        "finetune",
-        STUDY + b'scl_weights = "0.1"\nnoises = "none,characters"',
-        "a grid needs a single value here",
-    ),
     "encoder's method": ("finetune", HEAD, "nearfar train run.toml"),
+    "method of an earlier version": (
+        "finetune",
+        b'method = "scl-finetune-study"',
+        "run.toml: the method 'scl-finetune-study' was replaced by studies: write a file for nearfar study",
+    ),
+    "key of an earlier version": ("finetune", CLASSIFIER + b'few_shot = "20"', "few_shot was replaced by studies"),
     "flag that a file's key contradicts": (
         "train --micro-batch-tokens 9",
         HEAD + b"micro_batch = 2",

@@ -38,8 +38,8 @@ def test_a_fresh_folder(config: SclConfig) -> None:
     assert check_folder(config, resume=False) == check_folder(config, resume=True) == "fresh"
     (Path(config.output) / "thesis.txt").write_text("")
     assert not is_empty(Path(config.output))
-    with pytest.raises(NearfarError, match=r"already exists and holds no study \(no config\.toml\); choose another"):
-        check_folder(config, resume=False, what="study")
+    with pytest.raises(NearfarError, match=r"already exists and holds no run \(no config\.toml\); choose another"):
+        check_folder(config, resume=False)
 
 
 def test_an_unfinished_run(config: SclConfig) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from nearfar.disk import write_text
-from nearfar.training.checkpoint import Checkpoints, InMemoryCheckpointer, Progress
+from nearfar.training.checkpoint import Checkpoints, Progress
 from nearfar.types import NearfarError
 
 
@@ -62,29 +62,6 @@ def test_best_weights_are_restored(tmp_path: Path) -> None:
     assert not torch.equal(values(modules)[0], before[0])
     checkpoints.load_best(modules)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(modules), before, strict=True))
-
-
-def test_best_weights_are_restored_from_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    modules = network(0)
-    optimiser = optimiser_of(modules)
-    kept = InMemoryCheckpointer()
-    assert kept.latest is None
-    kept.save_best(modules)
-    steps(modules, optimiser, 2)
-    better = values(modules)
-    kept.save_best(modules)  # replaces the previous ones
-    kept.save(Progress(step=2), modules, optimiser)
-    steps(modules, optimiser, 3)
-    last = values(modules)
-    assert not any(torch.equal(ours, theirs) for ours, theirs in zip(last, better, strict=True))
-    kept.load_best(modules)
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(modules), better, strict=True))
-    assert modules["encoder"][1].weight is modules["encoder"][0].weight  # type: ignore[index]
-    steps(modules, optimiser, 1)
-    kept.load_best(modules)  # the saved weights are a copy and can be restored again
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(values(modules), better, strict=True))
-    assert not list(tmp_path.iterdir())
 
 
 def test_without_a_checkpoint_progress_is_new(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ VERBS = {
     "encode": Verb("Use", "encode MODEL", "write the embeddings of a file of texts"),
     "search": Verb("Use", "search", "find the texts of a file that are nearest to a query"),
     "predict": Verb("Use", "predict MODEL", "label a file of texts with a fine-tuned classifier"),
+    "push": Verb("Use", "push FOLDER OWNER/NAME", "upload a model to the Hugging Face Hub, with a model card"),
     "dedup": Verb("Use", "dedup", "remove near-duplicates from a file of texts"),
     "get-data": Verb("Other", "get-data [NAME ...]", "download public data sets, convert downloads, list the sets"),
     "demo": Verb("Other", "demo", "run the whole workflow on generated pairs, offline, in a few minutes"),

@@ -1,7 +1,6 @@
-"""``nearfar finetune``: a classifier, or a study of many runs."""
+"""``nearfar finetune``: a classifier."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nearfar.cli.parsing import SAVED, ExtraOption, parse, report_interrupt
@@ -11,31 +10,35 @@ from nearfar.types import NearfarError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nearfar.config.finetune import FinetuneStudyConfig
+    from nearfar.config.finetune import FinetuneConfig
+
+REMOVED_FLAGS = {
+    flag: f"was replaced by studies: write a file for nearfar study, or run nearfar reproduce {table}"
+    for flag, table in (
+        ("--few-shot", "gunel-table-2"),
+        ("--samples", "gunel-table-2"),
+        ("--noises", "gunel-table-3"),
+        ("--batch-sizes", "gunel-table-6"),
+        ("--scl-model", "gunel-table-7"),
+        ("--scl-weights", "gunel-grid"),
+        ("--temperatures", "gunel-grid"),
+    )
+}
+"""Flags of earlier versions, which ran a study of many runs."""
 
 
 def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
-    """Fine-tune a classifier, or run a study; returns the exit status."""
+    """Fine-tune a classifier; returns the exit status."""
     positional = argv[0] if argv and not argv[0].startswith("-") else None
     config, resume = _parse(positional, argv[1:] if positional else argv)
     console = make_console()
 
     from nearfar.commands.finetune.command import finetune
-    from nearfar.commands.finetune.study import finetune_study
     from nearfar.evaluation.tables.evaluation import evaluation_tables
     from nearfar.training.loop import Interrupted
 
-    if config.is_study:
-        try:
-            finetune_study(config, resume=resume, console=console)
-        except (Interrupted, KeyboardInterrupt):
-            if not Path(config.output, "config.toml").exists():
-                raise KeyboardInterrupt from None  # interrupted while reading data: there is nothing to resume
-            return report_interrupt("; finished runs are kept", console, "finetune", argv, resume=resume)
-        console.print((Path(config.output) / "study.md").read_text(encoding="utf-8"), markup=False, highlight=False)
-        return 0
     try:
-        done = finetune(config.single, resume=resume, console=console)
+        done = finetune(config, resume=resume, console=console)
     except Interrupted:
         return report_interrupt(SAVED, console, "finetune", argv, resume=resume)
     for table in evaluation_tables(done.result):
@@ -50,9 +53,9 @@ def main(argv: list[str], make_console: "Callable[[], Console]") -> int:
     return 0
 
 
-def _parse(task_or_file: str | None, flags: list[str]) -> "tuple[FinetuneStudyConfig, bool]":
+def _parse(task_or_file: str | None, flags: list[str]) -> "tuple[FinetuneConfig, bool]":
     """The config, and whether to resume. Flags override the values of a config file."""
-    from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig
+    from nearfar.config.finetune import FinetuneConfig
 
     values: dict[str, Any] = {} if task_or_file is None else {"task": task_or_file}
     source = None
@@ -61,7 +64,9 @@ def _parse(task_or_file: str | None, flags: list[str]) -> "tuple[FinetuneStudyCo
         kind, values = load_toml(source)
         if not issubclass(kind, FinetuneConfig):
             raise NearfarError(f"{source}: is a config for training an encoder; use nearfar train {source}")
-    resume = ExtraOption("resume", bool, "Resume the run or study in OUTPUT; all settings must be the same.", False)
+    resume = ExtraOption("resume", bool, "Resume the run in OUTPUT; all settings must be the same.", False)
     prog = "nearfar finetune [TASK|FILE|FILE.toml]"
-    config, extra_values = parse(FinetuneStudyConfig, flags, prog=prog, extras=(resume,), values=values, source=source)
+    config, extra_values = parse(
+        FinetuneConfig, flags, prog=prog, extras=(resume,), values=values, source=source, removed=REMOVED_FLAGS
+    )
     return config, extra_values["resume"]

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         method_of,
         unknown_name_message,
     )
-    from nearfar.config.finetune import FinetuneConfig, FinetuneStudyConfig, split_list
+    from nearfar.config.finetune import FinetuneConfig
     from nearfar.config.geometry import GeometryConfig
     from nearfar.config.mining import DedupConfig, MineConfig
     from nearfar.config.reproduce import ReproduceConfig
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         EnvConfig,
         EvaluateConfig,
         PredictConfig,
+        PushConfig,
         ReportConfig,
     )
     from nearfar.methods.gunel import SupconTextConfig
@@ -44,14 +45,14 @@ if TYPE_CHECKING:
     from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
     from nearfar.methods.regression import RegressionConfig
     from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
-    from nearfar.registry import FINETUNE, FINETUNE_STUDY, METHODS
+    from nearfar.registry import FINETUNE, METHODS
 
 _EXPORTS_BY_MODULE = {
     "config.bounds": "Cap File",
     "config.data": "GetDataConfig",
     "config.encode": "EncodeConfig",
     "config.files": "build check_keys dump_toml load_toml method_of unknown_name_message",
-    "config.finetune": "FinetuneConfig FinetuneStudyConfig split_list",
+    "config.finetune": "FinetuneConfig",
     "config.mining": "DedupConfig MineConfig",
     "config.geometry": "GeometryConfig",
     "config.search": "SearchConfig",
@@ -59,8 +60,9 @@ _EXPORTS_BY_MODULE = {
     "config.study.run": "StudyConfig",
     "config.training": "RunConfig TrainConfig parse_seeds",
     "config.values": "Settings flag format_value",
-    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig EvaluateConfig PredictConfig ReportConfig",
-    "registry": "FINETUNE FINETUNE_STUDY METHODS",
+    "config.verbs": "BackTranslateConfig CompareConfig DemoConfig EnvConfig "
+    "EvaluateConfig PredictConfig PushConfig ReportConfig",
+    "registry": "FINETUNE METHODS",
 }
 _MODULE_OF = CONFIG_CLASSES | {
     name: f"nearfar.{module}" for module, names in _EXPORTS_BY_MODULE.items() for name in names.split()
@@ -68,7 +70,6 @@ _MODULE_OF = CONFIG_CLASSES | {
 
 __all__ = [
     "FINETUNE",
-    "FINETUNE_STUDY",
     "METHODS",
     "AugmentConfig",
     "BackTranslateConfig",
@@ -83,12 +84,12 @@ __all__ = [
     "EvaluateConfig",
     "File",
     "FinetuneConfig",
-    "FinetuneStudyConfig",
     "GeometryConfig",
     "GetDataConfig",
     "InfoNceConfig",
     "MineConfig",
     "PredictConfig",
+    "PushConfig",
     "RegressionConfig",
     "ReportConfig",
     "ReproduceConfig",
@@ -114,7 +115,6 @@ __all__ = [
     "load_toml",
     "method_of",
     "parse_seeds",
-    "split_list",
     "unknown_name_message",
 ]
 

@@ -82,7 +82,7 @@ Prompt = Annotated[str, MayBeEmpty()]
 Count = Annotated[int, Bounds(1, 10**6)]
 """Number of rows in a batch, or of batches in a step."""
 Runs = Annotated[int, Bounds(1, 1000)]
-"""Number of runs for each setting of a study."""
+"""Number of repeats of a measurement."""
 Epochs = Annotated[int, Bounds(1, 10**5)]
 Steps = Annotated[int, Bounds(1, 10**9)]
 Rows = Annotated[int, Bounds(1, 10**12)]

@@ -1,27 +1,11 @@
-"""Settings of fine-tuning: a single run, and a study of many runs."""
+"""Settings of fine-tuning."""
 
-import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Literal
 
-from nearfar.config.bounds import (
-    AtLeastTwo,
-    BelowOne,
-    Count,
-    Epochs,
-    File,
-    Fraction,
-    LearningRate,
-    Positive,
-    Runs,
-    Seed,
-)
+from nearfar.config.bounds import AtLeastTwo, BelowOne, Count, Epochs, File, Fraction, LearningRate, Positive, Seed
 from nearfar.config.training import RunConfig
-from nearfar.config.values import InvalidValueError, field_types, flag, format_text, format_value
 from nearfar.types import NearfarError, Splits
-
-MAX_AXIS_VALUES = 100
-"""Maximum number of values on one axis of a study."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,87 +70,3 @@ class FinetuneConfig(RunConfig):
             )
         if self.validation_rows is not None and self.splits == "10-90":
             raise NearfarError("--validation-rows: --splits 10-90 sets the number of validation rows; leave one out.")
-
-
-@dataclass(frozen=True, kw_only=True)
-class FinetuneStudyConfig(FinetuneConfig):
-    """Fine-tune a classifier by cross-entropy and supervised contrastive learning (Gunel et al. 2021).
-
-    With any of --few-shot, --noises, --batch-sizes, --scl-weights, --temperatures, --samples, --scl-model it runs a
-    study: each setting with SAMPLES samples, with cross-entropy only and with SCL on the same samples, and a test of
-    the difference.
-    """
-
-    few_shot: str | None = None
-    """Study: sizes of the training samples, as in 20,100,1000."""
-    noises: str | None = None
-    """Study: noises in the training texts, as in none,word-dropout:0.1,characters:0.05,translations.tsv."""
-    batch_sizes: str | None = None
-    """Study: batch sizes, as in 16,64,256; also measures updates per second."""
-    scl_weights: str | None = None
-    """Study: grid of lambda, as in 0.1,0.5,0.9; the best is chosen on the validation rows."""
-    temperatures: str | None = None
-    """Study: grid of the temperature, as in 0.1,0.3."""
-    samples: Runs | None = None
-    """Study: runs per setting, by default 10; each has its own sample, new head and order of batches."""
-    scl_model: File | None = None
-    """Study: encoder to start the runs with SCL from; by default MODEL."""
-
-    def __post_init__(self) -> None:
-        """Check all values and their combinations."""
-        super().__post_init__()
-        for one, several, nothing in (("sample_size", "few_shot", None), ("noise", "noises", "none")):
-            if getattr(self, several) and getattr(self, one) != nothing:
-                raise NearfarError(f"{flag(one)} and {flag(several)} exclude each other; give one of them.")
-        if self.scl_weights or self.temperatures:
-            for name in ("few_shot", "noises", "batch_sizes"):
-                if "," in (getattr(self, name) or ""):
-                    raise NearfarError(
-                        f"{flag(name)}: a grid needs a single value here; give one, or leave the grid out."
-                    )
-        for name, one, convert, what, least in (
-            ("few_shot", "sample_size", int, "whole numbers", 2),
-            ("batch_sizes", "batch_size", int, "whole numbers", 0),
-            ("scl_weights", "scl_weight", _finite, "numbers", 0),
-            ("temperatures", "temperature", _finite, "numbers", 0),
-        ):
-            given = getattr(self, name)
-            if given is None:
-                continue
-            shown = f"{flag(name)} {format_text(given)}"
-            try:
-                values = [convert(part) for part in split_list(given)]
-            except ValueError:
-                raise NearfarError(f"{shown}: must be {what} separated by commas.") from None
-            if any(value < least for value in values) or len(set(values)) < len(values):
-                raise NearfarError(f"{shown}: must be {least} or above, each once.")
-            if len(values) > MAX_AXIS_VALUES:
-                raise NearfarError(f"{shown}: must be at most {MAX_AXIS_VALUES} values.")
-            for value in values:
-                try:
-                    field_types(FinetuneConfig)[one].validate(value)
-                except InvalidValueError as error:
-                    raise NearfarError(f"{flag(name)}: {flag(one)} {format_value(value)}: {error}.") from None
-
-    @property
-    def is_study(self) -> bool:
-        """Whether the settings describe a study, not a single run."""
-        axes = (self.few_shot, self.noises, self.batch_sizes, self.scl_weights, self.temperatures)
-        return any((*axes, self.samples, self.scl_model))
-
-    @property
-    def single(self) -> FinetuneConfig:
-        """The settings without those of a study."""
-        return FinetuneConfig(**{field.name: getattr(self, field.name) for field in fields(FinetuneConfig)})
-
-
-def split_list(values: str | None) -> list[str]:
-    """``"a, b"`` -> ``["a", "b"]``."""
-    return [part.strip() for part in values.split(",")] if values else []
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number

@@ -2,12 +2,13 @@
 
 from nearfar.disk.checks import check_output_path, path_errors, refuse_existing, refuse_overwriting_inputs
 from nearfar.disk.locking import LOCK, FolderBusyError, folder_lock
-from nearfar.disk.model_folder import model_of_run
+from nearfar.disk.model_folder import CARD_MARK, model_of_run
 from nearfar.disk.reading import read_json, read_text
 from nearfar.disk.seen_file import SEEN_FILE, SeenHashes, read_seen, write_seen
 from nearfar.disk.writing import apply_umask, disk_errors, flush, flush_entries, flush_tree, write_bytes, write_text
 
 __all__ = [
+    "CARD_MARK",
     "LOCK",
     "SEEN_FILE",
     "FolderBusyError",

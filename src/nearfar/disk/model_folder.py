@@ -5,6 +5,9 @@ from pathlib import Path
 from nearfar.disk.checks import path_errors
 from nearfar.types import NearfarError
 
+CARD_MARK = "<!-- model card by nearfar -->"
+"""A comment in every model card (README.md) that nearfar writes."""
+
 
 @path_errors()
 def model_of_run(folder: Path) -> Path:

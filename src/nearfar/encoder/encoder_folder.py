@@ -14,7 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import nn
 
-from nearfar.disk import apply_umask
+from nearfar.disk import CARD_MARK, apply_umask
 from nearfar.encoder.folder_checks import check_vocabulary, read_object
 from nearfar.encoder.module_list import (
     AFTER_POOLING,
@@ -38,6 +38,7 @@ library_name: sentence-transformers
 pipeline_tag: sentence-similarity
 tags: [sentence-transformers, sentence-similarity, feature-extraction, nearfar]
 ---
+{mark}
 # A sentence encoder
 
 Made with nearfar. {dim} dimensions, pooling `{pooling}`, texts up to {length} tokens.{widths}
@@ -146,7 +147,11 @@ def write(folder: Path, parts: EncoderComponents, pooling: Pooling) -> None:
     widths = parts.inference.matryoshka
     write_widths(folder / PROMPTS_FILE, widths)
     card = MODEL_CARD.format(
-        dim=dim, pooling=pooling.name, length=parts.max_length, widths=describe_widths(dim, widths)
+        dim=dim,
+        pooling=pooling.name,
+        length=parts.max_length,
+        widths=describe_widths(dim, widths),
+        mark=CARD_MARK,
     )
     (folder / "README.md").write_text(card, encoding="utf-8")
 

@@ -48,31 +48,6 @@ def layer_heat_map(
     ends of the colour scale, for several maps to share; ``label`` says what the scores are.
     """
     grid = np.array([[np.nan if s is None else s for s in column] for column in scores.values()], dtype=np.float64).T
-    heat_map(
-        grid,
-        file,
-        rows=["0 (embeddings)", *map(str, range(1, len(grid)))],
-        columns=[_COLUMNS.get(name, name) for name in scores],
-        titles=("layer", ""),
-        title=title,
-        label=label,
-        limits=limits,
-    )
-
-
-def heat_map(
-    scores: ArrayLike,
-    file: Path,
-    *,
-    rows: Sequence[str],
-    columns: Sequence[str],
-    titles: tuple[str, str],
-    title: str,
-    label: str,
-    limits: tuple[float, float] | None = None,
-) -> None:
-    """Heat map of a matrix, its first row at the bottom; ``titles`` are those of rows and columns."""
-    grid = np.asarray(scores, dtype=np.float64)
     known = grid[np.isfinite(grid)]
     low, high = limits or ((known.min(), known.max()) if known.size else (0.0, 1.0))
     figure = _figure(2.6 + 0.9 * grid.shape[1], 1.8 + 0.34 * grid.shape[0])
@@ -82,9 +57,9 @@ def heat_map(
         bright = np.isfinite(score) and score > low + 0.6 * (high - low)
         text = f"{score:.1f}" if np.isfinite(score) else "none"
         axes.text(column, row, text, ha="center", va="center", color="black" if bright or text == "none" else "white")
-    axes.set_xticks(range(grid.shape[1]), columns)
-    axes.set_yticks(range(len(grid)), rows)
-    axes.set(ylabel=titles[0], xlabel=titles[1])
+    axes.set_xticks(range(grid.shape[1]), [_COLUMNS.get(name, name) for name in scores])
+    axes.set_yticks(range(len(grid)), ["0 (embeddings)", *map(str, range(1, len(grid)))])
+    axes.set_ylabel("layer")
     axes.set_title(_wrapped(title, 10 + 10 * grid.shape[1]), fontsize=10)
     figure.colorbar(image, ax=axes, label=label)
     _save(figure, file)

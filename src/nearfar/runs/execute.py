@@ -150,20 +150,6 @@ def execute(
     return progress
 
 
-def execute_in_memory(config: RunConfig, job: Job) -> "Progress":
-    """Train without a run folder: nothing is printed or written. The job's modules end with the kept weights."""
-    from nearfar.training.checkpoint import InMemoryCheckpointer, Progress
-    from nearfar.training.processes import Processes
-
-    kept, progress = InMemoryCheckpointer(), Progress()
-    _loop(
-        config, job, _optimiser(config, job), checkpointer=kept, callbacks=(), progress=progress, processes=Processes()
-    )
-    if config.keep == "best" and progress.best_step is not None:
-        kept.load_best(job.modules)
-    return progress
-
-
 def _optimiser(config: RunConfig, job: Job) -> Any:
     from nearfar.training.optimiser import adamw
 

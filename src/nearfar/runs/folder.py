@@ -50,8 +50,6 @@ class RunFolder(ExitStack):
         processes: the processes that train together; the first one reads and writes.
         find_differences: finds settings that differ and are not in config.toml.
         sibling_runs: folders of runs that must have the same inputs, if they recorded them.
-        info_file: name of the file that marks a run as finished.
-        what: the noun for the run in messages: "run" or "study".
     """
 
     def __init__(
@@ -61,8 +59,6 @@ class RunFolder(ExitStack):
         *,
         find_differences: FindDifferences = no_differences,
         sibling_runs: Sequence[Path] = (),
-        info_file: str = RUN_INFO,
-        what: str = "run",
     ) -> None:
         super().__init__()
         self.path = Path(config.output)
@@ -71,7 +67,6 @@ class RunFolder(ExitStack):
         self.existing_runs: list[Path] = []
         """This folder, if it holds the run already, then those of ``sibling_runs`` that hold a run."""
         self._config, self._processes, self._find_differences = config, processes, find_differences
-        self._info_file, self._what = info_file, what
         self._sibling_runs = sibling_runs
         self._before: list[tuple[Path, dict[str, str]]] = []
         self._locked = False
@@ -88,13 +83,13 @@ class RunFolder(ExitStack):
         if self.path.is_dir():
             self._lock()
         state = self._check(resume=resume)
-        if state == "unfinished" or (state == "finished" and self._info_file != RUN_INFO):
+        if state == "unfinished":
             self._check_parts()
             self.existing_runs.append(self.path)
             before = read_input_fingerprints(self.path)
             if before is not None:
                 self._before.append((self.path, before))
-            elif state == "unfinished":
+            else:
                 warnings.warn(
                     f"{self.path}: this run has no {INPUTS}, because an earlier nearfar started it; it is not "
                     "checked whether data and model are still the same.",
@@ -160,13 +155,7 @@ class RunFolder(ExitStack):
             (self.path / INPUTS).unlink(missing_ok=True)
 
     def _check(self, *, resume: bool) -> State:
-        return check_folder(
-            self._config,
-            resume=resume,
-            find_differences=self._find_differences,
-            info_file=self._info_file,
-            what=self._what,
-        )
+        return check_folder(self._config, resume=resume, find_differences=self._find_differences)
 
     def _lock(self) -> None:
         self.enter_context(folder_lock(self.path))
@@ -185,8 +174,6 @@ def check_folder(
     *,
     resume: bool,
     find_differences: FindDifferences = no_differences,
-    info_file: str = RUN_INFO,
-    what: str = "run",
 ) -> State:
     """The state of a run folder: ``fresh``, or this run ``unfinished`` or ``finished``.
 
@@ -196,20 +183,20 @@ def check_folder(
     folder = Path(config.output)
     if not (folder / CONFIG).exists():
         if resume and not folder.exists():
-            raise NearfarError(f"{folder}: there is no {what} to resume.")
+            raise NearfarError(f"{folder}: there is no run to resume.")
         if folder.exists() and not is_empty(folder):
-            raise NearfarError(f"{folder}: already exists and holds no {what} (no {CONFIG}); choose another --output.")
+            raise NearfarError(f"{folder}: already exists and holds no run (no {CONFIG}); choose another --output.")
         return "fresh"
     refuse_other_settings(folder, config, find_differences=find_differences)
-    if (folder / info_file).exists():
+    if (folder / RUN_INFO).exists():
         if not resume:
-            tables = folder / info_file.replace(".json", ".md")
-            where = f"its model is {folder / 'model'}" if info_file == RUN_INFO else f"its tables are in {tables}"
-            raise NearfarError(f"{folder}: already holds this {what}, and it is finished; {where}.")
+            raise NearfarError(
+                f"{folder}: already holds this run, and it is finished; its model is {folder / 'model'}."
+            )
         return "finished"
     if not resume:
         raise NearfarError(
-            f"{folder}: already holds this {what}, unfinished. Continue it with --resume, or remove the folder."
+            f"{folder}: already holds this run, unfinished. Continue it with --resume, or remove the folder."
         )
     return "unfinished"
 

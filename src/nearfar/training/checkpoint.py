@@ -76,26 +76,6 @@ class Checkpointer(Protocol):
         """Save the current weights as the best so far."""
 
 
-class InMemoryCheckpointer:
-    """Keeps the best weights of a run without a folder in memory; the run cannot be resumed."""
-
-    latest = None
-
-    def __init__(self) -> None:
-        self.best: dict[str, Tensor] = {}
-
-    def save(self, progress: Progress, modules: dict[str, nn.Module], optimiser: torch.optim.Optimizer) -> None:
-        """Do nothing."""
-
-    def save_best(self, modules: dict[str, nn.Module]) -> None:
-        """Save the current weights as the best so far."""
-        self.best = {name: tensor.clone() for name, tensor in _weights(modules).items()}
-
-    def load_best(self, modules: dict[str, nn.Module]) -> None:
-        """Restore the best weights."""
-        _load_weights(modules, self.best)
-
-
 class Checkpoints:
     """The latest checkpoint and the best weights in a run folder."""
 

@@ -17,7 +17,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from nearfar.commands.compare import compare
 from nearfar.commands.finetune import command as module
-from nearfar.commands.finetune.command import FinetuneResult, finetune, finetune_in_memory
+from nearfar.commands.finetune.command import FinetuneResult, finetune
+from nearfar.commands.finetune.job import make_job, open_classifier
 from nearfar.commands.finetune.rows import load_task
 from nearfar.config import FinetuneConfig, SclConfig, dump_toml
 from nearfar.data.classification import ClassificationTask
@@ -163,20 +164,6 @@ def test_the_model_gives_the_results_predictions(finished_run: tuple[FinetuneCon
     assert ours.predict([(text,) for text in texts]).argmax(axis=1).tolist() == entry.predicted
 
 
-def test_finetuning_in_memory_gives_the_same_result_without_files(
-    finished_run: tuple[FinetuneConfig, FinetuneResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, finished = finished_run
-    monkeypatch.chdir(tmp_path)
-    files_before = sorted(Path(config.output).parent.rglob("*"))
-    again = finetune_in_memory(config, load_task(config))
-    assert sorted(Path(config.output).parent.rglob("*")) == files_before
-    assert not list(tmp_path.iterdir())
-    assert replace(again, result=finished.result, seconds=finished.seconds) == finished
-    assert again.result.config == finished.result.config
-    assert entry_of(again.result) == entry_of(finished.result)
-
-
 def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig, tmp_path: Path) -> None:
     config = replace(config, evaluate_every=1, schedule="constant", warmup=0.0)  # the scores vary
     finetune(config)
@@ -197,6 +184,22 @@ def test_the_best_or_the_last_weights_are_kept_and_tested(config: FinetuneConfig
     assert kept["best"][:2] == kept["last"][:2]
     assert kept["last"][2] < kept["best"][2] == kept["best"][1]
     assert kept["last"][2] == metrics(str(tmp_path / "last"))[-1]["accuracy"]
+
+
+def test_the_loss_changes_neither_the_rows_nor_the_head_nor_the_batches(config: FinetuneConfig) -> None:
+    """Cross-entropy and SCL can be compared run by run."""
+    heads, batches = [], []
+    for seed, weight in ((1, 0.0), (1, 0.9), (2, 0.0)):
+        one = replace(config, sample_size=8, sample_seed=seed, seed=seed, scl_weight=weight, batch_size=3)
+        task = load_task(one)
+        classifier = open_classifier(one, task, device="cpu")
+        heads.append(torch.cat([parameter.flatten() for parameter in classifier.model.classifier.parameters()]))
+        mixture = make_job(one, task, classifier).mixture
+        rows = [parts[0][1].rows for epoch in range(3) for parts in mixture.epoch(epoch)]
+        batches.append([[task.train.texts[row] for row in batch] for batch in rows])
+    assert torch.equal(heads[0], heads[1])
+    assert not torch.equal(heads[0], heads[2])
+    assert batches[0] == batches[1] != batches[2]
 
 
 def test_another_seed_trains_another_model_on_the_same_rows(
@@ -312,9 +315,9 @@ def test_steps_are_chosen_by_the_validation_rows_only(
     assert entries[0].accuracy != entries[1].accuracy
 
     wrong = [(text, "pet" if label == "fruit" else "fruit") for text, label in separable(40, seed=1)]
-    task = load_task(replace(config, validation=write(tmp_path / "validation.tsv", wrong)))
+    opposed = replace(config, output=f"{config.output}-2", validation=write(tmp_path / "validation.tsv", wrong))
     scores = [line["accuracy"] for line in metrics(config.output)[1:] if "metric" in line]
-    assert finetune_in_memory(config, task).best_score == pytest.approx(1 - min(scores))
+    assert finetune(opposed).best_score == pytest.approx(1 - min(scores))
 
 
 # --- labels, pairs, scores ---
@@ -479,7 +482,7 @@ def test_invalid_training_data_is_refused_and_leaves_no_files(config: FinetuneCo
     refuse("--noise word-drop: is none of word-dropout, word-swap, characters, and there is no such", noise="word-drop")
     scores = write(tmp_path / "scores.tsv", [(text, f"{number}.5") for number, (text, _) in enumerate(separable(20))])
     changes = {"task": scores, "validation": None, "test": None}
-    refuse("--sample-size and --few-shot sample rows by label, but these rows have scores", **changes, sample_size=4)
+    refuse("--sample-size samples rows by label, but these rows have scores", **changes, sample_size=4)
 
 
 @pytest.mark.parametrize(

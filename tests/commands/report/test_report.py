@@ -313,6 +313,19 @@ def test_damaged_or_unknown_files_are_named(workspace: Path, name: str, text: st
     assert not Path("out.html").exists()
 
 
+def test_a_study_of_an_earlier_version_is_named(workspace: Path) -> None:
+    write_json(Path("old/study.json"), {"schema": 1, "kind": "finetune-study", "title": "t", "settings": []})
+    with pytest.raises(NearfarError, match=r"^old/study\.json: is a study of nearfar finetune of an earlier version"):
+        report("old/study.json", output="r.html")
+    Path("old/config.toml").write_text('method = "scl-finetune-study"\nfew_shot = "20"\n', encoding="utf-8")
+    with pytest.raises(NearfarError, match=r"^old: was written by an earlier version: .* was replaced by studies"):
+        report("old", output="r.html")
+    with pytest.raises(
+        NearfarError, match=r"^old/config\.toml: the method 'scl-finetune-study' was replaced by studies"
+    ):
+        finetune(task="rows.tsv", output="old", resume=True)
+
+
 def test_files_that_cannot_be_read(workspace: Path) -> None:
     with pytest.raises(NearfarError, match=r"absent\.json: cannot be read \(No such file"):
         load_page("absent.json")

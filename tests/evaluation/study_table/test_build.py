@@ -145,6 +145,12 @@ def test_only_the_best_replicates_by_validation_enter():
     assert [cell.validation for cell in table.cells] == [70.0, 90.0, 80.0, 60.0]
 
 
+def test_ties_on_validation_are_broken_by_the_first_replicates():
+    study, some = best_cells()
+    table = build_table(study, [replace(one, validation=50.0) for one in some], resamples=RESAMPLES)
+    assert [cell.chosen for cell in table.cells] == [True, True, False, False]
+
+
 def test_the_best_replicates_need_a_validation_score():
     study, some = best_cells()
     some[2] = replace(some[2], validation=None)

@@ -1,1 +1,1 @@
-"""``nearfar finetune``: fine-tunes a classifier, or runs a study of many runs."""
+"""``nearfar finetune``: fine-tunes a classifier."""

@@ -17,11 +17,10 @@ from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.config.calls import accepts_settings
 from nearfar.data.classification import ClassificationTask
 from nearfar.disk import SeenHashes, path_errors, write_seen
-from nearfar.encoder.precision import resolve
 from nearfar.evaluation.results import EvaluationResult
 from nearfar.evaluation.seen import add_seen
 from nearfar.evaluation.tables.files import save_with_tables
-from nearfar.runs.execute import execute, execute_in_memory, join_processes
+from nearfar.runs.execute import execute, join_processes
 from nearfar.runs.fingerprints import fingerprint_model
 from nearfar.runs.folder import RunFolder
 from nearfar.runs.precision import resolve_run_precision
@@ -108,21 +107,6 @@ def load_finetune_result(folder: Path) -> FinetuneResult:
     steps, best_step = (int(run_info.get(key) or 0) for key in ("step", "best_step"))
     start, best, seconds = (float(run_info.get(key) or 0) for key in ("start_score", "best_score", "seconds"))
     return FinetuneResult(steps, best_step, start, best, seconds, EvaluationResult.load(folder / "result.json"))
-
-
-def finetune_in_memory(config: FinetuneConfig, task: "ClassificationTask") -> FinetuneResult:
-    """Fine-tune and test without a run folder, for studies of many short runs.
-
-    ``config.output`` is only a name here; nothing is written.
-
-    Raises:
-        NearfarError: as :func:`finetune`.
-    """
-    config = replace(config, precision=resolve(config.precision, config.device))
-    classifier = open_classifier(config, task, device=config.device)
-    classifier.seen = _seen(config, task, classifier)
-    progress = execute_in_memory(config, make_job(config, task, classifier))
-    return _finetune_result(progress, _test(config, task, classifier, progress))
 
 
 def _seen(config: FinetuneConfig, task: "ClassificationTask", classifier: "Classifier") -> SeenHashes | None:

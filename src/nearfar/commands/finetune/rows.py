@@ -41,16 +41,12 @@ def load_task(config: FinetuneConfig) -> "ClassificationTask":
 
 
 def resolve_splits(config: FinetuneConfig) -> Splits:
-    """The splits of a config, with ``auto`` resolved; files of validation or test rows mean held-out splits.
-
-    The runs of a study with several sample sizes have one size each, so ``config`` may be a study or one of its runs.
-    """
+    """The splits of a config, with ``auto`` resolved; files of validation or test rows mean held-out splits."""
     if config.splits != "auto":
         return config.splits
     if config.validation is not None or config.test is not None:
         return "held-out"
-    sampled = config.sample_size is not None or getattr(config, "few_shot", None) is not None
-    return default_splits(config.task, sampled=sampled)
+    return default_splits(config.task, sampled=config.sample_size is not None)
 
 
 def draw_sample(config: FinetuneConfig, task: "ClassificationTask") -> "ClassificationTask":
@@ -59,9 +55,7 @@ def draw_sample(config: FinetuneConfig, task: "ClassificationTask") -> "Classifi
         return task
     texts, targets = task.train
     if not task.label_names:
-        raise NearfarError(
-            "--sample-size and --few-shot sample rows by label, but these rows have scores; use --limit."
-        )
+        raise NearfarError("--sample-size samples rows by label, but these rows have scores; use --limit.")
     rows = draw(
         [int(target) for target in targets],
         config.sample_size,

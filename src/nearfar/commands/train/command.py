@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nearfar.commands.push.card import write_card
 from nearfar.commands.train.after import compare_with_start
 from nearfar.commands.train.dev import dev_evaluation
 from nearfar.commands.train.inputs import load_inputs
@@ -98,6 +99,7 @@ def train(
     comparison = processes.broadcast_from_first(
         lambda: compare_with_start(folder, [folder], config.model, device=device, progress=console.is_terminal)
     )
+    processes.broadcast_from_first(lambda: write_card(folder))
     return replace(trained, comparison=comparison)
 
 

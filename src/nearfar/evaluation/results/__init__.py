@@ -2,8 +2,7 @@
 
 A result is a JSON file with a format version (``schema``), a ``kind`` and its provenance. The models are
 :class:`EvaluationResult`, :class:`ComparisonResult`, :class:`PairwiseResult`, :class:`GeometryResult`,
-:class:`StudyResult`, :class:`StudyTable` and :class:`GroupResult`; each has ``load(file)``, ``save(file)`` and
-``to_dict()``.
+:class:`StudyTable` and :class:`GroupResult`; each has ``load(file)``, ``save(file)`` and ``to_dict()``.
 :mod:`nearfar.evaluation.schema` prints their JSON Schema.
 """
 
@@ -38,13 +37,6 @@ from nearfar.evaluation.results.files import (
     load_result,
     make_folder,
     parse_result,
-)
-from nearfar.evaluation.results.finetune import (
-    SettingSummary,
-    StudyResult,
-    StudyRun,
-    VariantDifference,
-    VariantSummary,
 )
 from nearfar.evaluation.results.geometry import (
     ExplorerPage,
@@ -116,7 +108,6 @@ __all__ = [
     "ScoreSummary",
     "SeedTest",
     "SeenShares",
-    "SettingSummary",
     "SimilarityAverage",
     "SimilarityScores",
     "StudyCell",
@@ -124,8 +115,6 @@ __all__ = [
     "StudyCurve",
     "StudyGroup",
     "StudyProvenance",
-    "StudyResult",
-    "StudyRun",
     "StudyTable",
     "StudyTest",
     "SubsetScores",
@@ -136,8 +125,6 @@ __all__ = [
     "TransferResults",
     "TransferScores",
     "UnseenScores",
-    "VariantDifference",
-    "VariantSummary",
     "check_output",
     "digest",
     "is_dev_evaluation",

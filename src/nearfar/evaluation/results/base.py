@@ -13,6 +13,11 @@ from nearfar.types import NearfarError
 
 SCHEMA = 1
 """The format version that is written, and the newest one that is read. A file without ``schema`` has version 1."""
+REMOVED_KINDS = {
+    "finetune-study": "is a study of nearfar finetune of an earlier version, which is no longer read. Its tables are "
+    "in study.md beside it. nearfar study runs such studies now.",
+}
+"""``kind`` of result files that this version does not read -> what they are, for messages."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +103,7 @@ class Result(Record):
 
 
 def check_version(content: object, *, source: object) -> None:
-    """Refuse content that is no JSON object or has a format version that cannot be read.
+    """Refuse content that is no JSON object, or has a format version or a kind that is not read any more.
 
     Raises:
         NearfarError: it says which version the file has, and which ones are read.
@@ -113,6 +118,9 @@ def check_version(content: object, *, source: object) -> None:
         )
     if type(schema) is not int or schema != SCHEMA:
         raise NearfarError(f"{source}: has schema {short_repr(schema)}; this version of nearfar reads {SCHEMA}.")
+    kind = content.get("kind")
+    if isinstance(kind, str) and kind in REMOVED_KINDS:
+        raise NearfarError(f"{source}: {REMOVED_KINDS[kind]}")
 
 
 def format_json(value: Any, indent: str = "") -> str:

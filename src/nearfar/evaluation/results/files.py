@@ -15,7 +15,6 @@ from nearfar.disk import (
 from nearfar.evaluation.results.base import Result, check_version
 from nearfar.evaluation.results.comparison import ComparisonResult, PairwiseResult
 from nearfar.evaluation.results.evaluation import EvaluationResult
-from nearfar.evaluation.results.finetune import StudyResult
 from nearfar.evaluation.results.geometry import GeometryResult
 from nearfar.evaluation.results.record import short_repr
 from nearfar.evaluation.results.study_table import StudyTable
@@ -29,7 +28,6 @@ RESULT_TYPES: dict[str, type[Result]] = {
         ComparisonResult,
         PairwiseResult,
         GeometryResult,
-        StudyResult,
         StudyTable,
         GroupResult,
     )

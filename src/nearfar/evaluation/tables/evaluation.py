@@ -37,6 +37,11 @@ def evaluation_markdown(result: EvaluationResult) -> str:
     return markdown_page(f"Evaluation of {result.model}", grids, result.provenance)
 
 
+def evaluation_grids(result: EvaluationResult) -> list[Grid]:
+    """The tables of an evaluation with one metric and without subsets, for pages that have their own headings."""
+    return _evaluation_grids(result, ["spearman"], None, subsets=False, to_file=True)
+
+
 def spread_table(
     runs: Sequence[EvaluationResult], *, metric: str = "spearman", measure: str | None = None, subsets: bool = False
 ) -> Table:

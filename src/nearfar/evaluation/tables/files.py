@@ -3,13 +3,12 @@
 from pathlib import Path
 
 from nearfar.disk import write_text
-from nearfar.evaluation.finetune_summary import study_markdown
-from nearfar.evaluation.results import ComparisonResult, EvaluationResult, GeometryResult, PairwiseResult, StudyResult
+from nearfar.evaluation.results import ComparisonResult, EvaluationResult, GeometryResult, PairwiseResult
 from nearfar.evaluation.tables.comparison import comparison_markdown, pairwise_markdown
 from nearfar.evaluation.tables.evaluation import evaluation_markdown
 from nearfar.evaluation.tables.geometry import geometry_markdown
 
-Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | GeometryResult | StudyResult
+Tabulated = EvaluationResult | ComparisonResult | PairwiseResult | GeometryResult
 
 
 def to_markdown(result: Tabulated) -> str:
@@ -23,8 +22,6 @@ def to_markdown(result: Tabulated) -> str:
             return pairwise_markdown(result)
         case GeometryResult():
             return geometry_markdown(result)
-        case StudyResult():
-            return study_markdown(result)
 
 
 def save_with_tables(result: Tabulated, file: Path) -> None:

@@ -1,0 +1,157 @@
+"""``nearfar push``: one commit with all files of a model folder, and a model card in place of its README.md."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from nearfar.commands.push.card import CARD, is_own_card, model_card
+from nearfar.config.calls import accepts_settings
+from nearfar.config.verbs import PushConfig
+from nearfar.disk import model_of_run, path_errors
+from nearfar.evaluation.results import EvaluationResult, load_result
+from nearfar.types import NearfarError
+
+LOGIN = "Log in by hf auth login, or set HF_TOKEN to a token that may write."
+
+
+@dataclass(frozen=True)
+class PushResult:
+    """What was uploaded, or in a dry run would be."""
+
+    name: str
+    """The repository, ``owner/name``."""
+    files: dict[str, int]
+    """Path in the repository -> bytes, with the card."""
+    card: str
+    """The text of README.md."""
+    is_own_card: bool
+    """Whether nearfar wrote the card; False for a README.md of the user's."""
+    url: str | None
+    """Where the commit or the pull request is; None in a dry run."""
+
+
+@accepts_settings(PushConfig)
+@path_errors()
+def push(model: str | Path, name: str, config: PushConfig) -> PushResult:
+    """Upload a model folder to ``name`` on the Hugging Face Hub, which is created if it is missing.
+
+    Settings can be given by name: ``push("runs/mine", "me/my-encoder", private=True)``; see
+    :class:`nearfar.PushConfig`. All files go into one commit, so that a stopped upload changes nothing on the hub. A
+    README.md that nearfar did not write is uploaded as it is.
+
+    Args:
+        model: a finished run folder, or a model folder.
+        name: ``owner/name``.
+        config: the settings.
+
+    Raises:
+        NearfarError: no model in the folder, an invalid name, a result file that cannot be read; the hub cannot be
+            reached, or refuses the token, the repository, the card or a file.
+    """
+    folder = _model_folder(Path(model))
+    _check_name(name)
+    results = [_load(file) for file in config.results]
+    own = is_own_card(folder / CARD)
+    card = model_card(folder, name=name, results=results) if own else (folder / CARD).read_text(encoding="utf-8")
+    if not own and results:
+        raise NearfarError(
+            f"{folder / CARD}: is not nearfar's, so --results cannot be added to it. Remove one of them."
+        )
+    contents: dict[str, Path | bytes] = {**_files(folder), CARD: card.encode()}
+    sizes = {path: len(one) if isinstance(one, bytes) else one.stat().st_size for path, one in contents.items()}
+    url = None if config.dry_run else _upload(name, contents, config)
+    return PushResult(name, dict(sorted(sizes.items())), card, own, url)
+
+
+def _model_folder(path: Path) -> Path:
+    if not path.is_dir():
+        raise NearfarError(f"{path}: there is no such folder.")
+    folder = model_of_run(path)
+    if not (folder / "config.json").is_file() and not (folder / "modules.json").is_file():
+        raise NearfarError(f"{path}: is no model folder: it has neither modules.json nor config.json.")
+    return folder
+
+
+def _check_name(name: str) -> None:
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils._validators import validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        raise NearfarError(f"{name}: is no name of a repository: {error}") from None
+    if name.count("/") != 1:
+        raise NearfarError(f"{name}: give owner/name, such as me/my-encoder.")
+
+
+def _load(file: str) -> EvaluationResult:
+    result = load_result(file)
+    if not isinstance(result, EvaluationResult):
+        raise NearfarError(f"--results {file}: is no result of nearfar evaluate.")
+    return result
+
+
+def _files(folder: Path) -> dict[str, Path | bytes]:
+    """Path in the repository -> file, for all files but hidden ones.
+
+    Raises:
+        NearfarError: a file is a link to a place outside the folder.
+    """
+    found: dict[str, Path | bytes] = {}
+    for file in sorted(folder.rglob("*")):
+        inner = file.relative_to(folder)
+        if not file.is_file() or any(part.startswith(".") for part in inner.parts):
+            continue
+        if file.is_symlink() and not file.resolve().is_relative_to(folder.resolve()):
+            raise NearfarError(
+                f"{file}: is a link to {file.resolve()}, outside the model folder; replace it by a copy."
+            )
+        found[inner.as_posix()] = file
+    return found
+
+
+def _upload(name: str, contents: dict[str, Path | bytes], config: PushConfig) -> str:
+    from huggingface_hub import CommitOperationAdd, HfApi
+
+    api = HfApi()
+    operations = [CommitOperationAdd(path_in_repo=path, path_or_fileobj=one) for path, one in contents.items()]
+    with _hub_errors(name, api.endpoint):
+        api.create_repo(name, private=config.private or None, exist_ok=True)
+        done = api.create_commit(
+            name,
+            operations,
+            commit_message=config.message,
+            revision=config.revision,
+            create_pr=config.pull_request,
+        )
+    return str(done.pr_url or done.commit_url)
+
+
+@contextmanager
+def _hub_errors(name: str, endpoint: str) -> Iterator[None]:
+    """Turn errors of huggingface_hub into one sentence each."""
+    from huggingface_hub.errors import HfHubHTTPError, LocalTokenNotFoundError, OfflineModeIsEnabled
+
+    try:
+        yield
+    except LocalTokenNotFoundError:
+        raise NearfarError(f"{name}: there is no token for {endpoint}. {LOGIN}") from None
+    except OfflineModeIsEnabled:
+        raise NearfarError("HF_HUB_OFFLINE is set, so nothing can be uploaded; unset it.") from None
+    except HfHubHTTPError as error:
+        status = error.response.status_code if error.response is not None else None
+        said = (error.server_message or str(error)).strip().splitlines()[0]
+        if status in (401, 403):
+            raise NearfarError(f"{name}: {endpoint} refused the token ({status}: {said}). {LOGIN}") from None
+        raise NearfarError(f"{name}: {endpoint} refused the upload ({status}: {said}).") from None
+    except ValueError as error:  # the hub's check of the card
+        raise NearfarError(f"{name}: {endpoint} refused the upload: {error}") from None
+    except Exception as error:
+        cause = error.__cause__ if isinstance(error, RuntimeError) else error  # of one of the large files
+        library = type(cause).__module__.partition(".")[0]
+        if not isinstance(cause, OSError) and library not in ("httpx", "httpx2"):  # which one: by version
+            raise
+        raise NearfarError(
+            f"{endpoint} cannot be reached, or broke off: {cause}. Nothing was changed in {name}."
+        ) from None

@@ -1,0 +1,109 @@
+"""Model cards: metadata, training, scores, citation, and what must not be in them."""
+
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+
+from nearfar import finetune, push, train
+from nearfar.commands.push.card import is_own_card, model_card, write_card
+from nearfar.config import METHODS
+from nearfar.evaluation.results import ComparisonResult
+from nearfar.methods.citations import PAPERS, citations
+from tests.tiny import make_workspace, save_tiny, sentences
+
+
+def read(card: str) -> huggingface_hub.ModelCard:
+    return huggingface_hub.ModelCard(card)
+
+
+def test_training_writes_the_card(run: Path) -> None:
+    file = run / "model" / "README.md"
+    assert is_own_card(file)
+    text = file.read_text()
+    assert text == model_card(run / "model", name="")
+    data = read(text).data
+    assert data.library_name == "sentence-transformers"
+    assert data.pipeline_tag == "sentence-similarity"
+    assert data.base_model is None  # a folder of this machine
+    assert "trained it by the method `info-nce`, from `start`" in text
+    assert "pairs.tsv: " in text
+    assert "secret" not in text  # folders of this machine
+    assert str(run) not in text
+    for setting in ("| `batch_size` | 8 |", "| `temperature` | 0.1 |", "| `max_steps` | 2 |"):
+        assert setting in text
+    assert "`learning_rate`" not in text  # the default
+    assert citations("info-nce")[0] in text
+
+
+def test_the_held_out_score_is_that_of_the_run(run: Path) -> None:
+    found = ComparisonResult.load(run / "held_out" / "before-after.json").tasks["held-out"]
+    text = (run / "model" / "README.md").read_text()
+    assert f"| {found.second:.2f} | {found.first:.2f} |" in text
+    (score,) = read(text).data.eval_results
+    assert (score.dataset_name, score.metric_type) == ("held-out rows", "mrr@10")
+    assert score.metric_value == round(found.first, 2)
+
+
+def test_named_data_and_base_models_are_linked(tmp_path: Path) -> None:
+    make_workspace(tmp_path)
+    tiny = str(save_tiny(tmp_path / "tiny"))
+    train("scl", model=tiny, data="microworld", evaluate_on="microworld:dev", max_steps=1, output=str(tmp_path / "run"))
+    config = tmp_path / "run" / "run.json"
+    config.write_text(
+        config.read_text().replace(f'"{tiny}"', '"owner/base"').replace('"microworld"', '"snli", "hub:a/b/c:train"')
+    )
+    text = model_card(tmp_path / "run" / "model", name="me/mine")
+    data = read(text).data
+    assert data.base_model == "owner/base"
+    assert data.datasets == ["stanfordnlp/snli", "a/b"]
+    assert "Licence of `snli`: CC BY-SA 4.0" in text
+    assert "from `owner/base`" in text
+    assert 'SentenceTransformer("me/mine")' in text
+
+
+def test_a_classifier(tmp_path: Path) -> None:
+    rows = [f"{text}\t{'yes' if 'dog' in text else 'no'}" for text in sentences(80, seed=3)]
+    (tmp_path / "labelled.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    save_tiny(tmp_path / "tiny")
+    finetune(
+        task=str(tmp_path / "labelled.tsv"),
+        model=str(tmp_path / "tiny"),
+        output=str(tmp_path / "run"),
+        max_steps=1,
+        validation_rows=20,
+        batch_size=8,
+    )
+    card = push(tmp_path / "run", "me/labels", dry_run=True).card
+    data = read(card).data
+    assert (data.library_name, data.pipeline_tag) == ("transformers", "text-classification")
+    assert data.eval_results[0].metric_type == "accuracy"
+    assert 'pipeline("text-classification", model="me/labels")' in card
+    assert PAPERS["gunel"] in card
+    assert str(tmp_path) not in card
+
+
+def test_a_folder_without_a_run(tmp_path: Path) -> None:
+    model = save_tiny(tmp_path / "tiny")
+    card = push(model, "me/tiny", dry_run=True).card
+    assert "saved by nearfar" not in card or "A [sentence-transformers]" in card
+    assert "## Training" not in card
+    assert read(card).data.eval_results is None
+
+
+def test_a_card_of_the_users_stays(run: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "run" / "model"
+    mine.mkdir(parents=True)
+    (mine / "README.md").write_text("# Mine\n")
+    write_card(tmp_path / "run")
+    assert (mine / "README.md").read_text() == "# Mine\n"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_citation(method: str) -> None:
+    assert citations(method)
+    assert all(paper.startswith("@") for paper in citations(method))
+
+
+def test_an_unknown_method_has_none() -> None:
+    assert citations("toy") == []
