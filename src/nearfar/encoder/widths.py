@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nearfar.encoder.folder_checks import read_object
 from nearfar.types import NearfarError
 
 WIDTHS = "matryoshka"
@@ -57,16 +56,18 @@ def read_widths(settings: dict[str, Any], file: Path) -> tuple[int, ...]:
 def write_widths(file: Path, widths: Sequence[int]) -> None:
     """Add the widths to the settings of a model folder; no widths change nothing."""
     if widths:
+        from nearfar.encoder.folder_checks import read_object  # imports torch, which readers of cards do not need
+
         settings = {**read_object(file), WIDTHS: list(widths)}
         file.write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def describe_widths(dim: int, widths: Sequence[int]) -> str:
-    """A sentence for the model card, after a space; empty for a model that was trained at its full width only."""
+def describe_widths(dim: int, widths: Sequence[int], *, name: str = "this folder") -> str:
+    """A sentence for the card of the model ``name``, after a space; empty if it was trained at its full width only."""
     smaller = [str(width) for width in widths if width < dim]
     if not smaller:
         return ""
     return (
         f" The first {', '.join(smaller)} dimensions were trained to be embeddings of their own (Matryoshka): "
-        f'`SentenceTransformer("this folder", truncate_dim={smaller[0]})` gives smaller vectors.'
+        f'`SentenceTransformer("{name}", truncate_dim={smaller[0]})` gives smaller vectors.'
     )
