@@ -191,6 +191,83 @@ def regression_features(u: Tensor, v: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
+def ranknet(
+    s: Tensor, y: Tensor, temperature: float, margin: float = 0.0, groups: Tensor | None = None
+) -> list[Tensor]:
+    """log(1 + e^(o_i - o_j)) for every i that shall be below j, by i, then j (Burges et al. 2005, eq. 3)."""
+    losses = []
+    for i in range(len(s)):
+        for j in range(len(s)):
+            if y[i] < y[j] and (groups is None or groups[i] == groups[j]):
+                losses.append(torch.log(1 + torch.exp((s[i] - s[j] + margin) / temperature)))
+    return losses
+
+
+def cosent(s: Tensor, y: Tensor, temperature: float, margin: float = 0.0) -> Tensor:
+    """log(1 + sum of e^((s_i - s_j) / t) over all i that shall be below j (CoSENT)."""
+    total = torch.ones((), dtype=s.dtype)
+    for i in range(len(s)):
+        for j in range(len(s)):
+            if y[i] < y[j]:
+                total = total + torch.exp((s[i] - s[j] + margin) / temperature)
+    return torch.log(total)
+
+
+def angle_similarity(x: Tensor, y: Tensor) -> Tensor:
+    """|sum of real and imaginary parts| of the quotients of complex vectors of length 1 (Li & Li 2024)."""
+    scores = []
+    for i in range(len(x)):
+        half = -(-x.shape[1] // 2)
+        one = [x[i, k] if k < x.shape[1] else x.new_zeros(()) for k in range(2 * half)]
+        other = [y[i, k] if k < x.shape[1] else x.new_zeros(()) for k in range(2 * half)]
+        length = (_dot(x[i], x[i]) * _dot(y[i], y[i])).sqrt()
+        total = 0.0
+        for k in range(half):
+            (a, b), (c, d) = (one[k], one[half + k]), (other[k], other[half + k])
+            total = total + ((a * c + b * d) + (b * c - a * d)) / length  # Re and Im of (a + bi)(c - di)
+        scores.append(total.abs())
+    return torch.stack(scores)
+
+
+def info_nce_directions(
+    a: Tensor,
+    p: Tensor,
+    n: Tensor | None,
+    temperature: float,
+    directions: str,
+    log_alpha: float = 0.0,
+    similarity: str = "cosine",
+    masks: tuple[Tensor | None, ...] = (None, None, None, None),
+) -> Tensor:
+    """InfoNCE from anchors to documents, from positives to anchors, in both, or in all four directions (GTE)."""
+    d = [*p, *(() if n is None else n)]
+    losses = []
+    for i in range(len(a)):
+
+        def share(one: Tensor, other: Tensor) -> Tensor:
+            return torch.exp(_similarity(one, other, similarity) / temperature)
+
+        own = share(a[i], p[i])
+        sums = []
+        for number, (one, others) in enumerate(((a[i], d), (p[i], a), (a[i], a), (p[i], d))):
+            total = own if number < 2 else 0.0
+            for k in range(len(others)):
+                if k != i and (masks[number] is None or masks[number][i, k]):
+                    alpha = math.exp(log_alpha) if number == 0 and k == len(a) + i else 1.0
+                    total = total + alpha * share(one, others[k])
+            sums.append(total)
+        losses.append(
+            {
+                "query_to_doc": torch.log(sums[0]),
+                "doc_to_query": torch.log(sums[1]),
+                "both": (torch.log(sums[0]) + torch.log(sums[1])) / 2,
+                "all": torch.log(sum(sums)),
+            }[directions]
+            - torch.log(own)
+        )
+    return torch.stack(losses)
+
+
 def below_positive(a: Tensor, p: Tensor, x: Tensor, margin: float, similarity: str = "cosine") -> list[list[bool]]:
     """Whether candidate k is at most as similar to anchor i as its positive, plus the margin."""
     return [

@@ -93,6 +93,7 @@ _BUILT_IN: dict[str, MethodEntry] = {
     "bt+sg-opt": _entry("kim", "BtSgOptConfig", "read_translations", "build_self_guided"),
     "supcon-text": _entry("gunel", "SupconTextConfig", "read_rows", "build_supcon_text"),
     "regression": _entry("regression", "RegressionConfig", "read_rows", "build_regression", min_rows=1),
+    "nli-order": _entry("nli_order", "NliOrderConfig", "read_rows", "build_nli_order", min_rows=1),
     "info-nce": _entry("simcse", "InfoNceConfig", "read_pairs", "build_info_nce"),
     FINETUNE: MethodEntry(config="nearfar.config.finetune:FinetuneConfig", command="finetune"),
 }

@@ -19,11 +19,15 @@ from tests.method_configs import config, write_data
 pytestmark = pytest.mark.long
 
 
-FURTHER: dict[str, tuple[str, dict[str, Any]]] = {
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "mlm": ("simcse-unsup", {"mlm_weight": 0.5}),
     "widths": ("scl", {"matryoshka": (32, 8), "max_negatives": 3}),
+    "all directions": ("info-nce", {"directions": "all"}),
+    "cosent": ("regression", {"objective": "cosent"}),
+    "angle": ("regression", {"objective": "angle"}),
+    "order of all pairs": ("nli-order", {"order_pairs": "batch", "directions": "both", "neutral": False}),
 }
-"""Methods with settings that are tested too."""
+"""Name -> a method and settings, beside every method with its defaults."""
 
 
 def every_gradient(
@@ -31,8 +35,8 @@ def every_gradient(
 ) -> dict[str, torch.Tensor]:
     """Loss and gradients of the first and last batch of every method, with ``rows`` per global batch."""
     found: dict[str, torch.Tensor] = {}
-    for name in [*METHODS, *FURTHER]:
-        method, extra = FURTHER.get(name, (name, {}))
+    for name in [*METHODS, *VARIANTS]:
+        method, extra = VARIANTS.get(name, (name, {}))
         settings = config(method, folder, model=str(folder / "tiny"), batch_size=rows // processes.size, **extra)
         run = prepare(settings, processes=processes.size)
         first, *_, last = run.mixture.epoch(0)
@@ -84,6 +88,7 @@ def test_several_processes_equal_one(size: int, tmp_path: Path) -> None:
             error, norm = float((found[name] - expected[name]).norm()), float(expected[name].norm())
             assert error <= 1e-4 * norm + 1e-6 * largest, name
             assert torch.equal(found[name], each[0][name]), f"{name}: processes would drift apart"
-    for method in METHODS:
-        norms = [float(value.norm()) for name, value in expected.items() if name.startswith(f"{method} last ")]
+    for method in [*METHODS, *VARIANTS]:
+        batch = "first" if method in ("cosent", "angle") else "last"  # of a single pair nothing is compared
+        norms = [float(value.norm()) for name, value in expected.items() if name.startswith(f"{method} {batch} ")]
         assert sum(norm > 1e-6 for norm in norms) > 10, method

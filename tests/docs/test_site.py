@@ -38,7 +38,7 @@ def test_nothing_is_loaded_from_the_network(site: Path) -> None:
 
 
 def test_formulas_are_mathml(site: Path) -> None:
-    for name in ("liao", "simcse", "kim", "supcon-text", "regression", "gunel"):
+    for name in ("liao", "simcse", "kim", "supcon-text", "regression", "nli-order", "gunel"):
         page = (site / "methods" / f"{name}.html").read_text(encoding="utf-8")
         assert '<math xmlns="http://www.w3.org/1998/Math/MathML" display="block"' in page
         assert "arithmatex" not in page

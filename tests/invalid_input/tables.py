@@ -32,6 +32,7 @@ _TRAIN = "--model nowhere --evaluate-on pairs.tsv --output new --data FILE"  # r
 _MINE = "--model nowhere --output t.tsv --data nli.tsv --anchor-column premise --positive-column hypothesis"
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "scl": ("nli", f"train scl {_TRAIN}"),
+    "nli-order": ("nli", f"train nli-order {_TRAIN}"),
     "pairs, no method": ("pairs", f"train {_TRAIN}"),
     "labelled, no method": ("labelled", f"train {_TRAIN}"),
     "info-nce": ("pairs", f"train info-nce {_TRAIN}"),

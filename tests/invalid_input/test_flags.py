@@ -14,6 +14,7 @@ from tests.invalid_input.cli_runner import assert_refused
 
 HUGE = "1" + "0" * 30
 TRAIN, SIMCSE, KIM = "train scl --output x", "train simcse-unsup --output x", "train sg-opt --output x"
+ORDER, REGRESSION = "train nli-order --output x", "train regression --output x"
 FINETUNE, EVALUATE, COMPARE = "finetune rows.tsv --output x", "evaluate m", "compare a b"
 ENCODE, PREDICT = "encode m --input t.txt --output x.npy", "predict m --input t.txt --output x.tsv"
 GEOMETRY, PAGE, REPORT, BACK = (
@@ -61,18 +62,23 @@ FROM = {
 """Command -> flags that take integers, and their minimum."""
 ABOVE_ZERO = {
     TRAIN: "--learning-rate --head-learning-rate --temperature --lora-alpha --adam-epsilon --matryoshka-weights",
+    ORDER: "--temperature --order-temperature",
+    REGRESSION: "--temperature --angle-temperature",
     EVALUATE: "--probe-learning-rate",
     BACK: "--temperature",
 }
 AT_LEAST_ZERO = {
     TRAIN: "--weight-decay --max-grad-norm --second-weight --false-negative-margin",
     SIMCSE: "--mlm-weight",
+    ORDER: "--order-weight --order-margin --false-negative-margin",
+    REGRESSION: "--cosine-weight --in-batch-weight --angle-weight",
     EVALUATE: "--probe-l2",
     KIM: "--drift-weight",
 }
 SHARES = {
     TRAIN: {"--warmup": "between 0 and 1", "--scl-weight": "between 0 and 1", "--beta2": "in [0, 1)"},
     SIMCSE: {"--mlm-probability": "in (0, 1)"},
+    REGRESSION: {"--in-batch-threshold": "between 0 and 1"},
     FINETUNE: {"--dropout": "in [0, 1)", "--noise-rate": "between 0 and 1"},
     MINE: {"--relative-margin": "in [0, 1)"},
 }
@@ -89,6 +95,12 @@ CHOICES = {
         "--hard-negatives": "all, contradiction or none",
         "--max-positives": "a whole number or all",
     },
+    ORDER: {
+        "--directions": "query_to_doc, doc_to_query, both or all",
+        "--order-pairs": "within-premise or batch",
+        "--similarity": "cosine or dot",
+    },
+    REGRESSION: {"--objective": "mse, cosent or angle"},
     EVALUATE: {
         "--suite": "sts, transfer, all or none",
         "--protocol": "senteval or exact",
@@ -171,6 +183,15 @@ OTHER: dict[str, tuple[str, str]] = {
     "flag of another command": (f"{ENCODE} --epochs 3", "no flag is called '--epochs'"),
     "flag of another method": ("train sbert --output x --scl-weight 0.3", "no flag is called '--scl-weight'"),
     "flag that is on already": ("train sg --output x --freeze-embeddings", "Did you mean '--no-freeze-embeddings'?"),
+    "order of rows in place of the loss": (f"{ORDER} --order batch", "no flag is called '--order'"),
+    "linear head with a ranking": (
+        f"{REGRESSION} --objective cosent --head linear",
+        "--head linear and --objective cosent: cosent ranks cosines; leave out --head",
+    ),
+    "no part of the loss": (
+        f"{REGRESSION} --objective angle --cosine-weight 0 --in-batch-weight 0 --angle-weight 0",
+        "--cosine-weight, --in-batch-weight and --angle-weight are all 0",
+    ),
     "short flag": (f"{TRAIN} -q", "-q"),
     "flag without its value": ("train scl --output", "--output"),
     "flag without its value before another": ("train scl --output --epochs 3", "--output"),

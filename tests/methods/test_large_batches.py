@@ -5,14 +5,17 @@ import random
 import pytest
 import torch
 
-from nearfar.data.batching import TextBatches
+from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.methods.gunel import SupconTextConfig
 from nearfar.methods.gunel.supcon_text import supcon_text
 from nearfar.methods.kim import BtConfig, SgConfig
 from nearfar.methods.kim.method import back_translation, self_guided
+from nearfar.methods.nli_order import NliOrderConfig
+from nearfar.methods.nli_order.method import nli_order as build_nli_order
 from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
 from nearfar.methods.simcse.method import contrastive_method, unsupervised
 from nearfar.objectives import _contrast_targets
+from nearfar.types import NliRow
 from tests.objectives.checks import LargestTensor
 
 DIM, ROWS, BLOCK = 4, 128, 2**10
@@ -41,6 +44,15 @@ def info_nce(**settings):
     return contrastive_method(InfoNceConfig(output="x", **settings), None, DIM, batches(2))
 
 
+def nli_order(**settings):
+    draw = random.Random(0)
+    texts = [f"text {draw.randrange(3 * ROWS)}" for _ in range(160)]
+    # three of four hypotheses are entailed, some premises have several
+    nli = [NliRow(f"premise {n // 4 * 3}", text, (0, 0, 0, 2)[n % 4]) for n, text in enumerate(texts)]
+    config = NliOrderConfig(output="x", **{"temperature": 0.2, "order_pairs": "batch", **settings})
+    return build_nli_order(config, None, NliBatches(nli, len(nli)))
+
+
 def bt(**settings):
     config = BtConfig(output="x", projection=5, temperature=0.2, **settings)
     return back_translation(config, None, DIM, batches(2), head_std=0.5)
@@ -58,6 +70,9 @@ METHODS = {
     "simcse-sup": simcse_sup,
     "simcse-sup, margin": lambda: simcse_sup(false_negative_margin=0.1),
     "info-nce": lambda: info_nce(similarity="dot", temperature=2.0),
+    "info-nce, all directions": lambda: info_nce(directions="all", false_negative_margin=0.1, temperature=0.2),
+    "nli-order": nli_order,
+    "nli-order, both directions, margin": lambda: nli_order(directions="both", false_negative_margin=0.1),
     "sg": lambda: kim("sg"),
     "sg-opt1, margin": lambda: kim("opt1", false_negative_margin=0.1),
     "sg-opt2": lambda: kim("opt2"),

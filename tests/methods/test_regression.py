@@ -9,7 +9,9 @@ import torch
 from nearfar.data.batching import TextBatches
 from nearfar.methods.regression import RegressionConfig
 from nearfar.methods.regression.method import regression
+from nearfar.objectives import _contrast_targets
 from nearfar.types import NearfarError
+from tests import reference_objectives as references
 from tests.methods.table_encoder import Table, descend
 
 DIM = 5
@@ -52,11 +54,113 @@ def test_the_loss_by_hand_in_value_and_gradient(head):
     torch.testing.assert_close(ours, theirs)
 
 
+def cosine(u, v):
+    return (u @ v) / ((u @ u).sqrt() * (v @ v).sqrt())
+
+
+def ranked_by_hand(similarities, temperature, scores=SCORES):
+    """log(1 + the sum over all pairs that shall be below another one)."""
+    total = 1.0
+    for low, below in zip(similarities, scores, strict=True):
+        for high, above in zip(similarities, scores, strict=True):
+            if below < above:
+                total = total + torch.exp((low - high) / temperature)
+    return torch.log(total)
+
+
+def in_batch_by_hand(table, threshold, temperature):
+    """Both texts of each pair with a high score against all other texts, but those with a high score to the anchor."""
+    near = [pair for pair, score in zip(PAIRS, SCORES, strict=True) if score >= threshold]
+    near = [*near, *((second, first) for first, second in near)]
+    losses = []
+    for anchor, positive in near:
+        own = torch.exp(cosine(table([anchor])[0], table([positive])[0]) / temperature)
+        known = {anchor} | {other for one, other in near if one == anchor}
+        far = [text for text in table.numbers if text not in known]
+        shares = [torch.exp(cosine(table([anchor])[0], table([text])[0]) / temperature) for text in far]
+        losses.append(-torch.log(own / (own + sum(shares))))
+    return sum(losses) / len(losses)
+
+
+def assert_same_loss(loss, expected, table):
+    torch.testing.assert_close(loss.total, expected)
+    ours, theirs = (torch.autograd.grad(total, table.vectors.weight)[0] for total in (loss.total, expected))
+    assert theirs.norm() > 1e-3
+    torch.testing.assert_close(ours, theirs)
+    assert not any(term.requires_grad for term in loss.terms.values())
+
+
+@pytest.mark.parametrize("temperature", [0.05, 1.0])
+def test_cosent_by_hand_in_value_and_gradient(temperature):
+    table, method, batch = build(objective="cosent", temperature=temperature)
+    cosines = [cosine(table([first])[0], table([second])[0]) for first, second in PAIRS]
+    loss = method.loss(batch)
+    assert_same_loss(loss, ranked_by_hand(cosines, temperature), table)
+    right = [a < b for a, x in zip(cosines, SCORES, strict=True) for b, y in zip(cosines, SCORES, strict=True) if x < y]
+    assert 0 < sum(right) < len(right) == 10
+    assert loss.terms["accuracy"].item() == pytest.approx(sum(right) / len(right))
+
+
+@pytest.mark.parametrize("threshold", [0.8, 0.95])
+@pytest.mark.parametrize("weights", [(1, 0, 0), (0, 1, 0), (0, 0, 1), (0.5, 2, 0.3)])
+def test_angle_by_hand_in_value_and_gradient(threshold, weights):
+    names = dict(zip(("cosine_weight", "in_batch_weight", "angle_weight"), weights, strict=True))
+    table, method, batch = build(objective="angle", in_batch_threshold=threshold, angle_temperature=0.5, **names)
+    vectors = [(table([first])[0], table([second])[0]) for first, second in PAIRS]
+    angles = references.angle_similarity(*(torch.stack(side) for side in zip(*vectors, strict=True)))
+    parts = {
+        "cosine": ranked_by_hand([cosine(*pair) for pair in vectors], 0.05),
+        "in_batch": in_batch_by_hand(table, threshold, 0.05),
+        "angle": ranked_by_hand(list(angles), 0.5),
+    }
+    loss = method.loss(batch)
+    expected = sum(weight * part for weight, part in zip(weights, parts.values(), strict=True))
+    assert_same_loss(loss, expected, table)
+    assert loss.terms.keys() == {*parts, "accuracy"}
+    for name, part in parts.items():
+        torch.testing.assert_close(loss.terms[name], part.detach())
+
+
+@pytest.mark.parametrize("objective", ["cosent", "angle"])
+@pytest.mark.parametrize("rows", [[0], [2, 2], [0, 2], [1, 1, 3]])
+def test_batches_without_comparisons_or_positives_have_finite_losses(objective, rows):
+    table, method, _ = build(objective=objective)
+    pairs, scores = [PAIRS[row] for row in rows], [SCORES[row] for row in rows]
+    (batch,) = TextBatches(pairs, len(rows), targets=scores, min_batch_size=1).epoch(0)
+    loss = method.loss(batch)
+    assert loss.total.isfinite()
+    if len(set(rows)) == 1:
+        assert loss.terms["accuracy"] == 1
+        assert loss.terms.get("cosine", loss.total).item() == 0
+    if objective == "angle" and max(SCORES[row] for row in rows) < 0.8:
+        assert loss.terms["in_batch"] == 0
+    loss.total.backward()
+    assert table.vectors.weight.grad.isfinite().all()
+
+
+def test_the_accuracy_of_large_batches_is_counted_in_blocks(monkeypatch):
+    _, method, batch = build(objective="cosent")
+    whole = method.loss(batch).terms["accuracy"]
+    monkeypatch.setattr(_contrast_targets, "BLOCK", 7)
+    assert method.loss(batch).terms["accuracy"] == whole
+
+
 def test_each_distinct_text_is_encoded_once():
     table, method, batch = build()
     method.loss(batch)
     assert [sorted(texts) for texts in table.calls] == [sorted(table.numbers)]
     assert method.name == "regression"
+
+
+@pytest.mark.parametrize("objective", ["cosent", "angle"])
+def test_a_hundred_steps_learn_the_order_of_the_scores(objective):
+    table, method, batch = build(objective=objective)
+    optimiser = torch.optim.Adam(table.parameters(), lr=0.03)
+    before = method.loss(batch)
+    descend(lambda: method.loss(batch).total, optimiser, steps=100)
+    after = method.loss(batch)
+    assert after.total < 0.5 * before.total
+    assert after.terms["accuracy"] == 1
 
 
 @pytest.mark.parametrize("head", ["cosine", "linear"])
@@ -79,6 +183,19 @@ def test_a_score_outside_0_to_1_is_refused(score):
 def test_other_invalid_inputs_are_refused():
     with pytest.raises(NearfarError, match="--head 'mlp': must be cosine or linear"):
         build(head="mlp")
+    with pytest.raises(NearfarError, match="--objective 'rank': must be mse, cosent or angle"):
+        build(objective="rank")
+    for objective in ("cosent", "angle"):
+        with pytest.raises(NearfarError, match=f"--head linear and --objective {objective}: {objective} ranks cosines"):
+            build(objective=objective, head="linear")
+    nothing = {"cosine_weight": 0.0, "in_batch_weight": 0.0, "angle_weight": 0.0}
+    with pytest.raises(NearfarError, match="--cosine-weight, --in-batch-weight and --angle-weight are all 0"):
+        build(objective="angle", **nothing)
+    low = [score / 2 for score in SCORES]
+    with pytest.raises(NearfarError, match=r"no pair has a score of at least 0\.8 \(the highest is 0\.5\)"):
+        build(scores=low, objective="angle")
+    build(scores=low, objective="angle", in_batch_weight=0.0)
+    build(scores=low, objective="angle", in_batch_threshold=0.5)
     with pytest.raises(NearfarError, match=r"all 5 pairs have the score 0\.5"):
         build(scores=[0.5] * 5)
     with pytest.raises(NearfarError, match="needs a score for each pair"):

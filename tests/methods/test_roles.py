@@ -18,6 +18,8 @@ from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.encoder.prompts import PromptedText
 from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
 from nearfar.methods.liao.method import augment, sbert, scl
+from nearfar.methods.nli_order import NliOrderConfig
+from nearfar.methods.nli_order.method import nli_order
 from nearfar.methods.roles import Roles
 from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig
 from nearfar.methods.simcse.method import contrastive_method
@@ -27,7 +29,8 @@ from tests.method_configs import config, write_data
 
 QUERY, DOCUMENT, DEFAULT = "who sees the ", "a big house : ", "not "
 ROLES = Roles(QUERY, DOCUMENT, DEFAULT)
-TWO_ROLES = ("sbert", "scl", "augment", "simcse-sup", "info-nce")
+NLI_METHODS = ("sbert", "scl", "augment", "nli-order")
+TWO_ROLES = (*NLI_METHODS, "simcse-sup", "info-nce")
 TRIPLETS = [
     ("A dog runs.", "An animal moves.", "A dog sleeps."),
     ("Two men sing.", "People make music.", "Nobody sings."),
@@ -68,7 +71,12 @@ class PromptTable:
 def build(name: str, table: PromptTable, roles: Roles | None):
     torch.manual_seed(0)
     given = {} if roles is None else {"roles": roles}
-    if name in ("sbert", "scl", "augment"):
+    if name in NLI_METHODS:
+        if name == "nli-order":
+            batches = NliBatches(NLI, len(NLI))
+            method = nli_order(NliOrderConfig(output="x", directions="all"), table, batches, **given)
+            (batch,) = batches.epoch(0)
+            return method, batch
         function, kind = {"sbert": (sbert, SbertConfig), "scl": (scl, SclConfig), "augment": (augment, AugmentConfig)}[
             name
         ]
@@ -111,7 +119,7 @@ def test_each_distinct_prompt_and_text_is_encoded_once(name: str) -> None:
 
 
 def rows(name: str) -> list[Any]:
-    return NLI if name in ("sbert", "scl", "augment") else TRIPLETS
+    return NLI if name in NLI_METHODS else TRIPLETS
 
 
 def test_info_nce_by_plain_loops() -> None:

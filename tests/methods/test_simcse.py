@@ -143,6 +143,59 @@ def test_supervised_with_mlp_and_weighted_hard_negatives_by_hand(weight):
     compare(method.loss(batch), expected, [table, method.head])
 
 
+@pytest.mark.parametrize("rows", [PAIRS, TRIPLETS])
+@pytest.mark.parametrize("direction", ["doc_to_query", "both", "all"])
+@pytest.mark.parametrize("margin", [None, 0.1])
+def test_directions_by_hand(rows, direction, margin):
+    settings = {"temperature": 0.5, "directions": direction, "false_negative_margin": margin}
+    table, method, batch = build("info-nce", rows, **settings)
+    rows = rows_of(batch)
+    pairs = {row[:2] for row in rows}
+
+    def similarity(one, other):
+        return cosine(table([one])[0], table([other])[0])
+
+    losses = []
+    for i, (anchor, positive, *own) in enumerate(rows):
+        near = similarity(anchor, positive)
+
+        def total(text, candidates, kept, always=(), near=near):
+            """The sum over candidates (row, text); those in ``always`` are never left out by the margin."""
+            found = 0.0
+            for row, other in candidates:
+                score = similarity(text, other)
+                if kept(other) and (margin is None or (row, other) in always or score <= near + margin):
+                    found = found + torch.exp(score / 0.5)
+            return found
+
+        documents = [(j, row[index]) for index in range(1, len(rows[0])) for j, row in enumerate(rows)]
+        anchors = [(j, row[0]) for j, row in enumerate(rows)]
+        hard = {row[2] for row in rows if len(row) == 3 and row[0] == anchor}
+
+        def of_anchor(text, anchor=anchor):
+            return text != anchor and (anchor, text) not in pairs
+
+        def of_positive(text, positive=positive):
+            return text != positive and (text, positive) not in pairs
+
+        def of_both(text, of_anchor=of_anchor, of_positive=of_positive, hard=hard):
+            return of_anchor(text) and of_positive(text) and text not in hard
+
+        share = torch.exp(near / 0.5)
+        forward = share + total(anchor, documents, of_anchor, always=[(i, text) for text in own])
+        backward = share + total(positive, anchors, of_positive)
+        every = forward + backward + total(anchor, anchors, of_anchor) + total(positive, documents, of_both)
+        losses.append(
+            {
+                "doc_to_query": torch.log(backward),
+                "both": (torch.log(forward) + torch.log(backward)) / 2,
+                "all": torch.log(every),
+            }[direction]
+            - torch.log(share)
+        )
+    compare(method.loss(batch), torch.stack(losses).mean(), [table])
+
+
 def test_contrast_encodes_each_distinct_sentence_once():
     table, method, batch = build("simcse-sup", TRIPLETS, mlp=True)
     loss = method.loss(batch)
@@ -279,6 +332,13 @@ def test_invalid_settings_are_refused(name, rows):
     for margin in (-0.1, math.inf, math.nan):
         with pytest.raises(NearfarError, match=r"--false-negative-margin .*: must be (at least 0|a finite number)"):
             build(name, rows, false_negative_margin=margin)
+
+
+def test_a_hard_negative_weight_needs_the_direction_from_anchors():
+    settings = {"directions": "doc_to_query", "hard_negative_weight": 1.0}
+    with pytest.raises(NearfarError, match="--directions doc_to_query compares with anchors only, so --hard-negative"):
+        build("simcse-sup", TRIPLETS, **settings)
+    build("simcse-sup", TRIPLETS, **settings | {"directions": "both"})
 
 
 def test_rows_with_another_number_of_texts_are_refused():

@@ -4,10 +4,12 @@ import pytest
 import torch
 
 from nearfar.objectives import (
+    DirectionMasks,
     _contrast_targets,
     below_positive_row_mask,
     distinct_row_mask,
     info_nce,
+    info_nce_directions,
     nt_xent,
     premise_scl,
     self_guided,
@@ -25,6 +27,9 @@ HYPOTHESES = torch.tensor([1, 2, 3, 2, 8, 4, 5, 7, 2, 1, 5])  # repeats texts, a
 
 def by_rows(mask):
     return lambda rows: mask[rows]
+
+
+MASKS = DirectionMasks(by_rows(WIDE), by_rows(SQUARE), by_rows(SQUARE.T), by_rows(~WIDE))
 
 
 def below(a, p, *n):
@@ -48,6 +53,12 @@ OPTIONS = {
     "weight": lambda a, p, n, t: info_nce(a, p, n, temperature=t, hard_negative_weight=1.5),
     "weight, masked": lambda a, p, n, t: info_nce(a, p, n, temperature=t, hard_negative_weight=-0.7, mask=WIDE),
     "own positive": lambda a, p, n, t: info_nce(a, a, n, temperature=t),
+    "doc_to_query": lambda a, p, n, t: info_nce_directions(a, p, n, directions="doc_to_query", temperature=t),
+    "both": lambda a, p, n, t: info_nce_directions(a, p, n, directions="both", temperature=t),
+    "all": lambda a, p, n, t: info_nce_directions(a, p, n, directions="all", temperature=t),
+    "all, weight, masked": lambda a, p, n, t: info_nce_directions(
+        a, p, n, directions="all", temperature=t, hard_negative_weight=0.7, masks=MASKS
+    ),
     "nt_xent": lambda a, p, n, t: nt_xent(a, p, temperature=t),
     "nt_xent, masked": lambda a, p, n, t: nt_xent(a, p, temperature=t, mask=SQUARE),
     "nt_xent, masked by rows": lambda a, p, n, t: nt_xent(a, p, temperature=t, mask=by_rows(SQUARE)),
@@ -178,7 +189,9 @@ def test_the_gradient_is_not_rounded_by_autocast_either(blocks):
     torch.testing.assert_close(gradients[1], gradients[0], rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("name", ["weight, masked", "nt_xent, masked", "supcon", "opt1", "opt3, masked", "dot"])
+@pytest.mark.parametrize(
+    "name", ["weight, masked", "nt_xent, masked", "all, weight, masked", "supcon", "opt1", "opt3, masked", "dot"]
+)
 def test_gradients_match_finite_differences(name, blocks):
     blocks(70)
     x = [matrix.requires_grad_() for matrix in vectors(3, COUNT, DIM).unbind()]
@@ -287,6 +300,7 @@ def memory(loss, count):
 
 LARGE = {
     "info_nce": lambda a, p, n: info_nce(a, p, n, hard_negative_weight=0.5, mask=twice(distinct_row_mask(ids(a)))),
+    "all": lambda a, p, n: info_nce_directions(a, p, n, directions="all"),
     "below positive": lambda a, p, n: info_nce(a, p, n, mask=below(a, p, n)),
     "nt_xent": lambda a, p, n: nt_xent(a, p, temperature=0.1, mask=distinct_row_mask(ids(a))),
     "supcon": lambda a, p, n: supcon(a, ids(a), temperature=0.1),

@@ -5,7 +5,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nearfar.objectives import cosine_regression, info_nce, nt_xent, self_guided, supcon
+from nearfar.objectives import (
+    DirectionMasks,
+    cosine_regression,
+    info_nce,
+    info_nce_directions,
+    nt_xent,
+    self_guided,
+    supcon,
+)
 from tests.objectives.checks import vectors
 
 
@@ -18,6 +26,12 @@ OBJECTIVES = {
     "info_nce": lambda x, y, t: info_nce(x[:, 0], x[:, 1], temperature=t),
     "info_nce, masked": lambda x, y, t: info_nce(x[:, 0], x[:, 1], temperature=t, mask=unequal(y)),
     "info_nce, negatives": lambda x, y, t: info_nce(*x.unbind(1), temperature=t, hard_negative_weight=0.5),
+    "doc_to_query": lambda x, y, t: info_nce_directions(*x.unbind(1), directions="doc_to_query", temperature=t),
+    "both": lambda x, y, t: info_nce_directions(*x.unbind(1), directions="both", temperature=t),
+    "all": lambda x, y, t: info_nce_directions(*x.unbind(1), directions="all", temperature=t, hard_negative_weight=0.5),
+    "all, masked": lambda x, y, t: info_nce_directions(
+        x[:, 0], x[:, 1], directions="all", temperature=t, masks=DirectionMasks(*[lambda rows: unequal(y)[rows]] * 4)
+    ),
     "nt_xent": lambda x, y, t: nt_xent(x[:, 0], x[:, 1], temperature=t),
     "nt_xent, masked": lambda x, y, t: nt_xent(x[:, 0], x[:, 1], temperature=t, mask=unequal(y)),
     "supcon": lambda x, y, t: supcon(x[:, 0], y, temperature=t),

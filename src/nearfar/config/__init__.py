@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from nearfar.methods.gunel import SupconTextConfig
     from nearfar.methods.kim import BtConfig, BtSgOptConfig, SgConfig, SgOpt1Config, SgOpt2Config, SgOptConfig
     from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
+    from nearfar.methods.nli_order import NliOrderConfig
     from nearfar.methods.regression import RegressionConfig
     from nearfar.methods.simcse import InfoNceConfig, SimcseSupConfig, SimcseUnsupConfig
     from nearfar.registry import FINETUNE, METHODS
@@ -88,6 +89,7 @@ __all__ = [
     "GetDataConfig",
     "InfoNceConfig",
     "MineConfig",
+    "NliOrderConfig",
     "PredictConfig",
     "PushConfig",
     "RegressionConfig",

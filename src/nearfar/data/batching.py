@@ -8,6 +8,7 @@ from itertools import pairwise
 from typing import Literal, TypeAlias, get_args
 
 from nearfar.data.balancing import check_classes, distinct_by_class, sample_balanced_batches
+from nearfar.data.distinct import fill_distinct
 from nearfar.types import NearfarError, NliRow
 
 Order: TypeAlias = Literal["premise", "file", "rows"]
@@ -37,7 +38,8 @@ class NliBatches:
 
     - ``premise``: all rows with the same premise text share a batch. Premises are shuffled each epoch and fill one
       batch after the other up to ``batch_size`` rows; a premise that does not fit starts the next batch. A premise with
-      more than ``batch_size`` rows is a batch by itself, and is counted in :attr:`oversized`.
+      more than ``batch_size`` rows is a batch by itself, and is counted in :attr:`oversized`. With ``distinct_texts``
+      no two premises of a batch share a text, as far as possible (:mod:`nearfar.data.distinct`).
     - ``file``: the rows in their given order, never shuffled, in batches of ``batch_size`` (the code of Liao 2021).
     - ``rows``: rows shuffled each epoch, regardless of their premise.
 
@@ -56,6 +58,7 @@ class NliBatches:
     batch_size: int = 64  # Liao 2021, section 4.2
     seed: int = 0
     order: Order = "premise"
+    distinct_texts: bool = False
 
     def __post_init__(self) -> None:
         if self.order not in get_args(Order):
@@ -102,6 +105,8 @@ class NliBatches:
         if self.order == "premise":
             groups = self.premises.copy()
             shuffle(groups)
+            if self.distinct_texts:
+                return fill_distinct(groups, lambda row: self.rows[row][:2], self.batch_size)
             return _fill(groups, self.batch_size)
         rows = list(range(len(self.rows)))
         if self.order == "rows":
@@ -155,6 +160,8 @@ class TextBatches:
     (:mod:`nearfar.data.balancing`). An epoch has as many batches as without it, but some rows of a large class may not
     occur, and those of a small class repeatedly. Rows that repeat a text of their class count once.
 
+    With ``distinct_texts`` no two rows of a batch share a text, as far as possible (:mod:`nearfar.data.distinct`).
+
     Raises NearfarError for no rows, a batch size below ``min_batch_size`` or above the number of rows, a number of
     targets other than that of the rows; and with ``balanced`` as :func:`nearfar.data.balancing.check_classes` does.
 
@@ -171,6 +178,7 @@ class TextBatches:
     targets: Sequence[float] | None = None
     balanced: bool = False
     min_batch_size: int = 2
+    distinct_texts: bool = False
 
     def __post_init__(self) -> None:
         if not self.texts:
@@ -218,6 +226,12 @@ class TextBatches:
             return sample_balanced_batches(self.classes, self.batch_size, self.steps(epoch), generator)
         rows = list(range(len(self.texts)))
         generator.shuffle(rows)
+        if self.distinct_texts:
+            rows = [
+                row
+                for batch in fill_distinct([[row] for row in rows], self.texts.__getitem__, self.batch_size)
+                for row in batch
+            ]
         cuts = [step * self.batch_size for step in range(self.steps(epoch))] + [len(rows)]
         return [rows[first:end] for first, end in pairwise(cuts)]
 

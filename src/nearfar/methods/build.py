@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from nearfar.config.files import method_of
 from nearfar.config.training import TrainConfig
-from nearfar.data.batching import TextBatches
+from nearfar.data.batching import NliBatches, TextBatches
 from nearfar.data.nli import NliData
 from nearfar.data.rows import TextData
 from nearfar.encoder.training_encoder import TrainingEncoder
@@ -48,6 +48,7 @@ class BuildContext:
         balanced: bool = False,
         min_batch_size: int = 2,
         roles: Roles | None = None,
+        distinct_texts: bool = False,
     ) -> TextBatches:
         """Tokenize the texts, and batch their rows.
 
@@ -56,7 +57,13 @@ class BuildContext:
         self.encoder.read(loaded.rows if roles is None else roles.rows(loaded.rows))
         targets = loaded.targets
         return TextBatches(
-            loaded.rows, self.batch_size, config.seed, targets, balanced=balanced, min_batch_size=min_batch_size
+            loaded.rows,
+            self.batch_size,
+            config.seed,
+            targets,
+            balanced=balanced,
+            min_batch_size=min_batch_size,
+            distinct_texts=distinct_texts,
         )
 
 
@@ -150,6 +157,19 @@ def text_facts(loaded: TextData) -> list[str]:
         facts.append(f"{loaded.dropped:,} rows were left out: repeated, or without information")
     if loaded.repaired:
         facts.append(f"{loaded.repaired} fields had control characters or irregular white space, now single spaces")
+    return facts
+
+
+def nli_facts(loaded: NliData, batches: NliBatches) -> list[str]:
+    """Sources, number and labels of NLI rows, and what their batches do with them, in words."""
+    counts = ", ".join(f"{count:,} {label}" for label, count in loaded.counts.items())
+    facts = [*loaded.sources, f"{len(loaded.rows):,} rows: {counts}", f"{len(batches.premises):,} premises"]
+    if len(batches.rows) < len(loaded.rows):
+        facts.append(f"the first {len(batches.rows):,} rows are used")
+    if loaded.repaired:
+        facts.append(f"{loaded.repaired} fields had control characters or irregular white space, now single spaces")
+    if batches.oversized:
+        facts.append(f"{batches.oversized} premises have more rows than a batch, and make batches of their own")
     return facts
 
 

@@ -46,3 +46,21 @@ def pluralize(number: int, one: str, many: str) -> str:
     ('1 text', '0 texts')
     """
     return f"{number} {one if number == 1 else many}"
+
+
+def describe_directions(directions: str) -> list[str]:
+    """A note on the comparisons other than those of an anchor with texts; none by default."""
+    return {
+        "query_to_doc": [],
+        "doc_to_query": ["each positive is compared with the anchors of all rows, and no anchor with texts"],
+        "both": ["each positive is compared with the anchors of all rows too"],
+        "all": ["each positive is compared with all anchors and texts too, and each anchor with all anchors"],
+    }[directions]
+
+
+def describe_margin(false_negative_margin: float | None) -> list[str]:
+    """A note on the candidates that ``--false-negative-margin`` leaves out; none without it."""
+    if false_negative_margin is None:
+        return []
+    margin = "" if false_negative_margin == 0 else f" by over {false_negative_margin:g}"
+    return [f"at each step, texts of other rows more similar to the anchor than its positive{margin} are left out"]

@@ -5,6 +5,7 @@ that a second path to ``TrainConfig`` would restore the defaults that a method c
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from nearfar.config.bounds import Logit, Weight
 from nearfar.config.values import Settings
@@ -32,3 +33,26 @@ class TextColumn(Settings):
 
     text_column: str = "text"
     """Column of the texts, in tables."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class NliColumns(Settings):
+    """Methods whose rows are NLI rows."""
+
+    premise_column: str = "premise"
+    """Column of the premise, in files."""
+    hypothesis_column: str = "hypothesis"
+    """Column of the hypothesis, in files."""
+    label_column: str = "label"
+    """Column of the label, in files: entailment, neutral, contradiction, or 0, 1, 2."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class DirectionSettings(Settings):
+    """Methods that compare anchors with documents, their positives and negatives."""
+
+    directions: Literal["query_to_doc", "doc_to_query", "both", "all"] = "query_to_doc"
+    """Candidates: documents for each anchor, anchors for each positive, both (mean of the two losses), or all (one
+    softmax, also over anchors for each anchor and documents for each positive)."""
+    distinct_texts: bool = False
+    """No text twice in a batch, as far as possible: a row that repeats one waits for a later batch."""

@@ -16,27 +16,40 @@ from nearfar.objectives._candidate_masks import (
 )
 from nearfar.objectives._contrast_targets import row_blocks
 from nearfar.objectives._info_nce import info_nce, nt_xent
+from nearfar.objectives._info_nce_directions import (
+    DirectionMasks,
+    Directions,
+    direction_masks,
+    info_nce_directions,
+)
 from nearfar.objectives._masked_lm import masked_lm
 from nearfar.objectives._nli_softmax import nli_softmax, nli_softmax_features
 from nearfar.objectives._premise_scl import HardNegatives, PremiseSets, premise_scl, premise_sets
+from nearfar.objectives._ranking import angle_similarity, cosent, ranknet
 from nearfar.objectives._regression import cosine_regression, regression_features
 from nearfar.objectives._self_guided import SelfGuidedVariant, parameter_drift, self_guided
-from nearfar.objectives._similarity import Similarity
+from nearfar.objectives._similarity import Similarity, row_similarities
 from nearfar.objectives._supcon import supcon
 
 __all__ = [
+    "DirectionMasks",
+    "Directions",
     "HardNegatives",
     "PremiseSets",
     "RowMask",
     "SelfGuidedVariant",
     "Similarity",
     "all_row_masks",
+    "angle_similarity",
     "below_positive",
     "below_positive_row_mask",
+    "cosent",
     "cosine_regression",
+    "direction_masks",
     "distinct_row_mask",
     "distinct_rows",
     "info_nce",
+    "info_nce_directions",
     "masked_fraction",
     "masked_lm",
     "nli_softmax",
@@ -46,8 +59,10 @@ __all__ = [
     "parameter_drift",
     "premise_scl",
     "premise_sets",
+    "ranknet",
     "regression_features",
     "row_blocks",
+    "row_similarities",
     "self_guided",
     "supcon",
 ]

@@ -57,6 +57,39 @@ def info_nce(
     >>> info_nce(torch.eye(4), torch.eye(4), temperature=1.0)  # log(1 + 3 / e)
     tensor([0.7437, 0.7437, 0.7437, 0.7437])
     """
+    batch = len(anchors)
+    candidates = check_and_join(
+        anchors,
+        positives,
+        negatives,
+        temperature=temperature,
+        hard_negative_weight=hard_negative_weight,
+        similarity=similarity,
+    )
+    if isinstance(mask, Tensor):
+        check_mask(mask, batch, len(candidates))
+
+    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
+        return ContrastTargets(
+            positives=rows,
+            candidate_mask=mask_rows(mask, rows, len(candidates)),
+            own_negatives=batch + rows if hard_negative_weight else None,
+            weight=hard_negative_weight,
+        )
+
+    return contrast(anchors, candidates, targets_fn, temperature=temperature, similarity=similarity)
+
+
+def check_and_join(
+    anchors: Tensor,
+    positives: Tensor,
+    negatives: Tensor | None,
+    *,
+    temperature: float,
+    hard_negative_weight: float,
+    similarity: str,
+) -> Tensor:
+    """The positives and then the negatives, after checking the arguments of :func:`info_nce`."""
     check_temperature(temperature)
     check_similarity(similarity)
     check_same_shape("anchors positives", anchors, positives)
@@ -73,19 +106,7 @@ def info_nce(
             f"hard_negative_weight {hard_negative_weight} applies to each anchor's own negative, "
             f"so {batch} anchors need {batch} negatives, but there are {given}"
         )
-    candidates = positives if negatives is None else torch.cat([positives, negatives])
-    if isinstance(mask, Tensor):
-        check_mask(mask, batch, len(candidates))
-
-    def targets_fn(rows: Int[Tensor, " anchors"]) -> ContrastTargets:
-        return ContrastTargets(
-            positives=rows,
-            candidate_mask=mask_rows(mask, rows, len(candidates)),
-            own_negatives=batch + rows if hard_negative_weight else None,
-            weight=hard_negative_weight,
-        )
-
-    return contrast(anchors, candidates, targets_fn, temperature=temperature, similarity=similarity)
+    return positives if negatives is None else torch.cat([positives, negatives])
 
 
 def nt_xent(

@@ -74,6 +74,7 @@ def test_a_classifier(tmp_path: Path) -> None:
         validation_rows=20,
         batch_size=8,
     )
+    assert PAPERS["gunel"] in (tmp_path / "run" / "model" / "README.md").read_text()
     card = push(tmp_path / "run", "me/labels", dry_run=True).card
     data = read(card).data
     assert (data.library_name, data.pipeline_tag) == ("transformers", "text-classification")

@@ -123,6 +123,55 @@ def test_the_progress_and_the_table_say_what_was_measured(
     assert "mrr@10" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("renamed", [False, True])
+@pytest.mark.parametrize(
+    ("method", "flags", "file", "columns", "metric"),
+    [
+        ("nli-order", "--directions all", "nli.tsv", "premise hypothesis label", "MRR@10"),
+        (
+            "nli-order",
+            "--order-pairs batch --order-weight 0.1 --no-neutral",
+            "nli.tsv",
+            "premise hypothesis label",
+            "MRR@10",
+        ),
+        ("regression", "--objective cosent", "scored.tsv", "sentence1 sentence2 score", "Spearman"),
+        ("regression", "--objective angle", "scored.tsv", "sentence1 sentence2 score", "Spearman"),
+        ("info-nce", "--directions both --distinct-texts", "triplets.tsv", "anchor positive", "MRR@10"),
+    ],
+)
+def test_objectives_that_are_chosen_by_flags(
+    method: str,
+    flags: str,
+    file: str,
+    columns: str,
+    metric: str,
+    renamed: bool,
+    folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Rows of one's own alone, with the usual names of columns and with others."""
+    settings = {"sentence1": "first", "sentence2": "second"}
+    header, *rows = (folder / file).read_text().splitlines()
+    more = [*flags.split(), *"--batch-size 12 --max-steps 4 --evaluate-every 2".split()]
+    if renamed:
+        for name in columns.split():
+            header = header.replace(name, f"my {name}")
+            more += [f"--{settings.get(name, name)}-column", f"my {name}"]
+    (tmp_path / "own.tsv").write_text("\n".join([header, *rows]) + "\n")
+    run = tmp_path / "run"
+    words = ["--data", str(tmp_path / "own.tsv"), "--model", str(folder / "tiny"), "--output", str(run), *more]
+    assert main(["train", method, *words]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert f"{metric} on the held-out dev rows:" in shown
+    assert len(load_held_out(run).rows) > 10
+    losses = [line["loss"] for line in lines_of(run) if "loss" in line]
+    assert len(losses) == 4
+    assert all(loss > 0 for loss in losses)
+    assert main(["evaluate", str(run), "--held-out", "--resamples", "0"]) == 0
+
+
 def test_sentences_have_no_score(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = f"--batch-size 10 --max-steps 4 --evaluate-every 2 --projection 24 --model {folder / 'tiny'}".split()
     run = tmp_path / "run"

@@ -54,6 +54,13 @@ CHANGES: dict[str, dict[str, Any]] = {
     "sg-opt": KIM,
     "bt": {**PAIRS, "pooling": "mean"},
     "bt+sg-opt": KIM,
+    "nli-order": {
+        "pooling": "cls",
+        "temperature": 0.2,
+        "false_negative_margin": 0.0,
+        "similarity": "dot",
+        "directions": "both",
+    },
     "info-nce": {
         "temperature": 0.2,
         "similarity": "dot",
@@ -76,10 +83,23 @@ TESTED_SEPARATELY = {
     "second_column",
     "score_column",
     "mlm_probability",
+    "distinct_texts",
     "keep_views",
     "freeze_embeddings",
 }
 """Settings of other tests below."""
+NEEDED: dict[str, dict[str, Any]] = {
+    name: {"objective": "angle"}
+    for name in (
+        "temperature",
+        "angle_temperature",
+        "cosine_weight",
+        "in_batch_weight",
+        "angle_weight",
+        "in_batch_threshold",
+    )
+}
+"""Setting of regression -> what it needs to have an effect."""
 SHARED = {field.name for field in fields(TrainConfig)}
 
 
@@ -148,6 +168,7 @@ def test_every_setting_of_a_method_is_tested(method: str) -> None:
 @pytest.mark.parametrize(("method", "name"), [(method, name) for method in METHODS for name in changes(method)])
 def test_a_setting_changes_the_loss(method: str, name: str, folder: Path, defaults: dict[str, list[float]]) -> None:
     start = {"data": (str(folder / "entailed.tsv"),)} if name in CAPS else {}
+    start |= NEEDED.get(name, {}) if method == "regression" else {}
     key = f"{method} {start}"
     if key not in defaults:
         defaults[key] = losses(prepare(config(method, folder, **start)))
@@ -180,8 +201,29 @@ def test_settings_outside_the_loss(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("method", "data"), [("info-nce", "again.tsv"), ("simcse-sup", "again.tsv"), ("nli-order", "nli.tsv")]
+)
+def test_batches_without_repeated_texts(method: str, data: str, folder: Path, tmp_path: Path) -> None:
+    names = "anchor\tpositive\tnegative\n"
+    (tmp_path / "again.tsv").write_text(names + "".join(f"a {n // 2}\tb {n}\tc {n}\n" for n in range(40)))
+    labelled = (f"p {n // 2}\t{'no' if n % 12 == 1 else f'h {n}'}\t{2 * (n % 2)}\n" for n in range(40))
+    (tmp_path / "nli.tsv").write_text("premise\thypothesis\tlabel\n" + "".join(labelled))
+    repeated = {}
+    for distinct in (False, True):
+        settings = config(method, folder, data=(str(tmp_path / data),), distinct_texts=distinct)
+        mixture, repeated[distinct] = prepare(settings).mixture, 0
+        for epoch in range(5):
+            batches = [batch for ((_, batch, _),) in mixture.epoch(epoch)]
+            assert sorted(row for batch in batches for row in batch.rows) == list(range(40))
+            assert [len(batch.rows) for batch in batches] == [10] * 4
+            repeated[distinct] += sum(len(batch.sentences) < (30 if data == "again.tsv" else 15) for batch in batches)
+    assert repeated[True] <= 5 < repeated[False]  # at most the last of an epoch
+
+
+@pytest.mark.parametrize(
     ("method", "columns"),
     [
+        ("nli-order", {"premise_column": "premise", "hypothesis_column": "hypothesis", "label_column": "label"}),
         ("scl", {"premise_column": "premise", "hypothesis_column": "hypothesis", "label_column": "label"}),
         ("info-nce", {"anchor_column": "anchor", "positive_column": "positive", "negative_column": "negative"}),
         ("bt", {"sentence_column": "sentence", "translation_column": "translation"}),
@@ -328,7 +370,9 @@ def test_sbert_on_equal_texts(refuse: Refusals) -> None:
     )
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("sbert", "scl", "augment", "regression")])
+@pytest.mark.parametrize(
+    "method", [name for name in METHODS if name not in ("sbert", "scl", "augment", "nli-order", "regression")]
+)
 def test_a_single_row_is_refused_for_lack_of_negatives(method: str, refuse: Refusals) -> None:
     refuse(r"--batch-size is 1, but must be from 2", method, batch_size=1)
 

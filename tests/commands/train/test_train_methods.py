@@ -44,6 +44,7 @@ TERMS = {
     "bt+sg-opt": {"sg-opt", "drift"},
     "supcon-text": {"accuracy"},
     "regression": {"mae"},
+    "nli-order": {"info_nce", "accuracy", "order"},
     "info-nce": {"accuracy"},
 }
 """What a method logs of a step beside the loss; of a method that is not here, what its loss returns."""
@@ -153,6 +154,9 @@ def test_an_interrupted_run_resumes_bit_identical(
         ("sg-opt", {"keep_views": True, "precision": "bf16", "views": "1-2"}),
         ("sg", {"guide_dropout": True, "freeze_embeddings": False}),
         ("regression", {"head": "linear", "head_learning_rate": 1e-2, "lora_rank": 2}),
+        ("regression", {"objective": "angle", "micro_batch": 4}),
+        ("nli-order", {"order_pairs": "batch", "directions": "all", "second": "sentences", "micro_batch": 5}),
+        ("info-nce", {"directions": "both", "distinct_texts": True, "second": "order"}),
         ("bt+sg-opt", {"lora_rank": 3, "drift_weight": 0.0, "keep": "best"}),
     ],
 )
@@ -196,7 +200,7 @@ def test_the_loss_decreases(method: str, folder: Path, tmp_path: Path) -> None:
     assert np.mean(losses[-5:]) < 0.8 * np.mean(losses[:5])
 
 
-@pytest.mark.parametrize("method", ["augment", "simcse-unsup", "sg-opt", "bt"])
+@pytest.mark.parametrize("method", ["augment", "nli-order", "simcse-unsup", "sg-opt", "bt"])
 def test_micro_batches_give_the_same_run(method: str, folder: Path, tmp_path: Path) -> None:
     """Only sizes of matrix products differ, so that losses differ only by rounding."""
     settings = config(method, folder, model=str(folder / "tiny"), epochs=3, max_steps=6, learning_rate=3e-4)
@@ -211,11 +215,12 @@ def test_micro_batches_give_the_same_run(method: str, folder: Path, tmp_path: Pa
 
 
 def second_file(target: Path, kind: str, folder: Path, **settings: object) -> Path:
-    """A second objective: ``labels``, ``sentences`` (a method with a head), or ``nli``."""
+    """A second objective: ``labels``, ``sentences`` (a method with a head), ``nli`` or ``order``."""
     method, data = {
         "labels": ("supcon-text", "labelled.tsv"),
         "sentences": ("simcse-unsup", "sentences.txt"),
         "nli": ("scl", "nli.tsv"),
+        "order": ("nli-order", "nli.tsv"),
     }[kind]
     given = {"method": method, "data": [str(folder / data)], "batch_size": 6, **settings}
     file = target / f"{kind}.toml"

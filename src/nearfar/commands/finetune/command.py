@@ -13,6 +13,7 @@ from rich.console import Console
 from nearfar.commands.finetune.job import make_job, open_classifier
 from nearfar.commands.finetune.rows import fingerprints, load_task, training_texts
 from nearfar.commands.finetune.scores import evaluate_test_rows
+from nearfar.commands.push.card import write_card
 from nearfar.config import FinetuneConfig, dump_toml
 from nearfar.config.calls import accepts_settings
 from nearfar.data.classification import ClassificationTask
@@ -94,6 +95,7 @@ def finetune(config: FinetuneConfig, *, resume: bool = False, console: "Console 
         progress = execute(
             config, replace(job, run_info=run_info), run_dir=run_dir, processes=processes, console=console
         )
+        processes.broadcast_from_first(lambda: write_card(run_dir.path))
         return _finetune_result(progress, processes.broadcast_from_first(lambda: test_results[0]))
 
 

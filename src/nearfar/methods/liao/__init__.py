@@ -5,21 +5,15 @@ from typing import Literal
 
 from nearfar.config.bounds import Cap, File, Fraction, Positive
 from nearfar.config.training import TrainConfig
-from nearfar.methods.settings import MarginSettings
+from nearfar.methods.settings import MarginSettings, NliColumns
 
 
 @dataclass(frozen=True, kw_only=True)
-class SbertConfig(TrainConfig):
+class SbertConfig(NliColumns, TrainConfig):
     """sbert: softmax cross-entropy over (u, v, |u - v|) on NLI rows (Reimers & Gurevych 2019, as run by Liao 2021)."""
 
     data: tuple[File, ...] = ("snli",)
     """NLI rows: snli, mnli, snli+mnli, snli:dev+test, microworld, or files; several are joined."""
-    premise_column: str = "premise"
-    """Column of the premise, in files."""
-    hypothesis_column: str = "hypothesis"
-    """Column of the hypothesis, in files."""
-    label_column: str = "label"
-    """Column of the label, in files: entailment, neutral, contradiction, or 0, 1, 2."""
     pooling: str | None = "mean_without_cls"
     """cls, mean, mean_without_cls (Liao 2021, section 3), max, first_last, embeddings_last, last_two, layer:K; 'own'
     for the model's own."""

@@ -2,8 +2,7 @@
 
 from nearfar.data.batching import NliBatches
 from nearfar.data.nli import NliData, load_nli
-from nearfar.methods.base import Method
-from nearfar.methods.build import BuildContext, BuiltMethod
+from nearfar.methods.build import BuildContext, BuiltMethod, nli_facts
 from nearfar.methods.liao import AugmentConfig, SbertConfig, SclConfig
 from nearfar.methods.liao.method import augment, sbert, scl
 from nearfar.methods.roles import Roles
@@ -24,21 +23,21 @@ def build_sbert(config: SbertConfig, context: BuildContext, data: NliData) -> Bu
     """Build sbert."""
     roles, batches = Roles.of(context.encoder), _batches(config, context, data)
     method = sbert(config, context.encoder.embed, context.encoder.encoder.dim, batches, roles)
-    return _built(config, data, batches, method)
+    return BuiltMethod(method, nli_facts(data, batches))
 
 
 def build_scl(config: SclConfig, context: BuildContext, data: NliData) -> BuiltMethod:
     """Build scl."""
     roles, batches = Roles.of(context.encoder), _batches(config, context, data)
     method = scl(config, context.encoder.embed, context.encoder.encoder.dim, batches, roles)
-    return _built(config, data, batches, method)
+    return BuiltMethod(method, nli_facts(data, batches))
 
 
 def build_augment(config: AugmentConfig, context: BuildContext, data: NliData) -> BuiltMethod:
     """Build augment."""
     roles, batches = Roles.of(context.encoder), _batches(config, context, data)
     method = augment(config, context.encoder.embed, context.encoder.encoder.dim, batches, roles)
-    return _built(config, data, batches, method)
+    return BuiltMethod(method, nli_facts(data, batches))
 
 
 def _batches(config: SbertConfig, context: BuildContext, data: NliData) -> NliBatches:
@@ -51,15 +50,3 @@ def _batches(config: SbertConfig, context: BuildContext, data: NliData) -> NliBa
             f"{rows[0].hypothesis!r}, so there is nothing to tell apart; add rows of other texts"
         )
     return batches
-
-
-def _built(config: SbertConfig, data: NliData, batches: NliBatches, method: Method) -> BuiltMethod:
-    counts = ", ".join(f"{count:,} {label}" for label, count in data.counts.items())
-    facts = [*data.sources, f"{len(data.rows):,} rows: {counts}", f"{len(batches.premises):,} premises"]
-    if config.limit is not None and config.limit < len(data.rows):
-        facts.append(f"the first {config.limit:,} rows are used")
-    if data.repaired:
-        facts.append(f"{data.repaired} fields had control characters or irregular white space, now single spaces")
-    if batches.oversized:
-        facts.append(f"{batches.oversized} premises have more rows than a batch, and make batches of their own")
-    return BuiltMethod(method, facts)

@@ -1,10 +1,17 @@
 """regression: pairs of texts and their similarity as rated by people, scaled to 0..1.
 
-``head="cosine"`` is the regression objective of Reimers & Gurevych 2019 (section 3): the mean over pairs of
-(cos(u, v) - score)^2, :func:`nearfar.objectives.cosine_regression`. Training and inference use the same measure.
+``objective="mse"``, ``head="cosine"`` is the regression objective of Reimers & Gurevych 2019 (section 3): the mean over
+pairs of (cos(u, v) - score)^2, :func:`nearfar.objectives.cosine_regression`. Training and inference use the same
+measure.
 
 ``head="linear"``: the mean of (w . [|u - v|; u * v] + b - score)^2. The features are those of SentEval's relatedness
 tasks (Conneau & Kiela 2018; Tai et al. 2015); the linear layer is dropped after training.
+
+``objective="cosent"`` ranks the cosines of a batch as the scores, :func:`nearfar.objectives.cosent`.
+
+``objective="angle"`` is the objective of Li & Li 2024: the weighted sum of CoSENT on cosines, InfoNCE with in-batch
+negatives, and CoSENT on :func:`nearfar.objectives.angle_similarity`. Anchors of InfoNCE are both texts of each pair
+with a high score (``in_batch_threshold``), candidates all texts of the batch.
 
 Batch size, learning rate and epochs are those of the SimCSE review, which fine-tunes SimCSE checkpoints on STS-B (16,
 2e-5, 10 epochs, 214 steps of warm-up). There the encoder reads both texts together, so it is no longer a sentence
@@ -12,29 +19,45 @@ encoder; here texts are encoded independently.
 """
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.heads import RegressionHead
 from nearfar.methods.base import EmbedFn, Loss, Method
 from nearfar.methods.regression import RegressionConfig
-from nearfar.objectives import cosine_regression, regression_features
+from nearfar.objectives import (
+    angle_similarity,
+    cosent,
+    cosine_regression,
+    direction_masks,
+    info_nce,
+    regression_features,
+    row_blocks,
+    row_similarities,
+)
 from nearfar.types import NearfarError
 
 
 def regression(config: RegressionConfig, embed: EmbedFn, dim: int, batches: TextBatches) -> Method:
     """Train on scored pairs. ``dim`` is the width of the embeddings.
 
-    Terms: ``mae``, the mean absolute error of the predicted scores.
-    Raises NearfarError for rows that are not pairs or have no scores, a score outside 0..1, and scores that are all the
-    same.
+    Terms: with ``mse`` ``mae``, the mean absolute error of the predicted scores; with ``cosent`` and ``angle``
+    ``accuracy``, the share of comparisons of two pairs whose cosines have the order of their scores, and with
+    ``angle`` each part before its weight: ``cosine``, ``in_batch``, ``angle``.
+    Raises NearfarError for rows that are not pairs or have no scores, a score outside 0..1, scores that are all the
+    same, and in-batch negatives with a weight if no pair has a score of ``in_batch_threshold``.
     """
     _require_scores(batches)
+    if config.objective == "angle" and config.in_batch_weight:
+        _require_positives(config, batches)
     linear = RegressionHead(dim) if config.head == "linear" else None
 
     def loss_fn(batch: TextBatch, embeddings: Tensor) -> Loss:
         first, second = (embeddings[column] for column in batch.columns)
         targets = torch.tensor(batch.targets, dtype=embeddings.dtype, device=embeddings.device)
+        if config.objective != "mse":
+            return _ranking_loss(config, batch, first, second, targets)
         if linear is None:
             errors = cosine_regression(first, second, targets)
         else:
@@ -42,6 +65,56 @@ def regression(config: RegressionConfig, embed: EmbedFn, dim: int, batches: Text
         return Loss(errors.mean(), {"mae": errors.detach().sqrt().mean()})
 
     return Method("regression", batches, _sentences, embed, loss_fn, _describe, linear)
+
+
+def _ranking_loss(
+    config: RegressionConfig,
+    batch: TextBatch,
+    first: Float[Tensor, "pairs dim"],
+    second: Float[Tensor, "pairs dim"],
+    targets: Float[Tensor, " pairs"],
+) -> Loss:
+    """CoSENT, or the parts of AnglE."""
+    cosines = row_similarities(first, second, "cosine")
+    accuracy = _accuracy(cosines.detach(), targets)
+    ranked = cosent(cosines, targets, temperature=config.temperature)
+    if config.objective == "cosent":
+        return Loss(ranked, {"accuracy": accuracy})
+    angles = cosent(angle_similarity(first, second), targets, temperature=config.angle_temperature)
+    parts = {
+        "cosine": (config.cosine_weight, ranked),
+        "in_batch": (config.in_batch_weight, _in_batch(config, batch, first, second)),
+        "angle": (config.angle_weight, angles),
+    }
+    total = torch.stack([weight * part for weight, part in parts.values()]).sum()
+    return Loss(total, {name: part.detach() for name, (_, part) in parts.items()} | {"accuracy": accuracy})
+
+
+def _in_batch(
+    config: RegressionConfig, batch: TextBatch, first: Float[Tensor, "pairs dim"], second: Float[Tensor, "pairs dim"]
+) -> Float[Tensor, ""]:
+    """Mean InfoNCE of both texts of each pair with a high score against all texts of the batch; 0 without such a pair.
+
+    Texts equal to the anchor, or to a text that has a high score with it, are left out; a text that occurs several
+    times is one candidate.
+    """
+    high = torch.tensor([target >= config.in_batch_threshold for target in batch.targets], device=first.device)
+    ids = [torch.tensor(column, device=first.device) for column in batch.columns]
+    anchors, positives = torch.cat([first[high], second[high]]), torch.cat([second[high], first[high]])
+    anchor_ids, positive_ids = (torch.cat([one[high], other[high]]) for one, other in (ids, ids[::-1]))
+    others, other_ids = torch.cat([first[~high], second[~high]]), torch.cat([column[~high] for column in ids])
+    masks = direction_masks("query_to_doc", anchor_ids, positive_ids, other_ids, distinct=True)
+    losses = info_nce(anchors, positives, others, temperature=config.temperature, mask=masks.query_to_doc)
+    return losses.sum() / max(len(losses), 1)
+
+
+def _accuracy(cosines: Float[Tensor, " pairs"], targets: Float[Tensor, " pairs"]) -> Float[Tensor, ""]:
+    """The share of comparisons in the right order; 1 without a comparison."""
+    counts = torch.zeros(2, dtype=torch.long, device=cosines.device)
+    for rows in row_blocks(len(cosines), len(cosines), device=cosines.device):
+        compared = targets[rows, None] < targets
+        counts += torch.stack([compared.sum(), (compared & (cosines[rows, None] < cosines)).sum()])
+    return torch.where(counts[0] > 0, counts[1] / counts[0].clamp(min=1), 1.0)
 
 
 def _sentences(batch: TextBatch) -> list[str]:
@@ -70,4 +143,13 @@ def _require_scores(batches: TextBatches) -> None:
         raise NearfarError(
             f"all {len(batches.texts)} pairs have the score {batches.targets[0]}, so no pair differs from another; "
             "add pairs of other scores"
+        )
+
+
+def _require_positives(config: RegressionConfig, batches: TextBatches) -> None:
+    assert batches.targets is not None
+    if max(batches.targets) < config.in_batch_threshold:
+        raise NearfarError(
+            f"no pair has a score of at least {config.in_batch_threshold:g} (the highest is {max(batches.targets):g}), "
+            "so there are no positives for in-batch negatives; lower --in-batch-threshold, or set --in-batch-weight 0"
         )

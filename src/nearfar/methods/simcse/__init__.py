@@ -16,7 +16,7 @@ from nearfar.config.bounds import (
     Weight,
 )
 from nearfar.config.training import TrainConfig
-from nearfar.methods.settings import HardNegativeSettings, MarginSettings, TextColumn
+from nearfar.methods.settings import DirectionSettings, HardNegativeSettings, MarginSettings, TextColumn
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +56,7 @@ class SimcseUnsupConfig(TextColumn, SimcseConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SimcseSupConfig(HardNegativeSettings, SimcseConfig):
+class SimcseSupConfig(DirectionSettings, HardNegativeSettings, SimcseConfig):
     """simcse-sup: InfoNCE with entailments as positives, contradictions as hard negatives (Gao et al. 2021)."""
 
     data: tuple[File, ...] = ("snli+mnli",)
@@ -70,7 +70,7 @@ class SimcseSupConfig(HardNegativeSettings, SimcseConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class InfoNceConfig(HardNegativeSettings, InfoNceSettings):
+class InfoNceConfig(DirectionSettings, HardNegativeSettings, InfoNceSettings):
     """info-nce: InfoNCE on your own pairs or triplets, with the other rows of the batch as negatives."""
 
     data: tuple[File, ...] = ()

@@ -53,14 +53,16 @@ def build_supervised(config: SimcseSupConfig, context: BuildContext, rows: TextD
 def build_info_nce(config: InfoNceConfig, context: BuildContext, rows: TextData) -> BuiltMethod:
     """Build info-nce."""
     roles = Roles.of(context.encoder)
-    dim, batches = context.encoder.encoder.dim, context.batches(config, rows, roles=roles)
+    dim = context.encoder.encoder.dim
+    batches = context.batches(config, rows, roles=roles, distinct_texts=config.distinct_texts)
     return BuiltMethod(contrastive_method(config, context.encoder.embed, dim, batches, roles), text_facts(rows))
 
 
 def _batches(config: SimcseConfig, context: BuildContext, rows: TextData, roles: Roles | None = None) -> TextBatches:
     if config.mlp == "kept":
         context.encoder.encoder.add_dense()
-    return context.batches(config, rows, roles=roles)
+    distinct = isinstance(config, SimcseSupConfig) and config.distinct_texts
+    return context.batches(config, rows, roles=roles, distinct_texts=distinct)
 
 
 def _extra_losses(

@@ -27,31 +27,22 @@ their weight       alpha                   log alpha                    log alph
 """
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import chain
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from nearfar.data.batching import TextBatch, TextBatches
 from nearfar.encoder.heads import TanhHead
 from nearfar.encoder.training_encoder import TrainingText
 from nearfar.methods.base import EmbedFn, Loss, Method
-from nearfar.methods.describe import describe_anchor, pluralize
+from nearfar.methods.contrastive import contrastive_loss
+from nearfar.methods.describe import describe_anchor, describe_directions, describe_margin, pluralize
 from nearfar.methods.roles import NO_PROMPTS, Roles
-from nearfar.methods.settings import HardNegativeSettings
 from nearfar.methods.simcse import InfoNceConfig, InfoNceSettings, SimcseConfig, SimcseSupConfig, SimcseUnsupConfig
-from nearfar.objectives import (
-    RowMask,
-    Similarity,
-    all_row_masks,
-    below_positive_row_mask,
-    distinct_row_mask,
-    info_nce,
-    masked_fraction,
-    not_known_positive_row_mask,
-    row_blocks,
-)
+from nearfar.objectives import DirectionMasks, Directions, direction_masks, distinct_row_mask
 from nearfar.types import NearfarError
 
 
@@ -81,7 +72,8 @@ def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: T
     def loss_fn(batch: TextBatch, representations: Tensor) -> Loss:
         first, second = _projected(head, representations).chunk(2)
         known = distinct_row_mask(torch.tensor(batch.columns[0], device=representations.device))
-        return _loss(config, first, second, None, known)
+        losses, terms = contrastive_loss(config, first, second, None, masks=DirectionMasks(query_to_doc=known))
+        return Loss(losses.mean(), terms)
 
     def describe(batch: TextBatch) -> list[str]:
         lines: list[str] = []
@@ -94,7 +86,7 @@ def unsupervised(config: SimcseUnsupConfig, embed: EmbedFn, dim: int, batches: T
                 negatives=[pluralize(others, "other sentence", "other sentences")],
                 left_out=pluralize(equal, "sentence of equal text", "sentences of equal text") if equal else None,
             )
-        return [*lines, *_describe_margin(config.false_negative_margin)]
+        return [*lines, *describe_margin(config.false_negative_margin)]
 
     return Method(name, batches, extract_items, embed, loss_fn, describe, head)
 
@@ -119,14 +111,17 @@ def contrastive_method(
     negative is never left out, as the data say that it is one. The margin must not be negative: a collapsed encoder
     would then leave out everything, with a loss of 0.
 
+    ``directions`` adds comparisons of positives with anchors, or also within both sides
+    (:func:`nearfar.objectives.info_nce_directions`), with the same false negatives left out.
+
     ``hard_negative_weight`` is added to the logit of the row's own negative, which multiplies its share by
     exp(hard_negative_weight). With ``mlp="train_only"`` a linear layer and tanh are applied between embedding and loss;
     they are dropped after training.
 
     Terms: ``accuracy``, the share of anchors with no negative more similar than their own positive; with a margin also
     ``left_out``, the share of negatives that it leaves out.
-    Raises NearfarError for rows of one text, ``simcse-sup`` or a ``hard_negative_weight`` on rows without negatives,
-    pairs of which none can be a negative of another, and a batch size of 1.
+    Raises NearfarError for rows of one text, ``simcse-sup`` or a ``hard_negative_weight`` on rows without negatives or
+    with the direction ``doc_to_query``, pairs of which none can be a negative of another, and a batch size of 1.
     """
     name = "simcse-sup" if isinstance(config, SimcseSupConfig) else "info-nce"
     width = len(batches.texts[0])
@@ -147,6 +142,11 @@ def contrastive_method(
                 "positive only; name a column of negatives, or leave the weight at 0"
             )
         _require_negatives(name, batches)
+    if config.directions == "doc_to_query" and config.hard_negative_weight:
+        raise NearfarError(
+            "--directions doc_to_query compares with anchors only, so --hard-negative-weight has no effect; leave "
+            "one of them out"
+        )
     head = _head(config, dim)
 
     def by_role(batch: TextBatch) -> tuple[list[int], list[int]]:
@@ -160,12 +160,23 @@ def contrastive_method(
         anchors, positives, *negatives = (
             vectors[column] for vectors, column in zip((queries, documents, documents), batch.columns, strict=False)
         )
-        known = _negative_row_mask(batch, queries.device)
-        return _loss(config, anchors, positives, negatives[0] if negatives else None, known)
+        losses, terms = contrastive_loss(
+            config,
+            anchors,
+            positives,
+            negatives[0] if negatives else None,
+            masks=_masks(batch, config.directions, queries.device),
+            own_negatives=partial(_own_negatives, batch=len(anchors)) if negatives else None,
+            directions=config.directions,
+            hard_negative_weight=config.hard_negative_weight,
+            similarity=config.similarity if isinstance(config, InfoNceConfig) else "cosine",
+        )
+        return Loss(losses.mean(), terms)
 
     def describe(batch: TextBatch) -> list[str]:
         lines: list[str] = []
-        rows, known = len(batch.rows), _negative_row_mask(batch)
+        rows, known = len(batch.rows), _masks(batch, "query_to_doc").query_to_doc
+        assert known is not None
         for row in range(rows):
             negatives = known(torch.tensor([row]))[0].tolist()
             anchor, positive, *own = (batch.sentences[column[row]] for column in batch.columns)
@@ -178,66 +189,20 @@ def contrastive_method(
                 negatives=[*own[:stays], f"{pluralize(elsewhere, 'text', 'texts')} of other rows"],
                 left_out=f"{pluralize(equal, 'text', 'texts')} equal to the anchor or a positive" if equal else None,
             )
-        return [*lines, *_describe_margin(config.false_negative_margin)]
+        return [*lines, *describe_directions(config.directions), *describe_margin(config.false_negative_margin)]
 
     return Method(name, batches, extract_items, embed, loss_fn, describe, head)
 
 
-def _negative_row_mask(batch: TextBatch, device: torch.device | None = None) -> RowMask:
-    """Whether a candidate is a negative of a row's anchor, judged by the texts alone.
-
-    Candidates are the positives of all rows, then the negatives of all rows.
-    """
-    anchors, positives, *negatives = (torch.tensor(column, device=device) for column in batch.columns)
-    return not_known_positive_row_mask(anchors, positives, torch.cat([positives, *negatives]))
+def _masks(batch: TextBatch, directions: Directions, device: torch.device | None = None) -> DirectionMasks:
+    """Where a candidate is a negative of a row's text, judged by the texts alone."""
+    return direction_masks(directions, *(torch.tensor(column, device=device) for column in batch.columns))
 
 
-def _loss(
-    config: InfoNceSettings,
-    anchors: Float[Tensor, "batch dim"],
-    positives: Float[Tensor, "batch dim"],
-    negatives: Float[Tensor, "batch dim"] | None,
-    known: RowMask,
-) -> Loss:
-    """Mean InfoNCE; ``known`` is True where a candidate is a negative of an anchor, judged by the texts alone."""
-    similarity: Similarity = config.similarity if isinstance(config, InfoNceConfig) else "cosine"
-    candidates = positives if negatives is None else torch.cat([positives, negatives])
-    terms = {"accuracy": _accuracy(anchors, positives, candidates, known, similarity)}
-    mask = known
-    if config.false_negative_margin is not None:
-        below = below_positive_row_mask(
-            anchors, positives, candidates, margin=config.false_negative_margin, similarity=similarity
-        )
-
-        def own_or_below(rows: Tensor) -> Tensor:
-            found = below(rows)
-            return found if negatives is None else found.scatter(1, len(anchors) + rows[:, None], value=True)
-
-        mask = all_row_masks(known, own_or_below)
-        terms["left_out"] = masked_fraction(mask, known, len(anchors), len(candidates), device=anchors.device)
-    per_anchor = info_nce(
-        anchors,
-        positives,
-        negatives,
-        temperature=config.temperature,
-        hard_negative_weight=config.hard_negative_weight if isinstance(config, HardNegativeSettings) else 0.0,
-        similarity=similarity,
-        mask=mask,
-    )
-    return Loss(per_anchor.mean(), terms)
-
-
-def _accuracy(
-    anchors: Float[Tensor, "batch dim"],
-    positives: Float[Tensor, "batch dim"],
-    candidates: Float[Tensor, "candidates dim"],
-    known: RowMask,
-    similarity: Similarity,
-) -> Tensor:
-    """The share of anchors with no negative nearer than the positive; the margin leaves out none of them."""
-    below = below_positive_row_mask(anchors, positives, candidates, margin=0.0, similarity=similarity)
-    blocks = row_blocks(len(anchors), len(candidates), device=anchors.device)
-    return torch.cat([(below(rows) | ~known(rows)).all(dim=1) for rows in blocks]).float().mean()
+def _own_negatives(rows: Int[Tensor, " anchors"], *, batch: int) -> Bool[Tensor, "anchors candidates"]:
+    """Where a candidate is the negative of the same row; the positives of all rows come first."""
+    places = torch.arange(2 * batch, device=rows.device)
+    return places == batch + rows[:, None]
 
 
 def _head(config: InfoNceSettings, dim: int) -> nn.Module | None:
@@ -265,10 +230,3 @@ def _require_negatives(name: str, batches: TextBatches) -> None:
             f"{batches.texts[0][-1]!r} to {batches.texts[0][0]!r}, so there is nothing to push away; add rows of "
             "other texts"
         )
-
-
-def _describe_margin(false_negative_margin: float | None) -> list[str]:
-    if false_negative_margin is None:
-        return []
-    margin = "" if false_negative_margin == 0 else f" by over {false_negative_margin:g}"
-    return [f"at each step, texts of other rows more similar to the anchor than its positive{margin} are left out"]

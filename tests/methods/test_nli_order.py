@@ -1,0 +1,384 @@
+"""nli-order: both losses by plain loops, what is encoded, learning, directions, invalid rows, descriptions."""
+
+import math
+
+import pytest
+import torch
+
+from nearfar.data.batching import NliBatch, NliBatches
+from nearfar.methods.nli_order import NliOrderConfig
+from nearfar.methods.nli_order.method import nli_order
+from nearfar.types import CONTRADICTION, ENTAILMENT, NEUTRAL, NearfarError, NliRow
+from tests.methods.table_encoder import Table, descend
+
+DIM = 6
+ROWS = [
+    NliRow("A dog runs.", "An animal moves.", ENTAILMENT),
+    NliRow("A dog runs.", "The dog is fast.", NEUTRAL),
+    NliRow("A dog runs.", "A dog sleeps.", CONTRADICTION),
+    NliRow("A dog runs.", "A dog is awake.", ENTAILMENT),  # two positives
+    NliRow("Two men sing.", "People make music.", ENTAILMENT),
+    NliRow("Two men sing.", "Nobody sings.", CONTRADICTION),
+    NliRow("Two men sing.", "An animal moves.", CONTRADICTION),  # a positive of another premise
+    NliRow("A cat waits.", "A cat is hungry.", NEUTRAL),  # no entailment: no anchor
+    NliRow("A cat waits.", "A dog runs.", CONTRADICTION),  # a premise
+    NliRow("It rains.", "The weather is wet.", ENTAILMENT),
+    NliRow("It rains.", "Nobody sings.", NEUTRAL),  # a contradiction of another premise
+    NliRow("It rains.", "The weather is wet.", CONTRADICTION),  # two labels: entailed wins
+    NliRow("It rains.", "The sun shines.", CONTRADICTION),
+    NliRow("It rains.", "A dog sleeps.", CONTRADICTION),  # again
+]
+
+
+def build(rows=ROWS, batch_size=None, **settings):
+    torch.manual_seed(0)
+    table = Table((text for row in rows for text in row[:2]), DIM)
+    method = nli_order(NliOrderConfig(output="x", **settings), table, NliBatches(rows, batch_size or len(rows)))
+    (batch, *_) = method.batches.epoch(0)
+    return table, method, batch
+
+
+def cosine(a, b):
+    return (a @ b) / ((a @ a).sqrt() * (b @ b).sqrt())
+
+
+def dot(a, b):
+    return a @ b
+
+
+def known(rows, premise):
+    """Texts that are no negatives of a premise."""
+    return {premise} | {row.hypothesis for row in rows if row.premise == premise and row.label != CONTRADICTION}
+
+
+def contrast_by_hand(vector, rows, *, temperature=0.05, similarity=cosine, margin=None):
+    """Mean over premises of the mean over their positives, each against the distinct candidates of the batch."""
+    candidates = list(dict.fromkeys(row.hypothesis for row in rows if row.label != NEUTRAL))
+    losses = []
+    for premise in dict.fromkeys(row.premise for row in rows if row.label == ENTAILMENT):
+        own = {row.hypothesis for row in rows if row.premise == premise and row.label == CONTRADICTION}
+        logs = []
+        for row in rows:
+            if (row.premise, row.label) != (premise, ENTAILMENT):
+                continue
+            near = similarity(vector(premise), vector(row.hypothesis))
+            far = []
+            for text in candidates:
+                score = similarity(vector(premise), vector(text))
+                if text in known(rows, premise) or (margin is not None and text not in own and score > near + margin):
+                    continue
+                far.append((score / temperature).exp())
+            share = (near / temperature).exp()
+            logs.append(-torch.log(share / (share + sum(far))))
+        losses.append(sum(logs) / len(logs))
+    return sum(losses) / len(losses)
+
+
+def order_by_hand(vector, rows, *, temperature=0.05, margin=0.0, similarity=cosine, batch=False):
+    """RankNet within each premise, or CoSENT over the batch."""
+    terms = []
+    for low in rows:
+        for high in rows:
+            if high.label < low.label and (batch or low.premise == high.premise):
+                lower, higher = (similarity(vector(row.premise), vector(row.hypothesis)) for row in (low, high))
+                terms.append((lower - higher + margin) / temperature)
+    terms = torch.stack(terms)
+    return torch.log(1 + terms.exp().sum()) if batch else torch.log(1 + terms.exp()).mean()
+
+
+def compare(loss, expected, table):
+    """Value and gradient."""
+    torch.testing.assert_close(loss.total, expected)
+    ours, theirs = (torch.autograd.grad(value, table.vectors.weight)[0] for value in (loss.total, expected))
+    assert theirs.norm() > 1e-4
+    torch.testing.assert_close(ours, theirs)
+
+
+# --- the losses ---
+
+
+@pytest.mark.parametrize(("temperature", "similarity"), [(0.05, "cosine"), (1.0, "cosine"), (2.0, "dot")])
+@pytest.mark.parametrize("settings", [{}, {"order_margin": 0.3, "order_temperature": 0.5, "order_weight": 0.7}])
+@pytest.mark.parametrize("pairs", ["within-premise", "batch"])
+def test_the_sum_of_both_losses_by_hand(temperature, similarity, settings, pairs):
+    table, method, batch = build(temperature=temperature, similarity=similarity, order_pairs=pairs, **settings)
+    measure = dot if similarity == "dot" else cosine
+
+    def vector(text):
+        return table([text])[0]
+
+    contrast = contrast_by_hand(vector, ROWS, temperature=temperature, similarity=measure)
+    order = order_by_hand(
+        vector,
+        ROWS,
+        temperature=settings.get("order_temperature", 0.05),
+        margin=settings.get("order_margin", 0.0),
+        similarity=measure,
+        batch=pairs == "batch",
+    )
+    loss = method.loss(batch)
+    torch.testing.assert_close(loss.terms["info_nce"], contrast)
+    torch.testing.assert_close(loss.terms["order"], order)
+    compare(loss, contrast + settings.get("order_weight", 1.0) * order, table)
+    assert not any(term.requires_grad for term in loss.terms.values())
+
+
+@pytest.mark.parametrize("weight", [0.0, 1.0])
+def test_without_neutral_hypotheses(weight):
+    table, method, batch = build(order_weight=weight, neutral=False)
+    entailed = [row for row in ROWS if row.label != NEUTRAL]
+
+    def vector(text):
+        return table([text])[0]
+
+    expected = contrast_by_hand(vector, ROWS)  # a neutral hypothesis is no negative of its premise, used or not
+    if weight:
+        expected = expected + order_by_hand(vector, entailed)
+    compare(method.loss(batch), expected, table)
+
+
+@pytest.mark.parametrize("settings", [{}, {"order_weight": 0.0}, {"neutral": False}])
+def test_each_text_that_a_loss_uses_is_encoded_once(settings):
+    table, method, batch = build(**settings)
+    method.loss(batch)
+    kept = ROWS if not settings else [row for row in ROWS if row.label != NEUTRAL]
+    assert [sorted(texts) for texts in table.calls] == [sorted({text for row in kept for text in row[:2]})]
+    assert ("order" in method.loss(batch).terms) is (settings != {"order_weight": 0.0})
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.2])
+def test_the_margin_leaves_out_candidates_but_no_own_contradiction(margin):
+    table, method, batch = build(order_weight=0.0, false_negative_margin=margin, temperature=0.5)
+    with torch.no_grad():  # an own contradiction, listed first for another premise, and far above the positive
+        table.vectors.weight[table.numbers["A dog sleeps."]] = table.vectors.weight[table.numbers["It rains."]]
+
+    def vector(text):
+        return table([text])[0]
+
+    expected = contrast_by_hand(vector, ROWS, temperature=0.5, margin=margin)
+    assert contrast_by_hand(vector, ROWS, temperature=0.5) - expected > 1e-3
+    loss = method.loss(batch)
+    assert 0 < loss.terms["left_out"] < 1
+    compare(loss, expected, table)
+
+
+@pytest.mark.parametrize("direction", ["doc_to_query", "both", "all"])
+def test_directions_by_hand(direction):
+    """With e(x, y) the exponential of the similarity; negatives by the texts of all pairs that are no contradiction."""
+    table, method, batch = build(order_weight=0.0, directions=direction, temperature=0.3)
+
+    def e(one, other):
+        return (cosine(table([one])[0], table([other])[0]) / 0.3).exp()
+
+    premises = list(dict.fromkeys(row.premise for row in ROWS if row.label == ENTAILMENT))
+    candidates = list(dict.fromkeys(row.hypothesis for row in ROWS if row.label != NEUTRAL))
+    losses = []
+    for premise in premises:
+        own = {row.hypothesis for row in ROWS if row.premise == premise and row.label == CONTRADICTION}
+        logs = []
+        for row in ROWS:
+            if (row.premise, row.label) != (premise, ENTAILMENT):
+                continue
+            text = row.hypothesis
+            near = known(ROWS, premise)
+            partners = {text} | {other.premise for other in ROWS if other.hypothesis == text and other.label != 2}
+            forward = sum(e(premise, other) for other in candidates if other not in near)
+            backward = sum(e(text, other) for other in premises if other not in partners)
+            queries = sum(e(premise, other) for other in premises if other not in near)
+            documents = sum(e(text, other) for other in candidates if other not in near | partners | own)
+            positive = e(premise, text)
+            logs.append(
+                {
+                    "doc_to_query": torch.log(positive + backward),
+                    "both": (torch.log(positive + forward) + torch.log(positive + backward)) / 2,
+                    "all": torch.log(2 * positive + forward + backward + queries + documents),
+                }[direction]
+                - torch.log(positive)
+            )
+        losses.append(sum(logs) / len(logs))
+    compare(method.loss(batch), sum(losses) / len(losses), table)
+
+
+def test_accuracy_is_the_share_of_positives_without_a_more_similar_negative():
+    table, method, batch = build()
+    with torch.no_grad():
+        table.vectors.weight[table.numbers["People make music."]] = table.vectors.weight[table.numbers["Two men sing."]]
+    candidates = {row.hypothesis for row in ROWS if row.label != NEUTRAL}
+    right = []
+    for row in ROWS:
+        if row.label == ENTAILMENT:
+            anchor, own = table([row.premise])[0], table([row.hypothesis])[0]
+            far = [cosine(anchor, table([text])[0]) for text in candidates - known(ROWS, row.premise)]
+            right.append(bool(cosine(anchor, own) >= max(far)))
+    assert 0 < sum(right) < len(right)
+    assert method.loss(batch).terms["accuracy"].item() == pytest.approx(sum(right) / len(right))
+
+
+# --- closed forms and extreme batches ---
+
+
+def set_equal(table):
+    with torch.no_grad():
+        table.vectors.weight.copy_(torch.ones_like(table.vectors.weight))
+
+
+@pytest.mark.parametrize("temperature", [1e-4, 0.05, 1e4])
+def test_equal_embeddings_give_logs_of_counts(temperature):
+    rows = [NliRow(f"premise {n}", f"{label} {n}", label) for n in range(4) for label in range(3)]
+    for pairs, order in (("within-premise", math.log(2)), ("batch", math.log(1 + 48))):
+        table, method, batch = build(rows, temperature=temperature, order_temperature=temperature, order_pairs=pairs)
+        set_equal(table)
+        loss = method.loss(batch)
+        assert loss.terms["info_nce"].item() == pytest.approx(math.log(8))  # 4 entailed and 4 contradicted hypotheses
+        assert loss.terms["order"].item() == pytest.approx(order)
+        assert loss.terms["accuracy"] == 1
+        loss.total.backward()
+        assert table.vectors.weight.grad.isfinite().all()
+
+
+BATCHES = {
+    "entailments alone": [0, 3, 4],
+    "neutral alone": [1, 7],
+    "contradictions alone": [2, 5, 8],
+    "no contradiction": [0, 1, 9],
+    "no entailment": [1, 2, 7, 8],
+    "one premise": [0, 1, 2],
+    "one pair": [0],
+    "one neutral pair": [1],
+}
+
+
+@pytest.mark.parametrize("name", BATCHES)
+@pytest.mark.parametrize("settings", [{}, {"order_pairs": "batch"}, {"order_weight": 0.0}, {"neutral": False}])
+@pytest.mark.parametrize("direction", ["query_to_doc", "all"])
+def test_batches_that_lack_labels_have_finite_losses(name, settings, direction):
+    rows = [ROWS[row] for row in BATCHES[name]]
+    table, method, _ = build(directions=direction, false_negative_margin=0.1, **settings)
+    numbers = {text: number for number, text in enumerate(dict.fromkeys(text for row in rows for text in row[:2]))}
+    batch = NliBatch(
+        list(numbers),
+        [numbers[row.premise] for row in rows],
+        [numbers[row.hypothesis] for row in rows],
+        [row.label for row in rows],
+        BATCHES[name],
+    )
+    loss = method.loss(batch)
+    assert loss.total.isfinite()
+    assert all(term.isfinite() for term in loss.terms.values())
+    if "entailment" not in name and name not in ("no contradiction", "one premise", "one pair"):
+        assert loss.terms["info_nce"] == 0
+    labels = {row.label for row in rows} - ({NEUTRAL} if settings == {"neutral": False} else set())
+    if "order" in loss.terms and len(labels) == 1:
+        assert loss.terms["order"] == 0
+    if name == "one premise" and direction == "query_to_doc":  # its own contradiction is a negative
+        anchor, near, far = (table([text])[0] for text in ("A dog runs.", "An animal moves.", "A dog sleeps."))
+        expected = torch.log(1 + ((cosine(anchor, far) - cosine(anchor, near)) / 0.05).exp())
+        torch.testing.assert_close(loss.terms["info_nce"], expected.detach())
+    loss.total.backward()
+    assert table.vectors.weight.grad is None or table.vectors.weight.grad.isfinite().all()
+
+
+def test_forty_steps_learn_the_order():
+    rows = [NliRow(f"premise {n}", f"{label} {n}", label) for n in range(6) for label in range(3)]
+    table, method, batch = build(rows)
+    optimiser = torch.optim.Adam(table.parameters(), lr=0.05)
+    before = method.loss(batch)
+    descend(lambda: method.loss(batch).total, optimiser, steps=60)
+    after = method.loss(batch)
+    assert after.total < 0.2 * before.total
+    assert after.terms["accuracy"] == 1
+    for n in range(6):
+        scores = [cosine(table([f"premise {n}"])[0], table([f"{label} {n}"])[0]) for label in range(3)]
+        assert scores[0] > scores[1] > scores[2]
+
+
+# --- batches ---
+
+
+def test_no_text_occurs_in_two_premises_of_a_batch():
+    rows = [
+        NliRow(f"premise {n}", f"{label} {n % 6 if label == 2 else n}", label) for n in range(24) for label in (0, 2)
+    ]
+    batches = NliBatches(rows, 8, distinct_texts=True)
+    assert all(len(batch.sentences) == 12 for batch in batches.epoch(0))
+
+
+# --- invalid rows ---
+
+
+def test_invalid_settings_are_refused():
+    for temperature in (0.0, -0.1, math.inf, math.nan):
+        with pytest.raises(NearfarError, match=r"--order-temperature .*: must be (above 0|a finite number)"):
+            build(order_temperature=temperature)
+    for name in ("order_weight", "order_margin"):
+        with pytest.raises(NearfarError, match=r"--order-.*: must be (at least 0|a finite number)"):
+            build(**{name: -0.5})
+    with pytest.raises(NearfarError, match="--order-pairs 'premise': must be within-premise or batch"):
+        build(order_pairs="premise")
+    with pytest.raises(NearfarError, match="--directions 'up': must be query_to_doc, doc_to_query, both or all"):
+        build(directions="up")
+
+
+def test_rows_without_anchors_are_refused():
+    with pytest.raises(NearfarError, match="none of the 2 rows is an entailment"):
+        build(ROWS[1:3])
+    with pytest.raises(NearfarError, match=r"all 3 rows have the same premise, 'A dog runs\.'"):
+        build(ROWS[:3])
+
+
+def test_rows_without_comparisons_are_refused():
+    entailed = [row for row in ROWS if row.label == ENTAILMENT]
+    with pytest.raises(NearfarError, match=r"no premise has hypotheses of two labels, so --order-weight 1 has nothing"):
+        build(entailed)
+    with pytest.raises(NearfarError, match=r"the rows have hypotheses of a single label, so --order-weight 0\.1 has"):
+        build(entailed, order_pairs="batch", order_weight=0.1)
+    build(entailed, order_weight=0.0)
+    apart = [ROWS[0], ROWS[5]]  # an entailment of one premise, a contradiction of another
+    with pytest.raises(NearfarError, match="no premise has hypotheses of two labels"):
+        build(apart)
+    build(apart, order_pairs="batch")
+    neutral = [ROWS[0], ROWS[1], ROWS[4]]
+    with pytest.raises(NearfarError, match=r"no premise .* \(--no-neutral leaves out the neutral ones\), so"):
+        build(neutral, neutral=False)
+    build(neutral)
+
+
+# --- descriptions ---
+
+
+def test_describe_shows_anchors_and_the_order():
+    table, method, batch = build(directions="both", false_negative_margin=0.1)
+    lines = method.describe(batch)
+    assert table.calls == []
+    starts = [index for index, line in enumerate(lines) if not line.startswith(" ")]
+    blocks = {lines[a].split(maxsplit=1)[1]: lines[a + 1 : b] for a, b in zip(starts, [*starts[1:], None], strict=True)}
+    assert blocks["A dog runs."] == [
+        "  positive  An animal moves.",
+        "  positive  A dog is awake.",
+        "  negative  A dog sleeps. (contradiction)",
+        "  negative  4 hypotheses of other premises",
+        "  neutral   The dog is fast.",
+    ]
+    rain = blocks["It rains."]
+    assert rain[0] == "  positive  The weather is wet."
+    assert set(rain[1:3]) == {f"  negative  {text} (contradiction)" for text in ("The sun shines.", "A dog sleeps.")}
+    assert rain[3:] == ["  negative  4 hypotheses of other premises", "  neutral   Nobody sings."]
+    assert lines[-4:] == [
+        "no anchor   1 premise without an entailed hypothesis in this batch",
+        "and 1 times the order entailment above neutral above contradiction, "
+        "compared among hypotheses of the same premise",
+        "each positive is compared with the anchors of all rows too",
+        "at each step, texts of other rows more similar to the anchor than its positive by over 0.1 are left out",
+    ]
+
+
+def test_describe_without_neutral_or_order():
+    _, method, batch = build(neutral=False, order_pairs="batch")
+    lines = method.describe(batch)
+    assert lines[-1] == "neutral hypotheses are not used"
+    assert (
+        lines[-2] == "and 1 times the order entailment above contradiction, compared among hypotheses of all premises"
+    )
+    _, method, batch = build(order_weight=0.0)
+    assert not any("order" in line for line in method.describe(batch))
+    assert method.describe(batch)[-1] == "neutral hypotheses are not used"

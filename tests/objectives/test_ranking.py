@@ -1,0 +1,272 @@
+"""RankNet, CoSENT and AnglE's score: against loops and sentence-transformers, closed forms, extreme inputs."""
+
+import inspect
+import math
+from math import exp, log
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sentence_transformers.sentence_transformer.losses import AnglELoss, CoSENTLoss
+
+from nearfar.objectives import _contrast_targets, angle_similarity, cosent, ranknet, row_similarities
+from nearfar.types import NearfarError
+from tests import reference_objectives as references
+from tests.objectives.checks import LargestTensor, assert_same, vectors
+
+counts = pytest.mark.parametrize("count", [1, 2, 7])
+temperatures = pytest.mark.parametrize("temperature", [1.0, 0.05])
+margins = pytest.mark.parametrize("margin", [0.0, 0.3])
+
+
+def targets(count):
+    """Scores with ties."""
+    return torch.tensor([0.2, 1.0, 0.2, 0.6, 0.0, 1.0, 0.6][:count], dtype=torch.float64)
+
+
+# --- values and gradients against references ---
+
+
+@counts
+@temperatures
+@margins
+@pytest.mark.parametrize("grouped", [False, True])
+def test_ranknet_matches_the_reference(count, temperature, margin, grouped):
+    groups = torch.tensor([3, 3, 3, 3, 5, 5, 5][:count]) if grouped else None
+    y = targets(count)
+
+    def loops(s):
+        found = references.ranknet(s, y, temperature, margin, groups)
+        return torch.stack(found) if found else 0 * s[:0]
+
+    assert_same(
+        lambda s: ranknet(s, y, groups, temperature=temperature, margin=margin),
+        loops,
+        vectors(count),
+        trivial=count == 1,
+    )
+    # 6 comparisons of the first group, in which two are equal, and 3 of the second
+    assert count < 7 or len(loops(vectors(count))) == (8 if grouped else 18)
+
+
+@counts
+@temperatures
+@margins
+def test_cosent_matches_the_reference(count, temperature, margin):
+    y = targets(count)
+    assert_same(
+        lambda s: cosent(s, y, temperature=temperature, margin=margin),
+        lambda s: references.cosent(s, y, temperature, margin) + 0 * s.sum(),
+        vectors(count),
+        trivial=count == 1,
+    )
+
+
+@counts
+@pytest.mark.parametrize("dim", [1, 4, 5])
+def test_angle_similarity_matches_the_reference(count, dim):
+    # The gradient of the only dimension is 0: scaled to length 1, it is constant.
+    assert_same(angle_similarity, references.angle_similarity, *vectors(2, count, dim), trivial=dim == 1)
+
+
+def test_gradients_match_finite_differences():
+    y = targets(7)
+    s = vectors(7).requires_grad_()
+    assert torch.autograd.gradcheck(lambda s: ranknet(s, y, temperature=0.5, margin=0.1), s)
+    assert torch.autograd.gradcheck(lambda s: cosent(s, y, temperature=0.5, margin=0.1), s)
+    u, v = (x.requires_grad_() for x in vectors(2, 4, 6).unbind())
+    assert torch.autograd.gradcheck(angle_similarity, (u, v))
+
+
+# --- sentence-transformers on the same vectors ---
+
+
+@pytest.mark.parametrize("temperature", [0.05, 0.5])
+def test_cosent_and_angle_equal_those_of_sentence_transformers(temperature):
+    y = targets(7)
+    for theirs, score in (
+        (CoSENTLoss(None, scale=1 / temperature), lambda u, v: row_similarities(u, v, "cosine")),
+        (AnglELoss(None, scale=1 / temperature), angle_similarity),
+    ):
+        assert_same(
+            lambda u, v, score=score: cosent(score(u, v), y, temperature=temperature),
+            lambda u, v, theirs=theirs: theirs.compute_loss_from_embeddings([u, v], y),
+            *vectors(2, 7, 6),
+        )
+
+
+# --- closed forms ---
+
+
+@temperatures
+def test_equal_scores_give_log_2_and_log_of_the_comparisons(temperature):
+    same, y = torch.zeros(7, dtype=torch.float64), torch.arange(7.0)
+    assert ranknet(same, y, temperature=temperature).tolist() == pytest.approx([log(2)] * 21)
+    assert cosent(same, y, temperature=temperature).item() == pytest.approx(log(22))
+
+
+def test_scores_with_equal_targets_are_not_compared():
+    scores, tied = vectors(6).requires_grad_(), torch.full((6,), 0.5)
+    assert cosent(scores, tied, temperature=0.05).item() == 0
+    assert ranknet(scores, tied, temperature=0.05).shape == (0,)
+    (cosent(scores, tied, temperature=0.05) + ranknet(scores, tied, temperature=0.05).sum()).backward()
+    assert scores.grad.tolist() == [0] * 6
+    two = cosent(torch.tensor([0.3, 0.3, 0.5]), torch.tensor([0, 0, 1]), temperature=0.1)
+    assert two.item() == pytest.approx(log(1 + 2 * exp(-2)))
+
+
+def test_the_margin_and_the_order_in_numbers():
+    scores, labels = torch.tensor([0.9, 0.5, 0.4], dtype=torch.float64), torch.tensor([2, 1, 0])
+    value = ranknet(scores, labels, temperature=0.1, margin=0.2)
+    expected = [log(1 + exp(x)) for x in (-2, -3, 1)]  # 1 below 0, 2 below 0, 2 below 1
+    assert value.tolist() == pytest.approx(expected)
+    assert cosent(scores, labels, temperature=0.1, margin=0.2).item() == pytest.approx(
+        log(1 + sum(exp(x) for x in (-2, -3, 1)))
+    )
+    assert cosent(scores, -labels, temperature=0.1).item() == pytest.approx(log(1 + exp(4) + exp(5) + exp(1)))
+
+
+def test_cosent_is_at_least_each_comparison_and_at_most_their_sum():
+    scores, y = vectors(7), targets(7)
+    each = ranknet(scores, y, temperature=0.3)
+    assert each.max() <= cosent(scores, y, temperature=0.3) <= each.sum()
+
+
+def test_angles_of_known_vectors():
+    x = torch.tensor([[1.0, 0.0]] * 4, dtype=torch.float64)  # the complex number 1
+    y = torch.tensor([[3.0, 0.0], [0.0, 2.0], [-1.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
+    assert angle_similarity(x, y).tolist() == pytest.approx([1, 1, 1, 0])  # 1, -i, -1, (1 - i) / sqrt 2
+
+
+# --- properties ---
+
+
+@given(st.integers(2, 9), st.integers(0, 10_000))
+@settings(max_examples=40, deadline=None)
+def test_permuting_the_pairs_and_shifting_the_scores_change_nothing(count, seed):
+    generator = torch.Generator().manual_seed(seed)
+    scores, y = vectors(count, seed=seed), torch.randint(3, (count,), generator=generator)
+    groups, order = torch.randint(2, (count,), generator=generator), torch.randperm(count, generator=generator)
+    whole, permuted = cosent(scores, y, temperature=0.3), cosent(scores[order] + 4, y[order], temperature=0.3)
+    torch.testing.assert_close(whole, permuted)
+    whole = ranknet(scores, y, groups, temperature=0.3)
+    permuted = ranknet(scores[order] + 4, y[order], groups[order], temperature=0.3)
+    torch.testing.assert_close(whole.sort().values, permuted.sort().values)
+
+
+@given(st.integers(0, 10_000), st.floats(1e-3, 1e3))
+@settings(max_examples=20, deadline=None)
+def test_scaling_a_vector_does_not_change_its_angle(seed, scale):
+    u, v = vectors(2, 4, 6, seed=seed)
+    torch.testing.assert_close(angle_similarity(scale * u, v), angle_similarity(u, v))
+
+
+def test_only_the_order_of_the_targets_counts():
+    scores, y = vectors(7), targets(7)
+    assert torch.equal(cosent(scores, 5 * y - 1, temperature=0.1), cosent(scores, y, temperature=0.1))
+    labels = (5 * y).round().long()
+    assert torch.equal(cosent(scores, labels, temperature=0.1), cosent(scores, y, temperature=0.1))
+
+
+@pytest.mark.parametrize("block", [1, 10, 2**40])
+def test_blocks_of_ranknet_give_the_same_comparisons(block, monkeypatch):
+    scores, y, groups = vectors(7), targets(7), torch.tensor([3, 5, 3, 3, 5, 3, 5])
+    whole = ranknet(scores, y, groups, temperature=0.1)
+    monkeypatch.setattr(_contrast_targets, "BLOCK", block)
+    assert torch.equal(ranknet(scores, y, groups, temperature=0.1), whole)
+
+
+def test_memory_is_linear_in_the_number_of_pairs(monkeypatch):
+    monkeypatch.setattr(_contrast_targets, "BLOCK", 2**10)
+    count = 512
+    scores = vectors(count).float().requires_grad_()
+    with LargestTensor() as largest:
+        value = cosent(scores, torch.arange(count) % 9, temperature=0.1)
+        value = value + ranknet(scores, torch.arange(count) % 3, torch.arange(count) // 3, temperature=0.1).mean()
+        value.backward()
+    assert largest.elements <= 4 * count < count**2
+    assert scores.grad.norm() > 1e-6
+
+
+# --- extreme inputs ---
+
+
+@pytest.mark.parametrize("temperature", [1e-4, 1e4])
+@pytest.mark.parametrize("kind", ["sharp", "equal", "reversed", "one label", "one pair"])
+def test_extreme_scores_give_finite_values_and_gradients(temperature, kind):
+    scores, y = vectors(7).tanh().float(), targets(7)
+    if kind == "equal":
+        scores = torch.full((7,), 0.7)
+    elif kind == "reversed":
+        scores = -2 * y.float()
+    elif kind == "one label":
+        y = torch.ones(7)
+    elif kind == "one pair":
+        scores, y = scores[:1], y[:1]
+    for loss in (
+        lambda s: cosent(s, y, temperature=temperature),
+        lambda s: ranknet(s, y, temperature=temperature).sum(),
+    ):
+        ours, exact = scores.clone().requires_grad_(), scores.double().requires_grad_()
+        value, expected = loss(ours), loss(exact)
+        assert value.isfinite()
+        torch.testing.assert_close(value.double(), expected, rtol=1e-5, atol=1e-6 / temperature)
+        value.backward()
+        expected.backward()
+        assert ours.grad.isfinite().all()
+        torch.testing.assert_close(ours.grad.double(), exact.grad, rtol=2e-2, atol=2e-2 * exact.grad.abs().max().item())
+
+
+@pytest.mark.parametrize("kind", ["zero", "huge", "tiny", "equal", "opposite"])
+def test_extreme_vectors_have_finite_angles_and_gradients(kind):
+    u, v = vectors(2, 5, 6).float()
+    scale = {"zero": 0.0, "huge": 1e15, "tiny": 1e-15}.get(kind, 1.0)
+    v = {"equal": u.clone(), "opposite": -u}.get(kind, scale * v).requires_grad_()
+    u = (scale * u).requires_grad_()
+    value = angle_similarity(u, v)
+    assert value.isfinite().all()
+    if kind in ("equal", "opposite"):
+        assert value.tolist() == pytest.approx([1.0] * 5, abs=1e-6)
+    if kind == "zero":
+        assert value.tolist() == [0] * 5
+    value.sum().backward()
+    assert u.grad.isfinite().all()
+    assert v.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype):
+    scores, y = vectors(7).to(dtype), targets(7)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for loss in (ranknet, cosent):
+            value = loss(scores, y, temperature=0.05)
+            assert value.dtype == torch.float32
+            torch.testing.assert_close(value.double(), loss(scores.double(), y, temperature=0.05), rtol=1e-5, atol=1e-5)
+        u, v = vectors(2, 4, 6).to(dtype)
+        angles = angle_similarity(u, v)
+    assert angles.dtype == torch.float32
+    torch.testing.assert_close(angles.double(), angle_similarity(u.double(), v.double()), rtol=1e-5, atol=1e-6)
+
+
+# --- invalid arguments ---
+
+
+@pytest.mark.parametrize("loss", [ranknet, cosent])
+def test_invalid_arguments_raise(loss):
+    scores, unchecked = vectors(3), inspect.unwrap(loss)
+    for temperature in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(NearfarError, match="temperature must be a positive number"):
+            loss(scores, scores, temperature=temperature)
+    for margin in (-0.1, math.nan, math.inf):
+        with pytest.raises(NearfarError, match="margin must be a finite number of at least 0"):
+            loss(scores, scores, temperature=1.0, margin=margin)
+    with pytest.raises(NearfarError, match=r"scores \(3,\) and targets \(2,\)"):
+        unchecked(scores, scores[:2], temperature=1.0)
+
+
+def test_other_mismatched_shapes_raise():
+    with pytest.raises(NearfarError, match=r"groups \(2,\) must be one for each of the 3 scores"):
+        inspect.unwrap(ranknet)(vectors(3), vectors(3), torch.zeros(2, dtype=torch.long), temperature=1.0)
+    with pytest.raises(NearfarError, match=r"first \(2, 3\) and second \(1, 3\)"):
+        inspect.unwrap(angle_similarity)(torch.ones(2, 3), torch.ones(1, 3))
