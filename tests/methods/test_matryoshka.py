@@ -136,6 +136,16 @@ def test_it_equals_the_matryoshka_loss_of_sentence_transformers(folder: Path) ->
     assert torch.allclose(rows.grad, vectors.grad, rtol=1e-7, atol=1e-12)
 
 
+def test_angles_are_those_of_the_two_halves_of_the_first_dimensions(folder: Path) -> None:
+    """Without a head the vectors are cut, not set to zero: AnglE reads their halves as real and imaginary parts."""
+    single, several = (prepare(config("regression", folder, objective="angle", matryoshka=w)) for w in (None, (32, 9)))
+    method, batch = step(single)
+    rows = in_float64(single, len(batch.sentences), ())
+    expected = method.loss_fn(batch, rows).total + method.loss_fn(batch, rows[:, :9].clone()).total
+    found = step(several)[0].loss_fn(batch, rows).total
+    assert found.item() == pytest.approx(expected.item(), rel=1e-9)
+
+
 def test_a_regulariser_counts_once_and_random_draws_are_the_same_at_every_width(folder: Path) -> None:
     run = prepare(config("sg", folder, projection="none", drift_weight=1.0, matryoshka=(32, 16)))
     with torch.no_grad():
